@@ -76,6 +76,11 @@ def test_a_definition_makes_the_same_chip_again(small: Path) -> None:
         ('extends = "bm1684"\n[integers]\nreductions = true', "symmetric_ranges: true is required by reductions"),
         ('extends = "bm1688"\n[local]\nvolumes = "few"', "Invalid enum value 'few'"),
         ('extends = "bm1688"\nlanez = 3', "unknown field `lanez`"),
+        ('extends = "bm1688"\nfamily = "bm1699"', "family: one of bm1684x, .* is required, got 'bm1699'"),
+        (
+            'extends = "bm1688"\n[forms]\nwide_windows = "padded"',
+            "forms.wide_windows: chips have no such field any more",
+        ),
         ('extends = "bm1688"\nlanes = 0', "lanes: above 0 is required, got 0"),
         ('extends = "bm1688"\nlmem_bytes = 1000', "lmem_bytes: a multiple of lmem_banks"),
         ('extends = "bm1688"\nlanes = "many"', "Expected `int`, got `str`"),

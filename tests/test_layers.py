@@ -22,7 +22,7 @@ FOR_ALL = {"tpusim.errors", "tpusim.version", "tpusim.arrays", "tpusim.border", 
 FOR_ALL |= {"tpusim.registry", "tpusim.strategies", "tpusim.heap", "tpusim.threads", "tpusim.labels", "tpusim.tables"}
 IR = {"tpusim_kernels", "tpusim.ir"}
 CHIP = {"tpusim.isa", "tpusim.chips"}
-OPS = {*IR, *CHIP, "tpusim.ops"}
+OPS = {*IR, *CHIP, "tpusim.interfaces", "tpusim.ops"}
 STAGES = ("frontend", "canonicalize", "calibration", "lowering", "layer_group", "memory", "codegen")
 STAGE_UNITS = {f"tpusim.{name}" for name in STAGES}
 BELOW_PIPELINE = {
@@ -59,7 +59,9 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.ir": {"tpusim_kernels"},
     "tpusim.isa": {*IR, *CHIP},
     "tpusim.chips": {*IR, *CHIP},
-    "tpusim.ops": {*IR, *CHIP},
+    "tpusim.interfaces": {*IR, *CHIP},
+    "tpusim.ops": {*IR, *CHIP, "tpusim.interfaces"},
+    "tpusim.targets": OPS,
     "tpusim.inference": OPS,
     "tpusim.images": OPS,
     "tpusim.schedule": OPS,
@@ -167,6 +169,7 @@ MAPPERS = {
 
 FROM_OPS: dict[str, set[str] | None] = {
     "tpusim.ops.base": None,  # the questions and the contexts
+    "tpusim.ops.interfaces": None,  # the questions that targets may answer
     "tpusim.ops.logical": None,  # how a tensor is seen as n, c, d, h, w
     "tpusim.ops.moves": {"scattered_of", "strides_of"},  # what a transfer's map does, whichever ops it stands for
     "tpusim.ops.pad": {"borders"},  # what a store fills around a tensor

@@ -102,3 +102,15 @@ DIALECTS = Table[Any]("dialect", "tpusim.dialects", {"top": "tpusim.ops:Top", "t
 
 when_loaded = DIALECTS.when_loaded
 """`when_loaded(namespace, callback)`: call `callback` with the dialect when it is loaded, or now if it is loaded."""
+
+TARGETS = Table[Any](
+    "target",
+    "tpusim.targets",
+    {
+        "bm1684x": "tpusim.targets.bm1684x:TARGET",
+        "bm1690": "tpusim.targets.bm1684x:TARGET",
+        "bm1684": "tpusim.targets.bm1684:TARGET",
+        "cv18xx": "tpusim.targets.cv18xx:TARGET",
+    },
+)
+"""What each family of chips answers in place of the ops, a `tpusim.interfaces.Target`, by family."""

@@ -6,13 +6,12 @@ how a chip that is not shipped travels with what was compiled for it.
 
 from tpusim.chips.fields import differences, flattened
 from tpusim.chips.files import as_stated, available, define, load, of, resolve
-from tpusim.chips.spec import Bandwidth, Calibration, ChipSpec, Family, require_cores
+from tpusim.chips.spec import Bandwidth, Calibration, ChipSpec, require_cores
 
 __all__ = [
     "Bandwidth",
     "Calibration",
     "ChipSpec",
-    "Family",
     "as_stated",
     "available",
     "define",

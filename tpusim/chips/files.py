@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from tpusim.chips.removed import why_removed
 from tpusim.chips.spec import ChipSpec
 from tpusim.errors import ConfigError, meant
 
@@ -161,6 +162,8 @@ def _are_tables(*values: object) -> bool:
 
 
 def _decoded(fields: _Fields, where: str) -> ChipSpec:
+    if (why := why_removed(fields)) is not None:
+        raise ConfigError(f"{where}: {why}")
     try:
         chip = msgspec.convert(fields, ChipSpec)
     except msgspec.ValidationError as error:

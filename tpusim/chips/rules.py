@@ -39,8 +39,6 @@ class IntegerRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether Reduce has an integer form (11.3), so that the largest and the smallest keep the range (3.3 step 9)."""
     limited_relu: bool = True
     """Whether Relu with an upper limit has one (12.1)."""
-    any_stride: bool = True
-    """Whether a convolution with a stride above `max_stride` has one, in global memory (12.1)."""
     most_pooled: int = 0
     """Elements of the largest kernel that pools in integers (12.1); 0: any."""
     average_table: bool = False
@@ -95,16 +93,6 @@ class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """tpu.RMSNorm; else squares, their mean, root, reciprocal and products."""
     instance_norm: bool = True
     """tpu.InstanceNorm; else a tpu.GroupNorm with a channel per group."""
-    heads_in_products: bool = False
-    """Batched matrix products read and write (b, rows, heads, columns) too: the Permutes between it and
-    (b, heads, rows, columns) that nobody else reads are part of them (`hdim_is_batch`)."""
-    heads_inside_products: bool = False
-    """Batched matrix products in 16 or 8 bits work on (b, rows, heads, columns), and so do casts, constants, masks and
-    softmax between two of them: Permutes from and to (b, heads, rows, columns) are no ops of their own
-    (`heads_inside`)."""
-    permutes_behind: bool = False
-    """A Permute by (0, 2, 1, 3) goes behind a cast, function, softmax, requant or op with a number that alone reads
-    it and is read once; two in a row are none."""
     attention: bool = False
     """A block of attention is a tpu.Attention for each head; else products, softmax and Permutes."""
     flash_attention: bool = False
@@ -112,13 +100,6 @@ class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     patch_products: int = 0
     """Convolutions of up to 3 channels whose windows of 14 to fewer than so many rows and columns lie side by side are
     products of a row for each patch."""
-    wide_windows: Literal["padded", "rewritten"] = "padded"
-    """What becomes of convolutions beyond a command's ranges: Pads of up to 15 stand in front of one with more padding;
-    or a Pad has all of such a side, a dilation is less and the filter has zeros between its taps, and windows without
-    overlap are products of patches (codegen.md DC-09)."""
-    padded_image: bool = False
-    """A padded integer convolution of one group over a network's input of 3 channels has its rows padded by a tpu.Pad
-    of its own, and is in no group (`rows_in_channels`)."""
     whole_image_products: tuple[str, ...] = ()
     """Float types, as in "bf16", in which a convolution of one group whose window is its whole image is a product."""
     hard_activations: Literal["op", "constants", "depthwise"] = "op"

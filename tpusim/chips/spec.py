@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from tpusim.chips.rules import FloatOnly, IntegerRules, LocalRules, OpForms
 from tpusim.errors import ConfigError
 from tpusim.ir.formats import ModeName
+from tpusim.registry import TARGETS
 
-Family = Literal["bm1684x", "bm1684", "bm1690", "cv18xx"]
 Requantisation = Literal["multiplier", "shift", "qdm"]
 CoefficientLayout = Literal["merged", "separate", "channel_rows"]
 CycleModel = Literal["bm", "cv18xx"]
@@ -57,7 +57,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """One chip. Sizes are bytes, clocks are MHz, addresses are absolute GMEM byte addresses."""
 
     name: str
-    family: Family
+    family: str
+    """Its target in `registry.TARGETS`, as in "cv18xx": what this family's compiler does differently."""
     lanes: int
     """NPU_NUM: channels are spread over this many lanes."""
     eu_bytes: int
@@ -230,6 +231,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
         if self.lmem_bytes % (self.lmem_banks * self.eu_bytes):
             wanted = f"a multiple of lmem_banks x eu_bytes = {self.lmem_banks * self.eu_bytes:,}"
             return f"lmem_bytes: {wanted} is required, got {self.lmem_bytes:,}"
+        if self.family not in TARGETS:
+            return f"family: one of {', '.join(TARGETS)} is required, got '{self.family}'"
         return self._contradiction()
 
     def _contradiction(self) -> str | None:

@@ -4,9 +4,10 @@ from xdsl.pattern_rewriter import GreedyRewritePatternApplier, PatternRewriteWal
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError
+from tpusim.interfaces import ask_class
 from tpusim.ir.module import Model
 from tpusim.ops import Top, Tpu
-from tpusim.ops.base import TopOp, TpuOp
+from tpusim.ops.interfaces import ChipRewrites, FusingRewrites
 from tpusim.ops.recurrent import TYPES, keep_parts, named_parts
 
 
@@ -16,8 +17,8 @@ def rewrite_for_chip(model: Model, chip: ChipSpec) -> None:
     patterns = [
         pattern
         for cls in Top.operations
-        if issubclass(cls, TopOp)
-        for pattern in cls.chip_patterns(model.weights, chip)
+        if (rewrites := ask_class(cls, ChipRewrites, chip)) is not None
+        for pattern in rewrites.chip_patterns(model.weights, chip)
     ]
     PatternRewriteWalker(GreedyRewritePatternApplier(patterns, dce_enabled=False)).rewrite_module(model.module)
     keep_parts(model.ops, parts)
@@ -25,7 +26,8 @@ def rewrite_for_chip(model: Model, chip: ChipSpec) -> None:
 
 def fuse_for_chip(model: Model, chip: ChipSpec) -> None:
     """Rewrite a lowered module in place by each op's `fusing_patterns`."""
-    patterns = [p for cls in Tpu.operations if issubclass(cls, TpuOp) for p in cls.fusing_patterns(chip)]
+    fusing = [ask_class(cls, FusingRewrites, chip) for cls in Tpu.operations]
+    patterns = [p for rewrites in fusing if rewrites is not None for p in rewrites.fusing_patterns(chip)]
     if patterns:
         PatternRewriteWalker(GreedyRewritePatternApplier(patterns, dce_enabled=False)).rewrite_module(model.module)
 

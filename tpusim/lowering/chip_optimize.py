@@ -3,10 +3,11 @@
 from xdsl.pattern_rewriter import GreedyRewritePatternApplier, PatternRewriteWalker
 
 from tpusim import chips
+from tpusim.interfaces import ask_class
 from tpusim.ir.module import Model
 from tpusim.ir.text import verify
 from tpusim.ops import Tpu
-from tpusim.ops.base import TpuOp
+from tpusim.ops.interfaces import LoweredRewrites
 
 
 def optimize_for_chip(model: Model) -> Model:
@@ -17,8 +18,10 @@ def optimize_for_chip(model: Model) -> Model:
     model.require_state("TPU_LOWERED", stage="processor-tpu-optimize")
     chip = chips.of(model)
     work = model.clone()
-    ops = (cls for cls in Tpu.operations if issubclass(cls, TpuOp))
-    patterns = [p for cls in ops for p in cls.lowered_patterns(work.weights, chip)]
+    rewriting = [ask_class(cls, LoweredRewrites, chip) for cls in Tpu.operations]
+    patterns = [
+        p for rewrites in rewriting if rewrites is not None for p in rewrites.lowered_patterns(work.weights, chip)
+    ]
     if not patterns:
         return model
     walker = PatternRewriteWalker(GreedyRewritePatternApplier(patterns, dce_enabled=False))

@@ -19,6 +19,7 @@ from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
 from tpusim.chips import ChipSpec
+from tpusim.interfaces import ask
 from tpusim.ir.attrs import op_name
 from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, uniform_of
 from tpusim.ir.weights import WeightStore
@@ -36,6 +37,7 @@ from tpusim.ops.contexts import NumberMode as NumberMode
 from tpusim.ops.contexts import OpT as OpT
 from tpusim.ops.contexts import QuantParams as QuantParams
 from tpusim.ops.contexts import SliceTable as SliceTable
+from tpusim.ops.interfaces import FloatLowering, IntegerLowering
 from tpusim.ops.logical import IMAGES, Axis, GroupType, Shape, TensorSlice, Window, fills_lanes
 from tpusim.ops.logical import logical_shape as logical_shape  # every op module looks for it here
 from tpusim.ops.moves import Way as Way
@@ -156,7 +158,7 @@ class ShapedOp(IRDLOperation):
             raise VerifyException(f"{self.name} '{op_name(self)}': result shapes {declared} must be {inferred}")
 
 
-class TopOp(ShapedOp):
+class TopOp(ShapedOp, IntegerLowering, FloatLowering):
     """A device-independent op; its `inference` is the float function.
 
     What a front end may make has a class method `make` (building.py); what only canonicalisation makes has none.
@@ -226,12 +228,6 @@ class TopOp(ShapedOp):
         del weights
         return {}
 
-    @classmethod
-    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """The op's rewrites for a chip, applied to the calibrated module before it is lowered."""
-        del weights, chip
-        return ()
-
     def scalar_operand(self) -> float | None:
         """The constant of an op of a tensor and a number (AddConst ...), None for any other op."""
         return None
@@ -270,7 +266,10 @@ class TopOp(ShapedOp):
 
         A method gives the value that stands for the result, or says why it declines; then the next family is tried.
         """
-        return {"integer": self.lower_integer, "float": self.lower_float}
+        return {
+            "integer": lambda ctx: ask(self, IntegerLowering, ctx.chip).lower_integer(ctx),
+            "float": lambda ctx: ask(self, FloatLowering, ctx.chip).lower_float(ctx),
+        }
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """In 8-bit integers; by default there is no such form."""
@@ -366,18 +365,6 @@ class TpuOp(ShapedOp):
 
     def reorder_weights(self, ctx: ReorderContext) -> None:
         """Replace weight operands by their layout on the chip (weight-reorder pass); nothing by default."""
-
-    @classmethod
-    def fusing_patterns(cls, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Rewrites that end the lowering: ops that the chip has one op for, whose numbers may be others."""
-        del chip
-        return ()
-
-    @classmethod
-    def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """The op's rewrites of a lowered module, applied before weights are reordered (processor-tpu-optimize)."""
-        del weights, chip
-        return ()
 
     def moves(self, way: Way) -> AffineMap | None:
         """What the op moves, if a load or store of a layer group can do it; None: it computes, or no transfer can.

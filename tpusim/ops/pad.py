@@ -34,11 +34,11 @@ from tpusim.ops.base import (
 from tpusim.ops.building import names_op
 from tpusim.ops.conv import TopConv
 from tpusim.ops.families import is_set, only_user, part_of, shorter_axes
+from tpusim.ops.interfaces import LoweredRewrites
 from tpusim.ops.moves import offset_map, pairs_of
-from tpusim.ops.padded_image import PaddedImageConv
 from tpusim.ops.pool import PoolTop, TopAvgPool, TopMaxPool
 from tpusim.ops.rescale import lower_same_scale
-from tpusim.ops.wide_pads import PadsInSteps, PadsOfSides
+from tpusim.ops.wide_pads import PadsInSteps
 
 _MOST_AXES = 4
 """Of a tensor that has a view in local memory."""
@@ -112,12 +112,6 @@ class TopPad(TopOp):
         del weights
         return (TopFusePad(),)
 
-    @classmethod
-    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Of convolutions with more padding than a command has."""
-        del weights
-        return (PadsOfSides(cls),) if chip.forms.wide_windows == "rewritten" else ()
-
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Pad on the stored bytes, the value quantised: round-half-away(v/s + z), on CV18xx half up."""
         quant = ctx.quant(self.output)
@@ -130,7 +124,7 @@ class TopPad(TopOp):
 
 
 @irdl_op_definition
-class TpuPad(TpuOp):
+class TpuPad(TpuOp, LoweredRewrites):
     """`tpu.Pad`: a byte move; `val` is a stored value of the result."""
 
     name = "tpu.Pad"
@@ -152,10 +146,9 @@ class TpuPad(TpuOp):
 
     @classmethod
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Of BM1684's image, whose convolution has its rows padded, and of what has more padding than a command."""
+        """Pads for what a convolution pads by more than a command does."""
         del weights
-        image = (PaddedImageConv(cls),) if chip.forms.padded_image else ()
-        return (*image, *((PadsInSteps(cls, chip),) if chip.forms.wide_windows == "padded" else ()))
+        return (PadsInSteps(cls, chip),)
 
     def moves(self, way: Way) -> AffineMap | None:
         """A store can do it, and fill the border with a constant."""

@@ -28,6 +28,7 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.families import shorter_axes
+from tpusim.ops.interfaces import LoweredRewrites
 from tpusim.ops.moves import permutation_map
 from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.view import TpuReshape
@@ -100,7 +101,7 @@ def permuted(shape: Shape, order: tuple[int, ...]) -> Shape:
 
 
 @irdl_op_definition
-class TpuPermute(TpuOp):
+class TpuPermute(TpuOp, LoweredRewrites):
     """`tpu.Permute`: a byte move, the same stored type."""
 
     name = "tpu.Permute"

@@ -32,6 +32,7 @@ from tpusim.ops.base import (
 from tpusim.ops.building import names_op
 from tpusim.ops.const_binary import TopAddConst
 from tpusim.ops.families import constant_of, relu_attributes, relu_of
+from tpusim.ops.interfaces import ChipRewrites
 from tpusim.ops.layernorm import RowsNormalisedTpu, layernorm_shape
 from tpusim.ops.mul import TopMul
 from tpusim.ops.reduce import TopReduce
@@ -57,7 +58,7 @@ class RMSNorm(ShapedOp):
 
 
 @irdl_op_definition
-class TopRMSNorm(RMSNorm, TopOp):
+class TopRMSNorm(RMSNorm, TopOp, ChipRewrites):
     """`top.RMSNorm`, in float in every mode."""
 
     name = "top.RMSNorm"

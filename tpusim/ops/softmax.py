@@ -36,6 +36,7 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.families import UnaryTop, value_dtype, zero_point
+from tpusim.ops.interfaces import ChipRewrites
 from tpusim.ops.logical import EVERY_TYPE
 from tpusim.ops.masking import LimitMask
 from tpusim.ops.permute import TopPermute
@@ -112,7 +113,7 @@ class NormalisedExponential(UnaryTop):
 
 
 @irdl_op_definition
-class TopSoftmax(NormalisedExponential):
+class TopSoftmax(NormalisedExponential, ChipRewrites):
     """`top.Softmax`: exp(x - max)/sum along `axis`."""
 
     name = "top.Softmax"

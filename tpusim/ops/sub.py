@@ -48,6 +48,7 @@ from tpusim.ops.families import (
     relu_of,
     value_dtype,
 )
+from tpusim.ops.interfaces import ChipRewrites
 from tpusim.ops.logical import EVERY_TYPE, WITH_SMALL_C, GroupType
 from tpusim.ops.mul import TopMul
 from tpusim.ops.small_multiplier import common_shift, ratio, why_no_small_multipliers
@@ -247,7 +248,7 @@ class TpuSub(NaryTpu):
 
 
 @irdl_op_definition
-class TopDiv(ArithmeticTop):
+class TopDiv(ArithmeticTop, ChipRewrites):
     """`top.Div`: the first tensor over the second, numpy broadcasting, optional relu."""
 
     name = "top.Div"

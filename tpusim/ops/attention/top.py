@@ -26,6 +26,7 @@ from tpusim.ops.attention.tpu import TpuAttention
 from tpusim.ops.base import Array, LoweringContext, NumberMode, QuantParams, Shape, TopOp, is_none
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.families import relu_attributes, zero_point
+from tpusim.ops.interfaces import ChipRewrites
 from tpusim.ops.matmul.product import HEADS
 from tpusim.ops.quirks import Quirk
 from tpusim.ops.rescale import TpuRequantInt
@@ -48,7 +49,7 @@ class Scales(NamedTuple):
 
 
 @irdl_op_definition
-class TopAttention(TopOp):
+class TopAttention(TopOp, ChipRewrites):
     """`top.Attention`: concat_h(softmax(scale * q_h x k_h^T + mask) x v_h) x W_o + b_o, q = input x W_q + b_q ...
 
     input (B, M, K), keys and values (B, M', K'), matrices (K, N) of `head` heads side by side, out_weight (N, K'').

@@ -44,6 +44,7 @@ from tpusim.ops.families import (
     relu_limit_of,
     relu_of,
 )
+from tpusim.ops.interfaces import ChipRewrites
 from tpusim.ops.minmax import TpuMax, TpuMin
 from tpusim.ops.quirks import Quirk
 from tpusim.ops.relu import ReluApart, TopClip
@@ -62,7 +63,7 @@ EXTRA_DECREMENTS = 5
 
 
 @irdl_op_definition
-class TopMulConst(ConstTop):
+class TopMulConst(ConstTop, ChipRewrites):
     """`top.MulConst`: x * const_val, optional relu."""
 
     name = "top.MulConst"
@@ -132,7 +133,7 @@ class TopMulConst(ConstTop):
 
 
 @irdl_op_definition
-class TopAddConst(ConstTop):
+class TopAddConst(ConstTop, ChipRewrites):
     """`top.AddConst`: x + const_val, optional relu."""
 
     name = "top.AddConst"
@@ -260,7 +261,7 @@ class ExtremeConstTop(ConstTop):
 
 
 @irdl_op_definition
-class TopMaxConst(ExtremeConstTop):
+class TopMaxConst(ExtremeConstTop, ChipRewrites):
     """`top.MaxConst`: max(x, const_val), optional relu."""
 
     name = "top.MaxConst"

@@ -1,6 +1,6 @@
 """`top.Conv`: import, shape, float function, and lowering by numerics.md 5.4, 7.1, 7.2 and 9.1."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, ClassVar, Unpack, cast
 
@@ -19,8 +19,7 @@ from xdsl.irdl import irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
-from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, ints, ints_attr, op_name, set_op_name, value_name
+from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, ints, ints_attr, op_name, set_op_name
 from tpusim.ir.modes import requant_mode
 from tpusim.ir.once import once
 from tpusim.ir.own_scales import own_weight_scales
@@ -40,9 +39,8 @@ from tpusim.ops.base import (
     is_none,
 )
 from tpusim.ops.building import names_op
-from tpusim.ops.conv.base import ConvTop, shift_attributes, spread_shape
+from tpusim.ops.conv.base import ConvTop, spread_shape
 from tpusim.ops.conv.cropped import ConvSlice
-from tpusim.ops.conv.dilated import ZerosBetweenTaps
 from tpusim.ops.conv.equalise import EqualiseConvs
 from tpusim.ops.conv.head import before_float_head
 from tpusim.ops.conv.merge import grows_too_much, merged_bias, merged_filter
@@ -50,14 +48,11 @@ from tpusim.ops.conv.quantize import (
     filter_is_signed,
     filter_scales,
     int32_bias,
-    qdm_operands,
     quantised_filter,
-    shift_coefficients,
 )
 from tpusim.ops.conv.tpu import TpuConv2D
 from tpusim.ops.conv.volume import TpuConv3D
 from tpusim.ops.families import constant_of, conv_extent, only_user, relu_attributes, relu_limit_of, relu_of
-from tpusim.ops.own_scales import note_own_scales
 from tpusim.ops.requant_axis import requantised_axis
 from tpusim.ops.sliding import ConvWindow, window_attributes
 from tpusim.ops.structure import make_weight
@@ -205,11 +200,6 @@ class TopConv(ConvTop):
         return ReshapeBehindChannelOp(), Conv3dTo2d(weights), MergePointwiseConv(weights), ConvSlice(cls)
 
     @classmethod
-    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Dilations above a command's."""
-        return (ZerosBetweenTaps(weights, cls),) if chip.forms.wide_windows == "rewritten" else ()
-
-    @classmethod
     def final_patterns(cls, weights: WeightStore) -> dict[str, RewritePattern]:
         """Filters of equal ranges, channel by channel."""
         return {"weight_equalization": EqualiseConvs(weights)}
@@ -219,25 +209,23 @@ class TopConv(ConvTop):
         return weight.reshape(len(weight), -1)
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Conv2D in integers if the op is calibrated and its filter constant, else why not."""
-        why = self._why_not_int8(ctx)
-        if why is not None:
-            return why
-        return _LOWER[ctx.chip.requant](self, ctx) or "the right shift of the requant would be negative"
+        """tpu.Conv2D or tpu.Conv3D in integers if the op is calibrated and its filter constant, else why not."""
+        return self.why_not_integer(ctx) or _by_multipliers(self, ctx)
 
-    def _why_not_int8(self, ctx: LoweringContext) -> str | None:
+    def why_not_integer(self, ctx: LoweringContext) -> str | None:
+        """What an integer form of any kind requires and the op lacks; None if nothing is missing."""
         if self.constants(ctx) is None:
             return "the filter is not constant"
         if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
             return "input or output is not calibrated"
-        # BM1684 and CV18xx.
-        if self.volume and ctx.chip.integers.volumes != "all":
-            ctx.decision(self, "DN-12")
-            return "this chip has no integer 3-D convolution (numerics.md 9.1)"
-        # BM1684 has no integer convolution with such a stride (numerics.md 12.1).
-        if not ctx.chip.integers.any_stride and max(ints(self.strides)) > ctx.chip.max_stride:
-            return f"stride above {ctx.chip.max_stride}"
         return None
+
+    def why_no_volume(self, ctx: LoweringContext) -> str | None:
+        """The reason of a chip without integer 3-D convolutions, recorded as its decision; None for an image."""
+        if not self.volume:
+            return None
+        ctx.decision(self, "DN-12")
+        return "this chip has no integer 3-D convolution (numerics.md 9.1)"
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """In the types of `float_operands`."""
@@ -437,7 +425,7 @@ def _input_scale(x: QuantParams, w: np.ndarray, bias: np.ndarray | None) -> floa
     return float(np.abs(w).max()) / 127 if largest <= 1e-5 else largest / 127
 
 
-def _lower_multiplier(op: TopConv, ctx: LoweringContext) -> SSAValue:
+def _by_multipliers(op: TopConv, ctx: LoweringContext) -> SSAValue:
     """X family: per-channel filter scale, int32 bias, 32-bit multiplier and shift per channel.
 
     A 3-D convolution gives int32 `<name>_int32`, then the requant (numerics.md 9.1).
@@ -445,7 +433,7 @@ def _lower_multiplier(op: TopConv, ctx: LoweringContext) -> SSAValue:
     x, w = ctx.quant(op.input), ctx.array(op.filter)
     y, element = stored_output(op, ctx, wide=before_float_head(op, ctx))
     bias = None if is_none(op.bias) else ctx.array(op.bias)
-    assert x is not None and w is not None  # held by _why_not_int8
+    assert x is not None and w is not None  # required by why_not_integer
     signed = filter_is_signed(w, bias)
     own = own_weight_scales(op.filter)
     scales, s_in = _scales(w, signed) if not own else np.broadcast_to(own, len(w)), _input_scale(x, w, bias)
@@ -460,34 +448,3 @@ def _lower_multiplier(op: TopConv, ctx: LoweringContext) -> SSAValue:
         "multiplier": ints_attr(m), "rshift": ints_attr(r), "quant_mode": requant_mode("MultiplierShift")
     }  # fmt: skip
     return op.build_tpu(ctx, operands, element, more)
-
-
-def _lower_shift(op: TopConv, ctx: LoweringContext) -> SSAValue | None:
-    """BM1684: one right shift per tensor, int16 bias (numerics.md 5.4); None if the shift would be negative."""
-    x, y = ctx.quant(op.input), ctx.quant(op.output)
-    w = ctx.array(op.filter)
-    bias = None if is_none(op.bias) else ctx.array(op.bias)
-    assert x is not None and y is not None and w is not None  # held by _why_not_int8
-    found = shift_coefficients(w, bias, x.scale, y.scale)
-    if found is None:
-        return None
-    filter, int_bias, r = found
-    note_own_scales(op, ctx, op.filter)
-    operands = op.integer_operands(ctx, filter, int_bias, "int16")
-    return op.build_tpu(ctx, operands, ctx.quantised_type(op.output), shift_attributes(r))
-
-
-def _lower_qdm(op: TopConv, ctx: LoweringContext) -> SSAValue:
-    """CV18xx: a QDM multiplier and shift per channel, to which filter and bias are quantised."""
-    w, bias = ctx.array(op.filter), None if is_none(op.bias) else ctx.array(op.bias)
-    assert w is not None  # held by _why_not_int8
-    note_own_scales(op, ctx, op.filter)
-    coefficients, attributes = qdm_operands(ctx, value_name(op.filter), w, bias, op.input, op.output)
-    operands = [ctx.operand(op.input, "int8", op), *coefficients]
-    return op.build_tpu(ctx, operands, ctx.quantised_type(op.output), attributes)
-
-
-_LOWER: dict[str, Callable[[TopConv, LoweringContext], SSAValue | None]] = {
-    "multiplier": _lower_multiplier, "shift": _lower_shift, "qdm": _lower_qdm
-}  # fmt: skip
-"""The integer form by how the chip requants."""

@@ -48,9 +48,10 @@ from tpusim.ops.families import (
     relu_limit_of,
     relu_of,
 )
+from tpusim.ops.interfaces import ChipRewrites
 from tpusim.ops.matmul.fusion import MatMulWithBias
-from tpusim.ops.matmul.heads import MatMulWithRightTranspose, PermuteIntoMatMul
-from tpusim.ops.matmul.patches import PatchesAsProduct, WidePatchesAsProduct
+from tpusim.ops.matmul.heads import MatMulWithRightTranspose
+from tpusim.ops.matmul.patches import PatchesAsProduct
 from tpusim.ops.matmul.product import Product
 from tpusim.ops.matmul.split import MatmulWithPermuteAndSplit
 from tpusim.ops.matmul.tpu import TpuMatMul
@@ -67,7 +68,7 @@ SMALLEST_SCALE = 1e-5
 
 
 @irdl_op_definition
-class TopMatMul(Product, TopOp):
+class TopMatMul(Product, TopOp, ChipRewrites):
     """`top.MatMul`: left (..., M, K) x right (..., K, N) + bias (N,), NumPy batches, optional relu."""
 
     name = "top.MatMul"
@@ -112,12 +113,8 @@ class TopMatMul(Product, TopOp):
 
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Permutes that products can do: of heads beside rows, and of the right operand. Convolutions of patches."""
-        # CV18xx; patches and transposes: BM1684X, BM1688, CV186x and BM1690.
-        heads = (PermuteIntoMatMul(cls),) if chip.forms.heads_in_products else ()
-        turned = (MatMulWithRightTranspose(cls),) if chip.forms.heads_inside_products else ()
-        wide = (WidePatchesAsProduct(weights, cls),) if chip.forms.wide_windows == "rewritten" else ()
-        return (*heads, *turned, *wide, PatchesAsProduct(weights, cls, chip.forms.patch_products))
+        """The Permute of a right operand is the product's. Convolutions of patches are products."""
+        return MatMulWithRightTranspose(cls), PatchesAsProduct(weights, cls, chip.forms.patch_products)
 
     def float_rule(self, ctx: LoweringContext) -> FloatRule:
         """In INT8 mode f32, but 16 bits with a constant left operand (numerics.md 9.2, 12.1)."""

@@ -43,8 +43,9 @@ from tpusim.ops.families import (
     value_dtype,
     zero_point,
 )
+from tpusim.ops.interfaces import LoweredRewrites
 from tpusim.ops.logical import EVERY_TYPE, WHOLE
-from tpusim.ops.matmul.inside import HeadsIntoProduct, PermuteBehindRows, PermuteBehindUser
+from tpusim.ops.matmul.inside import HeadsIntoProduct, PermuteBehindRows
 from tpusim.ops.matmul.product import HEADS, Exchanged, Product
 from tpusim.ops.matmul.whole_image import WholeImageAsProduct
 from tpusim.ops.structure import TopWeight
@@ -55,7 +56,7 @@ MANY_TILES = 200
 
 
 @irdl_op_definition
-class TpuMatMul(Product, TpuOp):
+class TpuMatMul(Product, TpuOp, LoweredRewrites):
     """`tpu.MatMul`: integers sat(RSR(relu(acc + bias)*m, r) + z), or f32; weights stay (K, N) in global memory.
 
     quant_mode QDM (CV18xx): the requant of numerics.md 5.2; with batched constants one multiplier, shift and row of
@@ -194,12 +195,9 @@ class TpuMatMul(Product, TpuOp):
 
     @classmethod
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Where products have the heads inside: Permutes in front and behind. Convolutions of a whole image."""
-        # Heads: BM1684X, BM1688, CV186x and BM1690; other Permutes: BM1684 and CV18xx; whole images: BM1688.
-        heads = (HeadsIntoProduct(cls), PermuteBehindRows()) if chip.forms.heads_inside_products else ()
-        behind = (PermuteBehindUser(),) if chip.forms.permutes_behind else ()
+        """Products take Permutes of heads before and after them. Convolutions of a whole image are products."""
         types = chip.forms.whole_image_products
-        return (*heads, *behind, *[WholeImageAsProduct(weights, cls, types)] * bool(types))
+        return HeadsIntoProduct(cls), PermuteBehindRows(), *[WholeImageAsProduct(weights, cls, types)] * bool(types)
 
     # ----------------------------------------------------------------------------------------------------- local memory
 

@@ -23,6 +23,7 @@ from tpusim.ops.conv import TopConv
 from tpusim.ops.conv.channelwise import build_channelwise, channelwise_geometry
 from tpusim.ops.conv.quantize import qdm_operands
 from tpusim.ops.families import constant_of, limited, only_user, relu_attributes, relu_limit_of, relu_of
+from tpusim.ops.interfaces import ChipRewrites
 from tpusim.ops.norm.tpu import TpuScale, integer_scale
 from tpusim.ops.rewriting import made_by
 from tpusim.ops.structure import make_weight
@@ -30,7 +31,7 @@ from tpusim.ops.view import TopReshape
 
 
 @irdl_op_definition
-class TopScale(TopOp):
+class TopScale(TopOp, ChipRewrites):
     """`top.Scale`: x*scale[c] + bias[c], channels on axis 1, scale and bias constants (C,), optional relu."""
 
     name = "top.Scale"

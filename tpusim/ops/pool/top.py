@@ -35,6 +35,7 @@ from tpusim.ops.families import (
     relu_limit_of,
     relu_of,
 )
+from tpusim.ops.interfaces import ChipRewrites
 from tpusim.ops.pool.tpu import TpuPool2D, kept_shape, pool_geometry, pool_shape
 from tpusim.ops.pool.volume import TpuPool3D
 from tpusim.ops.quirks import Quirk
@@ -78,7 +79,7 @@ def window_over(image: Shape, *, average: bool) -> dict[str, Attribute]:
     }  # fmt: skip
 
 
-class PoolTop(TopOp):
+class PoolTop(TopOp, ChipRewrites):
     """A reduction of every window of an image (n, c, h, w) or a volume (n, c, d, h, w).
 
     keepdims false: the one window of each channel gives (n, c).

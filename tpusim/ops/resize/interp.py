@@ -37,6 +37,7 @@ from tpusim.ops.base import Array, Builder, EmitContext, LoweringContext, Shape,
 from tpusim.ops.building import names_op
 from tpusim.ops.conv import TopConv
 from tpusim.ops.families import is_set, relu_attributes
+from tpusim.ops.interfaces import ChipRewrites
 from tpusim.ops.pad import TopPad
 from tpusim.ops.quirks import Quirk
 from tpusim.ops.resize.nearest import make_nearest, nearest_source
@@ -80,7 +81,7 @@ class Interpolation(ShapedOp):
 
 
 @irdl_op_definition
-class TopInterp(Interpolation, TopOp):
+class TopInterp(Interpolation, TopOp, ChipRewrites):
     """`top.Interp`: resizing by linear interpolation."""
 
     name = "top.Interp"

@@ -39,6 +39,7 @@ from tpusim.ops.building import names_op
 from tpusim.ops.contexts import ReorderContext
 from tpusim.ops.deconv import TopDeconv
 from tpusim.ops.families import relu_attributes, shorter_axes
+from tpusim.ops.interfaces import ChipRewrites
 from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.resize.indices import IndexTable
 from tpusim.ops.structure import TopWeight, make_none, make_weight
@@ -79,7 +80,7 @@ class Upsampling(ShapedOp):
 
 
 @irdl_op_definition
-class TopUpsample(Upsampling, TopOp):
+class TopUpsample(Upsampling, TopOp, ChipRewrites):
     """`top.Upsample`: nearest neighbour by the whole factors scale_h and scale_w, input (n, c, h, w)."""
 
     name = "top.Upsample"

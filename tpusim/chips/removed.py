@@ -1,0 +1,29 @@
+"""Fields that chips' files once had: they named a family's behaviour, which is that family's target now.
+
+Each with the question that decides it, as "interface of op"; a target answers it (`tpusim.targets`).
+"""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+_REMOVED: dict[str, str] = {
+    "integers.any_stride": "IntegerLowering of top.Conv",
+    "forms.wide_windows": "ChipRewrites of top.Conv, top.Pad and top.MatMul, LoweredRewrites of tpu.Pad",
+    "forms.padded_image": "LoweredRewrites of tpu.Pad",
+    "forms.heads_in_products": "ChipRewrites of top.MatMul",
+    "forms.heads_inside_products": "ChipRewrites of top.MatMul, LoweredRewrites of tpu.MatMul",
+    "forms.permutes_behind": "LoweredRewrites of tpu.MatMul",
+}
+
+
+def why_removed(fields: Mapping[str, Any]) -> str | None:
+    """What replaces the first of the fields that is no longer one; None if all may be fields."""
+    for name, question in _REMOVED.items():
+        table, _, key = name.rpartition(".")
+        within = fields.get(table, {}) if table else fields
+        if isinstance(within, dict) and key in cast("dict[str, Any]", within):
+            return (
+                f"{name}: chips have no such field any more, their family's target decides it ({question}); "
+                "delete the line, and for another behaviour set family to that of a chip with it, or to your target's"
+            )
+    return None

@@ -1,0 +1,15 @@
+"""The interfaces of ops, by stage: classes of questions that an op implements, or a target's model in its place.
+
+Put a question by `tpusim.interfaces.ask(op, Interface, chip)`; an op's method is only its answer where no target has
+another.
+"""
+
+from tpusim.ops.interfaces.lowering import (
+    ChipRewrites,
+    FloatLowering,
+    FusingRewrites,
+    IntegerLowering,
+    LoweredRewrites,
+)
+
+__all__ = ["ChipRewrites", "FloatLowering", "FusingRewrites", "IntegerLowering", "LoweredRewrites"]

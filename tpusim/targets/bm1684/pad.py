@@ -1,0 +1,23 @@
+"""Pads that the compiler puts before convolutions."""
+
+from xdsl.pattern_rewriter import RewritePattern
+
+from tpusim.chips import ChipSpec
+from tpusim.interfaces import Model
+from tpusim.ir.weights import WeightStore
+from tpusim.ops.interfaces import LoweredRewrites
+from tpusim.ops.pad import TpuPad
+from tpusim.ops.padded_image import PaddedImageConv
+from tpusim.ops.wide_pads import PadsInSteps
+from tpusim.targets.bm1684.target import TARGET
+
+
+@TARGET.attach(TpuPad, LoweredRewrites)
+class PadsOfConvs(Model[TpuPad], LoweredRewrites):
+    """Of the network's image, whose convolution takes padded rows, and of more padding than a command has."""
+
+    @classmethod
+    def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """The image first."""
+        del weights
+        return PaddedImageConv(TpuPad), PadsInSteps(TpuPad, chip)

@@ -1,0 +1,5 @@
+"""The `Target` of the family, to which the files of this room attach their models."""
+
+from tpusim.interfaces import Target
+
+TARGET = Target("cv18xx")
