@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import structs
 
 from tpusim import chips
-from tpusim.isa.commands import AnyCommand, Command, GlobalKernel, SendMessage, WaitMessage
+from tpusim.isa.commands import Command, GlobalKernel, SendMessage, WaitMessage
 from tpusim.isa.region import View, dtype_of
 from tpusim.isa.stream import FORMAT_VERSION, CoefficientEntry, GroupEntry, Header, Program, TensorEntry
 from tpusim.simulator.multiplications import multiplications
@@ -87,7 +87,7 @@ class Builder:
             "macs": 0,
             "checksums": {},
         }
-        commands: tuple[AnyCommand, ...] = tuple(self.commands)
+        commands: tuple[Command, ...] = tuple(self.commands)
         groups = tuple(self._group(number) for number in range(max((c.group for c in commands), default=0) + 1))
         tables = tuple(self.tensors), groups, commands, self.coefficients
         program = Program(Header(**{**fields, **header}), *tables, constants=tuple(self.constants))

@@ -23,7 +23,7 @@ from tpusim.inference import run
 from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, ints, ints_attr, op_name
 from tpusim.ir.module import Model
 from tpusim.isa.check import ID_LIMIT
-from tpusim.isa.commands import TILE, AnyCommand, Arith, Command, Conv, Depthwise, Move, Source
+from tpusim.isa.commands import TILE, Arith, Command, Conv, Depthwise, Move, Source
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.listing import assemble, listing
 from tpusim.isa.region import View
@@ -136,14 +136,14 @@ def _row_items(
             yield row, *by_id[code]
 
 
-def rows_of(program: Program, divided: Model) -> Iterator[list[AnyCommand]]:
+def rows_of(program: Program, divided: Model) -> Iterator[list[Command]]:
     """The commands of every row of every group, matched with what the loop is expected to execute."""
     commands = list(program.commands)
     for op in divided.ops:
         if not isinstance(op, TpuGroup):
             continue
         now: tuple[int, int] | None = None
-        row: list[AnyCommand] = []
+        row: list[Command] = []
         for iteration, index, name, step, moves in expected_items(op):
             if (iteration, index) != now and row:
                 yield row

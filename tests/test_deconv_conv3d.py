@@ -257,7 +257,7 @@ def alone(case_id: str) -> Model:
 def test_layers_become_the_commands_meant() -> None:
     """Deconv and its requant in one local group; a Conv3D that stays global as one kernel, its requant local."""
 
-    def of(case: str) -> list[isa.AnyCommand]:
+    def of(case: str) -> list[isa.Command]:
         return list(compiled(group_layers(reorder_weights(lowered(case, "bm1684x", "int8")[0]),
                                           LayerGroupConfig())).commands)  # fmt: skip
 

@@ -20,7 +20,7 @@ from rows import compiled
 
 from tpusim.canonicalize import canonicalize
 from tpusim.ir.module import Model
-from tpusim.isa.commands import AnyCommand, Command, GlobalKernel
+from tpusim.isa.commands import Command, GlobalKernel
 from tpusim.isa.listing import assemble, listing
 from tpusim.isa.stream import Program, load, save
 from tpusim.layer_group import LayerGroupConfig, group_layers
@@ -72,7 +72,7 @@ def programs(names: tuple[str, ...], chip: str, mode: str) -> list[Program]:
     return [compiled(group_layers(module.clone(), LayerGroupConfig(s))) for s in strategies]  # type: ignore[arg-type]
 
 
-def nameless(command: AnyCommand) -> Command:
+def nameless(command: Command) -> Command:
     return command.body.form if isinstance(command, GlobalKernel) else command.form
 
 

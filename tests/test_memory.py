@@ -21,7 +21,7 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.types import address_of, f32, shape_of, tensor
-from tpusim.isa.commands import AnyCommand
+from tpusim.isa.commands import Command
 from tpusim.isa.layout import align, extent
 from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig, group_layers
@@ -208,7 +208,7 @@ def test_in_place_results_are_their_operands_bytes(chip: str) -> None:
 # ---------------------------------------------------------------------------------------------- what the commands do
 
 
-def pages(command: AnyCommand, program: Program, *, write: bool) -> Iterator[tuple[int, int]]:
+def pages(command: Command, program: Program, *, write: bool) -> Iterator[tuple[int, int]]:
     """Byte ranges in global memory."""
     chip = chips.load(program.header.chip)
     for view in command.writes() if write else command.reads():

@@ -24,13 +24,14 @@ from streams import Builder, lmem, neuron
 
 from tpusim.errors import ImportModelError
 from tpusim.isa import archive, functions
-from tpusim.isa.commands import AnyCommand, Arith, Fill, Fn, Move, Requant, Select
+from tpusim.isa.commands import Arith, Command, Fill, Fn, Move, Requant, Select
 from tpusim.isa.listing import assemble, extract, listing
 from tpusim.isa.region import View
 from tpusim.isa.stream import Program, load, save
-from tpusim.isa.text import COMMANDS, command_line, parse_command, view_text
+from tpusim.isa.text import command_line, parse_command, view_text
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import reorder_weights
+from tpusim.registry import COMMANDS
 
 ROWS = tuple(case for i, case in enumerate(CASES) if i % 9 == 2)
 
@@ -61,7 +62,7 @@ def assert_round_trips(program: Program, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("command", LEGAL, ids=lambda c: type(c).__name__)
-def test_a_command_is_one_line(command: AnyCommand) -> None:
+def test_a_command_is_one_line(command: Command) -> None:
     line = command_line(command)
     assert "\n" not in line
     identical(parse_command(line), command)

@@ -189,7 +189,7 @@ def same(body: isa.TiuCommand, chip: chips.ChipSpec) -> tuple[Piece, ...]:
     for turn in turns_of(pieces):
         stores = moves(turn.stores, loads=False) if turn.stores else []
         loads = moves(turn.loads, loads=True) if turn.loads else []
-        bodies = [cast("isa.TiuCommand", turn.computes.body)] if turn.computes else []
+        bodies = [turn.computes.body] if turn.computes else []
         for command in (*stores, *loads, *bodies):
             check(command, chip)
             execute(command, cut)
@@ -313,7 +313,7 @@ def test_a_form_is_as_legal_and_takes_as_long(network: str, chip: str) -> None:
     spec = chips.load(chip)
     commands = Compiled(Replay(network).lowered(f"{chip}/int8"), {}, chip).program().commands
     for command in commands:
-        form = cast("isa.AnyCommand", command.form)
+        form = command.form
         assert command_ns(command, spec) == timed_ns(command, spec), command.label
         assert [rule(command, spec) for rule in RULES] == [rule(form, spec) for rule in RULES], command.label
 
@@ -416,7 +416,7 @@ def test_a_tile_that_was_not_loaded_is_found() -> None:
     assert Simulator(program).unconfirmed.get("commands that do not say what they read") is None
 
 
-def _with(program: Program, number: int, command: isa.AnyCommand) -> Program:
+def _with(program: Program, number: int, command: isa.Command) -> Program:
     commands = (*program.commands[:number], command, *program.commands[number + 1 :])
     return replace(program, commands=commands)
 

@@ -20,7 +20,7 @@ from mutation.mutant import Mutant
 from tpusim import chips
 from tpusim.errors import CommandError, SimulationError
 from tpusim.isa.check import check, check_form
-from tpusim.isa.commands import AnyCommand, GlobalKernel
+from tpusim.isa.commands import Command, GlobalKernel
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View, numpy_dtype
 from tpusim.isa.stream import Program
@@ -101,7 +101,7 @@ class _Replay:
         self.machine = JournalMachine(program)
         self.cores = self.machine.of_cores({command.core for command in program.commands} | {0})
 
-    def execute(self, command: AnyCommand) -> None:
+    def execute(self, command: Command) -> None:
         """On the memory of the command's core."""
         execute(command, self.cores.get(command.core, self.machine))
 
@@ -117,7 +117,7 @@ class _Replay:
             self.execute(self.program.commands[index])
         self._at = position
 
-    def same_result(self, old: AnyCommand, new: AnyCommand) -> bool:
+    def same_result(self, old: Command, new: Command) -> bool:
         """Whether the next command leaves the same bytes in this state, whichever of the two it is."""
         if old.writes() != new.writes() or old.core != new.core:
             return False
@@ -177,7 +177,7 @@ def _values(view: View, rng: np.random.Generator, trial: int) -> np.ndarray:
     return found.astype(dtype)
 
 
-def _content(command: AnyCommand) -> AnyCommand:
+def _content(command: Command) -> Command:
     return structs.replace(command, id=0, dep=0)
 
 

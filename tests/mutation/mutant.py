@@ -12,7 +12,7 @@ from msgspec import structs
 
 from tpusim import chips
 from tpusim.chips import ChipSpec
-from tpusim.isa.commands import AnyCommand, GlobalKernel, Move
+from tpusim.isa.commands import Command, GlobalKernel, Move
 from tpusim.isa.region import View
 from tpusim.isa.stream import Program
 
@@ -68,7 +68,7 @@ def view_fields(command: Any, *, reads: bool = True, writes: bool = True) -> lis
     return [name for name in names if isinstance(getattr(command, name), View)]
 
 
-def renumbered(program: Program, order: list[int | tuple[int, AnyCommand]]) -> Program:
+def renumbered(program: Program, order: list[int | tuple[int, Command]]) -> Program:
     """The program with the commands of these old indices (or new ones), ids counted anew.
 
     A dependency on a command that is gone becomes one on the command before it. The table of slices follows.
@@ -78,7 +78,7 @@ def renumbered(program: Program, order: list[int | tuple[int, AnyCommand]]) -> P
     counts: Counter[tuple[int, str]] = Counter()
     fresh: dict[tuple[int, str, int], int] = {}
     place: dict[int, int] = {}
-    numbered: list[AnyCommand] = []
+    numbered: list[Command] = []
     for position, (source, command) in enumerate(kept):
         queue = command.core, command.engine
         counts[queue] += 1
@@ -87,7 +87,7 @@ def renumbered(program: Program, order: list[int | tuple[int, AnyCommand]]) -> P
             fresh[*queue, command.id] = counts[queue]
         numbered.append(structs.replace(command, id=counts[queue]))
 
-    def moved(command: AnyCommand) -> AnyCommand:
+    def moved(command: Command) -> Command:
         other = "gdma" if command.engine == "tiu" else "tiu"
         dep = command.dep
         while dep and (command.core, other, dep) not in fresh:

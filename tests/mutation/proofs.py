@@ -13,8 +13,8 @@ from mutation.mutant import Mutant, chip_of
 from tpusim.errors import SimulationError
 from tpusim.isa.blocks import offsets
 from tpusim.isa.commands import (
-    AnyCommand,
     Arith,
+    Command,
     Conv,
     Depthwise,
     GlobalKernel,
@@ -57,7 +57,7 @@ CONSTANT = ("filter", "bias", "requant_table", "table", "mantissa", "scale", "rs
 # -------------------------------------------------------------------------------------------------------------- order
 
 
-def _content(command: AnyCommand) -> AnyCommand:
+def _content(command: Command) -> Command:
     return structs.replace(command, id=0, dep=0)
 
 
@@ -74,7 +74,7 @@ def _bytes(view: View, chip: Any) -> np.ndarray:
     return np.unique(at)
 
 
-def _conflict(one: AnyCommand, other: AnyCommand, chip: Any) -> bool:
+def _conflict(one: Command, other: Command, chip: Any) -> bool:
     """Whether the two touch a common byte and one of them writes it."""
     near = one.core == other.core
     pairs = [(a, b) for a in one.writes() for b in (*other.reads(), *other.writes())]
@@ -94,7 +94,7 @@ def same_order(program: Program, mutant: Program) -> bool:
     )
     if len(kept) != len(left) or program.coefficients is not mutant.coefficients:
         return False
-    found: dict[AnyCommand, list[int]] = {}
+    found: dict[Command, list[int]] = {}
     for index in left:
         found.setdefault(_hashable(mutant.commands[index]), []).append(index)
     place: list[int] = []
@@ -112,14 +112,14 @@ def same_order(program: Program, mutant: Program) -> bool:
     )
 
 
-def _hashable(command: AnyCommand) -> Any:
+def _hashable(command: Command) -> Any:
     return repr(_content(command))
 
 
 # ------------------------------------------------------------------------------------------------------ one command
 
 
-def _body(command: AnyCommand) -> Any:
+def _body(command: Command) -> Any:
     return command.body if isinstance(command, GlobalKernel) else command
 
 

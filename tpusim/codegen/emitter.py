@@ -1,14 +1,14 @@
 """Ids, dependencies and barriers of commands (docs/spec/codegen.md 2, DC-03, DC-08)."""
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from msgspec.structs import replace
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import CommandError
 from tpusim.isa.check import ID_LIMIT, MESSAGES, check
-from tpusim.isa.commands import AnyCommand, Command, Engine, Move, Place, SendMessage, Source, TransferKind, WaitMessage
+from tpusim.isa.commands import Command, Engine, Move, Place, SendMessage, Source, TransferKind, WaitMessage
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location
 
@@ -21,7 +21,7 @@ class Emitter:
         self.cores = cores
         self.core = 0
         """The core that commands are for."""
-        self.commands: list[AnyCommand] = []
+        self.commands: list[Command] = []
         self.locations: list[Location] = []
         self.group = 0
         self.home = -1
@@ -71,10 +71,7 @@ class Emitter:
         if self._last[engine] >= ID_LIMIT:
             raise CommandError(f"{engine}: more than {ID_LIMIT - 1:,} commands; ids are 20 bits (codegen.md DC-03)")
         dep = (self._row or self._last)[other]
-        command = cast(
-            "AnyCommand",
-            cls(id=self._last[engine], dep=dep, core=self.core, group=self.group, home=self.home, **fields),
-        )
+        command = cls(id=self._last[engine], dep=dep, core=self.core, group=self.group, home=self.home, **fields)
         check(command, self.chip)
         if name_of is not None:
             command = replace(command, sources=tuple(name_of(view) for view in command.reads()))

@@ -18,7 +18,7 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.packing import pack
 from tpusim.ir.types import address_of, element_of, is_packed, shape_of, uniform_of
-from tpusim.isa.commands import AnyCommand
+from tpusim.isa.commands import Command
 from tpusim.isa.layout import align, extent, gmem_bytes
 from tpusim.isa.stream import FORMAT_VERSION, CoefficientEntry, GroupEntry, Header, Program, TensorEntry
 from tpusim.ops.base import TpuOp
@@ -67,7 +67,7 @@ def _emit(op: TpuGroup | TpuOp, emitter: Emitter) -> GroupEntry:
     return GroupEntry(emitter.group, (op_name(op),), dict.fromkeys("ncdhw", 1), peak, reason)
 
 
-def _peak(commands: list[AnyCommand], chip: ChipSpec) -> int:
+def _peak(commands: list[Command], chip: ChipSpec) -> int:
     """The highest byte of a lane that the tiles of a global layer use."""
     views = {view for command in commands for _, view in command.operands() if view.memory == "lmem"}
     return max((extent(view, chip).stop for view in views), default=0)

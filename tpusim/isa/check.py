@@ -6,15 +6,14 @@ body of a global kernel obeys `BODY_RULES` only: a library kernel tiles it, so l
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import cast
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import CommandError
 from tpusim.isa.commands import (
-    AnyCommand,
     Arith,
     ChannelRescale,
     ChannelScale,
+    Command,
     Compare,
     Conv,
     Depthwise,
@@ -51,7 +50,7 @@ _MOST_SENDS = 127
 _COEFFICIENTS = ("filter", "bias", "requant_table")
 
 
-def sequence_ids(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def sequence_ids(command: Command, chip: ChipSpec) -> Finding | None:
     """Ids count from 1 and fit 20 bits; a dependency is 0 or such an id (codegen.md 2, DC-03)."""
     if 1 <= command.id < ID_LIMIT and 0 <= command.dep < ID_LIMIT:
         return None
@@ -60,14 +59,14 @@ def sequence_ids(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     )
 
 
-def cores(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def cores(command: Command, chip: ChipSpec) -> Finding | None:
     """The core exists on the chip."""
     if 0 <= command.core < chip.cores:
         return None
     return Finding(f"a core within 0-{chip.cores - 1}", str(command.core), "compile for fewer cores")
 
 
-def messages(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def messages(command: Command, chip: ChipSpec) -> Finding | None:
     """Only a chip with several cores has messages: numbers 0-511, counts 1-127 (Decision: 9 and 7 bits)."""
     if not isinstance(command, SendMessage | WaitMessage):
         return None
@@ -79,7 +78,7 @@ def messages(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     return Finding(wanted, f"message {command.message}, count {command.count}", "use a number again")
 
 
-def memories(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def memories(command: Command, chip: ChipSpec) -> Finding | None:
     """Only Move and Fill reach global memory; TIU operands lie in LMEM, those of a global kernel's body in GMEM."""
     if isinstance(command, Move | Fill):
         return None
@@ -92,7 +91,7 @@ def memories(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     )
 
 
-def layouts(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def layouts(command: Command, chip: ChipSpec) -> Finding | None:
     """A laned view has axes n, c, h, w and layout aligned, compact or strided; plain GMEM is dense or strided.
 
     Strides are given exactly for "strided", one per axis (n, row, h, w if laned), none negative (hardware.md 2.1, 2.2).
@@ -110,7 +109,7 @@ def layouts(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     return None
 
 
-def start_lanes(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def start_lanes(command: Command, chip: ChipSpec) -> Finding | None:
     """The start lane of a laned view exists."""
     return first(
         Finding(f"start lane of {name} within 0-{chip.lanes - 1}", str(view.lane), "correct the view")
@@ -119,7 +118,7 @@ def start_lanes(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     )
 
 
-def interleaves(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def interleaves(command: Command, chip: ChipSpec) -> Finding | None:
     """Batch items share a 4-byte word (4N/2N) only on a chip with batch packing, 4/B of them (hardware.md 2.5)."""
     for name, view in command.operands():
         factor = chip.batch_factor(itemsize(view.dtype))
@@ -128,7 +127,7 @@ def interleaves(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     return None
 
 
-def four_bits(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def four_bits(command: Command, chip: ChipSpec) -> Finding | None:
     """Elements of 4 bits are moved, or are the filter of CONV or the right matrix of MM2; rows start at whole bytes.
 
     They are not packed in 4-byte words (4N). Decision: other commands have no form with 4 bits (upstream forbids them
@@ -152,7 +151,7 @@ def four_bits(command: AnyCommand, chip: ChipSpec) -> Finding | None:
 _FOUR_BITS = {(Conv, "filter"), (MatMul, "right")}
 
 
-def lmem_bounds(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def lmem_bounds(command: Command, chip: ChipSpec) -> Finding | None:
     """Every byte of an operand lies inside its lane (hardware.md 2.1)."""
     for name, view in local_operands(command):
         reach = extent(view, chip)
@@ -162,7 +161,7 @@ def lmem_bounds(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     return None
 
 
-def addresses(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def addresses(command: Command, chip: ChipSpec) -> Finding | None:
     """An aligned operand starts at a multiple of EU_BYTES; a free-stride or compact one at a whole element or word."""
     for name, view in local_operands(command):
         step = chip.eu_bytes if view.layout == "aligned" else itemsize(view.dtype) * view.interleave
@@ -171,7 +170,7 @@ def addresses(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     return None
 
 
-def coefficient_addresses(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def coefficient_addresses(command: Command, chip: ChipSpec) -> Finding | None:
     """A bias of a convolution is 4-byte aligned, a requant table 8-byte aligned (2-byte biases: by element)."""
     if isinstance(command, ChannelRescale):
         operands: tuple[tuple[str, View | None, int], ...] = (("table", command.table, 8),)
@@ -185,14 +184,14 @@ def coefficient_addresses(command: AnyCommand, chip: ChipSpec) -> Finding | None
     return None
 
 
-def conv_input_lane(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def conv_input_lane(command: Command, chip: ChipSpec) -> Finding | None:
     """The input of an 8- or 16-bit CONV starts at lane 0."""
     if not isinstance(command, Conv) or itemsize(command.input.dtype) == 4 or command.input.lane == 0:
         return None
     return Finding("input at lane 0", f"lane {command.input.lane}", "copy it with LaneCopy")
 
 
-def coefficient_lanes(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def coefficient_lanes(command: Command, chip: ChipSpec) -> Finding | None:
     """Filter, bias and requant table of a convolution start at the lane of its output."""
     if not isinstance(command, Conv | Depthwise):
         return None
@@ -203,7 +202,7 @@ def coefficient_lanes(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     )
 
 
-def shared_lane(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def shared_lane(command: Command, chip: ChipSpec) -> Finding | None:
     """Operands and result of AR share the start lane; so do those of RQ/DQ, PorD and SG, which cross no lanes either.
 
     The tables of SG are the same in every lane and have none; its indices lie in all lanes.
@@ -234,7 +233,7 @@ def shared_lane(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     )
 
 
-def arith_strides(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def arith_strides(command: Command, chip: ChipSpec) -> Finding | None:
     """Explicit strides of AR operands are below 2**18."""
     if not isinstance(command, Arith | Compare | Where):
         return None
@@ -245,7 +244,7 @@ def arith_strides(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     )
 
 
-def dimensions(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def dimensions(command: Command, chip: ChipSpec) -> Finding | None:
     """Every axis of an operand is 1 to 65535 long; c, h, w of a TIU operand end at the chip's limit (CV18xx 4063)."""
     limit = _LONGEST if isinstance(command, Move | Fill) else chip.max_axis
     return first(
@@ -255,7 +254,7 @@ def dimensions(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     )
 
 
-def conv_channels(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def conv_channels(command: Command, chip: ChipSpec) -> Finding | None:
     """A convolution has at most the chip's number of input and output channels."""
     if not isinstance(command, Conv | Depthwise):
         return None
@@ -265,7 +264,7 @@ def conv_channels(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     return Finding(f"at most {chip.max_conv_channels} channels", str(most), "split the channels")
 
 
-Rule = Callable[[AnyCommand, ChipSpec], Finding | None]
+Rule = Callable[[Command, ChipSpec], Finding | None]
 
 _RULES_OF_PLACE: tuple[Rule, ...] = (sequence_ids, cores)
 """The rules about what the form of a command does not have."""
@@ -298,7 +297,7 @@ BODY_RULES: tuple[Rule, ...] = (layouts, start_lanes, interleaves, four_bits, *R
 """The rules for what a global kernel computes."""
 
 
-def check(command: AnyCommand, chip: ChipSpec) -> None:
+def check(command: Command, chip: ChipSpec) -> None:
     """Raise CommandError if `command` breaks a rule of `chip`."""
     if isinstance(command, GlobalKernel):
         _apply((sequence_ids, cores, memories), command, command, chip)
@@ -306,17 +305,17 @@ def check(command: AnyCommand, chip: ChipSpec) -> None:
         _apply(KERNEL_SHARING_RULES, command, command, chip)
     else:
         _apply(_RULES_OF_PLACE, command, command, chip)
-        if not _legal(cast("AnyCommand", command.form), chip):
+        if not _legal(command.form, chip):
             _apply(RULES, command, command, chip)
 
 
 @lru_cache(1 << 14)
-def _legal(form: AnyCommand, chip: ChipSpec) -> bool:
+def _legal(form: Command, chip: ChipSpec) -> bool:
     """Whether no rule finds anything; kept, as tiles and slices have few forms."""
     return all(rule(form, chip) is None for rule in RULES)
 
 
-def check_form(command: AnyCommand, chip: ChipSpec) -> None:
+def check_form(command: Command, chip: ChipSpec) -> None:
     """Raise CommandError for a view that has no meaning at all: too few axes or strides."""
     for subject in (command, command.body) if isinstance(command, GlobalKernel) else (command,):
         _apply((layouts,), subject, command, chip)
@@ -325,7 +324,7 @@ def check_form(command: AnyCommand, chip: ChipSpec) -> None:
             _apply((work_areas,), command, command, chip)
 
 
-def _apply(rules: tuple[Rule, ...], subject: AnyCommand, command: AnyCommand, chip: ChipSpec) -> None:
+def _apply(rules: tuple[Rule, ...], subject: Command, command: Command, chip: ChipSpec) -> None:
     for rule in rules:
         finding = rule(subject, chip)
         if finding is not None:

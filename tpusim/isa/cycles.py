@@ -9,13 +9,12 @@ the lane copies, sums and requants around a product, the steps of a cast.
 from collections.abc import Callable
 from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import CommandError
 from tpusim.isa import cycles_cv18xx
 from tpusim.isa.commands import (
-    AnyCommand,
     Arith,
     ChannelRescale,
     ChannelScale,
@@ -469,21 +468,21 @@ def kernel_tiu_ns(kernel: GlobalKernel, chip: ChipSpec) -> float:
     return 0.0 if isinstance(kernel, HostCall) else tiu_cycles(kernel.body, chip) * 1000 / chip.tiu_mhz
 
 
-def command_ns(command: AnyCommand, chip: ChipSpec) -> float:
+def command_ns(command: Command, chip: ChipSpec) -> float:
     """How long a command keeps its engine busy; a global kernel both, for the longer of its two times (DL-06).
 
     Of its shorter time the first load and the last store stand alone: all of it where one tile is enough. On a chip
     whose engines do not overlap a global kernel takes the sum of its times.
     """
-    return _kept_ns(cast("AnyCommand", command.form), chip)
+    return _kept_ns(command.form, chip)
 
 
 @lru_cache(1 << 14)
-def _kept_ns(form: AnyCommand, chip: ChipSpec) -> float:
+def _kept_ns(form: Command, chip: ChipSpec) -> float:
     return timed_ns(form, chip)
 
 
-def timed_ns(command: AnyCommand, chip: ChipSpec) -> float:
+def timed_ns(command: Command, chip: ChipSpec) -> float:
     """The same as `command_ns`, computed anew for this very command."""
     if isinstance(command, Move | Fill):
         return dma_ns(command, chip)

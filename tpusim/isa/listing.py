@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tpusim.errors import ImportModelError
-from tpusim.isa.commands import AnyCommand, Engine
+from tpusim.isa.commands import Command, Engine
 from tpusim.isa.stream import (
     FORMAT_VERSION,
     READ_VERSIONS,
@@ -85,7 +85,7 @@ class _Assembly:
     groups: list[GroupEntry] = field(default_factory=list[GroupEntry])
     tensors: list[TensorEntry] = field(default_factory=list[TensorEntry])
     constants: list[CoefficientEntry] = field(default_factory=list[CoefficientEntry])
-    commands: list[AnyCommand] = field(default_factory=list[AnyCommand])
+    commands: list[Command] = field(default_factory=list[Command])
     locations: list[Location] = field(default_factory=list[Location])
 
     def read(self, line: str) -> None:

@@ -7,7 +7,7 @@ where its output is cut off, and none for what is inserted between inputs. Halos
 from collections.abc import Sequence
 from math import prod
 
-from tpusim.isa.commands import AnyCommand, ChannelScale, Conv, Depthwise, Fn, MatMul
+from tpusim.isa.commands import ChannelScale, Command, Conv, Depthwise, Fn, MatMul
 from tpusim.isa.shapes import matrix_shape
 
 
@@ -31,7 +31,7 @@ def of_channel_scale(outputs: int) -> int:
     return outputs
 
 
-def is_transposed(command: AnyCommand) -> bool:
+def is_transposed(command: Command) -> bool:
     """Whether a command is (a part of) a transposed convolution."""
     return isinstance(command, Conv | Depthwise) and command.rotate
 
@@ -43,7 +43,7 @@ def depths(command: Conv) -> int:
     return 1 if view.strides is None else view.strides[1] // row
 
 
-def of_command(command: AnyCommand, outputs: int, inputs: int, depth: int = 1) -> int:
+def of_command(command: Command, outputs: int, inputs: int, depth: int = 1) -> int:
     """What a command has for so many outputs, and inputs if it is transposed; depth: further taps of its filter."""
     if isinstance(command, Conv | Depthwise):
         groups = command.groups if isinstance(command, Conv) else command.input.shape[1]

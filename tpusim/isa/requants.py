@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.commands import (
-    AnyCommand,
     Arith,
     ChannelScale,
     Command,
@@ -32,7 +31,7 @@ def _requants(command: Command) -> tuple[Requant, ...]:
     return several if one is None else (one, *several)
 
 
-def requant_ranges(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def requant_ranges(command: Command, chip: ChipSpec) -> Finding | None:
     """A requant has an int32 multiplier, a shift of -128..127 and an int16 zero point."""
     wanted = "int32 multiplier, rshift -128..127, int16 zero point"
     return first(
@@ -42,7 +41,7 @@ def requant_ranges(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     )
 
 
-def fused_multiplier(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def fused_multiplier(command: Command, chip: ChipSpec) -> Finding | None:
     """Convolution and matrix product of a chip without requant multiplier only shift right (hardware.md 1.4)."""
     if chip.requant != "shift" or not isinstance(command, Conv | Depthwise | MatMul):
         return None
@@ -55,7 +54,7 @@ def fused_multiplier(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     )
 
 
-def requant_modes(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def requant_modes(command: Command, chip: ChipSpec) -> Finding | None:
     """The doubling multiplication ("qdm") and one requant per matrix are CV18xx's.
 
     There a convolution or a matrix product requants by "qdm" or a shift alone, never by a multiplier in another mode.
@@ -78,7 +77,7 @@ def requant_modes(command: AnyCommand, chip: ChipSpec) -> Finding | None:
 _PRODUCTS = (Conv, Depthwise, MatMul)
 
 
-def _foreign_to_qdm(command: AnyCommand) -> Finding | None:
+def _foreign_to_qdm(command: Command) -> Finding | None:
     if not isinstance(command, _PRODUCTS):
         return None
     return first(
@@ -88,7 +87,7 @@ def _foreign_to_qdm(command: AnyCommand) -> Finding | None:
     )
 
 
-def small_multipliers(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def small_multipliers(command: Command, chip: ChipSpec) -> Finding | None:
     """Functions of 8-bit multipliers with one shift, pools that round half up and selections that scale what they keep.
 
     They are CV18xx's (numerics.md 9.6, 9.7).
@@ -105,14 +104,14 @@ def small_multipliers(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     return None
 
 
-def accumulators_of_16_bits(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def accumulators_of_16_bits(command: Command, chip: ChipSpec) -> Finding | None:
     """Only BM1684 accumulates in 16 bits (numerics.md 9.4)."""
     if isinstance(command, ChannelScale) and command.clamp16 and chip.integers.scale_bits != 16:
         return Finding("no clamp16", "clamp16=true", f"{chip.name} accumulates in {chip.integers.scale_bits} bits")
     return None
 
 
-def float_units(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def float_units(command: Command, chip: ChipSpec) -> Finding | None:
     """Steps rounded to BF16, f32 cut off to BF16, and functions by BF16 tables need CV18xx's float unit."""
     if chip.bf16_unit and chip.float_tables:
         return None
@@ -126,7 +125,7 @@ def float_units(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     return None
 
 
-REQUANT_RULES: tuple[Callable[[AnyCommand, ChipSpec], Finding | None], ...] = (
+REQUANT_RULES: tuple[Callable[[Command, ChipSpec], Finding | None], ...] = (
     requant_ranges,
     fused_multiplier,
     requant_modes,

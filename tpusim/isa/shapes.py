@@ -7,10 +7,10 @@ import numpy as np
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.commands import (
-    AnyCommand,
     Arith,
     ChannelRescale,
     ChannelScale,
+    Command,
     Compare,
     Conv,
     Depthwise,
@@ -38,7 +38,7 @@ FLOATS = ("f32", "f16", "bf16")
 _TABLE_ENTRIES = 256
 
 
-def copies(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def copies(command: Command, chip: ChipSpec) -> Finding | None:
     """A copy has the same shape and element type on both sides; a lane copy, and one by turns, stays in one memory."""
     if not isinstance(command, Move | LaneCopy) or isinstance(command, MoveRows):
         return None
@@ -54,7 +54,7 @@ def copies(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     return None
 
 
-def rows(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def rows(command: Command, chip: ChipSpec) -> Finding | None:
     """Rows are gathered in global memory by a chip that can: three axes, an i32 index for each row of the result."""
     if not isinstance(command, MoveRows):
         return None
@@ -73,7 +73,7 @@ def rows(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     return Finding(f"the output to be {source.dtype} {wanted}", f"{target.dtype} {target.shape}", "correct one view")
 
 
-def windows(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def windows(command: Command, chip: ChipSpec) -> Finding | None:
     """Input and output of a window op have the batch in common; every window lies inside the widened, padded input.
 
     There are two window axes, three in the body of a global kernel, each with its entry in every attribute.
@@ -102,7 +102,7 @@ def windows(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     return None
 
 
-def filters(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def filters(command: Command, chip: ChipSpec) -> Finding | None:
     """A filter is (1, oc, 1, K): K = AL(ic/groups, P)*taps for CONV, taps for depthwise (hardware.md 2.3).
 
     On a chip without a packing width it is (1, oc, taps, P), P the input channels of a group, and (1, oc, kh, kw). One
@@ -146,7 +146,7 @@ def matrix_shape(view: View, transpose: bool) -> tuple[int, int]:
     return (columns, rows) if transpose else (rows, columns)
 
 
-def matrices(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def matrices(command: Command, chip: ChipSpec) -> Finding | None:
     """A matrix product takes (..., M, K) and (..., K, N) and gives (..., M, N); its bias has N elements.
 
     Several requants are one per right matrix, as are the N elements of their biases. There are N int32 multipliers.
@@ -181,7 +181,7 @@ def _matrix_sizes(command: MatMul) -> tuple[tuple[View, int], tuple[View, int]]:
     return (command.left, left[0] * left[1]), (command.right, right[0] * right[1])
 
 
-def channel_operands(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def channel_operands(command: Command, chip: ChipSpec) -> Finding | None:
     """Per-channel operands are (1, c, 1, 1), a requant table (1, c, 1, 3) int32, two words where they are packed.
 
     CV18xx: a requant table is (1, c, 1, 9) bytes with bias, (1, c, 1, 5) without; a bias of two 16-bit planes
@@ -217,7 +217,7 @@ def _requant_row(command: Conv | Depthwise, chip: ChipSpec) -> tuple[tuple[int, 
     return (1, channels, 1, 5 if table is not None and table.shape[-1] == 5 else 9), "u8"
 
 
-def elementwise_shapes(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def elementwise_shapes(command: Command, chip: ChipSpec) -> Finding | None:
     """Element-wise operands have the output's shape; AR operands may have axes of length 1 where it is longer."""
     if isinstance(command, Rescale | ChannelRescale | Quantize | Dequantize | ChannelScale | Select | Lut | FloatLut):
         if command.input.shape == command.output.shape:
@@ -237,7 +237,7 @@ def elementwise_shapes(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     )
 
 
-def element_types(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def element_types(command: Command, chip: ChipSpec) -> Finding | None:
     """Products and requants do not mix floats and integers; RQ rq0 reads floats, DQ dq0 writes floats.
 
     AR with an integer result has integer operands and an integral constant; a comparison's operands are alike, the
@@ -294,7 +294,7 @@ def _integer_arith(command: Arith) -> Finding | None:
     )
 
 
-def tables(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def tables(command: Command, chip: ChipSpec) -> Finding | None:
     """A table gather reads bytes and 256 entries (1, 1, 1, 256) of the output's type (numerics.md 10)."""
     if not isinstance(command, Lut):
         return None
@@ -306,7 +306,7 @@ def tables(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     return Finding(f"table {command.output.dtype} {wanted}", f"{table.dtype} {table.shape}", "correct the view")
 
 
-def picked(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def picked(command: Command, chip: ChipSpec) -> Finding | None:
     """A gather of places keeps batch, channels and type; every lane has its share of one i16 for each place."""
     if not isinstance(command, Pick):
         return None
@@ -321,7 +321,7 @@ def picked(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     return Finding(wanted, f"{indices.dtype} {indices.shape}", "correct the view")
 
 
-def float_tables(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def float_tables(command: Command, chip: ChipSpec) -> Finding | None:
     """A function by tables needs a chip that has them, bf16 operands, 256 entries per table, a range for slopes."""
     if not isinstance(command, FloatLut):
         return None
@@ -337,7 +337,7 @@ def float_tables(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     return None
 
 
-def functions(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def functions(command: Command, chip: ChipSpec) -> Finding | None:
     """A macro function has the operands that its parameters speak of, in shapes that go with them and the result."""
     if not isinstance(command, Fn):
         return None
@@ -345,7 +345,7 @@ def functions(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     return found and Finding(found.requirement, found.got, "correct the parameters or the views")
 
 
-def fill_values(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def fill_values(command: Command, chip: ChipSpec) -> Finding | None:
     """A fill of an integer tensor has an integral value inside the type's range."""
     if not isinstance(command, Fill) or command.output.dtype in FLOATS:
         return None
@@ -355,7 +355,7 @@ def fill_values(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     return Finding(f"an integer within {info.min}..{info.max}", str(command.value), "correct the value or the type")
 
 
-def sums_that_go_on(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def sums_that_go_on(command: Command, chip: ChipSpec) -> Finding | None:
     """A convolution adds to what its output holds only where that is an accumulator, int32 or f32, without requant."""
     if not isinstance(command, Conv) or not command.accumulate:
         return None
@@ -366,7 +366,7 @@ def sums_that_go_on(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     return Finding("an i32 or f32 output without requant", got, "accumulate in 32 bits and requant afterwards")
 
 
-SHAPE_RULES: tuple[Callable[[AnyCommand, ChipSpec], Finding | None], ...] = (
+SHAPE_RULES: tuple[Callable[[Command, ChipSpec], Finding | None], ...] = (
     copies,
     rows,
     windows,

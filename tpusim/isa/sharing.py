@@ -7,10 +7,10 @@ import numpy as np
 from tpusim.chips import ChipSpec
 from tpusim.isa.blocks import offsets
 from tpusim.isa.commands import (
-    AnyCommand,
     Arith,
     ChannelRescale,
     ChannelScale,
+    Command,
     Compare,
     Dequantize,
     Fill,
@@ -34,7 +34,7 @@ _COUNTED = 1 << 20
 """Elements of views that are compared one by one; larger ones that reach into each other count as shared."""
 
 
-def local_operands(command: AnyCommand) -> list[tuple[str, View]]:
+def local_operands(command: Command) -> list[tuple[str, View]]:
     """The operands in local memory, with their names."""
     return [(name, view) for name, view in command.operands() if view.memory == "lmem"]
 
@@ -45,7 +45,7 @@ _ELEMENTWISE = (
 )  # fmt: skip
 
 
-def in_place(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def in_place(command: Command, chip: ChipSpec) -> Finding | None:
     """A TIU command whose result shares bytes with an operand works element by element, on the very same bytes.
 
     Such are AR, RQ, DQ and SG; result and operand then have one place of every element, of one size. Decision: the
@@ -54,15 +54,16 @@ def in_place(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     """
     if isinstance(command, Move | Fill | GlobalKernel | SendMessage | WaitMessage):
         return None
-    out = command.output
-    reach = extent(out, chip)
-    for name, view in local_operands(command):
-        if name in command.outputs_ or not reach.overlaps(extent(view, chip)):
-            continue
-        same = view.address == out.address and view.lane == out.lane and _places(view, chip) == _places(out, chip)
-        if not same or not (isinstance(command, _ELEMENTWISE) or name == "partial"):
-            got = f"bytes [{reach.start:,}, {reach.stop:,}) and {name} at {view.address:,}"
-            return Finding("a result apart from its operands, or element by element in place of one", got, "move it")
+    for out in command.writes():
+        reach = extent(out, chip)
+        for name, view in local_operands(command):
+            if name in command.outputs_ or not reach.overlaps(extent(view, chip)):
+                continue
+            same = view.address == out.address and view.lane == out.lane and _places(view, chip) == _places(out, chip)
+            if not same or not (isinstance(command, _ELEMENTWISE) or name == "partial"):
+                got = f"bytes [{reach.start:,}, {reach.stop:,}) and {name} at {view.address:,}"
+                wanted = "a result apart from its operands, or element by element in place of one"
+                return Finding(wanted, got, "move it")
     return None
 
 
@@ -71,7 +72,7 @@ def _places(view: View, chip: ChipSpec) -> tuple[object, ...]:
     return view.shape, lmem_strides(view, chip), itemsize(view.dtype), view.interleave
 
 
-def work_areas(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def work_areas(command: Command, chip: ChipSpec) -> Finding | None:
     """A work area is (1, lanes, 1, bytes) u8, compact, inside local memory, and apart from the command's operands."""
     local = local_operands(command)
     for view in command.scratch():
@@ -95,7 +96,7 @@ def _distinct(one: View, other: View, chip: ChipSpec) -> bool:
     return not np.intersect1d(offsets(one, chip), offsets(other, chip)).size
 
 
-def apart(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+def apart(command: Command, chip: ChipSpec) -> Finding | None:
     """A global kernel or a copy whose result shares bytes with an operand has them in the very same place.
 
     A kernel works tile by tile and a transfer burst by burst: what is stored early may be what is loaded late. A kernel
@@ -120,8 +121,8 @@ def apart(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     return None
 
 
-KERNEL_SHARING_RULES: tuple[Callable[[AnyCommand, ChipSpec], Finding | None], ...] = (work_areas, apart)
+KERNEL_SHARING_RULES: tuple[Callable[[Command, ChipSpec], Finding | None], ...] = (work_areas, apart)
 """Rules for a global kernel as a whole."""
 
-SHARING_RULES: tuple[Callable[[AnyCommand, ChipSpec], Finding | None], ...] = (in_place, *KERNEL_SHARING_RULES)
+SHARING_RULES: tuple[Callable[[Command, ChipSpec], Finding | None], ...] = (in_place, *KERNEL_SHARING_RULES)
 """Rules for every other command."""

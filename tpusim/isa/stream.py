@@ -15,7 +15,7 @@ import numpy as np
 from tpusim import chips
 from tpusim.errors import ConfigError, ImportModelError
 from tpusim.isa.archive import checksum, npy_array, npy_bytes, read_members, refusal, write_members
-from tpusim.isa.commands import AnyCommand
+from tpusim.isa.commands import Command
 from tpusim.isa.region import Address, DType, Layout, Length, View
 from tpusim.isa.text import command_line, parse_command
 
@@ -117,7 +117,7 @@ class Program(msgspec.Struct, frozen=True):
     header: Header
     tensors: tuple[TensorEntry, ...]
     groups: tuple[GroupEntry, ...]
-    commands: tuple[AnyCommand, ...]
+    commands: tuple[Command, ...]
     coefficients: np.ndarray
     """uint8 image of the coefficient region."""
     locations: tuple[Location, ...] = ()
@@ -288,8 +288,8 @@ def upgraded(program: Program) -> Program:
     return msgspec.structs.replace(program, header=header, commands=commands)
 
 
-def _commands(text: str) -> tuple[AnyCommand, ...]:
-    found: list[AnyCommand] = []
+def _commands(text: str) -> tuple[Command, ...]:
+    found: list[Command] = []
     for number, line in enumerate(text.split("\n")[:-1], start=1):
         try:
             found.append(parse_command(line))

@@ -19,13 +19,12 @@ from typing import Any, TypeVar, cast, get_args
 import msgspec
 from msgspec.structs import FieldInfo, fields
 
-from tpusim.isa.commands import AnyCommand, Command, GlobalKernel, HostCall, Source
+from tpusim.isa.commands import Command, GlobalKernel, Source
+from tpusim.isa.decoding import MALFORMED, convert, kind_of
 from tpusim.isa.region import View
+from tpusim.registry import COMMANDS
 
 R = TypeVar("R", bound=msgspec.Struct)
-
-COMMANDS: dict[str, type[Command]] = {str(kind.__struct_config__.tag): kind for kind in get_args(AnyCommand)}
-"""Opcode -> command."""
 
 _HEAD = re.compile(r"(tiu|gdma) +(\d{1,9}) +dep=(\d{1,9}) +(\w+)")
 _KEY = re.compile(r" +(?:([A-Za-z_]\w*)=|computes +(\w+)(?= |$))")
@@ -34,13 +33,12 @@ _VIEW = re.compile(r"[lg]mem:\S*|\[[lg]mem:\S*")
 _CONSTANTS = ("true", "false", "null", "NaN", "Infinity")
 _POSITIONAL = ("id", "dep")
 _JSON = json.JSONDecoder()
-_MALFORMED = (ValueError, OverflowError, RecursionError)
 
 
 # --------------------------------------------------------------------------------------------------------------- write
 
 
-def command_line(command: AnyCommand) -> str:
+def command_line(command: Command) -> str:
     """The line of a command, without its end."""
     opcode = str(command.__struct_config__.tag)
     line = f"{command.engine:<4} {command.id:>6} dep={command.dep:<5} {opcode:<15}{_pairs(command, _POSITIONAL)}"
@@ -56,9 +54,9 @@ def record_line(word: str, record: msgspec.Struct, without: Iterable[str] = (), 
     return f"{word:<8}{first}{_pairs(record, without)}"
 
 
-def _inherited(kernel: Command | None, op: str = "", group: int = -1) -> dict[str, Any]:
+def _inherited(kernel: Command) -> dict[str, Any]:
     """What the body of a global kernel has unless its line says otherwise."""
-    return {"id": 0, "dep": 0, "op": kernel.op if kernel else op, "group": kernel.group if kernel else group}
+    return {"id": 0, "dep": 0, "op": kernel.op, "group": kernel.group}
 
 
 def _pairs(record: msgspec.Struct, without: Iterable[str]) -> str:
@@ -126,10 +124,7 @@ _VIEW_FIELDS = {"interleave": 1, "lane": 0, "lane_pitch": 0, "batch_axis": 0}
 # ---------------------------------------------------------------------------------------------------------------- read
 
 
-_WHOLE = tuple(str(kind.__struct_config__.tag) for kind in (GlobalKernel, HostCall))
-
-
-def parse_command(line: str) -> AnyCommand:
+def parse_command(line: str) -> Command:
     """The command of a line. Raises ValueError."""
     head = _HEAD.match(line)
     if head is None:
@@ -139,11 +134,12 @@ def parse_command(line: str) -> AnyCommand:
     given = {"cmd": opcode, "id": int(number), "dep": int(dep), **own}
     if "sources" in given:
         given["sources"] = _sources(given["sources"])
-    if opcode in _WHOLE:
-        given["body"] = {"cmd": inner, **_inherited(None, own.get("op", ""), own.get("group", -1)), **body}
+    kind = kind_of(COMMANDS, opcode)
+    if issubclass(kind, GlobalKernel):
+        given["body"] = {"cmd": inner, **body}
     elif inner:
         raise ValueError("only a global kernel may have 'computes'")
-    command = _convert(given, AnyCommand)
+    command = kind.decoded(given)
     if command.engine != engine:
         raise ValueError(f"{opcode} is a command of the {command.engine} engine, not of {engine}")
     return command
@@ -161,14 +157,7 @@ def parse_record(text: str, kind: type[R], **given: object) -> R:
     own, inner, _ = _split(text, 0)
     if inner:
         raise ValueError("only a global kernel may have 'computes'")
-    return _convert({**own, **given}, kind)
-
-
-def _convert(given: dict[str, Any], kind: Any) -> Any:
-    try:
-        return msgspec.convert(given, kind)
-    except _MALFORMED as error:  # msgspec's own error is a ValueError
-        raise ValueError(str(error)) from error
+    return convert({**own, **given}, kind)
 
 
 def _split(line: str, at: int) -> tuple[dict[str, Any], str, dict[str, Any]]:
@@ -214,7 +203,7 @@ def _scan(line: str, at: int) -> tuple[Any, int]:
         return word.group(), word.end()
     try:
         return _JSON.raw_decode(line, at)
-    except _MALFORMED as error:
+    except MALFORMED as error:
         raise ValueError(f"a value is required at column {at + 1}, got '{line[at : at + 40]}'") from error
 
 

@@ -15,7 +15,7 @@ from tpusim.chips import ChipSpec
 from tpusim.closeness import FRACTION_BITS, Bound, bound_of, ulps_apart
 from tpusim.errors import ConfigError, SimulationError
 from tpusim.isa.blocks import offsets
-from tpusim.isa.commands import AnyCommand
+from tpusim.isa.commands import Command
 from tpusim.isa.region import View, itemsize, numpy_dtype
 from tpusim.isa.stream import Location, Program, TensorEntry
 from tpusim.simulator.memory import Machine, regions_of
@@ -199,7 +199,7 @@ def _number(value: np.generic) -> float | int:
     return int(value) if value.dtype.kind in "iu" else float(value)  # type: ignore[call-overload]
 
 
-def _fraction_bits(command: AnyCommand) -> int:
+def _fraction_bits(command: Command) -> int:
     """The fewest that a float operand of a command has."""
     kinds = {numpy_dtype(view.dtype).name for view in (*command.reads(), *command.writes())}
     return min((FRACTION_BITS[kind] for kind in kinds if kind in FRACTION_BITS), default=FRACTION_BITS["float32"])

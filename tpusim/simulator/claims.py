@@ -12,7 +12,7 @@ import numpy as np
 from tpusim.chips import ChipSpec
 from tpusim.errors import SimulationError
 from tpusim.isa.casts import dequantizing_scale, quantizing_scale
-from tpusim.isa.commands import AnyCommand, Command, Dequantize, GlobalKernel, HostCall, Move, Quantize, Source
+from tpusim.isa.commands import Command, Dequantize, GlobalKernel, HostCall, Move, Quantize, Source
 from tpusim.isa.layout import extent, gmem_sizes, gmem_strides
 from tpusim.isa.region import View
 from tpusim.isa.stream import CoefficientEntry, GroupEntry, Program, TensorEntry
@@ -61,7 +61,7 @@ def _wrong(who: str, required: str, got: object, advice: str) -> SimulationError
 # --------------------------------------------------------------------------------------------------------------- names
 
 
-def _is_silent(command: AnyCommand) -> bool:
+def _is_silent(command: Command) -> bool:
     return not command.sources and bool(command.reads())
 
 
@@ -73,7 +73,7 @@ def _check_sources(program: Program) -> None:
         raise _wrong(silent.label, "a source for each operand it reads", "none", advice)
 
 
-def _unnamed(command: AnyCommand) -> list[View]:
+def _unnamed(command: Command) -> list[View]:
     """What a command writes to global memory without saying to which tensor it belongs."""
     return [] if command.tensor else [view for view in command.writes() if view.memory == "gmem"]
 
@@ -117,7 +117,7 @@ def constant_of(program: Program, start: int) -> bool:
 
 
 def check_constant(
-    command: AnyCommand, source: Source, view: View, known: dict[str, CoefficientEntry], chip: ChipSpec
+    command: Command, source: Source, view: View, known: dict[str, CoefficientEntry], chip: ChipSpec
 ) -> None:
     """Raise SimulationError unless what a command reads as a constant lies inside that constant."""
     entry, reach = None if source.step else known.get(source.name), extent(view, chip)
@@ -170,7 +170,7 @@ def _home(command: Command) -> int:
 
 def _check_groups(program: Program, chip: ChipSpec) -> None:
     """A group has its ops, every one at every step of its sections, and its commands stay below its peak."""
-    own: dict[int, list[AnyCommand]] = {}
+    own: dict[int, list[Command]] = {}
     for command in program.commands:
         own.setdefault(_home(command), []).append(command)
     numbers = [entry.id for entry in program.groups]
@@ -183,7 +183,7 @@ def _check_groups(program: Program, chip: ChipSpec) -> None:
             (_check_tiles if entry.reason else _check_group)(entry, inside, chip)
 
 
-def _check_tiles(entry: GroupEntry, commands: list[AnyCommand], chip: ChipSpec) -> None:
+def _check_tiles(entry: GroupEntry, commands: list[Command], chip: ChipSpec) -> None:
     """The tiles of a global layer are its op's, stored from where they were computed."""
     for command in commands:
         own = command.slice_owner(command.op)
@@ -196,7 +196,7 @@ def _check_tiles(entry: GroupEntry, commands: list[AnyCommand], chip: ChipSpec) 
     _check_peak(entry, commands, chip)
 
 
-def _check_group(entry: GroupEntry, commands: list[AnyCommand], chip: ChipSpec) -> None:
+def _check_group(entry: GroupEntry, commands: list[Command], chip: ChipSpec) -> None:
     who = f"group {entry.id}"
     ops: dict[str, set[str]] = {}
     for command in commands:
@@ -219,7 +219,7 @@ def _check_group(entry: GroupEntry, commands: list[AnyCommand], chip: ChipSpec) 
     _check_peak(entry, commands, chip)
 
 
-def _check_peak(entry: GroupEntry, commands: list[AnyCommand], chip: ChipSpec) -> None:
+def _check_peak(entry: GroupEntry, commands: list[Command], chip: ChipSpec) -> None:
     """Commands stay below what the table says of local memory."""
     views = (v for c in commands for v in (*c.reads(), *c.writes(), *c.scratch()) if v.memory == "lmem")
     reach = max((extent(view, chip).stop for view in views), default=0)
@@ -228,7 +228,7 @@ def _check_peak(entry: GroupEntry, commands: list[AnyCommand], chip: ChipSpec) -
         raise _wrong(f"group {entry.id}", wanted, f"{entry.lmem_peak_bytes:,}", "correct the table of groups")
 
 
-def _is_store(command: AnyCommand) -> bool:
+def _is_store(command: Command) -> bool:
     return isinstance(command, Move) and command.direction == "l2s"
 
 
@@ -256,7 +256,7 @@ def _check_shapes(program: Program) -> None:
                 raise _wrong(f"tensor '{entry.name}'", wanted, f"{entry.view.dtype} {shape}", "correct it")
 
 
-def _quantisations(program: Program) -> Iterator[tuple[TensorEntry, AnyCommand]]:
+def _quantisations(program: Program) -> Iterator[tuple[TensorEntry, Command]]:
     """(tensor, command that casts to or from its integers)."""
     entries = {entry.name: entry for entry in program.tensors}
     loads = {c.owner: c.sources[0] for c in program.commands if isinstance(c, Move) and c.owner.loaded and c.sources}
@@ -270,11 +270,11 @@ def _quantisations(program: Program) -> Iterator[tuple[TensorEntry, AnyCommand]]
                 yield entries[source.name], command
 
 
-def _body(command: AnyCommand) -> AnyCommand:
+def _body(command: Command) -> Command:
     return command.body if isinstance(command, GlobalKernel) else command
 
 
-def _check_quantisation(entry: TensorEntry, command: AnyCommand, chip: ChipSpec) -> None:
+def _check_quantisation(entry: TensorEntry, command: Command, chip: ChipSpec) -> None:
     """The command has the tensor's scale, or its reciprocal, in the numbers it computes with: not one other bit."""
     body = _body(command)
     assert isinstance(body, Quantize | Dequantize)

@@ -12,6 +12,7 @@ import numpy as np
 from tpusim.isa import functions as fn
 from tpusim.isa.commands import Fn
 from tpusim.isa.region import View
+from tpusim.registry import FUNCTIONS
 from tpusim.simulator.activation import active
 from tpusim.simulator.attention import attention, attention_weights, flash_attention, flash_mix, flash_scores
 from tpusim.simulator.cv18xx import concat_shift, extreme_shift, reduce_int, sum_shift
@@ -273,7 +274,7 @@ MEANINGS: dict[type[fn.Function], Callable[[Any, Operands, View], np.ndarray]] =
     fn.Reshape: reshape,
 }
 
-if unknown := set(fn.FUNCTIONS.values()) - set(MEANINGS):
+if unknown := set(map(FUNCTIONS.get, FUNCTIONS)) - set(MEANINGS):
     names = ", ".join(sorted(kind.__name__ for kind in unknown))
     raise ImportError(f"the machine has no meaning of {names}: add it to MEANINGS")
 

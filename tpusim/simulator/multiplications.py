@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from math import prod
 
-from tpusim.isa.commands import AnyCommand, Conv, GlobalKernel, Source
+from tpusim.isa.commands import Command, Conv, GlobalKernel, Source
 from tpusim.isa.multiplications import depths, is_transposed, of_command
 from tpusim.isa.stream import Location, Program
 from tpusim.simulator.placement import Index, slices
@@ -49,7 +49,7 @@ class _Counts:
         self._ops: dict[str, _Sum] = {}
         self._single, self._unsure, self._unknown = 0, 0, False
 
-    def add(self, command: AnyCommand) -> None:
+    def add(self, command: Command) -> None:
         """Count the products of one command."""
         body = command.body if isinstance(command, GlobalKernel) else command
         done = of_command(body, body.writes()[0].elements if body.writes() else 0, _elements(body))
@@ -65,7 +65,7 @@ class _Counts:
         else:
             self._unsure += done
 
-    def _add_to_op(self, op: _Sum, result: Location, body: AnyCommand, inputs: int, done: int) -> None:
+    def _add_to_op(self, op: _Sum, result: Location, body: Command, inputs: int, done: int) -> None:
         volume = len(result.shape) == _VOLUME
         if isinstance(body, Conv) and body.accumulate and not volume and op.asked:  # further taps (codegen.md DC-09)
             op.asked[-1] += of_command(body, prod(result.shape), inputs)
@@ -75,7 +75,7 @@ class _Counts:
         else:
             op.done += done
 
-    def _all_inputs(self, command: AnyCommand, body: AnyCommand) -> int | None:
+    def _all_inputs(self, command: Command, body: Command) -> int | None:
         """Elements of the input of which a transposed convolution reads a window; of others 0. None: nothing says."""
         if not is_transposed(body):
             return 0
@@ -98,5 +98,5 @@ class _Counts:
         return least, None if self._unknown else most + self._unsure
 
 
-def _elements(body: AnyCommand) -> int:
+def _elements(body: Command) -> int:
     return body.reads()[0].elements if is_transposed(body) else 0

@@ -15,7 +15,7 @@ import numpy as np
 from tpusim.chips import ChipSpec
 from tpusim.errors import SimulationError
 from tpusim.isa.blocks import Block, blocks, offsets
-from tpusim.isa.commands import AnyCommand, Source
+from tpusim.isa.commands import Command, Source
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View, byte_view, itemsize
 from tpusim.isa.stream import Program, TensorEntry
@@ -38,11 +38,11 @@ class _Writer:
 _NOBODY = _Writer("")
 
 
-def _reads(command: AnyCommand, source: Source, span: str) -> str:
+def _reads(command: Command, source: Source, span: str) -> str:
     return f"{command.label} reads {span} as '{source}'"
 
 
-def _completes(command: AnyCommand, kind: str, tensor: str, by: str, span: str) -> str:
+def _completes(command: Command, kind: str, tensor: str, by: str, span: str) -> str:
     del span
     return f"{command.label} completes {kind} '{tensor}'{by}"
 
@@ -166,7 +166,7 @@ class Ownership:
         for window in self._numbers.windows(view):
             window[...] = len(self._writers) - 1
 
-    def _check_reads(self, command: AnyCommand) -> None:
+    def _check_reads(self, command: Command) -> None:
         views = command.reads()
         if not command.sources:
             return
@@ -201,7 +201,7 @@ class Ownership:
             f"were {whose}; correct the address, or keep the tensor where it is until it was used"
         )
 
-    def _check_store(self, index: int, command: AnyCommand, view: View) -> None:
+    def _check_store(self, index: int, command: Command, view: View) -> None:
         """A store stays inside its tensor; elements that it already has of another layer are noted in `restores`."""
         entry = self._entries[command.tensor]
         reach, whole = extent(view, self._chip), extent(entry.view, self._chip)
@@ -222,12 +222,12 @@ class Ownership:
             self.restores.setdefault(index, []).append(Restore(view, again, first.label))
 
     @staticmethod
-    def _restores(command: AnyCommand, writer: _Writer) -> bool:
+    def _restores(command: Command, writer: _Writer) -> bool:
         """Whether the command stores what another layer or slice has stored for the same tensor."""
         return writer.owner == Source(command.tensor) and (writer.layer < 0 or writer.layer != command.group)
 
 
-def check_restores(command: AnyCommand, again: Iterable[tuple[Restore, np.ndarray]], memory: Machine) -> None:
+def check_restores(command: Command, again: Iterable[tuple[Restore, np.ndarray]], memory: Machine) -> None:
     """Raise SimulationError if `command` has stored another value where its tensor had one, given the values before."""
     for restore, before in again:
         after = memory.read(restore.view)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from tpusim.chips import ChipSpec
 from tpusim.errors import SimulationError
 from tpusim.isa.commands import (
-    AnyCommand,
     Arith,
     ChannelRescale,
     ChannelScale,
+    Command,
     Compare,
     Conv,
     Depthwise,
@@ -85,7 +85,7 @@ def slices(program: Program) -> dict[Source, list[Slice]]:
     return found
 
 
-def _wrong(command: AnyCommand, required: str, got: object, advice: str) -> SimulationError:
+def _wrong(command: Command, required: str, got: object, advice: str) -> SimulationError:
     return SimulationError(f"{command.label}: {required} is required, got {got}; {advice}")
 
 
@@ -133,7 +133,7 @@ class _Transfers:
                 raise _wrong(move, wanted, got, "correct the address in local memory, or start")
 
 
-def _no_window(command: AnyCommand, view: View, source: Source, piece: Slice) -> SimulationError:
+def _no_window(command: Command, view: View, source: Source, piece: Slice) -> SimulationError:
     got = f"{view.shape} at {view.address:#x}, the slice is {piece.view.shape} at {piece.view.address:#x}"
     return _wrong(command, f"a window of '{source}'", got, "correct the operand's address, shape or strides")
 
@@ -210,7 +210,7 @@ def _sizes(view: View, chip: ChipSpec) -> Index:
 # ------------------------------------------------------------------------------------------------------------- operands
 
 
-def _reshapes(command: AnyCommand) -> bool:
+def _reshapes(command: Command) -> bool:
     """Whether a command may take its operand for a tensor of another shape: a copy (reshape)."""
     return isinstance(command, Arith) and command.kind == "copy"
 
@@ -223,7 +223,7 @@ class _Operands:
         self._chip = chip
         self._seen: dict[tuple[object, ...], tuple[int, str]] = {}
 
-    def check(self, command: AnyCommand) -> None:
+    def check(self, command: Command) -> None:
         """Raise SimulationError for an operand that is no window, or another one than the result needs."""
         if not isinstance(command, (*_SLIDING, *_ELEMENTWISE)) or len(command.sources) != len(command.reads()):
             return
@@ -242,7 +242,7 @@ class _Operands:
                     self._check_sliding(command, first, whole, results)
 
     def _check_alike(
-        self, command: AnyCommand, source: Source, first: Index, whole: Index, results: list[tuple[Index, Index]]
+        self, command: Command, source: Source, first: Index, whole: Index, results: list[tuple[Index, Index]]
     ) -> None:
         """What is computed element by element has one index on both sides, but for axes that are broadcast."""
         for made, other in results:

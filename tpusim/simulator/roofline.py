@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from tpusim.chips import ChipSpec
-from tpusim.isa.commands import AnyCommand, GlobalKernel
+from tpusim.isa.commands import Command, GlobalKernel
 from tpusim.isa.cycles import command_ns, kernel_tiu_ns, peak_macs
 from tpusim.isa.stream import Program
 from tpusim.isa.transfers import kernel_dma_ns, traffic
@@ -203,13 +203,13 @@ class _Works:
         return found
 
 
-def _tiu_ns(command: AnyCommand, chip: ChipSpec) -> float:
+def _tiu_ns(command: Command, chip: ChipSpec) -> float:
     if isinstance(command, GlobalKernel):
         return kernel_tiu_ns(command, chip)
     return command_ns(command, chip) if command.engine == "tiu" else 0.0
 
 
-def _dma_ns(command: AnyCommand, chip: ChipSpec) -> float:
+def _dma_ns(command: Command, chip: ChipSpec) -> float:
     if isinstance(command, GlobalKernel):
         return kernel_dma_ns(command, chip)
     return 0.0 if command.engine == "tiu" else command_ns(command, chip)

@@ -17,7 +17,7 @@ from tpusim.border import converts
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, SimulationError, first_line
 from tpusim.isa.check import check, check_form
-from tpusim.isa.commands import AnyCommand, Fill, GlobalKernel, Move, SendMessage, WaitMessage
+from tpusim.isa.commands import Command, Fill, GlobalKernel, Move, SendMessage, WaitMessage
 from tpusim.isa.region import numpy_dtype
 from tpusim.isa.stream import Program, TensorEntry
 from tpusim.simulator import gdma, tiu
@@ -71,7 +71,7 @@ class SimulationResult:
         return f"<SimulationResult: {len(self.tensors)} tensors; {self.timeline.brief()}>"
 
 
-def execute(command: AnyCommand, memory: Machine) -> None:
+def execute(command: Command, memory: Machine) -> None:
     """Execute one command; a global kernel runs its body on GMEM. Raises SimulationError for one that cannot be."""
     try:
         if isinstance(command, Move | Fill):

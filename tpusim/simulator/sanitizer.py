@@ -11,13 +11,13 @@ from collections.abc import Mapping
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import SimulationError
-from tpusim.isa.commands import AnyCommand
+from tpusim.isa.commands import Command
 from tpusim.isa.stream import Program
 from tpusim.simulator.memory import Memory, Shadow
 from tpusim.simulator.stored import StoredTensors
 
 
-def check_cores(commands: tuple[AnyCommand, ...], chip: ChipSpec) -> None:
+def check_cores(commands: tuple[Command, ...], chip: ChipSpec) -> None:
     """Raise SimulationError for a command of a core that the chip does not have."""
     for command in commands:
         if not 0 <= command.core < chip.cores:
@@ -27,7 +27,7 @@ def check_cores(commands: tuple[AnyCommand, ...], chip: ChipSpec) -> None:
             )
 
 
-def check_bounds(commands: tuple[AnyCommand, ...], memory: Memory) -> None:
+def check_bounds(commands: tuple[Command, ...], memory: Memory) -> None:
     """Raise SimulationError for a view outside its memory or a write to a read-only region."""
     for command in commands:
         for view in command.reads():

@@ -11,7 +11,7 @@ from random import Random
 from typing import Literal, NamedTuple, get_args
 
 from tpusim.errors import SimulationError
-from tpusim.isa.commands import AnyCommand, Engine, SendMessage, WaitMessage
+from tpusim.isa.commands import Command, Engine, SendMessage, WaitMessage
 from tpusim.simulator.messages import Mailbox
 
 Timing = Literal["early", "late", "random"]
@@ -37,7 +37,7 @@ class Queues:
     Queue 2k belongs to the TIU, 2k + 1 to the GDMA of the k-th core that has commands, `other(queue)` is its partner.
     """
 
-    def __init__(self, commands: tuple[AnyCommand, ...]):
+    def __init__(self, commands: tuple[Command, ...]):
         self.commands = commands
         self.cores = tuple(sorted({0, *(command.core for command in commands)}))
         self.names = tuple(QueueName(core, engine) for core in self.cores for engine in ("tiu", "gdma"))
@@ -80,7 +80,7 @@ class Progress:
         self.done = [0] * len(queues.names)
         self.mailbox = Mailbox()
 
-    def head(self, queue: int) -> AnyCommand | None:
+    def head(self, queue: int) -> Command | None:
         """The next command of a queue."""
         indices = self.queues.indices[queue]
         done = self.done[queue]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tpusim.chips import ChipSpec
-from tpusim.isa.commands import AnyCommand, Engine, Fill, GlobalKernel, Move, WaitMessage
+from tpusim.isa.commands import Command, Engine, Fill, GlobalKernel, Move, WaitMessage
 from tpusim.isa.cycles import kernel_tiu_ns
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View
@@ -164,7 +164,7 @@ def _parts(program: Program, found: Timeline, chip: ChipSpec) -> list[_Part]:
     return parts
 
 
-def _own_ns(command: AnyCommand, span: Span, engine: Engine, chip: ChipSpec) -> float:
+def _own_ns(command: Command, span: Span, engine: Engine, chip: ChipSpec) -> float:
     if not isinstance(command, GlobalKernel):
         return span.stop_ns - span.start_ns
     return (kernel_tiu_ns if engine == "tiu" else kernel_dma_ns)(command, chip)
@@ -210,7 +210,7 @@ def owners(program: Program, chip: ChipSpec) -> list[str]:
 
 
 def _first_using(
-    commands: Sequence[AnyCommand], near: Sequence[int], view: View, chip: ChipSpec, *, reading: bool
+    commands: Sequence[Command], near: Sequence[int], view: View, chip: ChipSpec, *, reading: bool
 ) -> int | None:
     """The first TIU command of `near` that reads (or writes) where `view` is in local memory."""
     if view.memory != "lmem":

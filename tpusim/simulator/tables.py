@@ -7,7 +7,7 @@ machine allocates or runs anything.
 from math import prod
 
 from tpusim.errors import SimulationError
-from tpusim.isa.commands import AnyCommand, Conv, Depthwise, GlobalKernel, Pool
+from tpusim.isa.commands import Command, Conv, Depthwise, GlobalKernel, Pool
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location, Program, TensorEntry
 from tpusim.simulator.memory import Memory
@@ -51,7 +51,7 @@ def _check_view(view: View, who: str, memory: Memory) -> None:
         )
 
 
-def _check_padding(command: AnyCommand) -> None:
+def _check_padding(command: Command) -> None:
     body = command.body if isinstance(command, GlobalKernel) else command
     if not isinstance(body, Conv | Depthwise | Pool):
         return

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import ceil, inf
 
 from tpusim.chips import ChipSpec
-from tpusim.isa.commands import AnyCommand, Engine, Fill, GlobalKernel, Move
+from tpusim.isa.commands import Command, Engine, Fill, GlobalKernel, Move
 from tpusim.isa.cycles import command_ns
 from tpusim.isa.stream import Program
 from tpusim.isa.transfers import traffic
@@ -133,7 +133,7 @@ class _Clock:
         if isinstance(command, GlobalKernel):
             self._running[self._queues.other(queue)] = one
 
-    def _memory_ns(self, command: AnyCommand) -> float:
+    def _memory_ns(self, command: Command) -> float:
         """From when on a command that starts now moves bytes of global memory."""
         if not self._shares or not isinstance(command, Move | Fill):
             return inf

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tpusim.chips import ChipSpec
-from tpusim.isa.commands import AnyCommand, Engine
+from tpusim.isa.commands import Command, Engine
 from tpusim.isa.layout import extent
 from tpusim.isa.stream import Program
 from tpusim.isa.transfers import traffic
@@ -153,7 +153,7 @@ def _arrow(number: int, kind: str, core: int, engine: Engine, at: int) -> Event:
     }
 
 
-def _arguments(command: AnyCommand, span: Span, chip: ChipSpec) -> dict[str, Any]:
+def _arguments(command: Command, span: Span, chip: ChipSpec) -> dict[str, Any]:
     load, store = traffic(command)
     return {
         "command": command.label,
@@ -229,7 +229,7 @@ def local_memory(program: Program, spans: list[Span], chip: ChipSpec) -> list[tu
     return [(at, {"bytes per lane": level}) for at, level in _levels(lives.changes())]
 
 
-def _local(command: AnyCommand, chip: ChipSpec) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+def _local(command: Command, chip: ChipSpec) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """Byte ranges of a lane that a command reads and writes."""
     reads, writes = (
         [(reach.start, reach.stop) for reach in (extent(v, chip) for v in views if v.memory == "lmem")]

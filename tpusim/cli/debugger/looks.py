@@ -11,7 +11,7 @@ from tpusim.cli.debugger.words import indexed
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tpusim.isa.commands import AnyCommand
+    from tpusim.isa.commands import Command
     from tpusim.simulator.debugger import Operand, Slice, Stored
 
 _AROUND = 3
@@ -216,7 +216,7 @@ class Looks(Stops):
             self.fail(f"before: {len(wrong) - SHOWN} more")
 
 
-def _line(command: "AnyCommand") -> str:
+def _line(command: "Command") -> str:
     """Engine, id, what it waits for, opcode, op and slice."""
     opcode = str(command.__struct_config__.tag)
     core = f"core {command.core} " if command.core else ""

@@ -5,10 +5,8 @@ made of, for the clock. What it computes is the machine's: `tpusim.simulator.fun
 and is an error at import if one has none. In text a function is JSON, `{"name":"softmax","axis":1}`.
 """
 
-from typing import TypeAlias, get_args
-
 from tpusim.isa.functions.attention import Attention, AttentionWeights, FlashAttention, FlashMix, FlashScores
-from tpusim.isa.functions.base import Function, Misfit, Shape, Steps, Unit
+from tpusim.isa.functions.base import AnyFunction, Function, Misfit, Shape, Steps, Unit
 from tpusim.isa.functions.floats import (
     ACTIVATIONS,
     Active,
@@ -53,54 +51,6 @@ from tpusim.isa.functions.picked import (
     YuvToBgr,
 )
 
-AnyFunction: TypeAlias = (
-    Softmax
-    | SoftmaxInt
-    | AttentionWeights
-    | Attention
-    | FlashAttention
-    | FlashMix
-    | FlashScores
-    | SoftmaxTables
-    | Lrn
-    | LrnTables
-    | Active
-    | LayerNorm
-    | RMSNorm
-    | GroupNorm
-    | Reduce
-    | Interp
-    | AddInt
-    | SubInt
-    | MulInt
-    | ConstInt
-    | SumShift
-    | ExtremeShift
-    | ReduceInt
-    | ConcatShift
-    | Concat
-    | Reshape
-    | Pad
-    | Slice
-    | Tile
-    | Upsample
-    | Gather
-    | ChannelTables
-    | YuvToBgr
-    | Arg
-    | GatherElements
-    | ScatterElements
-    | TopK
-    | Nms
-    | Cumulate
-    | Power
-    | Remainder
-    | GridSample
-)
-
-FUNCTIONS: dict[str, type[Function]] = {str(kind.__struct_config__.tag): kind for kind in get_args(AnyFunction)}
-"""Name -> class, as text and programs have it."""
-
 __all__ = [
     "ACTIVATIONS",
     "Active",
@@ -115,7 +65,6 @@ __all__ = [
     "ConstInt",
     "Cumulate",
     "ExtremeShift",
-    "FUNCTIONS",
     "FlashAttention",
     "FlashMix",
     "FlashScores",

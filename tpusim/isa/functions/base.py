@@ -1,7 +1,7 @@
 """What every macro function is: its class, what it is made of, and why shapes do not fit it."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -62,3 +62,10 @@ class Function(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """Why these shapes do not go with the parameters and each other; None if they do."""
         raise NotImplementedError
+
+
+if TYPE_CHECKING:
+    AnyFunction: TypeAlias = Function
+else:
+    AnyFunction = Any
+"""What a `fn` command computes. msgspec has no type for "any subclass": `tpusim.isa.text` makes it."""

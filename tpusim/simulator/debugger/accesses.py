@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from tpusim.chips import ChipSpec
-from tpusim.isa.commands import AnyCommand
+from tpusim.isa.commands import Command
 from tpusim.isa.layout import Extent, extent
 from tpusim.isa.region import Memory as MemoryName
 from tpusim.isa.region import View
@@ -23,7 +23,7 @@ class Placed(NamedTuple):
     view: View
 
 
-def placed(command: AnyCommand, access: Access = "any") -> list[Placed]:
+def placed(command: Command, access: Access = "any") -> list[Placed]:
     """The views that a command reads, writes, or both."""
     reads = command.reads() if access != "write" else ()
     writes = (*command.writes(), *command.scratch()) if access != "read" else ()
@@ -82,7 +82,7 @@ class Accesses:
             return False
         return common_byte(first.view, second.view, self._chip) is not None
 
-    def touches(self, command: AnyCommand, access: Access, wanted: Iterable[Placed]) -> bool:
+    def touches(self, command: Command, access: Access, wanted: Iterable[Placed]) -> bool:
         """Whether a command accesses a byte of one of the views."""
         return any(self.share_bytes(one, other) for other in wanted for one in placed(command, access))
 

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from tpusim.errors import ConfigError
-from tpusim.isa.commands import AnyCommand, Engine, GlobalKernel
+from tpusim.isa.commands import Command, Engine, GlobalKernel
 from tpusim.isa.region import Memory as MemoryName
 from tpusim.isa.region import View, numpy_dtype
 from tpusim.isa.stream import Location, TensorEntry
@@ -121,7 +121,7 @@ class Debugger(Execution):
         """What each engine has finished, may work on, and waits for."""
         return queues(self.program, self.order[: self.position])
 
-    def operands(self, command: AnyCommand | None = None) -> tuple[Operand, ...]:
+    def operands(self, command: Command | None = None) -> tuple[Operand, ...]:
         """What the operands of a command hold now, inputs first; left out: of the next command."""
         command = command or self.command
         if command is None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError
-from tpusim.isa.commands import AnyCommand, SendMessage, WaitMessage
+from tpusim.isa.commands import Command, SendMessage, WaitMessage
 from tpusim.isa.stream import Program
 from tpusim.simulator.checked import Checker, Mismatch
 from tpusim.simulator.debugger.breakpoints import Breakpoint
@@ -84,12 +84,12 @@ class Execution:
         self.machine.start(self.inputs)
 
     @property
-    def command(self) -> AnyCommand | None:
+    def command(self) -> Command | None:
         """The command that runs next; None at the end."""
         return None if self.at_end else self.program.commands[self.order[self.position]]
 
     @property
-    def last(self) -> AnyCommand | None:
+    def last(self) -> Command | None:
         """The command that ran last; None at the start."""
         return None if self.position == 0 else self.program.commands[self.order[self.position - 1]]
 
@@ -187,7 +187,7 @@ class Execution:
         self.position += 1
         return index
 
-    def _judge(self, index: int, command: AnyCommand) -> Verdict:
+    def _judge(self, index: int, command: Command) -> Verdict:
         """Compare once per command: the machine computes the same bytes every time."""
         checker = self._checker
         if checker is None:
@@ -210,7 +210,7 @@ class Execution:
         return Stop(reason, self.position, label, self._hit(), wrong)
 
     @staticmethod
-    def _work(command: AnyCommand | None) -> tuple[int, str, str] | None:
+    def _work(command: Command | None) -> tuple[int, str, str] | None:
         """(group, op, slice) of a command of a TIU that computes; None of the others."""
         if command is None or command.engine != "tiu" or isinstance(command, SendMessage | WaitMessage):
             return None
