@@ -69,7 +69,7 @@ def target() -> Iterator[Target]:
     made = Target("odd")
     TARGETS.add("odd", made)
     yield made
-    del TARGETS._entries["odd"]
+    TARGETS.remove("odd")
 
 
 def odd_chip() -> chips.ChipSpec:

@@ -52,6 +52,11 @@ class Table(Generic[T]):
             raise ConfigError(f"{self.noun} '{name}' is registered already, as {present}; choose another name")
         self._entries[name] = thing
 
+    def remove(self, name: str) -> None:
+        """Take out a thing that `add` registered, as a test does with what it added."""
+        del self._entries[name]
+        self._loaded.pop(name, None)
+
     def is_loaded(self, name: str) -> bool:
         """Whether the thing of that name has been asked for, so that its code is imported."""
         return name in self._loaded
