@@ -69,7 +69,7 @@ def test_a_file_that_was_edited_is_never_replaced_or_removed(tmp_path: Path):
     (tmp_path / "c.txt").write_text("edited")
     with pytest.raises(ConfigError, match=r"c.txt was changed since a run wrote it"):
         run(tmp_path, "x", "y", "z")
-    with Store(tmp_path, NAMES[:2], "1") as store:  # a run that does not write it leaves it
+    with Store(tmp_path, NAMES[:2], "1", NAMES) as store:  # a run that does not write it leaves it
         store.begin({"run": "test"}, tmp_path, [])
         keep(store, "first", "x")
         store.publish(lambda path: False)
@@ -161,7 +161,7 @@ def test_resume_goes_on_from_what_is_complete(tmp_path: Path):
     run(tmp_path, "3", reuse=2)
     assert content(tmp_path) == {"a.txt": "1", "b.txt": "2", "c.txt": "3"} and not (tmp_path / UNFINISHED).exists()
     (tmp_path / "b.txt").write_text("edited")
-    with Store(tmp_path, ("c.txt",), "1") as store:
+    with Store(tmp_path, ("c.txt",), "1", NAMES) as store:
         assert store.completed(KEYS) == (tmp_path, ["first"])
         assert store.completed(KEYS, edited=True) == (tmp_path, ["first", "second", "third"])
 
@@ -170,7 +170,7 @@ def test_a_file_in_the_way_that_is_the_same_is_no_loss(tmp_path: Path):
     """So that stages before `--from`, which a person edited, may stand."""
     run(tmp_path, "1", "2", "3")
     (tmp_path / "a.txt").write_text("edited")
-    with Store(tmp_path, NAMES[1:], "1") as store:
+    with Store(tmp_path, NAMES[1:], "1", NAMES) as store:
         store.begin({"run": "test"}, tmp_path, ["first"])
         keep(store, "second", "x")
         store.publish(lambda path: False)

@@ -27,6 +27,7 @@ from tpusim.frontend.onnx import external_files
 from tpusim.inference import quantisation
 from tpusim.inference import run as run_flat
 from tpusim.ir.attrs import value_name
+from tpusim.ir.files import is_file_name
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.ir.types import calibrated_range, is_tensor
 from tpusim.isa.region import numpy_dtype
@@ -413,7 +414,7 @@ def model_key(path: Path) -> list[str]:
         return [file_key(path / name) for name in names]
     if is_module(path):
         weights = re.search(r'module\.weight_file = "([^"/]+)"', path.read_text(encoding="utf-8"))
-        return [file_key(path), file_key(path.with_name(weights[1]) if weights else None)]
+        return [file_key(path), file_key(path.parent / weights[1] if weights and is_file_name(weights[1]) else None)]
     return [file_key(path), *(file_key(file) for file in (external_files(path) if path.is_file() else ()))]
 
 
