@@ -8,12 +8,12 @@ import os
 from pathlib import Path
 
 import pytest
+from builders.stored import NAMES, content, run
 from hostile_models import external
-from test_store import NAMES, content, run
 
 from tpusim.errors import ConfigError
+from tpusim.files import is_file_name, replacing
 from tpusim.frontend.onnx import external_files
-from tpusim.ir.files import is_file_name, replacing
 from tpusim.store import LOCK, MANIFEST, UNFINISHED, Store
 
 MINE = "mine"

@@ -33,7 +33,7 @@ import msgspec
 from filelock import FileLock, Timeout
 
 from tpusim.errors import ConfigError, option
-from tpusim.ir.files import is_file_name, replacing
+from tpusim.files import is_file_name, replacing
 
 MANIFEST = "manifest.json"
 UNFINISHED = "unfinished"

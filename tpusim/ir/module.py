@@ -18,9 +18,9 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.traits import OpTrait
 
 from tpusim.errors import ImportModelError
+from tpusim.files import is_file_name, replacing
 from tpusim.ir import text
 from tpusim.ir.attrs import int_attr, op_name
-from tpusim.ir.files import is_file_name, replacing
 from tpusim.ir.packing import pack, packed_shape, unpack
 from tpusim.ir.types import AnyTensor, calibrated_range, is_packed, is_tensor, storage_dtype, tensor_of
 from tpusim.ir.weights import WeightStore, load_weights, save_weights

@@ -9,7 +9,7 @@ import numpy as np
 
 from tpusim import arrays
 from tpusim.errors import ConfigError
-from tpusim.ir.files import replacing
+from tpusim.files import replacing
 from tpusim.verify.about import About
 from tpusim.verify.similarity import Tensor
 
