@@ -27,10 +27,10 @@ from tpusim.calibration.stage import CalibrationConfig
 from tpusim.calibration.table import CalibrationTable
 from tpusim.compiled import Compiled
 from tpusim.errors import TpusimError
+from tpusim.files import replacing
 from tpusim.frontend import OnnxReference, as_called, import_onnx
 from tpusim.inference import dequantised, run
 from tpusim.ir.attrs import value_name
-from tpusim.ir.files import replacing
 
 PAGE = Path(__file__).parents[1] / "docs" / "exporters.md"
 Arrays = Mapping[str, np.ndarray]

@@ -24,8 +24,8 @@ from tpusim.errors import ModeWarning, UnsupportedError, spelled_as_options
 from tpusim.fidelity.card import OpFidelity, fidelity_of
 from tpusim.fidelity.page import support_page
 from tpusim.fidelity.support import MODES, OpSupport, Outcome, Support, cell, encoded
+from tpusim.files import replacing
 from tpusim.ir.attrs import op_name
-from tpusim.ir.files import replacing
 from tpusim.ir.module import Model
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops import Top

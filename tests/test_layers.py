@@ -20,6 +20,7 @@ ROOTS = {"tpusim": ROOT / "tpusim", "tpusim_kernels": ROOT / "kernels" / "tpusim
 
 FOR_ALL = {"tpusim.errors", "tpusim.version", "tpusim.arrays", "tpusim.border", "tpusim.closeness", "tpusim.workers"}
 FOR_ALL |= {"tpusim.registry", "tpusim.strategies", "tpusim.heap", "tpusim.threads", "tpusim.labels", "tpusim.tables"}
+FOR_ALL |= {"tpusim.files"}
 IR = {"tpusim_kernels", "tpusim.ir"}
 CHIP = {"tpusim.isa", "tpusim.chips"}
 OPS = {*IR, *CHIP, "tpusim.interfaces", "tpusim.ops"}
@@ -50,6 +51,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.border": set(),
     "tpusim.closeness": set(),
     "tpusim.workers": set(),
+    "tpusim.files": set(),
     "tpusim.registry": set(),
     "tpusim.strategies": set(),
     "tpusim.heap": set(),

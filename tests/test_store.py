@@ -13,36 +13,12 @@ from threading import Event
 import numpy as np
 import onnx
 import pytest
+from builders.stored import KEYS, NAMES, content, keep, run
 from onnx import TensorProto, helper, numpy_helper
 
 from tpusim.errors import ConfigError
 from tpusim.persistence import model_key
 from tpusim.store import LOCK, MANIFEST, UNFINISHED, Store
-
-NAMES = ("a.txt", "b.txt", "c.txt")
-KEYS = {"first": "k1", "second": "k2", "third": "k3"}
-
-
-def keep(store: Store, stage: str, text: str, key: str = "") -> None:
-    """A stage of one file."""
-    name = dict(zip(KEYS, NAMES, strict=True))[stage]
-    store.keep(stage, key or KEYS[stage], 1.0, (name,), lambda folder: (folder / name).write_text(text))
-
-
-def run(out: Path, *texts: str, fail: BaseException | None = None, reuse: int = 0, keys: dict[str, str] | None = None):
-    """A run of as many stages as there are texts, after `reuse` complete ones."""
-    with Store(out, NAMES, "1") as store:
-        source, stages = store.completed(keys or KEYS) if reuse else (out, [])
-        store.begin({"run": "test"}, source, stages[:reuse])
-        for stage, text in zip(list(KEYS)[reuse:], texts, strict=False):
-            keep(store, stage, text, (keys or KEYS)[stage])
-        if fail is not None:
-            raise fail
-        store.publish(lambda path: False)
-
-
-def content(out: Path) -> dict[str, str]:
-    return {p.name: p.read_text() for p in sorted(out.iterdir()) if p.is_file() and p.name != MANIFEST}
 
 
 def test_a_run_replaces_the_run_before(tmp_path: Path):
@@ -69,7 +45,7 @@ def test_a_file_that_was_edited_is_never_replaced_or_removed(tmp_path: Path):
     (tmp_path / "c.txt").write_text("edited")
     with pytest.raises(ConfigError, match=r"c.txt was changed since a run wrote it"):
         run(tmp_path, "x", "y", "z")
-    with Store(tmp_path, NAMES[:2], "1") as store:  # a run that does not write it leaves it
+    with Store(tmp_path, NAMES[:2], "1", NAMES) as store:  # a run that does not write it leaves it
         store.begin({"run": "test"}, tmp_path, [])
         keep(store, "first", "x")
         store.publish(lambda path: False)
@@ -161,7 +137,7 @@ def test_resume_goes_on_from_what_is_complete(tmp_path: Path):
     run(tmp_path, "3", reuse=2)
     assert content(tmp_path) == {"a.txt": "1", "b.txt": "2", "c.txt": "3"} and not (tmp_path / UNFINISHED).exists()
     (tmp_path / "b.txt").write_text("edited")
-    with Store(tmp_path, ("c.txt",), "1") as store:
+    with Store(tmp_path, ("c.txt",), "1", NAMES) as store:
         assert store.completed(KEYS) == (tmp_path, ["first"])
         assert store.completed(KEYS, edited=True) == (tmp_path, ["first", "second", "third"])
 
@@ -170,7 +146,7 @@ def test_a_file_in_the_way_that_is_the_same_is_no_loss(tmp_path: Path):
     """So that stages before `--from`, which a person edited, may stand."""
     run(tmp_path, "1", "2", "3")
     (tmp_path / "a.txt").write_text("edited")
-    with Store(tmp_path, NAMES[1:], "1") as store:
+    with Store(tmp_path, NAMES[1:], "1", NAMES) as store:
         store.begin({"run": "test"}, tmp_path, ["first"])
         keep(store, "second", "x")
         store.publish(lambda path: False)

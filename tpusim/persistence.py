@@ -22,6 +22,7 @@ from tpusim.calibration.stage import save_table
 from tpusim.calibration.table import read_table
 from tpusim.errors import ConfigError, option
 from tpusim.export import MEASURES, graph, node_data
+from tpusim.files import is_file_name
 from tpusim.frontend.content import is_module
 from tpusim.frontend.onnx import external_files
 from tpusim.inference import quantisation
@@ -413,7 +414,7 @@ def model_key(path: Path) -> list[str]:
         return [file_key(path / name) for name in names]
     if is_module(path):
         weights = re.search(r'module\.weight_file = "([^"/]+)"', path.read_text(encoding="utf-8"))
-        return [file_key(path), file_key(path.with_name(weights[1]) if weights else None)]
+        return [file_key(path), file_key(path.parent / weights[1] if weights and is_file_name(weights[1]) else None)]
     return [file_key(path), *(file_key(file) for file in (external_files(path) if path.is_file() else ()))]
 
 

@@ -111,7 +111,7 @@ def _measure(a: Artefacts, model: Model, samples: Iterable[Tensors]) -> tuple[Ca
     if config.workers is not None or not a.keys:  # without keys nothing is kept in the folder of a run
         return calibrate(model, samples, config.calibration, progress, workers=config.workers)
     state = config.out / UNFINISHED / f"calibration-{a.keys['calibrate'][:16]}.npz"
-    for left in state.parent.glob("calibration-*.npz"):  # of runs that did not finish either
+    for left in state.parent.glob(f"calibration-{'[0-9a-f]' * 16}.npz"):  # of runs that did not finish either
         if left != state or not config.resume:
             left.unlink()
     found = calibrate(model, samples, config.calibration, progress, state=state)
@@ -198,7 +198,7 @@ def run(config: RunConfig, observer: Observer | None = None, *, command: str = "
     wanted = list(STAGES)[: list(STAGES).index(config.to) + 1]
     writing = wanted[wanted.index(config.start) :] if config.start is not None else wanted
     names = tuple(dict.fromkeys(name for stage in writing for name in FILES[stage].names))
-    with Store(config.out, names, __version__) as store, beside() as other:
+    with Store(config.out, names, __version__, ARTEFACTS) as store, beside() as other:
         keys, record = other.submit(stage_keys, config), other.submit(record_of, config, command)
         source, reused = _reused(store, config, lambda: {name: keys.result()[name] for name in wanted})
         if not reused:
@@ -253,7 +253,7 @@ def write_run(a: Artefacts, folder: Path) -> Path:
             "assign": a.final, "codegen": a.program}  # fmt: skip
     names = tuple(dict.fromkeys(name for stage in made for name in FILES[stage].names))
     seconds = dict(a.stages)
-    with Store(folder, names, __version__) as store:
+    with Store(folder, names, __version__, ARTEFACTS) as store:
         store.begin(stated(_on_disk(a, folder.resolve())), folder, [])
         for stage, artefact in made.items():
             if artefact is not None:

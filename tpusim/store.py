@@ -9,15 +9,20 @@ the system takes it from a process that dies.
 A stage's files are written and hashed by a thread while the next stage computes. There is one such thread, no daemon:
 the next stage's files, the end of the run and an error all wait for it.
 
+A manifest is data of whoever wrote the folder: what it names is replaced, copied or removed only if it is a name of an
+artefact, in this folder, and no link (`Folder`).
+
 The store knows names, bytes and keys; what an artefact is, and what its stage depends on, is the pipeline's to say.
 """
 
 import hashlib
 import os
+import re
 import shutil
 import signal
+import stat
 import threading
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,12 +33,16 @@ import msgspec
 from filelock import FileLock, Timeout
 
 from tpusim.errors import ConfigError, option
-from tpusim.ir.files import replacing
+from tpusim.files import is_file_name, replacing
 
 MANIFEST = "manifest.json"
 UNFINISHED = "unfinished"
 """Folder of a run that is going on, or did not finish."""
 LOCK = ".tpusim.lock"
+_HOLDER = re.compile(rb"\d*\r?\n?")
+"""Content of a lock: the number of a process."""
+_MOST = 32
+"""Bytes of that number."""
 Write = Callable[[Path], object]
 """Writes the files of a stage into a folder."""
 
@@ -65,11 +74,20 @@ class Manifest(msgspec.Struct):
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest | None":
-        """The manifest of a folder; None if there is none, or somebody else's file has its name."""
+        """The manifest of a folder; None if there is none, or somebody else's file has its name.
+
+        Names that lead out of the folder are left out, with the stages that have one; so are unfinished files in a
+        folder that no run works in.
+        """
+        path = folder / MANIFEST
         try:
-            return msgspec.json.decode((folder / MANIFEST).read_bytes(), type=cls)
-        except (OSError, msgspec.MsgspecError):
+            found = msgspec.json.decode(path.read_bytes() if path.is_file() else b"", type=cls)
+        except (OSError, msgspec.MsgspecError, RecursionError):
             return None
+        found.files = {name: entry for name, entry in found.files.items() if is_file_name(name)}
+        found.stages = {stage: e for stage, e in found.stages.items() if all(map(is_file_name, e.files))}
+        found.writing = [name for name in found.writing if is_file_name(name)] if folder.name == UNFINISHED else []
+        return found
 
     def write(self, folder: Path) -> None:
         """Write the manifest; its name appears only when the content is complete."""
@@ -84,16 +102,17 @@ def digest(path: Path) -> str:
 
 
 class Folder:
-    """A folder and what its manifest says of the files in it."""
+    """A folder and what its manifest says of the files in it. known: the names that any run may write."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, known: Collection[str]) -> None:
         self.path = path
         self.manifest = Manifest.read(path)
+        self._known = {*known, MANIFEST}
 
     def owns(self, name: str) -> bool:
         """Whether a run wrote the file, as it is now."""
         path, found = self.path / name, self.manifest
-        if found is None or path.is_symlink() or not path.is_file():
+        if found is None or name not in self._known or path.is_symlink() or not path.is_file():
             return False
         if name == MANIFEST or name in found.writing:
             return True
@@ -121,10 +140,13 @@ class Folder:
             entry = self.manifest.stages.get(stage) if self.manifest is not None else None
             if entry is None or entry.key != key:
                 return found
-            if not all((self.path / n).is_file() if edited else self.owns(n) for n in entry.files):
+            if not all(self._there(name) if edited else self.owns(name) for name in entry.files):
                 return found
             found.append(stage)
         return found
+
+    def _there(self, name: str) -> bool:
+        return name in self._known and (self.path / name).is_file()
 
     def clear(self, keep: Iterable[str] = ()) -> None:
         """Remove what a run wrote, but for `keep`, and the folder if nothing else is in it."""
@@ -139,14 +161,15 @@ class Folder:
 
 
 class Store:
-    """The folder of a run, open for one run: `with Store(out, names, version) as store`.
+    """The folder of a run, open for one run: `with Store(out, names, version, known) as store`.
 
-    names: every file the run may write. Raises ConfigError on entering if another run has the folder, or if a file of
-    somebody else has one of the names.
+    names: every file the run may write; known: every file that any run may write, an earlier one included. Raises
+    ConfigError on entering if another run has the folder, or if a file of somebody else has one of the names.
     """
 
-    def __init__(self, out: Path, names: Sequence[str], version: str) -> None:
+    def __init__(self, out: Path, names: Sequence[str], version: str, known: Collection[str] = ()) -> None:
         self.out = out
+        self._known = {*known, *names}
         self.staging = out / UNFINISHED
         self._names = names
         self._version = version
@@ -160,14 +183,24 @@ class Store:
         try:
             self.out.mkdir(parents=True, exist_ok=True)
             self._lock = self._locked()
-            Folder(self.out).require_free((*self._names, MANIFEST))
-            Folder(self.staging).require_free((*self._names, MANIFEST))
+            self._require_no_link()
+            self._folder(self.out).require_free((*self._names, MANIFEST))
+            self._folder(self.staging).require_free((*self._names, MANIFEST))
         except OSError as error:
             raise self._unusable(error) from error
         except ConfigError:
             self._close()
             raise
         return self
+
+    def _folder(self, path: Path) -> Folder:
+        return Folder(path, self._known)
+
+    def _require_no_link(self) -> None:
+        if self.staging.is_symlink():
+            raise ConfigError(
+                f"{option('out', self.out)}: {self.staging} must be a folder in it, got a link; remove the link"
+            )
 
     def _unusable(self, error: OSError) -> ConfigError:
         self._close()
@@ -183,7 +216,7 @@ class Store:
                 f"finished up to '{last}', see {self.staging}; {option('resume', True)} continues from there"
             )
         elif error is not None and self._manifest.config:
-            Folder(self.staging).clear()
+            self._folder(self.staging).clear()
         self._close()
 
     def _close(self) -> None:
@@ -202,6 +235,7 @@ class Store:
         """The lock that this run holds; the system frees it when the process ends, however that happens."""
         path = self.out / LOCK
         while True:
+            _require_lock(path)
             path.touch()
             lock = FileLock(path, blocking=False, thread_local=False)
             with suppress(FileNotFoundError):
@@ -224,7 +258,8 @@ class Store:
 
         keys: stage -> key of what it depends on. edited: files need not be as the run wrote them.
         """
-        found = [(f.path, f.complete(keys, edited=edited)) for f in (Folder(self.staging), Folder(self.out))]
+        folders = self._folder(self.staging), self._folder(self.out)
+        found = [(folder.path, folder.complete(keys, edited=edited)) for folder in folders]
         return max(found, key=lambda item: len(item[1]))
 
     def begin(self, config: dict[str, Any], source: Path, stages: Sequence[str]) -> None:
@@ -233,8 +268,10 @@ class Store:
         entries = {stage: earlier.stages[stage] for stage in stages}
         reused = {name for entry in entries.values() for name in entry.files}
         self._manifest = Manifest(self._version, config)
-        Folder(self.staging).clear(keep=reused if source == self.staging else ())
+        staging = self._folder(self.staging)
+        staging.clear(keep=reused if source == self.staging else ())
         self.staging.mkdir(exist_ok=True)
+        staging.require_free(reused if source != self.staging else ())
         for name in reused if source != self.staging else ():
             shutil.copy2(source / name, self.staging / name)
         for stage, entry in entries.items():
@@ -279,7 +316,7 @@ class Store:
         file in the way was changed while the run went on.
         """
         self.settle()
-        target, new = Folder(self.out), self._manifest.files
+        target, new = self._folder(self.out), self._manifest.files
         target.require_free((*new, MANIFEST), new)
         old = target.manifest.files if target.manifest is not None else {}
         gone = {n: e for n, e in old.items() if n not in new and target.owns(n)}
@@ -296,6 +333,19 @@ class Store:
             with suppress(OSError):
                 self.staging.rmdir()
         self._created = []
+
+
+def _require_lock(path: Path) -> None:
+    """Raise ConfigError if a lock's name is that of a link, which leads to another file, or of somebody's file."""
+    with suppress(FileNotFoundError):
+        found = path.lstat()
+        content = b""
+        with suppress(OSError):  # a system that lets nobody read a locked file
+            content = path.read_bytes() if stat.S_ISREG(found.st_mode) and found.st_size < _MOST else b"?"
+        if found.st_nlink > 1 or not _HOLDER.fullmatch(content):
+            raise ConfigError(
+                f"{path}: the lock of a run is required, which this is not; remove it, or give another folder"
+            )
 
 
 def _removed(path: Path) -> bool:

@@ -48,7 +48,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from tpusim.errors import ConfigError, meant
-from tpusim.ir.files import replacing
+from tpusim.files import replacing
 
 Array = NDArray[np.generic]
 FloatArray = NDArray[np.float32]

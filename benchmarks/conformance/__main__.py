@@ -21,7 +21,7 @@ from benchmarks.conformance.replay import Replay
 from benchmarks.conformance.results import PAGE, RESULTS, Cell, Results, read, write
 from benchmarks.conformance.upstream import Upstream
 from tpusim.errors import TpusimError
-from tpusim.ir.files import replacing
+from tpusim.files import replacing
 
 
 @dataclass

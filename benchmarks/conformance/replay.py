@@ -23,8 +23,8 @@ from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import TpusimError
+from tpusim.files import replacing
 from tpusim.frontend import import_onnx
-from tpusim.ir.files import replacing
 from tpusim.ir.module import Model
 from tpusim.ir.text import print_module
 from tpusim.lowering import lower

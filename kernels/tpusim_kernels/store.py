@@ -5,7 +5,8 @@ as these that costs more (20 to 40 ms) than anything else. Here the key is what 
 attributes, the shapes and dtypes of its arrays, the text of its module and of what that imports, the versions and flags
 of JAX and XLA, and the processor. Loading takes a few milliseconds. Kernels inside another trace are not looked up.
 
-The files are trusted as Python trusts its compiled modules: whoever can write the folder can run code as its user.
+A file holds machine code, and JAX's form of it is a pickle: loading it can run anything. So a file is loaded only if it
+is this user's or the administrator's and nobody else can write it, and a folder that others can write is not used.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pickle
 import platform
 import re
 import secrets
+import stat
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +38,12 @@ from tpusim_kernels.prim.forms import choice, processor
 Key = tuple[object, ...]
 
 DIGEST = 32
-"""Bytes of SHA-256, the head of every file: of what follows it."""
+"""Bytes of SHA-256, the head of every file: of its key and of what follows."""
+_FORM = 2
+"""Of the files: part of every key."""
+_KERNEL = re.compile(r"[0-9a-f]{2}/[0-9a-f]+")
+"""The path of a kernel in the folder."""
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _FOLDER = Path(__file__).parent
 LIMIT = 1 << 30
 """Bytes in the folder above which the kernels not used for longest are removed, down to half."""
@@ -51,14 +58,20 @@ class KernelStore:
 
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
         self.folder, self._limit, self._pruned, self._failed = folder, limit, False, False
+        self._refused: bool | None = None
 
     def get(self, key: str) -> jax.stages.Compiled | None:
-        """The executable in the file of this key; None if there is none, or one that is damaged or cannot be loaded."""
+        """The executable in the file of this key.
+
+        None if there is none, or one that is damaged, cannot be loaded, or that somebody else could have written.
+        """
+        if self._is_refused():
+            return None
         path = self._path(key)
         with suppress(OSError, jax.errors.JaxRuntimeError):
-            raw = path.read_bytes()
+            raw = _read_trusted(path)
             content = raw[DIGEST:]
-            if hashlib.sha256(content).digest() == raw[:DIGEST]:
+            if _digest(key, content) == raw[:DIGEST]:
                 found = _loaded(pickle.loads(content))
                 with suppress(OSError):  # a folder that is only read
                     os.utime(path)  # its last use, for `_prune`
@@ -72,12 +85,12 @@ class KernelStore:
         written a second time lacks its functions (seen when it is run). A full or read-only folder stays as it is,
         which is said once, as a StoreWarning.
         """
-        if self._failed:
+        if self._failed or self._is_refused():
             return
         try:
             parts = serialize_executable.serialize(made)
             jax.block_until_ready(_loaded(parts)(*arrays, **named))
-            self._write(self._path(key), pickle.dumps(parts))
+            self._write(key, pickle.dumps(parts))
         except (NotImplementedError, jax.errors.JaxRuntimeError):
             return
         except OSError as error:
@@ -87,15 +100,29 @@ class KernelStore:
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / key[2:]
 
-    def _write(self, path: Path, content: bytes) -> None:
+    def _is_refused(self) -> bool:
+        """Whether somebody else can write the folder, which is said once, as a StoreWarning; no folder is nobody's."""
+        if self._refused is None:
+            why = ""
+            with suppress(OSError):
+                why = _why_untrusted(self.folder.stat())
+            self._refused = bool(why)
+            if why:
+                _warn(f"{self.folder}: kernels are code and not kept in a folder that {why}")
+        return self._refused
+
+    def _write(self, key: str, content: bytes) -> None:
+        path = self._path(key)
         if not self._pruned:
             self._pruned = True
             self._prune()
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (self.folder, path.parent):
+            folder.mkdir(0o700, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             written = Path(file.name)
             try:
-                file.write(hashlib.sha256(content).digest() + content)
+                file.write(_digest(key, content) + content)
                 file.close()  # Windows renames no open file
                 written.replace(path)
             except OSError:
@@ -106,20 +133,48 @@ class KernelStore:
     def _prune(self) -> None:
         files: list[tuple[os.stat_result, Path]] = []
         for entry in self.folder.glob("*/*"):
+            if not _KERNEL.fullmatch(entry.relative_to(self.folder).as_posix()):
+                continue  # the folder is one that the user named: whatever else is in it is none of ours
             with suppress(FileNotFoundError):  # another process removed it
                 files.append((entry.stat(), entry))
         total = sum(stat.st_size for stat, _ in files)
         if total <= self._limit:
             return
-        for stat, entry in sorted(files, key=lambda file: file[0].st_mtime):
+        for found, entry in sorted(files, key=lambda file: file[0].st_mtime):
             if total <= self._limit // 2:
                 return
             entry.unlink(missing_ok=True)
-            total -= stat.st_size
+            total -= found.st_size
+
+
+def _digest(key: str, content: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + b"\0" + content).digest()
+
+
+def _why_untrusted(found: os.stat_result) -> str:
+    """Who else can write a file or folder; "" if nobody but this user and the administrator can.
+
+    Windows has neither owners nor modes here: a folder of the user's profile is its user's.
+    """
+    if os.name == "nt":
+        return ""
+    if found.st_uid not in (0, os.geteuid()):
+        return "belongs to another user"
+    return "others can write" if found.st_mode & _OTHERS else ""
+
+
+def _read_trusted(path: Path) -> bytes:
+    """The bytes of a file that nobody else could have written. Raises OSError for another one, and for a link."""
+    number = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
+    with open(number, "rb") as file:
+        found = os.fstat(number)
+        if _why_untrusted(found) or not stat.S_ISREG(found.st_mode):
+            raise PermissionError(path)
+        return file.read()
 
 
 def _warn(text: str) -> None:
-    advice = f"every run compiles them anew: set {_VARIABLE} to a folder that you may write to, or to off"
+    advice = f"every run compiles them anew: set {_VARIABLE} to a folder that only you may write to, or to off"
     warnings.warn(f"{text}; {advice}", StoreWarning, stacklevel=3)
 
 
@@ -200,7 +255,7 @@ def _must_trace() -> bool:
 
 def _disk_key(identity: str, known: Key) -> str:
     """The name of an executable's file, from the key by which this process knows it."""
-    return hashlib.sha256(repr((identity, known, _surroundings())).encode()).hexdigest()
+    return hashlib.sha256(repr((_FORM, identity, known, _surroundings())).encode()).hexdigest()
 
 
 class _Unknown(Exception):
@@ -263,12 +318,17 @@ def store() -> KernelStore | None:
 
 
 def _of_user() -> Path | None:
-    """In the user's cache; None if the system knows no home of the user."""
+    """In the user's cache, closed to others; None if the system knows no home of the user."""
     try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tpusim" / "kernels"
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tpusim" / "kernels"
     except RuntimeError:
         _warn("kernels cannot be kept, there is no home folder")
         return None
+    with suppress(OSError):  # under a umask of 002 older versions made it writable by the user's group
+        mode = folder.stat().st_mode
+        if mode & _OTHERS:
+            folder.chmod(stat.S_IMODE(mode) & ~_OTHERS)
+    return folder
 
 
 def use(folder: Path | None, limit: int = LIMIT) -> KernelStore | None:

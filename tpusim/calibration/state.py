@@ -16,7 +16,7 @@ import numpy as np
 from tpusim import arrays
 from tpusim.calibration.measured import Measured
 from tpusim.errors import CalibrationError
-from tpusim.ir.files import replacing
+from tpusim.files import replacing
 from tpusim.ir.module import Model
 from tpusim.ir.text import print_module
 from tpusim.version import __version__

@@ -11,10 +11,8 @@ A name may have blanks inside, which upstream writes too (and then cannot read):
 """
 
 import math
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import Enum
@@ -24,7 +22,7 @@ from typing import TypeVar
 import numpy as np
 
 from tpusim.errors import CalibrationError, ConfigError
-from tpusim.ir.files import replacing
+from tpusim.files import replacing
 from tpusim.ir.own_scales import OwnRange
 from tpusim.version import __version__
 
@@ -149,16 +147,8 @@ def write_table(
         "# op_name    threshold    min    max",
     ]
     lines = [*header, *_body(table, str(path))]
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
         temporary.write_bytes(("\n".join(lines) + "\n").encode())
-        temporary.replace(path)
-    except OSError as error:
-        raise ConfigError(f"calibration table {path}: cannot be written, {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def as_printed(entry: Entry) -> Entry:

@@ -97,7 +97,7 @@ def _content(rows: "list[Row]", asked: Bench, given: "GivenNetwork") -> dict[str
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    from tpusim.ir.files import replacing
+    from tpusim.files import replacing
 
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -18,9 +18,9 @@ from tpusim.calibration.table import read_table
 from tpusim.canonicalize import canonicalize
 from tpusim.cli.output import stderr_console
 from tpusim.errors import ImportModelError
+from tpusim.files import replacing
 from tpusim.grouping import divide
 from tpusim.ir import text
-from tpusim.ir.files import replacing
 from tpusim.ir.module import Model, load_model, packed_weights
 from tpusim.ir.weights import WeightStore, save_weights
 from tpusim.layer_group import LayerGroupConfig, Refinements, read_forced

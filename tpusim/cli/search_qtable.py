@@ -215,7 +215,7 @@ def _front(trials: "Trials") -> Table:
 
 def _write_front(path: "Path", trials: "Trials") -> None:
     """One line for each set, by cycles."""
-    from tpusim.ir.files import replacing
+    from tpusim.files import replacing
 
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")

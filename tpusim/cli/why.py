@@ -152,7 +152,7 @@ class Why(Command):
             console.print(f" {element}", highlight=False, soft_wrap=True, markup=False)
 
     def _page(self, calibrated: "Model", diagnosis: "Diagnosis") -> None:
-        from tpusim.ir.files import replacing
+        from tpusim.files import replacing
         from tpusim.persistence import page_of
 
         assert self.report is not None
@@ -218,7 +218,7 @@ class Why(Command):
 
     def _save(self, found: "Sequence[Loss]") -> None:
         from tpusim.diagnosis import Loss
-        from tpusim.ir.files import replacing
+        from tpusim.files import replacing
 
         assert self.csv is not None
         with replacing(self.csv) as target, target.open("w", newline="", encoding="utf-8") as file:

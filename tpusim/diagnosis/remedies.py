@@ -17,8 +17,8 @@ from tpusim.diagnosis.judge import LEAST_GAIN, Judge, Judged, Measured
 from tpusim.diagnosis.losses import Tensors
 from tpusim.diagnosis.seen import Seen
 from tpusim.errors import ConfigError, ModeWarning
+from tpusim.files import replacing
 from tpusim.ir.attrs import op_name
-from tpusim.ir.files import replacing
 from tpusim.ir.module import Model, update_function_type
 from tpusim.ir.once import Memory, remembering
 from tpusim.ir.text import trusted

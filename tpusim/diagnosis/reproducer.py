@@ -17,11 +17,11 @@ from tpusim.calibration.table import CalibrationTable, Entry, write_table
 from tpusim.canonicalize import canonicalize
 from tpusim.diagnosis.losses import Tensors
 from tpusim.errors import ConfigError
+from tpusim.files import replacing
 from tpusim.frontend import Cut, import_onnx
 from tpusim.frontend.onnx import Source, extract, tensors_of, write_onnx
 from tpusim.inference import dequantised, input_specs, run
 from tpusim.ir.attrs import framework_name, op_name
-from tpusim.ir.files import replacing
 from tpusim.ir.module import Model
 from tpusim.ir.own_scales import own_weight_scales
 from tpusim.ir.types import calibrated_range, shape_of

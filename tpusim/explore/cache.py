@@ -15,7 +15,7 @@ from tpusim.chips import flattened
 from tpusim.errors import ConfigError, TpusimError, option
 from tpusim.explore.row import Row
 from tpusim.explore.space import VERIFIED, Point, Space
-from tpusim.ir.files import replacing
+from tpusim.files import replacing
 from tpusim.persistence import file_key, model_key, samples_key
 from tpusim.version import __version__
 

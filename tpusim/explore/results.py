@@ -11,7 +11,7 @@ import msgspec
 
 from tpusim.errors import ConfigError
 from tpusim.explore.row import Row
-from tpusim.ir.files import replacing
+from tpusim.files import replacing
 
 CSV, JSON, PARQUET = FILES = ("results.csv", "results.json", "results.parquet")
 NO_PARQUET = "no results.parquet: it needs pyarrow, extra 'parquet': pip install 'tpusim[parquet]'"

@@ -18,9 +18,9 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.traits import OpTrait
 
 from tpusim.errors import ImportModelError
+from tpusim.files import is_file_name, replacing
 from tpusim.ir import text
 from tpusim.ir.attrs import int_attr, op_name
-from tpusim.ir.files import replacing
 from tpusim.ir.packing import pack, packed_shape, unpack
 from tpusim.ir.types import AnyTensor, calibrated_range, is_packed, is_tensor, storage_dtype, tensor_of
 from tpusim.ir.weights import WeightStore, load_weights, save_weights
@@ -186,7 +186,7 @@ def load_model(path: Path, ctx: Context) -> Model:
     if not model.state and (state := _state_of(module)):
         model.set(state=state)
     weight_file = model.attribute("module.weight_file")
-    if Path(weight_file).name != weight_file:
+    if weight_file and not is_file_name(weight_file):
         raise ImportModelError(f"module '{path}': module.weight_file must be a file name, got '{weight_file}'")
     weights = _unpacked(module, load_weights(path.parent / weight_file)) if weight_file else model.weights
     _check_weights(module, weights, path, weight_file)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tpusim import arrays
 from tpusim.errors import ImportModelError
-from tpusim.ir.files import replacing
+from tpusim.files import replacing
 
 
 class WeightStore(Mapping[str, np.ndarray]):

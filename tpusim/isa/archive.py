@@ -18,7 +18,7 @@ import numpy as np
 
 from tpusim import arrays
 from tpusim.errors import ImportModelError
-from tpusim.ir.files import replacing
+from tpusim.files import replacing
 
 HEADER = "header.json"
 _MAGIC = b"tpusim program, sha256(header.json) = "

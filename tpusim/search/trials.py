@@ -16,12 +16,12 @@ from tpusim.chips import ChipSpec
 from tpusim.diagnosis import Judge, Judged
 from tpusim.diagnosis.losses import infinite_share
 from tpusim.errors import ConfigError, ModeWarning
+from tpusim.files import replacing
 from tpusim.grouping import cycles as clock
 from tpusim.grouping import divide
 from tpusim.inference import run
 from tpusim.inference.reuse import Reuse
 from tpusim.ir.attrs import op_name, value_name
-from tpusim.ir.files import replacing
 from tpusim.ir.module import Model
 from tpusim.ir.once import Memory, remembering
 from tpusim.ir.text import trusted

@@ -1,9 +1,7 @@
 """Tensor files: `.npz` (name -> array) and `.npy` (one array), read without pickle and written atomically."""
 
-import os
 import zipfile
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -11,6 +9,7 @@ import numpy as np
 
 from tpusim import arrays
 from tpusim.errors import ConfigError
+from tpusim.files import replacing
 from tpusim.verify.about import About
 from tpusim.verify.similarity import Tensor
 
@@ -52,19 +51,9 @@ def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], about: About |
 
 
 def write_atomically(path: str | Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, then rename it; a failure leaves what was there."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            write(file)
-        temporary.replace(path)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written, {_reason(error)}; give a path you may write to") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    """Let `write` fill a temporary file, then rename it; a failure leaves what was there."""
+    with replacing(Path(path)) as temporary, temporary.open("wb") as file:
+        write(file)
 
 
 def _storable(path: str | Path, name: str, value: Tensor) -> Tensor:

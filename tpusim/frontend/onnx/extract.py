@@ -6,6 +6,7 @@ from pathlib import Path
 import onnx
 from onnx import helper
 
+from tpusim.files import replacing
 from tpusim.frontend.onnx.cut import Cut
 from tpusim.frontend.onnx.model_file import (
     PROTO_LIMIT,
@@ -16,7 +17,6 @@ from tpusim.frontend.onnx.model_file import (
     reads,
     save_external,
 )
-from tpusim.ir.files import replacing
 
 Shapes = Mapping[str, tuple[int, ...]]
 

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -272,7 +273,16 @@ def external_files(path: Path) -> list[Path]:
     except (DecodeError, OSError):
         return []
     names = {e.value for t in model.graph.initializer for e in t.external_data if e.key == "location"}
-    return [path.parent / name for name in sorted(names)]
+    return [file for name in sorted(names) if (file := _beside(path.parent, name)) is not None]
+
+
+def _beside(folder: Path, location: str) -> Path | None:
+    """The file of a model's weights; None for a place that ONNX does not allow: outside the folder, or no file."""
+    with suppress(ValueError, OSError):
+        file = folder / location
+        if file.resolve().is_relative_to(folder.resolve()) and file.is_file():
+            return file
+    return None
 
 
 def _mentions(path: Path, word: bytes) -> bool:
