@@ -16,12 +16,15 @@ from pathlib import Path
 from empty_environments import build_wheel
 
 from tpusim.cli.page import page as command_line_page
+from tpusim.compat.page import page as compat_page
 from tpusim.isa.page import page as instruction_page
 from tpusim.version import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = 120
 """Lines that the changelog of one release may have."""
+PAGES = {"docs/cli.md": command_line_page, "docs/compat.md": compat_page, "docs/isa.md": instruction_page}
+"""Generated pages, and what makes them."""
 
 
 def faults(root: Path, version: str) -> Iterator[str]:
@@ -45,8 +48,8 @@ def faults(root: Path, version: str) -> Iterator[str]:
 def main() -> int:
     """Every fault on a line, or the command that tags the commit."""
     found = list(faults(ROOT, __version__))
-    for name, text in (("docs/cli.md", command_line_page()), ("docs/isa.md", instruction_page())):
-        if (ROOT / name).read_text() != text:
+    for name, page in PAGES.items():
+        if (ROOT / name).read_text() != page():
             found.append(f"{name}: the generated page is required; run make {Path(name).stem}")
     if changed := git("status", "--porcelain"):
         found.append(f"the working tree: no changes are required, got {len(changed.splitlines())} changed files")

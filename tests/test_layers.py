@@ -20,7 +20,7 @@ ROOTS = {"tpusim": ROOT / "tpusim", "tpusim_kernels": ROOT / "kernels" / "tpusim
 
 FOR_ALL = {"tpusim.errors", "tpusim.version", "tpusim.arrays", "tpusim.border", "tpusim.closeness", "tpusim.workers"}
 FOR_ALL |= {"tpusim.registry", "tpusim.strategies", "tpusim.heap", "tpusim.threads", "tpusim.labels", "tpusim.tables"}
-FOR_ALL |= {"tpusim.files"}
+FOR_ALL |= {"tpusim.files", "tpusim.compat"}
 IR = {"tpusim_kernels", "tpusim.ir"}
 CHIP = {"tpusim.isa", "tpusim.chips"}
 OPS = {*IR, *CHIP, "tpusim.interfaces", "tpusim.ops"}
@@ -46,6 +46,7 @@ BELOW_PIPELINE = {
 ALLOWED: dict[str, set[str]] = {
     "tpusim_kernels": set(),
     "tpusim.errors": set(),
+    "tpusim.compat": set(),
     "tpusim.version": set(),
     "tpusim.arrays": set(),
     "tpusim.border": set(),
@@ -183,7 +184,6 @@ FROM_OPS: dict[str, set[str] | None] = {
         *("TopInput", "TopNone", "TopWeight", "make_none", "make_weight"),
         *("TpuGroup", "TpuLoad", "TpuStore", "TpuYield", "Transfer", "group_info", "make_group"),
     },
-    "tpusim.ops.quirks": {"Quirk", "checked"},  # their names
     "tpusim.ops.masking": {"MASK", "has_mask"},  # what integers would ruin
     "tpusim.ops.recurrent": {  # what a front end makes of one node
         "TYPES",

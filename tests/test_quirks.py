@@ -16,6 +16,7 @@ from rows import canonical, table
 from tpusim.calibration.stage import apply_table
 from tpusim.canonicalize import canonicalize
 from tpusim.codegen import generate
+from tpusim.compat import Quirk
 from tpusim.errors import ConfigError
 from tpusim.fidelity.spec import DECISIONS
 from tpusim.inference import dequantised, run
@@ -27,7 +28,6 @@ from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.lowering.lower import Lowering
 from tpusim.memory import assign_addresses
-from tpusim.ops.quirks import Quirk
 from tpusim.simulator import Simulator
 
 Quirks = tuple[str, ...]
@@ -53,7 +53,7 @@ def error_of(tpu: Model, top: Model, feeds: dict[str, np.ndarray]) -> float:
 
 
 def test_unknown_names_are_refused() -> None:
-    with pytest.raises(ConfigError, match="no_quirk is no quirk; expected some of uint8_filter_zp_zero"):
+    with pytest.raises(ConfigError, match=r"no_quirk is no quirk; expected some of\n  U-01 uint8_filter_zp_zero"):
         lowered(apply_table(canonical("add"), table("add")), ("no_quirk",))
 
 

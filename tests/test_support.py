@@ -21,6 +21,7 @@ from tpusim import chips
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
+from tpusim.compat import Quirk
 from tpusim.fidelity import DECISIONS, SECTIONS, card_of, fidelity_of
 from tpusim.fidelity.page import support_page
 from tpusim.fidelity.spec import EVERYWHERE
@@ -31,7 +32,6 @@ from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops import Top, context
 from tpusim.ops.base import TopOp
-from tpusim.ops.quirks import Quirk
 from tpusim.verify.report import build_report
 
 SAMPLE = tuple(case for i, case in enumerate(CASES) if i % 68 == 3)

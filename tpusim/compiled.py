@@ -161,7 +161,7 @@ class Compiled:
         """The float network likewise, its products added up in the order that is quickest.
 
         A reference where the last bits do not matter (the accuracy of the float network): several times as fast as the
-        sums in TPU-MLIR's order that everything else has. Results differ from those by rounding (about 1e-5 of their
+        sums in the order of U-34 that everything else has. Results differ from those by rounding (about 1e-5 of their
         norm in deep networks), and between processors and numbers of samples.
         """
         return Flat(self.top, quick=True)

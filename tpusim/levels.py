@@ -38,7 +38,7 @@ LevelsOf = Callable[[Mapping[str, np.ndarray]], Levels]
 
 
 def samples_of(a: Artefacts, model: Model) -> Iterable[Tensors]:
-    """The calibration samples of a run, in the order of upstream's calibration; those that were given in memory."""
+    """The calibration samples of a run, in the order of U-61; those that were given in memory."""
     if a.given is not None:
         return a.given
     count, images = a.config.calibration.max_samples, images_of(model)

@@ -200,7 +200,7 @@ class Network:
         return Samples(source, input_specs(model), limit, images=images_of(model))
 
     def calibrating(self, limit: int | None = None) -> Samples:
-        """The samples to calibrate with, in upstream's order; limit: instead of the configuration's number, 0: all."""
+        """The samples to calibrate with, in the order of U-61; limit: instead of the configuration's number, 0: all."""
         model, config = self.floats, self.config
         count = config.calibration.max_samples if limit is None else limit
         return Samples(config.data, input_specs(model), count, shuffled=True, images=images_of(model))

@@ -49,7 +49,7 @@ def _softplus(x: Array) -> Array:
 
 
 def _mish(x: Array) -> Array:
-    """Compute MISH all in f32 and without the x > 20 guard, as upstream.
+    """Compute MISH all in f32 and without the x > 20 guard (U-41).
 
     e^x may be infinite: then s is too, and the result is x*(2/1 - 1) = x.
     """
@@ -109,7 +109,7 @@ def activation_float(x: Array, *, mode: str, coeffs: tuple[float, ...] = ()) -> 
     `mode` is the upstream name (FUNCTIONS); upstream lacks ROUND_EVEN, ARCSIN, ARCTAN and TRUNC.
     coeffs: SWISH (beta,), ELU (alpha,), HSIGMOID (beta, alpha), RECIPROCAL (numerator,), POW (exponent,), others none.
     MISH is computed in f32; SIGN(0) = 0 (DN-18). Rounding the f32 to F16 or BF16 is the caller's
-    (`prim.smallfloat`): two roundings, as upstream (D16).
+    (`prim.smallfloat`): two roundings (U-42).
     """
     if mode not in FUNCTIONS:
         raise ValueError(f"activation mode must be one of {', '.join(FUNCTIONS)}, got {mode!r}")

@@ -124,7 +124,7 @@ def min_float(xs: Sequence[Array]) -> Array:
 def scale_float(x: Array, s: Array, b: Array | None, *, do_relu: bool) -> Array:
     """Compute y = relu(x * s[c] + b[c]) in f32, channels on axis 1; s, b (C,) or (1,), b may be None (numerics 9.4).
 
-    The product is rounded before the sum: upstream's interpreter does so (tests/test_as_upstream.py).
+    The product is rounded before the sum (U-36, tests/test_as_upstream.py).
     """
     x = f32(x)
     y = pin(x * along_axis(f32(s), x.ndim, 1))

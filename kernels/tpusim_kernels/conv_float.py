@@ -59,7 +59,7 @@ def conv2d_float(
 
     x (n, ic, h, w), w (oc, ic/groups, kh, kw) or in the form of `ordered_filter`, b (oc,) or None.
 
-    f32 accumulation in upstream's order (`prim.inorder`), then the bias; relu_limit < 0 means no upper limit. A single
+    f32 accumulation in order (U-34, `prim.inorder`), then the bias; relu_limit < 0 means no upper limit. A single
     window is a vector that a matrix is multiplied with, which has an order of its own. Source: numerics 9.1, ONNX Conv.
     """
     check_operands(x, cast("Array", w), groups)

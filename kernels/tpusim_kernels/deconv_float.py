@@ -1,4 +1,4 @@
-"""Two-dimensional transposed convolution in f32, in the order of sums of oneDNN, which TPU-MLIR calls for it (9.1).
+"""Two-dimensional transposed convolution in f32, in the order of sums of oneDNN (U-34, 9.1).
 
 The geometry is that of `deconv`: a convolution of stride 1 with the filter turned over the image with zeros inserted.
 Of the taps of a window only those count that meet no such zero; they are the same for all windows of a phase, the

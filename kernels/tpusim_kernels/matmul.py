@@ -38,7 +38,7 @@ def matmul_float(
 
     x (..., M, K), w (..., K, N) with NumPy batch broadcasting, b None, (1,) or (N,).
 
-    The transposes swap the last two axes first. f32 accumulation in upstream's order (`prim.inorder`). Source:
+    The transposes swap the last two axes first. f32 accumulation in a stated order (U-34, `prim.inorder`). Source:
     numerics 9.2.
     """
     x, w = _operands(f32(x), f32(w), left_transpose, right_transpose)

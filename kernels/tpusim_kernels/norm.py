@@ -18,7 +18,7 @@ from tpusim_kernels.prim.smallfloat import to_bf16, to_bf16_cv18xx
 
 @kernel(static=("size", "alpha", "beta", "bias"))
 def lrn_float(x: Array, *, size: int, alpha: float, beta: float, bias: float) -> Array:
-    """Compute y = x / (bias + alpha/size * sum x^2)^beta in f32, the bits of oneDNN 3.1, which upstream calls for it.
+    """Compute y = x / (bias + alpha/size * sum x^2)^beta in f32, the bits of oneDNN 3.1 (U-37).
 
     x (n, c, ...); the sum runs over the channels c - floor((size-1)/2) .. c + floor((size-1)/2) that there are: of an
     even size one fewer than ONNX LRN says, as BM1684X's closed simulator has it too.
@@ -65,7 +65,7 @@ def lrn_tables(x: Array, table: Array, mantissa: Array, *, size: int, alpha: flo
 
     x f32 (n, c, ...) holding BF16 values; table and mantissa are those of the power -beta; size is odd.
     e = BF16(alpha/size) * x^2; t = e[c] + e[c+1] + e[c-1] + e[c+2] ... in this order, as far as there are channels;
-    v = t + BF16(bias). Products are bf16_mul, sums bf16_add (numerics 8.2). Source: upstream's interpreter of LRN.
+    v = t + BF16(bias). Products are bf16_mul, sums bf16_add (numerics 8.2), by U-39.
     """
     if size % 2 == 0:
         raise ValueError(f"an odd size is required, got {size}")
@@ -106,7 +106,7 @@ def _mean_of_shares(rows: Array) -> Array:
 def _normalised(rows: Array, epsilon: float, mean: Callable[[Array], Array] = _mean) -> Array:
     """(x - mean)/sqrt(variance + epsilon) over the last axis, biased variance, f32 step by step.
 
-    Products are rounded before they are added, as upstream's interpreter does (tests/test_as_upstream.py).
+    Products are rounded before they are added (U-36, tests/test_as_upstream.py).
     """
     d = rows - mean(rows)
     variance = mean(pin(d * d))
@@ -227,7 +227,7 @@ def instancenorm_by_factor(x: Array, weight: Array, bias: Array | None, *, epsil
 
 @kernel(static=("epsilon",))
 def instancenorm_float(x: Array, weight: Array | None, bias: Array | None, *, epsilon: float) -> Array:
-    """Compute y = (x - mean)*rstd*w[c] + b[c] in f32, statistics per sample and channel, as upstream's tpu op does.
+    """Compute y = (x - mean)*rstd*w[c] + b[c] in f32, statistics per sample and channel (U-39).
 
     x (n, c, ...); weight, bias (C,) or None. As `groupnorm_float` but for the two means (`_mean_of_shares`).
     """
@@ -250,7 +250,7 @@ def groupnorm_float(x: Array, weight: Array | None, bias: Array | None, *, group
 
 @kernel(static=("groups", "epsilon"))
 def groupnorm_bf16(x: Array, weight: Array | None, bias: Array | None, *, groups: int, epsilon: float) -> Array:
-    """Compute `groupnorm_float` in BF16, as the interpreter of TPU-MLIR does on BM chips.
+    """Compute `groupnorm_float` in BF16, step by step (U-39), on BM chips.
 
     avg = BF16(1/N); mean = BF16(sum x*avg); d = BF16(x - mean); v = BF16(BF16(sum BF16(d^2)*avg) + BF16(epsilon));
     BF16(d/sqrt(v)), root and reciprocal in f32, then the weight's product and the bias's sum, each BF16. Operands hold

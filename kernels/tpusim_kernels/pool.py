@@ -91,7 +91,7 @@ def avgpool2d_float(
 ) -> Array:
     """Compute y = (sum over each window) / count in f32; count = the whole window, or its unpadded elements only.
 
-    The window is summed element by element in its order, as upstream's interpreter does. Source: numerics 9.6, ONNX
+    The window is summed element by element in its order (U-35). Source: numerics 9.6, ONNX
     AveragePool.
     """
     total = _sum_in_order(_padded(f32(x), jnp.float32(0), pads), kernel, strides)
@@ -146,7 +146,7 @@ def avgpool2d_int(
     (there s_in = s_out). v is exact integer arithmetic. Upstream rounds f32(f32(sum/count) * kh*kw): the same v for
     full windows, and otherwise except at exact halves of cut windows whose padding is not counted (5x5, 7x7, not 3x3),
     where its f32 average may fall on either side (tested). The factor stays kh*kw when the padding is not counted
-    (quirk avgpool_full_kernel). first_round: "half_away" (BM chips) or "half_up" (CV18xx, whose requant is the f32 form
+    (U-04). first_round: "half_away" (BM chips) or "half_up" (CV18xx, whose requant is the f32 form
     of numerics 4.4).
     """
     if first_round not in ("half_away", "half_up"):

@@ -33,8 +33,8 @@ def reduce_float(x: Array, *, mode: str, axes: tuple[int, ...], keepdims: bool, 
     """Compute y = reduction of `x` over `axes`, f32, in index order (numerics 11.3).
 
     mode is ReduceMean, Sum, Max, Min, L1, L2 or Prod. The mean is the sum times `scale`, which is 1/n, rounded to the
-    output's type by the caller, or divided by n if there is none. Squares are added up by fused multiply-adds. So
-    upstream's interpreter has it (tests/test_as_upstream.py).
+    output's type by the caller, or divided by n if there is none. Squares are added up by fused multiply-adds
+    (U-36, tests/test_as_upstream.py).
     """
     if mode not in MODES:
         raise ValueError(f"a reduction must be one of {', '.join(MODES)}, got {mode!r}")

@@ -76,7 +76,7 @@ def interp_on_host(x: Array, *, size: tuple[int, int], scales: tuple[float, floa
     """Weigh the four neighbours of every place, in f32 as the host of CV18xx does, x (n, c, h, w).
 
     With align_corners columns first, then rows; else the sum, from the first, of four products of two weights and an
-    element. Source: upstream's interpreter of "interp".
+    element (U-40).
     """
     x = f32(x)
     rows, columns = (

@@ -22,7 +22,7 @@ LANES = 16
 
 @kernel(static=("axis", "log", "beta"))
 def softmax_float(x: Array, *, axis: int, log: bool = False, beta: float = 1.0) -> Array:
-    """Compute y = e/sum e, e = exp((x - max x)*beta), along `axis`, in f32, as the tpu op of upstream's interpreter.
+    """Compute y = e/sum e, e = exp((x - max x)*beta), along `axis`, in f32, as the tpu op (U-38).
 
     Source: numerics 11.1, ONNX Softmax and LogSoftmax.
 
@@ -37,9 +37,9 @@ def softmax_float(x: Array, *, axis: int, log: bool = False, beta: float = 1.0) 
 
 @kernel(static=("axis", "log"))
 def softmax_onednn(x: Array, *, axis: int, log: bool = False) -> Array:
-    """Compute y = e/sum e, e = exp(x - max x), along `axis`, in f32, as the top op of upstream's interpreter.
+    """Compute y = e/sum e, e = exp(x - max x), along `axis`, in f32, as the top op (U-38).
 
-    Source: ONNX Softmax and LogSoftmax; the bits of oneDNN 3.1 with AVX-512, which upstream calls for it.
+    Source: ONNX Softmax and LogSoftmax; the bits of oneDNN 3.1 with AVX-512.
 
     Where nothing lies behind the axis it works on vectors, with an exponential of their own and a product by the
     reciprocal (`prim.exponential`), else as `softmax_float`. The log form is x - max x - ln(sum e), the logarithm
@@ -80,7 +80,7 @@ def softmax_int(x: Array, table: Array, s_out: ArrayLike, z_out: ArrayLike, *, a
 
     x int8|uint8; table f32 (256,) with entry i = exp(-s_in*i*beta). S adds the f32 entries in index order along `axis`
     (a loop, so that no batch size, vectorisation or fusion can reorder it). The scale is narrowed to f32, S*s_out and
-    the quotient are in f32, as upstream. p >= 0, so round-half-away (signed output) and trunc(p + 0.5) (unsigned) are
+    the quotient are in f32 (U-56). p >= 0, so round-half-away (signed output) and trunc(p + 0.5) (unsigned) are
     the same.
     """
     q = jnp.moveaxis(jnp.asarray(x).astype(jnp.int32), axis, 0)

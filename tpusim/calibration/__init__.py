@@ -6,7 +6,7 @@ Output: a calibration table, text of `name threshold min max` lines that TPU-MLI
 * `samples.py` gives the samples in exactly the model's shapes; what does not fit is an error, never reshaped to fit.
 * `statistics.py` keeps minimum, maximum and a histogram of absolute values per tensor, one sample at a time, so that
   memory does not grow with the number of samples.
-* `thresholds.py` turns the statistics of a tensor into its table entry (`kl`, `max`), with upstream's arithmetic (f32).
+* `thresholds.py` turns the statistics of a tensor into its table entry (`kl`, `max`), in f32 (U-63).
 * `table.py` reads and writes the table.
 
 Invariants: the same samples in the same order give the same table; a table is data, read with a strict grammar and

@@ -1,6 +1,6 @@
 """Thresholds without a histogram: `percentile9999`, `mse`, `aciq_gauss` and `aciq_laplace`, by tensor and sample.
 
-Source: numerics.md 15.2, held to upstream's `run_calibration.py --cali_method` (1.30.2). Arithmetic as there: sums and
+Source: numerics.md 15.2, compared with `run_calibration.py --cali_method`. Arithmetic by U-64: sums and
 means of a tensor in f32, everything between them in f64.
 
 * percentile9999: both ends of the values themselves, at a level that rises from op to op. Table: what is between them.
@@ -215,5 +215,5 @@ class Estimates:
 
 
 def _positive(threshold: float) -> float:
-    """As upstream writes it into a table: NaN and what is almost zero are the least threshold."""
+    """As in the table (U-64): NaN and what is almost zero are the least threshold."""
     return threshold if threshold > ALMOST_ZERO else ALMOST_ZERO

@@ -30,7 +30,7 @@ NO_IMAGES: Images = {}
 KINDS = (".npz", ".npy", *SUFFIXES)
 """Suffixes of files that hold samples."""
 SHUFFLE_SEED = 1684
-"""Upstream's: the same files give the same table."""
+"""U-61: the same files give the same table."""
 
 
 class Sample(dict[str, Tensor]):
@@ -69,7 +69,7 @@ def load_samples(
     """The samples of a source, one at a time, at most `limit` if that is not 0.
 
     The source itself is examined at once, each file when its turn comes. shuffled: the files of a folder come in the
-    order in which upstream's calibration takes them, else in the order of their names.
+    order of U-61, else in the order of their names.
     """
     text = str(source)
     if text.startswith("random:"):

@@ -47,7 +47,7 @@ class CalibrationConfig:
 
     method: one of `METHODS` (numerics.md 15.2). bins: of the histograms. max_samples: how many samples to use, 0: all.
     tune_samples: how many of them, from the first on, tune the thresholds (15.3), 0: they stay as measured.
-    tune_estimates: also those of mse, as upstream's searches do.
+    tune_estimates: also those of mse, as searches do (U-65).
     """
 
     method: str = "kl"
@@ -58,7 +58,7 @@ class CalibrationConfig:
 
     @property
     def tunes(self) -> bool:
-        """Whether thresholds are tuned: as upstream's, those of some methods are."""
+        """Whether thresholds are tuned: those of some methods are (U-65)."""
         tuned = (*TUNED, "mse") if self.tune_estimates else TUNED
         return self.method in tuned and self.tune_samples > 0
 
@@ -206,7 +206,7 @@ def require_names(model: Model) -> None:
 
 
 def save_table(path: Path, table: CalibrationTable, config: CalibrationConfig, samples: int, *, module: str) -> None:
-    """Write a measured table under upstream's header; `module` is the file that was measured."""
+    """Write a measured table under the header of U-66; `module` is the file that was measured."""
     method = f"['{config.method}']" if config.tunes and not config.tune_estimates else config.method
     if not samples:
         method = OWN_METHOD

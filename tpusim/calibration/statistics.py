@@ -1,7 +1,7 @@
 """Statistics of activations, one sample at a time: minimum, maximum and a histogram of absolute values per tensor.
 
-Source: numerics.md 15.2 (upstream `cali_math.py`, `histogram` and `combine_histogram`). Upstream's arithmetic is kept
-down to its quirk on growth, because the histogram decides thresholds and those decide compiled constants (DN-02).
+Source: numerics.md 15.2 (upstream `cali_math.py`, `histogram` and `combine_histogram`). The arithmetic is kept
+down to how bins grow (U-62), because the histogram decides thresholds and those decide compiled constants (DN-02).
 """
 
 from collections.abc import Mapping, Sequence
@@ -135,7 +135,7 @@ class TensorStatistics:
     def _grow_to(self, top: float) -> None:
         """Make the bins reach `top`.
 
-        Upstream's quirk: the number of new bins follows from top / bins, not from the width top / (bins - 1), and the
+        U-62: the number of new bins follows from top / bins, not from the width top / (bins - 1), and the
         old counts keep their indices although the width shrinks by about 1 / bins of itself.
         """
         if top <= self._top:

@@ -1,4 +1,4 @@
-"""The calibration table, byte-compatible with TPU-MLIR's text format.
+"""The calibration table, byte-compatible with TPU-MLIR's text format (U-66).
 
 Source: numerics.md 3.1 (reading, `ImportCalibration.cpp`) and 15.1 (writing, `kld_calibrator.py`).
 
@@ -7,7 +7,7 @@ Source: numerics.md 3.1 (reading, `ImportCalibration.cpp`) and 15.1 (writing, `k
     conv1 2.5000000 -2.5000000 1.9000000                one tensor: threshold, least and largest value
     #int4_th                                            a marker begins another block; INT8 entries cannot follow it
 
-A name may have blanks inside, which upstream writes too (and then cannot read): the numbers are counted from the end.
+A name may have blanks inside, which TPU-MLIR writes too (and then cannot read): the numbers are counted from the end.
 """
 
 import math
@@ -136,7 +136,7 @@ def write_table(
     made_by = [f"# mlir version: tpusim {__version__} cali version 1.0", f"# mlir: {module}"] if module else []
     header = [
         *made_by,
-        f"# genetated time: {stamp}",  # upstream's spelling
+        f"# genetated time: {stamp}",  # U-66: its spelling
         f"# quantization threshold calculation method: {method}",
         f"# histogram number: {bins}",
         f"# sample number: {samples}",
@@ -229,7 +229,7 @@ class _Reader:
         self._entries[self._block][name] = Entry(threshold, minimum, maximum)
 
     def _read_scales(self, place: str, line: str) -> None:
-        """`name N s0 .. s(N-1)`; zero points that some writers put after the scales are not used, as upstream."""
+        """`name N s0 .. s(N-1)`; zero points that some writers put after the scales are not used (U-66)."""
         found = _scale_line(line)
         if found is None:
             raise ConfigError(f"{place}: a weight scale line must be 'name N' and N numbers, got {_quote(line)}")

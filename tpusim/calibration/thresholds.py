@@ -28,7 +28,7 @@ def kl_threshold(histogram: Counts, width: float, groups: int = INT8_GROUPS) -> 
     Candidate m keeps the first i = (m + 1) * groups bins. P is the histogram with all outliers in its last bin, over
     the total count. Q merges the kept bins into `groups` groups and spreads each evenly over its non-empty bins, over
     the count without outliers. The first m of the smallest sum of P * (log10(P + 1e-30) - log10(Q + 1e-30)) wins; the
-    threshold is width * (m + 1) * groups. All in f32 as upstream, each term in f64.
+    threshold is width * (m + 1) * groups. All in f32, each term in f64 (U-63).
     """
     histogram, width = _fitted(histogram, width, groups)
     total = np.float32(histogram.sum())
@@ -86,7 +86,7 @@ def _divergence(counts: F32, total: np.float32, size: int, groups: int) -> np.fl
     """The divergence of the candidate that keeps `size` bins.
 
     Empty bins of P add exactly nothing, so only the others are visited. Sums run in bin order in f32 (`add.accumulate`,
-    `add.at`), since that is the order upstream's loops round in.
+    `add.at`), since that is the order that rounds (U-63).
     """
     kept = counts[:size]
     clipped = kept.copy()

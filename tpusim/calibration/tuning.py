@@ -4,10 +4,10 @@ Source: numerics.md 15.3 (upstream `simple_tunner.py`; default `--tune_num 5`). 
 each operand that no op before has tuned (the first operand, if all are), STEPS + 1 thresholds from the measured one to
 the absolute maximum are tried: the op runs on its float operands, all of them rounded to INT8 by that one threshold,
 and the mean distance of its result over the samples decides; the first of the best wins. A tensor that is tuned twice
-keeps the larger threshold. Weights stay float: 1.30.2 asks for rounded ones but computes without them. Upstream's
-arithmetic is kept: f32 arrays, f64 steps.
+keeps the larger threshold. Weights stay float: the options ask for rounded ones, which are not used (U-65). Arrays
+are f32, steps f64.
 
-Sums in upstream's order take most of the time, and few thresholds need them: all are tried with the sums of XLA's
+Sums in the order of U-34 take most of the time, and few thresholds need them: all are tried with the sums of XLA's
 library, which differ by rounding only, and convolutions with filters rounded to INT8 where that is quick. Those that
 are as good as the best but for that are tried again in order.
 """
@@ -134,7 +134,7 @@ class Tuner:
     def _distance(self, op: TopOp, threshold: float) -> float:
         """The mean over the samples of the difference's 2-norm by the 1-norm of the float result.
 
-        In f32, as upstream: what f32 does not hold is an infinity or NaN, which is less than nothing, so that the
+        In f32 (U-65): what f32 does not hold is an infinity or NaN, which is less than nothing, so that the
         measured threshold stays.
         """
         total = 0.0

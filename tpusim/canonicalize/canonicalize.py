@@ -105,7 +105,7 @@ def apply_patterns(
 def merge_identical(module: ModuleOp, firings: dict[str, int]) -> None:
     """Let one op stand for all that have its kind, operands and attributes; counted as `CommonSubexpression`.
 
-    The patterns do not run again behind it, as upstream. Ops with weights stay: each has its own copy of them there. Of
+    The patterns do not run again after it (U-18). Ops with weights stay: each has its own copy of them there. Of
     two that the function returns each keeps its name; if only the later is returned, the one that is left takes that.
     """
     for function in module.ops:

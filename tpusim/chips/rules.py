@@ -77,7 +77,7 @@ class IntegerRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which forms of ops a chip has; the compiler makes others of those it lacks (as TPU-MLIR 1.30.2 was seen to)."""
+    """Which forms of ops a chip has; the compiler makes others of those it lacks (U-45)."""
 
     add_const: bool = True
     """A tensor plus a number; else the number is a tensor."""
@@ -132,7 +132,7 @@ class LocalRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ops of several tensors take two, of one shape."""
     views: bool = True
     """Views have local forms; else only those that add or drop a fourth axis of extent 1, which windows over rows have
-    around them here and the real compiler has not."""
+    around them here and not in TPU-MLIR (U-82)."""
     slices: Literal["any", "lane_0", "scattered"] = "any"
     """Which Slices have local forms: of up to four axes; of four axes whose first channel is in lane 0; of three or
     four axes, those without steps, too, that are no single run of global memory."""

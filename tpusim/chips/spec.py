@@ -39,7 +39,7 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     residual: float = 0.0
     """The largest relative distance of the measured times from factor times clock."""
     transfers: float = 0.0
-    """Nine in ten single transfers are this near to the real compiler's profile (docs/clock.md); 0: none compared."""
+    """Nine in ten single transfers are this near to the profile of U-88 (docs/clock.md); 0: none compared."""
 
 
 class FloatException(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,7 +127,7 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """Load and store rate of each core while several cores move data (hardware.md 1.2); 0: no slower than alone."""
     dma_pages: Literal["first", "all"] = "first"
     """Pages of a strided transfer that count: the first that the channels have, or as many as it begins runs in. The
-    search for layer groups counts all, as the groups of TPU-MLIR 1.30.2 show, its profile the first."""
+    search for layer groups counts all (U-78), the clock the first."""
     search_gbs: float = 0.0
     """Load and store rate that the search for layer groups counts with, where it is not `bandwidth`'s; 0: it is."""
     store_latency_ns: float | None = None
@@ -152,8 +152,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     casts_fill_lanes: bool = False
     """A cast that is a global layer gives every lane an equal share of the elements, whatever their shape."""
     lone_casts_are_global: bool = False
-    """A cast, table, function, softmax, sum, requant or op with a constant in no group with others is a global layer:
-    upstream has no groups of one op."""
+    """A cast, table, function, softmax, sum, requant or op with a constant in no group with others is a global layer
+    (U-76)."""
     lone_pools_are_global: Literal["none", "floats", "all"] = "none"
     """Which pools of whole planes are global layers where they are in no group with others."""
     permutes_by_matrices: bool = False

@@ -369,7 +369,7 @@ class LoweringOptions:
     qtable: str | None = None
     """Quantisation table: a file of `name MODE` lines, or name:MODE,name:MODE."""
     quirks_off: tuple[str, ...] = usual(())
-    """Quirks of TPU-MLIR not to reproduce, by name (uint8_filter_zp_zero ...)."""
+    """Quirks of TPU-MLIR not to reproduce, by name (uint8_filter_zp_zero ...; an unknown name lists them all)."""
     matmul_perchannel: bool = usual(False)
     """Quantise the constant matrix of an INT8 MatMul by columns (BM1684X, BM1688, CV186X)."""
 

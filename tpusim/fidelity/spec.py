@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from tpusim.compat import Quirk
+
 SECTIONS: Final[dict[str, str]] = {
     "2.2": "activation scale and zero point",
     "3.3": "threshold propagation",
@@ -39,18 +41,7 @@ SECTIONS: Final[dict[str, str]] = {
 
 DECISIONS: Final[dict[str, str]] = {
     "DN-02": "a known upstream quirk that reaches compiled constants is reproduced",
-    "DN-02 attention_mask_bytes": "quirk reproduced: attention leaves out what has another byte in the mask than 0",
-    "DN-02 avgpool_full_kernel": "quirk reproduced: an average is over the whole kernel though padding does not count",
-    "DN-02 matmul_transposed_zp_index": "quirk reproduced: a transposed weight's sums are read as if it were K x N",
-    "DN-02 mulshift_without_relu": "quirk reproduced: the relu behind an integer product with a number is lost",
-    "DN-02 resize_steps_of_sizes": "quirk reproduced: linear Resize steps by input over output size",
-    "DN-02 instance_norm_on_host": "quirk reproduced: the host divides mean and variance of InstanceNorm by the first "
-    "weight and leaves out the others",
-    "DN-02 round_half_away": "quirk reproduced: Round takes halves away from zero, where ONNX takes the even integer",
-    "DN-02 uint8_filter_zp_zero": "quirk reproduced: an unsigned filter loses the zero point's term of the bias",
-    "DN-02 frames_without_zero_point": "quirk reproduced: tables of fused preprocessing leave the zero point out",
-    "DN-02 where_const_no_round_mode": "quirk reproduced: constants of Where are rounded half away from zero",
-    "DN-02 where_raw_bytes": "quirk reproduced: Where selects the bytes of branches whatever their scales",
+    **{quirk.decision: f"{quirk.rule.number} is reproduced: {quirk.rule.does}" for quirk in Quirk},
     "DN-05": "an op without a scale runs in the chip's float type",
     "DN-08": "a scale above 126.5 has no 8-bit multiplier: the op runs in float (numerics.md 5.1 would stop)",
     "DN-11": "F8: filter scale per channel, float for ops outside the list",

@@ -1,4 +1,4 @@
-"""Image files as inputs of a network: what TPU-MLIR's preprocessing makes of the same file, to the last bit.
+"""Image files as inputs of a network: what TPU-MLIR's preprocessing makes of the same file (U-73).
 
 Input: PNG, JPEG or BMP files, and how the network wants its images (`Preprocess`), which is kept in the attributes of
 `top.Input` under TPU-MLIR's names (interface.md 3.3), so that every command after the import reads the same images.

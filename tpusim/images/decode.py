@@ -55,7 +55,7 @@ def _pixels(image: Any, channels: Channels) -> Pixels:
 
 
 def _of_16_bits(image: Any, channels: Channels) -> Any:
-    """Gray levels of 16 bits in 8: the high byte; with alpha asked for, clipped, as TPU-MLIR has them there."""
+    """Gray levels of 16 bits in 8: the high byte; with alpha asked for, clipped (U-73)."""
     from PIL import Image
 
     wide = np.asarray(image).astype(np.int64)

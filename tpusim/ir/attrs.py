@@ -133,7 +133,7 @@ def name_place(op: Operation, name: str) -> None:
 
 
 def copy_name_as(op: Operation, source: Operation, old: str, new: str) -> None:
-    """As `copy_name`, but `y_OLD` of the framework's tensor y becomes `y_NEW`: upstream fuses into another node."""
+    """As `copy_name`, but `y_OLD` of the framework's tensor y becomes `y_NEW`: it fuses into another node (U-33)."""
     tensor = framework_name(source)
     copy_name(op, source)
     if op_name(source) == f"{tensor}_{old}":

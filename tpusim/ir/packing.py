@@ -2,7 +2,7 @@
 
 Arrays in a program hold them one per byte, as int8 or uint8. Where bytes count (a weight file, the coefficient image,
 the chip's memories) they are packed along the last axis that is longer than 1, each row from a whole byte on: a row of
-an odd length ends with a half byte of 0. Upstream counts the right matrix of a product so, too (hardware.md 3.2).
+an odd length ends with a half byte of 0. So the right matrix of a product counts (U-85, hardware.md 3.2).
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
-"""How long one command takes: TIU cycles (hardware.md 5.1) as TPU-MLIR's own profile counts; its transfers beside it.
+"""How long one command takes: TIU cycles (hardware.md 5.1) as TPU-MLIR's profile counts (U-87); transfers elsewhere.
 
 L lanes, E elements of the widest operand per lane and step, P input channels of the conv array, A its output pixels.
 cycles = ceil(operations / rate), with the waste of alignment counted as operations. Decision: no start-up; the profile
-(`compiler_profile_*.txt` of 1.30.2, bm1684x and bm1688) has none. A command stands for all that theirs issue for it:
+(`compiler_profile_*.txt`, bm1684x and bm1688) has none. A command stands for all that theirs issue for it:
 the lane copies, sums and requants around a product, the steps of a cast.
 """
 
@@ -265,7 +265,7 @@ def _row_passes(view: View, chip: ChipSpec) -> int:
     """How often a vector step of a copy is repeated where short rows of a tensor lie apart: once for each line of it.
 
     The lines of the result are as many as of the operand. Most rows of more than four elements of two bytes or more
-    lie on two lines (the profile that TPU-MLIR 1.30.2 writes for BM1684X).
+    lie on two lines (U-87, BM1684X).
     """
     if view.layout != "strided" or len(view.shape) != 4:  # noqa: PLR2004  n, c, h, w
         return 1

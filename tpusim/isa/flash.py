@@ -1,8 +1,8 @@
 """How long the library's kernel of attention in 16 bits takes, and how it cuts it (FAttention, numerics.md 11.6).
 
-TPU-MLIR 1.30.2's profile of 40 sizes (BM1688 in F16 and BF16, BM1690 in F16) is counted cycle by cycle. The kernel goes
+The profile of 40 sizes (U-90; BM1688 in F16 and BF16, BM1690 in F16) is counted cycle by cycle. The kernel goes
 through blocks of keys with the largest score so far, and corrects sums and results as it grows; here the scores are
-kept until all are known, as upstream's interpreter has it. So the steps of a block are those of `FlashScores`, what it
+kept until all are known, as TPU-MLIR's interpreter has it. So the steps of a block are those of `FlashScores`, what it
 does once for a tile those of `FlashMix`.
 """
 

@@ -1,4 +1,4 @@
-"""How long the library's kernel of an interpolation takes, as TPU-MLIR 1.30.2's profile counts its commands.
+"""How long the library's kernel of an interpolation takes, as the profile counts its commands (U-90).
 
 Two kernels: by whole factors rows are gathered on their way from global memory, by indices that the kernel stores there
 first, and columns by a lookup each. By others each of four neighbours is looked up, by coordinates that are put in

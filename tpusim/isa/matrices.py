@@ -1,6 +1,6 @@
 """How the library lays out f32 matrices for MM (hardware.md 2.2): a row over lanes, so many of its columns in each.
 
-All of it as the profile of TPU-MLIR 1.30.2 shows for bm1684x and bm1688.
+All of it as the profile shows for bm1684x and bm1688 (U-90).
 """
 
 from collections.abc import Iterator

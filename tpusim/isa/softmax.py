@@ -1,4 +1,4 @@
-"""How long a softmax in float takes, as TPU-MLIR 1.30.2's profile counts its commands.
+"""How long a softmax in float takes, as the profile counts its commands (U-90).
 
 Extremes and sums are windows (PorD): along rows one over whole vectors and one over what these leave, else one over the
 axis. An exponential is a series of 10 terms, in 16 bits of 7, with the steps around it; sums and their reciprocals, or

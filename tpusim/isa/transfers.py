@@ -1,4 +1,4 @@
-"""How long a transfer takes (hardware.md 5.2), as TPU-MLIR's own profile counts: by runs, pages and memory channels."""
+"""How long a transfer takes (hardware.md 5.2), as TPU-MLIR's profile counts (U-88): by runs, pages and channels."""
 
 from functools import lru_cache
 from math import prod

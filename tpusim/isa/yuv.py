@@ -1,6 +1,6 @@
 """Frames in YUV, 4:2:0: where brightness and colours lie in memory, and the bytes of an image.
 
-Sources: interface 3.3 (formula, alignment), and frames that TPU-MLIR 1.30.2 makes (tests/test_frames.py).
+Sources: interface 3.3 (formula, alignment), and frames of TPU-MLIR (U-74, tests/test_frames.py).
 """
 
 from dataclasses import dataclass

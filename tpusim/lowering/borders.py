@@ -32,7 +32,7 @@ def frames_of(model: Model, config: "LoweringConfig", chip: ChipSpec) -> Mapping
             if value := getattr(config, name):
                 raise ConfigError(f"{option(name, value)}: needs {option('fuse_preprocess', True)}")
         return {}
-    if not chip.fused_frames:
+    if not chip.fused_frames:  # U-48
         raise UnsupportedError(
             f"{option('fuse_preprocess', True)} on {chip.name}: the real compiler stops there too; leave it out"
         )

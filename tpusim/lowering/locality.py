@@ -1,4 +1,4 @@
-"""topo-sort: ops in the order of the real compiler, which decides what stands in a group, when it is stored and loaded.
+"""topo-sort: ops in the order of TPU-MLIR (U-75), which decides what stands in a group, when it is stored and loaded.
 
 Ops with local forms and those without take turns, so that the latter cut fewer runs of the former in two. Within a turn
 a chain of single uses is followed; then come users of the latest op that has more than one, the last first; then
@@ -66,7 +66,7 @@ class _Sorted:
         yield from filter(self._may, reversed(self._left))
 
     def _arranged(self, ops: Sequence[TpuOp]) -> list[TpuOp]:
-        """The ops with those that read inputs alone where the real compiler has them before the sort."""
+        """The ops with those that read inputs alone where U-75 has them before the sort."""
         inputs = {op: [v.owner for v in op.operands if isinstance(v.owner, TopInput)] for op in ops}
         first = [op for op in ops if inputs[op] and not any(isinstance(v.owner, TpuOp) for v in op.operands)]
         moved = [op for op in first if op.in_place() or not self._local[op]]

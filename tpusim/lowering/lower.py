@@ -15,6 +15,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.irdl import IRDLOperation
 
 from tpusim.chips import ChipSpec, available, define, load
+from tpusim.compat import Quirk, checked
 from tpusim.errors import ConfigError, ModeWarning, UnsupportedError
 from tpusim.ir.attrs import flag, op_name, set_op_name, value_name
 from tpusim.ir.formats import FORMATS, NumberFormat, number_format
@@ -44,7 +45,6 @@ from tpusim.lowering.qtable import read_qtable, table_for_chip
 from tpusim.ops.base import PART_OF, FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.frames import Fused, fold_swaps, frame_type, lower_frame
-from tpusim.ops.quirks import Quirk, checked
 from tpusim.ops.recurrent import float_type_of_part
 from tpusim.ops.rescale import requantised_indices
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, make_none, make_weight
@@ -59,7 +59,7 @@ class LoweringConfig:
     chip: a name of tpusim.chips, a TOML file, or a chip itself. mode: a name of `tpusim.ir.formats.FORMATS` or a format
     itself. asymmetric: quantise with zero points; a format that has them says so for the run. qtable: a quantisation
     table (file, or name:MODE,...) with the modes of single ops, by the names of FORMATS and of `mode`.
-    quirks_off: names of upstream's quirks that are not to be reproduced (`tpusim.ops.quirks.Quirk`).
+    quirks_off: names of upstream's quirks that are not to be reproduced (`tpusim.compat.Quirk`).
     matmul_perchannel: quantise the constant matrix of an integer MatMul by columns (numerics.md 5.1).
     fuse_preprocess: inputs that are images take bytes of a camera, and the module does the preprocessing.
     customization_format: how the bytes lie, of `tpusim.images.FORMATS`; "": as the preprocessing reads images.
@@ -375,7 +375,8 @@ class Lowering:
             return ours
         if not np.array_equal(theirs, ours):
             self.decision(op, quirk.decision)
-            LOG.warning("%s '%s': %s; quirks_off=%s corrects it", op.name, op_name(op), quirk.effect, quirk)
+            row = f"{quirk.rule.number}, {quirk.effect}"
+            LOG.warning("%s '%s': %s; quirks_off=%s corrects it", op.name, op_name(op), row, quirk)
         return theirs
 
     # the walk
@@ -502,7 +503,7 @@ def _table(config: LoweringConfig, chip: ChipSpec) -> dict[str, NumberFormat]:
 
 
 def _cast_name(value: SSAValue, element: Attribute, user: str) -> str:
-    """The name of a cast, as upstream gives it: value, user and target type."""
+    """The name of a cast (U-33): value, user and target type."""
     return f"{value_name(value)}{user}_{_type_word(storage_dtype(element))}"
 
 

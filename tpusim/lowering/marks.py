@@ -38,7 +38,7 @@ def float_marks(model: Model) -> dict[Operation, str]:
 
 
 def parts(model: Model, chip: ChipSpec) -> dict[Operation, str]:
-    """Ops that recurrent nodes are made of, in the float type that upstream's one op has on the chip (DN-34)."""
+    """Ops that recurrent nodes are made of, in the float type of the node on the chip (U-46, DN-34)."""
     return {op: PART for op in model.ops if isinstance(op, TopOp) and float_type_of_part(op, chip) and not counts(op)}
 
 

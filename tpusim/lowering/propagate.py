@@ -276,7 +276,7 @@ class Propagation:
 
 
 def _narrow_tenth(high: float) -> float:
-    """-0.1*high in double, narrowed to f32, where upstream holds it in a `float` (pools, Abs, Mul)."""
+    """-0.1*high in double, narrowed to f32 in pools, Abs and Mul (U-49)."""
     return float(np.float32(-high * 0.1))
 
 

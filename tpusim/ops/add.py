@@ -138,7 +138,7 @@ def _stored_constant(ctx: LoweringContext, constant: np.ndarray) -> tuple[np.nda
 def multiplier_and_shift(ctx: LoweringContext, op: ArithmeticTop, s_in: float, s_out: float) -> tuple[int, int] | None:
     """8-bit (m, r) of s_in/s_out: best fit, None if there is none; numerics.md 5.4 on a chip without multipliers.
 
-    There a ratio above 127 keeps r = 0 and the multiplier saturates, as upstream's.
+    There a ratio above 127 keeps r = 0 and the multiplier saturates (U-53).
     """
     if ctx.chip.integers.scaling != "right_shift":
         return positive_fit(ctx, op, s_in / s_out)

@@ -1,7 +1,7 @@
 """The index of the largest or smallest element: `top.Arg` and `tpu.Arg` (numerics.md 12, interface.md 7).
 
 Upstream's op has a second result, the extreme itself, which only exists once ReduceMax (ReduceMin) is merged into it;
-Frameworks have the indices alone, and so has this op. The tpu op stores them as i32 in every mode, as upstream does.
+Frameworks have the indices alone, and so has this op. The tpu op stores them as i32 in every mode (U-47).
 """
 
 from collections.abc import Sequence

@@ -282,8 +282,8 @@ class TopOp(ShapedOp, IntegerLowering, FloatLowering):
 
 
 Margins = Literal["none", "passed", "read"]
-"""What an op of upstream does with a slice that is larger than it needs: nothing, it gives it to its result's users
-as large as it is, or it reads a part (layer_group.md 7.3)."""
+"""What an op does with a slice that is larger than it needs (U-81): nothing, it gives it to its result's users as large
+as it is, or it reads a part (layer_group.md 7.3)."""
 
 
 class TpuOp(ShapedOp):
@@ -298,7 +298,7 @@ class TpuOp(ShapedOp):
     ALONE: ClassVar[str] = ""
     """What it is called, if a library kernel has it where it is in no group with others; empty: a group of its own."""
     INSERTED: ClassVar[bool] = False
-    """A conversion or rescale, which the real compiler inserts right behind what it reads."""
+    """A conversion or rescale, which is inserted directly after its operand (U-75)."""
     GATHERS: ClassVar[bool] = False
     """Rows that it takes may be moved inside global memory at a rate of their own (`gather_gbs`)."""
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ((),)

@@ -195,7 +195,7 @@ class TpuConcat(TpuOp):
         return "the batch is joined" if self.along == 0 else None
 
     def why_rather_global(self, chip: ChipSpec) -> str | None:
-        """Not where the real compiler has its operands made in the result's bytes, which costs nothing there.
+        """Not where its operands are made in the result's bytes, which costs nothing (U-82).
 
         That is where they are one behind the other, and each is made for it alone.
         """

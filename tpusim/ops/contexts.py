@@ -8,13 +8,13 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import IRDLOperation
 
 from tpusim.chips import ChipSpec
+from tpusim.compat import Quirk
 from tpusim.ir.formats import ModeName, NumberFormat
 from tpusim.ir.quantisation import QuantParams
 from tpusim.ir.weights import WeightStore
 from tpusim.isa.commands import Command, TransferKind
 from tpusim.isa.region import View
 from tpusim.ops.logical import GroupType, Shape, TensorSlice, Window, Windows
-from tpusim.ops.quirks import Quirk
 
 Array: TypeAlias = Any
 """A JAX or NumPy array; None for an absent operand."""
@@ -97,7 +97,7 @@ class LoweringContext(Protocol):
     def operand(self, value: SSAValue, mode: NumberMode, user: Operation, reader: str = "") -> SSAValue:
         """The lowered value of a top value as float or as its quantised integer; a tpu.Cast is inserted if needed.
 
-        reader: what reads the value by upstream's account, where that is not `user`; the cast is called by it.
+        reader: the op that gives the cast its name (U-33), where that is not `user`.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Frames of a camera as inputs: how they lie in memory, and the ops that make the network's image of them.
 
 `--fuse-preprocess`: the network takes bytes, and what was done with an image on the host is done by the module. Sources
-are TPU-MLIR's fuse-preprocess and its lowering of Preprocess, held to its modules (tests/test_frames.py).
+are TPU-MLIR's fuse-preprocess and its lowering of Preprocess (U-72, tests/test_frames.py).
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,7 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
 from tpusim.chips import ChipSpec
+from tpusim.compat import Quirk
 from tpusim.errors import ConfigError
 from tpusim.ir.attrs import (
     LayerGroupAttr,
@@ -43,7 +44,6 @@ from tpusim.ops.cast import TpuCast
 from tpusim.ops.conv.tpu import TpuConv2D
 from tpusim.ops.families import part_of, shorter_axes
 from tpusim.ops.permute import TpuPermute
-from tpusim.ops.quirks import Quirk
 from tpusim.ops.slice import TpuSlice
 from tpusim.ops.structure import TopInput, TopWeight, make_weight
 from tpusim.ops.view import TpuReshape
@@ -218,7 +218,7 @@ class TpuScaleLut(TpuOp):
         return (channel_lut(x, table.reshape(-1, ENTRIES)),)
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """As the real compiler has it in front of every group."""
+        """Before every group (U-72)."""
         del chip
         return "tables by channel run in global memory"
 
@@ -400,7 +400,7 @@ def _planes(ctx: LoweringContext, raw: SSAValue, frame: Frame, name: str) -> SSA
 
 
 def _of_yuv(frame: Frame, chip: ChipSpec) -> dict[str, Attribute]:
-    """Of `tpu.Csc`, as TPU-MLIR writes them."""
+    """The attributes of `tpu.Csc` (U-72)."""
     assert chip.frame_alignment is not None  # other chips take no YUV
     row, channel = chip.frame_alignment
     return {

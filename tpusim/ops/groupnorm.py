@@ -14,6 +14,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
+from tpusim.compat import Quirk
 from tpusim.ir.attrs import LayerGroupAttr, copy_name, flag, float_attr, int_attr, op_name, value_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ir.weights import WeightStore
@@ -40,7 +41,6 @@ from tpusim.ops.base import (
 from tpusim.ops.building import names_op
 from tpusim.ops.families import constant_of, is_set, norm_work_bytes
 from tpusim.ops.logical import WHOLE
-from tpusim.ops.quirks import Quirk
 from tpusim.ops.rewriting import made_by
 from tpusim.ops.structure import TopWeight, make_weight
 
@@ -197,7 +197,7 @@ class TpuInstanceNorm(GroupedTpu):
     """`tpu.InstanceNorm`: every channel is a group.
 
     first_weight_divides: (x - mean/w)/sqrt(variance/w + eps) + b[c] with w the first weight, f32(1)/w in f32: what the
-    host of CV18xx computes (the quirk instance_norm_on_host). Where upstream's interpreter leaves out b too, this is
+    host of CV18xx computes (U-14). Where upstream's interpreter leaves out b too, this is
     its closed simulator.
     """
 

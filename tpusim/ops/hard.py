@@ -22,7 +22,7 @@ from tpusim.ops.relu import TpuClip
 class HardActivation(Activation):
     """A function of a line between two bounds.
 
-    In float it is tpu.Active, or what `chip.forms.hard_activations` says: forms and names are those of TPU-MLIR 1.30.2.
+    In float it is tpu.Active, or what `chip.forms.hard_activations` says: forms and names are those of U-45.
     """
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:

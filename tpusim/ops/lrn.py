@@ -81,7 +81,7 @@ class TopLRN(UnaryTop):
         """tpu.LRN in float in every mode, by tables where the chip has them.
 
         Decision: a window of an even size is computed in float and rounded once. Everywhere it is one channel narrower
-        than ONNX says, as in upstream's interpreter and the closed simulator of BM1684X.
+        than ONNX says (U-37).
         """
         attributes = {key: self.attributes[key] for key in ATTRIBUTES}
         operands = [ctx.operand(self.input, ctx.float_mode(self), self)]

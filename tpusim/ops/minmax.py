@@ -11,6 +11,7 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
 
 from tpusim.chips import ChipSpec
+from tpusim.compat import Quirk
 from tpusim.ir.attrs import ints, ints_attr, op_name, value_name
 from tpusim.ir.types import UniformType, calibrated_range, element_of, shape_of, uniform_of
 from tpusim.isa import commands as isa
@@ -27,7 +28,6 @@ from tpusim.ops.families import (
     value_dtype,
 )
 from tpusim.ops.logical import WITH_SMALL_C, GroupType
-from tpusim.ops.quirks import Quirk
 from tpusim.ops.rescale import requantised
 from tpusim.ops.small_multiplier import common_shift, why_no_small_multipliers
 from tpusim.ops.sub import built_in_float
@@ -95,7 +95,7 @@ class ExtremeTop(ArithmeticTop):
     def _integers(self, ctx: LoweringContext) -> list[SSAValue] | str:
         """The operands as the output's integers, or why that is not possible.
 
-        Propagation (3.3 step 4) makes the scales equal; where it could not, upstream compares the bytes as they are.
+        Propagation (3.3 step 4) makes the scales equal; where it could not, the bytes are compared as they are (U-55).
         Decision: bytes of the other sign than the output's are requantised first.
         """
         out = ctx.quant(self.output)

@@ -131,7 +131,7 @@ class TopNms(MacroTop):
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Nms, with DN-33. Raises UnsupportedError on CV18xx, which has none."""
-        if not ctx.chip.forms.nms:
+        if not ctx.chip.forms.nms:  # U-48
             raise UnsupportedError(
                 f"top.Nms '{op_name(self)}': this chip has no non-maximum suppression, and the real compiler stops "
                 f"here too; take BM1684X or BM1688, or end the network in front of it with {option('outputs')} "

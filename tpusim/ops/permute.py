@@ -76,7 +76,7 @@ class TopPermute(TopOp):
 
 
 class PermuteOfPermute(RewritePattern):
-    """Permute -> Permute: the second by both orders, as upstream does it in front of its import; the first may stay."""
+    """Permute -> Permute: the second by both orders, before the import (U-20); the first may stay."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """`op` is the second; if it undoes the first and is no result of the network, it goes."""

@@ -1,4 +1,4 @@
-"""What recurrent nodes are decomposed into: upstream has one float op for all of it (numerics.md 12.1, DN-34).
+"""What recurrent nodes are decomposed into: TPU-MLIR has one float op for all of it (U-46, numerics.md 12.1, DN-34).
 
 A front end writes the attribute `part_of` on the ops of a node, "LSTM:Y" for the LSTM of the tensor Y. It is part of
 the module's text.

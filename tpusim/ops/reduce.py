@@ -141,7 +141,7 @@ class TopReduce(TopOp):
         x = ctx.operand(self.input, ctx.float_mode(self), self)
         attributes = {key: self.attributes[key] for key in ATTRIBUTES}
         element, shape, name = ctx.float_type(self), shape_of(self.output), op_name(self)
-        # BM1684 takes the root of the sum apart, as TPU-MLIR 1.30.2 does.
+        # BM1684 takes the root of the sum apart (U-45).
         if self.mode.data != "ReduceL2" or ctx.chip.forms.reduce_l2:
             return ctx.build(TpuReduce, [x], attributes, element, shape, name)
         squares = ctx.build(TpuActive, [x], {"mode": text("SQUARE")}, element, shape_of(self.input), f"{name}_Square")
@@ -190,7 +190,7 @@ class ReduceToReshapePattern(RewritePattern):
 class ReduceFusePattern(RewritePattern):
     """A reduction of one of the same kind, which is used once, with or without keepdims both: one over all axes.
 
-    Not of norms, nor of an image of 65,536 elements and more, as upstream.
+    Not of norms, nor of an image of 65,536 elements and more (U-31).
     """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:

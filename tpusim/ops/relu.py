@@ -216,7 +216,7 @@ class TopFuseRelu(RewritePattern):
 
 @dataclass
 class ReluApart(RewritePattern):
-    """An op of this name with a relu -> the op and a Relu behind it, named as upstream does on CV18xx."""
+    """An op of this name with a relu -> the op and a Relu behind it, named by U-33."""
 
     kind: str
 
@@ -241,7 +241,7 @@ class TopMoveReluAheadConcatPattern(RewritePattern):
     """Concat used only by a Relu, where every producer can carry a relu -> a Relu on every input of the Concat."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The Concat stands for the Relu's tensor; the new Relus are called after their producers, as upstream's."""
+        """The Concat stands for the Relu's tensor; the new Relus are called after their producers (U-33)."""
         concat = op.operands[0].owner if isinstance(op, TopRelu) else None
         if not isinstance(concat, TopOp) or concat.name != "top.Concat" or only_user(concat.results[0]) is None:
             return

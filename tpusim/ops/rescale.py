@@ -121,7 +121,7 @@ def positive_fit(ctx: LoweringContext, op: Operation, scale: float) -> tuple[int
 
 
 def requantised_indices(ctx: LoweringContext, indices: SSAValue, quant: QuantParams, name: str) -> SSAValue:
-    """int32 indices as 8-bit integers: tpu.RequantInt by the 32-bit best fit of 1/s, as upstream folds two casts."""
+    """int32 indices as 8-bit integers: tpu.RequantInt by the 32-bit best fit of 1/s, for two casts (U-47)."""
     m, r = best_fit(1.0 / quant.scale)
     attributes: dict[str, Attribute] = {"multiplier": int_attr(m), "rshift": int_attr(r)}
     attributes["quant_mode"] = requant_mode("MultiplierShift")
@@ -135,7 +135,7 @@ def requantised(
     """`operand`, stored as `source`, as integers of the type of the top value `target`; None: no multiplier fits.
 
     The operand itself if nothing changes; else tpu.MulShift, or tpu.RequantInt where a zero point is involved, called
-    as upstream does if no `name` is given.
+    by U-33 if no `name` is given.
     """
     wanted = ctx.quant(target)
     if wanted is None or source == wanted:
@@ -161,7 +161,7 @@ def requantised(
 def lower_as_stored(op: Operation, ctx: LoweringContext, cls: OpT, attributes: Mapping[str, Attribute]) -> SSAValue:
     """Lower a view or a repetition in whatever type its operand is stored in; the cast stands before the next op.
 
-    Decided after TPU-MLIR 1.30.2, whatever mode the op asks for. CV18xx quantises a network input before a view of it.
+    So whatever mode the op asks for (U-43). CV18xx quantises a network input before a view of it.
     """
     value, result = op.operands[0], op.results[0]
     stored = ctx.stored(value)

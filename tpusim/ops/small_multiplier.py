@@ -38,7 +38,7 @@ def why_no_small_multipliers(ctx: LoweringContext, values: Sequence[SSAValue]) -
 def common_shift(ratios: Sequence[float]) -> tuple[tuple[int, ...], int]:
     """(multipliers, their one right shift) of s_i/s_out, each narrowed to f32 first.
 
-    A ratio above 127 has shift 0 and wraps in int8, as upstream (numerics.md 9.5): 200 becomes -56.
+    A ratio above 127 has shift 0 and wraps in int8 (U-52, numerics.md 9.5): 200 becomes -56.
     """
     multipliers, shift = shared_small_multiplier(np.array(ratios, np.float32), wraps=True)
     return tuple(int(m) for m in multipliers), shift

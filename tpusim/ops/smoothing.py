@@ -1,7 +1,7 @@
 """Where factors may move between ops of a transformer: what SmoothQuant divides and multiplies, what softmax lacks.
 
 A tensor whose channels differ is divided by a factor per channel, and the matrices that read it are multiplied. As
-`run_calibration.py --sq` and `--smc` of TPU-MLIR 1.30.2; the factors are measured (tpusim.calibration.smooth).
+`run_calibration.py --sq` and `--smc` (U-68); the factors are measured (tpusim.calibration.smooth).
 """
 
 from collections.abc import Iterator, Sequence

@@ -134,7 +134,7 @@ class TopSoftmax(NormalisedExponential, ChipRewrites):
 
 @irdl_op_definition
 class TopLogSoftmax(NormalisedExponential):
-    """`top.LogSoftmax`: log(exp(x - max)/sum) along `axis`; its range is that of the quotient, as upstream's."""
+    """`top.LogSoftmax`: log(exp(x - max)/sum) along `axis`; its range is that of the quotient (U-57)."""
 
     name = "top.LogSoftmax"
     SPEC: ClassVar[tuple[str, ...]] = ("11.1",)

@@ -259,7 +259,7 @@ class TpuReshape(TpuOp):
         source, target = shape_of(self.input), shape_of(self.output)
         if way == "s2l":
             return view_map(target, source)
-        return view_map(source, target) if len(target) == 4 else None  # noqa: PLR2004  as the real compiler
+        return view_map(source, target) if len(target) == 4 else None  # noqa: PLR2004  U-82
 
     def may_overwrite(self, operand: int) -> bool:
         """Always: the op moves no byte, so its result may lie on its operand."""

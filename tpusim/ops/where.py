@@ -13,6 +13,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, r
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
+from tpusim.compat import Quirk
 from tpusim.ir.attrs import LayerGroupAttr, copy_name, flag, float_attr, op_name, value_name
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
@@ -47,7 +48,6 @@ from tpusim.ops.families import (
     relu_attributes,
     value_dtype,
 )
-from tpusim.ops.quirks import Quirk
 from tpusim.ops.rescale import TOO_LARGE, positive_fit, requantised
 from tpusim.ops.rewriting import made_by
 
@@ -250,7 +250,7 @@ class TopWhere(TopOp):
         return next((why for v in branches if (why := self._why_no_bytes(ctx, v)) is not None), None)
 
     def _why_no_bytes(self, ctx: LoweringContext, branch: SSAValue) -> str | None:
-        """Why a branch's integers cannot be selected as they are; upstream asks for no common scale.
+        """Why a branch's integers cannot be selected as they are; U-12 asks for no common scale.
 
         Decision: bytes of the other sign than the output's are requantised first.
         """
@@ -259,7 +259,7 @@ class TopWhere(TopOp):
             return f"branch '{value_name(branch)}' is not calibrated"
         if quant == out:
             return None
-        # The quirk: upstream selects bytes whatever the branch's scale and zero point.
+        # The quirk (U-12) selects bytes whatever the branch's scale and zero point.
         if not ctx.reproduces(Quirk.WHERE_RAW_BYTES):
             return f"branch '{value_name(branch)}' has another scale or zero point than the output (numerics.md 9.0)"
         if quant.dtype != out.dtype and positive_fit(ctx, self, quant.scale / out.scale) is None:
@@ -271,7 +271,7 @@ class TopWhere(TopOp):
 # ------------------------------------------------------------------------------------------------------------ rewrites
 
 TOO_LOW, MASKED = -3e30, -1e4
-"""Constant branches below are masks; what upstream writes for them."""
+"""Constant branches below are masks, and what they become (U-23)."""
 
 
 class CompareConstWhereToMinConst(RewritePattern):
@@ -297,7 +297,7 @@ class CompareConstWhereToMinConst(RewritePattern):
 
 
 class WhereTooLarge(RewritePattern):
-    """A constant branch below -3e30 -> -1e4, as upstream in front of Softmax: changes the values, on request."""
+    """A constant branch below -3e30 before a Softmax -> -1e4 (U-23): changes the values, on request."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """Each of the two branches by itself."""

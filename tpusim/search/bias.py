@@ -1,6 +1,6 @@
 """Bias correction: a Conv's bias gets what its integers lose on average, channel by channel, where that helps.
 
-Upstream's `run_calibration.py --bc` (observed with TPU-MLIR 1.30.2, numerics.md 15.6). The network's integers and the
+As `run_calibration.py --bc` (U-69, numerics.md 15.6). The network's integers and the
 chip's cheapest float are run on the first samples. In program order, a Conv whose result is not similar enough to the
 float one gets, by channel, the mean difference of the two added to its bias. That is kept unless the network's results,
 or the Conv's own, are then less similar than the best so far. Similar is (1 + cosine) / 2.
@@ -170,7 +170,7 @@ class _Corrector:
         return (1 + mean_cosine([{name: found} for found, _ in pairs], [{name: wanted} for _, wanted in pairs])) / 2
 
     def _lost(self, integers: Model, name: str) -> tuple[float, np.ndarray]:
-        """The similarity of a Conv's result, and by channel the mean of float - integer; sums of f32, as upstream's."""
+        """The similarity of a Conv's result, and by channel the mean of float - integer; sums of f32 (U-69)."""
         sums: list[np.ndarray] = [np.zeros((), np.float32), np.zeros((), np.float32)]
         for pair in self._pairs(integers, name):
             for which, tensor in enumerate(pair):

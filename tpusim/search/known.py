@@ -1,6 +1,6 @@
 """Ops that people keep in float whatever is measured: what is known of transformers and of YOLO heads.
 
-The rules are those by which TPU-MLIR 1.30.2 fills its table before it searches: in a network with attention the sums
+The rules are those by which a table is filled before the search (U-71): in a network with attention the sums
 that a LayerNorm reads, SiLU and GELU; of a detector's head the last convolutions and all that comes after them. Here
 Softmax and LayerNorm themselves are named too, where the chip has them in integers. Masks need no rule: an op that
 reads one is in float by lowering (DN-31).

@@ -1,7 +1,7 @@
-"""The method of calibration whose integers are most like the floats: `search_threshold` of TPU-MLIR 1.30.2.
+"""The method of calibration whose integers are most like the floats: `search_threshold` (U-70).
 
 Every method gives a table, tuned where a search tunes it; each is lowered and run on the first samples. Their score is
-(1 + cosine) / 2, as upstream calls similar, the mean over results and samples; of equal ones the first method wins.
+(1 + cosine) / 2, the mean over results and samples; of equal ones the first method wins.
 
 Samples after those are held out: a method whose integers have a larger squared error than those of the table so far (of
 kl, where there is none), there or on the samples that score, is not taken.
@@ -25,7 +25,7 @@ from tpusim.search.goal import mean_cosine
 
 METHODS = ("kl", "max", "percentile9999", "mse")
 INFERRED = 30
-"""How many samples the tables are judged by, upstream's --inference_num."""
+"""How many samples the tables are judged by (U-70, --inference_num)."""
 Sample = Mapping[str, np.ndarray]
 Progress = Callable[[str], None]
 

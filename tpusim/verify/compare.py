@@ -36,14 +36,14 @@ EQUAL = "EQUAL"
 CLOSE = "CLOSE"
 SIMILAR = "SIMILAR"
 NOT_EQUAL = "NOT_EQUAL"
-NOT_SIMILAR = "NOT_SIMLIAR"  # upstream's spelling; scripts search for it
+NOT_SIMILAR = "NOT_SIMLIAR"  # U-92: its spelling; scripts search for it
 NOT_MATCH = "NOT_MATCH"
 PASSING = frozenset({EQUAL, CLOSE, SIMILAR})
 PASSED, FAILED, NOTHING_COMPARED = "PASSED", "FAILED", "NOTHING COMPARED"
 """Verdicts of a whole comparison."""
 
 SAMPLED_NAMES = 200
-"""With upstream's sampling, how many names are compared at least once there are more."""
+"""With the sampling of U-94, how many names are compared at least once there are more."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Tolerance:
 
     @staticmethod
     def parse(text: str) -> "Tolerance":
-        """Read `0.99,0.90`; as upstream, numbers after the second are not used."""
+        """Read `0.99,0.90`; numbers after the second are not used (U-95)."""
         fields = text.split(",")
         try:
             cosine, euclidean = (float(field) for field in fields[:2])
@@ -93,7 +93,7 @@ class Int8Counts:
 class TensorResult:
     """What was found for one tensor; `shape` and `dtype` are the target's as stored, before alignment.
 
-    EQUAL and CLOSE tensors have similarities 1, 1 and infinity (as in upstream's CSV). For NOT_EQUAL, where upstream
+    EQUAL and CLOSE tensors have similarities 1, 1 and infinity (U-92, its CSV). For NOT_EQUAL, where TPU-MLIR
     measures nothing, they are measured all the same, to tell one step from garbage. NOT_MATCH has 0, 0 and -infinity.
     """
 
@@ -335,7 +335,7 @@ def compare(
 
 
 def sampled(names: Sequence[str]) -> list[str]:
-    """The names upstream compares unless `--forall` is given.
+    """The names that TPU-MLIR compares unless `--forall` is given (U-94).
 
     Above 200 names every (n // 200)-th is kept (below 400 that is all of them); if one of the last nine was dropped,
     the last name is compared too.
@@ -359,7 +359,7 @@ def compare_tensors(
 ) -> TensorResult:
     """Align two tensors and give the first verdict that applies.
 
-    With `int8_tensor_close` an int8 tensor that differs fails whatever the tolerance, as upstream's default. Infinities
+    With `int8_tensor_close` an int8 tensor that differs fails whatever the tolerance (U-92). Infinities
     for numbers that the target's type does not hold are no difference, unless asked for what upstream has.
     """
     with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""Alignment of two tensors and the measures of their similarity, as upstream's `tensor_compare.py` takes them.
+"""Alignment of two tensors and the measures of their similarity, as `tensor_compare.py` takes them (U-93).
 
 Sums and products are taken in the dtype upstream takes them in, because a verdict next to the tolerance depends on it:
 f32 for floats, the wrapping integer type for integers. Only where they overflow in f32 (a mask of -3.4e38 squared) and

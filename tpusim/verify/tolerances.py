@@ -1,4 +1,4 @@
-"""The default tolerances (cosine, euclidean) of each comparison. Source: interface.md 6.3, upstream's defaults."""
+"""The default tolerances (cosine, euclidean) of each comparison. Source: interface.md 6.3 (U-95)."""
 
 from typing import Final
 

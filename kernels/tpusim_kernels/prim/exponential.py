@@ -1,6 +1,6 @@
-"""The exponential in f32, bit for bit as the two libraries behind TPU-MLIR's float interpreter compute it.
+"""The exponential in f32, bit for bit as two libraries compute it (U-38).
 
-Found by comparing bits with `model_runner.py` 1.30.2 on a processor with AVX-512 (tests/test_as_upstream.py): the
+Compared bit by bit with `model_runner.py` on a processor with AVX-512 (tests/test_as_upstream.py): the
 compiler picks oneDNN's kernel by what the processor has. Results below the smallest normal number of f32 are zero, as
 XLA leaves them on a CPU.
 """

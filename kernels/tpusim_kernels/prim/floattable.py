@@ -36,7 +36,7 @@ SLOPE_RANGES: Mapping[str, float] = {
 }
 """R per function with a slope table (numerics 10).
 
-SOFT_SIGN is not in numerics 10; its range is that of upstream's lib/Conversion/TopToTpu/CV18xx/Softsign.cpp. Decision:
+SOFT_SIGN is not in numerics 10; its range is that of lib/Conversion/TopToTpu/CV18xx/Softsign.cpp (U-58). Decision:
 the tanh form of GELU has a table of its own, of GELU's range.
 """
 

@@ -10,7 +10,7 @@ Every form gives the same int32 sums; they differ in what a backend has a fast p
 * bfloat16, float32: operands of that type, which holds every int8, and sums in f32 over at most `CHUNK` terms, so that
   no partial sum is beyond 2^24, in whatever order it is added up; the chunks are added in int32.
 
-And in which order f32 products are added up: in TPU-MLIR's (`prim.inorder`), or in that of XLA's library; and whether
+And in which order f32 products are added up: in that of U-34 (`prim.inorder`), or in that of XLA's library; and whether
 float kernels are traced as the plain expressions that are differentiated.
 """
 

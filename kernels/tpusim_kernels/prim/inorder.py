@@ -1,8 +1,8 @@
 """f32 sums of products in a stated order, one rounding per term.
 
-The float interpreter of TPU-MLIR computes convolutions and matrix products by oneDNN on x86: every element is a chain
+The float interpreter of TPU-MLIR computes convolutions and products by oneDNN on x86 (U-34): every element is a chain
 of fused multiply-adds in the order of k, in blocks of k whose sums are added in order. Found by comparing bits with
-`model_runner.py` 1.30.2 for K up to 4,608 (tests/upstream). A stated order also gives the same bits alone and inside a
+`model_runner.py` for K up to 4,608 (tests/upstream). A stated order also gives the same bits alone and inside a
 larger jit, on any number of threads and for any batch.
 
 The chain relies on XLA contracting `acc + a * b` into one fused multiply-add, which it does on processors that have

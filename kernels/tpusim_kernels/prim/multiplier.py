@@ -54,7 +54,7 @@ def common_shift(scales: ArrayLike) -> tuple[I64, int] | None:
     """(m, R) of the columns of a matrix product: best fits brought to one shift R >= 0 (numerics 5.1).
 
     m_n = fit*2^(R-r_n) with the 32-bit fits, or with 8-bit ones if a product leaves int32; None if one still does.
-    Exactly 2^31 is taken, and stored as -2^31, as upstream (numerics 5.6).
+    Exactly 2^31 is taken, and stored as -2^31 (U-50, numerics 5.6).
     """
     for bits in (32, 8):  # upstream goes down bit by bit; below 32 every limit is 127
         m, r, found = _best_fit(scales, _limit(bits), -32, 30)
@@ -123,7 +123,7 @@ def bm1684_conv_shift(max_w: float, s_in: float, s_out: float) -> int:
     """BM1684 Conv and MatMul shift (numerics 5.4): (doublings of f32(max|W|)*s_in/s_out to reach >= 127) - 1.
 
     More than 32 doublings give 31. Negative (already >= 127) is returned as is: Conv falls back to F32, MatMul takes 0.
-    An all-zero filter gives 0, as upstream.
+    An all-zero filter gives 0 (U-51).
     """
     value, count = float(np.float32(max_w)) * s_in / s_out, 0
     if value <= 0:
@@ -148,7 +148,7 @@ def bm1684_right_shift(coeff: float, s_in: float, s_out: float) -> tuple[int, in
 def bm1684_multiplier(coeff: float, r: int, s_in: float, s_out: float) -> int:
     """Compute m = sat8(round-half-away(coeff * 2^r * s_in/s_out)) for a given shift (numerics 5.4).
 
-    coeff and the factor 2^r*s_in/s_out are narrowed to f32, and so is their product, as upstream's.
+    coeff and the factor 2^r*s_in/s_out are narrowed to f32, and so is their product (U-49).
     """
     return int(saturate_np(round_half_away(narrow_product(coeff, math.ldexp(1.0, r) * s_in / s_out)), "int8"))
 

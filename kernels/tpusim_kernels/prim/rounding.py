@@ -39,7 +39,7 @@ def to_int(v: Array, mode: RoundMode) -> Array:
 
     HALF_UP is floor(v + 0.5) and HALF_DOWN ceil(v - 0.5) on the exact value of `v`: they are computed as
     (floor(2v) + 1) >> 1 and its mirror, so there is no float addition that could round or be merged with a product in
-    `v`. HALF_TO_EVEN narrows a double to f32 first, as upstream does. Range: |v| < 2^62; larger values (and infinities)
+    `v`. HALF_TO_EVEN narrows a double to f32 first (U-59). Range: |v| < 2^62; larger values (and infinities)
     saturate there, NaN gives 0. XLA treats f32 subnormals as zero.
     """
     v = jnp.asarray(v)

@@ -59,7 +59,7 @@ def _saturated_half_away(x: NDArray[np.float64], dtype: str) -> NDArray[np.float
 
 
 def narrow_product(values: ArrayLike, factor: float) -> NDArray[np.float32]:
-    """f32(values) * f32(factor) in f32: how upstream scales constants whose factor it holds in a `float`."""
+    """f32(values) * f32(factor) in f32: how constants are scaled whose factor is a `float` (U-49)."""
     return np.asarray(values, np.float32) * np.float32(factor)
 
 

@@ -94,7 +94,7 @@ def to_f8e4m3(x: ArrayLike, *, step: float = 1.0, saturating: bool = True) -> Ar
     """Round f32(x/step) to F8 E4M3 (numerics 8.3), returned as f32 of the same shape.
 
     Round half to even; unit 2^-9 below 2^-6; beyond 448 (infinities too) to 448 with the sign, or, not saturating, to
-    NaN; NaN stays. f32 subnormals become signed zero. The quotient is in double, narrowed once, as upstream's.
+    NaN; NaN stays. f32 subnormals become signed zero. The quotient is in double, narrowed once (U-60).
     """
 
     def e4m3(bits: Array) -> Array:
@@ -112,7 +112,7 @@ def to_f8e5m2(x: ArrayLike, *, step: float = 1.0) -> Array:
     """Round f32(x/step) to F8 E5M2 (numerics 8.3), returned as f32 of the same shape.
 
     Round half to even; unit 2^-16 below 2^-14; never saturates: what rounds beyond 57344 becomes infinity; NaN stays.
-    f32 subnormals become signed zero. The quotient is in double, narrowed once, as upstream's.
+    f32 subnormals become signed zero. The quotient is in double, narrowed once (U-60).
     """
 
     def e5m2(bits: Array) -> Array:

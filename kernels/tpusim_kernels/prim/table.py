@@ -94,8 +94,8 @@ def function_values(function: Callable[[F64], F64], source: Bytes) -> F64:
 def lookup_table(mode: str, coeffs: tuple[float, ...], source: Bytes, target: Bytes) -> NDArray[np.integer]:
     """(256,) int8 or uint8: the entry of byte b is sat(round-half-away(f((q - z_in)*s_in)/s_out + z_out)).
 
-    All in double, f by `table_values`. An entry beyond 64 bits, infinite or no number is the smallest byte: upstream
-    converts to a 64-bit integer first, which on x86 gives the smallest one (seen in its tables; DN-19).
+    All in double, f by `table_values`. An entry beyond 64 bits, infinite or no number is the smallest byte (U-54):
+    x86 gives the smallest 64-bit integer for it (DN-19).
     """
     return _stored(table_values(mode, coeffs, source), target)
 

@@ -1,7 +1,7 @@
 """From ONNX to a top module and its weights.
 
 Input: an ONNX file or ModelProto, and static input shapes where the model leaves them open. Output: a `Model` in state
-TOP_F32: one `top.*` op per ONNX node, named as TPU-MLIR names it (`naming.py`), so that its tables and npz files fit;
+TOP_F32: one `top.*` op per ONNX node, named as TPU-MLIR does (U-16, `naming.py`), so that its tables and npz files fit;
 the location also keeps the ONNX name, so that every tensor can be compared with ONNX Runtime's (`as_called`).
 
 Constant subgraphs are evaluated (`folding.py`), Identity and Dropout vanish; what else a node means is said by its

@@ -33,7 +33,7 @@ def _of_all(cls: type[ArithmeticTop]) -> Mapper:
 def add(node: Node) -> SSAValue:
     """Add, and Sum as a chain of Adds; one operand is the identity.
 
-    Without `do_relu` the Adds of a Sum are no duplicates of others, as upstream's.
+    Without `do_relu` the Adds of a Sum are no duplicates of others (U-17).
     """
     total, *others = node.values()
     for i, value in enumerate(others, 1):

@@ -23,7 +23,7 @@ class Duplicates:
 
     Equal nodes have one op type and the same inputs: constants of one content, or tensors of one name. Names are those
     of the graph, so that equal nodes behind equal nodes stay apart here (canonicalisation merges them after its
-    patterns, as upstream). A node whose result the graph returns stays, for it has a name to keep, and may stand for
+    patterns, U-18). A node whose result the graph returns stays, for it has a name to keep, and may stand for
     later ones.
     """
 

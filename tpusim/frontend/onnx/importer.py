@@ -56,7 +56,7 @@ def import_onnx(
     """Import an ONNX model (path or ModelProto) as a verified module in state TOP_F32.
 
     input_shapes: static shapes for inputs, by name; they override what the model declares. name: `module.name`, by
-    default the file's stem. onnx_names: call an op like its ONNX tensor, `y`, not as TPU-MLIR does, `y_Relu`. cut: the
+    default the file's stem. onnx_names: call an op like its ONNX tensor, `y`, not `y_Relu` (U-16). cut: the
     tensors between which the network lies.
     Raises ImportModelError for a file that is no valid ONNX model or inputs that are not static tensors of numbers, and
     UnsupportedError with one line per node that tpusim cannot import.

@@ -1,4 +1,4 @@
-"""What TPU-MLIR calls the tensors of an ONNX graph, so that its tables and npz files fit our module of the same file.
+"""What TPU-MLIR calls the tensors of an ONNX graph (U-16): its tables and npz files fit our module of the same file.
 
 A tensor is named by its ONNX name, "_" and the type of the node that makes it (`stem_Relu`, `logits_Gemm`, `b_Split`);
 a network input keeps its name. The graph is simplified before it is named, which shows in these places:
@@ -11,7 +11,7 @@ a network input keeps its name. The graph is simplified before it is named, whic
 
 * A Ceil has no type in its name.
 
-What is fused later is named by the pattern that fuses it. Found by reading what `model_transform.py` 1.30.2 prints.
+What is fused later is named by the pattern that fuses it. Read off what `model_transform.py` prints.
 """
 
 from collections import Counter

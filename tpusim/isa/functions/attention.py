@@ -21,7 +21,7 @@ class AttentionWeights(Function, frozen=True, tag="attention_weights"):
     mask: bool
 
     def made_of(self, operands: int) -> Steps:
-        """As many steps as upstream issues for 197 rows and columns; for few of them it needs more."""
+        """As many steps as U-91 has for 197 rows and columns; few of them need more."""
         if self.integer:
             return Steps(arithmetic=10 + self.mask, lookups=1)
         return Steps(arithmetic=14 + self.mask, series=1)

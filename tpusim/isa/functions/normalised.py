@@ -15,7 +15,7 @@ class Softmax(Function, frozen=True, tag="softmax"):
     beta: float = 1.0
 
     def made_of(self, operands: int) -> Steps:
-        """Max and sum by windows, subtract, scale, divide; exp, and log if asked: as many steps as upstream issues."""
+        """Max and sum by windows, subtract, scale, divide; exp, and log if asked: as many steps as U-91 has."""
         return Steps(arithmetic=25, series=2 if self.log else 1)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
@@ -117,7 +117,7 @@ class LayerNorm(Function, frozen=True, tag="layernorm"):
     tables: bool = False
 
     def made_of(self, operands: int) -> Steps:
-        """Two sums by windows, subtract, square, add, divide, three products; root: as many as upstream issues."""
+        """Two sums by windows, subtract, square, add, divide, three products; root: as many as U-91 has."""
         return Steps(arithmetic=9, series=1)
 
     def needs(self) -> Unit:
@@ -140,7 +140,7 @@ class RMSNorm(Function, frozen=True, tag="rmsnorm"):
     weight: bool
 
     def made_of(self, operands: int) -> Steps:
-        """Square, sum by windows, add, two products; root: as many as upstream issues for a layer norm's half."""
+        """Square, sum by windows, add, two products; root: as many as U-91 has for a layer norm's half."""
         return Steps(arithmetic=5, series=1)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:

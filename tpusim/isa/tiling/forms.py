@@ -365,7 +365,7 @@ def _rows(along: _Along, together: int) -> tuple[int, int]:
 
 
 def _together(function: AnyFunction, along: _Along, size: int, chip: ChipSpec) -> int:
-    """How many neighbours one lane has at least, as the tiles of TPU-MLIR 1.30.2.
+    """How many neighbours one lane has at least (U-89).
 
     A softmax of floats has a vector and fills the lanes, or has a row in each.
     """
@@ -412,7 +412,7 @@ def _renamed(body: Fn) -> AnyFunction:
 
 
 def _extremes(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """Arg: four neighbours to each of 32 lanes, and what is left one by one, as the tiles of TPU-MLIR 1.30.2."""
+    """Arg: four neighbours to each of 32 lanes, and what is left one by one (U-89)."""
     assert isinstance(body, Fn) and isinstance(body.function, Arg)
     view, along = body.inputs[0], _Along.of(body.inputs[0].shape, (body.function.axis,))
     if along is None or not _dense(body):

@@ -77,7 +77,7 @@ class CostModel:
 
     @cached_property
     def _moving(self) -> ChipSpec:
-        """The chip whose rates the transfers of a group have; upstream's search is for one core."""
+        """The chip whose rates the transfers of a group have; the search is for one core (U-78)."""
         return self.chip.searched() if self.cores == 1 else self.chip
 
     @cached_property

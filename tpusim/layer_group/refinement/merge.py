@@ -1,4 +1,4 @@
-"""TimeStepCombine as TPU-MLIR does it: transfers leave rows that move longer, then rows merge (layer_group.md 13).
+"""TimeStepCombine (U-79): transfers leave rows that move longer, then rows merge (layer_group.md 13).
 
 Times are those of the assignment (`balance.cycles_of`). Nobody asks whether a merged row is quicker: neighbours stay
 apart if both compute longer than they move by more than a tenth, if a transfer of one is used by an op of the other, or

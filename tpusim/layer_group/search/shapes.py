@@ -21,7 +21,7 @@ MOST = 32
 def better(found: GroupSchedule, model: CostModel, chip: ChipSpec) -> GroupSchedule:
     """The cheapest plan of the group over section counts; `found` itself if none costs less.
 
-    Decision: counts with fewer steps than the first guess are not tried, as upstream's lower bound does; counts that do
+    Decision: counts with fewer steps than the first guess are not tried (U-77); counts that do
     not fit local memory say nothing about larger ones and are not counted as values that were no better.
     """
     if len(found.graph.ops) == 1 and found.sections.steps == 1:

@@ -23,7 +23,7 @@ TANH_SLOPE, TANH_CUBE = math.sqrt(2 / math.pi), 0.044715
 def _replace(
     op: Operation, cls: OpT, x: SSAValue, rewriter: PatternRewriter, kind: str = "Mul", **attributes: Attribute
 ) -> None:
-    """Put cls(x) in an op's place under its name; kind: what upstream calls the node in a Mul's place."""
+    """Put cls(x) in an op's place under its name; kind: the node's name in a Mul's place (U-33)."""
     new = cls.create(operands=[x], result_types=[op.results[0].type], attributes=attributes)
     copy_name_as(new, op, "Mul", kind)
     rewriter.replace(op, new)

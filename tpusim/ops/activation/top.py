@@ -11,6 +11,7 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition
 from xdsl.pattern_rewriter import RewritePattern
 
+from tpusim.compat import Quirk
 from tpusim.ir.attrs import float_attr, floats_attr, op_name, text
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
@@ -28,7 +29,6 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.families import UnaryTop
-from tpusim.ops.quirks import Quirk
 from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.small_multiplier import threshold
 
@@ -178,7 +178,7 @@ class TopGELU(Activation):
 
     @classmethod
     def requested_patterns(cls, weights: WeightStore) -> dict[str, RewritePattern]:
-        """The parts of the tanh form, which upstream leaves apart but between two Reshapes."""
+        """The parts of the tanh form, which stay apart but between two Reshapes (U-24)."""
         return {"gelu_tanh": MergeGeluTanh(weights, cls)}
 
 
@@ -383,7 +383,7 @@ class TopAbs(Activation):
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Active on bytes or in float; or bytes are looked up."""
-        # BM1684 looks absolute values up, as TPU-MLIR 1.30.2 does.
+        # BM1684 looks absolute values up (U-45).
         if ctx.chip.integers.abs_table:
             return super().lower(ctx)
         cls, attributes = self._float_form(ctx)
@@ -411,17 +411,17 @@ class TopCeil(Activation):
 
 @irdl_op_definition
 class TopRound(Activation):
-    """`top.Round`: to the nearest integer, halves to the even one; lowered with halves away from zero, as upstream."""
+    """`top.Round`: to the nearest integer, halves to the even one; lowered with halves away from zero (U-15)."""
 
     name = "top.Round"
     MODE: ClassVar[str] = "ROUND_EVEN"
 
     def _entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
-        """Upstream's table; the other one with the quirk off."""
+        """The table of U-15; the other one with the quirk off."""
         return ctx.quirked(self, Quirk.ROUND_HALF_AWAY, lookup_table("ROUND", (), x, y), super()._entries(ctx, x, y))
 
     def _float_form(self, ctx: LoweringContext) -> tuple[OpT, dict[str, Attribute]]:
-        """Upstream's function, whose halves show only in the data; the other one with the quirk off."""
+        """The function of U-15, whose halves show only in the data; the other one with the quirk off."""
         if not ctx.reproduces(Quirk.ROUND_HALF_AWAY):
             return super()._float_form(ctx)
         ctx.decision(self, Quirk.ROUND_HALF_AWAY.decision)

@@ -153,7 +153,7 @@ class TpuLut(TpuOp):
     group_info = opt_attr_def(LayerGroupAttr)
 
     def counts_for_moves(self) -> bool:
-        """No, as upstream's search has it."""
+        """No: tables do not count (U-80)."""
         return False
 
     def infer(self) -> tuple[Shape, ...]:

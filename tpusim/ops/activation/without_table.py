@@ -1,4 +1,4 @@
-"""Functions that have no table of bytes upstream: they run in float in every mode (numerics.md 9.8, 12.1)."""
+"""Functions without a table of bytes: they run in float in every mode (U-44, numerics.md 9.8, 12.1)."""
 
 from typing import ClassVar
 

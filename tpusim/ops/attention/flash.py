@@ -30,7 +30,7 @@ from tpusim.ops.structure import make_none
 from tpusim.ops.view import TpuReshape
 
 LARGEST_HEAD, FEWEST_KEYS = 128, 4
-"""Elements of a head above which, and keys below which, upstream keeps the parts."""
+"""Elements of a head above which, and keys below which, the parts stay (U-26)."""
 
 
 @irdl_op_definition
@@ -113,7 +113,7 @@ class Parts(NamedTuple):
 class ProductsAsFlashAttention(RewritePattern):
     """Permute, MatMul, MulConst, maybe Add of a mask, Softmax, MatMul, Permute, Reshape in 16 bits -> FAttention.
 
-    As upstream, which takes a factor, four keys and more, and heads of at most 128 elements. Decision: a mask is one
+    By U-26 with a factor, four keys and more, and heads of at most 128 elements. Decision: a mask is one
     for all batches and heads, for upstream's interpreter reads no other.
     """
 

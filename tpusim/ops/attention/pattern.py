@@ -24,7 +24,7 @@ from tpusim.ops.structure import TopInput, make_none
 from tpusim.ops.view import TopReshape
 
 MOST_ROWS, MOST_WEIGHTS = 2048 * 320 * 4, 1024 * 128 * 4
-"""Elements of one batch of the input, and of the weights of one head, above which upstream leaves a block as it is."""
+"""Elements of one batch of the input, and of the weights of one head, above which a block stays as it is (U-25)."""
 Found = TypeVar("Found", bound=Operation)
 
 
@@ -45,7 +45,7 @@ class Block(NamedTuple):
 class ProductsAsAttention(RewritePattern):
     """MatMul of a constant behind the heads of softmax(scale * (q x k^T) + mask) x v -> Attention.
 
-    As upstream: q, k and v are products with constants; what is in between is used once. The scale must be there; a
+    By U-25 q, k and v are products with constants; what is in between is used once. The scale must be there; a
     mask has one row for all heads and rows of a batch. Decision: not with a relu in any of them, nor where heads are
     parted otherwise than by (0, 2, 1, 3), which upstream does not look at.
     """
@@ -165,7 +165,7 @@ def _heads(block: Block) -> int:
 
 
 def _fits(block: Block, op: TopMatMul) -> bool:
-    """Whether upstream takes a block with these inputs and of this size."""
+    """Whether a block may have these inputs and this size (U-25)."""
     q, k, v = (product.input for product in (block.queries, block.keys, block.values))
     batch = shape_of(q)[0]
     if (q is k and q is not v) or any(shape_of(x)[0] != batch for x in (k, v)) or shape_of(op.input)[0] != batch:

@@ -15,6 +15,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, r
 from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
+from tpusim.compat import Quirk
 from tpusim.ir.attrs import float_attr, floats, int_attr, ints_attr, op_name, value_name
 from tpusim.ir.modes import requant_mode
 from tpusim.ir.quantisation import SMALLEST_SCALE
@@ -28,7 +29,6 @@ from tpusim.ops.cast import TpuCast
 from tpusim.ops.families import relu_attributes, zero_point
 from tpusim.ops.interfaces import ChipRewrites
 from tpusim.ops.matmul.product import HEADS
-from tpusim.ops.quirks import Quirk
 from tpusim.ops.rescale import TpuRequantInt
 from tpusim.ops.softmax import exponential_table
 
@@ -98,7 +98,7 @@ class TopAttention(TopOp, ChipRewrites):
         return ((*x[:2], shape_of(self.out_weight)[1]),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """In f32, the products in upstream's order of summation."""
+        """In f32, the products in the order of U-34."""
         *sources, wq, bq, wk, bk, wv, bv, wo, bo, mask = operands
         layers = zip(sources, (wq, wk, wv), (bq, bk, bv), strict=True)
         q, k, v = (self._by_heads(_product(x, w, b)) for x, w, b in layers)
@@ -244,7 +244,7 @@ class TopAttention(TopOp, ChipRewrites):
         if stored is None or uniform_of(stored) is None:
             return ctx.operand(self.mask, "f16", self, name)
         told, shape = f"{value_name(self.mask)}{name}_si32", shape_of(stored)
-        # The quirk: upstream leaves out what has another byte than 0, whatever the zero point.
+        # The quirk (U-09) leaves out what has another byte than 0, whatever the zero point.
         if zero_point(stored) and not ctx.reproduces(Quirk.ATTENTION_MASK_BYTES):
             one: dict[str, Attribute] = {"multiplier": int_attr(1), "rshift": int_attr(0)}
             return ctx.build(TpuRequantInt, [stored], one, i32, shape, told)

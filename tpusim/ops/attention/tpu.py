@@ -205,7 +205,7 @@ class TpuAttention(TpuOp):
         return operand in (1, 2)
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Scores, weights, queries or mixed values, keys and values; or what upstream asks for, if it is more."""
+        """Scores, weights, queries or mixed values, keys and values; or the larger area of U-84."""
         del inputs
         size, (batch, rows, _, _) = storage_dtype(element_of(self.input)).itemsize, output.shape
         others, vector = shape_of(self.sources[1])[1], chip.eu_elements(size)

@@ -33,7 +33,7 @@ ACCUMULATOR = 2**31
 LARGEST_TERM = 255 * 127
 """|q*m| of a byte and an 8-bit multiplier."""
 TABLE_RANGE = 15.0
-"""CV18xx: the slope table of a product or difference with a number spans +-15, as TPU-MLIR's; lines extend it."""
+"""CV18xx: the slope table of a product or difference with a number spans +-15 (U-58); lines extend it."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from tpusim.ops.structure import make_weight
 
 MUL = "top.MulConst"
 TOO_LARGE, LIMIT = 1e10, 1e4
-"""Factors from here on are what upstream writes for them."""
+"""Factors from here on, and what they become (U-22)."""
 
 
 class MergeContinuousMulConst(RewritePattern):
@@ -195,7 +195,7 @@ class AddMerge(BinaryMerge):
 
 
 class MulTooLarge(RewritePattern):
-    """MulConst by 1e10 or more -> by 1e4, by -1e10 or less -> by -1e4, as upstream: changes the values, on request."""
+    """MulConst by 1e10 or more -> by 1e4, by -1e10 or less -> by -1e4 (U-22): changes the values, on request."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """Each MulConst by such a factor."""

@@ -13,6 +13,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
+from tpusim.compat import Quirk
 from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, op_name, set_op_name
 from tpusim.ir.types import shape_of, tensor
 from tpusim.ir.weights import WeightStore
@@ -46,7 +47,6 @@ from tpusim.ops.families import (
 )
 from tpusim.ops.interfaces import ChipRewrites
 from tpusim.ops.minmax import TpuMax, TpuMin
-from tpusim.ops.quirks import Quirk
 from tpusim.ops.relu import ReluApart, TopClip
 from tpusim.ops.rescale import TOO_LARGE, TpuMulShift, requantised
 from tpusim.ops.rewriting import made_by
@@ -91,7 +91,7 @@ class TopMulConst(ConstTop, ChipRewrites):
 
     @classmethod
     def requested_patterns(cls, weights: WeightStore) -> dict[str, RewritePattern]:
-        """What upstream makes of factors that leave its types."""
+        """The limit of factors that no type holds (U-22)."""
         del weights
         return {"mul_too_large": MulTooLarge()}
 
@@ -253,7 +253,7 @@ class ExtremeConstTop(ConstTop):
         """The tpu op on bytes of the output's scale, or why there is none."""
         source = ctx.quant(self.input)
         assert source is not None  # held by the caller
-        # The quirk: upstream leaves the zero point out of the constant.
+        # The quirk (U-07) leaves the zero point out of the constant.
         if ctx.asymmetric and ctx.reproduces(Quirk.EXTREME_WITHOUT_ZERO_POINT):
             ctx.decision(self, "DN-15")
         same = requantised(ctx, self, operand, source, self.output)
@@ -306,7 +306,7 @@ class TopMinConst(ExtremeConstTop):
 class ToConst(RewritePattern):
     """A binary op of a tensor and a scalar weight, or one of equal numbers -> the op with a number; name, relu stay.
 
-    Equal numbers are a pattern of its own upstream (WeightToConst).
+    Equal numbers are another pattern of TPU-MLIR (U-21, WeightToConst).
     """
 
     weights: WeightStore
@@ -379,7 +379,7 @@ class ClipToExtremes(RewritePattern):
 
 @dataclass
 class DivToMulConst(ToConst):
-    """Div by a scalar weight that has a reciprocal -> MulConst by it, in double as upstream."""
+    """Div by a scalar weight that has a reciprocal -> MulConst by it, in double (U-21)."""
 
     FROM: ClassVar[str] = "top.Div"
     TO: ClassVar[type[ConstTop]] = TopMulConst
@@ -422,7 +422,7 @@ class AddToAddConst(ToConst):
 
 
 class SubToSubConst(ToConst):
-    """Sub from a scalar weight -> SubConst, reversed; Sub of one -> AddConst of the negative number, as upstream."""
+    """Sub from a scalar weight -> SubConst, reversed; Sub of one -> AddConst of the negative number (U-21)."""
 
     FROM: ClassVar[str] = "top.Sub"
     TO: ClassVar[type[ConstTop]] = TopSubConst

@@ -22,7 +22,7 @@ from tpusim.ops.structure import make_weight
 class ZerosBetweenTaps(RewritePattern):
     """Conv with a dilation above 15 and a constant filter -> one of a larger kernel and a smaller dilation.
 
-    The dilation becomes its largest divisor below 15, as upstream.
+    The dilation becomes its largest divisor below 15 (U-30).
     """
 
     weights: WeightStore

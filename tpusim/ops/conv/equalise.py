@@ -4,7 +4,7 @@ A channel of the tensor between them is divided by s = r1 / sqrt(r1 * r2), where
 and r2 the largest that reads it: the first Conv's filter and bias are divided by s, the second's filter is multiplied.
 What the network computes stays but for rounding, since a relu and leaky relus let positive factors through.
 
-As `run_calibration.py --we` of TPU-MLIR 1.30.2: pairs in program order, each until its filters move by less than 1e-4.
+As `run_calibration.py --we` (U-67): pairs in program order, each until its filters move by less than 1e-4.
 Unlike there a pair is left alone whose relu has an upper limit, since the numbers would change, and one whose filters
 have scales of their own.
 """
@@ -83,7 +83,7 @@ def equalised(
 def _once(
     first: np.ndarray, bias: np.ndarray | None, second: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """All channels once, in f32 as upstream."""
+    """All channels once, in f32 (U-67)."""
     channels, groups = len(first), len(first) // second.shape[1]
     made = np.abs(first).reshape(channels, -1).max(axis=1)
     grouped = second.reshape(groups, -1, *second.shape[1:])

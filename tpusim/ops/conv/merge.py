@@ -1,6 +1,6 @@
 """Coefficients of a convolution that stands for a 1x1 one, before (d, c), and the one behind it, filter (e, d, kh, kw).
 
-Sums are in f32 in the order of the hidden channels, as upstream's: an integer can hang on the last bit.
+Sums are in f32 in the order of the hidden channels (U-19): an integer can hang on the last bit.
 """
 
 import numpy as np

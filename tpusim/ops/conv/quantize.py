@@ -12,12 +12,12 @@ from tpusim_kernels.prim.multiplier import (
 from tpusim_kernels.prim.scale import narrow_product, quantised, round_half_away, saturate_np
 from xdsl.ir import Attribute, Operation, SSAValue
 
+from tpusim.compat import Quirk
 from tpusim.errors import ModeWarning, option
 from tpusim.ir.attrs import ints_attr, op_name
 from tpusim.ir.modes import requant_mode
 from tpusim.ir.once import once
 from tpusim.ops.base import LoweringContext
-from tpusim.ops.quirks import Quirk
 from tpusim.ops.small_multiplier import threshold
 
 SATURATED_BIAS_RATIO = 0.03
@@ -70,7 +70,7 @@ def saturated_bias(op: Operation, bias: np.ndarray | None, exact: np.ndarray) ->
 
 
 def _warn_of_bias(op: Operation, bias: np.ndarray | None, steps: float) -> None:
-    """Tell of a bias that int32 cannot hold: BM1684X saturates the sum, BM1688 wraps (closed simulators of 1.30.2)."""
+    """Tell of a bias that int32 cannot hold: BM1684X saturates the sum, BM1688 wraps (closed simulators)."""
     largest = 0.0 if bias is None else float(np.abs(bias).max())
     name = op_name(op).removesuffix("_4d")
     told = (

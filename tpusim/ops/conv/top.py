@@ -281,7 +281,7 @@ class ReshapeBehindChannelOp(RewritePattern):
 class MergePointwiseConv(RewritePattern):
     """Conv of 1x1 -> Conv, both without groups, padding and relu, the first used only here -> one Conv.
 
-    Sums are in f32 in the order of the hidden channels, as upstream's (Conv1x1Convkxk2dMerge).
+    Sums are in f32 in the order of the hidden channels (U-19, Conv1x1Convkxk2dMerge).
     """
 
     def __init__(self, weights: WeightStore) -> None:

@@ -175,7 +175,7 @@ class TpuConv2D(PackedConvTpu):
         return bool(self.merged_axes)
 
     def spread_by_load(self) -> bool:
-        """As the real compiler has loads of 8-bit images; floats are spread behind their load."""
+        """Loads of 8-bit images do (U-83); floats go to the lanes after their load."""
         return self.integer and self.spreads()
 
     def packed_rows(self, filter: np.ndarray, packing: int) -> np.ndarray:

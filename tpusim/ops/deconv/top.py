@@ -140,7 +140,7 @@ class TopDeconv(ConvTop):
     def _lower_accumulators(self, ctx: LoweringContext, w: np.ndarray, bias: np.ndarray | None) -> SSAValue:
         """Per-channel filter scale, int32 bias, int32 result `<name>_i32`, then the requant.
 
-        The requant's scale is always recomputed from the filter (quirk deconv_scale_recomputed, DN-02): the filter's
+        The requant's scale is always recomputed from the filter (U-03, DN-02): the filter's
         own scales are no other here, because calibration tables bring none.
         """
         x, y = ctx.quant(self.input), ctx.quant(self.output)

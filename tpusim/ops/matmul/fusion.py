@@ -21,7 +21,7 @@ from tpusim.ops.structure import make_weight
 class MatMulWithBias(RewritePattern):
     """MatMul by one constant matrix -> Add of a constant row: the row is the MatMul's bias.
 
-    So too behind the product of two computed matrices of rank 2, which is a Gemm before upstream reads it. A MatMul
+    So too after the product of two computed matrices of rank 2, which TPU-MLIR reads as a Gemm (U-28). A MatMul
     with a relu keeps its Add: upstream takes the row in there too, in front of the relu, which changes the values.
     """
 

@@ -65,7 +65,7 @@ class PatchesAsProduct(RewritePattern):
         rewriter.replace(op, steps.ops)
 
     def _splits(self, op: TopConv) -> bool:
-        """Whether there are as few channels as upstream asks, and patches as large."""
+        """Whether the channels are as few and the patches as large as U-27 asks."""
         kernel, channels = ints(op.kernel_shape), shape_of(op.input)[1]
         large = min(kernel) >= LEAST_PATCH and max(kernel) < self.below
         return channels <= MOST_CHANNELS and large and _is_of_patches(op)

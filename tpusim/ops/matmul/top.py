@@ -21,6 +21,7 @@ from xdsl.irdl import irdl_op_definition
 from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
+from tpusim.compat import Quirk
 from tpusim.ir.attrs import flag, ints_attr, op_name, value_name
 from tpusim.ir.modes import requant_mode
 from tpusim.ir.once import once
@@ -56,7 +57,6 @@ from tpusim.ops.matmul.product import Product
 from tpusim.ops.matmul.split import MatmulWithPermuteAndSplit
 from tpusim.ops.matmul.tpu import TpuMatMul
 from tpusim.ops.own_scales import note_own_scales
-from tpusim.ops.quirks import Quirk
 from tpusim.ops.small_multiplier import threshold
 from tpusim.ops.structure import TopWeight
 from tpusim.ops.tile import TpuTile
@@ -317,7 +317,7 @@ def _column_fit(op: TopMatMul, ctx: LoweringContext, w: np.ndarray, x: QuantPara
 
 
 def _column_sums(op: TopMatMul, ctx: LoweringContext, stored: np.ndarray) -> np.ndarray:
-    """sum_k W_q[k, n] of one matrix (numerics.md 7.2); upstream reads a transposed one's bytes as K x N."""
+    """sum_k W_q[k, n] of one matrix (numerics.md 7.2); U-02 reads a transposed one's bytes as K x N."""
     wide = stored.astype(np.int64)
     if not op.transposes[1]:
         return wide.sum(axis=-2).reshape(-1)

@@ -77,9 +77,9 @@ class TopBatchNorm(TopOp):
 
 
 class FoldBatchNormIntoConv(WeightPattern):
-    """Conv -> BatchNorm, the Conv without relu and used only here: into filter and bias, as upstream does.
+    """Conv -> BatchNorm, the Conv without relu and used only here: into filter and bias (U-19).
 
-    Upstream simplifies the model before it reads it; every step of that is in f32.
+    TPU-MLIR simplifies the model before it reads it; every step of that is in f32.
     """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:

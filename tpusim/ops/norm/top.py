@@ -73,7 +73,7 @@ class TopScale(TopOp, ChipRewrites):
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Part of the Conv in front of it, else a depthwise convolution; on BM1684 neither.
 
-        TPU-MLIR merges into a Conv behind calibration, by chip: a Scale of a BM1684 stays one.
+        It merges into a Conv after calibration, by chip: a Scale of a BM1684 stays one (U-32).
         """
         folds = (FuseScaleIntoConv(weights),) if chip.integers.scale_as != "scale" else ()
         return (*folds, ScaleToConv(weights)) if chip.integers.scale_as == "conv" else folds
@@ -150,7 +150,7 @@ def per_channel_shape(value: SSAValue, parameters: Sequence[SSAValue]) -> Shape:
 
 # ------------------------------------------------------------------------------------------------------------ rewrites
 #
-# Constants are computed in f32, step by step, as upstream's are: an integer bias can hang on the last bit. The op that
+# Constants are computed in f32, step by step (U-19): an integer bias can hang on the last bit. The op that
 # survives takes the name of the last op of the fusion: that tensor exists in the original network.
 
 
@@ -232,7 +232,7 @@ class AddToScale(MulToScale):
 
 
 class FoldAddIntoConv(WeightPattern):
-    """Conv without bias -> Add of a per-channel weight on the right: its bias, as upstream simplifies models first."""
+    """Conv without bias -> Add of a per-channel weight on the right: its bias, before all other patterns (U-19)."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """The Conv, without relu and used only here, takes the Add's name and relu."""

@@ -12,6 +12,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, r
 from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
+from tpusim.compat import Quirk
 from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name
 from tpusim.ir.modes import pool_mode, round_mode
 from tpusim.ir.types import shape_of
@@ -38,7 +39,6 @@ from tpusim.ops.families import (
 from tpusim.ops.interfaces import ChipRewrites
 from tpusim.ops.pool.tpu import TpuPool2D, kept_shape, pool_geometry, pool_shape
 from tpusim.ops.pool.volume import TpuPool3D
-from tpusim.ops.quirks import Quirk
 from tpusim.ops.relu import ReluApart
 from tpusim.ops.rescale import lower_same_scale, requantised
 from tpusim.ops.sliding import PoolWindow, window_attributes
@@ -243,7 +243,7 @@ class TopAvgPool(PoolTop):
         """One real scale and offset: with zero points, and 3-D always (numerics.md 9.6).
 
         With zero points an uneven window is averaged in float. Padding that is left out is the zero point and counts,
-        as TPU-MLIR's interpreter has it; its closed simulator does not rescale the average.
+        by U-04; the closed simulator does not rescale the average.
         """
         more: dict[str, Attribute] = {}
         if ctx.asymmetric:

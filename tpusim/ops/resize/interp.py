@@ -14,6 +14,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
+from tpusim.compat import Quirk
 from tpusim.ir.attrs import (
     LayerGroupAttr,
     copy_name,
@@ -39,7 +40,6 @@ from tpusim.ops.conv import TopConv
 from tpusim.ops.families import is_set, relu_attributes
 from tpusim.ops.interfaces import ChipRewrites
 from tpusim.ops.pad import TopPad
-from tpusim.ops.quirks import Quirk
 from tpusim.ops.resize.nearest import make_nearest, nearest_source
 from tpusim.ops.resize.upsample import TopUpsample
 from tpusim.ops.structure import make_none, make_weight
@@ -152,7 +152,7 @@ class TopInterp(Interpolation, TopOp, ChipRewrites):
         return ctx.build(TpuInterp, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
     def _steps(self, ctx: LoweringContext) -> list[float]:
-        """Input per output element in f32: upstream's are of the sizes, whatever scales the model gives."""
+        """Input per output element in f32: by U-05 of the sizes, whatever scales the model gives."""
         sizes = zip(shape_of(self.input)[2:], shape_of(self.output)[2:], strict=True)
         theirs = np.array([np.float32(before) / np.float32(after) for before, after in sizes])
         return ctx.quirked(self, Quirk.RESIZE_STEPS_OF_SIZES, theirs, np.array(self.geometry[1], np.float32)).tolist()
@@ -223,7 +223,7 @@ def _step(size_in: int, size_out: int, scale: float, coordinates: str) -> float:
 class InterpToConv(RewritePattern):
     """Interp -> depthwise Conv: by whole factors, by a half, every second place; a single element -> Upsample.
 
-    As TPU-MLIR lowers it for CV18xx. Any other stays.
+    So CV18xx has it (U-45). Any other stays.
     """
 
     weights: WeightStore
