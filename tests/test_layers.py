@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOTS = {"tpusim": ROOT / "tpusim", "tpusim_kernels": ROOT / "kernels" / "tpusim_kernels"}
 
 FOR_ALL = {"tpusim.errors", "tpusim.version", "tpusim.arrays", "tpusim.border", "tpusim.closeness", "tpusim.workers"}
-FOR_ALL |= {"tpusim.registry", "tpusim.strategies", "tpusim.heap", "tpusim.threads", "tpusim.labels", "tpusim.tables"}
+FOR_ALL |= {"tpusim.registry", "tpusim.heap", "tpusim.threads", "tpusim.labels", "tpusim.tables"}
 FOR_ALL |= {"tpusim.files"}
 IR = {"tpusim_kernels", "tpusim.ir"}
 CHIP = {"tpusim.isa", "tpusim.chips"}
@@ -53,7 +53,6 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.workers": set(),
     "tpusim.files": set(),
     "tpusim.registry": set(),
-    "tpusim.strategies": set(),
     "tpusim.heap": set(),
     "tpusim.threads": set(),
     "tpusim.labels": set(),
