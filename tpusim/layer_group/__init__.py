@@ -45,7 +45,7 @@ from tpusim.schedule import Costs
 
 __all__ = [
     "ON_THE_CLOCK", "CostModel", "Costs", "Counts", "Decided", "ForcedGroup", "GlobalView", "GroupView",
-    "LayerGroupConfig", "LowerBounds", "Refinements", "Strategy", "TypeName", "alone", "base_groups",
-    "group_layers", "group_number", "groups_text", "lower_bounds", "orders", "plan", "products", "read_forced", "read_groups", "require_named",
-    "searched", "view_number", "views",
+    "LayerGroupConfig", "LowerBounds", "Refinements", "Strategy", "TypeName", "alone", "base_groups", "group_layers",
+    "group_number", "groups_text", "lower_bounds", "orders", "plan", "products", "read_forced", "read_groups",
+    "require_named", "searched", "view_number", "views",
 ]  # fmt: skip
