@@ -202,7 +202,9 @@ FROM_OPS: dict[str, set[str] | None] = {
     },  # where factors may move
     "tpusim.ops.rescale": {"requantised_indices"},  # and what stands for two of them
     "tpusim.ops.view": {"make_view"},  # the importer names copies of a returned value
-    "tpusim.ops": {"Top", "Tpu", "context"},  # all ops, as data
+    "tpusim.ops": {"context", "op_classes"},  # all ops, as data
+    "tpusim.ops.rewriting": {"Requested"},  # which patterns run once
+    "tpusim.ops.dialects": {"is_op", "load_dialect_of"},  # which there are
     "tpusim.ops.builder": {"ModuleBuilder"},  # what a front end appends ops to
     "tpusim.ops.building": {"BuildError"},  # how an op refuses to be made
 }

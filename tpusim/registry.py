@@ -148,6 +148,18 @@ DIALECTS = Table[Any]("dialect", "tpusim.dialects", {"top": "tpusim.ops:Top", "t
 when_loaded = DIALECTS.when_loaded
 """`when_loaded(namespace, callback)`: call `callback` with the dialect when it is loaded, or now if it is loaded."""
 
+PATTERNS = Table[Any](
+    "pattern",
+    "tpusim.patterns",
+    {
+        "gelu_tanh": "tpusim.ops.activation.top:gelu_by_tanh",
+        "mul_too_large": "tpusim.ops.const_binary.merging:MulTooLarge",
+        "where_too_large": "tpusim.ops.where:WhereTooLarge",
+        "weight_equalization": "tpusim.ops.conv.equalise:EqualiseConvs",
+    },
+)
+"""Rewrites of top modules on request (`--also`): functions of the weights that give an xDSL RewritePattern."""
+
 STRATEGIES = Table[Any](
     "strategy",
     "tpusim.strategies",
