@@ -57,6 +57,10 @@ class Table(Generic[T]):
         """All names, those that ship first; nothing is imported."""
         return *self.entries, *sorted(self.plugins.keys() - self.entries.keys())
 
+    def shipped(self) -> Mapping[str, T]:
+        """All things that no installed package adds, by name, imported."""
+        return {name: self.get(name) for name in self.entries if name not in self.plugins}
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
