@@ -18,10 +18,10 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import uniform_of
 from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.layer_group.search import STRATEGIES
 from tpusim.lowering import reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops.structure import TpuGroup
+from tpusim.registry import STRATEGIES
 from tpusim.schedule import Sections
 from tpusim.simulator import Simulator
 
@@ -81,7 +81,7 @@ def test_slices_equal_the_whole(case: OpCase, monkeypatch: pytest.MonkeyPatch) -
     _, limit, kind = cuts(op, chips.load("cv183x"))
     flat = run(tpu, feeds)
     for sections in few_sections(limit):
-        monkeypatch.setitem(STRATEGIES, "forced", Forced(sections, kind))
+        monkeypatch.setitem(STRATEGIES.entries, "forced", Forced(sections, kind))
         grouped = group_layers(reordered, LayerGroupConfig("forced"))  # type: ignore[arg-type]
         cut = placed(op_name(op), grouped)
         assert cut == (sections.n, sections.h) or any(why in str(cut) for why in REFUSED)

@@ -41,7 +41,6 @@ from tpusim.isa.check import check
 from tpusim.isa.cycles import tiu_cycles
 from tpusim.isa.region import View
 from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.layer_group.search import STRATEGIES
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops import context
@@ -49,6 +48,7 @@ from tpusim.ops.activation import TpuLutBF16
 from tpusim.ops.base import TpuOp
 from tpusim.ops.softmax import TpuSoftmax
 from tpusim.ops.structure import TopInput
+from tpusim.registry import STRATEGIES
 from tpusim.verify.compare import compare
 from tpusim.verify.tolerances import tpu_vs_top
 
@@ -255,7 +255,7 @@ def test_stitched_slices_are_the_whole(case_id: str, monkeypatch: pytest.MonkeyP
     axes, limit, kind = cuts(the(reordered, "tpu.LutBF16"), chips.load(CHIP))
     assert axes == "".join(a for a in BY_ID[case_id].axes if a in "nh")  # CV18xx cuts no others (layer_group.md 4)
     for sections in every_sections(limit):
-        monkeypatch.setitem(STRATEGIES, "forced", Forced(sections, kind))
+        monkeypatch.setitem(STRATEGIES.entries, "forced", Forced(sections, kind))
         grouped = group_layers(reordered, LayerGroupConfig("forced"))  # type: ignore[arg-type]
         assert "tpu.Group" in {op.name for op in grouped.ops}
         assert_machine_is_flat(model, grouped, BY_ID[case_id].feeds())

@@ -25,10 +25,10 @@ from tpusim.errors import SimulationError, UnsupportedError
 from tpusim.ir.attrs import op_name
 from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.layer_group.search import STRATEGIES
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops.base import GroupType
 from tpusim.ops.structure import TopWeight
+from tpusim.registry import STRATEGIES
 from tpusim.schedule import Sections
 from tpusim.simulator import Simulator
 from tpusim.simulator.multiplications import multiplications
@@ -143,7 +143,7 @@ def test_ops_header_and_commands_agree(seed: int, monkeypatch: pytest.MonkeyPatc
     cuts = Sections(n=some(rng, 1, 2), h=1 if config.chip == "cv183x" else some(rng, 2, 3))
     volume = len(model.graph.input[0].type.tensor_type.shape.dim) == 5  # noqa: PLR2004  n, c, d, h, w
     kind = GroupType.GROUP_3D if volume else GroupType.NORMAL
-    monkeypatch.setitem(STRATEGIES, "forced", Forced(cuts, kind))
+    monkeypatch.setitem(STRATEGIES.entries, "forced", Forced(cuts, kind))
     try:
         module = tpu_module(model, config)
     except UnsupportedError:  # volumes on some chips

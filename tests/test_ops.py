@@ -44,7 +44,6 @@ from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.layer_group.search import STRATEGIES
 from tpusim.layer_group.slicing import even_windows
 from tpusim.lowering import reorder_weights
 from tpusim.memory import assign_addresses
@@ -52,6 +51,7 @@ from tpusim.ops import Top, Tpu, context
 from tpusim.ops.base import TopOp, TpuOp
 from tpusim.ops.resize import TpuUpsample
 from tpusim.ops.structure import TpuGroup
+from tpusim.registry import STRATEGIES
 from tpusim.schedule import Sections
 from tpusim.verify.compare import Tolerance, compare
 
@@ -396,7 +396,7 @@ def assert_slices_equal_the_whole(
     axes, limit, kind = cuts(op, spec)
     assert axes == case.cut_axes(chip, mode)
     for sections in choice(limit):
-        monkeypatch.setitem(STRATEGIES, "forced", Forced(sections, kind))
+        monkeypatch.setitem(STRATEGIES.entries, "forced", Forced(sections, kind))
         grouped = group_layers(reordered, LayerGroupConfig("forced"))  # type: ignore[arg-type]
         found = sections_of(case, grouped)
         if isinstance(found, str) and NO_PROGRESS in found:

@@ -21,9 +21,9 @@ from tpusim.isa.commands import GlobalKernel, Move, Source
 from tpusim.isa.region import itemsize
 from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.layer_group.search import STRATEGIES
 from tpusim.lowering import reorder_weights
 from tpusim.ops.base import GroupType
+from tpusim.registry import STRATEGIES
 from tpusim.schedule import Sections
 from tpusim.simulator import Simulator
 from tpusim.simulator.placement import check_windows
@@ -142,7 +142,7 @@ def test_silence_of_all_transfers_is_counted() -> None:
 
 def test_a_kernel_may_read_parts_of_one_constant(monkeypatch: pytest.MonkeyPatch) -> None:
     """A convolution that finds no slices keeps its merged coefficients; they are loaded with the gaps in their rows."""
-    monkeypatch.setitem(STRATEGIES, "forced", Forced(Sections(w=2), GroupType.NORMAL))
+    monkeypatch.setitem(STRATEGIES.entries, "forced", Forced(Sections(w=2), GroupType.NORMAL))
     model = reorder_weights(lowered("conv-padding-alone", "bm1684x", "int8")[0])
     right = compiled(group_layers(model, LayerGroupConfig("forced")))  # type: ignore[arg-type]
     kernel = next(c for c in right.commands if isinstance(c, GlobalKernel))

@@ -1,9 +1,27 @@
-"""The registry: lazy entries, callbacks that wait for a thing to load, and entry points that fail."""
+"""The registry: lazy entries, callbacks that wait, and what installed packages add, double or broken."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from tpusim.errors import ConfigError
-from tpusim.registry import Table
+from tpusim import registry
+from tpusim.canonicalize import canonicalize
+from tpusim.errors import ConfigError, ImportModelError
+from tpusim.ir.module import Model
+from tpusim.ir.text import parse_module
+from tpusim.ir.weights import WeightStore
+from tpusim.ops import context
+from tpusim.registry import DIALECTS, PATTERNS, Table
+
+pytestmark = pytest.mark.every
+TABLES = [table for table in vars(registry).values() if isinstance(table, Table)]
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def table(**shipped: object) -> Table[object]:
@@ -32,6 +50,222 @@ def test_a_callback_may_come_before_the_registration():
 def test_one_name_stands_for_one_thing():
     things = table(one="math:pi")
     things.add("one", "math:pi")
-    things.add("one", things.get("one"))
-    with pytest.raises(ConfigError, match=r"'one' is registered already, as 3\.14.*; choose another name"):
+    with pytest.raises(ConfigError, match=r"thing 'one' is registered already, as math:pi; choose another name"):
         things.add("one", "math:e")
+    things.add("one", things.get("one"))
+    things.add("one", "math:pi")
+    with pytest.raises(ConfigError, match=r"thing 'one' is registered already, as 3\.14"):
+        things.add("one", "math:e")
+
+
+def test_a_name_that_nobody_has_is_refused_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"thing: one of alpha, beta is required, got 'alhpa'; did you mean alpha\?"):
+        table(alpha="math:pi", beta="math:e").get("alhpa")
+
+
+# ---------------------------------------------------------------------------------------------------- what ships
+
+
+@pytest.mark.parametrize("each", TABLES, ids=lambda table: table.group)
+def test_all_that_ships_can_be_loaded(each: Table[object]) -> None:
+    assert len({one.group for one in TABLES}) == len(TABLES)
+    for name in each.entries:
+        assert each.get(name) is not None
+
+
+def in_a_new_process(code: str) -> dict[str, object]:
+    """What `code` leaves in `found`."""
+    program = f"import json, sys\nfound = {{}}\n{code}\nprint(json.dumps(found))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    return json.loads(done.stdout)
+
+
+READ = """
+from tpusim.ir.text import parse_module
+from tpusim.ops import context
+from tpusim.registry import DIALECTS, when_loaded
+calls = []
+when_loaded("tpu", lambda dialect: calls.append(dialect.name))
+ctx = context()
+found["nothing"] = [name for name in DIALECTS if DIALECTS.is_loaded(name)]
+parse_module('''module { func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %a = "top.Input"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  func.return %a : tensor<4xf32> } }''', ctx)
+found["top"] = [name for name in DIALECTS if DIALECTS.is_loaded(name)]
+found["in the context"] = sorted(dialect.name for dialect in ctx.loaded_dialects)
+found["attached"] = list(calls)
+parse_module('''module { func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %a = "tpu.Cast"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  func.return %a : tensor<4xf32> } }''', ctx)
+found["tpu"] = [name for name in DIALECTS if DIALECTS.is_loaded(name)]
+found["attached late"] = list(calls)
+"""
+
+
+def test_a_file_of_top_ops_loads_no_other_dialect() -> None:
+    found = in_a_new_process(READ)
+    assert found["nothing"] == [] and found["top"] == ["top"] and found["attached"] == []
+    assert found["in the context"] == ["builtin", "func", "quant", "top"]
+    assert found["tpu"] == ["top", "tpu"] and found["attached late"] == ["tpu"]
+
+
+def test_an_attribute_loads_its_dialect() -> None:
+    ctx = context()
+    parse_module("module attributes {a = #tpu<rq_mode QDM>} {}", ctx)
+    assert "tpu" in {dialect.name for dialect in ctx.loaded_dialects}
+
+
+# -------------------------------------------------------------------------------------------------- what is installed
+
+
+Install = Callable[..., None]
+
+MODULE = """
+from xdsl.ir import Dialect
+from xdsl.irdl import irdl_op_definition, operand_def, result_def
+from tpusim.ir.types import shape_of
+from tpusim.ops.base import TopOp
+from tpusim.ops.relu import TopRelu
+
+@irdl_op_definition
+class Same(TopOp):
+    name = "acme.Same"
+    input = operand_def()
+    output = result_def()
+
+    def infer(self):
+        return (shape_of(self.input),)
+
+Acme = Dialect("acme", [Same], [])
+Strange = Dialect("strange", [TopRelu], [])
+number = 3
+"""
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Packages as pip leaves them: `install("acme", "tpusim.dialects", acme="acme_ops:Acme")`."""
+    (tmp_path / "acme_ops.py").write_text(MODULE)
+    (tmp_path / "broken_ops.py").write_text("raise RuntimeError('no licence')")
+    for each in TABLES:
+        monkeypatch.setattr(each, "entries", dict(each.entries))
+        monkeypatch.setattr(each, "_loaded", set[str](each._loaded))  # noqa: SLF001
+
+    def package(name: str, group: str, **entries: str) -> None:
+        info = tmp_path / f"{name}-0.1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
+        lines = "".join(f"{key} = {value}\n" for key, value in entries.items())
+        (info / "entry_points.txt").write_text(f"[{group}]\n{lines}")
+        registry.installed.cache_clear()
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield package
+    registry.installed.cache_clear()
+    sys.modules.pop("acme_ops", None)
+
+
+def module_of(op: str) -> str:
+    return f"""module {{ func.func @main(%x: tensor<1x4xf32>) -> tensor<1x4xf32> {{
+      %a = "top.Input"(%x) : (tensor<1x4xf32>) -> tensor<1x4xf32>
+      %b = "{op}"(%a) : (tensor<1x4xf32>) -> tensor<1x4xf32>
+      func.return %b : tensor<1x4xf32> }} }}"""
+
+
+def test_a_dialect_is_found_by_its_name_and_imported_when_a_module_names_it(install: Install) -> None:
+    install("acme", "tpusim.dialects", acme="acme_ops:Acme")
+    ctx = context()
+    parse_module(module_of("top.Relu"), ctx)
+    assert DIALECTS.names() == ("top", "tpu", "acme") and "acme_ops" not in sys.modules
+    module = parse_module(module_of("acme.Same"), ctx)
+    assert "acme_ops" in sys.modules and "acme.Same" in str(module)
+
+
+def test_what_was_attached_before_the_dialect_was_loaded_takes_effect(install: Install) -> None:
+    install("acme", "tpusim.dialects", acme="acme_ops:Acme")
+    attached: list[str] = []
+    registry.when_loaded("acme", lambda dialect: attached.extend(op.name for op in dialect.operations))
+    parse_module(module_of("top.Relu"), context())
+    assert attached == []
+    parse_module(module_of("acme.Same"), context())
+    parse_module(module_of("acme.Same"), context())
+    assert attached == ["acme.Same"]
+
+
+def refusal(op: str) -> str:
+    with pytest.raises((ConfigError, ImportModelError)) as error:
+        parse_module(module_of(op), context(), "m.mlir")
+    return str(error.value)
+
+
+@pytest.mark.parametrize("op", ["acme.Same", "acme.deep.Same"])
+def test_without_its_package_the_namespace_is_named(op: str) -> None:
+    said = refusal(op)
+    assert "m.mlir" in said and "line 3" in said and "the dialect 'acme' is required" in said
+    assert "the registered ones are builtin, func, quant, top, tpu" in said and "tpusim.dialects" in said
+
+
+@pytest.mark.parametrize("text", ["#acme.level<3>", "#acme<level 3>", "!acme.sparse"])
+def test_the_same_of_attributes_and_types(text: str) -> None:
+    with pytest.raises(ImportModelError, match="the dialect 'acme' is required"):
+        parse_module(f"module attributes {{a = {text}}} {{}}", context())
+
+
+def test_an_op_that_a_known_dialect_does_not_have_needs_no_package() -> None:
+    said = refusal("top.Rleu")
+    assert "Operation top.Rleu is not registered" in said and "install" not in said
+
+
+def test_two_packages_of_one_namespace_are_refused_when_it_is_used(install: Install) -> None:
+    install("acme", "tpusim.dialects", acme="acme_ops:Acme")
+    install("other", "tpusim.dialects", acme="acme_ops:number")
+    parse_module(module_of("top.Relu"), context())
+    said = refusal("acme.Same")
+    assert "dialect 'acme': one registration is required" in said
+    assert "acme_ops:Acme of acme 0.1" in said and "acme_ops:number of other 0.1" in said
+
+
+def test_a_package_cannot_take_a_namespace_that_ships(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DIALECTS, "_loaded", set[str]())
+    install("acme", "tpusim.dialects", top="acme_ops:Acme")
+    said = refusal("top.Relu")
+    assert "dialect 'top': one registration is required" in said and "of tpusim and acme_ops:Acme of acme 0.1" in said
+
+
+def test_a_namespace_is_not_registered_again_for_another_dialect(install: Install) -> None:
+    install("acme", "tpusim.dialects", acme="acme_ops:Acme")
+    for name, present in (("top", "Dialect"), ("acme", "acme 0.1")):
+        with pytest.raises(ConfigError, match=f"dialect '{name}' is registered already, as .*{present}"):
+            DIALECTS.add(name, object())
+    DIALECTS.add("top", "tpusim.ops:Top")
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ("broken_ops:Acme", "could not be imported, RuntimeError: no licence; repair or uninstall its package"),
+        ("no_such_module:Acme", "could not be imported, ModuleNotFoundError"),
+        ("acme_ops:Nothing", "could not be imported, AttributeError"),
+        ("acme_ops:number", "an xdsl.ir.Dialect of that name is required, got int"),
+        ("acme_ops:Strange", "an xdsl.ir.Dialect of that name is required, got one called 'strange'"),
+    ],
+)
+def test_a_wrong_dialect_is_refused_by_its_name(install: Install, entry: str, says: str) -> None:
+    install("acme", "tpusim.dialects", acme=entry)
+    parse_module(module_of("top.Relu"), context())
+    said = refusal("acme.Same")
+    assert said.startswith("dialect 'acme': ") and says in said
+
+
+def test_a_dialect_holds_ops_of_its_namespace_alone(install: Install) -> None:
+    install("acme", "tpusim.dialects", strange="acme_ops:Strange")
+    assert "ops named 'strange.NAME' are required, got top.Relu" in refusal("strange.Relu")
+
+
+def test_a_pattern_of_a_package_that_makes_none_is_refused(install: Install) -> None:
+    install("acme", "tpusim.patterns", nothing="acme_ops:number")
+    assert "nothing" in PATTERNS
+    model = Model(parse_module(module_of("top.Relu"), context()), WeightStore())
+    model.set(name="m", state="TOP_F32")
+    with pytest.raises(ConfigError, match="pattern 'nothing': a function of the weights .* is required, got int"):
+        canonicalize(model, ["nothing"])

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from networks import cached_lowered, program_of
 
-from tpusim import strategies
 from tpusim.agreement import compare_local
 from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.explore import Space
 from tpusim.grouping import divide
 from tpusim.layer_group import LayerGroupConfig
+from tpusim.registry import STRATEGIES
+from tpusim.registry import installed as read_again
 from tpusim.simulator import Simulator
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "strategy_plugin"
@@ -43,9 +44,10 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     wrong = "".join(f"{name} = wrong_strategies:{name}\n" for name in ("short", "late", "odd", "number", "missing"))
     (info / "entry_points.txt").write_text(f"[tpusim.strategies]\nhalves = tpusim_halves:halves\n{wrong}")
     monkeypatch.syspath_prepend(str(tmp_path))
-    strategies.plugins.cache_clear()
+    monkeypatch.setattr(STRATEGIES, "entries", dict(STRATEGIES.entries))
+    read_again.cache_clear()
     yield tmp_path
-    strategies.plugins.cache_clear()
+    read_again.cache_clear()
 
 
 def test_the_example_is_as_short_as_it_says_and_names_itself() -> None:
@@ -80,8 +82,8 @@ def test_it_runs_and_its_bits_are_right(installed: Path, chip: str) -> None:
         ("short", "all of the run are required"),
         ("late", "raised KeyError: 'no idea'"),
         ("odd", "a GroupSchedule or a pair of op and reason is required"),
-        ("number", "must be a callable of ops, chip, cores and memo, got int"),
-        ("missing", "wrong_strategies:missing could not be imported"),
+        ("number", "a callable of ops, chip, cores and memo is required, got int"),
+        ("missing", "wrong_strategies:missing of tpusim-halves 0.1.0 could not be imported"),
     ],
 )
 def test_a_wrong_one_is_refused_by_name(installed: Path, name: str, why: str) -> None:

@@ -19,6 +19,7 @@ from tpusim.errors import CapacityError, ConfigError
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.layer_group import (
+    ON_THE_CLOCK,
     Costs,
     Counts,
     ForcedGroup,
@@ -51,7 +52,7 @@ def divide(model: Model, config: LayerGroupConfig, costs: Costs | None = None) -
     Of equal ones it is the first, strategy 2's, so that "best" never takes longer. Raises as `group_layers`. costs: as
     there; not used by "best", which groups by several configurations.
     """
-    if config.opt != "best":
+    if config.opt != ON_THE_CLOCK:
         return group_layers(model, config, costs)
     first, *others = candidates(config)
     found = [(group_layers(model, first), first)]

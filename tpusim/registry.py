@@ -1,61 +1,87 @@
 """The registry: what tpusim knows by name, loaded when first used, and what installed packages add to it.
 
 One `Table` for each kind of thing. An entry is the thing itself, or a string "module:attribute" that is imported when
-the entry is first asked for. A package adds entries by entry points in the group "tpusim.KIND"; their names are read
-from the package's metadata, and nothing is imported before it is used. A name that ships stays what it is.
+the entry is first asked for. A package adds entries by entry points in the group of the table; their names are read
+from the package's metadata, and nothing is imported before it is used. A name stands for one thing: asking for a name
+that two packages register, or a package and tpusim, is an error that names both.
+
+`when_loaded` is the delayed registration of MLIR's DialectRegistry: what somebody attaches to a dialect that nobody has
+loaded yet (interfaces, external models) waits for it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
-from functools import cached_property
+from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, meant
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
+
+
+@cache
+def installed(group: str) -> Mapping[str, tuple["EntryPoint", ...]]:
+    """The entry points of a group in all installed packages, by name; `installed.cache_clear()` reads them again."""
+    from importlib.metadata import entry_points  # as long as `import tpusim` itself: imported when names are asked for
+
+    names: dict[str, tuple[EntryPoint, ...]] = {}
+    for entry in entry_points(group=group):
+        names[entry.name] = (*names.get(entry.name, ()), entry)
+    return names
 
 
 class Table(Generic[T]):
     """Named things of one kind.
 
-    noun: what an error calls one of them. group: the entry points that add to the table.
+    noun: what an error calls one of them. group: the entry points that add to the table. entries: by name, the things
+    that are loaded, and where the others are.
     """
 
     def __init__(self, noun: str, group: str, shipped: Mapping[str, T | str]) -> None:
         self.noun = noun
         self.group = group
-        self._entries: dict[str, T | str] = dict(shipped)
-        self._loaded: dict[str, T] = {}
+        self.entries: dict[str, T | str] = dict(shipped)
+        self._shipped = dict(shipped)
+        self._loaded: set[str] = set()
         self._waiting: dict[str, list[Callable[[T], object]]] = {}
 
-    @cached_property
-    def plugins(self) -> Mapping[str, EntryPoint]:
-        """The entry points of installed packages, by name, without those whose name ships."""
-        return {entry.name: entry for entry in entry_points(group=self.group) if entry.name not in self._entries}
+    @property
+    def plugins(self) -> Mapping[str, tuple["EntryPoint", ...]]:
+        """The entry points of installed packages, by name."""
+        return installed(self.group)
 
     def names(self) -> tuple[str, ...]:
-        """All names, those that ship first."""
-        return *self._entries, *sorted(self.plugins.keys() - self._entries.keys())
+        """All names, those that ship first; nothing is imported."""
+        return *self.entries, *sorted(self.plugins.keys() - self.entries.keys())
+
+    def shipped(self) -> Mapping[str, T]:
+        """All things that no installed package adds, by name, imported."""
+        return {name: self.get(name) for name in self.entries if name not in self.plugins}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries or name in self.plugins
+        return name in self.entries or name in self.plugins
+
+    def package_of(self, name: str) -> str:
+        """The installed package that registers a name, "" if none does."""
+        return ", ".join(_package(entry) for entry in self.plugins.get(name, ()))
 
     def add(self, name: str, thing: T | str) -> None:
         """Register a thing. Raises ConfigError if the name stands for another thing already."""
-        if name in self and thing is not self._loaded.get(name) and thing != self._entries.get(name):
-            present = self._entries.get(name) or self.plugins[name].value
+        if name in self and self.entries.get(name) != thing and self._shipped.get(name) != thing:
+            present = self.entries.get(name) or self.package_of(name)
             raise ConfigError(f"{self.noun} '{name}' is registered already, as {present}; choose another name")
-        self._entries[name] = thing
+        self.entries.setdefault(name, thing)
 
     def remove(self, name: str) -> None:
         """Take out a thing that `add` registered, as a test does with what it added."""
-        del self._entries[name]
-        self._loaded.pop(name, None)
+        del self.entries[name]
+        self._loaded.discard(name)
 
     def is_loaded(self, name: str) -> bool:
         """Whether the thing of that name has been asked for, so that its code is imported."""
@@ -67,39 +93,57 @@ class Table(Generic[T]):
         The name need not be registered yet. Callbacks of a name run in the order of registration, once each.
         """
         if name in self._loaded:
-            callback(self._loaded[name])
+            callback(self.get(name))
         else:
             self._waiting.setdefault(name, []).append(callback)
 
     def get(self, name: str) -> T:
-        """The thing of that name, imported if it was not. Raises ConfigError if there is none, or its import fails."""
-        if name not in self._loaded:
-            thing = self._loaded[name] = self._imported(name)
+        """The thing of that name, imported if it was not.
+
+        Raises ConfigError if there is none, if the name is registered twice, or if its import fails.
+        """
+        if name not in self._loaded or name not in self.entries:
+            self.entries[name] = thing = self._imported(name)
+            self._loaded.add(name)
             for callback in self._waiting.pop(name, ()):
                 callback(thing)
-        return self._loaded[name]
+        return cast("T", self.entries[name])
 
     def _imported(self, name: str) -> T:
-        if name in self._entries:
-            thing = self._entries[name]
-            if not isinstance(thing, str):
-                return thing
+        self._require_one(name)
+        thing = self.entries.get(name)
+        if isinstance(thing, str):
             module, _, attribute = thing.partition(":")
             return cast("T", getattr(import_module(module), attribute))
-        if name in self.plugins:
-            return cast("T", self._load(self.plugins[name]))
-        near = get_close_matches(name, self.names(), 1)
-        hint = f"; did you mean '{near[0]}'" if near else ""
-        raise ConfigError(f"{self.noun}: one of {', '.join(self.names()) or 'none'} is required, got '{name}'{hint}")
+        return cast("T", self._load(self.plugins[name][0])) if thing is None else thing
 
-    def _load(self, entry: EntryPoint) -> Any:
+    def _require_one(self, name: str) -> None:
+        """Raises ConfigError unless a name stands for exactly one thing."""
+        if name not in self:
+            known = ", ".join(self.names()) or "none"
+            raise ConfigError(f"{self.noun}: one of {known} is required, got '{name}'{meant(name, self.names())}")
+        things = [f"{entry.value} of {_package(entry)}" for entry in self.plugins.get(name, ())]
+        if name in self.entries:
+            things.insert(0, f"{self.entries[name]} of tpusim")
+        if len(things) > 1:
+            raise ConfigError(
+                f"{self.noun} '{name}': one registration is required, got {' and '.join(things)}; uninstall a package, "
+                f"or rename its entry point of the group {self.group}"
+            )
+
+    def _load(self, entry: "EntryPoint") -> Any:
         try:
             return entry.load()
         except Exception as error:  # any code may run when somebody's module is imported
             raise ConfigError(
-                f"{self.noun} '{entry.name}': {entry.value} could not be imported, {type(error).__name__}: {error}; "
-                "repair or uninstall its package"
+                f"{self.noun} '{entry.name}': {entry.value} of {_package(entry)} could not be imported, "
+                f"{type(error).__name__}: {error}; repair or uninstall its package"
             ) from error
+
+
+def _package(entry: "EntryPoint") -> str:
+    """Name and version of the package that an entry point is of."""
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else "an unnamed package"
 
 
 DIALECTS = Table[Any]("dialect", "tpusim.dialects", {"top": "tpusim.ops:Top", "tpu": "tpusim.ops:Tpu"})
@@ -107,6 +151,30 @@ DIALECTS = Table[Any]("dialect", "tpusim.dialects", {"top": "tpusim.ops:Top", "t
 
 when_loaded = DIALECTS.when_loaded
 """`when_loaded(namespace, callback)`: call `callback` with the dialect when it is loaded, or now if it is loaded."""
+
+PATTERNS = Table[Any](
+    "pattern",
+    "tpusim.patterns",
+    {
+        "gelu_tanh": "tpusim.ops.activation.top:gelu_by_tanh",
+        "mul_too_large": "tpusim.ops.const_binary.merging:MulTooLarge",
+        "where_too_large": "tpusim.ops.where:WhereTooLarge",
+        "weight_equalization": "tpusim.ops.conv.equalise:EqualiseConvs",
+    },
+)
+"""Rewrites of top modules on request (`--also`): functions of the weights that give an xDSL RewritePattern."""
+
+STRATEGIES = Table[Any](
+    "strategy",
+    "tpusim.strategies",
+    {
+        "1": "tpusim.layer_group.search.stage:from_the_tail",
+        "2": "tpusim.layer_group.search.dynamic:dynamic",
+        "off": "tpusim.layer_group.search.stage:every_op_alone",
+        "best": "tpusim.grouping:divide",
+    },
+)
+"""How ops are divided into layer groups: `tpusim.layer_group.Strategy`, but "best", which compiles what others give."""
 
 TARGETS = Table[Any](
     "target",

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
+from operator import not_
 from typing import TypeAlias
 
 from xdsl.context import Context
@@ -17,10 +19,12 @@ from tpusim.ir.attrs import copy_name, op_name
 from tpusim.ir.module import Model, ModelContext, is_returned
 from tpusim.ir.text import verify
 from tpusim.ir.weights import WeightStore
-from tpusim.ops import Top
+from tpusim.ops import op_classes
 from tpusim.ops.base import TopOp
 from tpusim.ops.recurrent import keep_parts, named_parts
+from tpusim.ops.rewriting import Requested
 from tpusim.ops.structure import TopInput, TopNone, TopWeight
+from tpusim.registry import PATTERNS
 
 MERGED = "CommonSubexpression"
 """What the merging of identical ops is counted as."""
@@ -49,10 +53,9 @@ def canonicalize(
 ) -> tuple[Model, dict[str, int]]:
     """A simplified copy of a top module, and how often each pattern fired, by class name.
 
-    also: patterns that change INT8 numbers, by the names of `requested_patterns` and `final_patterns`. watch: is called
-    with the name of every pattern that has fired, and the module as it is then, which it must not change. Raises
-    ImportModelError for a module in another state than TOP_F32, or if a rewrite left an invalid one, ConfigError for an
-    unknown name.
+    also: patterns that change INT8 numbers, by their names in `registry.PATTERNS`. watch: is called with the name of
+    every pattern that has fired, and the module as it is then, which it must not change. Raises ImportModelError for a
+    module in another state than TOP_F32, or if a rewrite left an invalid one, ConfigError for an unknown name.
     """
     model.require_state("TOP_F32", stage="canonicalize")
     work = model.clone()
@@ -69,18 +72,30 @@ def canonicalize(
 
 
 def asked_patterns(weights: WeightStore, also: Sequence[str]) -> tuple[list[RewritePattern], list[RewritePattern]]:
-    """The patterns of these names: those beside all others, those behind. Raises ConfigError for an unknown one."""
-    ops = [cls for cls in Top.operations if issubclass(cls, TopOp)]
-    beside = {k: v for cls in ops for k, v in cls.requested_patterns(weights).items()}
-    behind = {k: v for cls in ops for k, v in cls.final_patterns(weights).items()}
-    unknown = [name for name in also if name not in beside and name not in behind]
+    """The patterns of these names: those applied with all others, and those applied once after them.
+
+    Raises ConfigError for an unknown name, or an installed package's entry that makes no pattern.
+    """
+    unknown = [name for name in also if name not in PATTERNS]
     if unknown:
-        known = ", ".join([*beside, *behind])
         raise ConfigError(
-            f"canonicalize: no optional pattern is called {unknown[0]!r}; the optional ones are {known}"
-            f"{meant(unknown[0], [*beside, *behind])}"
+            f"canonicalize: no optional pattern is called {unknown[0]!r}; the optional ones are {', '.join(PATTERNS)}"
+            f"{meant(unknown[0], PATTERNS)}"
         )
-    return [beside[name] for name in also if name in beside], [behind[name] for name in also if name in behind]
+    asked = [_made(name, weights) for name in also]
+    at_the_end = [isinstance(pattern, Requested) and pattern.ONCE for pattern in asked]
+    return list(compress(asked, map(not_, at_the_end))), list(compress(asked, at_the_end))
+
+
+def _made(name: str, weights: WeightStore) -> RewritePattern:
+    make = PATTERNS.get(name)
+    pattern = make(weights) if callable(make) else make
+    if not isinstance(pattern, RewritePattern):
+        raise ConfigError(
+            f"pattern '{name}': a function of the weights that gives an xdsl RewritePattern is required, got "
+            f"{type(pattern).__name__}"
+        )
+    return pattern
 
 
 def apply_patterns(
@@ -88,16 +103,11 @@ def apply_patterns(
 ) -> dict[str, int]:
     """Apply every top op's patterns until none fires; the store gains weights. Returns the firings by class name."""
     firings: Counter[str] = Counter()
-    own = [
-        pattern
-        for cls in Top.operations
-        if issubclass(cls, TopOp)
-        for pattern in cls.canonicalization_patterns(weights)
-    ]
-    beside, behind = asked_patterns(weights, also)
-    patterns: list[RewritePattern] = [Counted(p, firings, watch) for p in (*beside, *own)]
+    own = [p for cls in op_classes(TopOp, module) for p in cls.canonicalization_patterns(weights)]
+    asked, once = asked_patterns(weights, also)
+    patterns: list[RewritePattern] = [Counted(p, firings, watch) for p in (*asked, *own)]
     PatternRewriteWalker(GreedyRewritePatternApplier(patterns, dce_enabled=False)).rewrite_module(module)
-    for pattern in behind:
+    for pattern in once:
         PatternRewriteWalker(Counted(pattern, firings, watch), apply_recursively=False).rewrite_module(module)
     return {name: count for name, count in sorted(firings.items()) if count}
 

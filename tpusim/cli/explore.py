@@ -24,13 +24,13 @@ from tpusim.cli.options import (
 )
 from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
-from tpusim.strategies import names as strategy_names
+from tpusim.registry import STRATEGIES
 from tpusim.tables import Table
 
 if TYPE_CHECKING:
     from tpusim.explore import Bound, Row, Space
 
-STRATEGIES = f"How layer groups are found, of {', '.join(strategy_names())}, as 1,best; see `tpusim group`."
+GROUPED_BY = f"How ops are grouped, one or more of {', '.join(STRATEGIES)}, as 1,best; see `tpusim group`."
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Explore(Command):
     """Chips and TOML files of chips, as CHIP,CHIP."""
     modes: str = "int8"
     """Number formats, as int8,f16."""
-    strategies: Annotated[str, tyro.conf.arg(help=STRATEGIES)] = "2"
+    strategies: Annotated[str, tyro.conf.arg(help=GROUPED_BY)] = "2"
     batches: str = ""
     """Batches, as 1,4; default: the model's own."""
     cores: str = "1"

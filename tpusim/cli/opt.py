@@ -27,7 +27,7 @@ from tpusim.layer_group import LayerGroupConfig, Refinements, read_forced
 from tpusim.layer_group.files import Forced
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
-from tpusim.ops import Top, Tpu
+from tpusim.ops.dialects import register_dialects
 
 
 class WeightedContext(Context):
@@ -160,8 +160,9 @@ class OptMain(xDSLOptMain):
         """Only the dialects of this project."""
         self.ctx = WeightedContext()
         self.ctx.weights = WeightStore()
-        for dialect in (builtin.Builtin, text.Func, text.Quant, Top, Tpu):
+        for dialect in (builtin.Builtin, text.Func, text.Quant):
             self.ctx.load_dialect(dialect)
+        register_dialects(self.ctx)
 
     def register_all_passes(self) -> None:
         """The stages that are passes."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import tyro
 
-from tpusim import strategies
 from tpusim.cli.given import flags, given, plain, usual, values
 from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 from tpusim.ir.formats import ModeName, number_format
+from tpusim.registry import STRATEGIES
 
 if TYPE_CHECKING:
     from tpusim.artefacts import Observer, RunConfig
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     Opt = str
 else:  # so that --help names plug-ins too
-    Opt = Literal[strategies.names()]
+    Opt = Literal[STRATEGIES.names()]
 Shapes = Literal["0", "1"]
 Method = Literal["kl", "max", "percentile9999", "mse", "aciq_gauss", "aciq_laplace"]
 FrameFormat = Literal[
@@ -317,7 +317,7 @@ class GroupingOptions:
     layer_group: Opt = usual("2")
     """1: group greedily from the tail; 2: minimise the estimated time; off: every op alone; best: what is quickest on
     the clock of these, with wide rows, sections searched, in place, joined and cut finer (many times as long).
-    Installed plug-ins (`tpusim.strategies`) stand here by their names."""
+    Installed plug-ins (the entry points `tpusim.strategies`) stand here by their names."""
     shape_secs_search_strategy: Shapes = usual("0")
     """With --layer-group 2, 0: the first sections that fit; 1: search for better ones where the groups are cut."""
     cores: int = usual(1)

@@ -10,7 +10,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tpusim import chips, strategies
+from tpusim import chips
 from tpusim.artefacts import RunConfig
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.chips import ChipSpec, flattened
@@ -18,6 +18,7 @@ from tpusim.errors import ConfigError, meant, option
 from tpusim.frontend import WHOLE, Cut
 from tpusim.images import Preprocess
 from tpusim.ir.formats import number_format
+from tpusim.registry import STRATEGIES
 
 Value: TypeAlias = int | float | str | bool
 Settings: TypeAlias = tuple[tuple[str, Value], ...]
@@ -108,10 +109,10 @@ class Space:
         for mode in self.modes:
             number_format(mode)
         for strategy in self.strategies:
-            if strategy not in strategies.names():
+            if strategy not in STRATEGIES:
                 raise ConfigError(
-                    f"{option('strategies', strategy)}: expected one of {', '.join(strategies.names())}"
-                    f"{meant(strategy, strategies.names())}"
+                    f"{option('strategies', strategy)}: expected one of {', '.join(STRATEGIES)}"
+                    f"{meant(strategy, STRATEGIES)}"
                 )
         for name, least, values in (("batches", 0, self.batches), ("cores", 1, self.cores)):
             for value in values:

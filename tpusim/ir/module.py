@@ -37,6 +37,10 @@ class NamesWeight(OpTrait):
     """The op's result is the entry of the weight file that is named like the op."""
 
 
+class OfChip(OpTrait):
+    """The op is one of a chip: a module with such ops is lowered."""
+
+
 STATES = ("TOP_F32", "TOP_CALIBRATED", "TPU_LOWERED", "TPU_REORDERED", "TPU_DIVIDED", "TPU_ADDRESSED")
 
 
@@ -195,10 +199,9 @@ def load_model(path: Path, ctx: Context) -> Model:
 
 def _state_of(module: ModuleOp) -> str:
     """The state of a module that does not say it, as a person types one: top ops, calibrated types or not; else ""."""
-    ops = [op for op in module.walk() if op.name.startswith(("top.", "tpu."))]
-    if any(op.name.startswith("tpu.") for op in ops):
+    if any(op.has_trait(OfChip) for op in module.walk()):
         return ""
-    calibrated = any(is_tensor(v) and calibrated_range(v) is not None for op in ops for v in op.results)
+    calibrated = any(is_tensor(v) and calibrated_range(v) is not None for op in module.walk() for v in op.results)
     return "TOP_CALIBRATED" if calibrated else "TOP_F32"
 
 

@@ -16,6 +16,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, Builtin, FusedLoc, LocationAttr, ModuleOp, NoneAttr
 from xdsl.dialects.func import Func
 from xdsl.ir import Attribute, Block, Dialect, Operation, SSAValue
+from xdsl.irdl import IRDLOperation
 from xdsl.parser import Parser
 from xdsl.parser.generic_parser import ParserState
 from xdsl.printer import Printer
@@ -23,7 +24,7 @@ from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Input, Span
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 
-from tpusim.errors import ImportModelError
+from tpusim.errors import ConfigError, ImportModelError
 from tpusim.ir.attrs import int_attr, name_place, op_name
 from tpusim.ir.types import Quant, is_tensor, shape_of, tensor_of
 
@@ -139,9 +140,11 @@ def parse_module(text: str, ctx: Context, name: str = "<text>") -> ModuleOp:
     try:
         parser = ModuleParser(ctx, text, name)
         module = parser.parse_module()
+    except ConfigError:  # a dialect cannot be loaded
+        raise
     except Exception as error:  # noqa: BLE001  xDSL's parser meets broken text with exceptions of every kind
         reached = "" if parser is None or isinstance(error, ParseError) else f"line {_line_at(text, parser.pos)}: "
-        raise ImportModelError(f"module '{name}' does not parse: {reached}{_first_words(error)}") from error
+        raise ImportModelError(f"module '{name}' does not parse: {reached}{_explained(error, ctx)}") from error
     parser.name_ops()
     _read_properties_as_attributes(module)
     _require_static_shapes(module, name)
@@ -155,10 +158,25 @@ def parse_module(text: str, ctx: Context, name: str = "<text>") -> ModuleOp:
     return module
 
 
+_UNREGISTERED = re.compile(r"(?:Operation (?=\w+\.)|dialect |')(\w+)[\w.$]*'? is not registered")
+
+
+def _explained(error: Exception, ctx: Context) -> str:
+    """`_first_words`, and what to install for an op, attribute or type of a dialect that is not registered."""
+    words, known = _first_words(error), sorted(ctx.registered_dialect_names)
+    unknown = _UNREGISTERED.fullmatch(error.msg) if isinstance(error, ParseError) else None
+    if unknown is None or unknown[1] in known:
+        return words
+    return (
+        f"{words}; the dialect '{unknown[1]}' is required, the registered ones are {', '.join(known)}: install the "
+        "package that registers it (entry point group tpusim.dialects)"
+    )
+
+
 def _read_properties_as_attributes(module: ModuleOp) -> None:
-    """MLIR may write an op's own attributes as `<{...}>`; the dialects of this project keep them in `{...}`."""
+    """MLIR may write an op's attributes as `<{...}>`; ops that declare no properties have them in `{...}`."""
     for op in module.walk():
-        if op.properties and op.name.startswith(("top.", "tpu.")):
+        if op.properties and isinstance(op, IRDLOperation) and not op.get_irdl_definition().properties:
             op.attributes.update(op.properties)
             op.properties.clear()
 

@@ -19,7 +19,7 @@ from tpusim.isa import archive, commands, layout, listing, region, stream, text
 from tpusim.isa.check import BODY_RULES, RULES
 from tpusim.isa.commands import Command, GlobalKernel, HostCall, Requant
 from tpusim.isa.region import View, bits
-from tpusim.registry import COMMANDS, FUNCTIONS, Table
+from tpusim.registry import COMMANDS, FUNCTIONS
 
 HEAD = """# The instruction set
 
@@ -48,14 +48,9 @@ def page() -> str:
     parts = [HEAD]
     parts += [f"## {title}\n\n{_prose(module)}\n" for title, module in SECTIONS]
     parts += [_common(), _views(), _types(), "## Commands\n"]
-    parts += [_command(opcode, kind) for opcode, kind in _shipped(COMMANDS).items()]
+    parts += [_command(opcode, kind) for opcode, kind in COMMANDS.shipped().items()]
     parts += [_functions(), _rules()]
     return "\n".join(parts)
-
-
-def _shipped(table: Table[Any]) -> dict[str, Any]:
-    """What is no plug-in's, by name."""
-    return {name: table.get(name) for name in table if name not in table.plugins}
 
 
 def _doc(thing: object) -> str:
@@ -215,7 +210,7 @@ def _functions() -> str:
         "| name | parameters | |\n|---|---|---|"
     )
     rows: list[str] = []
-    for name, kind in _shipped(FUNCTIONS).items():
+    for name, kind in FUNCTIONS.shipped().items():
         types = _annotations(kind)
         shown = ", ".join(f"`{field.name}: {types[field.name]}`" for field in fields(kind)).replace("|", r"\|")
         rows.append(f"| `{name}` | {shown} | {_line(kind)} |")

@@ -31,12 +31,21 @@ from tpusim.layer_group.files import (
 )
 from tpusim.layer_group.planning import Decided, plan
 from tpusim.layer_group.refinement import Refinements
-from tpusim.layer_group.search import LayerGroupConfig, Strategy, alone, group_layers, orders, require_named, searched
+from tpusim.layer_group.search import (
+    ON_THE_CLOCK,
+    LayerGroupConfig,
+    Strategy,
+    alone,
+    group_layers,
+    orders,
+    require_named,
+    searched,
+)
 from tpusim.schedule import Costs
 
 __all__ = [
-    "CostModel", "Costs", "Counts", "Decided", "ForcedGroup", "GlobalView", "GroupView", "LayerGroupConfig",
-    "LowerBounds", "Refinements", "Strategy", "TypeName", "alone", "base_groups", "group_layers", "group_number",
-    "groups_text", "lower_bounds", "orders", "plan", "products", "read_forced", "read_groups", "require_named",
-    "searched", "view_number", "views",
+    "ON_THE_CLOCK", "CostModel", "Costs", "Counts", "Decided", "ForcedGroup", "GlobalView", "GroupView",
+    "LayerGroupConfig", "LowerBounds", "Refinements", "Strategy", "TypeName", "alone", "base_groups", "group_layers",
+    "group_number", "groups_text", "lower_bounds", "orders", "plan", "products", "read_forced", "read_groups",
+    "require_named", "searched", "view_number", "views",
 ]  # fmt: skip

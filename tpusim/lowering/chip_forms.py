@@ -6,7 +6,9 @@ from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError
 from tpusim.interfaces import ask_class
 from tpusim.ir.module import Model
-from tpusim.ops import Top, Tpu
+from tpusim.ops import op_classes
+from tpusim.ops.base import TopOp, TpuOp
+from tpusim.ops.dialects import is_op
 from tpusim.ops.interfaces import ChipRewrites, FusingRewrites
 from tpusim.ops.recurrent import TYPES, keep_parts, named_parts
 
@@ -16,7 +18,7 @@ def rewrite_for_chip(model: Model, chip: ChipSpec) -> None:
     parts = named_parts(model.ops)
     patterns = [
         pattern
-        for cls in Top.operations
+        for cls in op_classes(TopOp, model.module)
         if (rewrites := ask_class(cls, ChipRewrites, chip)) is not None
         for pattern in rewrites.chip_patterns(model.weights, chip)
     ]
@@ -26,7 +28,7 @@ def rewrite_for_chip(model: Model, chip: ChipSpec) -> None:
 
 def fuse_for_chip(model: Model, chip: ChipSpec) -> None:
     """Rewrite a lowered module in place by each op's `fusing_patterns`."""
-    fusing = [ask_class(cls, FusingRewrites, chip) for cls in Tpu.operations]
+    fusing = [ask_class(cls, FusingRewrites, chip) for cls in op_classes(TpuOp, model.module)]
     patterns = [p for rewrites in fusing if rewrites is not None for p in rewrites.fusing_patterns(chip)]
     if patterns:
         PatternRewriteWalker(GreedyRewritePatternApplier(patterns, dce_enabled=False)).rewrite_module(model.module)
@@ -35,15 +37,16 @@ def fuse_for_chip(model: Model, chip: ChipSpec) -> None:
 def require_known_ops(chip: ChipSpec) -> None:
     """Every op that the chip's file has a rule for exists. Raises ConfigError."""
     named = {
-        "integers.float_only": (Top, [rule.op for rule in chip.integers.float_only]),
-        "float_exceptions": (Top, [rule.op for rule in chip.float_exceptions if rule.op not in TYPES]),
-        "forms.on_host": (Top, chip.forms.on_host),
-        "forms.without_relu": (Top, chip.forms.without_relu),
-        "local.global_only": (Tpu, chip.local.global_only),
+        "integers.float_only": (TopOp, [rule.op for rule in chip.integers.float_only]),
+        "float_exceptions": (TopOp, [rule.op for rule in chip.float_exceptions if rule.op not in TYPES]),
+        "forms.on_host": (TopOp, chip.forms.on_host),
+        "forms.without_relu": (TopOp, chip.forms.without_relu),
+        "local.global_only": (TpuOp, chip.local.global_only),
     }
-    for field, (dialect, names) in named.items():
-        unknown = sorted(set(names) - {op.name for op in dialect.operations})
+    for field, (kind, names) in named.items():
+        unknown = sorted(name for name in set(names) if not is_op(name, kind))
+        level = "top" if kind is TopOp else "tpu"
         if unknown:
             raise ConfigError(
-                f"chip {chip.name}: {field}: an op of the {dialect.name} dialect is required, got {', '.join(unknown)}"
+                f"chip {chip.name}: {field}: an op of the {level} dialect is required, got {', '.join(unknown)}"
             )

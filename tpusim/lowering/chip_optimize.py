@@ -6,7 +6,8 @@ from tpusim import chips
 from tpusim.interfaces import ask_class
 from tpusim.ir.module import Model
 from tpusim.ir.text import verify
-from tpusim.ops import Tpu
+from tpusim.ops import op_classes
+from tpusim.ops.base import TpuOp
 from tpusim.ops.interfaces import LoweredRewrites
 
 
@@ -18,7 +19,7 @@ def optimize_for_chip(model: Model) -> Model:
     model.require_state("TPU_LOWERED", stage="processor-tpu-optimize")
     chip = chips.of(model)
     work = model.clone()
-    rewriting = [ask_class(cls, LoweredRewrites, chip) for cls in Tpu.operations]
+    rewriting = [ask_class(cls, LoweredRewrites, chip) for cls in op_classes(TpuOp, work.module)]
     patterns = [
         p for rewrites in rewriting if rewrites is not None for p in rewrites.lowered_patterns(work.weights, chip)
     ]

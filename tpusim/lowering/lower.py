@@ -44,6 +44,7 @@ from tpusim.lowering.propagate import make_symmetric, propagate
 from tpusim.lowering.qtable import read_qtable, table_for_chip
 from tpusim.ops.base import PART_OF, FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
 from tpusim.ops.cast import TpuCast
+from tpusim.ops.dialects import load_dialect_of
 from tpusim.ops.frames import Fused, fold_swaps, frame_type, lower_frame
 from tpusim.ops.recurrent import float_type_of_part
 from tpusim.ops.rescale import requantised_indices
@@ -348,6 +349,7 @@ class Lowering:
         name: str,
     ) -> SSAValue:
         """Append a tpu op to the module; its result."""
+        load_dialect_of(cls)
         op = cls.create(operands=operands, result_types=[tensor(shape, element)], attributes=dict(attributes))
         set_op_name(op, name)
         self._block.add_op(op)

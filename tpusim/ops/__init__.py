@@ -3,18 +3,16 @@
 `base` defines the questions, `families` shared answers. A new op is a class in a file here, a line in `MODULES`, its
 kernels in `tpusim_kernels`, and a row in tests/op_cases.py. Nothing in this package knows a stage or a framework; it
 may use ir, isa, chips and the kernels. Front ends append top ops by their `make` to a `builder.ModuleBuilder`. The
-dialects below are all ops of both levels.
+dialects `top` and `tpu` below are all ops of both levels; `dialects` loads them and those of other packages.
 """
 
 from types import ModuleType
 
-from xdsl.context import Context
 from xdsl.dialects.builtin import UnregisteredOp
 from xdsl.ir import Dialect, Operation
 
 from tpusim.ir.attrs import LayerGroupAttr
 from tpusim.ir.modes import MODE_ATTRIBUTES
-from tpusim.ir.text import context as ir_context
 from tpusim.ops import (
     activation,
     add,
@@ -58,6 +56,7 @@ from tpusim.ops import (
     view,
     where,
 )
+from tpusim.ops.dialects import context, op_classes
 
 MODULES: tuple[ModuleType, ...] = (
     structure, cast, rescale, requant_axis, conv, deconv, matmul, attention, pool, add, mul, concat, view, permute,
@@ -80,7 +79,4 @@ _ALL = [c for c in _classes() if c is not UnregisteredOp]
 Top = Dialect("top", [c for c in _ALL if c.name.startswith("top.")], [])
 Tpu = Dialect("tpu", [c for c in _ALL if c.name.startswith("tpu.")], [LayerGroupAttr, *MODE_ATTRIBUTES])
 
-
-def context() -> Context:
-    """An xDSL context with both dialects loaded."""
-    return ir_context((Top, Tpu))
+__all__ = ["Top", "Tpu", "context", "op_classes"]

@@ -14,13 +14,14 @@ from tpusim_kernels.prim.smallfloat import narrowed, widened
 from xdsl.dialects.builtin import BoolAttr, NoneType
 from xdsl.ir import Operation, SSAValue
 from xdsl.ir.affine import AffineMap
-from xdsl.irdl import IRDLOperation
+from xdsl.irdl import IRDLOperation, traits_def
 from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import ask
 from tpusim.ir.attrs import op_name
+from tpusim.ir.module import OfChip
 from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.contexts import (
@@ -216,18 +217,6 @@ class TopOp(ShapedOp, IntegerLowering, FloatLowering):
         del weights
         return ()
 
-    @classmethod
-    def requested_patterns(cls, weights: WeightStore) -> dict[str, RewritePattern]:
-        """Rewrites that change INT8 numbers, by the name by which they are asked for."""
-        del weights
-        return {}
-
-    @classmethod
-    def final_patterns(cls, weights: WeightStore) -> dict[str, RewritePattern]:
-        """Rewrites on request that change INT8 numbers and run once, in program order, when no other fires any more."""
-        del weights
-        return {}
-
     def scalar_operand(self) -> float | None:
         """The constant of an op of a tensor and a number (AddConst ...), None for any other op."""
         return None
@@ -288,6 +277,8 @@ as it is, or it reads a part (layer_group.md 7.3)."""
 
 class TpuOp(ShapedOp):
     """An op of one chip; its `inference` computes exactly what the chip computes."""
+
+    traits = traits_def(OfChip())
 
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = ()
     """Operands that are not EU-aligned in local memory (hardware.md 2.3)."""

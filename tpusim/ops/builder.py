@@ -22,6 +22,7 @@ from tpusim.ir.types import tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import ShapedOp, TopOp
 from tpusim.ops.building import BuildError, require_size
+from tpusim.ops.dialects import dialect, load_dialect_of
 from tpusim.ops.structure import TopNone, TopWeight, make_input, make_none, make_weight
 
 
@@ -33,6 +34,7 @@ class ModuleBuilder:
     """
 
     def __init__(self, *, located: Callable[[str], NameLoc] = name_location, reserved: Collection[str] = ()) -> None:
+        dialect("top")
         self._located = located
         self._reserved = reserved
         self._block = Block()
@@ -91,6 +93,7 @@ class ModuleBuilder:
 
         name: of an op with several results a name for each. Raises BuildError for operands that do not fit.
         """
+        load_dialect_of(cls)
         names = [name] if isinstance(name, str) else list(name)
         shapes = _inferred(cls, operands, attributes, len(names), names[0])
         op = cls.create(

@@ -1,16 +1,27 @@
 """What rewrites of top ops share: asking what stands in front of a value, and taking an op out."""
 
-from typing import cast
+from typing import ClassVar, cast
 
 from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.pattern_rewriter import PatternRewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.ir.attrs import copy_name, ints
 from tpusim.ir.module import is_returned
+from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import TopOp
 from tpusim.ops.families import only_user
 from tpusim.ops.structure import TopInput, TopWeight
+
+
+class Requested(RewritePattern):
+    """A rewrite that changes INT8 numbers: applied by its name in `tpusim.registry.PATTERNS`, when it is asked for."""
+
+    ONCE: ClassVar[bool] = False
+    """Whether it runs once, in program order, when no other pattern fires any more."""
+
+    def __init__(self, weights: WeightStore) -> None:
+        self.weights = weights
 
 
 def users(value: SSAValue) -> list[Operation]:

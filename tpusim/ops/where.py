@@ -49,7 +49,7 @@ from tpusim.ops.families import (
     value_dtype,
 )
 from tpusim.ops.rescale import TOO_LARGE, positive_fit, requantised
-from tpusim.ops.rewriting import made_by
+from tpusim.ops.rewriting import Requested, made_by
 
 
 def _shapes(operands: Sequence[SSAValue]) -> list[Shape]:
@@ -149,12 +149,6 @@ class TopWhere(TopOp):
         """A comparison that only limits becomes MinConst."""
         del weights
         return (CompareConstWhereToMinConst(),)
-
-    @classmethod
-    def requested_patterns(cls, weights: WeightStore) -> dict[str, RewritePattern]:
-        """The pattern `where_too_large`, which `--also` asks for."""
-        del weights
-        return {"where_too_large": WhereTooLarge()}
 
     def infer(self) -> tuple[Shape, ...]:
         """Broadcast of the condition and the branches that are tensors."""
@@ -296,7 +290,7 @@ class CompareConstWhereToMinConst(RewritePattern):
         rewriter.erase(compare)
 
 
-class WhereTooLarge(RewritePattern):
+class WhereTooLarge(Requested):
     """A constant branch below -3e30 before a Softmax -> -1e4 (U-23): changes the values, on request."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:

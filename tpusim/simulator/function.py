@@ -274,7 +274,7 @@ MEANINGS: dict[type[fn.Function], Callable[[Any, Operands, View], np.ndarray]] =
     fn.Reshape: reshape,
 }
 
-if unknown := set(map(FUNCTIONS.get, FUNCTIONS)) - set(MEANINGS):
+if unknown := set(FUNCTIONS.shipped().values()) - set(MEANINGS):
     names = ", ".join(sorted(kind.__name__ for kind in unknown))
     raise ImportError(f"the machine has no meaning of {names}: add it to MEANINGS")
 

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from msgspec.structs import replace
 
-from tpusim import chips, strategies
+from tpusim import chips
 from tpusim.chips import ChipSpec, require_cores
 from tpusim.errors import UnsupportedError, option
 from tpusim.ir.attrs import op_name, text
@@ -25,6 +25,7 @@ from tpusim.layer_group.search.plugged import plugged
 from tpusim.layer_group.search.spread import spread
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TopWeight
+from tpusim.registry import STRATEGIES
 from tpusim.schedule import Costs, GroupSchedule, Memo
 
 
@@ -34,7 +35,7 @@ class LayerGroupConfig(Refinements):
 
     opt: "2" minimises the estimated time by dynamic programming; "1" groups greedily from the tail, and is what "2" is
     on a chip whose `group_search` says so (DL-08); "off" gives every op its own group; "best" needs the clock, which
-    this stage does not know (`tpusim.grouping.divide`). Any other name is that of a plug-in (`tpusim.strategies`).
+    this stage does not know (`tpusim.grouping.divide`). Any other name is a plug-in's (`tpusim.registry.STRATEGIES`).
     force: groups that are pinned; what is not pinned is searched.
     shape_secs_search_strategy: with "2", the sections of a group are "0" the first that fit, "1" searched for the least
     time where the program cuts (layer_group.md 10.2).
@@ -50,12 +51,12 @@ class LayerGroupConfig(Refinements):
     everywhere: bool = False
 
 
-def _single(ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None) -> list[Decided]:
+def every_op_alone(ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None) -> list[Decided]:
     """A group for every op alone."""
     return _spread([alone(op, chip, memo) for op in ops], chip, cores)
 
 
-def _greedy(ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None) -> list[Decided]:
+def from_the_tail(ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None) -> list[Decided]:
     """Greedily, as for one core; then sections that suit the cores."""
     return _spread(greedy(ops, chip, memo), chip, cores)
 
@@ -81,7 +82,8 @@ class Strategy(Protocol):
         ...
 
 
-STRATEGIES: dict[str, Strategy] = {"1": _greedy, "2": dynamic, "off": _single}
+ON_THE_CLOCK = "best"
+"""The strategy that needs the clock, which this stage does not know: `tpusim.grouping.divide`."""
 
 
 def searched(opt: str, chip: ChipSpec) -> str:
@@ -91,18 +93,18 @@ def searched(opt: str, chip: ChipSpec) -> str:
 
 def _strategy(config: LayerGroupConfig, chip: ChipSpec) -> Strategy:
     """What the options ask for. Raises UnsupportedError for an unknown value."""
-    known = dict.fromkeys((*STRATEGIES, *strategies.plugins()))
+    known = [name for name in STRATEGIES if name != ON_THE_CLOCK]
     for name, value, able in (
         ("layer_group", config.opt, known),
         ("shape_secs_search_strategy", config.shape_secs_search_strategy, ("0", "1")),
     ):
         if value not in able:
             raise UnsupportedError(f"{option(name, value)}: expected one of {', '.join(able)}")
-    if config.opt not in STRATEGIES:
-        return partial(plugged, config.opt, strategies.loaded(config.opt))
+    if config.opt in STRATEGIES.plugins:
+        return partial(plugged, config.opt, STRATEGIES.get(config.opt))
     opt = config.opt if config.everywhere else searched(config.opt, chip)
     if opt != "2":
-        return STRATEGIES[opt]
+        return STRATEGIES.get(opt)
     return partial(dynamic, better_shapes=config.shape_secs_search_strategy == "1")
 
 

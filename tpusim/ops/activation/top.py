@@ -176,10 +176,10 @@ class TopGELU(Activation):
         """The parts of the erf form."""
         return (MergeGelu(weights, cls),)
 
-    @classmethod
-    def requested_patterns(cls, weights: WeightStore) -> dict[str, RewritePattern]:
-        """The parts of the tanh form, which stay apart but between two Reshapes (U-24)."""
-        return {"gelu_tanh": MergeGeluTanh(weights, cls)}
+
+def gelu_by_tanh(weights: WeightStore) -> RewritePattern:
+    """The rewrite of the parts of the tanh form, which stay apart but between two Reshapes (U-24)."""
+    return MergeGeluTanh(weights, TopGELU)
 
 
 @irdl_op_definition

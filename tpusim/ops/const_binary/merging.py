@@ -15,7 +15,7 @@ from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import is_none
 from tpusim.ops.const_binary.base import ConstTop
 from tpusim.ops.families import constant_of, relu_attributes, relu_limit_of, relu_of
-from tpusim.ops.rewriting import bypass, made_by
+from tpusim.ops.rewriting import Requested, bypass, made_by
 from tpusim.ops.structure import make_weight
 
 MUL = "top.MulConst"
@@ -194,7 +194,7 @@ class AddMerge(BinaryMerge):
         return first + second
 
 
-class MulTooLarge(RewritePattern):
+class MulTooLarge(Requested):
     """MulConst by 1e10 or more -> by 1e4, by -1e10 or less -> by -1e4 (U-22): changes the values, on request."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:

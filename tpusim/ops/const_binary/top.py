@@ -33,7 +33,6 @@ from tpusim.ops.const_binary.merging import (
     MergeContinuousMulConst,
     MergeMulConst,
     MulMerge,
-    MulTooLarge,
     RemoveAddConst,
     RemoveMulConst,
     TopGatherMulConst,
@@ -88,12 +87,6 @@ class TopMulConst(ConstTop, ChipRewrites):
         """Mul by a scalar weight, Div by one; factors that merge into what stands in front, or have no effect."""
         merging = RemoveMulConst(), MergeContinuousMulConst(), MergeMulConst(weights), TopGatherMulConst(weights)
         return MulToMulConst(weights), DivToMulConst(weights), *merging, MulMerge(weights)
-
-    @classmethod
-    def requested_patterns(cls, weights: WeightStore) -> dict[str, RewritePattern]:
-        """The limit of factors that no type holds (U-22)."""
-        del weights
-        return {"mul_too_large": MulTooLarge()}
 
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:

@@ -11,16 +11,16 @@ have scales of their own.
 
 import numpy as np
 from xdsl.ir import Operation
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.pattern_rewriter import PatternRewriter
 from xdsl.rewriter import InsertPoint
 
 from tpusim.ir.attrs import op_name, set_op_name
 from tpusim.ir.own_scales import own_weight_scales
-from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import is_none
 from tpusim.ops.conv.base import ConvTop
 from tpusim.ops.families import constant_of, only_user
 from tpusim.ops.relu import relu_limit_of
+from tpusim.ops.rewriting import Requested
 from tpusim.ops.structure import make_weight
 
 STAY = 1e-4
@@ -33,11 +33,10 @@ MOST = 1000
 """Rounds of one pair; real pairs take two."""
 
 
-class EqualiseConvs(RewritePattern):
+class EqualiseConvs(Requested):
     """Conv -> [LeakyRelu | PRelu] -> Conv, nobody else reading between: filters of equal ranges by channel."""
 
-    def __init__(self, weights: WeightStore) -> None:
-        self._weights = weights
+    ONCE = True
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """The tensors between are no longer those of the framework and lose its name."""
@@ -46,7 +45,7 @@ class EqualiseConvs(RewritePattern):
         between, second = _reader(op)
         if second is None or own_weight_scales(op.filter) or own_weight_scales(second.filter):
             return
-        found = [constant_of(value, self._weights) for value in (op.filter, op.bias, second.filter)]
+        found = [constant_of(value, self.weights) for value in (op.filter, op.bias, second.filter)]
         first, bias, other = found
         if first is None or other is None or (bias is None and not is_none(op.bias)):
             return
@@ -56,7 +55,7 @@ class EqualiseConvs(RewritePattern):
         places = ((op, 1, new[0], "filter"), (op, 2, new[1], "bias"), (second, 1, new[2], "filter"))
         for owner, place, array, kind in places:
             if array is not None:
-                weight = make_weight(self._weights, f"{op_name(owner)}_equalised_{kind}", array)
+                weight = make_weight(self.weights, f"{op_name(owner)}_equalised_{kind}", array)
                 rewriter.insert(weight, InsertPoint.before(owner))
                 owner.operands[place] = weight.output
         for one in (op, *between):

@@ -41,7 +41,6 @@ from tpusim.ops.base import (
 from tpusim.ops.building import names_op
 from tpusim.ops.conv.base import ConvTop, spread_shape
 from tpusim.ops.conv.cropped import ConvSlice
-from tpusim.ops.conv.equalise import EqualiseConvs
 from tpusim.ops.conv.head import before_float_head
 from tpusim.ops.conv.merge import grows_too_much, merged_bias, merged_filter
 from tpusim.ops.conv.quantize import (
@@ -198,11 +197,6 @@ class TopConv(ConvTop):
         A linear 1x1 convolution goes into the one behind it, a Slice of padding into the one before it.
         """
         return ReshapeBehindChannelOp(), Conv3dTo2d(weights), MergePointwiseConv(weights), ConvSlice(cls)
-
-    @classmethod
-    def final_patterns(cls, weights: WeightStore) -> dict[str, RewritePattern]:
-        """Filters of equal ranges, channel by channel."""
-        return {"weight_equalization": EqualiseConvs(weights)}
 
     def by_channel(self, weight: np.ndarray) -> np.ndarray | None:
         """The filter as one row of coefficients per output channel."""

@@ -1,0 +1,70 @@
+"""Dialects by namespace: loaded when a module with an op or attribute of theirs is read, built or lowered.
+
+`tpusim.registry.DIALECTS` names them, those of installed packages too. `top` and `tpu` share the files of this package,
+since an op's lowering makes the ops that it lowers to: what is loaded late of `tpu` is the dialect (its names in a
+context, what waits for it by `registry.when_loaded`), not the Python classes. A package's dialect is not imported
+before it is loaded.
+"""
+
+from functools import partial
+from typing import TypeVar
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Dialect, Operation
+
+from tpusim.errors import ConfigError
+from tpusim.ir.text import context as ir_context
+from tpusim.registry import DIALECTS
+
+OpT = TypeVar("OpT", bound=Operation)
+
+
+def dialect(namespace: str) -> Dialect:
+    """The dialect of a namespace, loaded if it was not. Raises ConfigError if there is none, or it is not one."""
+    loaded = DIALECTS.get(namespace)
+    if not isinstance(loaded, Dialect) or loaded.name != namespace:
+        got = f"one called '{loaded.name}'" if isinstance(loaded, Dialect) else type(loaded).__name__
+        raise ConfigError(f"dialect '{namespace}': an xdsl.ir.Dialect of that name is required, got {got}")
+    strangers = [op.name for op in loaded.operations if op.dialect_name() != namespace]
+    if strangers:
+        raise ConfigError(
+            f"dialect '{namespace}': ops named '{namespace}.NAME' are required, got {', '.join(strangers)}; rename "
+            "them, or register another dialect for them"
+        )
+    return loaded
+
+
+def load_dialect_of(op: type[Operation]) -> None:
+    """Load the dialect of an op class that is about to be used; a class of no registered dialect has none to load."""
+    namespace = op.dialect_name()
+    if not DIALECTS.is_loaded(namespace) and namespace in DIALECTS:
+        dialect(namespace)
+
+
+def register_dialects(ctx: Context) -> None:
+    """Let a context load each registered dialect when it meets the first op or attribute of its namespace."""
+    for namespace in DIALECTS:
+        ctx.register_dialect(namespace, partial(dialect, namespace))
+
+
+def context() -> Context:
+    """An xDSL context of builtin, func, quant and all registered dialects, which are loaded when a text needs them."""
+    ctx = ir_context()
+    register_dialects(ctx)
+    return ctx
+
+
+def op_classes(kind: type[OpT], module: ModuleOp) -> list[type[OpT]]:
+    """All op classes of a kind in the dialects of a module's ops, those that ship first."""
+    used = {op.dialect_name() for op in module.walk()}
+    ops = (op for namespace in DIALECTS if namespace in used for op in dialect(namespace).operations)
+    return [op for op in ops if issubclass(op, kind)]
+
+
+def is_op(name: str, kind: type[Operation]) -> bool:
+    """Whether an op of that kind has that name, as in "top.Conv"."""
+    namespace = name.partition(".")[0]
+    return namespace in DIALECTS and any(
+        op.name == name and issubclass(op, kind) for op in dialect(namespace).operations
+    )
