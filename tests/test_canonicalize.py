@@ -14,7 +14,7 @@ from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Operation
 
 from tpusim import chips
-from tpusim.canonicalize import CanonicalizePass, canonicalize
+from tpusim.canonicalize import canonicalize
 from tpusim.errors import ImportModelError
 from tpusim.inference import run
 from tpusim.ir.attrs import flag, op_name
@@ -25,6 +25,7 @@ from tpusim.ops import context
 from tpusim.ops.base import TopOp
 from tpusim.ops.families import relu_limit_of, relu_of
 from tpusim.ops.structure import TopInput, TopNone, TopWeight
+from tpusim.passes.canonicalize import Canonicalize
 
 RNG = np.random.default_rng(11)
 C = 4
@@ -442,7 +443,7 @@ def test_the_pass_does_the_same() -> None:
     model = imported(conv("x w", "a"), node(BN, "a g be m v", "n"), node("Relu", "n", "y"))
     ctx = ModelContext(weights=model.weights.copy())
     by_pass = model.clone()
-    CanonicalizePass().apply(ctx, by_pass.module)
+    Canonicalize().apply(ctx, by_pass.module)
     result, _ = canonicalize(model)
     assert print_module(by_pass.module) == print_module(result.module)
     assert {k: v.tolist() for k, v in ctx.weights.items()} == {k: v.tolist() for k, v in result.weights.items()}
@@ -450,7 +451,7 @@ def test_the_pass_does_the_same() -> None:
 
 def test_the_pass_without_weights_changes_only_the_graph() -> None:
     model = imported(conv("x w", "a"), node("Relu", "a", "r"), node("Mul", "r c", "y"))
-    CanonicalizePass().apply(context(), model.module)
+    Canonicalize().apply(context(), model.module)
     assert [op.name for op in ops(model)] == ["top.Conv", "top.Mul"]
 
 

@@ -39,6 +39,7 @@ BELOW_PIPELINE = {
     "tpusim.diagnosis",
     "tpusim.page",
     "tpusim.grouping",
+    "tpusim.passes",
     "tpusim.prospect",
     "tpusim.export",
 }
@@ -87,6 +88,7 @@ ALLOWED: dict[str, set[str]] = {
         "tpusim.verify",
     },
     "tpusim.grouping": {*OPS, "tpusim.layer_group", "tpusim.memory", "tpusim.codegen", "tpusim.simulator"},
+    "tpusim.passes": {*OPS, *STAGE_UNITS, "tpusim.images", "tpusim.inference", "tpusim.grouping"},
     "tpusim.prospect": {*OPS, *STAGE_UNITS, "tpusim.schedule", "tpusim.fidelity"},
     "tpusim.export": {*OPS, "tpusim.frontend", "tpusim.canonicalize", "tpusim.schedule"},
     "tpusim.agreement": {*IR, "tpusim.inference", "tpusim.verify"},
@@ -160,7 +162,7 @@ THIRD_PARTY: dict[str, set[str]] = {
 
 THIRD_PARTY_OF_FILE = {"tpusim.verify.render": {"rich"}}
 
-NAMELESS = {*STAGES, "schedule", "inference", "fidelity", "diagnosis", "prospect"}
+NAMELESS = {*STAGES, "passes", "schedule", "inference", "fidelity", "diagnosis", "prospect"}
 """Folders that know no op."""
 
 MAPPERS = {

@@ -49,7 +49,8 @@ TENSOR_FILES = tuple(f"{level}_outputs.npz" for level in (*LEVELS, "local"))
 """What `--keep` chooses the tensors of."""
 GRAPH = "graph.json"
 """The network for Model Explorer; `graph_MEASURE.json` are values at its nodes."""
-PAGE_FILES = ("5_grouped.mlir", "7_model.tpusim")
+PROGRAM = "7_model.tpusim"
+PAGE_FILES = ("5_grouped.mlir", PROGRAM)
 """Groups and commands, which the page shows."""
 
 
@@ -132,12 +133,12 @@ def read_calibration(a: Artefacts, folder: Path) -> None:
 
 def write_program(a: Artefacts, folder: Path) -> None:
     """Write the commands to a program file."""
-    save(need(a.program, "the program"), folder / "7_model.tpusim")
+    save(need(a.program, "the program"), folder / PROGRAM)
 
 
 def read_program(a: Artefacts, folder: Path) -> None:
     """Read the commands of a program file."""
-    a.program = load(folder / "7_model.tpusim")
+    a.program = load(folder / PROGRAM)
 
 
 def write_tensors(a: Artefacts, folder: Path) -> None:
@@ -361,7 +362,7 @@ FILES: dict[str, Files] = {
     ),
     "group": module_files("5_grouped.mlir", "chip_weights.npz", "grouped", lambda c: repr(c.layer_group)),
     "assign": module_files("6_final.mlir", "chip_weights.npz", "final"),
-    "codegen": Files(("7_model.tpusim",), write_program, read_program),
+    "codegen": Files((PROGRAM,), write_program, read_program),
     "infer": Files(TENSOR_FILES[:-1], write_tensors, read_tensors, kept_key),
     "simulate": Files(
         ("local_outputs.npz", "trace.json", "accuracy.json"),

@@ -21,35 +21,32 @@ from tpusim.accuracy import batch_of, evaluate, labels_of, require_labels
 from tpusim.agreement import compare_local
 from tpusim.artefacts import Artefacts, Observer, RunConfig, Silent, Tensors, need
 from tpusim.asked import record_of, stated
-from tpusim.calibration.own import with_own
 from tpusim.calibration.samples import Samples, load_samples, origin_of, require_finite
-from tpusim.calibration.smooth import measured_rewrites, patterns_of, rewritten
-from tpusim.calibration.stage import apply_table, calibrate, require_names
-from tpusim.calibration.table import CalibrationTable, read_table
-from tpusim.canonicalize import canonicalize
+from tpusim.calibration.smooth import measured_rewrites
+from tpusim.calibration.stage import require_names
+from tpusim.calibration.table import read_table
 from tpusim.chips import load as load_chip
 from tpusim.chips import require_cores
-from tpusim.codegen import generate
 from tpusim.errors import ConfigError, meant, option
 from tpusim.fidelity import card_of
 from tpusim.frontend import import_onnx
 from tpusim.frontend.content import is_module
-from tpusim.grouping import divide
 from tpusim.heap import give_back
-from tpusim.images import images_of, with_preprocess
+from tpusim.images import images_of
 from tpusim.inference import input_specs
 from tpusim.ir.attrs import value_name
-from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
 from tpusim.isa.stream import Program
 from tpusim.isa.transfers import traffic
 from tpusim.layer_group import lower_bounds, products
 from tpusim.levels import compared_levels, float_levels, sample_for_chip, samples_of, tpu_level
-from tpusim.lowering import config_for_chip, lower, optimize_for_chip, reorder_weights
+from tpusim.lowering import config_for_chip
 from tpusim.lowering.qtable import read_qtable
-from tpusim.memory import assign_addresses
 from tpusim.ops.base import ShapedOp
-from tpusim.persistence import ARTEFACTS, FILES, is_calibrated, load_module, shown_early, stage_keys
+from tpusim.passes import Pass, PassContext, PassManager, Pipeline
+from tpusim.passes.codegen import Codegen
+from tpusim.passes.pipelines import calibrated, canonical, commands, grouped, imported, lowered
+from tpusim.persistence import ARTEFACTS, FILES, PROGRAM, is_calibrated, load_module, shown_early, stage_keys
 from tpusim.prospect.foreseen import names_nothing, require_lowerable
 from tpusim.simulator import Simulator, Timeline, roofline
 from tpusim.store import UNFINISHED, Store
@@ -70,16 +67,15 @@ def stage_import(a: Artefacts) -> None:
         a.top.require_state("TOP_F32", stage="run")
         return
     a.top = import_onnx(a.config.model, input_shapes=a.config.input_shapes, cut=a.config.cut)
-    if a.config.preprocess is not None:
-        with_preprocess(a.top, a.config.preprocess, a.config.preprocess_list)
+    if steps := pipeline_of("import", a.config):
+        a.top = PassManager(steps).run(a.top)
 
 
 def stage_canonicalize(a: Artefacts) -> None:
     """Top patterns and fusions; then what is rewritten on request by what samples show."""
-    also = a.config.also
-    a.canonical, a.patterns = canonicalize(need(a.top, "the top module"), patterns_of(also))
-    a.canonical, counts = rewritten(a.canonical, also, samples_of(a, a.canonical))
-    a.patterns |= counts
+    ctx = PassContext(samples=a.given)
+    a.canonical = PassManager(pipeline_of("canonicalize", a.config)).run(need(a.top, "the top module"), ctx)
+    a.patterns = dict(sorted(ctx.patterns.items()))
 
 
 def stage_calibrate(a: Artefacts) -> None:
@@ -91,11 +87,16 @@ def stage_calibrate(a: Artefacts) -> None:
     if not is_calibrated(a.config):
         a.calibrated = model
         return
-    if a.config.table is not None:
-        a.table = read_table(a.config.table)
-    elif a.table is None:
-        a.table, a.measured = with_own(model, lambda: _measure(a, model, samples))
-    a.calibrated = apply_table(model, a.table, asymmetric=a.config.lowering.asymmetric)
+    ctx = PassContext(table=a.table, samples=samples, workers=a.config.workers, progress=a.observer.progress)
+    steps = pipeline_of("calibrate", a.config)
+    if a.table is not None and a.config.table is None:
+        steps = steps[-1:]
+    elif a.config.table is None:
+        ctx.calibration_state = _calibration_state(a)
+    a.calibrated = PassManager(steps).run(model, ctx)
+    if ctx.calibration_state is not None:
+        ctx.calibration_state.unlink(missing_ok=True)
+    a.table, a.measured = ctx.table, ctx.measured
 
 
 def _peeked(samples: Iterable[Tensors]) -> tuple[Tensors, Iterable[Tensors]]:
@@ -105,40 +106,65 @@ def _peeked(samples: Iterable[Tensors]) -> tuple[Tensors, Iterable[Tensors]]:
     return first, chain([first], rows) if rows is samples else samples
 
 
-def _measure(a: Artefacts, model: Model, samples: Iterable[Tensors]) -> tuple[CalibrationTable, int]:
-    """The table, and how many samples; with --resume on from where an unfinished run of the same key came to."""
-    config, progress = a.config, a.observer.progress
-    if config.workers is not None or not a.keys:  # without keys nothing is kept in the folder of a run
-        return calibrate(model, samples, config.calibration, progress, workers=config.workers)
-    state = config.out / UNFINISHED / f"calibration-{a.keys['calibrate'][:16]}.npz"
+def _calibration_state(a: Artefacts) -> Path | None:
+    """Where a calibration keeps what it has measured, and goes on from with --resume; None: it keeps nothing."""
+    if a.config.workers is not None or not a.keys:  # without keys nothing is kept in the folder of a run
+        return None
+    state = a.config.out / UNFINISHED / f"calibration-{a.keys['calibrate'][:16]}.npz"
     for left in state.parent.glob(f"calibration-{'[0-9a-f]' * 16}.npz"):  # of runs that did not finish either
-        if left != state or not config.resume:
+        if left != state or not a.config.resume:
             left.unlink()
-    found = calibrate(model, samples, config.calibration, progress, state=state)
-    state.unlink()
-    return found
+    return state
 
 
 def stage_lower(a: Artefacts) -> None:
     """Top -> tpu for a chip and mode, as the chip's compiler hands it to the layer groups."""
-    lowered, a.fallbacks = lower(need(a.calibrated, "the calibrated module"), a.config.lowering)
-    a.tpu = optimize_for_chip(lowered)
+    ctx = PassContext()
+    model = need(a.calibrated, "the calibrated module")
+    a.tpu = PassManager(pipeline_of("lower", a.config)).run(model, ctx)
+    a.fallbacks = ctx.fallbacks
 
 
 def stage_group(a: Artefacts) -> None:
     """Weights into chip layout, then layer groups."""
-    tpu = need(a.tpu, "the tpu module")
-    a.grouped = divide(tpu if tpu.state == "TPU_REORDERED" else reorder_weights(tpu), a.config.layer_group)
+    a.grouped = PassManager(pipeline_of("group", a.config)).run(need(a.tpu, "the tpu module"))
 
 
 def stage_assign(a: Artefacts) -> None:
     """Give every tensor an address in global memory."""
-    a.final = assign_addresses(need(a.grouped, "the grouped module"))
+    a.final = PassManager(pipeline_of("assign", a.config)).run(need(a.grouped, "the grouped module"))
 
 
 def stage_codegen(a: Artefacts) -> None:
     """TIU and GDMA commands of the addressed module."""
-    a.program = generate(need(a.final, "the addressed module"))
+    ctx = PassContext()
+    PassManager(pipeline_of("codegen", a.config)).run(need(a.final, "the addressed module"), ctx)
+    a.program = ctx.program
+
+
+COMPILES: dict[str, Callable[[RunConfig], Sequence[Pass]]] = {
+    "import": lambda c: () if is_module(c.model) else imported(c.preprocess, c.preprocess_list),
+    "canonicalize": lambda c: canonical(c.also, c.data, c.calibration.max_samples),
+    "calibrate": lambda c: (
+        calibrated(c.table, c.calibration, c.data, asymmetric=c.lowering.asymmetric) if is_calibrated(c) else ()
+    ),
+    "lower": lambda c: lowered(c.lowering),
+    "group": lambda c: grouped(c.layer_group),
+    "assign": lambda c: commands()[:1],
+    "codegen": lambda c: commands()[1:],
+}
+"""The passes of each stage that rewrites a module, by what a run is asked for."""
+
+
+def pipeline_of(stage: str, config: RunConfig) -> Sequence[Pass]:
+    """The passes of a stage."""
+    return COMPILES[stage](config)
+
+
+def whole_pipeline(config: RunConfig) -> Pipeline:
+    """From the imported module to the program of a run, which `tpusim opt` writes where the run would."""
+    steps = [step for stage in COMPILES for step in pipeline_of(stage, config)]
+    return Pipeline((*steps[:-1], Codegen(str(config.out / PROGRAM))))
 
 
 def stage_infer(a: Artefacts) -> None:

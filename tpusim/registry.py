@@ -272,3 +272,33 @@ FUNCTIONS = Table[Any](
     },
 )
 """Macro functions of the machine, which `fn` commands compute, by name in the order of docs/isa.md."""
+
+PASSES = Table[Any](
+    "pass",
+    "tpusim.passes",
+    {
+        "address-assign": "tpusim.passes.memory:AddressAssign",
+        "calibrate": "tpusim.passes.calibration:Calibrate",
+        "canonicalize": "tpusim.passes.canonicalize:Canonicalize",
+        "codegen": "tpusim.passes.codegen:Codegen",
+        "convert-top-to-tpu": "tpusim.passes.lowering:ConvertTopToTpu",
+        "import-calibration-table": "tpusim.passes.calibration:ImportCalibrationTable",
+        "layer-group": "tpusim.passes.layer_group:LayerGroup",
+        "processor-tpu-optimize": "tpusim.passes.lowering:ProcessorTpuOptimize",
+        "set-preprocess": "tpusim.passes.preprocess:SetPreprocess",
+        "smoothquant": "tpusim.passes.calibration:Smoothquant",
+        "softmax_correction": "tpusim.passes.calibration:SoftmaxCorrection",
+        "weight-reorder": "tpusim.passes.lowering:WeightReorder",
+    },
+)
+"""Classes of `tpusim.passes.Pass` by name."""
+PIPELINES = Table[Any](
+    "pipeline",
+    "tpusim.pipelines",
+    {
+        "deploy": "tpusim.passes.pipelines:DEPLOY",
+        "deploy-float": "tpusim.passes.pipelines:DEPLOY_FLOAT",
+        "lower-only": "tpusim.passes.pipelines:LOWER_ONLY",
+    },
+)
+"""Values of `tpusim.passes.Pipeline` by name."""

@@ -7,6 +7,6 @@ is called like the last tensor of the fusion, so the output can be compared with
 Values change only by float rounding (constants are folded in f64 and narrowed once). Nothing here knows a chip or op.
 """
 
-from tpusim.canonicalize.canonicalize import CanonicalizePass, canonicalize
+from tpusim.canonicalize.canonicalize import canonicalize
 
-__all__ = ["CanonicalizePass", "canonicalize"]
+__all__ = ["canonicalize"]

@@ -1,4 +1,4 @@
-"""The canonicalisation driver, as a function of a Model and as an xDSL pass."""
+"""The driver of canonicalisation: all patterns to a fix point."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
@@ -7,16 +7,14 @@ from itertools import compress
 from operator import not_
 from typing import TypeAlias
 
-from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
-from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import GreedyRewritePatternApplier, PatternRewriter, PatternRewriteWalker, RewritePattern
 
 from tpusim.errors import ConfigError, meant
 from tpusim.ir.attrs import copy_name, op_name
-from tpusim.ir.module import Model, ModelContext, is_returned
+from tpusim.ir.module import Model, is_returned
 from tpusim.ir.text import verify
 from tpusim.ir.weights import WeightStore
 from tpusim.ops import op_classes
@@ -162,24 +160,3 @@ def remove_unused(module: ModuleOp, weights: WeightStore) -> WeightStore:
 def _is_dead(op: Operation) -> bool:
     removable = isinstance(op, TopWeight | TopNone) or (isinstance(op, TopOp) and not isinstance(op, TopInput))
     return removable and all(result.first_use is None for result in op.results)
-
-
-@dataclass(frozen=True)
-class CanonicalizePass(ModulePass):
-    """`canonicalize`: as the function of that name; the weights are those of a `ModelContext`.
-
-    With a plain context (text without its weight file) only the patterns that read no weights can fire.
-    """
-
-    name = "canonicalize"
-
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        """Rewrite the module in place; a ModelContext gets the new weights."""
-        weights = ctx.weights if isinstance(ctx, ModelContext) else WeightStore()
-        parts = named_parts(op.walk())
-        merge_identical(op, apply_patterns(op, weights))
-        keep_parts(op.walk(), parts)
-        remaining = remove_unused(op, weights)
-        if isinstance(ctx, ModelContext):
-            ctx.weights = remaining
-        verify(op, "after canonicalize")

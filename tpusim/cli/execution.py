@@ -108,6 +108,8 @@ class Run(Command):
     verify_passes: bool = False
     """Afterwards run the network's first sample after every pattern and pass, and fail at the first that changes
     numbers; quantisation itself may."""
+    dump_pass_pipeline: bool = False
+    """Print the passes of the compilation as text that `tpusim opt MODEL -p TEXT` runs, and do nothing else."""
 
     def execute(self, console: Output) -> bool:
         """Run all stages; True if every comparison passed, and top-1 if there are labels."""
@@ -117,6 +119,8 @@ class Run(Command):
         from tpusim.pipeline import run
 
         config = self._config() if self.again is None else self._repeated(self.again)
+        if self.dump_pass_pipeline:
+            return _dump(console, config)
         with LiveProgress(console) as progress:
             result = run(config, progress, command=shlex.join(["tpusim", *sys.argv[1:]]))
         show_run(console, result)
@@ -178,6 +182,18 @@ class Run(Command):
             raise ConfigError(
                 f"--max-drop {self.max_drop}: needs --labels, it limits the drop of top-1 on labelled samples"
             )
+
+
+def _dump(console: Output, config: "RunConfig") -> bool:
+    """Print the pipeline of a run; True."""
+    from tpusim.passes import print_pipeline
+    from tpusim.pipeline import checked, whole_pipeline
+
+    checked(config)
+    text = print_pipeline(whole_pipeline(config))
+    console.result(pipeline=text)
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    return True
 
 
 def _usual(model: Path, config: "RunConfig") -> Path:

@@ -8,6 +8,7 @@ float32 in the network's framework).
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,15 @@ class OfChip(OpTrait):
     """The op is one of a chip: a module with such ops is lowered."""
 
 
-STATES = ("TOP_F32", "TOP_CALIBRATED", "TPU_LOWERED", "TPU_REORDERED", "TPU_DIVIDED", "TPU_ADDRESSED")
+class State(StrEnum):
+    """How far a module has come, as its attribute `module.state` says; the names are TPU-MLIR's."""
+
+    TOP = "TOP_F32"
+    CALIBRATED = "TOP_CALIBRATED"
+    LOWERED = "TPU_LOWERED"
+    REORDERED = "TPU_REORDERED"
+    GROUPED = "TPU_DIVIDED"
+    ADDRESSED = "TPU_ADDRESSED"
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,7 @@ class Model:
 
     @property
     def state(self) -> str:
-        """How far the module has come: `module.state`, one of STATES."""
+        """How far the module has come: `module.state`, a name of State."""
         return self.attribute("module.state")
 
     def attribute(self, key: str, default: str = "") -> str:

@@ -1,0 +1,243 @@
+"""Passes, their text form, and the manager: what a text means, what is refused, and that pipelines give the program."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from end_to_end import DIGITS, digits_run
+
+from tpusim import chips
+from tpusim.canonicalize import canonicalize
+from tpusim.chips import files
+from tpusim.cli import main
+from tpusim.errors import ConfigError, ImportModelError
+from tpusim.frontend import import_onnx
+from tpusim.ir.formats import FORMATS
+from tpusim.ir.module import load_model
+from tpusim.ir.text import print_module
+from tpusim.isa.stream import load
+from tpusim.layer_group import ForcedGroup
+from tpusim.layer_group.files import Counts
+from tpusim.ops import context
+from tpusim.passes import Pass, PassContext, PassManager, Pipeline, parse_pipeline, pass_of, print_pipeline
+from tpusim.passes.canonicalize import Canonicalize
+from tpusim.passes.codegen import Codegen
+from tpusim.passes.layer_group import LayerGroup
+from tpusim.passes.lowering import ConvertTopToTpu
+from tpusim.passes.pipelines import DEPLOY
+from tpusim.registry import PASSES, PIPELINES
+
+# --- the text form
+
+
+def other(value: Any) -> Any:
+    """Another value of the same type, awkward to write where it is a text."""
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value + 7
+        case float():
+            return value + 0.1
+        case str():
+            return 'a, b="{c}" \\ \n ü'
+        case None:
+            return "op:F16,other:BF16"
+        case ():
+            return ("x", "y z", "")
+        case tuple():
+            return tuple(map(other, value))  # type: ignore[reportUnknownVariableType]
+        case _:
+            raise AssertionError(value)
+
+
+SPECIAL: dict[str, Any] = {
+    "force": (ForcedGroup("a b", "c", "3D", Counts(h=4)), ForcedGroup("d", "d", "GLOBAL", None, ("d",))),
+    "shape_secs_search_strategy": "1", "mode": "w4f16", "pixel_format": "gray", "channel_format": "nhwc",
+    "keep_ratio_mode": "short_side_scale", "pad_type": "normal", "resize_dims": (64, 48), "inputs": (1, 2),
+}  # fmt: skip
+
+
+def changed(cls: type[Pass]) -> Pass:
+    """The pass with every option changed."""
+    options = {f.name: SPECIAL.get(f.name, other(getattr(cls(), f.name))) for f in fields(cls) if f.name != "frame"}
+    return cls(**options)
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("name", PASSES.names())
+def test_every_option_survives_as_text(name: str):
+    cls = PASSES.get(name)
+    assert cls.name == name and name not in PIPELINES
+    for step in (cls(), changed(cls)):
+        text = print_pipeline(step)
+        (found,) = parse_pipeline(text).steps
+        assert found == step and type(found) is cls and print_pipeline(found) == text
+    assert print_pipeline(cls()) == name
+
+
+def test_a_chip_that_does_not_ship_survives_as_text(tmp_path: Path):
+    mine = files.changed(chips.load("bm1688"), "mine", {"search_gbs": 9.5})
+    (found,) = parse_pipeline(print_pipeline(ConvertTopToTpu(mine))).steps
+    assert isinstance(found, ConvertTopToTpu) and found.chip == mine
+    with pytest.raises(ConfigError, match="mode of a pipeline's text is a number, bool or text, got NumberFormat"):
+        print_pipeline(ConvertTopToTpu(mode=replace(FORMATS["int8"], name="mine")))
+
+
+@pytest.mark.every
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ("", ()),
+        ("canonicalize", (Canonicalize(),)),
+        ("builtin.module(canonicalize)", (Canonicalize(),)),
+        ("func.func(canonicalize),codegen", (Pipeline((Canonicalize(),), "func.func"), Codegen())),
+        ("builtin.module( func.func( canonicalize ), codegen )", (Pipeline((Canonicalize(),), "func.func"), Codegen())),
+        ("codegen{model_file=a/b-c.tpusim  cores=2}", (Codegen("a/b-c.tpusim", 2),)),
+        ('codegen{model-file="a b,c{.x"}', (Codegen("a b,c{.x"),)),
+        ("codegen{cores=0}", (Codegen(),)),
+        ("layer-group{opt=1 in_place=False wide_rows}", (LayerGroup(opt="1", in_place=False, wide_rows=True),)),
+        ("convert-top-to-tpu{mode=INT8 chip=BM1688 asymmetric}", (ConvertTopToTpu("bm1688", asymmetric=True),)),
+        ("convert-top-to-tpu{quirks_off=a,b}", (ConvertTopToTpu(quirks_off=("a", "b")),)),
+        ("convert-top-to-tpu{quirks_off=a}", (ConvertTopToTpu(quirks_off=("a",)),)),
+        ("deploy", DEPLOY.steps),
+    ],
+)  # fmt: skip
+def test_what_a_text_means(text: str, meaning: tuple[Pass, ...]):
+    found = parse_pipeline(text)
+    steps = found.steps[0].steps if len(found.steps) == 1 and isinstance(found.steps[0], Pipeline) else found.steps
+    assert steps == meaning
+
+
+def test_options_of_a_pipeline_go_to_its_passes():
+    found = list(parse_pipeline("deploy{chip=bm1688 asymmetric file=t opt=off model_file=x}").flat())
+    steps = {step.name: step for step in found}
+    assert print_pipeline(steps["import-calibration-table"]) == "import-calibration-table{file=t asymmetric=true}"
+    assert print_pipeline(steps["convert-top-to-tpu"]) == "convert-top-to-tpu{chip=bm1688 asymmetric=true}"
+    assert steps["layer-group"] == LayerGroup(opt="off") and steps["codegen"] == Codegen("x")
+
+
+@pytest.mark.every
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("no-such-pass", "no pass is called 'no-such-pass'"),
+        ("canonicalise", "canonicalize"),
+        ("canonicalize{also}", "also=VALUE is required"),
+        ("canonicalize{", "} is required at the end"),
+        ("canonicalize}", "closes nothing"),
+        ("canonicalize(", ") is required at the end"),
+        ('codegen{model_file="a}', "is required at the end"),
+        ("canonicalize,,codegen", "a pass is required between commas"),
+        (",", "a pass is required between commas"),
+        ("canonicalize codegen", "NAME or NAME{OPTION=VALUE ...} is required"),
+        ("codegen{model_fil=a}", "its options are cores, model_file"),
+        ("codegen{=a}", "OPTION=VALUE is required"),
+        ("codegen{cores=a}", "cores requires int, got 'a'"),
+        ("codegen{cores=1,2}", "one value of cores is required"),
+        ("codegen{cores=}", "cores requires int"),
+        ("layer-group{shape_secs_search_strategy=2}", "requires 0, 1, got '2'"),
+        ("layer-group{in_place=maybe}", "requires bool, got 'maybe'"),
+        ("layer-group{force=[]x}", "force"),
+        ("layer-group{force=absent.toml}", "absent.toml"),
+        ("convert-top-to-tpu{chip={}}", "chip: a name"),
+        ("module(canonicalize)", "one of builtin.module, func.func"),
+        ("func.func(codegen)", "put it outside func.func"),
+        ("func.func(builtin.module(canonicalize))", "put it outside func.func"),
+        ("deploy{chips=bm1688}", "no option is called 'chips'"),
+    ],
+)
+def test_refused_texts(text: str, says: str):
+    with pytest.raises(ConfigError) as caught:
+        parse_pipeline(text)
+    assert says in str(caught.value)
+
+
+def test_a_pass_in_the_spelling_of_tpu_mlir():
+    assert pass_of("layer-group", "opt=2 cores=1") == LayerGroup()
+    with pytest.raises(ConfigError, match="no option is called 'opts'.*opt"):
+        pass_of("layer-group", "opts=2")
+
+
+# --- the manager
+
+
+def test_a_module_is_copied_and_its_state_checked(tmp_path_factory: pytest.TempPathFactory):
+    top = import_onnx(DIGITS / "digits.onnx")
+    before, ctx = print_module(top.module), PassContext()
+    found = PassManager("canonicalize").run(top, ctx)
+    expected, patterns = canonicalize(top)
+    assert print_module(top.module) == before and print_module(found.module) == print_module(expected.module)
+    assert set(found.weights) == set(expected.weights) and dict(ctx.patterns) == patterns
+    for steps in ("layer-group", "canonicalize,address-assign", "func.func(canonicalize),weight-reorder"):
+        name = steps.rpartition(",")[2]
+        with pytest.raises(ImportModelError, match=f"pass {name}: a module in state TPU_.* is required, .* TOP_F32"):
+            PassManager(steps).run(top)
+
+
+def test_a_pass_that_leaves_an_invalid_module_is_named():
+    class Breaks(Canonicalize):
+        def rewrite(self, model: Any, ctx: PassContext) -> Any:
+            next(op for op in model.ops if op.name == "top.Conv").attributes.pop("strides")
+            return model
+
+    with pytest.raises(ImportModelError, match="after canonicalize"):
+        PassManager([Breaks()]).run(import_onnx(DIGITS / "digits.onnx"))
+
+
+# --- the program of a run
+
+
+def test_deploy_gives_the_program_of_a_run(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path):
+    """By its text from the model, in TPU-MLIR's spelling from the module, and in Python."""
+    folder = digits_run(tmp_path_factory, "bm1684x", "int8")
+    expected = (folder / "7_model.tpusim").read_bytes()
+    table, one, two = folder / "cali_table", tmp_path / "one.tpusim", tmp_path / "two.tpusim"
+    text = print_pipeline(parse_pipeline(f"deploy{{file={table} model_file={one}}}"))
+    assert text.startswith("builtin.module(func.func(canonicalize),import-calibration-table{file=")
+    assert main(["opt", str(DIGITS / "digits.onnx"), "-p", text, "-o", str(tmp_path / "x.mlir")]) == 0
+    assert one.read_bytes() == expected
+    words = (
+        *("--canonicalize", f"--import-calibration-table=file={table} asymmetric=false"),
+        *("--convert-top-to-tpu=mode=INT8 chip=bm1684x", "--processor-tpu-optimize", "--weight-reorder"),
+        *("--layer-group=opt=2", "--address-assign", f"--codegen=model_file={two}", "-o", str(tmp_path / "y.mlir")),
+    )
+    assert main(["opt", str(folder / "1_top.mlir"), *words]) == 0
+    assert two.read_bytes() == expected
+    final = load_model(tmp_path / "y.mlir", context())
+    assert final.state == "TPU_ADDRESSED" and set(final.weights) == set(
+        load_model(folder / "6_final.mlir", context()).weights
+    )
+    ctx = PassContext()
+    PassManager(parse_pipeline(f"deploy{{file={table}}}")).run(load_model(folder / "1_top.mlir", context()), ctx)
+    assert ctx.program is not None and ctx.program.commands == load(one).commands
+
+
+def test_a_run_dumps_its_pipeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    asked = (
+        *("run", str(DIGITS / "digits.onnx"), "--data", str(DIGITS / "calibration.npz"), "--samples", "2"),
+        *("--chip", "bm1688", "--mean", "0", "--scale", "0.00392157", "--pixel-format", "gray", "--fuse-preprocess"),
+        *("--to", "codegen", "--out", str(tmp_path / "out")),
+    )
+    assert main([*asked, "--dump-pass-pipeline"]) == 0
+    text = capsys.readouterr().out.strip()
+    assert not (tmp_path / "out").exists()
+    names = [step.name for step in parse_pipeline(text).flat()]
+    assert names[:4] == ["set-preprocess", "canonicalize", "calibrate", "import-calibration-table"]
+    assert main(list(asked)) == 0
+    program = tmp_path / "out" / "7_model.tpusim"
+    expected = program.read_bytes()
+    program.unlink()
+    assert main(["opt", str(DIGITS / "digits.onnx"), "-p", text, "-o", str(tmp_path / "x.mlir")]) == 0
+    assert program.read_bytes() == expected
+
+
+def test_the_registry_loads_no_pass():
+    code = "import sys, tpusim.registry as r; list(r.PASSES); print([m for m in sys.modules if 'passes' in m])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

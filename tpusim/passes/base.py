@@ -1,0 +1,96 @@
+"""What every pass is, and a pipeline of passes, which is a pass too."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NamedTuple, Self
+
+from typing_extensions import override
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from tpusim.ir.module import Model, ModelContext, State
+from tpusim.ir.weights import WeightStore
+from tpusim.passes.context import PassContext
+
+
+class Codec(NamedTuple):
+    """How an option that is no number, bool or text is read from text and written as text."""
+
+    read: Callable[[str], Any]
+    write: Callable[[Any], str]
+
+
+@dataclass(frozen=True)
+class Pass(ModulePass):
+    """A rewriting of a module. Fields are the options: of the text form, of the command line and of Python.
+
+    requires: the states of a module that it takes; produces: the state that it leaves, None for the same. exact: it
+    leaves the numbers that the module computes. anchor: the op that it works on in the text form of pipelines.
+    """
+
+    requires: ClassVar[frozenset[State]] = frozenset(State)
+    produces: ClassVar[State | None] = None
+    exact: ClassVar[bool] = True
+    anchor: ClassVar[str] = "builtin.module"
+    codecs: ClassVar[Mapping[str, Codec]] = {}
+
+    @override
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        """Rewrite the module in place; the context gets the new weights."""
+        if not isinstance(ctx, PassContext):
+            self._apply_for(ctx, op)
+            return
+        result = self.rewrite(ctx.model(op), ctx)
+        ctx.weights = result.weights
+        if result.module is not op:
+            _move(result.module, op)
+
+    def _apply_for(self, ctx: Context, op: ModuleOp) -> None:
+        """As `apply`, in a context of somebody else; a ModelContext gets the new weights."""
+        weights = ctx.weights if isinstance(ctx, ModelContext) else WeightStore()
+        mine = PassContext(weights=weights)
+        self.apply(mine, op)
+        if isinstance(ctx, ModelContext):
+            ctx.weights = mine.weights
+
+    @abstractmethod
+    def rewrite(self, model: Model, ctx: PassContext) -> Model:
+        """The rewritten module with its weights: the given one, which may be changed, or another."""
+
+    @classmethod
+    def from_config(cls, config: object, **more: Any) -> Self:
+        """The pass with the options of a stage's configuration, and more."""
+        names = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in vars(config).items() if name in names} | more)
+
+
+def _move(source: ModuleOp, target: ModuleOp) -> None:
+    """Give a module the content of another."""
+    target.attributes.clear()
+    target.attributes.update(source.attributes)
+    block = source.body.detach_block(0)
+    target.body.erase_block(target.body.block, safe_erase=False)
+    target.body.add_block(block)
+
+
+@dataclass(frozen=True)
+class Pipeline(Pass):
+    """Passes in order. at: the op they work on; a network has one function, so all of them see the same module."""
+
+    name: ClassVar[str] = "pipeline"
+    steps: tuple[Pass, ...] = ()
+    at: str = "builtin.module"
+
+    @override
+    def rewrite(self, model: Model, ctx: PassContext) -> Model:
+        ctx.run(self.steps, model.module)
+        return ctx.model(model.module)
+
+    def flat(self) -> Iterator[Pass]:
+        """All passes in order, without the pipelines around them."""
+        for step in self.steps:
+            yield from step.flat() if isinstance(step, Pipeline) else (step,)

@@ -1,0 +1,99 @@
+"""Passes that give a top module its ranges, and those that read samples for it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from typing_extensions import override
+
+from tpusim.calibration.own import with_own
+from tpusim.calibration.samples import Samples
+from tpusim.calibration.smooth import rewritten
+from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
+from tpusim.calibration.table import read_table
+from tpusim.images import images_of
+from tpusim.inference import input_specs
+from tpusim.ir.module import Model, State
+from tpusim.passes.base import Pass
+from tpusim.passes.context import PassContext, Tensors
+
+DATA = "random:8"
+"""Samples where no others are named."""
+TABLE = "cali_table"
+"""The table where no other is named."""
+
+
+def samples_of(model: Model, data: str, limit: int, ctx: PassContext) -> Tensors:
+    """The samples of the context, or those that `data` names, in the order of TPU-MLIR's calibration."""
+    if ctx.samples is not None:
+        return ctx.samples
+    return Samples(data, input_specs(model), limit, shuffled=True, images=images_of(model))
+
+
+@dataclass(frozen=True)
+class Calibrate(CalibrationConfig, Pass):
+    """Measure the ranges of all tensors into the context's table; the module stays as it is.
+
+    data: the samples, npz, folder or random:N, unless the context has some. The other options are those of calibration.
+    """
+
+    name = "calibrate"
+    requires = frozenset({State.TOP})
+    data: str = DATA
+
+    @override
+    def rewrite(self, model: Model, ctx: PassContext) -> Model:
+        samples = samples_of(model, self.data, self.max_samples, ctx)
+        ctx.table, ctx.measured = with_own(
+            model,
+            lambda: calibrate(model, samples, self, ctx.progress, state=ctx.calibration_state, workers=ctx.workers),
+        )
+        return model
+
+
+@dataclass(frozen=True)
+class ImportCalibrationTable(Pass):
+    """Put the ranges of a calibration table into the module's types.
+
+    file: the table; "": the one in the context, or else cali_table. asymmetric: types carry the measured (min, max).
+    """
+
+    name = "import-calibration-table"
+    requires = frozenset({State.TOP})
+    produces = State.CALIBRATED
+    file: str = ""
+    asymmetric: bool = False
+
+    @override
+    def rewrite(self, model: Model, ctx: PassContext) -> Model:
+        if self.file or ctx.table is None:
+            ctx.table = read_table(Path(self.file or TABLE))
+        return apply_table(model, ctx.table, asymmetric=self.asymmetric)
+
+
+@dataclass(frozen=True)
+class _BySamples(Pass):
+    """A rewriting with factors that samples decide. data: as of `Calibrate`; max_samples: how many of them, 0: all."""
+
+    requires = frozenset({State.TOP})
+    data: str = DATA
+    max_samples: int = 0
+
+    @override
+    def rewrite(self, model: Model, ctx: PassContext) -> Model:
+        found, counts = rewritten(model, (self.name,), samples_of(model, self.data, self.max_samples, ctx))
+        ctx.patterns.update(counts)
+        return found
+
+
+@dataclass(frozen=True)
+class Smoothquant(_BySamples):
+    """Divide channels by factors, so that the products that read them lose less in 8 bits."""
+
+    name = "smoothquant"
+
+
+@dataclass(frozen=True)
+class SoftmaxCorrection(_BySamples):
+    """Divide the softmaxes of attentions by the mean of their largest values, and multiply the products after them."""
+
+    name = "softmax_correction"

@@ -1,0 +1,29 @@
+"""Passes over a top module before it has ranges."""
+
+from dataclasses import dataclass
+
+from typing_extensions import override
+
+from tpusim.canonicalize import canonicalize
+from tpusim.ir.module import Model, State
+from tpusim.passes.base import Pass
+from tpusim.passes.context import PassContext
+
+
+@dataclass(frozen=True)
+class Canonicalize(Pass):
+    """Simplify: the patterns of every op and fusions, to a fix point.
+
+    also: patterns on request, which change INT8 numbers.
+    """
+
+    name = "canonicalize"
+    requires = frozenset({State.TOP})
+    anchor = "func.func"
+    also: tuple[str, ...] = ()
+
+    @override
+    def rewrite(self, model: Model, ctx: PassContext) -> Model:
+        found, patterns = canonicalize(model, self.also)
+        ctx.patterns.update(patterns)
+        return found

@@ -1,0 +1,105 @@
+"""What a pass sees besides the module: its weights, what is not IR, and the instruments that watch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass, PassPipeline
+
+from tpusim.calibration.table import CalibrationTable
+from tpusim.errors import ImportModelError
+from tpusim.ir.module import Model, ModelContext
+from tpusim.isa.stream import Program
+from tpusim.layer_group import Costs
+from tpusim.lowering.lower import Fallback
+from tpusim.passes.instruments.base import Instrument, Step
+from tpusim.workers import Workers
+
+if TYPE_CHECKING:
+    from tpusim.passes.base import Pass
+
+Tensors = Iterable[Mapping[str, np.ndarray]]
+"""Samples: arrays by input name."""
+
+
+@dataclass
+class PassContext(ModelContext):
+    """The context of one run of a pipeline.
+
+    Given by the caller: table, samples (of the calibration passes), costs (of layer groups that are known already),
+    workers, progress and calibration_state (of the calibration: a file that it continues from). Made by passes: table,
+    measured (number of samples that it was measured with), patterns (firings by class name), fallbacks, program.
+    """
+
+    table: CalibrationTable | None = None
+    samples: Tensors | None = None
+    costs: Costs | None = None
+    workers: Workers | None = None
+    progress: Callable[[int], None] | None = None
+    calibration_state: Path | None = None
+    measured: int = 0
+    patterns: Counter[str] = field(default_factory=Counter[str])
+    fallbacks: list[Fallback] = field(default_factory=list[Fallback])
+    program: Program | None = None
+    instruments: tuple[Instrument, ...] = ()
+    path: tuple[Pass, ...] = ()
+    """The passes that run: one, and if it consists of steps the step that runs."""
+
+    def model(self, module: ModuleOp) -> Model:
+        """The module with its weights."""
+        return Model(module, self.weights)
+
+    def run(self, steps: Sequence[Pass], module: ModuleOp) -> None:
+        """Apply passes in order, watched by the instruments. Raises ImportModelError for a module in a wrong state."""
+        rest = list(steps)
+
+        def between(done: ModulePass | None, op: ModuleOp, following: ModulePass | None) -> None:
+            if done is not None:
+                self._after(op)
+            if following is not None:
+                self._before(rest.pop(0), op, tuple(rest))
+
+        depth = len(self.path)
+        try:
+            PassPipeline(tuple(steps), between).apply(self, module)
+        except Exception as error:
+            if len(self.path) > depth:
+                step = self._step(module)
+                for instrument in self.instruments:
+                    instrument.failed(step, error)
+            raise
+        finally:
+            self.path = self.path[:depth]
+
+    def fired(self, pattern: str, module: ModuleOp, seconds: float) -> None:
+        """A rewrite pattern has changed the module; seconds: what it took."""
+        self.patterns[pattern] += 1
+        step = self._step(module)
+        for instrument in self.instruments:
+            instrument.fired(pattern, step, seconds)
+
+    def _step(self, module: ModuleOp, rest: tuple[Pass, ...] = ()) -> Step:
+        return Step(self.path, self.model(module), rest)
+
+    def _before(self, step: Pass, module: ModuleOp, rest: tuple[Pass, ...]) -> None:
+        model = self.model(module)
+        if model.state and model.state not in step.requires:
+            raise ImportModelError(
+                f"pass {step.name}: a module in state {' or '.join(sorted(step.requires))} is required, "
+                f"'{model.name}' is in state {model.state}; run the passes in order"
+            )
+        self.path = (*self.path, step)
+        for instrument in self.instruments:
+            instrument.before(self._step(module, rest))
+
+    def _after(self, module: ModuleOp) -> None:
+        step = self._step(module)
+        for instrument in reversed(self.instruments):
+            instrument.after(step)
+        self.path = self.path[:-1]

@@ -1,0 +1,14 @@
+"""Verification of the module after every pass."""
+
+from typing_extensions import override
+
+from tpusim.ir.text import verify
+from tpusim.passes.instruments.base import Instrument, Step
+
+
+class Verify(Instrument):
+    """Raises ImportModelError that names the pass after which the module does not verify."""
+
+    @override
+    def after(self, step: Step) -> None:
+        verify(step.model.module, f"after {step.name}")

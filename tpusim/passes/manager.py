@@ -1,0 +1,38 @@
+"""The pass manager: runs a pipeline on a copy of a module, watched by instruments."""
+
+from collections.abc import Iterable
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tpusim.ir.module import Model
+from tpusim.passes.base import Pass, Pipeline
+from tpusim.passes.context import PassContext
+from tpusim.passes.instruments import Instrument, Verify
+from tpusim.passes.text import parse_pipeline
+
+
+class PassManager:
+    """Runs a pipeline: a `Pipeline`, passes in order, or their text. The module is verified after every pass."""
+
+    def __init__(self, pipeline: Pass | Iterable[Pass] | str, instruments: Iterable[Instrument] = ()) -> None:
+        if isinstance(pipeline, str):
+            pipeline = parse_pipeline(pipeline)
+        elif isinstance(pipeline, Pass):
+            pipeline = pipeline if isinstance(pipeline, Pipeline) else Pipeline((pipeline,))
+        else:
+            pipeline = Pipeline(tuple(pipeline))
+        self.pipeline: Pipeline = pipeline
+        self.instruments = (Verify(), *instruments)
+
+    def run(self, model: Model, ctx: PassContext | None = None) -> Model:
+        """What the pipeline makes of a copy of the module. ctx: what is given to passes, and gets what they make."""
+        ctx = ctx or PassContext()
+        ctx.weights = model.weights.copy()
+        module = model.module.clone()
+        self.apply(ctx, module)
+        return ctx.model(module)
+
+    def apply(self, ctx: PassContext, module: ModuleOp) -> None:
+        """Rewrite a module in place; its weights are in the context. Raises TpusimError of a pass."""
+        ctx.instruments = self.instruments
+        ctx.run(self.pipeline.steps, module)
