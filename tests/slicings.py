@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from tpusim.chips import ChipSpec
+from tpusim.interfaces import rules
 from tpusim.ir.types import shape_of
 from tpusim.layer_group.planning import Decided, plan
 from tpusim.layer_group.slicing import possible_sections
 from tpusim.ops.base import GroupType, TpuOp
+from tpusim.ops.interfaces import GroupRules
 from tpusim.ops.logical import AXES
 from tpusim.schedule import GroupSchedule, Memo, Sections, subgraph
 
@@ -33,7 +35,7 @@ def at_edge(op: TpuOp, chip: ChipSpec) -> bool:
 
 def kinds_of(op: TpuOp, chip: ChipSpec) -> list[GroupType]:
     """Types of group the op may be in, alone or with others."""
-    able = [k for k in GroupType if k is GroupType.NORMAL or chip.has_group_types or op.wants_3d()]
+    able = [k for k in GroupType if k is GroupType.NORMAL or rules(chip, GroupRules).GROUP_TYPES or op.wants_3d()]
     return [k for k in able if op.why_not_in(k, chip) is None]
 
 

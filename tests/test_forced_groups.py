@@ -271,7 +271,7 @@ def test_windows_that_cannot_be_made() -> None:
     first = conv(value((1, 4, 10, 8)), 1)
     wide, narrow = conv(first.output, 3), conv(first.output, 1)
     ops = make([first, wide, narrow, add(wide.output, narrow.output)])
-    message = str(refusal(ops, msgspec.structs.replace(X, shared_windows=False), sections=Counts(h=2)))
+    message = str(refusal(ops, msgspec.structs.replace(X, family="cv18xx"), sections=Counts(h=2)))
     assert "rule window: at nsecs=1, hsecs=2: users need different windows along h" in message
     assert "which bm1684x cannot share" in message
 
@@ -281,7 +281,7 @@ def test_no_sections_are_found() -> None:
     first = conv(value((1, 4, 10, 8)), 1)
     wide, narrow = conv(first.output, 3), conv(first.output, 1)
     ops = make([first, wide, narrow, add(wide.output, narrow.output)])
-    message = str(refusal(ops, msgspec.structs.replace(X, shared_windows=False, lmem_bytes=1200)))
+    message = str(refusal(ops, msgspec.structs.replace(X, family="cv18xx", lmem_bytes=1200)))
     assert "rule sections: no sections were found: " in message and "need different windows" in message
 
 

@@ -13,6 +13,7 @@ from networks import Network, cached_lowered, program_of, randomly_grouped, reor
 from rotation import one_in
 
 from tpusim import chips, zoo
+from tpusim.interfaces import rules
 from tpusim.ir.module import Model
 from tpusim.ir.weights import WeightStore
 from tpusim.isa.cycles import peak_macs
@@ -27,6 +28,7 @@ from tpusim.layer_group.search.shapes import better
 from tpusim.layer_group.slicing import max_sections
 from tpusim.lowering import LoweringConfig, reorder_weights
 from tpusim.ops.base import TpuOp
+from tpusim.ops.interfaces import GroupRules
 from tpusim.ops.logical import AXES
 from tpusim.pipeline import RunConfig, run
 from tpusim.registry import STRATEGIES
@@ -46,7 +48,7 @@ def test_the_estimate_is_the_clock_of_the_same_program(key: tuple[int, int, int]
         costed = Costed(chips.load(chip))
         divided, _ = randomly_grouped(model, rng, seen=costed.add)
         # uneven slices of a few rows are where the first slice says least about the others
-        costed.check(divided, 0.001 if costed.cost.chip.group_cost == "replay" else 0.3)
+        costed.check(divided, 0.001 if rules(costed.cost.chip, GroupRules).COST == "replay" else 0.3)
 
 
 class Costed:
@@ -243,7 +245,7 @@ def test_the_best_search_never_costs_more_than_greedy(chip: str, lmem: int | Non
         for found in runs_of(seed, chip, ops, batch):
             costs = {opt: Run(found, spec).model.total_ns(STRATEGIES.get(opt)(found, spec)) for opt in ("1", "2")}
             assert costs["2"] <= costs["1"] * (1 + 1e-9)
-            if spec.group_search == "1":
+            if rules(spec, GroupRules).SEARCH == "1":
                 assert costs["2"] == costs["1"]
 
 

@@ -9,6 +9,8 @@ from benchmarks.groups.page import PUBLISHED, estimated, groups_page
 from benchmarks.groups.results import PAGE, read
 from benchmarks.how_far_is_the_clock import CLOSE, LEFT_OUT, measured
 from tpusim import chips
+from tpusim.interfaces import rules
+from tpusim.ops.interfaces import GroupRules
 
 
 def test_page_is_the_results() -> None:
@@ -29,7 +31,7 @@ def test_digits_measured_again(chip: str) -> None:
     """Rows and gaps; run `make groups` after a change of the search or of the cycle model."""
     network, found = Network.prepare("digits"), read()
     assert tuple(network.rows(chip)) == tuple(r for r in found.rows if (r.network, r.chip) == ("digits", chip))
-    if chips.load(chip).group_search == "2":
+    if rules(chips.load(chip), GroupRules).SEARCH == "2":
         assert tuple(network.gaps(chip)) == tuple(g for g in found.gaps if (g.network, g.chip) == ("digits", chip))
 
 

@@ -25,6 +25,7 @@ from tpusim.cli.grouping import group_lines
 from tpusim.cli.opt import LayerGroup
 from tpusim.cli.options import GroupSteps
 from tpusim.errors import ImportModelError
+from tpusim.interfaces import rules
 from tpusim.ir.attrs import ints_attr, text, value_name
 from tpusim.ir.module import Model, save_model
 from tpusim.ir.text import parse_module, print_module
@@ -46,6 +47,7 @@ from tpusim.layer_group.slicing import whole_slices
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops import context
 from tpusim.ops.base import TpuOp
+from tpusim.ops.interfaces import GroupRules
 from tpusim.ops.structure import TpuGroup
 from tpusim.page.pictures import pipeline
 from tpusim.schedule import Allocation, GroupSchedule, Memo, Overlap, Row, Scheduled, Sections, Transferred, subgraph
@@ -235,7 +237,7 @@ def test_refined_groups_are_never_slower_on_the_clock(chip: str) -> None:
 
         divided, _ = randomly_grouped(model, np.random.default_rng(trial), change=refined)
         clock = timeline(program_of(divided), refiner.chip).milliseconds * 1e6
-        if refiner.chip.group_cost == "replay":
+        if rules(refiner.chip, GroupRules).COST == "replay":
             assert after == [pytest.approx(clock, rel=0.001)]
         assert after <= before
         quicker += after < before
@@ -367,7 +369,7 @@ def test_results_in_place_give_the_same_bits(chip: str, trial: int) -> None:
         made += count
         if count:
             same_bits(divided, cached_network(*key).feeds(), flat)
-    assert (made > 0) == chips.load(chip).results_in_place
+    assert (made > 0) == rules(chips.load(chip), GroupRules).RESULTS_IN_PLACE
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from xdsl.dialects.func import ReturnOp
 
 from tpusim import chips
 from tpusim.inference import run
+from tpusim.interfaces import rules
 from tpusim.ir.attrs import ints_attr
 from tpusim.ir.module import Model, update_function_type
 from tpusim.ir.types import f16, f32, shape_of
@@ -45,6 +46,7 @@ from tpusim.layer_group.slicing import (
 from tpusim.layer_group.slicing.sharing import _over_d_and_h, _over_h_and_w
 from tpusim.ops.base import GroupType, TpuOp
 from tpusim.ops.families import conv_extent, padded_window
+from tpusim.ops.interfaces import GroupRules
 from tpusim.ops.logical import AXES, fills_lanes, logical_axes
 from tpusim.schedule import GroupSchedule, Sections, ValueSlices, subgraph
 
@@ -368,33 +370,33 @@ def test_depth_is_cut_in_3d_groups(chip: str) -> None:
     """GROUP_3D: d outside n in a lane, one transfer per depth or per image."""
     model, feeds, flat = deep(chip)
     spec = chips.load(chip)
-    kind = GROUP_3D if spec.has_group_types else NORMAL
+    kind = GROUP_3D if rules(spec, GroupRules).GROUP_TYPES else NORMAL
     tried = 0
     for sections in (Sections(), Sections(d=5), Sections(2, d=2, h=3), Sections(2, d=3, w=4), Sections(h=2, w=2)):
         work = model.clone()
         ops = next(ops for ops, why in base_groups(work, spec) if why is None)
         found = plan(ops, spec, sections, kind)
         if isinstance(found, str):
-            assert not spec.has_group_types and "at most" in found
+            assert not rules(spec, GroupRules).GROUP_TYPES and "at most" in found
             continue
         tried += 1
         write_group(found)
         work.set(state="TPU_DIVIDED")
         assert_equal_to_flat(work, feeds, flat)
-    assert tried == (5 if spec.has_group_types else 1)
+    assert tried == (5 if rules(spec, GroupRules).GROUP_TYPES else 1)
 
 
 def plans_of(chip: str) -> Iterator[GroupSchedule]:
     """Random plans of every network, not written: the values are those of the modules."""
     rng, spec = np.random.default_rng(4), chips.load(chip)
     models = [cached_lowered(key[0], chip, *key[1:])[0] for key in NETWORKS[:3]]
-    if spec.has_group_types:
+    if rules(spec, GroupRules).GROUP_TYPES:
         models += [tokens(0, shape, chip)[0] for shape in SHAPES] + [deep(chip)[0]]
     for model, _ in product(models, range(4)):
         for ops, why in base_groups(model, spec):
             for start in range(0, len(ops) if why is None else 0, 2):
                 part = ops[start : start + int(rng.integers(1, 6))]
-                for kind in {*group_types(part, spec), *([GROUP_3D] if spec.has_group_types else [])}:
+                for kind in {*group_types(part, spec), *([GROUP_3D] if rules(spec, GroupRules).GROUP_TYPES else [])}:
                     if all(op.why_not_in(kind, spec) is None for op in part):
                         limit = possible_sections(subgraph(part, spec, kind), spec)
                         counts = {axis: int(rng.integers(1, min(limit.count(axis), 3) + 1)) for axis in AXES}

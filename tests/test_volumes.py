@@ -22,6 +22,7 @@ from tpusim.agreement import compare_local
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import CommandError
 from tpusim.inference import run
+from tpusim.interfaces import rules
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of, uniform_of
@@ -34,6 +35,7 @@ from tpusim.layer_group.planning import plan
 from tpusim.layer_group.slicing import possible_sections
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops.base import GroupType, TensorSlice, TpuOp
+from tpusim.ops.interfaces import GroupRules
 from tpusim.schedule import GroupSchedule, Sections, subgraph
 from tpusim.simulator import Simulator
 
@@ -121,7 +123,10 @@ def test_floats_are_within_the_bound_of_the_flat_kernels(chip: str, mode: str) -
     model, _ = lower(float_network(), LoweringConfig(chip, mode))  # type: ignore[arg-type]
     flat, spec = run(model, feeds), chips.load(chip)
     ready = reorder_weights(model)
-    for sections in (Sections(), Sections(2, d=2) if spec.cuts_depth_and_width else Sections(2, h=2)):
+    for sections in (
+        Sections(),
+        Sections(2, d=2) if rules(spec, GroupRules).CUTS_DEPTH_AND_WIDTH else Sections(2, h=2),
+    ):
         work = ready.clone()
         for ops, why in reversed(list(base_groups(work, spec))):
             if why is None:

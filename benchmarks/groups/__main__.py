@@ -12,6 +12,8 @@ from benchmarks.groups.page import groups_page
 from benchmarks.groups.results import PAGE, RESULTS, Results, read, write
 from tpusim import chips
 from tpusim.files import replacing
+from tpusim.interfaces import rules
+from tpusim.ops.interfaces import GroupRules
 
 
 @dataclass
@@ -36,7 +38,11 @@ class Groups:
             if not self.only or name in self.only:
                 network = Network.prepare(name, batch, self.models)
                 for chip in on:
-                    gaps = tuple(network.gaps(chip)) if batch == 1 and chips.load(chip).group_search == "2" else ()
+                    gaps = (
+                        tuple(network.gaps(chip))
+                        if batch == 1 and rules(chips.load(chip), GroupRules).SEARCH == "2"
+                        else ()
+                    )
                     found = _with(found, (name, batch, chip), tuple(network.rows(chip)), gaps)
                     print(f"{name} batch {batch} on {chip}", flush=True)
                     write(found, self.results)

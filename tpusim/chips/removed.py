@@ -12,6 +12,13 @@ _REMOVED: dict[str, str] = {
     "forms.padded_image": "LoweredRewrites of tpu.Pad",
     "forms.heads_in_products": "ChipRewrites of top.MatMul",
     "forms.heads_inside_products": "ChipRewrites of top.MatMul, LoweredRewrites of tpu.MatMul",
+    "shared_windows": "GroupRules.SHARED_WINDOWS",
+    "conv_margins_only": "GroupRules.ONLY_CONVOLUTIONS_SHARE",
+    "cuts_depth_and_width": "GroupRules.CUTS_DEPTH_AND_WIDTH",
+    "has_group_types": "GroupRules.GROUP_TYPES",
+    "results_in_place": "GroupRules.RESULTS_IN_PLACE",
+    "group_cost": "GroupRules.COST",
+    "group_search": "GroupRules.SEARCH",
     "forms.permutes_behind": "LoweredRewrites of tpu.MatMul",
 }
 

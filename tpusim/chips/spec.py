@@ -107,8 +107,6 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """8-bit over 16-bit multiply-accumulates per cycle (hardware.md 1.3, DH-03)."""
     conv_accumulators: bool
     """INT8 convs keep int32 accumulators in a work buffer (layer_group.md 9.3)."""
-    shared_windows: bool
-    """Whether users of one tensor may read different rows of a shared slice (layer_group.md 7.3)."""
     whole_upsample: bool
     """Upsample is cut at multiples of its factors only (layer_group.md 7.2)."""
     cycle_model: CycleModel
@@ -178,22 +176,10 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """DMA_ALGN_BYTES: a tensor whose rows are no longer than this is not cut along w (layer_group.md 4)."""
     balances_depth: bool = False
     """A total of d, h and w sections is shared by halo cost; else d is cut first (layer_group.md 5)."""
-    conv_margins_only: bool = False
-    """Only convolutions may share a slice, and no user may be outside the group (layer_group.md 7.3)."""
     grouped_conv_margins: bool = True
     """Whether a convolution of several groups may share a slice (layer_group.md 7.3)."""
     repeats_windows: bool = True
     """Whether a window along h or w may start or end where the one before it does (layer_group.md 7.1)."""
-    cuts_depth_and_width: bool = True
-    """Whether tensors are cut along d and w (layer_group.md 4)."""
-    group_cost: Literal["replay", "stages"] = "replay"
-    """Cost of a group: its loop replayed, or the sum of filling, kernel and draining (layer_group.md 11)."""
-    group_search: Literal["1", "2"] = "2"
-    """The strongest search for groups: greedy, or dynamic programming (layer_group.md DL-08)."""
-    results_in_place: bool = True
-    """Whether results may take the bytes of operands in local memory (layer_group.md 10.1, rule 6: not CV18xx)."""
-    has_group_types: bool = True
-    """Whether SMALL_C and MM groups exist beside NORMAL and 3D ones (layer_group.md 3)."""
     integers: IntegerRules = IntegerRules()
     """The forms in which this chip computes integer ops."""
     forms: OpForms = OpForms()

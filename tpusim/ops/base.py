@@ -19,7 +19,7 @@ from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
 from tpusim.chips import ChipSpec
-from tpusim.interfaces import ask
+from tpusim.interfaces import ask, rules
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import OfChip
 from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, uniform_of
@@ -38,7 +38,7 @@ from tpusim.ops.contexts import NumberMode as NumberMode
 from tpusim.ops.contexts import OpT as OpT
 from tpusim.ops.contexts import QuantParams as QuantParams
 from tpusim.ops.contexts import SliceTable as SliceTable
-from tpusim.ops.interfaces import FloatLowering, IntegerLowering
+from tpusim.ops.interfaces import FloatLowering, GroupRules, IntegerLowering
 from tpusim.ops.logical import IMAGES, Axis, GroupType, Shape, TensorSlice, Window, fills_lanes
 from tpusim.ops.logical import logical_shape as logical_shape  # every op module looks for it here
 from tpusim.ops.moves import Way as Way
@@ -470,7 +470,7 @@ class TpuOp(ShapedOp):
 
     def reads_windows(self, chip: ChipSpec) -> bool:
         """`accepts_margins`, as far as the chip's kernels do; convolutions know better (layer_group.md 7.3)."""
-        return self.MARGINS == "read" and self.accepts_margins() and not chip.conv_margins_only
+        return self.MARGINS == "read" and self.accepts_margins() and not rules(chip, GroupRules).ONLY_CONVOLUTIONS_SHARE
 
     def shares_windows(self, chip: ChipSpec) -> bool:
         """Whether it may stand beside users that need other windows: it, or all users of its result, read a part."""

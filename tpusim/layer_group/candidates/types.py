@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from tpusim.chips import ChipSpec
+from tpusim.interfaces import rules
 from tpusim.ops.base import GroupType, TpuOp
+from tpusim.ops.interfaces import GroupRules
 from tpusim.schedule import Memo
 
 
@@ -15,7 +17,7 @@ def group_types(ops: Sequence[TpuOp], chip: ChipSpec, memo: Memo | None = None) 
     order: list[GroupType] = [GroupType.NORMAL]
     if any(op.wants_3d() for op in ops):
         order = [GroupType.GROUP_3D, GroupType.NORMAL]
-    elif chip.has_group_types and len(ops) > 1:
+    elif rules(chip, GroupRules).GROUP_TYPES and len(ops) > 1:
         order = [GroupType.SMALL_C, GroupType.MM, GroupType.NORMAL]
     known = memo or Memo()
     return tuple(kind for kind in order if all(takes(kind, op, chip, known) for op in ops))

@@ -13,12 +13,14 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
+from tpusim.interfaces import rules
 from tpusim.ir.types import is_tensor
 from tpusim.layer_group.cost.benches import global_ns, loaded_spread, slice_ns, transfer_ns
 from tpusim.layer_group.local_memory import largest_slice
 from tpusim.layer_group.planning import Decided
 from tpusim.layer_group.slicing import whole_slice, whole_slices
 from tpusim.ops.base import GroupType, TpuOp
+from tpusim.ops.interfaces import GroupRules
 from tpusim.ops.logical import PIPELINE_STAGES
 from tpusim.schedule import (
     GroupSchedule,
@@ -62,14 +64,15 @@ class CostModel:
     """Rows of any group by what they hold; slices by their identity, and so kept."""
 
     def group_ns(self, group: GroupSchedule) -> float:
-        """Time of a group (section 11): replay, or filling, kernel and draining, as the chip's field says.
+        """Time of a group (section 11): replay, or filling, kernel and draining, as `GroupRules.COST` says.
 
         Of several cores the first one's share counts, the largest; Decision: with the DMA rate that it has while the
         others move data too.
         """
         steps = group.shares(self.cores)[0]
         model = self if len(steps) == group.sections.steps else self._beside_others
-        return model._replayed(group, steps) if self.chip.group_cost == "replay" else model._in_stages(group, steps)
+        replays = rules(self.chip, GroupRules).COST == "replay"
+        return model._replayed(group, steps) if replays else model._in_stages(group, steps)
 
     def total_ns(self, decided: Iterable[Decided]) -> float:
         """Time of groups and global layers, one after the other."""
@@ -158,7 +161,7 @@ class CostModel:
 
     def edge_ns(self, transfer: Transferred, home: GroupSchedule) -> float:
         """Time of a load of a group's first step, or of a store of its last one."""
-        exact = self.chip.group_cost == "replay"  # stages take the first slice for all
+        exact = rules(self.chip, GroupRules).COST == "replay"  # stages take the first slice for all
         return self.item_ns(transfer, home, edge_step(transfer, home) if exact else 0)
 
     def item_ns(self, item: Scheduled, group: GroupSchedule, step: int, *, one_bank: bool = False) -> float:

@@ -5,10 +5,12 @@ from collections.abc import Mapping, Sequence
 from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
+from tpusim.interfaces import rules
 from tpusim.ir.types import is_tensor
 from tpusim.layer_group.local_memory.allocation import Partners, allocate
 from tpusim.layer_group.local_memory.sizes import buffers
 from tpusim.layer_group.slicing import element_bytes_of
+from tpusim.ops.interfaces import GroupRules
 from tpusim.schedule import Allocation, Buffer, Row, Subgraph, ValueSlices
 
 Slices = Mapping[SSAValue, ValueSlices]
@@ -31,7 +33,7 @@ def partners(graph: Subgraph, rows: Sequence[Row], slices: Slices, found: Sequen
     The operand dies in the row where the result is born, moves nowhere in it and has one user in the group; both have
     the same slices, laid out alike, and the same bytes. What is held, or a constant, is needed again.
     """
-    if not chip.results_in_place:
+    if not rules(chip, GroupRules).RESULTS_IN_PLACE:
         return {}
     of = {b.owner: b for b in found}
     able: dict[SSAValue, tuple[SSAValue, ...]] = {}

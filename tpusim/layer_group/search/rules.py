@@ -4,12 +4,14 @@ from collections.abc import Sequence
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import CapacityError, ConfigError, TpusimError
+from tpusim.interfaces import rules
 from tpusim.ir.attrs import op_name
 from tpusim.layer_group.candidates import group_types
 from tpusim.layer_group.files import ForcedGroup
 from tpusim.layer_group.planning import IMAGE_AXES, MAX_HALO, only_views, plan, shortage
 from tpusim.layer_group.slicing import SliceError, extents, possible_sections, slice_group
 from tpusim.ops.base import GroupType, TpuOp
+from tpusim.ops.interfaces import GroupRules
 from tpusim.ops.logical import AXES
 from tpusim.schedule import GroupSchedule, Memo, Sections, Subgraph, ValueSlices, subgraph, tensor_name
 
@@ -52,7 +54,7 @@ def _kinds(item: ForcedGroup, ops: Sequence[TpuOp], chip: ChipSpec) -> tuple[Gro
             return kinds
     else:
         wanted = KINDS[item.type]
-        if wanted is not GroupType.NORMAL and not chip.has_group_types:
+        if wanted is not GroupType.NORMAL and not rules(chip, GroupRules).GROUP_TYPES:
             raise refused(item, "type", f"{chip.name} has groups of type NORMAL only, got {item.type}")
     for op in ops:
         why = op.why_not_in(wanted, chip)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tpusim import chips
 from tpusim.chips import ChipSpec, require_cores
 from tpusim.errors import UnsupportedError, option
+from tpusim.interfaces import rules
 from tpusim.ir.attrs import op_name, text
 from tpusim.ir.module import Model
 from tpusim.ir.text import verify
@@ -24,6 +25,7 @@ from tpusim.layer_group.search.pins import pinned
 from tpusim.layer_group.search.plugged import plugged
 from tpusim.layer_group.search.spread import spread
 from tpusim.ops.base import TpuOp
+from tpusim.ops.interfaces import GroupRules
 from tpusim.ops.structure import TopWeight
 from tpusim.registry import STRATEGIES
 from tpusim.schedule import Costs, GroupSchedule, Memo
@@ -34,13 +36,13 @@ class LayerGroupConfig(Refinements):
     """Options of the layer-group stage.
 
     opt: "2" minimises the estimated time by dynamic programming; "1" groups greedily from the tail, and is what "2" is
-    on a chip whose `group_search` says so (DL-08); "off" gives every op its own group; "best" needs the clock, which
-    this stage does not know (`tpusim.grouping.divide`). Any other name is a plug-in's (`tpusim.registry.STRATEGIES`).
+    on a chip whose `GroupRules.SEARCH` says so (DL-08); "off" makes each op a group; "best" needs the clock, which this
+    stage does not know (`tpusim.grouping.divide`). Any other name is a plug-in's (`tpusim.registry.STRATEGIES`).
     force: groups that are pinned; what is not pinned is searched.
     shape_secs_search_strategy: with "2", the sections of a group are "0" the first that fit, "1" searched for the least
     time where the program cuts (layer_group.md 10.2).
     everywhere: "2" is dynamic programming on every chip, and counts with the clock's rates on every chip, whatever its
-    `group_search` and `search_gbs` say.
+    `GroupRules.SEARCH` and `search_gbs` say.
     cores: how many of the chip's cores share the steps of every group. The other fields are those of Refinements.
     """
 
@@ -87,8 +89,8 @@ ON_THE_CLOCK = "best"
 
 
 def searched(opt: str, chip: ChipSpec) -> str:
-    """The strategy that `opt` is on a chip: "2" is "1" where the chip's `group_search` says so (DL-08)."""
-    return "1" if opt == "2" and chip.group_search != "2" else opt
+    """The strategy that `opt` is on a chip: "2" is "1" where `GroupRules.SEARCH` says so (DL-08)."""
+    return "1" if opt == "2" and rules(chip, GroupRules).SEARCH != "2" else opt
 
 
 def _strategy(config: LayerGroupConfig, chip: ChipSpec) -> Strategy:
@@ -126,7 +128,7 @@ def _refined(model: Model, chip: ChipSpec, config: LayerGroupConfig, costs: Cost
     refiner = Refiner(chip, config, config.cores)
     moves = config.timestep_moves and chip.engines_overlap
     arrange = partial(arranged, model=refiner.model) if moves else None
-    memo = Memo(in_place=config.in_place and chip.results_in_place, costs=costs, arrange=arrange)
+    memo = Memo(in_place=config.in_place and rules(chip, GroupRules).RESULTS_IN_PLACE, costs=costs, arrange=arrange)
     return refiner.refined(_decided(model, chip, config, _strategy(config, chip), memo))
 
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
+from tpusim.interfaces import rules
 from tpusim.ir.attrs import op_name
 from tpusim.layer_group.slicing.sections import common_batch, extents
 from tpusim.layer_group.slicing.windows import even_windows, lane_windows
 from tpusim.ops.base import Axis, TpuOp, Window
+from tpusim.ops.interfaces import GroupRules
 from tpusim.ops.logical import AXES, Extents
 from tpusim.ops.structure import TopInput
 from tpusim.schedule import Sections, Subgraph, ValueSlices, Windows
@@ -162,7 +164,7 @@ class _Slicer:
             requests.append(_Request(user, self._backward(user, index, axis, outputs, length)))
         first = requests[0].windows
         if any(r.windows != first for r in requests):
-            if not self.chip.shared_windows:
+            if not rules(self.chip, GroupRules).SHARED_WINDOWS:
                 raise SliceError(
                     f"users need different windows along {axis}, which {self.chip.name} cannot share: "
                     f"{_difference(requests)}"
@@ -237,7 +239,9 @@ def _difference(requests: Sequence[_Request]) -> str:
 
 def _shares(request: _Request, chip: ChipSpec) -> bool:
     """Whether who asks can read a part of a slice; the store can unless only convolutions may."""
-    return not chip.conv_margins_only if request.user is None else request.user.shares_windows(chip)
+    if request.user is not None:
+        return request.user.shares_windows(chip)
+    return not rules(chip, GroupRules).ONLY_CONVOLUTIONS_SHARE
 
 
 def _union(requests: Sequence[_Request], axis: Axis, chip: ChipSpec) -> Windows:

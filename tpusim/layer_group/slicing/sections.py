@@ -5,9 +5,11 @@ from dataclasses import replace
 from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
+from tpusim.interfaces import rules
 from tpusim.ir.types import element_of, shape_of, storage_bits, storage_dtype
 from tpusim.isa.layout import ceil_div
 from tpusim.ops.base import Axis, GroupType, TpuOp
+from tpusim.ops.interfaces import GroupRules
 from tpusim.ops.logical import AXES, Extents, logical_axes
 from tpusim.schedule import Sections, Subgraph
 
@@ -59,9 +61,9 @@ def _units(axis: Axis, length: int, batch: int, graph: Subgraph, chip: ChipSpec)
         return ceil_div(length, batch)
     if axis == "c":  # at whole rows of lanes, so that every slice starts at lane 0
         return ceil_div(length, chip.lanes) if graph.kind in (GroupType.MM, GroupType.SMALL_C) else 1
-    if axis == "d":
-        return length if graph.kind is GroupType.GROUP_3D and chip.cuts_depth_and_width else 1
-    return length if axis == "h" or chip.cuts_depth_and_width else 1
+    if axis == "d" and graph.kind is not GroupType.GROUP_3D:
+        return 1
+    return length if axis == "h" or rules(chip, GroupRules).CUTS_DEPTH_AND_WIDTH else 1
 
 
 def max_sections(graph: Subgraph, chip: ChipSpec) -> Sections:

@@ -4,6 +4,7 @@ Put a question by `tpusim.interfaces.ask(op, Interface, chip)`; an op's method i
 another.
 """
 
+from tpusim.ops.interfaces.groups import GroupRules
 from tpusim.ops.interfaces.lowering import (
     ChipRewrites,
     FloatLowering,
@@ -12,4 +13,4 @@ from tpusim.ops.interfaces.lowering import (
     LoweredRewrites,
 )
 
-__all__ = ["ChipRewrites", "FloatLowering", "FusingRewrites", "IntegerLowering", "LoweredRewrites"]
+__all__ = ["ChipRewrites", "FloatLowering", "FusingRewrites", "GroupRules", "IntegerLowering", "LoweredRewrites"]
