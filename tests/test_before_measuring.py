@@ -49,7 +49,7 @@ WRONG = [
     ("--matmul-perchannel --chip bm1690", "matmul_perchannel on bm1690"),
     ("--quirks-off nope", "quirks_off: nope is no quirk"),
     ("--fuse-preprocess", "--fuse-preprocess: an input that is an image is required"),
-    ("--fuse-preprocess --pixel-format rgb --customization-format YUV_NV12", "frames in YUV are required on a CV18xx"),
+    ("--fuse-preprocess --pixel-format rgb --customization-format YUV_NV12", "frames in YUV require aligned frames"),
     ("--customization-format RGB_PLANAR", "--customization-format: needs --fuse-preprocess"),
     ("--aligned-input --chip cv183x", "--aligned-input: needs --fuse-preprocess"),
     ("--force FORCE", "rule op-name: the module has no op 'rr_Relu'; did you mean 'r_Relu'"),

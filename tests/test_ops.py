@@ -49,6 +49,7 @@ from tpusim.lowering import reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops import Top, Tpu, context
 from tpusim.ops.base import TopOp, TpuOp
+from tpusim.ops.interfaces import FilledUp
 from tpusim.ops.resize import TpuUpsample
 from tpusim.ops.structure import TpuGroup
 from tpusim.registry import STRATEGIES
@@ -169,7 +170,7 @@ def assert_top_inference_is_onnx_runtime(case: OpCase) -> None:
     for name in names:
         assert found[name].dtype == np.float32
         op, slack = ops[name], case.tolerance.atol * float(np.abs(expected[name]).max())
-        value = op.without_padding(found[name]) if isinstance(op, TopOp) else found[name]
+        value = op.without_padding(found[name]) if isinstance(op, FilledUp) else found[name]
         np.testing.assert_allclose(value, expected[name], rtol=case.tolerance.rtol, atol=slack, err_msg=name)
 
 

@@ -23,6 +23,7 @@ from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
 from tpusim.ops.base import TopOp
+from tpusim.ops.interfaces import Weighs
 from tpusim.ops.structure import TopInput
 
 F32 = NDArray[np.float32]
@@ -209,7 +210,7 @@ class Estimates:
             if name not in self._ends or self._ends[name].magnitude() != entries[name].threshold:
                 break
             found.append(name)
-            if self._made[name].WEIGHS:
+            if isinstance(self._made[name], Weighs):
                 break
         return found
 

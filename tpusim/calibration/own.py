@@ -12,6 +12,7 @@ from tpusim.ir.module import Model
 from tpusim.ir.names import names_in
 from tpusim.ir.own_scales import not_kept, own_ranges, own_weight_scales
 from tpusim.ops.base import TopOp
+from tpusim.ops.interfaces import Weighs
 
 Measure = Callable[[], tuple[CalibrationTable, int]]
 """Measures a table of all tensors: it, and how many samples there were."""
@@ -35,7 +36,7 @@ def _weight_scales(model: Model, ops: Sequence[TopOp]) -> list[tuple[str, tuple[
     for op in ops:
         for value in op.operands[1:2]:
             scales = own_weight_scales(value)
-            rows = op.by_channel(model.weights[op_name(value.owner)]) if scales else None  # type: ignore[arg-type]
+            rows = op.by_channel(model.weights[op_name(value.owner)]) if scales and isinstance(op, Weighs) else None  # type: ignore[arg-type]
             if rows is not None:
                 found.append((f"{op_name(op)}_weight", scales * (len(rows) // len(scales))))
     return found

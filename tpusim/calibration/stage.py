@@ -27,6 +27,7 @@ from tpusim.ir.own_scales import OwnRange, set_own_ranges, set_own_weight_scales
 from tpusim.ir.text import verify
 from tpusim.ir.types import CalibratedType, retyped, set_type
 from tpusim.ops.base import TopOp
+from tpusim.ops.interfaces import Weighs
 from tpusim.ops.structure import TopWeight
 from tpusim.threads import ahead
 from tpusim.workers import Workers
@@ -269,7 +270,7 @@ def _set_weight_scales(model: Model, ops: Sequence[TopOp], table: CalibrationTab
         scales = left.pop(f"{op_name(op)}_weight", None) if isinstance(weight, TopWeight) else None
         if scales is None or not isinstance(weight, TopWeight):
             continue
-        rows = op.by_channel(model.weights[op_name(weight)])
+        rows = op.by_channel(model.weights[op_name(weight)]) if isinstance(op, Weighs) else None
         if rows is None or len(scales) not in (1, len(rows)):
             wanted = "none, for it has no filter" if rows is None else f"1 or {len(rows)}"
             raise CalibrationError(

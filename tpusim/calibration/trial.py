@@ -19,6 +19,7 @@ from tpusim_kernels.trial import rounded, squares
 from xdsl.ir import Operation
 
 from tpusim.ops.base import TopOp
+from tpusim.ops.interfaces import estimate_of
 
 ALIGNED = 64
 """Bytes: JAX reads such an array where it is, and others from a copy."""
@@ -33,7 +34,7 @@ class Way:
     """
 
     def __init__(self, op: TopOp, operands: Sequence[tuple[Any, bool]], known: Known) -> None:
-        estimate = op.estimate()
+        estimate = estimate_of(op)
         self._orders, self._result = estimate.operands, estimate.result
         self._weighs = tuple(weighs for _, weighs in operands)
         constants = [array if weighs else None for array, weighs in operands]
@@ -55,7 +56,7 @@ class Way:
         self, op: TopOp, rounds: Sequence[bool], kept: Sequence[Any], known: Known
     ) -> Callable[[list[Any], Any, Any], Any]:
         identity = _identity(op)
-        compute, weighs = op.estimate().compute, self._weighs
+        compute, weighs = estimate_of(op).compute, self._weighs
 
         def tried(values: list[Any], constants: list[Any], scales: Any, wanted: Any) -> Any:
             def difference(scale: Any) -> Any:

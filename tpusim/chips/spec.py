@@ -91,8 +91,6 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     modes: tuple[ModeName, ...]
     asymmetric: bool
     """Whether INT8 may use zero points."""
-    symmetric_ranges: bool
-    """Every calibrated range is (-max, max), so that activations are always int8 (numerics.md 2.2, 3.1)."""
     bf16_unit: bool
     """The float unit is BF16 only: casts go through BF16, results are finite (numerics.md 8.1, 8.2, CV18xx)."""
     float_tables: bool
@@ -190,8 +188,6 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """Whether a matrix product in F16 rounds its bias to F16 too (numerics.md 9.2)."""
     int16_outputs: bool = False
     """Whether integer products in front of an op in float have 16-bit results (numerics.md 2.2, 3.4)."""
-    fused_frames: bool = True
-    """Whether the real compiler makes preprocessing a part of the network (--fuse-preprocess)."""
     frame_alignment: tuple[int, int] | None = None
     """Bytes that rows and planes of aligned frames are multiples of (--aligned-input); None: frames are not aligned."""
     column_multipliers: bool = False
@@ -230,9 +226,6 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
         if self.asymmetric and (self.requant != "multiplier" or self.integers.without_zero_points()):
             fields = ", ".join(self.integers.without_zero_points()) or f'requant "{self.requant}"'
             return f"asymmetric: no rule is known for zero points with {fields}; set asymmetric = false"
-        if not self.symmetric_ranges and self.integers.of_thresholds():
-            fields = ", ".join(self.integers.of_thresholds())
-            return f"symmetric_ranges: true is required by {fields}, which take ratios of thresholds"
         return None
 
     @classmethod

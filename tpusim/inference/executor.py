@@ -27,6 +27,7 @@ from tpusim.ir.module import Model
 from tpusim.ir.text import print_module
 from tpusim.ir.types import is_tensor, shape_of, storage_dtype, tensor_of, uniform_of
 from tpusim.ops.base import Array, ShapedOp, TopOp, TpuOp
+from tpusim.ops.interfaces import ChannelOrder, FilledUp, KernelConstants, estimate_of
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, TpuGroup, TpuYield, Transfer
 
 Environment = dict[SSAValue, Array]
@@ -165,7 +166,7 @@ class Steps:
 
     def _estimated(self, op: TopOp, operands: Sequence[Array]) -> tuple[Array, ...]:
         """What an op computes, sums in any order; arrays in between as `with_few_transpositions` leaves them."""
-        estimate = op.estimate()
+        estimate = estimate_of(op)
         orders = {i: order for i, order in estimate.operands.items() if (op, i) not in self.forms}
         stored = [jnp.transpose(v, orders[i]) if i in orders else v for i, v in enumerate(operands)]
         results = estimate.compute(stored)
@@ -232,7 +233,8 @@ class Graph:
         kept = {v for op in tensor_ops(self.model) for v in op.results if value_name(v) in self.keep}
         for found in shuffles(self.model.ops, kept | set(self.model.results)):
             op = found.made.owner
-            assert isinstance(op, ShapedOp)
+            if not isinstance(op, ShapedOp) or not isinstance(op, ChannelOrder):
+                continue
             constants = {i: self.model.weights[name] for other, i, name in _constants(self.model) if other is op}
             forms = op.in_channel_order(constants, found.order)
             if forms is not None:
@@ -244,10 +246,10 @@ class Graph:
     def _form(self, op: ShapedOp, index: int, raw: np.ndarray) -> Any:
         """A constant operand as its op's kernel reads it."""
         if not self._quick or not isinstance(op, TopOp):
-            return op.for_kernel(index, raw)
-        orders = op.estimate().operands
+            return op.for_kernel(index, raw) if isinstance(op, KernelConstants) else raw
+        orders = estimate_of(op).operands
         if not orders:
-            return op.for_kernel(index, raw)
+            return op.for_kernel(index, raw) if isinstance(op, KernelConstants) else raw
         return np.ascontiguousarray(raw.transpose(orders[index])) if index in orders else raw
 
     def identity(self) -> str | None:
@@ -327,8 +329,8 @@ def quantisation(model: Model) -> dict[str, tuple[float, int]]:
 
 
 def without_padding(value: SSAValue, array: np.ndarray) -> np.ndarray:
-    """What a value of a top module holds without the rows that fill it up to fixed extents (TopOp.without_padding)."""
-    return value.owner.without_padding(array) if isinstance(value.owner, TopOp) else array
+    """What a value of a top module holds without the rows that fill it up to fixed extents (FilledUp)."""
+    return value.owner.without_padding(array) if isinstance(value.owner, FilledUp) else array
 
 
 def real_of(array: np.ndarray, scale: float, zero_point: int) -> np.ndarray:

@@ -11,6 +11,7 @@ from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
 from tpusim.ops.base import Array, TopOp
+from tpusim.ops.interfaces import Joins
 from tpusim.ops.structure import TopNone, TopWeight
 
 Parts = tuple[np.ndarray, Sequence[str]]
@@ -27,7 +28,7 @@ def parts_of(top: Model) -> Mapping[str, Parts]:
 
 def _is_joined(value: SSAValue) -> bool:
     op = value.owner
-    return isinstance(op, TopOp) and (op.JOINS or (op.MOVES and _is_joined(op.operands[0])))
+    return isinstance(op, TopOp) and (isinstance(op, Joins) or (op.MOVES and _is_joined(op.operands[0])))
 
 
 @dataclass
@@ -43,7 +44,7 @@ class _Traced:
 
     def _numbers(self, value: SSAValue) -> Array:
         op = value.owner
-        if isinstance(op, TopOp) and op.JOINS:
+        if isinstance(op, TopOp) and isinstance(op, Joins):
             return self._moved(op, [self._numbers(v) for v in op.operands], value)
         if isinstance(op, TopOp) and op.MOVES and all(_is_constant(v) for v in op.operands[1:]):
             constants = [self._constant(v) for v in op.operands[1:]]

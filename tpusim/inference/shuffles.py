@@ -13,6 +13,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tpusim.ir.types import shape_of
 from tpusim.ops.base import ShapedOp
+from tpusim.ops.interfaces import Rearranges
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Shuffle:
 def shuffles(ops: Iterable[Operation], kept: Collection[SSAValue]) -> Iterator[Shuffle]:
     """The shuffles between ops that compute, whose values nobody else reads; kept: values that must be as they are."""
     for op in ops:
-        if isinstance(op, ShapedOp) and not op.REARRANGES and len(op.results) == 1:
+        if isinstance(op, ShapedOp) and not isinstance(op, Rearranges) and len(op.results) == 1:
             chain = list(_chain(op.results[0], kept))
             found = (_order(op.results[0], chain[:length]) for length in range(len(chain), 0, -1))
             longest = next(((chain[-1 - i], order) for i, order in enumerate(found) if order is not None), None)
@@ -39,7 +40,7 @@ def _chain(value: SSAValue, kept: Collection[SSAValue]) -> Iterator[ShapedOp]:
     """The ops behind a value that only rearrange it, each the only reader of the one before."""
     while value not in kept and value.has_one_use():
         op = next(iter(value.uses)).operation
-        if not isinstance(op, ShapedOp) or not op.REARRANGES:
+        if not isinstance(op, ShapedOp) or not isinstance(op, Rearranges):
             return
         yield op
         value = op.results[0]

@@ -6,15 +6,17 @@ from warnings import warn
 
 from xdsl.ir import Operation
 
-from tpusim.chips import ChipSpec
+from tpusim.chips import ChipSpec, available, load
 from tpusim.errors import ConfigError, ModeWarning, UnsupportedError, option
 from tpusim.images import Preprocess
 from tpusim.images.frames import always_aligned, fused
+from tpusim.interfaces import rules
 from tpusim.ir.attrs import op_name, text
 from tpusim.ir.module import Model
 from tpusim.ir.types import set_type, shape_of, storage_dtype, uniform_of
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.frames import Fused
+from tpusim.ops.interfaces import FusedFrames
 from tpusim.ops.structure import TopInput
 
 if TYPE_CHECKING:
@@ -32,16 +34,15 @@ def frames_of(model: Model, config: "LoweringConfig", chip: ChipSpec) -> Mapping
             if value := getattr(config, name):
                 raise ConfigError(f"{option(name, value)}: needs {option('fuse_preprocess', True)}")
         return {}
-    if not chip.fused_frames:  # U-48
-        raise UnsupportedError(
-            f"{option('fuse_preprocess', True)} on {chip.name}: the real compiler stops there too; leave it out"
-        )
+    if (why := rules(chip, FusedFrames).why_not()) is not None:
+        raise UnsupportedError(f"{option('fuse_preprocess', True)} on {chip.name}: {why}")
     yuv = always_aligned(config.customization_format)
     if yuv and chip.frame_alignment is None:
+        able = ", ".join(name for name in available() if load(name).frame_alignment is not None)
         raise UnsupportedError(
-            f"{option('customization_format', config.customization_format)} on {chip.name}: frames in YUV are "
-            "required on a "
-            "CV18xx chip; the real compiler has another op here (tpu.Yuv2rgbFormula), which tpusim has not; give "
+            f"{option('customization_format', config.customization_format)} on {chip.name}: frames in YUV "
+            f"require aligned frames, which {able} have; the real compiler has another op here "
+            "(tpu.Yuv2rgbFormula), which tpusim has not; give "
             f"{option('customization_format', 'BGR_PLANAR')}, or leave {option('fuse_preprocess', True)} out"
         )
     if config.aligned_input and chip.frame_alignment is None:

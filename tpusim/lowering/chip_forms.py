@@ -40,7 +40,6 @@ def require_known_ops(chip: ChipSpec) -> None:
         "integers.float_only": (TopOp, [rule.op for rule in chip.integers.float_only]),
         "float_exceptions": (TopOp, [rule.op for rule in chip.float_exceptions if rule.op not in TYPES]),
         "forms.on_host": (TopOp, chip.forms.on_host),
-        "forms.without_relu": (TopOp, chip.forms.without_relu),
         "local.global_only": (TpuOp, chip.local.global_only),
     }
     for field, (kind, names) in named.items():

@@ -17,6 +17,7 @@ from xdsl.irdl import IRDLOperation
 from tpusim.chips import ChipSpec, available, define, load
 from tpusim.compat import Quirk, checked
 from tpusim.errors import ConfigError, ModeWarning, UnsupportedError
+from tpusim.interfaces import ask
 from tpusim.ir.attrs import flag, op_name, set_op_name, value_name
 from tpusim.ir.formats import FORMATS, NumberFormat, number_format
 from tpusim.ir.module import Model
@@ -40,12 +41,14 @@ from tpusim.lowering.chip_forms import fuse_for_chip, require_known_ops, rewrite
 from tpusim.lowering.marks import counts, float_marks, masks, parts
 from tpusim.lowering.overflow import warn_of_overflow
 from tpusim.lowering.own import mark_changed_scales
-from tpusim.lowering.propagate import make_symmetric, propagate
+from tpusim.lowering.propagate import keep_ranges, propagate
 from tpusim.lowering.qtable import read_qtable, table_for_chip
 from tpusim.ops.base import PART_OF, FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.dialects import load_dialect_of
 from tpusim.ops.frames import Fused, fold_swaps, frame_type, lower_frame
+from tpusim.ops.interfaces import FloatRule, FloatTypes
+from tpusim.ops.interfaces import Lowering as LoweringInterface
 from tpusim.ops.recurrent import float_type_of_part
 from tpusim.ops.rescale import requantised_indices
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, make_none, make_weight
@@ -101,7 +104,7 @@ FLOAT_TYPES: dict[str, Attribute] = {"f32": f32, "f16": f16, "bf16": bf16}
 
 
 def config_for_chip(config: LoweringConfig) -> LoweringConfig:
-    """The options with a float mode the chip has: F32 and F16 become BF16 on CV18xx, with a ModeWarning (2.1, 12.1).
+    """The options with a float mode that the chip has: BF16 for F32 and F16, with a warning (2.1, 12.1).
 
     Raises ConfigError for an unknown chip, UnsupportedError for a mode that has no such replacement.
     """
@@ -226,21 +229,28 @@ class Lowering:
     def float_mode(self, op: Operation) -> FloatMode:
         """By the op's rule, the chip's exceptions and the requested mode; f32 where the chip has no such type."""
         assert isinstance(op, TopOp)
-        # `on_host`: interpolation and instance norm of CV18xx, which its host computes.
         if counts(op) or op.name in self.chip.forms.on_host:
             return "f32"
-        format, rule = self._formats[op], op.float_rule(self)
+        format, types = self._formats[op], ask(op, FloatTypes, self.chip)
+        rule = self._rule_on_chip(op, types.float_rule(self))
         if format.is_float:
             wanted = {"f32": "f32", "f16": rule.f16, "bf16": rule.bf16}.get(format.activation, self.chip.float_fallback)
         elif op in self._marks and (of_node := float_type_of_part(op, self.chip)) is not None:
             wanted = of_node
         else:
             wanted = rule.int8 if self._calibrated(op) and op not in self._marks else self.chip.float_fallback
-        if wanted != "f32" and op.needs_f32(self.chip, wanted):  # type: ignore[arg-type]
+        if wanted != "f32" and types.needs_f32(self.chip, wanted):  # type: ignore[arg-type]
             wanted = "f32"
-            if reads_indices(op):  # exact on every chip: CV18xx takes them, and what becomes of them, on its CPU
+            if reads_indices(op):  # exact on every chip, if need be by the host
                 return "f32"
         return cast("FloatMode", wanted) if wanted in self.chip.modes else self.chip.float_fallback
+
+    def _rule_on_chip(self, op: Operation, rule: FloatRule) -> FloatRule:
+        """The op's rule with what the chip's file says otherwise."""
+        other = self.chip.float_exception(op.name)
+        if other is None:
+            return rule
+        return FloatRule(other.int8 or rule.int8, other.f16 or rule.f16, other.bf16 or rule.bf16)
 
     def _calibrated(self, op: Operation) -> bool:
         """Whether every tensor of the op has a scale (DN-05)."""
@@ -389,7 +399,7 @@ class Lowering:
             if isinstance(op, TopInput):
                 self._input(op)
             elif isinstance(op, TopOp):
-                self._lowered[op.results[0]] = self._noted(op, op.lower(self))
+                self._lowered[op.results[0]] = self._noted(op, ask(op, LoweringInterface, self.chip).lower(self))
             elif not isinstance(op, TopWeight | TopNone | ReturnOp):
                 raise UnsupportedError(f"{op.name} '{op_name(op)}': lowering requires top ops, got this one")
         results = [self._result(v) for v in self._top.results]
@@ -540,9 +550,8 @@ def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
     states = ("TOP_CALIBRATED",) if integers else ("TOP_F32", "TOP_CALIBRATED")
     model.require_state(*states, stage="lower")
     marks: dict[Operation, str] = {}
-    if integers and chip.symmetric_ranges:
-        make_symmetric(work)
     if integers:
+        keep_ranges(work, chip)
         found = float_marks(work) | parts(work, chip)
         marks = {op: why for op, why in found.items() if op not in listed and formats[op].calibrated}
         in_float = {op for op, format in listed.items() if format.name in ("f32", "f16")}

@@ -7,6 +7,7 @@ from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import calibrated_range, is_tensor
 from tpusim.ops.base import TopOp, holds
+from tpusim.ops.interfaces import Weighs, number_of
 from tpusim.ops.masking import MASK, has_mask
 from tpusim.ops.recurrent import float_type_of_part
 from tpusim.ops.structure import TopInput, TopWeight
@@ -53,7 +54,7 @@ def masks(model: Model) -> dict[Operation, str]:
         if not isinstance(op, TopOp):
             continue
         if any(v in largest for v in op.operands) or has_mask(op, model.weights):
-            largest |= {v: size for v in op.results if (size := _size(v)) >= MASK and not op.WEIGHS}
+            largest |= {v: size for v in op.results if (size := _size(v)) >= MASK and not isinstance(op, Weighs)}
         where = next((v for v in (*op.results, *op.operands) if v in largest), None)
         if where is not None and not isinstance(op, TopInput):
             found[op] = f"the threshold {largest[where]:.6g} of '{value_name(where)}' is that of a mask, not of data"
@@ -70,7 +71,7 @@ def _cancels(op: TopOp, model: Model) -> str | None:
     out = calibrated_range(op.results[0])
     if out is None:
         return None
-    number = op.scalar_operand()
+    number = number_of(op)
     found = [_threshold(v, model) for v in op.operands] + [None if number is None else abs(number)]
     largest = max((f for f in found if f is not None), default=0.0)
     threshold = max(abs(out[0]), abs(out[1]))

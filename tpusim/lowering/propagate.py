@@ -11,13 +11,14 @@ from xdsl.ir import Operation, SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import CalibrationError
+from tpusim.interfaces import ask, rules
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model, update_function_type
 from tpusim.ir.types import CalibratedType, calibrated_range, is_tensor, retyped, set_type, shape_of
 from tpusim.ops.base import TopOp
+from tpusim.ops.interfaces import Range, RangePropagation, Ranges, RangeStep, Selects, number_of
 from tpusim.ops.structure import TopWeight
 
-Range = tuple[float, float]
 MAX_PASSES = 100
 
 
@@ -26,6 +27,7 @@ class Propagation:
 
     def __init__(self, model: Model, chip: ChipSpec, in_float: Collection[Operation] = ()) -> None:
         self.chip = chip
+        self._rules = rules(chip, RangePropagation)
         self._in_float = in_float
         self._given: dict[SSAValue, TopOp] = {}
         self.weights = model.weights
@@ -41,23 +43,21 @@ class Propagation:
         """All steps in the specified order."""
         self.step(lambda op: op.RANGE.forward_first and self.forward(op))
         self.step(self.signs)
-        # Ranges of CV18xx are (-max, max), so that there is no sign to find (numerics.md 2.2).
-        if not self.chip.symmetric_ranges:
-            self.step(self.product_sign)
-            self.step(self.difference_sign)
+        self.step(self.product_sign, "product_sign")
+        self.step(self.difference_sign, "difference_sign")
         self.step(self.unify)
         self.step(self.backward)
-        # Not on BM1684 and CV18xx (numerics.md 3.3 step 6).
-        if self.chip.integers.sums_set_ranges:
-            self.step(self.products_of_sum)
+        self.step(self.products_of_sum, "products_of_sum")
         self.step(self.compared)
         self.step(self.selected)
-        self.step(lambda op: op.range_rule(self.chip).forward and self.forward(op))
+        self.step(lambda op: ask(op, Ranges, self.chip).range_rule().forward and self.forward(op))
         self.step(self.signs)
         self.step(self.selected)
 
-    def step(self, visit: Callable[[TopOp], bool]) -> None:
-        """One step to its fix point."""
+    def step(self, visit: Callable[[TopOp], bool], name: RangeStep | None = None) -> None:
+        """One step to its fix point; name: of one that the chip's family may skip."""
+        if name in self._rules.SKIPPED:
+            return
         for _ in range(MAX_PASSES):
             changed = [visit(op) for op in self.ops]
             if not any(changed):
@@ -70,7 +70,7 @@ class Propagation:
 
     def assign(self, value: SSAValue, new: Range) -> bool:
         """Give `value` a range; False if it has it already or is not calibrated."""
-        new = symmetric(new) if self.chip.symmetric_ranges else new
+        new = self._rules.kept(new)
         if self.ranges.get(value, new) == new:
             return False
         self.ranges[value] = new
@@ -84,7 +84,7 @@ class Propagation:
         source = self.ranges.get(op.operands[0])
         if source is None:
             return False
-        result = op.forwarded_range(source)
+        result = ask(op, Ranges, self.chip).forwarded_range(source)
         if not self.assign(op.results[0], result):
             return False
         for user in self._layout_users(op.results[0]):
@@ -96,7 +96,7 @@ class Propagation:
 
         A layout op that makes the input passes the range on.
         """
-        rule = op.range_rule(self.chip)
+        rule = ask(op, Ranges, self.chip).range_rule()
         if rule.backward:
             return self.push_back(op.operands[0], self.ranges.get(op.results[0]))
         given = self.ranges.get(op.operands[0]) if rule.backward_keep_min else None
@@ -146,7 +146,7 @@ class Propagation:
 
     def _falls_below_zero(self, op: TopOp) -> bool:
         """SubConst, and AddConst of a negative number (step 2)."""
-        number = op.scalar_operand()
+        number = number_of(op)
         return op.RANGE.sub_constant or (op.RANGE.add_constant and number is not None and number < 0)
 
     def difference_sign(self, op: TopOp) -> bool:
@@ -262,7 +262,8 @@ class Propagation:
             return False
         branches = [v for v in op.operands[1:] if is_tensor(v)]
         ends = [self._range_of(v) for v in branches if isinstance(v.owner, TopWeight)]
-        numbers = [*op.constant_branches(), *(end for pair in ends if pair is not None for end in pair)]
+        selected = op.constant_branches() if isinstance(op, Selects) else ()
+        numbers = [*selected, *(end for pair in ends if pair is not None for end in pair)]
         numbers = [n for n in numbers if np.isfinite(n)]  # infinity is a mask, which has no range
         largest = max((abs(n) for n in numbers), default=0.0)
         if numbers and out[1] < largest:
@@ -280,20 +281,17 @@ def _narrow_tenth(high: float) -> float:
     return float(np.float32(-high * 0.1))
 
 
-def symmetric(found: Range) -> Range:
-    """(-th, th): what CV18xx makes of every range (numerics.md 3.1)."""
-    threshold = max(abs(found[0]), abs(found[1]))
-    return -threshold, threshold
-
-
-def make_symmetric(model: Model) -> None:
-    """Every calibrated range as (-th, th), before the marks and the propagation."""
+def keep_ranges(model: Model, chip: ChipSpec) -> None:
+    """Every calibrated range as the chip's family keeps it, before the marks and the propagation."""
+    kept, changed = rules(chip, RangePropagation).kept, False
     for op in model.ops:
         for result in op.results if isinstance(op, TopOp) else ():
-            found = calibrated_range(result)
-            if found is not None:
-                set_type(result, retyped(result, CalibratedType.of(*symmetric(found))))
-    update_function_type(model)
+            measured = calibrated_range(result)
+            if measured is not None and kept(measured) != measured:
+                set_type(result, retyped(result, CalibratedType.of(*kept(measured))))
+                changed = True
+    if changed:
+        update_function_type(model)
 
 
 def propagate(model: Model, chip: ChipSpec, in_float: Collection[Operation] = ()) -> None:

@@ -57,7 +57,7 @@ def _entries(lines: Iterator[tuple[int, str]], where: str, known: Mapping[str, s
 def table_for_chip(table: Mapping[str, NumberFormat], chip: ChipSpec) -> dict[str, NumberFormat]:
     """The table with float modes the chip does not have replaced by its float type (numerics.md 13).
 
-    BM1684: f32. CV18xx: bf16, with a ModeWarning.
+    With a ModeWarning where that is bf16.
     """
     missing = [name for name, format in table.items() if format.needs not in chip.modes]
     if missing and chip.bf16_unit:

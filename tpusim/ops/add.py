@@ -1,12 +1,11 @@
 """Addition of n tensors: `top.Add` and `tpu.Add` (numerics.md 9.0, 9.3, 9.5)."""
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Literal
 
 import numpy as np
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.cv18xx import sum_int
-from tpusim_kernels.prim.multiplier import bm1684_multiplier, bm1684_right_shift
 from tpusim_kernels.prim.narrow import all_small
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
 from xdsl.dialects.builtin import ArrayAttr
@@ -24,7 +23,6 @@ from tpusim.ops.base import (
     Array,
     EmitContext,
     LoweringContext,
-    QuantParams,
     RangeRule,
     Shape,
     TensorSlice,
@@ -41,12 +39,16 @@ from tpusim.ops.families import (
 )
 from tpusim.ops.logical import EVERY_TYPE, GroupType
 from tpusim.ops.rescale import positive_fit
-from tpusim.ops.small_multiplier import binary_why_global, common_shift, why_no_small_multipliers
+from tpusim.ops.small_multiplier import binary_why_global
 
 MOST_TERMS = 64
 """Tensors whose scaled bytes are summed in int32."""
 DIFFERENCE = (1.0, -1.0)
 """The coefficients of tpu.Add that stand for a difference."""
+Fit = Callable[[float, float], tuple[int, int] | None]
+"""8-bit multiplier and right shift of an operand's scale over the output's; None: there is none."""
+Stored = Callable[[np.ndarray], tuple[np.ndarray, float]]
+"""(integers, scale) of a constant operand."""
 
 
 @irdl_op_definition
@@ -69,30 +71,31 @@ class TopAdd(ArithmeticTop):
         return ctx.build(TpuAdd, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Add with one 8-bit multiplier and shift per operand, or why not."""
+        """tpu.Add with one 8-bit multiplier and shift per operand, by the best fit, or why not."""
+        return self.with_multipliers(ctx, lambda s_in, s_out: positive_fit(ctx, self, s_in / s_out), stored_constant)
+
+    def with_multipliers(self, ctx: LoweringContext, fit: Fit, stored: Stored) -> SSAValue | str:
+        """tpu.Add with what `fit` makes of the scales of operand and output; constants as `stored` has them."""
         out = ctx.quant(self.output)
         if out is None:
             return "the output is not calibrated"
-        # CV18xx: one shift for all operands, an 8-bit multiplier for each (numerics.md 5.3, 9.7).
-        if ctx.chip.integers.scaling == "small_multiplier":
-            return self._lower_common_shift(ctx, out)
         operands: list[SSAValue] = []
         multipliers: list[int] = []
         shifts: list[int] = []
         for value in self.inputs:
             constant = ctx.array(value)
-            scale = _operand_scale(ctx, value)
+            scale = _operand_scale(ctx, value, stored)
             if scale is None:
                 return f"operand '{value_name(value)}' is not calibrated"
-            fit = multiplier_and_shift(ctx, self, scale, out.scale)
-            if fit is None:
+            scaled = fit(scale, out.scale)
+            if scaled is None:
                 return f"operand '{value_name(value)}' would need a multiplier outside 0..127"
-            multipliers.append(fit[0])
-            shifts.append(fit[1])
+            multipliers.append(scaled[0])
+            shifts.append(scaled[1])
             operands.append(
                 ctx.operand(value, "int8", self)
                 if constant is None
-                else ctx.weight(value_name(value) + "_int8", _stored_constant(ctx, constant)[0])
+                else ctx.weight(value_name(value) + "_int8", stored(constant)[0])
             )
         attributes: dict[str, Attribute] = {
             **relu_attributes(relu_of(self)), "multipliers": ints_attr(multipliers), "rshifts": ints_attr(shifts)
@@ -101,56 +104,40 @@ class TopAdd(ArithmeticTop):
             TpuAdd, operands, attributes, ctx.quantised_type(self.output), shape_of(self.output), op_name(self)
         )
 
-    def _lower_common_shift(self, ctx: LoweringContext, out: QuantParams) -> SSAValue | str:
-        """CV18xx: 8-bit multipliers and one shift for all operands."""
-        why = why_no_small_multipliers(ctx, self.inputs)
-        if why is not None:
-            return why
-        scales = [quant.scale for v in self.inputs if (quant := ctx.quant(v)) is not None]
-        multipliers, shift = common_shift([s / out.scale for s in scales])
-        attributes = relu_attributes(relu_of(self)) | {"multipliers": ints_attr(multipliers)}
-        attributes["rshifts"] = ints_attr([shift])
-        operands = [ctx.operand(v, "int8", self) for v in self.inputs]
-        element = ctx.quantised_type(self.output)
-        return ctx.build(TpuAdd, operands, attributes, element, shape_of(self.output), op_name(self))
 
-
-def _operand_scale(ctx: LoweringContext, value: SSAValue) -> float | None:
+def _operand_scale(ctx: LoweringContext, value: SSAValue, stored: Stored) -> float | None:
     """Scale of an operand; a constant has its own (numerics.md 9.3)."""
     constant = ctx.array(value)
     if constant is not None:
-        return _stored_constant(ctx, constant)[1]
+        return stored(constant)[1]
     quant = ctx.quant(value)
     return None if quant is None else quant.scale
 
 
-def _stored_constant(ctx: LoweringContext, constant: np.ndarray) -> tuple[np.ndarray, float]:
+def stored_constant(constant: np.ndarray) -> tuple[np.ndarray, float]:
     """(stored integers, scale) of a constant operand: round-half-away(c*127/max|c|), max|c|/127, in f64 (9.3).
 
-    255 for 127 without negative values. BM1684 divides by the scale instead.
+    255 for 127 without negative values.
     """
-    wide, signed = constant.astype(np.float64), bool((constant < 0).any())
-    largest, limit = float(np.abs(wide).max()) or 1.0, 127 if signed else 255
-    exact = wide / (largest / limit) if ctx.chip.integers.scaling == "right_shift" else wide * limit / largest
-    return saturate_np(round_half_away(exact), "int8" if signed else "uint8"), largest / limit
+    dtype, largest, limit = byte_limits(constant)
+    return saturate_np(round_half_away(constant.astype(np.float64) * limit / largest), dtype), largest / limit
 
 
-def multiplier_and_shift(ctx: LoweringContext, op: ArithmeticTop, s_in: float, s_out: float) -> tuple[int, int] | None:
-    """8-bit (m, r) of s_in/s_out: best fit, None if there is none; numerics.md 5.4 on a chip without multipliers.
-
-    There a ratio above 127 keeps r = 0 and the multiplier saturates (U-53).
-    """
-    if ctx.chip.integers.scaling != "right_shift":
-        return positive_fit(ctx, op, s_in / s_out)
-    r = max(bm1684_right_shift(1.0, s_in, s_out)[1], 0)
-    return bm1684_multiplier(1.0, r, s_in, s_out), r
+def byte_limits(constant: np.ndarray) -> tuple[Literal["int8", "uint8"], float, int]:
+    """(byte type, largest magnitude or 1, largest byte) of a constant: unsigned without negative values."""
+    signed = bool((constant < 0).any())
+    return (
+        "int8" if signed else "uint8",
+        float(np.abs(constant.astype(np.float64)).max()) or 1.0,
+        127 if signed else 255,
+    )
 
 
 @irdl_op_definition
 class TpuAdd(NaryTpu):
     """`tpu.Add`: integers sat(relu(sum RSR((q_i - z_i)*m_i, r_i)) + z), of 32 bits sat(relu(sum q_i)), or f32.
 
-    With one shift for all operands (CV18xx): sat(floor(relu(sum q_i*m_i)/2^r + 0.5)). `coeff` [1, -1] in float: a - b.
+    With one shift for all operands: sat(floor(relu(sum q_i*m_i)/2^r + 0.5)). `coeff` [1, -1] in float: a - b.
     """
 
     name = "tpu.Add"

@@ -4,10 +4,9 @@ Names follow the interfaces of TPU-MLIR (FlopsInterface, InferenceInterface, Loc
 in turn are the contexts of `tpusim.ops.contexts`; op modules find them here too.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from tpusim_kernels.prim.smallfloat import narrowed, widened
@@ -27,18 +26,22 @@ from tpusim.ir.weights import WeightStore
 from tpusim.ops.contexts import (
     Array,
     EmitContext,
-    FloatMode,
     Holds,
     LoweringContext,
     Lowerings,
     ReorderContext,
 )
 from tpusim.ops.contexts import Builder as Builder
+from tpusim.ops.contexts import FloatMode as FloatMode
 from tpusim.ops.contexts import NumberMode as NumberMode
 from tpusim.ops.contexts import OpT as OpT
 from tpusim.ops.contexts import QuantParams as QuantParams
 from tpusim.ops.contexts import SliceTable as SliceTable
-from tpusim.ops.interfaces import FloatLowering, GroupRules, IntegerLowering
+from tpusim.ops.interfaces import Estimate as Estimate
+from tpusim.ops.interfaces import FloatLowering, FloatTypes, GroupRules, IntegerLowering, Lowering, Ranges
+from tpusim.ops.interfaces import FloatRule as FloatRule
+from tpusim.ops.interfaces import RangeRule as RangeRule
+from tpusim.ops.interfaces import Squares as Squares
 from tpusim.ops.logical import IMAGES, Axis, GroupType, Shape, TensorSlice, Window, fills_lanes
 from tpusim.ops.logical import logical_shape as logical_shape  # every op module looks for it here
 from tpusim.ops.moves import Way as Way
@@ -46,77 +49,8 @@ from tpusim.ops.moves import Way as Way
 # ------------------------------------------------------------------------------------------------------------- the ops
 
 
-@dataclass(frozen=True)
-class RangeRule:
-    """What an op does to calibrated ranges (numerics.md 3.1 and 3.3; the numbers are the steps of 3.3).
-
-    fixed: the output range is this, whatever was measured (Softmax).
-    forward_first: step 1, forward: step 9, output takes the input's range. backward: step 5, input takes the output's.
-    sign: step 2, the sign rule. unify: step 4, all inputs and the output share one range; for Concat only if the
-    signs agree (unify_skips_mixed_signs). mirrored: the output range is (-th, th) (Abs).
-    backward_keep_min: step 5, input takes the output's max and keeps its min. product: step 3, the sign rule of a
-    product. sum_sign: step 2, Add.
-    compare: step 7, both operands take their joint range. select: step 8, the branches of Where.
-    difference: 3.1, step 3 and the mark of 3.4 for Sub. add_constant, sub_constant: step 2 (and the mark for SubConst).
-    A rule that depends on the chip is an op's `range_rule`.
-    """
-
-    fixed: tuple[float, float] | None = None
-    mirrored: bool = False
-    forward_first: bool = False
-    forward: bool = False
-    backward: bool = False
-    backward_keep_min: bool = False
-    sign: bool = False
-    sum_sign: bool = False
-    product: bool = False
-    unify: bool = False
-    unify_skips_mixed_signs: bool = False
-    difference: bool = False
-    add_constant: bool = False
-    sub_constant: bool = False
-    compare: bool = False
-    select: bool = False
-
-
 PART_OF = "part_of"
 """Attribute of any top op: the node that it was made of with others, where upstream has one op (`ops.recurrent`)."""
-
-
-@dataclass(frozen=True)
-class FloatRule:
-    """Which float type an op runs in on a chip that has 16-bit floats (numerics.md 12); others use f32.
-
-    A chip's file names the ops for which it differs (`ChipSpec.float_exceptions`). int8: where the op has no integer
-    form in INT8 mode. f16, bf16: in those modes.
-    """
-
-    int8: FloatMode = "f16"
-    f16: FloatMode = "f16"
-    bf16: FloatMode = "bf16"
-
-
-Squares = Callable[[Sequence[Array], Array], Array]
-"""By how much a float result changes when the operands are rounded by each of some scales: sums of squares, f32 (m,).
-
-Called with the values of the operands that are no constants and scales f32 (m,).
-"""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A float op as searches try it: its values but for rounding, on arrays stored in the order that is quickest.
-
-    compute: as `inference`, sums in any order. operands: number of an operand -> the order of axes that it is stored in
-    (of the others: their own); result: the same of the result, (): its own. trial: quicker `Squares`, made of the
-    operands in their own order, None where they are no constants; it gives None for constants that it does not take.
-    With them comes the norm of the error that they make in a constant, by that constant's norm: 0 but for rounding.
-    """
-
-    compute: Callable[[Sequence[Array]], tuple[Array, ...]]
-    operands: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
-    result: tuple[int, ...] = ()
-    trial: Callable[[Sequence[Array]], tuple[Squares, float] | None] | None = None
 
 
 class ShapedOp(IRDLOperation):
@@ -125,24 +59,6 @@ class ShapedOp(IRDLOperation):
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """The op's function on arrays of the operands' shapes (InferenceInterface)."""
         raise NotImplementedError
-
-    REARRANGES: ClassVar[bool] = False
-    """Whether the result has all stored elements of the one operand, and these alone, in some order."""
-
-    def in_channel_order(self, constants: Mapping[int, np.ndarray], order: np.ndarray) -> Mapping[int, Any] | None:
-        """What `inference` takes for its operands to give channel order[i] of the result as channel i; None: it cannot.
-
-        constants: the constant operands by number. For operands that are not in the result, it takes what it took.
-        """
-        del constants, order
-
-    def for_kernel(self, index: int, constant: Array) -> Any:
-        """A constant operand in the form that the op's kernel reads fastest: made on the host, once for many runs.
-
-        `inference` takes either form; a packed constant stays packed.
-        """
-        del index
-        return constant
 
     def infer(self) -> tuple[Shape, ...]:
         """Shapes of the results. Raises ValueError for operands that do not fit."""
@@ -159,30 +75,18 @@ class ShapedOp(IRDLOperation):
             raise VerifyException(f"{self.name} '{op_name(self)}': result shapes {declared} must be {inferred}")
 
 
-class TopOp(ShapedOp, IntegerLowering, FloatLowering):
+class TopOp(ShapedOp, Lowering, IntegerLowering, FloatLowering, FloatTypes, Ranges):
     """A device-independent op; its `inference` is the float function.
 
     What a front end may make has a class method `make` (building.py); what only canonicalisation makes has none.
     """
 
-    RANGE: ClassVar[RangeRule] = RangeRule()
-    """How the op takes part in threshold propagation."""
-    FLOAT: ClassVar[FloatRule] = FloatRule()
-    """Which float type the op runs in."""
     HOLDS: ClassVar[Holds] = "real"
     """What the results stand for: real numbers by default, else an index or an integer as it is."""
     MOVES: ClassVar[bool] = False
     """Whether the op only moves elements of its first operand, so that the result stands for what the operand does."""
-    JOINS: ClassVar[bool] = False
-    """Whether the result is the elements of all operands, each as it is."""
-    WEIGHS: ClassVar[bool] = False
-    """Whether the op is a product with weights, the last that calibration looks for from a network's end."""
     SPEC: ClassVar[tuple[str, ...]] = ()
     """Sections of numerics.md that say what the op computes; every class has some (tpusim.fidelity.spec.SECTIONS)."""
-
-    def estimate(self) -> Estimate:
-        """The op as searches try it, under `tpusim_kernels.prim.forms.estimates`."""
-        return Estimate(self.inference)
 
     def verify_(self) -> None:
         """Shapes as inferred, and no attribute that the op does not have: a misspelt one would silently do nothing."""
@@ -198,15 +102,6 @@ class TopOp(ShapedOp, IntegerLowering, FloatLowering):
         """HOLDS, as far as it does not depend on attributes."""
         return self.HOLDS
 
-    def range_rule(self, chip: ChipSpec) -> RangeRule:
-        """How the op takes part in threshold propagation on a chip."""
-        del chip
-        return self.RANGE
-
-    def without_padding(self, result: np.ndarray) -> np.ndarray:
-        """The part of a result that the network gives; the rest fills it up to extents that data do not change."""
-        return result
-
     def flops(self) -> int:
         """Operations of one run; a multiply-add counts 2 (numerics.md 16, DN-27)."""
         return 0
@@ -216,35 +111,6 @@ class TopOp(ShapedOp, IntegerLowering, FloatLowering):
         """The op's own rewrites; they may read and add weights."""
         del weights
         return ()
-
-    def scalar_operand(self) -> float | None:
-        """The constant of an op of a tensor and a number (AddConst ...), None for any other op."""
-        return None
-
-    def constant_branches(self) -> tuple[float, ...]:
-        """The numbers an op that selects (Where) may select, none for any other op."""
-        return ()
-
-    def by_channel(self, weight: np.ndarray) -> np.ndarray | None:
-        """The second operand's data as (output channels, others), of an op whose weights may have a scale for each."""
-        del weight
-        return None
-
-    def forwarded_range(self, source: tuple[float, float]) -> tuple[float, float]:
-        """The range of the result where propagation step 9 hands the operand's on: the same unless the op scales."""
-        return source
-
-    def float_rule(self, ctx: LoweringContext) -> FloatRule:
-        """`FLOAT` with what the chip's file says otherwise (numerics.md 12)."""
-        rule, other = self.FLOAT, ctx.chip.float_exception(self.name)
-        if other is None:
-            return rule
-        return FloatRule(other.int8 or rule.int8, other.f16 or rule.f16, other.bf16 or rule.bf16)
-
-    def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
-        """Whether the op runs in f32 although its rule gives it the 16-bit type `wanted` (the conditions of 12.2)."""
-        del chip, wanted
-        return False
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """Build the tpu op(s) for this op on the context's chip; returns the value that stands for the result."""

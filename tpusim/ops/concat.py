@@ -6,13 +6,12 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 from tpusim_kernels.arith import mulshift_int
-from tpusim_kernels.prim.multiplier import small_multiplier
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, TensorType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def, result_def, var_operand_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, int_attr, ints, ints_attr, op_name, value_name
+from tpusim.ir.attrs import LayerGroupAttr, int_attr, ints, op_name, value_name
 from tpusim.ir.types import element_of, shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -35,9 +34,9 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.families import command_dtype, part_of, shorter_axes, value_dtype
+from tpusim.ops.interfaces import Joins
 from tpusim.ops.logical import WITH_MM, GroupType
 from tpusim.ops.rescale import requantised
-from tpusim.ops.small_multiplier import SAME, threshold, why_no_small_multipliers
 
 LOGICAL: tuple[Axis, ...] = ("n", "c", "h", "w")
 
@@ -54,13 +53,12 @@ def joined_shape(shapes: Sequence[Shape], axis: int) -> Shape:
 
 
 @irdl_op_definition
-class TopConcat(TopOp):
+class TopConcat(TopOp, Joins):
     """`top.Concat`: the operands one after the other along `axis`."""
 
     name = "top.Concat"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "5.6")
     RANGE: ClassVar[RangeRule] = RangeRule(unify=True, unify_skips_mixed_signs=True)
-    JOINS: ClassVar[bool] = True
 
     inputs = var_operand_def(TensorType)
     output = result_def(TensorType)
@@ -85,9 +83,6 @@ class TopConcat(TopOp):
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Concat of operands brought to the output's scale, zero point and sign, or why not (a constant)."""
-        # CV18xx scales the operands in the op itself; other chips requantise each before it (numerics.md 9.0).
-        if ctx.chip.integers.scaling == "small_multiplier" and why_no_small_multipliers(ctx, self.inputs) is None:
-            return self._lower_inside(ctx)
         operands = self._integer_operands(ctx)
         if isinstance(operands, str):
             return operands
@@ -98,20 +93,6 @@ class TopConcat(TopOp):
         """tpu.Concat in the float type of the mode."""
         operands, element = [ctx.operand(v, ctx.float_mode(self), self) for v in self.inputs], ctx.float_type(self)
         return ctx.build(TpuConcat, operands, {"axis": self.axis}, element, shape_of(self.output), op_name(self))
-
-    def _lower_inside(self, ctx: LoweringContext) -> SSAValue:
-        """CV18xx: an 8-bit multiplier and shift per operand, (1, 0) where the thresholds agree (numerics.md 9.0)."""
-        out, fits = threshold(self.output), list[tuple[int, int]]()
-        for value in self.inputs:
-            own = threshold(value)
-            fits.append((1, 0) if abs(own - out) <= SAME else small_multiplier(own / out))
-        attributes: dict[str, Attribute] = {"axis": self.axis}
-        if any(ctx.quant(v) != ctx.quant(self.output) for v in self.inputs):
-            attributes["multipliers"] = ints_attr(m for m, _ in fits)
-            attributes["rshifts"] = ints_attr(r for _, r in fits)
-        operands = [ctx.operand(v, "int8", self) for v in self.inputs]
-        element = ctx.quantised_type(self.output)
-        return ctx.build(TpuConcat, operands, attributes, element, shape_of(self.output), op_name(self))
 
     def _integer_operands(self, ctx: LoweringContext) -> list[SSAValue] | str:
         """The operands as the output's integers, or why that is not possible."""
@@ -137,7 +118,7 @@ class TopConcat(TopOp):
 class TpuConcat(TpuOp):
     """`tpu.Concat`: a byte move; all operands have the output's stored type.
 
-    With multipliers (CV18xx) each operand is sat(RSR(q*m_i, r_i, HALF_UP)) first.
+    With multipliers each operand is sat(RSR(q*m_i, r_i, HALF_UP)) first.
     """
 
     name = "tpu.Concat"

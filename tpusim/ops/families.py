@@ -297,7 +297,7 @@ def mixed_depth(shapes: Iterable[Shape]) -> str | None:
 def constant_operand(constant: np.ndarray, *, signed: bool = False) -> tuple[np.ndarray, float]:
     """(round-half-away(c/s), s) of a constant operand, s the f32 quotient of max|c| and 127 or 255 (numerics.md 9.3).
 
-    signed: int8 in any case. Mul on every chip, Sub on BM1684.
+    signed: int8 in any case.
     """
     signed = signed or bool((constant < 0).any())
     scale = float((np.float32(np.abs(constant).max()) or np.float32(1)) / np.float32(127 if signed else 255))

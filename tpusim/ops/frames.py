@@ -71,7 +71,7 @@ class Frame:
     """How the frames of an input lie in memory, and which part of them is the network's image.
 
     format: of FORMATS. height, width: of a frame, in pixels. channel_bytes, row_bytes: from one plane and one row to
-    the next where they are aligned (hardware: VPSS of CV18xx), else 0. A packed frame has no planes. In YUV row_bytes
+    the next where they are aligned (by a video subsystem), else 0. A packed frame has no planes. In YUV row_bytes
     is of the plane of brightness, and planes begin at multiples of channel_bytes.
     """
 

@@ -90,9 +90,12 @@ class GroupedTop(Grouped, TopOp):
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """The tpu op in float in every mode."""
+        return self.build_float(ctx, *self.form(ctx))
+
+    def build_float(self, ctx: LoweringContext, cls: OpT, attributes: dict[str, Attribute]) -> SSAValue:
+        """A tpu op on this op's operands, in float."""
         operands = [ctx.operand(v, ctx.float_mode(self), self) for v in self.operands]
-        element, (cls, attributes) = ctx.float_type(self), self.form(ctx)
-        return ctx.build(cls, operands, attributes, element, shape_of(self.output), op_name(self))
+        return ctx.build(cls, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
     def form(self, ctx: LoweringContext) -> tuple[OpT, dict[str, Attribute]]:
         """The tpu op on a chip, and its attributes."""
@@ -197,7 +200,7 @@ class TpuInstanceNorm(GroupedTpu):
     """`tpu.InstanceNorm`: every channel is a group.
 
     first_weight_divides: (x - mean/w)/sqrt(variance/w + eps) + b[c] with w the first weight, f32(1)/w in f32: what the
-    host of CV18xx computes (U-14). Where upstream's interpreter leaves out b too, this is
+    host's processor computes (U-14). Where upstream's interpreter leaves out b too, this is
     its closed simulator.
     """
 
@@ -291,9 +294,7 @@ class TopInstanceNorm(GroupedTop):
         return shape_of(self.input)[1]
 
     def form(self, ctx: LoweringContext) -> tuple[OpT, dict[str, Attribute]]:
-        """tpu.InstanceNorm, or tpu.GroupNorm with a channel per group; the host's by a quirk."""
-        if not ctx.chip.forms.instance_norm:
-            return TpuGroupNorm, {"num_groups": int_attr(self.groups), "eps": self.eps}
+        """tpu.InstanceNorm; the host's by a quirk."""
         cls, attributes = super().form(ctx)
         if self.name in ctx.chip.forms.on_host and self._first_weight_divides(ctx):
             attributes["first_weight_divides"] = flag(True)

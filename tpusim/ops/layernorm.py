@@ -1,6 +1,6 @@
 """LayerNorm, in float on every chip (numerics.md 11.2, 12)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import ClassVar
 
@@ -12,12 +12,11 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def, var_operand_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, float_attr, int_attr, ints_attr, op_name, value_name
+from tpusim.ir.attrs import LayerGroupAttr, float_attr, int_attr, op_name, value_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.ops.activation.lut_bf16 import table_weights
-from tpusim.ops.add import TpuAdd
 from tpusim.ops.base import (
     Array,
     Axis,
@@ -25,7 +24,6 @@ from tpusim.ops.base import (
     EmitContext,
     GroupType,
     LoweringContext,
-    OpT,
     ReorderContext,
     Shape,
     TensorSlice,
@@ -35,15 +33,9 @@ from tpusim.ops.base import (
     is_none,
 )
 from tpusim.ops.building import names_op
-from tpusim.ops.families import norm_work_bytes, relu_attributes
-from tpusim.ops.groupnorm import TpuGroupNorm
+from tpusim.ops.families import norm_work_bytes
 from tpusim.ops.logical import AXES, EVERY_TYPE, WHOLE
-from tpusim.ops.mul import TpuMul
 from tpusim.ops.structure import TopWeight
-from tpusim.ops.view import TpuReshape
-
-Step = tuple[OpT, Sequence[SSAValue], Mapping[str, Attribute], Shape, str]
-"""An op behind the value before it: class, further operands, attributes, shape of the result, end of its name."""
 
 
 def layernorm_shape(op: Operation, axis: int) -> Shape:
@@ -102,10 +94,7 @@ class TopLayerNorm(TopOp):
         return 9 * prod(shape_of(self.output))
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.LayerNorm in float in every mode, or taken apart."""
-        # BM1684: a GroupNorm of one group, then the weight and the bias.
-        if not ctx.chip.forms.layer_norm and 1 <= self.axis.value.data <= 3:
-            return self._lower_apart(ctx)
+        """tpu.LayerNorm in float in every mode."""
         mode = ctx.float_mode(self)
         if mode == "f16":
             ctx.decision(self, "DN-21")
@@ -114,33 +103,6 @@ class TopLayerNorm(TopOp):
             operands += table_weights(ctx, op_name(self), power_table(POWERS["RSQRT"]))
         attributes: dict[str, Attribute] = {"axis": self.axis, "eps": self.eps}
         return ctx.build(TpuLayerNorm, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
-
-    def _lower_apart(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.GroupNorm, a group for what is normalised together, then Mul and Add; from axis 3 on between views."""
-        axis, shape, name, none = self.axis.value.data, shape_of(self.output), op_name(self), ctx.none()
-        groups = prod(shape[1:axis])
-        view = (shape[0], groups, 1, *shape[3:]) if axis == 3 else shape
-        norm = {"num_groups": int_attr(groups), "eps": self.eps}
-        steps: list[Step] = [(TpuGroupNorm, (none, none), norm, view, "_convert_to_group_norm")]
-        if view != shape:
-            there, back = ({"shape": ints_attr(s)} for s in (view, shape))
-            steps = [(TpuReshape, (), there, view, "_reshape_1"), *steps, (TpuReshape, (), back, shape, "_reshape_2")]
-        for cls, factor, suffix in ((TpuMul, self.weight, "_mul_weights"), (TpuAdd, self.bias, "_add_bias")):
-            if not is_none(factor):
-                steps.append((cls, (self._of_full_rank(ctx, factor),), relu_attributes(), shape, suffix))
-        value, element = ctx.operand(self.input, ctx.float_mode(self), self), ctx.float_type(self)
-        for cls, operands, attributes, made, suffix in steps:
-            told = name if suffix == steps[-1][-1] else name + suffix
-            value = ctx.build(cls, [value, *operands], attributes, element, made, told)
-        return value
-
-    def _of_full_rank(self, ctx: LoweringContext, factor: SSAValue) -> SSAValue:
-        """Weight or bias; a constant gets the input's rank, without which the op would have no local form."""
-        data, rank = ctx.array(factor), len(shape_of(self.output))
-        if data is None:
-            return ctx.operand(factor, ctx.float_mode(self), self)
-        full = data.reshape((1,) * (rank - data.ndim) + data.shape)
-        return ctx.float_weight(self, f"{value_name(factor)}_rank{rank}", full)
 
 
 class RowsNormalisedTpu(TpuOp):

@@ -1,4 +1,4 @@
-"""Local response normalisation: `top.LRN` and `tpu.LRN`, in f32, on CV18xx in BF16 by tables (numerics.md 12.1)."""
+"""Local response normalisation: `top.LRN` and `tpu.LRN`, in f32, or in BF16 by tables (numerics.md 12.1)."""
 
 from collections.abc import Sequence
 from math import prod

@@ -14,6 +14,7 @@ from tpusim.ir.types import calibrated_range
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import TopOp
 from tpusim.ops.const_binary import TopMaxConst
+from tpusim.ops.interfaces import Selects, Weighs
 from tpusim.ops.structure import TopInput, TopWeight
 
 MASK = 6e4
@@ -33,7 +34,8 @@ def has_mask(op: TopOp, weights: WeightStore) -> bool:
     if any(w.size and w.dtype.kind == "f" and _largest(w) >= MASK for w in arrays):
         return True
     scalar = op.attributes.get("const_val")
-    numbers = (*op.constant_branches(), *((scalar.value.data,) if isinstance(scalar, FloatAttr) else ()))
+    branches = op.constant_branches() if isinstance(op, Selects) else ()
+    numbers = (*branches, *((scalar.value.data,) if isinstance(scalar, FloatAttr) else ()))
     return any(abs(number) >= MASK for number in numbers)
 
 
@@ -49,7 +51,7 @@ def is_masked(value: SSAValue, weights: WeightStore, depth: int = 0) -> bool:
         return False
     if has_mask(op, weights):
         return True
-    return not op.WEIGHS and any(is_masked(v, weights, depth + 1) for v in op.operands)
+    return not isinstance(op, Weighs) and any(is_masked(v, weights, depth + 1) for v in op.operands)
 
 
 @dataclass

@@ -5,15 +5,14 @@ from typing import ClassVar, Literal
 
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.cv18xx import extreme_int
-from tpusim_kernels.prim.scale import asymmetric_scale, round_half_away, saturate_np
+from tpusim_kernels.prim.scale import round_half_away, saturate_np
 from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
 
 from tpusim.chips import ChipSpec
-from tpusim.compat import Quirk
-from tpusim.ir.attrs import ints, ints_attr, op_name, value_name
-from tpusim.ir.types import UniformType, calibrated_range, element_of, shape_of, uniform_of
+from tpusim.ir.attrs import ints, op_name, value_name
+from tpusim.ir.types import element_of, shape_of, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.ops.base import Array, EmitContext, LoweringContext, OpT, RangeRule, Shape
@@ -29,7 +28,6 @@ from tpusim.ops.families import (
 )
 from tpusim.ops.logical import WITH_SMALL_C, GroupType
 from tpusim.ops.rescale import requantised
-from tpusim.ops.small_multiplier import common_shift, why_no_small_multipliers
 from tpusim.ops.sub import built_in_float
 
 Kernel = Callable[..., Array]
@@ -48,49 +46,19 @@ class ExtremeTop(ArithmeticTop):
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """The tpu op on raw bytes of one scale, or why not."""
-        # CV18xx scales in the op: one shift, a multiplier for each operand (numerics.md 9.7).
-        shift = ctx.chip.integers.scaling == "small_multiplier"
-        return self._lower_common_shift(ctx) if shift else self._lower_bytes(ctx)
+        return self.on_bytes(ctx, lambda ctx: ctx.quantised_type(self.output))
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """The tpu op in float."""
         return built_in_float(self, ctx, self.TPU)
 
-    def _lower_bytes(self, ctx: LoweringContext) -> SSAValue | str:
-        """Raw bytes of one scale, or why that is not possible."""
+    def on_bytes(self, ctx: LoweringContext, stored_type: Callable[[LoweringContext], Attribute]) -> SSAValue | str:
+        """The tpu op on raw bytes of one scale, its result of `stored_type`, or why that is not possible."""
         operands = self._integers(ctx)
         if isinstance(operands, str):
             return operands
-        attributes, element = relu_attributes(relu_of(self)), self._stored_type(ctx)
+        attributes, element = relu_attributes(relu_of(self)), stored_type(ctx)
         return ctx.build(self.TPU, operands, attributes, element, shape_of(self.output), op_name(self))
-
-    def _stored_type(self, ctx: LoweringContext) -> Attribute:
-        """The output's type. BM1684's has the scale and zero point of its range, though the bytes do not."""
-        found = calibrated_range(self.output)
-        if (
-            ctx.chip.integers.scaling != "right_shift"
-            or found is None
-            or not ctx.reproduces(Quirk.ASYMMETRIC_MAX_ON_BM1684)
-        ):
-            return ctx.quantised_type(self.output)
-        scale, zero_point, signed = asymmetric_scale(*found)
-        return UniformType.of(scale, zero_point, signed=signed)
-
-    def _lower_common_shift(self, ctx: LoweringContext) -> SSAValue | str:
-        """CV18xx: 8-bit multipliers and one shift for all operands, which keep their scales (numerics.md 9.0)."""
-        out, why = ctx.quant(self.output), why_no_small_multipliers(ctx, self.inputs)
-        if out is None:
-            return "the output is not calibrated"
-        if why is not None:
-            return why
-        scales = [quant.scale for v in self.inputs if (quant := ctx.quant(v)) is not None]
-        multipliers, shift = common_shift([s / out.scale for s in scales])
-        attributes = relu_attributes(relu_of(self)) | {"multipliers": ints_attr(multipliers)}
-        attributes["rshifts"] = ints_attr([shift])
-        operands = [ctx.operand(v, "int8", self) for v in self.inputs]
-        return ctx.build(
-            self.TPU, operands, attributes, ctx.quantised_type(self.output), shape_of(self.output), op_name(self)
-        )
 
     def _integers(self, ctx: LoweringContext) -> list[SSAValue] | str:
         """The operands as the output's integers, or why that is not possible.
@@ -131,7 +99,7 @@ def _relu(y: Array, relu: bool) -> Array:
 class ExtremeTpu(NaryTpu):
     """The largest or smallest of raw bytes of one stored type, or of floats; optional relu.
 
-    With multipliers (CV18xx): of floor(q_i*m_i/2^r + 0.5), one shift for all.
+    With multipliers: of floor(q_i*m_i/2^r + 0.5), one shift for all.
     """
 
     KIND: ClassVar[Literal["max", "min"]]

@@ -1,18 +1,18 @@
 """Product of n tensors: `top.Mul` and `tpu.Mul` (numerics.md 5.6, 9.0, 9.3, 9.5)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 from tpusim_kernels import arith as kernels
-from tpusim_kernels.prim.multiplier import best_fit, tflite_multiplier
+from tpusim_kernels.prim.multiplier import best_fit
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import int_attr, op_name, value_name
-from tpusim.ir.modes import RequantModeAttr, requant_mode
+from tpusim.ir.modes import RequantModeAttr
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -39,6 +39,9 @@ from tpusim.ops.families import (
 from tpusim.ops.logical import EVERY_TYPE, GroupType
 from tpusim.ops.small_multiplier import binary_why_global
 
+Fit = Callable[[float], tuple[int, int] | None]
+"""Multiplier and right shift of a scale; None: there are none."""
+
 
 @irdl_op_definition
 class TopMul(ArithmeticTop):
@@ -62,19 +65,25 @@ class TopMul(ArithmeticTop):
         return ctx.build(TpuMul, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Mul with one 8-bit multiplier and shift, or why not."""
+        """tpu.Mul with one 8-bit multiplier and shift by the best fit, or why not."""
+        return self.with_multiplier(ctx, byte_fit)
+
+    def with_multiplier(
+        self, ctx: LoweringContext, fit: Fit, *, signed: bool = False, more: Mapping[str, Attribute] | None = None
+    ) -> SSAValue | str:
+        """tpu.Mul with what `fit` makes of the scale of the product over the output's, or why not.
+
+        signed: constants are int8 in any case. more: further attributes.
+        """
         out = ctx.quant(self.output)
         if out is None:
             return "the output is not calibrated"
-        # CV18xx.
-        if not ctx.chip.integers.constant_factors and any(ctx.array(v) is not None for v in self.inputs[1:]):
-            return "the second operand is not calibrated (numerics.md 12.1)"
         scale, ranges = 1.0, list[Interval]()
         constants: list[np.ndarray | None] = []
         for value in self.inputs:
             constant, quant = ctx.array(value), ctx.quant(value)
             if constant is not None:
-                stored, factor = constant_operand(constant, signed=ctx.chip.symmetric_ranges)
+                stored, factor = constant_operand(constant, signed=signed)
                 constants.append(stored)
                 ranges.append(byte_range(stored.dtype.name, 0))
             elif quant is not None:
@@ -86,41 +95,27 @@ class TopMul(ArithmeticTop):
             scale *= factor
         if partial_type(ranges) is None:
             return f"the product of {len(ranges)} operands leaves 32 bits"
-        qdm = ctx.chip.requant == "qdm"
-        fit = qdm_multiplier(scale / out.scale) if qdm else multiplier_and_shift(scale / out.scale, ctx.chip)
-        if fit is None:
+        scaled = fit(scale / out.scale)
+        if scaled is None:
             return f"the scale {scale / out.scale:.6g} would need a multiplier outside 0..127"
         operands = [
             ctx.operand(v, "int8", self) if c is None else ctx.weight(value_name(v) + "_int8", c)
             for v, c in zip(self.inputs, constants, strict=True)
         ]
         attributes: dict[str, Attribute] = {
-            **relu_attributes(relu_of(self)), "multiplier": int_attr(fit[0]), "rshift": int_attr(fit[1])
+            **relu_attributes(relu_of(self)), "multiplier": int_attr(scaled[0]), "rshift": int_attr(scaled[1])
         }  # fmt: skip
-        if qdm:
-            attributes["quant_mode"] = requant_mode("QDM")
+        attributes |= more or {}
         element = ctx.quantised_type(self.output)
         return ctx.build(TpuMul, operands, attributes, element, shape_of(self.output), op_name(self))
 
 
-def multiplier_and_shift(scale: float, chip: ChipSpec) -> tuple[int, int] | None:
-    """(m, r) of the product of the operands' scales over the output's: best fit general, 8 bit (numerics.md 5.6).
-
-    A chip without multipliers (BM1684) clamps r to 0..31 and needs m in 0..127. None: no valid pair.
-    """
+def byte_fit(scale: float) -> tuple[int, int] | None:
+    """8-bit (m, r) of the product of the operands' scales over the output's by the best fit (numerics.md 5.6)."""
     try:
-        m, r = best_fit(scale, 8)
+        return best_fit(scale, 8)
     except ValueError:
         return None
-    if chip.integers.scaling != "right_shift":
-        return m, r
-    return (m, min(max(r, 0), 31)) if 0 <= m <= 127 else None
-
-
-def qdm_multiplier(scale: float) -> tuple[int, int]:
-    """(m, r) with m/2^(31 + r) = scale, m in 2^30..2^31-1; a scale of 1 or more becomes 0.999999 (numerics.md 5.5)."""
-    m, e = tflite_multiplier(0.999999 if scale >= 1 else scale)
-    return m, -e
 
 
 Interval = tuple[int, int]
@@ -162,7 +157,7 @@ class TpuMul(NaryTpu):
 
     @property
     def qdm(self) -> bool:
-        """Whether the requant is CV18xx's (`quant_mode` QDM)."""
+        """Whether the requant is that of numerics.md 5.2 (`quant_mode` QDM)."""
         return self.quant_mode is not None and self.quant_mode.data == "QDM"
 
     def why_global(self, chip: ChipSpec) -> str | None:

@@ -13,13 +13,13 @@ from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
-from tpusim.errors import UnsupportedError, option
-from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, int_attr, op_name
+from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, int_attr
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.ops.base import Array, Builder, EmitContext, FloatRule, Holds, LoweringContext, OpT, Shape
 from tpusim.ops.building import names_op
+from tpusim.ops.interfaces import FilledUp
 from tpusim.ops.macro import MacroTop, MacroTpu
 
 
@@ -83,7 +83,7 @@ class TpuNms(MacroTpu):
 
 
 @irdl_op_definition
-class TopNms(MacroTop):
+class TopNms(MacroTop, FilledUp):
     """`top.Nms`: (batch, class, box) of the boxes kept, as f32; -1 in the rows behind the last (DN-33)."""
 
     name = "top.Nms"
@@ -130,13 +130,7 @@ class TopNms(MacroTop):
         return result[result[:, 2] >= 0]
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Nms, with DN-33. Raises UnsupportedError on CV18xx, which has none."""
-        if not ctx.chip.forms.nms:  # U-48
-            raise UnsupportedError(
-                f"top.Nms '{op_name(self)}': this chip has no non-maximum suppression, and the real compiler stops "
-                f"here too; take BM1684X or BM1688, or end the network in front of it with {option('outputs')} "
-                "and run it behind"
-            )
+        """tpu.Nms, with DN-33."""
         ctx.decision(self, "DN-33")
         return super().lower_float(ctx)
 

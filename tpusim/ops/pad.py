@@ -1,8 +1,8 @@
 """Padding: `top.Pad`, `tpu.Pad`, and its fusion into convolutions and pools (numerics.md 9.0)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from tpusim_kernels.movement import pad
@@ -113,12 +113,15 @@ class TopPad(TopOp):
         return (TopFusePad(),)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Pad on the stored bytes, the value quantised: round-half-away(v/s + z), on CV18xx half up."""
+        """tpu.Pad on the stored bytes, the value quantised: round-half-away(v/s + z)."""
+        return self.lower_rounded(ctx, round_half_away)
+
+    def lower_rounded(self, ctx: LoweringContext, rounded: Callable[[float], Any]) -> SSAValue:
+        """tpu.Pad on the stored bytes, the value quantised and `rounded`."""
         quant = ctx.quant(self.output)
         attributes: dict[str, Attribute] = dict(self.attributes)
         if quant is not None:
-            value = self.val.value.data / quant.scale + quant.zero_point
-            real = np.floor(value + 0.5) if ctx.chip.integers.pads_half_up else round_half_away(value)
+            real = rounded(self.val.value.data / quant.scale + quant.zero_point)
             attributes["val"] = float_attr(int(saturate_np(real, quant.dtype)))
         return lower_same_scale(self, ctx, TpuPad, attributes, float_attributes=dict(self.attributes))
 

@@ -1,12 +1,11 @@
-"""Reductions: `top.Reduce` and `tpu.Reduce`, in float on BM chips, in INT8 also on CV18xx (numerics.md 11.3, 12)."""
+"""Reductions: `top.Reduce` and `tpu.Reduce`, in float and, of some targets, in integers (numerics.md 11.3, 12)."""
 
 from collections.abc import Sequence
 from math import prod
 from typing import Any, ClassVar, cast
 
 import numpy as np
-from tpusim_kernels.cv18xx import EXACT_SUM, REDUCTIONS, reduce_int
-from tpusim_kernels.prim.multiplier import small_multiplier
+from tpusim_kernels.cv18xx import reduce_int
 from tpusim_kernels.reduce import reduce_float
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, IntegerAttr, StringAttr, TensorType
 from xdsl.ir import Operation, SSAValue
@@ -20,7 +19,6 @@ from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import ceil_div
-from tpusim.ops.activation.tpu import TpuActive
 from tpusim.ops.base import (
     Array,
     Axis,
@@ -28,7 +26,6 @@ from tpusim.ops.base import (
     EmitContext,
     GroupType,
     LoweringContext,
-    RangeRule,
     Shape,
     TensorSlice,
     TopOp,
@@ -41,7 +38,6 @@ from tpusim.ops.logical import WHOLE, WITH_MM
 from tpusim.ops.pool import TopAvgPool, TopMaxPool
 from tpusim.ops.pool.top import window_over
 from tpusim.ops.rewriting import made_by
-from tpusim.ops.small_multiplier import ratio
 from tpusim.ops.view import TopReshape
 
 KINDS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceProd")
@@ -75,7 +71,7 @@ def _shape(op: Operation) -> Shape:
     return reduced_shape(shape_of(op.operands[0]), options["axes"], options["keepdims"])
 
 
-def _count(op: Operation) -> int:
+def reduced_count(op: Operation) -> int:
     """Elements that one result is made of: the product of the reduced extents."""
     x = shape_of(op.operands[0])
     return prod(x[axis] for axis in ints(op.attributes["axes"]))
@@ -127,48 +123,17 @@ class TopReduce(TopOp):
         del weights
         return ReduceToReshapePattern(), ReduceFusePattern(), ReduceToRPoolPattern(), ReduceDiscontinuousPattern()
 
-    def range_rule(self, chip: ChipSpec) -> RangeRule:
-        """The largest and the smallest keep the range on a chip that reduces integers (numerics.md 3.3 step 9)."""
-        return RangeRule(forward=chip.integers.reductions and self.mode.data in ("ReduceMax", "ReduceMin"))
-
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """On CV18xx where there is a form, else why not."""
-        why = self._why_not_int8(ctx)
-        return self._lower_multiplied(ctx) if why is None else why
+        """Say why there is no integer form."""
+        del ctx
+        return "a reduction has no integer form (numerics.md 12.1)"
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Reduce in float, of squares with the root behind it where the chip has no L2."""
+        """tpu.Reduce in float."""
         x = ctx.operand(self.input, ctx.float_mode(self), self)
         attributes = {key: self.attributes[key] for key in ATTRIBUTES}
         element, shape, name = ctx.float_type(self), shape_of(self.output), op_name(self)
-        # BM1684 takes the root of the sum apart (U-45).
-        if self.mode.data != "ReduceL2" or ctx.chip.forms.reduce_l2:
-            return ctx.build(TpuReduce, [x], attributes, element, shape, name)
-        squares = ctx.build(TpuActive, [x], {"mode": text("SQUARE")}, element, shape_of(self.input), f"{name}_Square")
-        attributes["mode"] = text("ReduceSum")
-        total = ctx.build(TpuReduce, [squares], attributes, element, shape, f"{name}_ReduceSum")
-        return ctx.build(TpuActive, [total], {"mode": text("SQRT")}, element, shape, name)
-
-    def _why_not_int8(self, ctx: LoweringContext) -> str | None:
-        mode, count = self.mode.data, _count(self)
-        # CV18xx alone has an integer form (numerics.md 11.3).
-        if not ctx.chip.integers.reductions or mode not in REDUCTIONS:
-            return "a reduction has no integer form (numerics.md 12.1)"
-        if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
-            return "input or output is not calibrated"
-        if mode not in ("ReduceMax", "ReduceMin") and count * 128 > EXACT_SUM:
-            return f"a sum of {count:,} bytes leaves the 24 bits of f32"
-        return None
-
-    def _lower_multiplied(self, ctx: LoweringContext) -> SSAValue:
-        """CV18xx: a multiplier and shift for th_in/th_out, of a mean with 1/n inside."""
-        scale = ratio(self.input, self.output) / (_count(self) if self.mode.data == "ReduceMean" else 1)
-        m, r = small_multiplier(scale)
-        attributes = {key: self.attributes[key] for key in ATTRIBUTES}
-        attributes |= {"multiplier": ints_attr([m]), "rshift": ints_attr([r])}
-        operands = [ctx.operand(self.input, "int8", self)]
-        element = ctx.quantised_type(self.output)
-        return ctx.build(TpuReduce, operands, attributes, element, shape_of(self.output), op_name(self))
+        return ctx.build(TpuReduce, [x], attributes, element, shape, name)
 
 
 class ReduceToReshapePattern(RewritePattern):
@@ -179,7 +144,7 @@ class ReduceToReshapePattern(RewritePattern):
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """The Reshape takes the name."""
-        if not isinstance(op, TopReduce) or op.mode.data in ("ReduceL1", "ReduceL2") or _count(op) != 1:
+        if not isinstance(op, TopReduce) or op.mode.data in ("ReduceL1", "ReduceL2") or reduced_count(op) != 1:
             return
         attributes = {"shape": ints_attr(shape_of(op.output))}
         new = TopReshape.create(operands=[op.input], result_types=[op.output.type], attributes=attributes)
@@ -249,7 +214,7 @@ class ReduceToRPoolPattern(RewritePattern):
 class TpuReduce(TpuOp):
     """`tpu.Reduce`: f32; a mean is the sum times 1/n, which is rounded to the output's type first.
 
-    Integers (CV18xx): sat(floor(f32(v*multiplier)/2^rshift + 0.5)), v the sum, largest or smallest.
+    Integers: sat(floor(f32(v*multiplier)/2^rshift + 0.5)), v the sum, largest or smallest.
     """
 
     name = "tpu.Reduce"
@@ -273,7 +238,7 @@ class TpuReduce(TpuOp):
     def _scale(self) -> float:
         """The factor of a mean: 1/n, rounded to the output's type."""
         kind = storage_dtype(element_of(self.output))
-        return float(np.float32(1 / _count(self)).astype(kind))
+        return float(np.float32(1 / reduced_count(self)).astype(kind))
 
     @property
     def scaling(self) -> tuple[int, int] | None:

@@ -1,24 +1,23 @@
 """Relu and Clip: `top.Relu`, `tpu.Relu`, `top.Clip`, `tpu.Clip`, and the fusion of Relu into what makes its input."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from tpusim_kernels import arith as kernels
-from tpusim_kernels.prim.multiplier import bm1684_multiplier, bm1684_right_shift
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
-from tpusim.ir.attrs import copy_name, float_attr, framework_name, int_attr, op_name, set_op_name
+from tpusim.ir.attrs import copy_name, float_attr, framework_name, op_name, set_op_name
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
-from tpusim.ops.base import Array, Builder, EmitContext, FloatRule, LoweringContext, OpT, RangeRule, TopOp
+from tpusim.ops.base import Array, Builder, EmitContext, FloatRule, LoweringContext, RangeRule, TopOp
 from tpusim.ops.building import names_op
 from tpusim.ops.families import (
     UnaryTop,
@@ -67,36 +66,29 @@ class TopRelu(UnaryTop):
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Relu on bytes (numerics.md 9.0, 9.7), or why not."""
-        attributes = self._integer_attributes(ctx)
-        if isinstance(attributes, str):
-            return attributes
+        why, x, y = self.why_not_integer(ctx), ctx.quant(self.input), ctx.quant(self.output)
+        if why is None and x is not None and y is not None and x.scale != y.scale:
+            return f"a byte move needs one scale for input and output, got {x.scale:.6g} and {y.scale:.6g}"
+        return why or self.on_bytes(ctx, {})
+
+    def why_not_integer(self, ctx: LoweringContext) -> str | None:
+        """What every integer form requires and the op lacks; None if nothing is missing."""
+        if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
+            return "input or output is not calibrated"
+        return "there is no integer form with zero points (numerics.md 9.7)" if ctx.asymmetric else None
+
+    def on_bytes(self, ctx: LoweringContext, attributes: Mapping[str, Attribute]) -> SSAValue:
+        """tpu.Relu on bytes."""
         operand, element = ctx.operand(self.input, "int8", self), ctx.quantised_type(self.output)
         return ctx.build(TpuRelu, [operand], attributes, element, shape_of(self.output), op_name(self))
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Relu in float; with an upper limit tpu.Clip on a chip whose Relu has none."""
-        operand, limit = ctx.operand(self.input, ctx.float_mode(self), self), float_attr(relu_limit_of(self))
-        # CV18xx.
-        clipped = relu_limit_of(self) >= 0 and not ctx.chip.forms.limited_relu
-        cls: OpT = TpuClip if clipped else TpuRelu
-        attributes = {"min": float_attr(0.0), "max": limit} if clipped else {"relu_limit": limit}
-        return ctx.build(cls, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
-
-    def _integer_attributes(self, ctx: LoweringContext) -> dict[str, Attribute] | str:
-        """What the integer form needs, or why there is none."""
-        x, y = ctx.quant(self.input), ctx.quant(self.output)
-        if x is None or y is None:
-            return "input or output is not calibrated"
-        if ctx.asymmetric:
-            return "there is no integer form with zero points (numerics.md 9.7)"
-        if ctx.chip.integers.scaling == "right_shift":  # numerics.md 5.4
-            r = max(bm1684_right_shift(1.0, x.scale, y.scale)[1], 0)
-            return {"multiplier": int_attr(bm1684_multiplier(1.0, r, x.scale, y.scale)), "rshift": int_attr(r)}
-        if not ctx.chip.integers.limited_relu and relu_limit_of(self) >= 0:
-            return "a relu with a limit runs in float (numerics.md 12.1)"
-        if x.scale != y.scale:
-            return f"a byte move needs one scale for input and output, got {x.scale:.6g} and {y.scale:.6g}"
-        return {}
+        """tpu.Relu in float."""
+        operand, attributes = (
+            ctx.operand(self.input, ctx.float_mode(self), self),
+            {"relu_limit": float_attr(relu_limit_of(self))},
+        )
+        return ctx.build(TpuRelu, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
 
 @irdl_op_definition
@@ -216,7 +208,7 @@ class TopFuseRelu(RewritePattern):
 
 @dataclass
 class ReluApart(RewritePattern):
-    """An op of this name with a relu -> the op and a Relu behind it, named by U-33."""
+    """An op of this name with a relu -> the op and a Relu after it, named by U-33."""
 
     kind: str
 

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from tpusim_kernels import arith as kernels
-from tpusim_kernels.prim.multiplier import best_fit, best_fit_positive, small_multiplier
+from tpusim_kernels.prim.multiplier import best_fit, best_fit_positive
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
 
 from tpusim.chips import ChipSpec
+from tpusim.interfaces import Rules, rules
 from tpusim.ir.attrs import int_attr, op_name, value_name
 from tpusim.ir.modes import RequantModeAttr, RoundModeAttr, requant_mode, round_mode
 from tpusim.ir.types import UniformType, element_of, shape_of
@@ -120,6 +121,14 @@ def positive_fit(ctx: LoweringContext, op: Operation, scale: float) -> tuple[int
         return None
 
 
+class Rescaling(Rules):
+    """How bytes get another scale."""
+
+    def fit(self, ctx: LoweringContext, op: Operation, scale: float) -> tuple[int, int] | None:
+        """8-bit multiplier and right shift of a quotient of scales; None: there is none, `op` runs in float."""
+        return positive_fit(ctx, op, scale)
+
+
 def requantised_indices(ctx: LoweringContext, indices: SSAValue, quant: QuantParams, name: str) -> SSAValue:
     """int32 indices as 8-bit integers: tpu.RequantInt by the 32-bit best fit of 1/s, for two casts (U-47)."""
     m, r = best_fit(1.0 / quant.scale)
@@ -140,14 +149,10 @@ def requantised(
     wanted = ctx.quant(target)
     if wanted is None or source == wanted:
         return operand
-    # CV18xx: the multiplier comes from thresholds, with a shift to the right (numerics.md 5.3).
-    if ctx.chip.integers.scaling == "small_multiplier":
-        m, r = small_multiplier(source.scale / wanted.scale)
-    else:
-        fit = positive_fit(ctx, op, source.scale / wanted.scale)
-        if fit is None:
-            return None
-        m, r = fit
+    fit = rules(ctx.chip, Rescaling).fit(ctx, op, source.scale / wanted.scale)
+    if fit is None:
+        return None
+    m, r = fit
     cls: OpT = TpuMulShift
     attributes: dict[str, Attribute] = {"multiplier": int_attr(m), "rshift": int_attr(r)}
     if source.zero_point or wanted.zero_point:
@@ -161,7 +166,8 @@ def requantised(
 def lower_as_stored(op: Operation, ctx: LoweringContext, cls: OpT, attributes: Mapping[str, Attribute]) -> SSAValue:
     """Lower a view or a repetition in whatever type its operand is stored in; the cast stands before the next op.
 
-    So whatever mode the op asks for (U-43). CV18xx quantises a network input before a view of it.
+    So whatever mode the op asks for (U-43). Where all floats are BF16, a network input is
+    quantised before a view of it.
     """
     value, result = op.operands[0], op.results[0]
     stored = ctx.stored(value)

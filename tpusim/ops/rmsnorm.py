@@ -11,7 +11,6 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, copy_name, flag, float_attr, ints, ints_attr, op_name, set_op_name, text
 from tpusim.ir.types import element_of, shape_of, storage_dtype, tensor
 from tpusim.ir.weights import WeightStore
@@ -32,7 +31,6 @@ from tpusim.ops.base import (
 from tpusim.ops.building import names_op
 from tpusim.ops.const_binary import TopAddConst
 from tpusim.ops.families import constant_of, relu_attributes, relu_of
-from tpusim.ops.interfaces import ChipRewrites
 from tpusim.ops.layernorm import RowsNormalisedTpu, layernorm_shape
 from tpusim.ops.mul import TopMul
 from tpusim.ops.reduce import TopReduce
@@ -58,7 +56,7 @@ class RMSNorm(ShapedOp):
 
 
 @irdl_op_definition
-class TopRMSNorm(RMSNorm, TopOp, ChipRewrites):
+class TopRMSNorm(RMSNorm, TopOp):
     """`top.RMSNorm`, in float in every mode."""
 
     name = "top.RMSNorm"
@@ -86,13 +84,6 @@ class TopRMSNorm(RMSNorm, TopOp, ChipRewrites):
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """The norm in parts, as exporters write it, becomes one op."""
         return (MergeToRMSNormPattern(weights),)
-
-    @classmethod
-    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Apart again on a chip without the op."""
-        del weights
-        # BM1684 and CV18xx.
-        return () if chip.forms.rms_norm else (RMSNormApart(),)
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.RMSNorm in float in every mode."""

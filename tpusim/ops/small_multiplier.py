@@ -1,62 +1,15 @@
-"""What the ops of CV18xx share: thresholds, 8-bit multipliers of one common shift, and the rule of local binaries.
-
-Source: numerics.md 5.3, 5.6, 9.0, 9.6, 9.7; layer_group.md 2.
-"""
+"""The rule of ops of several tensors in local memory (layer_group.md 2)."""
 
 from collections.abc import Sequence
 
-import numpy as np
-from tpusim_kernels.prim.multiplier import shared_small_multiplier, small_multiplier
 from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.types import calibrated_range, shape_of
-from tpusim.ops.base import LoweringContext
-
-SAME = 1e-5
-"""Thresholds this close, relative to the smaller, are one (numerics.md 9.7)."""
-
-
-def threshold(value: SSAValue) -> float:
-    """The largest magnitude of a calibrated value. Raises ValueError for any other."""
-    found = calibrated_range(value)
-    if found is None:
-        raise ValueError("a calibrated value is required")
-    return max(abs(found[0]), abs(found[1]))
-
-
-def why_no_small_multipliers(ctx: LoweringContext, values: Sequence[SSAValue]) -> str | None:
-    """Why an op of several tensors has no integer form with 8-bit multipliers: constants and uncalibrated tensors."""
-    for value in values:
-        if ctx.array(value) is not None:
-            return "an operand is constant (numerics.md 12.1)"
-        if ctx.quant(value) is None:
-            return "an operand is not calibrated"
-    return None
-
-
-def common_shift(ratios: Sequence[float]) -> tuple[tuple[int, ...], int]:
-    """(multipliers, their one right shift) of s_i/s_out, each narrowed to f32 first.
-
-    A ratio above 127 has shift 0 and wraps in int8 (U-52, numerics.md 9.5): 200 becomes -56.
-    """
-    multipliers, shift = shared_small_multiplier(np.array(ratios, np.float32), wraps=True)
-    return tuple(int(m) for m in multipliers), shift
-
-
-def ratio(x: SSAValue, y: SSAValue) -> float:
-    """The quotient of two thresholds, th_x/th_y."""
-    return threshold(x) / threshold(y)
-
-
-def positive_side(x: SSAValue, y: SSAValue) -> tuple[int, int]:
-    """(m, r) for values that are not negative in LeakyRelu and PRelu: (1, 0) where the thresholds agree."""
-    a, b = threshold(x), threshold(y)
-    return (1, 0) if abs(a - b) < SAME * min(a, b) else small_multiplier(a / b)
+from tpusim.ir.types import shape_of
 
 
 def binary_why_global(values: Sequence[SSAValue], chip: ChipSpec) -> str | None:
-    """Why an op of several tensors is not local on CV18xx: it takes two of one shape (layer_group.md 2)."""
+    """Why an op of several tensors is not local: of a chip that combines two of one shape (layer_group.md 2)."""
     if not chip.local.equal_shapes:
         return None
     if len(values) != 2 or shape_of(values[0]) != shape_of(values[1]):

@@ -36,9 +36,7 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.families import UnaryTop, value_dtype, zero_point
-from tpusim.ops.interfaces import ChipRewrites
 from tpusim.ops.logical import EVERY_TYPE
-from tpusim.ops.masking import LimitMask
 from tpusim.ops.permute import TopPermute
 from tpusim.ops.rewriting import made_by
 
@@ -113,7 +111,7 @@ class NormalisedExponential(UnaryTop):
 
 
 @irdl_op_definition
-class TopSoftmax(NormalisedExponential, ChipRewrites):
+class TopSoftmax(NormalisedExponential):
     """`top.Softmax`: exp(x - max)/sum along `axis`."""
 
     name = "top.Softmax"
@@ -125,11 +123,6 @@ class TopSoftmax(NormalisedExponential, ChipRewrites):
         """A Softmax between two Permutes moves behind both."""
         del weights
         return (TopMoveSoftmaxAfterPermute(),)
-
-    @classmethod
-    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Where the exponential is a table, masks are no lower than it can bear."""
-        return (LimitMask(weights, cls),) if chip.float_tables else ()
 
 
 @irdl_op_definition

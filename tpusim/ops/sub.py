@@ -1,6 +1,6 @@
 """Difference and quotient: `top.Sub`, `tpu.Sub`, `top.Div` and `tpu.Div` (numerics.md 9.0, 9.3, 12)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import copy_name, float_attr, floats_attr, ints, ints_attr, op_name, set_op_name, value_name
+from tpusim.ir.attrs import copy_name, float_attr, ints, ints_attr, op_name, set_op_name, value_name
 from tpusim.ir.types import element_of, shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -23,14 +23,13 @@ from tpusim.isa import functions
 from tpusim.isa.layout import activation_view, lmem_bytes, word_bytes
 from tpusim.isa.region import View, itemsize
 from tpusim.ops.activation.top import TopReciprocal
-from tpusim.ops.add import DIFFERENCE, TpuAdd, emit_weighted_sum, multiplier_and_shift
+from tpusim.ops.add import Fit, emit_weighted_sum
 from tpusim.ops.base import (
     Array,
     EmitContext,
     FloatRule,
     LoweringContext,
     OpT,
-    QuantParams,
     RangeRule,
     TensorSlice,
     TopOp,
@@ -41,17 +40,15 @@ from tpusim.ops.families import (
     NaryTpu,
     command_dtype,
     constant_of,
-    constant_operand,
     limited,
     relu_attributes,
     relu_limit_of,
     relu_of,
     value_dtype,
 )
-from tpusim.ops.interfaces import ChipRewrites
 from tpusim.ops.logical import EVERY_TYPE, WITH_SMALL_C, GroupType
 from tpusim.ops.mul import TopMul
-from tpusim.ops.small_multiplier import common_shift, ratio, why_no_small_multipliers
+from tpusim.ops.rescale import positive_fit
 from tpusim.ops.structure import make_weight
 
 
@@ -70,6 +67,9 @@ def stored_constant(constant: np.ndarray, scale: float, zero_point: int = 0) -> 
     return saturate_np(round_half_away(constant.astype(np.float64) / scale) + zero_point, "int8" if signed else "uint8")
 
 
+StoredFor = Callable[[np.ndarray, float], tuple[np.ndarray, tuple[int, int]]]
+"""(integers, (multiplier, shift)) of a constant operand at an output's scale."""
+
 # ------------------------------------------------------------------------------------------------------------------ Sub
 
 
@@ -87,33 +87,35 @@ class TopSub(ArithmeticTop):
         return (limited(kernels.sub_float(tuple(operands), do_relu=relu_of(self)), self),)
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Sub in float; on CV18xx a weighted sum of tensors of one shape, as in integers."""
-        if ctx.chip.integers.scaling != "small_multiplier" or not self._of_one_shape:
-            return built_in_float(self, ctx, TpuSub)
-        return built_in_float(self, ctx, TpuAdd, {"coeff": floats_attr(DIFFERENCE)})
-
-    @property
-    def _of_one_shape(self) -> bool:
-        return shape_of(self.inputs[0]) == shape_of(self.inputs[1])
+        """tpu.Sub in float."""
+        return built_in_float(self, ctx, TpuSub)
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Sub with one 8-bit multiplier and shift per operand, or why not."""
+        """tpu.Sub with one 8-bit multiplier and shift per operand by the best fit, or why not.
+
+        A constant is stored at the output's scale, m = 1 (numerics.md 9.3).
+        """
+
+        def stored(constant: np.ndarray, s_out: float) -> tuple[np.ndarray, tuple[int, int]]:
+            return stored_constant(constant, s_out), (1, 0)
+
+        return self.with_multipliers(ctx, lambda s_in, s_out: positive_fit(ctx, self, s_in / s_out), stored)
+
+    def with_multipliers(self, ctx: LoweringContext, fit: Fit, stored: StoredFor) -> SSAValue | str:
+        """tpu.Sub with what `fit` makes of the scales of operand and output; constants as `stored` has them."""
         out = ctx.quant(self.output)
         if out is None:
             return "the output is not calibrated"
         if ctx.asymmetric:
             return "there is no integer form with zero points (numerics.md 12.1)"
-        # CV18xx: one shift for both operands, an 8-bit multiplier for each (numerics.md 5.3, 9.7).
-        if ctx.chip.integers.scaling == "small_multiplier":
-            return self._lower_common_shift(ctx)
         operands: list[SSAValue] = []
         fits: list[tuple[int, int]] = []
         for value in self.inputs:
-            found = self._operand(ctx, value, out)
-            if isinstance(found, str):
-                return found
-            operands.append(found[0])
-            fits.append(found[1])
+            scaled = self._operand(ctx, value, out.scale, fit, stored)
+            if isinstance(scaled, str):
+                return scaled
+            operands.append(scaled[0])
+            fits.append(scaled[1])
         attributes: dict[str, Attribute] = {
             **relu_attributes(relu_of(self)),
             "multipliers": ints_attr(m for m, _ in fits),
@@ -122,47 +124,27 @@ class TopSub(ArithmeticTop):
         element = ctx.quantised_type(self.output)
         return ctx.build(TpuSub, operands, attributes, element, shape_of(self.output), op_name(self))
 
-    def _lower_common_shift(self, ctx: LoweringContext) -> SSAValue | str:
-        """CV18xx: 8-bit multipliers and one shift for both operands; tensors of one shape are a weighted sum."""
-        why = why_no_small_multipliers(ctx, self.inputs)
-        if why is not None:
-            return why
-        multipliers, shift = common_shift([ratio(v, self.output) for v in self.inputs])
-        cls, signs = (TpuAdd, (1, -1)) if self._of_one_shape else (TpuSub, (1, 1))
-        attributes = relu_attributes(relu_of(self)) | {"rshifts": ints_attr([shift])}
-        attributes["multipliers"] = ints_attr(m * sign for m, sign in zip(multipliers, signs, strict=True))
-        operands = [ctx.operand(v, "int8", self) for v in self.inputs]
-        element = ctx.quantised_type(self.output)
-        return ctx.build(cls, operands, attributes, element, shape_of(self.output), op_name(self))
-
     def _operand(
-        self, ctx: LoweringContext, value: SSAValue, out: QuantParams
+        self, ctx: LoweringContext, value: SSAValue, s_out: float, fit: Fit, stored: StoredFor
     ) -> tuple[SSAValue, tuple[int, int]] | str:
-        """(integers, (m, r)) of one operand (numerics.md 9.3).
-
-        A constant is stored at the output's scale, m = 1; on a chip without multipliers (BM1684) at its own.
-        """
+        """(integers, (m, r)) of one operand (numerics.md 9.3)."""
         constant, quant = ctx.array(value), ctx.quant(value)
-        if constant is not None and ctx.chip.integers.scaling == "right_shift":
-            stored, scale = constant_operand(constant)
-            fit = multiplier_and_shift(ctx, self, scale, out.scale)
-            assert fit is not None  # a chip without multipliers always has one
-            return ctx.weight(value_name(value) + "_int8", stored), fit
         if constant is not None:
-            return ctx.weight(value_name(value) + "_int8", stored_constant(constant, out.scale)), (1, 0)
+            integers, scaled = stored(constant, s_out)
+            return ctx.weight(value_name(value) + "_int8", integers), scaled
         if quant is None:
             return f"operand '{value_name(value)}' is not calibrated"
-        fit = multiplier_and_shift(ctx, self, quant.scale, out.scale)
-        if fit is None:
+        scaled = fit(quant.scale, s_out)
+        if scaled is None:
             return f"operand '{value_name(value)}' would need a multiplier outside 0..127"
-        return ctx.operand(value, "int8", self), fit
+        return ctx.operand(value, "int8", self), scaled
 
 
 @irdl_op_definition
 class TpuSub(NaryTpu):
     """`tpu.Sub`: integers sat(relu(RSR(q_a*m_a, r_a) - RSR(q_b*m_b, r_b))), or f32.
 
-    With one shift (CV18xx): sat(floor(relu(q_a*m_a - q_b*m_b)/2^r + 0.5)).
+    With one shift: sat(floor(relu(q_a*m_a - q_b*m_b)/2^r + 0.5)).
     """
 
     name = "tpu.Sub"
@@ -248,7 +230,7 @@ class TpuSub(NaryTpu):
 
 
 @irdl_op_definition
-class TopDiv(ArithmeticTop, ChipRewrites):
+class TopDiv(ArithmeticTop):
     """`top.Div`: the first tensor over the second, numpy broadcasting, optional relu."""
 
     name = "top.Div"
@@ -263,13 +245,6 @@ class TopDiv(ArithmeticTop, ChipRewrites):
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """A constant divisor is a factor."""
         return (DivToMul(weights),)
-
-    @classmethod
-    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Where there is no quotient: the first operand times the reciprocal of the second."""
-        del weights
-        # CV18xx has no quotient.
-        return () if chip.forms.div else (DivToProduct(),)
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """Say why there is no integer form."""

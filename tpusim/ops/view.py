@@ -37,6 +37,7 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.families import MAX_AXIS, shorter_axes
+from tpusim.ops.interfaces import Rearranges
 from tpusim.ops.logical import EVERY_TYPE, WHOLE, logical_axes
 from tpusim.ops.moves import view_map
 from tpusim.ops.rescale import lower_as_stored
@@ -209,11 +210,10 @@ def same_elements(shape: Shape, target: Shape) -> Shape:
 
 
 @irdl_op_definition
-class TpuReshape(TpuOp):
+class TpuReshape(TpuOp, Rearranges):
     """`tpu.Reshape`: the same elements in the same order, the same stored type."""
 
     name = "tpu.Reshape"
-    REARRANGES: ClassVar[bool] = True
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
     input = operand_def(TensorType)

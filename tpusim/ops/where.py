@@ -48,6 +48,7 @@ from tpusim.ops.families import (
     relu_attributes,
     value_dtype,
 )
+from tpusim.ops.interfaces import Selects
 from tpusim.ops.rescale import TOO_LARGE, positive_fit, requantised
 from tpusim.ops.rewriting import Requested, made_by
 
@@ -112,7 +113,7 @@ class TpuWhere(TpuOp):
 
 
 @irdl_op_definition
-class TopWhere(TopOp):
+class TopWhere(TopOp, Selects):
     """`top.Where`: tbrn where cond is not 0, else fbrn; a scalar constant branch is x_const_val or y_const_val."""
 
     name = "top.Where"

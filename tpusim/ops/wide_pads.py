@@ -20,7 +20,7 @@ Pads = tuple[int, int, int, int]
 
 @dataclass
 class PadsOfSides(RewritePattern):
-    """Conv with sides padded by more than 15 -> Pad of all that these sides have, Conv (CV18xx)."""
+    """Conv with sides padded by more than 15 -> Pad of all that these sides have, Conv."""
 
     pad: OpT
 
@@ -37,7 +37,7 @@ class PadsOfSides(RewritePattern):
 class PadsInSteps(RewritePattern):
     """Conv2D with a side padded by more than 15 -> Pad of up to 15 on every side, Conv2D, until none is.
 
-    So do BM1684 and the chips of the 1684X family. Windows that are gathered need none (codegen.md DC-09).
+    Windows that are gathered need none (codegen.md DC-09).
     """
 
     pad: OpT

@@ -10,6 +10,7 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.lowering import LoweringConfig, lower, optimize_for_chip
 from tpusim.ops.base import TopOp
+from tpusim.ops.interfaces import Weighs, number_of
 from tpusim.ops.masking import MASK, has_mask
 
 USUAL = 1.0
@@ -43,16 +44,16 @@ def _size(op: TopOp, sizes: dict[SSAValue, float], model: Model) -> float:
     operands = [sizes[v] for v in op.operands if v in sizes]
     if op.RANGE.fixed is not None:
         return max(map(abs, op.RANGE.fixed)) or USUAL
-    if has_mask(op, model.weights) or (max(operands, default=0.0) >= MASK and not op.WEIGHS):
+    if has_mask(op, model.weights) or (max(operands, default=0.0) >= MASK and not isinstance(op, Weighs)):
         return MASK
-    if op.WEIGHS or not operands:
+    if isinstance(op, Weighs) or not operands:
         return USUAL
     return _of_constant(op, prod(operands) if op.RANGE.product else max(operands))
 
 
 def _of_constant(op: TopOp, size: float) -> float:
     """With the number that an op adds or multiplies by."""
-    number = abs(op.scalar_operand() or 0.0)
+    number = abs(number_of(op) or 0.0)
     if op.RANGE.add_constant or op.RANGE.sub_constant:
         size += number
     elif number > 1:

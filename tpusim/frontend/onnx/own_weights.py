@@ -12,6 +12,7 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.own_scales import set_not_kept, set_own_ranges, set_own_weight_scales
 from tpusim.ops.base import TopOp
+from tpusim.ops.interfaces import Weighs
 from tpusim.ops.structure import TopWeight
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
@@ -43,7 +44,7 @@ def _of_product(
 ) -> Iterable[str]:
     """Scales for the weight of a product; what cannot be kept of them."""
     own = found.weights.get(_before_views(node.input[1], makers))
-    op = next((op for op in ops if isinstance(op, TopOp) and op.WEIGHS), None)
+    op = next((op for op in ops if isinstance(op, TopOp) and isinstance(op, Weighs)), None)
     weight = op.operands[1].owner if op is not None else None
     if own is None or op is None or not isinstance(weight, TopWeight):
         return
@@ -69,7 +70,7 @@ def _before_views(name: str, makers: dict[str, onnx.NodeProto]) -> str:
 
 def channel_scales(op: TopOp, weight: np.ndarray, scales: np.ndarray) -> tuple[float, ...] | None:
     """One scale, or one per output channel, in which the weight is whole numbers of int8; None if it is not."""
-    rows = op.by_channel(weight)
+    rows = op.by_channel(weight) if isinstance(op, Weighs) else None
     if rows is None or len(scales) not in (1, len(rows)):
         return None
     steps = rows.astype(np.float64) / scales.reshape(-1, 1)

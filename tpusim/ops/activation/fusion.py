@@ -10,8 +10,9 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from tpusim.ir.attrs import copy_name_as, float_attr, text
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.base import OpT, TopOp
+from tpusim.ops.base import OpT
 from tpusim.ops.families import constant_of, only_user, relu_of
+from tpusim.ops.interfaces import number_of
 from tpusim.ops.rewriting import made_by
 
 TOLERANCE = 1e-4
@@ -86,7 +87,7 @@ class DivToSoftSign(RewritePattern):
         inside = None if above is None or relu_of(above) else made_by(above.operands[0], "top.Abs")
         if above is None or inside is None or inside.operands[0] is not op.operands[0]:
             return
-        if isinstance(above, TopOp) and above.scalar_operand() == 1.0:
+        if number_of(above) == 1.0:
             _replace(op, self.softsign, op.operands[0], rewriter, kind="Div")
             rewriter.erase(above)
             rewriter.erase(inside)

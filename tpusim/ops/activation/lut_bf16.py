@@ -57,17 +57,6 @@ def table_weights(ctx: LoweringContext, name: str, pair: TablePair) -> list[SSAV
     ]
 
 
-def has_float_tables(op: UnaryTop, ctx: LoweringContext) -> bool:
-    """Whether the op is in BF16, on a chip that computes functions of it by tables."""
-    return ctx.chip.float_tables and ctx.float_mode(op) == "bf16"
-
-
-def lower_by_tables(op: UnaryTop, ctx: LoweringContext, function: str, coeffs: tuple[float, ...]) -> SSAValue | None:
-    """tpu.LutBF16 for an activation in BF16; None where the chip or the function has no such tables."""
-    found = float_table(function, coeffs) if has_float_tables(op, ctx) else None
-    return None if found is None else build_lookup(op, ctx, found)
-
-
 def build_lookup(op: UnaryTop, ctx: LoweringContext, found: FloatTable) -> SSAValue:
     """Append a tpu.LutBF16 on the op's operand, with its two tables as weights."""
     name = op_name(op)

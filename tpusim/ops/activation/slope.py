@@ -9,8 +9,7 @@ import msgspec
 import numpy as np
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.cv18xx import sloped_int
-from tpusim_kernels.prim.multiplier import best_fit, shared_small_multiplier, small_multiplier
-from tpusim_kernels.prim.scale import saturate_np
+from tpusim_kernels.prim.multiplier import best_fit, shared_small_multiplier
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
@@ -40,7 +39,6 @@ from tpusim.ops.base import (
 from tpusim.ops.building import names_op
 from tpusim.ops.families import UnaryTop, UnaryTpu, constant_of, value_dtype
 from tpusim.ops.rescale import TOO_LARGE, lower_same_scale, requantised
-from tpusim.ops.small_multiplier import positive_side, ratio
 
 SLOPED = RangeRule(backward_keep_min=True, forward=True)
 NO_ZERO_POINTS = "there is no integer form with zero points (numerics.md 9.0)"
@@ -59,10 +57,6 @@ class TopLeakyRelu(UnaryTop):
 
     alpha = attr_def(FloatAttr)
 
-    def range_rule(self, chip: ChipSpec) -> RangeRule:
-        """Step 5 gives the input both ends on a chip with symmetric ranges."""
-        return RangeRule(backward=True, forward=True) if chip.symmetric_ranges else self.RANGE
-
     @classmethod
     @names_op
     def make(cls, builder: Builder, x: SSAValue, *, alpha: float = 0.01, name: str) -> SSAValue:
@@ -75,9 +69,6 @@ class TopLeakyRelu(UnaryTop):
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.LeakyRelu with alpha as an 8-bit multiplier and shift (best fit general), else in float."""
-        # CV18xx has a multiplier and a shift for each side of 0, which `lower_integer` finds (numerics.md 5.3).
-        if ctx.chip.integers.scaling == "small_multiplier":
-            return super().lower(ctx)
         attributes: dict[str, Attribute] = {"alpha": self.alpha}
         why = NO_ZERO_POINTS if ctx.asymmetric else None
         fit = {"multiplier": int_attr(0), "rshift": int_attr(0)}
@@ -87,30 +78,12 @@ class TopLeakyRelu(UnaryTop):
             why = f"the slope {self.alpha.value.data:.6g} has no 8-bit multiplier"
         return lower_same_scale(self, ctx, TpuLeakyRelu, attributes | fit, why, attributes)
 
-    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """CV18xx: an 8-bit multiplier and shift for each sign (9.7); a negative slope negates the second."""
-        if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
-            return "input or output is not calibrated"
-        name, shape, slope = op_name(self), shape_of(self.output), self.alpha.value.data
-        m, r = positive_side(self.input, self.output)
-        m_neg, r_neg = small_multiplier(float(np.float32(abs(ratio(self.input, self.output) * slope))))
-        m_neg = -m_neg if slope < 0 else m_neg
-        attributes = {"alpha": self.alpha, "multiplier": int_attr(m), "rshift": int_attr(r)}
-        attributes |= {"multiplier_neg": int_attr(m_neg), "rshift_neg": int_attr(r_neg)}
-        operands = [ctx.operand(self.input, "int8", self)]
-        return ctx.build(TpuLeakyRelu, operands, attributes, ctx.quantised_type(self.output), shape, name)
-
-    def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """CV18xx: tpu.LeakyRelu in float."""
-        operands, attributes = [ctx.operand(self.input, ctx.float_mode(self), self)], {"alpha": self.alpha}
-        return ctx.build(TpuLeakyRelu, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
-
 
 @irdl_op_definition
 class TpuLeakyRelu(UnaryTpu):
     """`tpu.LeakyRelu`: bytes q >= 0 ? q : RSR(q*multiplier, rshift, HALF_UP), saturated; f32 x > 0 ? x : alpha*x.
 
-    With multiplier_neg (CV18xx): multiplier and rshift are for q >= 0, multiplier_neg and rshift_neg for the others.
+    With multiplier_neg: multiplier and rshift are for q >= 0, multiplier_neg and rshift_neg for the others.
     """
 
     name = "tpu.LeakyRelu"
@@ -197,10 +170,6 @@ class TopPRelu(TopOp):
     slope = operand_def(TensorType)
     output = result_def(TensorType)
 
-    def range_rule(self, chip: ChipSpec) -> RangeRule:
-        """No part in steps 5 and 9 on a chip with symmetric ranges."""
-        return RangeRule() if chip.symmetric_ranges else self.RANGE
-
     @classmethod
     @names_op
     def make(cls, builder: Builder, x: SSAValue, slope: np.ndarray, *, trailing: bool = True, name: str) -> SSAValue:
@@ -235,11 +204,11 @@ class TopPRelu(TopOp):
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.PRelu in the float type of the mode."""
-        name, slope = op_name(self), self._slope(ctx)
+        name, slope = op_name(self), self.slopes(ctx)
         operands = [ctx.operand(self.input, ctx.float_mode(self), self), ctx.float_weight(self, name + "_slope", slope)]
         return ctx.build(TpuPRelu, operands, {}, ctx.float_type(self), shape_of(self.output), name)
 
-    def _slope(self, ctx: LoweringContext) -> np.ndarray:
+    def slopes(self, ctx: LoweringContext) -> np.ndarray:
         """The slopes in the shape (1, C, 1, 1)."""
         slope = ctx.array(self.slope)
         assert slope is not None  # held by make
@@ -252,34 +221,20 @@ class TopPRelu(TopOp):
             return "input or output is not calibrated"
         if ctx.asymmetric:
             return NO_ZERO_POINTS
-        # CV18xx: each side of 0 has a multiplier and a shift of its own (numerics.md 5.3).
-        if ctx.chip.integers.scaling == "small_multiplier":
-            return self._lower_both_sides(ctx)
         operand = requantised(ctx, self, ctx.operand(self.input, "int8", self), source, self.output)
         if operand is None:
             return TOO_LARGE
-        slopes, shift = shared_small_multiplier(self._slope(ctx))
+        slopes, shift = shared_small_multiplier(self.slopes(ctx))
         operands = [operand, ctx.weight(name + "_slope", slopes)]
         attributes = {"rshift": int_attr(shift)}
         return ctx.build(TpuPRelu, operands, attributes, ctx.quantised_type(self.output), shape_of(self.output), name)
-
-    def _lower_both_sides(self, ctx: LoweringContext) -> SSAValue:
-        """CV18xx (numerics.md 9.7): positives by th_x/th_y; slopes to_int8(slope*th_x/th_y*2^r, half up)."""
-        scaled = self._slope(ctx).astype(np.float64) * ratio(self.input, self.output)
-        _, shift = small_multiplier(float(np.abs(scaled).max()))
-        slopes = saturate_np(np.floor(np.ldexp(scaled, shift) + 0.5), "int8")
-        m, r = positive_side(self.input, self.output)
-        attributes = {"rshift": int_attr(shift), "multiplier_pos": int_attr(m), "rshift_pos": int_attr(r)}
-        operands = [ctx.operand(self.input, "int8", self), ctx.weight(op_name(self) + "_slope", slopes)]
-        element = ctx.quantised_type(self.output)
-        return ctx.build(TpuPRelu, operands, attributes, element, shape_of(self.output), op_name(self))
 
 
 @irdl_op_definition
 class TpuPRelu(TpuOp):
     """`tpu.PRelu`: bytes q >= 0 ? q : RSR(q*slope[c], rshift, HALF_UP), saturated; f32 x > 0 ? x : slope[c]*x.
 
-    slope is (1, C, 1, 1), int8 or float. With multiplier_pos (CV18xx) q >= 0 is scaled too.
+    slope is (1, C, 1, 1), int8 or float. With multiplier_pos q >= 0 is scaled too.
     """
 
     name = "tpu.PRelu"

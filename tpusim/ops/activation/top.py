@@ -5,18 +5,18 @@ from typing import ClassVar
 
 import numpy as np
 from tpusim_kernels import activation as kernels
-from tpusim_kernels.prim.table import Bytes, lookup_table, reciprocal_table, table_values
+from tpusim_kernels.prim.table import Bytes, lookup_table, table_values
 from xdsl.dialects.builtin import FloatAttr, StringAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition
 from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.compat import Quirk
+from tpusim.interfaces import ask
 from tpusim.ir.attrs import float_attr, floats_attr, op_name, text
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.activation.fusion import DivToReciprocal, DivToSoftSign, MergeGelu, MergeGeluTanh, MulToSiLU
-from tpusim.ops.activation.lut_bf16 import lower_by_tables
 from tpusim.ops.activation.tpu import TABLE_SHAPE, TpuActive, TpuLut, TpuReciprocal
 from tpusim.ops.base import (
     Array,
@@ -30,13 +30,20 @@ from tpusim.ops.base import (
 from tpusim.ops.building import names_op
 from tpusim.ops.families import UnaryTop
 from tpusim.ops.rescale import lower_same_scale
-from tpusim.ops.small_multiplier import threshold
 
 WIDE = FloatRule(f16="f32", bf16="f32")
-"""Functions that 16-bit modes of BM1684X compute and store in f32 (numerics.md 12.2, 12.3)."""
+"""Functions that 16-bit modes compute and store in f32 (numerics.md 12.2, 12.3)."""
 
 
-class Activation(UnaryTop):
+class ByteTable:
+    """The table of a function of bytes."""
+
+    def entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
+        """Its 256 entries."""
+        raise NotImplementedError
+
+
+class Activation(UnaryTop, ByteTable):
     """y = f(x), element by element: a table in INT8, else in float."""
 
     SPEC: ClassVar[tuple[str, ...]] = ("9.8", "10")
@@ -70,32 +77,28 @@ class Activation(UnaryTop):
         return "input or output is not calibrated" if x is None or y is None else self._lower_table(ctx, x, y)
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.LutBF16 on a chip with BF16 tables, else the function in float."""
-        found = lower_by_tables(self, ctx, self.mode, self.coeffs)
-        if found is not None:
-            return found
+        """The function in float."""
         operand = ctx.operand(self.input, ctx.float_mode(self), self)
         cls, attributes = self._float_form(ctx)
         return ctx.build(cls, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
     def _lower_table(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> SSAValue:
         name = op_name(self)
-        entries = self._entries(ctx, _bytes(x), _bytes(y))
+        entries = ask(self, ByteTable, ctx.chip).entries(ctx, _bytes(x), _bytes(y))
         table = ctx.weight(name + "_table", entries.reshape(TABLE_SHAPE))
         operands = [ctx.operand(self.input, "int8", self), table]
         return ctx.build(TpuLut, operands, {}, ctx.quantised_type(self.output), shape_of(self.output), name)
 
-    def _entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
+    def entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
         """The 256 entries of the table."""
-        function = (self._table_mode(ctx), self.coeffs, x)
+        return self.entries_of(self.mode, ctx, x, y)
+
+    def entries_of(self, mode: str, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
+        """The entries of a table of the function called `mode`, with the op's coefficients."""
+        function = (mode, self.coeffs, x)
         if not np.isfinite(table_values(*function)).all():
             ctx.decision(self, "DN-19")
         return lookup_table(*function, y)
-
-    def _table_mode(self, ctx: LoweringContext) -> str:
-        """The function the table is made of."""
-        del ctx
-        return self.mode
 
     def _float_form(self, ctx: LoweringContext) -> tuple[OpT, dict[str, Attribute]]:
         """(class, attributes) of the op in float."""
@@ -166,10 +169,6 @@ class TopGELU(Activation):
     def mode(self) -> str:
         """The name of the function: GELU by erf, or TGELU, its tanh form."""
         return "TGELU" if self.approx_mode.data == "tanh" else "GELU"
-
-    def _table_mode(self, ctx: LoweringContext) -> str:
-        """BM1684 tables are always of the tanh form (numerics.md 10)."""
-        return "TGELU" if ctx.chip.integers.gelu_table == "tanh" else self.mode
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
@@ -358,12 +357,6 @@ class TopReciprocal(Activation):
         """The coefficients of the function: (numerator,)."""
         return (self.const_val.value.data,)
 
-    def _entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
-        """On CV18xx 0 gives the calibrated maximum (numerics.md 10)."""
-        if not ctx.chip.integers.bounded_reciprocal:
-            return super()._entries(ctx, x, y)
-        return reciprocal_table(self.const_val.value.data, threshold(self.output), x, y)
-
     def _float_form(self, ctx: LoweringContext) -> tuple[OpT, dict[str, Attribute]]:
         del ctx
         return TpuReciprocal, {"const_val": self.const_val}
@@ -382,10 +375,7 @@ class TopAbs(Activation):
     RANGE: ClassVar[RangeRule] = RangeRule(mirrored=True, sign=True, backward=True, forward=True)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Active on bytes or in float; or bytes are looked up."""
-        # BM1684 looks absolute values up (U-45).
-        if ctx.chip.integers.abs_table:
-            return super().lower(ctx)
+        """tpu.Active on bytes or in float."""
         cls, attributes = self._float_form(ctx)
         lowered = lower_same_scale(self, ctx, cls, attributes)
         if uniform_of(lowered) is not None:
@@ -416,9 +406,9 @@ class TopRound(Activation):
     name = "top.Round"
     MODE: ClassVar[str] = "ROUND_EVEN"
 
-    def _entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
+    def entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
         """The table of U-15; the other one with the quirk off."""
-        return ctx.quirked(self, Quirk.ROUND_HALF_AWAY, lookup_table("ROUND", (), x, y), super()._entries(ctx, x, y))
+        return ctx.quirked(self, Quirk.ROUND_HALF_AWAY, lookup_table("ROUND", (), x, y), super().entries(ctx, x, y))
 
     def _float_form(self, ctx: LoweringContext) -> tuple[OpT, dict[str, Attribute]]:
         """The function of U-15, whose halves show only in the data; the other one with the quirk off."""

@@ -62,7 +62,6 @@ class TpuFAttention(MacroTpu, FusingRewrites):
     @classmethod
     def fusing_patterns(cls, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """The pattern that forms the op, on chips that have it."""
-        # BM1688, CV186x and BM1690, in 16 bits.
         return (ProductsAsFlashAttention(cls),) if chip.forms.flash_attention else ()
 
     def infer(self) -> tuple[Shape, ...]:

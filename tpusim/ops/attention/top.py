@@ -27,7 +27,7 @@ from tpusim.ops.attention.tpu import TpuAttention
 from tpusim.ops.base import Array, LoweringContext, NumberMode, QuantParams, Shape, TopOp, is_none
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.families import relu_attributes, zero_point
-from tpusim.ops.interfaces import ChipRewrites
+from tpusim.ops.interfaces import ChipRewrites, Weighs
 from tpusim.ops.matmul.product import HEADS
 from tpusim.ops.rescale import TpuRequantInt
 from tpusim.ops.softmax import exponential_table
@@ -49,7 +49,7 @@ class Scales(NamedTuple):
 
 
 @irdl_op_definition
-class TopAttention(TopOp, ChipRewrites):
+class TopAttention(TopOp, ChipRewrites, Weighs):
     """`top.Attention`: concat_h(softmax(scale * q_h x k_h^T + mask) x v_h) x W_o + b_o, q = input x W_q + b_q ...
 
     input (B, M, K), keys and values (B, M', K'), matrices (K, N) of `head` heads side by side, out_weight (N, K'').
@@ -58,7 +58,6 @@ class TopAttention(TopOp, ChipRewrites):
     """
 
     name = "top.Attention"
-    WEIGHS: ClassVar[bool] = True
     SPEC: ClassVar[tuple[str, ...]] = ("11.5",)
 
     input = operand_def(TensorType)
@@ -82,7 +81,6 @@ class TopAttention(TopOp, ChipRewrites):
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Where a block is one op."""
-        # BM1684X.
         return (ProductsAsAttention(weights, cls),) if chip.forms.attention else ()
 
     @property

@@ -5,18 +5,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from tpusim_kernels.prim.floattable import slope_table
-from tpusim_kernels.prim.multiplier import bm1684_multiplier, bm1684_right_shift
-from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_np
-from tpusim_kernels.prim.table import Bytes, byte_table
+from tpusim_kernels.prim.scale import round_half_away
 from xdsl.dialects.builtin import BoolAttr, FloatAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, opt_attr_def
 
+from tpusim.interfaces import ask
 from tpusim.ir.attrs import float_attr, int_attr, op_name
 from tpusim.ir.types import shape_of
-from tpusim.ops.activation.lut_bf16 import FloatTable, build_lookup, has_float_tables
-from tpusim.ops.activation.tpu import TABLE_SHAPE, TpuLut
 from tpusim.ops.base import Array, Holds, LoweringContext, OpT, QuantParams, holds
 from tpusim.ops.const_binary.tpu import Kind, float_result, reversed_
 from tpusim.ops.families import (
@@ -26,14 +22,13 @@ from tpusim.ops.families import (
     relu_limit_of,
     relu_of,
 )
+from tpusim.ops.interfaces import ScalarOperand
 from tpusim.ops.rescale import TOO_LARGE, positive_fit
 
 ACCUMULATOR = 2**31
 """The accumulator is 32 bits wide and never wraps (numerics.md DN-03)."""
 LARGEST_TERM = 255 * 127
 """|q*m| of a byte and an 8-bit multiplier."""
-TABLE_RANGE = 15.0
-"""CV18xx: the slope table of a product or difference with a number spans +-15 (U-58); lines extend it."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +40,19 @@ class Constants:
     constant: float = 0.0
 
 
-class ConstTop(UnaryTop):
+class IntegerConstants:
+    """The constants of an op with a number in integers."""
+
+    def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
+        """Multiplier, shift and C for input and output quantisation, or why there are none."""
+        raise NotImplementedError
+
+    def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue | str:
+        """The tpu op on the operand's bytes with these constants, or why there is none."""
+        raise NotImplementedError
+
+
+class ConstTop(UnaryTop, IntegerConstants, ScalarOperand):
     """A tensor and the number `const_val`, with an optional relu."""
 
     TPU: ClassVar[OpT]
@@ -64,7 +71,7 @@ class ConstTop(UnaryTop):
         """Integers stay integers: the result holds what its operand does."""
         return "integer" if holds(self.input) == "integer" else self.HOLDS
 
-    def scalar_operand(self) -> float | None:
+    def scalar_operand(self) -> float:
         """The constant, as the number that it is."""
         return self.number
 
@@ -83,14 +90,8 @@ class ConstTop(UnaryTop):
         y = float_result(self.KIND, operands[0], self.number, relu=relu_of(self), reverse=reversed_(self))
         return (limited(y, self),)
 
-    def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
-        """Multiplier, shift and C for input and output quantisation, or why there are none."""
-        raise NotImplementedError
-
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """The tpu op in float, on CV18xx a table."""
-        if has_float_tables(self, ctx):
-            return self.build_float_table(ctx)
+        """The tpu op in float."""
         attributes = {"const_val": self.const_val, **self.order(reversed_(self))}
         attributes |= relu_attributes(relu_of(self), relu_limit_of(self))
         operand = ctx.operand(self.input, ctx.float_mode(self), self)
@@ -101,22 +102,13 @@ class ConstTop(UnaryTop):
         x, y = ctx.quant(self.input), ctx.quant(self.output)
         if x is None or y is None:
             return "input or output is not calibrated"
-        # CV18xx (numerics.md 10).
-        if ctx.chip.integers.constants_as_tables:
-            return self.build_table(ctx, x, y)
-        found = self.integer_form(ctx, x, y)
+        found = ask(self, IntegerConstants, ctx.chip).integer_form(ctx, x, y)
         if isinstance(found, str):
             return found
         if abs(found.constant) + LARGEST_TERM >= ACCUMULATOR:
             return f"the constant {self.number:.6g} leaves 32 bits"
-        return self.build_int8(ctx, ctx.operand(self.input, "int8", self), found)
-
-    def build_table(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> SSAValue | str:
-        """CV18xx: the op, and its relu, as a lookup table (numerics.md 10); or why there is none."""
-        entries = byte_table(self.function, Bytes(x.scale, 0, x.signed), Bytes(y.scale, 0, y.signed))
-        name = op_name(self)
-        operands = [ctx.operand(self.input, "int8", self), ctx.weight(name + "_table", entries.reshape(TABLE_SHAPE))]
-        return ctx.build(TpuLut, operands, {}, ctx.quantised_type(self.output), shape_of(self.output), name)
+        operand = ctx.operand(self.input, "int8", self)
+        return ask(self, IntegerConstants, ctx.chip).build_int8(ctx, operand, found)
 
     def function(self, values: np.ndarray) -> np.ndarray:
         """The product, sum or difference in double, with the relu, as a table holds it."""
@@ -128,10 +120,6 @@ class ConstTop(UnaryTop):
             case _:
                 found = self.number - values if reversed_(self) else values - self.number
         return np.maximum(found, 0.0) if relu_of(self) else found
-
-    def build_float_table(self, ctx: LoweringContext) -> SSAValue:
-        """CV18xx: the op in BF16 by a slope table."""
-        return build_lookup(self, ctx, FloatTable("Slope", slope_table(self.function, TABLE_RANGE), TABLE_RANGE))
 
     def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue | str:
         """The tpu op on the operand's bytes."""
@@ -146,16 +134,8 @@ class ConstTop(UnaryTop):
 def shifted_constant(ctx: LoweringContext, op: "ConstTop", x: QuantParams, y: QuantParams) -> Constants | str:
     """m, r and C of AddConst and SubConst (numerics.md 9.3)."""
     number = op.number
-    if ctx.chip.integers.scaling == "right_shift":
-        r = max(bm1684_right_shift(1.0, x.scale, y.scale)[1], 0)
-        return Constants(bm1684_multiplier(1.0, r, x.scale, y.scale), r, shifted_int16(number, r, y.scale))
     fit = positive_fit(ctx, op, x.scale / y.scale)
     if fit is None:
         return TOO_LARGE
     m, r = fit
     return Constants(m, r, float(round_half_away(number / y.scale)) * 2.0**r)
-
-
-def shifted_int16(number: float, r: int, scale: float) -> float:
-    """sat16(round-half-away(number * f32(2^r/s))), the product in f32 (numerics.md 9.3, BM1684)."""
-    return float(saturate_np(round_half_away(narrow_product(number, 2.0**r / scale)), "int16"))

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from tpusim_kernels.prim.multiplier import best_fit, bm1684_multiplier, bm1684_right_shift
-from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_np
+from tpusim_kernels.prim.multiplier import best_fit
+from tpusim_kernels.prim.scale import round_half_away
 from xdsl.dialects.builtin import BoolAttr, f32
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
@@ -27,7 +27,7 @@ from tpusim.ops.base import (
     RangeRule,
 )
 from tpusim.ops.building import names_op
-from tpusim.ops.const_binary.base import Constants, ConstTop, shifted_constant, shifted_int16
+from tpusim.ops.const_binary.base import Constants, ConstTop, shifted_constant
 from tpusim.ops.const_binary.merging import (
     AddMerge,
     MergeContinuousMulConst,
@@ -44,9 +44,8 @@ from tpusim.ops.families import (
     relu_limit_of,
     relu_of,
 )
-from tpusim.ops.interfaces import ChipRewrites
 from tpusim.ops.minmax import TpuMax, TpuMin
-from tpusim.ops.relu import ReluApart, TopClip
+from tpusim.ops.relu import TopClip
 from tpusim.ops.rescale import TOO_LARGE, TpuMulShift, requantised
 from tpusim.ops.rewriting import made_by
 from tpusim.ops.structure import make_weight
@@ -54,15 +53,13 @@ from tpusim.ops.sub import is_invertible
 
 LARGEST = {"f16": 65504.0, "bf16": (2 - 2.0**-7) * 2.0**127}
 """The largest finite number of the 16-bit types."""
-EXTRA_DECREMENTS = 5
-"""BM1684 Max/MinConst: how often r may be lowered while C saturates (numerics.md 9.3)."""
 
 
 # ------------------------------------------------------------------------------------------------------------- MulConst
 
 
 @irdl_op_definition
-class TopMulConst(ConstTop, ChipRewrites):
+class TopMulConst(ConstTop):
     """`top.MulConst`: x * const_val, optional relu."""
 
     name = "top.MulConst"
@@ -88,32 +85,23 @@ class TopMulConst(ConstTop, ChipRewrites):
         merging = RemoveMulConst(), MergeContinuousMulConst(), MergeMulConst(weights), TopGatherMulConst(weights)
         return MulToMulConst(weights), DivToMulConst(weights), *merging, MulMerge(weights)
 
-    @classmethod
-    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Where it has no relu, the relu is an op of its own."""
-        del weights
-        # CV18xx: MulConst.
-        return (ReluApart(cls.name),) if cls.name in chip.forms.without_relu else ()
-
     def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
         """A constant outside the range of the 16-bit type (numerics.md 12.2, 12.3)."""
         del chip
         return abs(self.number) > LARGEST[wanted]
 
     def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
-        """(m, r) of s_in/s_out*c: best fit general, 8 bit; BM1684 by numerics.md 5.4."""
-        if ctx.chip.integers.scaling == "right_shift":
-            r = max(bm1684_right_shift(self.number, x.scale, y.scale)[1], 0)
-            return Constants(bm1684_multiplier(self.number, r, x.scale, y.scale), r)
+        """(m, r) of s_in/s_out*c: best fit general, 8 bit."""
+        del ctx
         try:
             return Constants(*best_fit(x.scale / y.scale * self.number, 8))
         except ValueError as error:
             return str(error)
 
     def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue | str:
-        """tpu.MulShift where the chip has multipliers, with which a relu is lost by a quirk; else tpu.MulConst."""
+        """tpu.MulShift, with which a relu is lost by a quirk; tpu.MulConst with the relu where it is not."""
         lost = relu_of(self) and ctx.reproduces(Quirk.MULSHIFT_WITHOUT_RELU)
-        if ctx.chip.integers.scaling == "right_shift" or (relu_of(self) and not lost):
+        if relu_of(self) and not lost:
             return super().build_int8(ctx, operand, found)
         if lost:
             ctx.decision(self, Quirk.MULSHIFT_WITHOUT_RELU.decision)
@@ -126,7 +114,7 @@ class TopMulConst(ConstTop, ChipRewrites):
 
 
 @irdl_op_definition
-class TopAddConst(ConstTop, ChipRewrites):
+class TopAddConst(ConstTop):
     """`top.AddConst`: x + const_val, optional relu."""
 
     name = "top.AddConst"
@@ -139,18 +127,6 @@ class TopAddConst(ConstTop, ChipRewrites):
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """Add of a scalar weight, of 0, and of two constants one after the other."""
         return AddToAddConst(weights), RemoveAddConst(), AddMerge(weights)
-
-    @classmethod
-    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Where only tensors are added, the number is a weight."""
-        # CV18xx adds tensors only.
-        return () if chip.forms.add_const else (AddConstToAdd(weights),)
-
-    def build_table(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> SSAValue | str:
-        """CV18xx has no rule for it (DN-13)."""
-        del x, y
-        ctx.decision(self, "DN-13")
-        return "this chip has no integer form of it (numerics.md 9.3)"
 
     def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
         """Symmetric only (numerics.md 12.1)."""
@@ -197,43 +173,15 @@ class ExtremeConstTop(ConstTop):
 
     RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
     TENSORS: ClassVar[OpT]
-    """The op of two tensors, to which CV18xx lowers with a constant one."""
-
-    def build_table(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> SSAValue | str:
-        """CV18xx: the largest or smallest of two tensors, one full of to_int8(c/s, half up) (numerics.md 9.3)."""
-        name, shape = op_name(self), shape_of(self.output)
-        operand = requantised(ctx, self, ctx.operand(self.input, "int8", self), x, self.output)
-        assert operand is not None  # small multipliers always fit
-        stored = np.full(shape, saturate_np(round_half_away(self.number / y.scale), "int8"), np.int8)
-        operands = [operand, ctx.weight(name + "_const", stored)]
-        attributes = relu_attributes(relu_of(self))
-        return ctx.build(self.TENSORS, operands, attributes, ctx.quantised_type(self.output), shape, name)
-
-    def build_float_table(self, ctx: LoweringContext) -> SSAValue:
-        """CV18xx in BF16: of two tensors, too."""
-        name, shape, mode = op_name(self), shape_of(self.output), ctx.float_mode(self)
-        number = ctx.float_weight(self, name + "_const", np.full(shape, self.number, np.float32))
-        operands = [ctx.operand(self.input, mode, self), number]
-        attributes = relu_attributes(relu_of(self), relu_limit_of(self))
-        return ctx.build(self.TENSORS, operands, attributes, ctx.float_type(self), shape, name)
+    """The op of two tensors."""
 
     def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
-        """Multiplier 1, no shift, C = round(c/s) (DN-15); BM1684: m and r of 5.4, lowered while C saturates.
+        """Multiplier 1, no shift, C = round(c/s) (DN-15).
 
         The scale is the output's, to which `build_int8` requantises an operand that propagation left with another one.
         """
-        if ctx.chip.integers.scaling != "right_shift":
-            zero = 0 if ctx.reproduces(Quirk.EXTREME_WITHOUT_ZERO_POINT) else y.zero_point
-            return Constants(1, 0, float(round_half_away(self.number / y.scale)) + zero)
-        r = max(bm1684_right_shift(1.0, y.scale, y.scale)[1], 0)
-        for _ in range(EXTRA_DECREMENTS):
-            wide = round_half_away(narrow_product(self.number, 2.0**r / y.scale))
-            if wide == saturate_np(wide, "int16"):
-                break
-            r -= 1
-        if r <= 0:
-            return f"the constant {self.number:.6g} leaves 16 bits"
-        return Constants(bm1684_multiplier(1.0, r, y.scale, y.scale), r, shifted_int16(self.number, r, y.scale))
+        zero = 0 if ctx.reproduces(Quirk.EXTREME_WITHOUT_ZERO_POINT) else y.zero_point
+        return Constants(1, 0, float(round_half_away(self.number / y.scale)) + zero)
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """As every op with a constant, but not a relu with a zero point."""
@@ -254,7 +202,7 @@ class ExtremeConstTop(ConstTop):
 
 
 @irdl_op_definition
-class TopMaxConst(ExtremeConstTop, ChipRewrites):
+class TopMaxConst(ExtremeConstTop):
     """`top.MaxConst`: max(x, const_val), optional relu."""
 
     name = "top.MaxConst"
@@ -267,13 +215,6 @@ class TopMaxConst(ExtremeConstTop, ChipRewrites):
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """Max with a scalar weight."""
         return (MaxToMaxConst(weights),)
-
-    @classmethod
-    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Where there is no Clip, it is two ops."""
-        del weights
-        # BM1684 has no Clip.
-        return () if chip.forms.clip else (ClipToExtremes(),)
 
 
 @irdl_op_definition

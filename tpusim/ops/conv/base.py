@@ -5,8 +5,7 @@ from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, NoneType, Tens
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, operand_def, opt_attr_def, result_def
 
-from tpusim.ir.attrs import ints, ints_attr, value_name
-from tpusim.ir.modes import requant_mode
+from tpusim.ir.attrs import ints, value_name
 from tpusim.ops.base import LoweringContext, Shape, TopOp, is_none
 
 
@@ -64,8 +63,3 @@ def spread_shape(shape: Shape, inserts: "ArrayAttr[Attribute] | None") -> Shape:
     if len(shape) != 4 or len(between) != 2 or min(between) < 0:
         raise ValueError(f"an input (n, c, h, w) and two inserts of 0 or more are required, got {shape}, {between}")
     return *shape[:2], *((size - 1) * (more + 1) + 1 for size, more in zip(shape[2:], between, strict=True))
-
-
-def shift_attributes(r: int) -> dict[str, Attribute]:
-    """One right shift for the whole tensor (BM1684)."""
-    return {"multiplier": ints_attr([1]), "rshift": ints_attr([r]), "quant_mode": requant_mode("OnlyShift")}

@@ -1,4 +1,4 @@
-"""A factor and a summand per channel as a depthwise convolution of 1x1: what CV18xx has in place of tpu.Scale."""
+"""A factor and a summand per channel as a depthwise convolution of 1x1, of chips without tpu.Scale."""
 
 from collections.abc import Mapping, Sequence
 from math import prod

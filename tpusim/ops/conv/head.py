@@ -18,7 +18,7 @@ def before_float_head(op: TopOp, ctx: LoweringContext) -> bool:
 
     No Conv may follow that one, and the network must have the pooling of the family.
     """
-    # BM1684X, BM1688 and CV186x: such a layer is stored in 16 bits (numerics.md 2.2, 3.4).
+    # Such a layer is stored in 16 bits (numerics.md 2.2, 3.4).
     if not ctx.chip.int16_outputs or len(shape_of(op.results[0])) != 4:
         return False
     source, user = op.operands[0].owner, only_user(op.results[0])

@@ -52,6 +52,7 @@ from tpusim.ops.conv.quantize import (
 from tpusim.ops.conv.tpu import TpuConv2D
 from tpusim.ops.conv.volume import TpuConv3D
 from tpusim.ops.families import constant_of, conv_extent, only_user, relu_attributes, relu_limit_of, relu_of
+from tpusim.ops.interfaces import Estimated, KernelConstants, Weighs
 from tpusim.ops.requant_axis import requantised_axis
 from tpusim.ops.sliding import ConvWindow, window_attributes
 from tpusim.ops.structure import make_weight
@@ -65,7 +66,7 @@ FACTORED = {True: 128, False: 1024}
 
 
 @irdl_op_definition
-class TopConv(ConvTop):
+class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
     """`top.Conv`: 2-D convolution, input (n, ic, h, w), filter (oc, ic/group, kh, kw), bias (oc,) or none.
 
     3-D with one axis more: input (n, ic, d, h, w), filter (oc, ic/group, kd, kh, kw), pads befores then afters.
@@ -73,7 +74,6 @@ class TopConv(ConvTop):
     """
 
     name = "top.Conv"
-    WEIGHS: ClassVar[bool] = True
     SPEC: ClassVar[tuple[str, ...]] = ("9.1", "5.4", "5.6", "7.1", "7.2")
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
 
@@ -146,7 +146,7 @@ class TopConv(ConvTop):
     def estimate(self) -> Estimate:
         """By XLA's library, which takes NHWC images; groups, volumes and spread images as `inference`."""
         if self.volume or self.inserts is not None or self.geometry["groups"] != 1:
-            return super().estimate()
+            return Estimate(self.inference)
 
         geometry: Any = self.geometry
         window = {name: geometry[name] for name in ("strides", "pads", "dilations")}

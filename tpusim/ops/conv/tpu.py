@@ -56,10 +56,11 @@ from tpusim.ops.families import (
     value_dtype,
     zero_point,
 )
+from tpusim.ops.interfaces import ChannelOrder, KernelConstants
 
 
 @irdl_op_definition
-class TpuConv2D(PackedConvTpu):
+class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder):
     """`tpu.Conv2D`: filter (oc, ic/g, kh, kw) and bias (oc,) as constants, or packed for the chip after weight-reorder.
 
     `filter_packed`: filter is (1, oc, h, w), rows of `pack_filter`. `coeff_merged`: filter is one row per lane with

@@ -12,18 +12,16 @@ from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i32
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition
 
-from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name, value_name
+from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name
 from tpusim.ir.types import shape_of
 from tpusim.ops.base import Array, Builder, FloatRule, LoweringContext, OpT, Shape, is_none
 from tpusim.ops.building import names_op
-from tpusim.ops.conv.base import ConvTop, shift_attributes
+from tpusim.ops.conv.base import ConvTop
 from tpusim.ops.conv.quantize import (
     filter_is_signed,
     filter_scales,
     int32_bias,
-    qdm_operands,
     quantised_filter,
-    shift_coefficients,
 )
 from tpusim.ops.deconv.geometry import deconv_extent
 from tpusim.ops.deconv.tpu import TpuDeconv
@@ -120,22 +118,29 @@ class TopDeconv(ConvTop):
         """In the types of `float_operands`."""
         operands, element = self.float_operands(ctx)
         more: dict[str, Attribute] = {"relu_limit": float_attr(relu_limit_of(self))}
-        return self._build(ctx, operands, element, op_name(self), more)
+        return self.build_tpu(ctx, operands, element, op_name(self), more)
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """int32 accumulators and a requant; a shift (BM1684) or QDM (CV18xx) within the op; or why not."""
-        constants = self.constants(ctx)
-        if constants is None:
+        """int32 accumulators and a requant, or why not."""
+        why, constants = self.why_not_integer(ctx), self.constants(ctx)
+        if why is not None or constants is None:
+            return why or "the filter is not constant"
+        return self._lower_accumulators(ctx, *constants)
+
+    def why_not_integer(self, ctx: LoweringContext) -> str | None:
+        """What an integer form of any kind requires and the op lacks; None if nothing is missing."""
+        if self.constants(ctx) is None:
             return "the filter is not constant"
         if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
             return "input or output is not calibrated"
-        # BM1684 and CV18xx.
-        if self.volume and ctx.chip.integers.volumes != "all":
-            ctx.decision(self, "DN-12")
-            return "this chip has no integer 3-D transposed convolution (numerics.md 9.1)"
-        if ctx.chip.requant == "shift":
-            return self._lower_shift(ctx, *constants)
-        return (self._lower_qdm if ctx.chip.requant == "qdm" else self._lower_accumulators)(ctx, *constants)
+        return None
+
+    def why_no_volume(self, ctx: LoweringContext) -> str | None:
+        """The reason of a chip without integer 3-D forms, recorded as its decision; None for an image."""
+        if not self.volume:
+            return None
+        ctx.decision(self, "DN-12")
+        return "this chip has no integer 3-D transposed convolution (numerics.md 9.1)"
 
     def _lower_accumulators(self, ctx: LoweringContext, w: np.ndarray, bias: np.ndarray | None) -> SSAValue:
         """Per-channel filter scale, int32 bias, int32 result `<name>_i32`, then the requant.
@@ -144,39 +149,20 @@ class TopDeconv(ConvTop):
         own scales are no other here, because calibration tables bring none.
         """
         x, y = ctx.quant(self.input), ctx.quant(self.output)
-        assert x is not None and y is not None  # held by lower_integer
+        assert x is not None and y is not None  # required by why_not_integer
         signed = filter_is_signed(w, bias)
         scales = filter_scales(w, signed)
         filter = quantised_filter(w, scales, signed)
         m, r = best_fit_array(scales * x.scale / y.scale)
         int_bias = int32_bias(self, ctx, bias, filter, scales * x.scale, x.zero_point)
         operands = self.integer_operands(ctx, filter, int_bias, "int32")
-        accumulators = self._build(ctx, operands, i32, op_name(self) + "_i32", {})
+        accumulators = self.build_tpu(ctx, operands, i32, op_name(self) + "_i32", {})
         return requantised_axis(ctx, self, accumulators, m, r)
 
-    def _lower_shift(self, ctx: LoweringContext, w: np.ndarray, bias: np.ndarray | None) -> SSAValue | str:
-        """BM1684: the rules of its Conv, one right shift per tensor, int16 bias (DN-12)."""
-        x, y = ctx.quant(self.input), ctx.quant(self.output)
-        assert x is not None and y is not None  # held by lower_integer
-        if max(ints(self.strides)) > ctx.chip.max_stride:
-            return f"stride above {ctx.chip.max_stride}"
-        found = shift_coefficients(w, bias, x.scale, y.scale)
-        if found is None:
-            return "the right shift of the requant would be negative"
-        filter, int_bias, r = found
-        ctx.decision(self, "DN-12")
-        operands = self.integer_operands(ctx, filter, int_bias, "int16")
-        return self._build(ctx, operands, ctx.quantised_type(self.output), op_name(self), shift_attributes(r))
-
-    def _lower_qdm(self, ctx: LoweringContext, w: np.ndarray, bias: np.ndarray | None) -> SSAValue:
-        """CV18xx: a QDM multiplier and shift per channel, to which filter and bias are quantised (numerics.md 5.5)."""
-        coefficients, more = qdm_operands(ctx, value_name(self.filter), w, bias, self.input, self.output)
-        operands = [ctx.operand(self.input, "int8", self), *coefficients]
-        return self._build(ctx, operands, ctx.quantised_type(self.output), op_name(self), more)
-
-    def _build(
+    def build_tpu(
         self, ctx: LoweringContext, operands: list[SSAValue], element: Attribute, name: str, more: dict[str, Attribute]
     ) -> SSAValue:
+        """A tpu.Deconv or tpu.Deconv3D with this op's geometry and the given operands, type and further attributes."""
         keep = ("kernel_shape", "strides", "pads", "output_padding", "dilations", "group")
         attributes = {key: self.attributes[key] for key in keep} | {"do_relu": flag(relu_of(self))}
         attributes |= {"relu_limit": float_attr(-1.0), **more}

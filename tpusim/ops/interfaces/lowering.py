@@ -8,6 +8,14 @@ from tpusim.ir.weights import WeightStore
 from tpusim.ops.contexts import LoweringContext
 
 
+class Lowering:
+    """The op as ops of a chip."""
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """Build the tpu op(s) for this op on the context's chip; returns the value that stands for the result."""
+        raise NotImplementedError
+
+
 class IntegerLowering:
     """The op in quantised integers."""
 

@@ -1,6 +1,6 @@
 """Attention in a lowered module: Permutes of heads in front of products and behind them become parts of the products.
 
-As TPU-MLIR rewrites it for the 1684X family (U-29): products work on heads inside, the Permute behind a product moves
+As TPU-MLIR rewrites it (U-29): products work on heads inside, the Permute behind a product moves
 behind what stands between it and the next one, and there goes in or meets another that undoes it.
 """
 

@@ -73,7 +73,7 @@ class PatchesAsProduct(RewritePattern):
 
 @dataclass
 class WidePatchesAsProduct(RewritePattern):
-    """Conv by windows side by side, above 15 both ways -> Reshape, Permute, Permute, Reshape, MatMul, Permute (CV18xx).
+    """Conv by windows side by side, above 15 both ways -> Reshape, Permute, Permute, Reshape, MatMul, Permute.
 
     Decision: not with several groups or a relu, which upstream loses.
     """

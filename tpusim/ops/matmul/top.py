@@ -1,6 +1,6 @@
 """`top.MatMul`: import, shape, float function, and lowering by numerics.md 5.4, 7.1, 7.2 and 9.2."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import ClassVar, NamedTuple
@@ -9,13 +9,9 @@ import numpy as np
 from tpusim_kernels import matmul as kernels
 from tpusim_kernels.prim.multiplier import (
     best_fit,
-    bm1684_conv_shift,
     common_shift,
-    cv18xx_qdm,
-    cv18xx_quantize_bias,
-    cv18xx_quantize_filter,
 )
-from tpusim_kernels.prim.scale import narrow_product, quantised, round_half_away, saturate_np
+from tpusim_kernels.prim.scale import quantised, round_half_away, saturate_np
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition
 from xdsl.pattern_rewriter import RewritePattern
@@ -23,7 +19,6 @@ from xdsl.pattern_rewriter import RewritePattern
 from tpusim.chips import ChipSpec
 from tpusim.compat import Quirk
 from tpusim.ir.attrs import flag, ints_attr, op_name, value_name
-from tpusim.ir.modes import requant_mode
 from tpusim.ir.once import once
 from tpusim.ir.own_scales import own_weight_scales
 from tpusim.ir.types import element_of, shape_of
@@ -40,7 +35,7 @@ from tpusim.ops.base import (
     is_none,
 )
 from tpusim.ops.building import names_op
-from tpusim.ops.conv.quantize import saturated_bias, shift_and_bias
+from tpusim.ops.conv.quantize import saturated_bias
 from tpusim.ops.families import (
     is_set,
     limited,
@@ -49,7 +44,7 @@ from tpusim.ops.families import (
     relu_limit_of,
     relu_of,
 )
-from tpusim.ops.interfaces import ChipRewrites
+from tpusim.ops.interfaces import ChipRewrites, Weighs
 from tpusim.ops.matmul.fusion import MatMulWithBias
 from tpusim.ops.matmul.heads import MatMulWithRightTranspose
 from tpusim.ops.matmul.patches import PatchesAsProduct
@@ -57,7 +52,6 @@ from tpusim.ops.matmul.product import Product
 from tpusim.ops.matmul.split import MatmulWithPermuteAndSplit
 from tpusim.ops.matmul.tpu import TpuMatMul
 from tpusim.ops.own_scales import note_own_scales
-from tpusim.ops.small_multiplier import threshold
 from tpusim.ops.structure import TopWeight
 from tpusim.ops.tile import TpuTile
 from tpusim.ops.view import TpuReshape
@@ -68,11 +62,10 @@ SMALLEST_SCALE = 1e-5
 
 
 @irdl_op_definition
-class TopMatMul(Product, TopOp, ChipRewrites):
+class TopMatMul(Product, TopOp, ChipRewrites, Weighs):
     """`top.MatMul`: left (..., M, K) x right (..., K, N) + bias (N,), NumPy batches, optional relu."""
 
     name = "top.MatMul"
-    WEIGHS: ClassVar[bool] = True
     SPEC: ClassVar[tuple[str, ...]] = ("9.2", "5.4", "5.6", "7.1", "7.2")
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
 
@@ -130,47 +123,41 @@ class TopMatMul(Product, TopOp, ChipRewrites):
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.MatMul in integers, or why not."""
-        why = self._why_not_int8(ctx)
+        why = self.why_not_integer(ctx) or self._why_no_product(ctx)
         if why is not None:
             return why
         user = only_user(self.output)
-        # BM1684X, BM1688 and CV186x: 16 bits for a sum in float that follows (numerics.md 3.4).
+        # 16 bits for a sum in float that follows (numerics.md 3.4).
         wide = ctx.chip.int16_outputs and isinstance(user, TopAdd) and ctx.asks_for_float(user)
         output = stored_output(self, ctx, wide=wide)
         if ctx.array(self.right) is None:
             return _lower_activations(self, ctx, output)
-        return _LOWER[ctx.chip.requant](self, ctx, output)
+        return _by_multipliers(self, ctx, output)
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.MatMul in the float type of the mode."""
         mode = ctx.float_mode(self)
         operands = [ctx.operand(v, mode, self) for v in (self.input, self.right)]
-        # CV18xx: a computed bias is BF16 like everything there; a constant one stays f32.
-        computed = ctx.chip.bf16_unit and not is_none(self.bias) and ctx.array(self.bias) is None
-        rounded = ctx.chip.bias_rounded and not ctx.chip.bf16_unit and mode != "f32"  # numerics.md 9.2
-        narrow = computed or rounded
-        bias_mode = mode if narrow else "f32"
+        bias_mode = mode if ctx.chip.bias_rounded else "f32"  # numerics.md 9.2
         operands.append(ctx.none() if is_none(self.bias) else ctx.operand(self.bias, bias_mode, self))
         return self.build_tpu(ctx, operands, ctx.float_type(self), {}, relu_limit_of(self))
 
-    def _why_not_int8(self, ctx: LoweringContext) -> str | None:
-        x, y, right = ctx.quant(self.input), ctx.quant(self.output), ctx.array(self.right)
+    def why_not_integer(self, ctx: LoweringContext) -> str | None:
+        """What an integer form requires and the op lacks; None if nothing is missing."""
+        x, y = ctx.quant(self.input), ctx.quant(self.output)
         if ctx.array(self.input) is not None:
             return "the left operand is constant (numerics.md 9.2)"
         if x is None or y is None:
             return "input or output is not calibrated"
         if not is_none(self.bias) and ctx.array(self.bias) is None:
             return "the bias is not constant"
-        batch = prod(shape_of(self.right)[:-2])
-        products = ctx.chip.integers.products
-        # BM1684.
-        if products == "fully_connected" and (right is None or batch > 1 or not self._fully_connected):
-            return (
-                f"{ctx.chip.name} multiplies integers by one constant matrix of K rows, in two axes (numerics.md 9.0)"
-            )
-        if products == "constant" and right is None:
-            return "the product of two activations is computed in float (numerics.md 9.0)"
+        return None
+
+    def _why_no_product(self, ctx: LoweringContext) -> str | None:
+        x, right = ctx.quant(self.input), ctx.array(self.right)
+        assert x is not None  # required by why_not_integer
         if right is not None:
+            batch = prod(shape_of(self.right)[:-2])
             return "a batched matrix needs an input without zero point" if batch > 1 and x.zero_point else None
         second = ctx.quant(self.right)
         if second is None:
@@ -178,12 +165,6 @@ class TopMatMul(Product, TopOp, ChipRewrites):
         if ctx.asymmetric:
             return "the product of two asymmetric activations is computed in float (numerics.md 9.0)"
         return None
-
-    @property
-    def _fully_connected(self) -> bool:
-        """Whether the first axis holds all rows of the left operand, and the right one is K x N."""
-        *rows, depth = shape_of(self.input)
-        return rows[:1] == [prod(rows)] and shape_of(self.right)[0] == depth
 
     def build_tpu(
         self,
@@ -242,26 +223,27 @@ def _rescaling(output: Output, m: int, r: int) -> tuple[Attribute, dict[str, Att
     return output.element, {"multipliers": ints_attr([m]), "rshifts": ints_attr([r])}
 
 
-def _bias(op: TopMatMul, ctx: LoweringContext, columns: int) -> np.ndarray | None:
+def constant_bias(op: TopMatMul, ctx: LoweringContext, columns: int) -> np.ndarray | None:
     """The bias as doubles of shape (columns,); None if there is none."""
     bias = None if is_none(op.bias) else ctx.array(op.bias)
     return None if bias is None else np.broadcast_to(bias.astype(np.float64).reshape(-1), (columns,))
 
 
-def _bias_operand(op: TopMatMul, ctx: LoweringContext, stored: np.ndarray | None, suffix: str) -> SSAValue:
+def bias_operand(op: TopMatMul, ctx: LoweringContext, stored: np.ndarray | None, suffix: str) -> SSAValue:
+    """The stored bias as a weight, `none` without one; suffix: its type, as in its name."""
     return ctx.none() if stored is None else ctx.weight(f"{op_name(op)}_bias_{suffix}", stored)
 
 
 _quantised = once(quantised)
 
 
-def _lower_multiplier(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAValue:
-    """X family, constant right: one weight scale, int32 bias with -z_in*sum(W) inside, one 32-bit multiplier.
+def _by_multipliers(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAValue:
+    """Constant right: one weight scale, int32 bias with -z_in*sum(W) inside, one 32-bit multiplier.
 
     By columns where that is asked for and one shift holds the multipliers of all.
     """
     x, y, w = ctx.quant(op.input), output.quant, ctx.array(op.right)
-    assert x is not None and w is not None  # held by _why_not_int8
+    assert x is not None and w is not None  # required by why_not_integer
     columns = _column_fit(op, ctx, w, x, y)
     largest = float(np.abs(w).max(initial=0.0).astype(np.float32))
     scale: float | np.ndarray = largest / 127 or SMALLEST_SCALE
@@ -276,7 +258,7 @@ def _lower_multiplier(op: TopMatMul, ctx: LoweringContext, output: Output) -> SS
         scale = columns.scales
         spread = scale[:, None] if op.transposes[1] else scale
         stored = saturate_np(round_half_away(w.astype(np.float64) / spread), "int8")
-    bias = _bias(op, ctx, shape_of(op.output)[-1])
+    bias = constant_bias(op, ctx, shape_of(op.output)[-1])
     int_bias = None
     if bias is not None or x.zero_point:
         offset = x.zero_point * _column_sums(op, ctx, stored) if x.zero_point else np.zeros(shape_of(op.output)[-1])
@@ -285,7 +267,7 @@ def _lower_multiplier(op: TopMatMul, ctx: LoweringContext, output: Output) -> SS
     operands = [
         ctx.operand(op.input, "int8", op),
         ctx.weight(value_name(op.right) + "_int8", stored),
-        _bias_operand(op, ctx, int_bias, "int32"),
+        bias_operand(op, ctx, int_bias, "int32"),
     ]
     if columns is not None:
         more: dict[str, Attribute] = {
@@ -330,61 +312,10 @@ def _column_sums(op: TopMatMul, ctx: LoweringContext, stored: np.ndarray) -> np.
 
 
 def _lower_activations(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAValue:
-    """X family, two symmetric activations: one multiplier for s_in*s_right/s_out, int32 bias."""
+    """Two symmetric activations: one multiplier for s_in*s_right/s_out, int32 bias."""
     x, right, y = ctx.quant(op.input), ctx.quant(op.right), output.quant
-    assert x is not None and right is not None  # held by _why_not_int8
-    bias, scale = _bias(op, ctx, shape_of(op.output)[-1]), x.scale * right.scale
+    assert x is not None and right is not None  # required by why_not_integer
+    bias, scale = constant_bias(op, ctx, shape_of(op.output)[-1]), x.scale * right.scale
     int_bias = None if bias is None else saturated_bias(op, bias, round_half_away(bias / scale))
-    operands = [*(ctx.operand(v, "int8", op) for v in (op.input, op.right)), _bias_operand(op, ctx, int_bias, "int32")]
+    operands = [*(ctx.operand(v, "int8", op) for v in (op.input, op.right)), bias_operand(op, ctx, int_bias, "int32")]
     return op.build_tpu(ctx, operands, *_rescaling(output, *best_fit(scale / y.scale)))
-
-
-def _lower_shift(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAValue:
-    """BM1684: the weight's scale is tied to one right shift, int16 bias, multiplier 1 (numerics.md 5.4)."""
-    x, y, w = ctx.quant(op.input), ctx.quant(op.output), ctx.array(op.right)
-    assert x is not None and y is not None and w is not None  # held by _why_not_int8
-    note_own_scales(op, ctx, op.right)
-    r = max(bm1684_conv_shift(float(np.abs(w).max(initial=0.0)), x.scale, y.scale), 0)
-    r, int_bias = shift_and_bias(r, _bias(op, ctx, shape_of(op.output)[-1]), y.scale)
-    stored = saturate_np(round_half_away(narrow_product(w, 2.0**r * x.scale / y.scale)), "int8")
-    operands = [
-        ctx.operand(op.input, "int8", op),
-        ctx.weight(value_name(op.right) + "_int8", stored),
-        _bias_operand(op, ctx, int_bias, "int16"),
-    ]
-    return op.build_tpu(ctx, operands, *_rescaling(output, 1, r))
-
-
-def _lower_qdm(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAValue:
-    """CV18xx: a QDM multiplier and shift per right matrix, to which the matrix and its bias are quantised (5.5)."""
-    right = ctx.array(op.right)
-    assert right is not None  # held by _why_not_int8
-    note_own_scales(op, ctx, op.right)
-    columns, matrices = shape_of(op.output)[-1], right.reshape(-1, *right.shape[-2:])
-    bias = _bias(op, ctx, columns)
-    th_x, th_y = threshold(op.input), threshold(op.output)
-    largest = 0.0 if bias is None else float(np.abs(bias).max())
-    fits = [
-        cv18xx_qdm(float(np.abs(w).max(initial=0.0)), th_x, th_y, max_bias=largest, convolution=False) for w in matrices
-    ]
-    stored = [cv18xx_quantize_filter(w, th_x, th_y, m, r) for w, (m, r) in zip(matrices, fits, strict=True)]
-    int_bias = None
-    if bias is not None:
-        rows = [cv18xx_quantize_bias(bias, th_y, m, r) for m, r in fits]
-        int_bias = np.stack(rows).reshape(-1) if len(rows) == 1 else np.stack(rows)
-    operands = [
-        ctx.operand(op.input, "int8", op),
-        ctx.weight(value_name(op.right) + "_int8", np.stack(stored).reshape(right.shape)),
-        _bias_operand(op, ctx, int_bias, "int32"),
-    ]
-    attributes: dict[str, Attribute] = {
-        "multipliers": ints_attr([m for m, _ in fits]), "rshifts": ints_attr([r for _, r in fits]),
-        "quant_mode": requant_mode("QDM"),
-    }  # fmt: skip
-    return op.build_tpu(ctx, operands, output.element, attributes)
-
-
-_LOWER: dict[str, Callable[[TopMatMul, LoweringContext, Output], SSAValue]] = {
-    "multiplier": _lower_multiplier, "shift": _lower_shift, "qdm": _lower_qdm
-}  # fmt: skip
-"""The integer form with a constant right operand, by how the chip requants."""

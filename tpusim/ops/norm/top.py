@@ -20,10 +20,9 @@ from tpusim.ir.types import element_of, is_tensor, shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import Array, LoweringContext, Shape, TopOp, is_none
 from tpusim.ops.conv import TopConv
-from tpusim.ops.conv.channelwise import build_channelwise, channelwise_geometry
-from tpusim.ops.conv.quantize import qdm_operands
+from tpusim.ops.conv.channelwise import channelwise_geometry
 from tpusim.ops.families import constant_of, limited, only_user, relu_attributes, relu_limit_of, relu_of
-from tpusim.ops.interfaces import ChipRewrites
+from tpusim.ops.interfaces import ChipRewrites, number_of
 from tpusim.ops.norm.tpu import TpuScale, integer_scale
 from tpusim.ops.rewriting import made_by
 from tpusim.ops.structure import make_weight
@@ -71,19 +70,13 @@ class TopScale(TopOp, ChipRewrites):
 
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Part of the Conv in front of it, else a depthwise convolution; on BM1684 neither.
-
-        It merges into a Conv after calibration, by chip: a Scale of a BM1684 stays one (U-32).
-        """
-        folds = (FuseScaleIntoConv(weights),) if chip.integers.scale_as != "scale" else ()
-        return (*folds, ScaleToConv(weights)) if chip.integers.scale_as == "conv" else folds
+        """Part of the Conv before it, else a depthwise convolution."""
+        del chip
+        return FuseScaleIntoConv(weights), ScaleToConv(weights)
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Scale in float, on CV18xx a convolution."""
-        scale, bias = self._constants(ctx)
-        # CV18xx has no scale op; a 1x1 depthwise convolution computes the same (numerics.md 9.4).
-        if ctx.chip.integers.scale_as == "depthwise":
-            return self._lower_depthwise(ctx, integers=False)
+        """tpu.Scale in float."""
+        scale, bias = self.constants(ctx)
         if ctx.float_mode(self) != "f32":
             ctx.decision(self, "DN-16")
         constants = [ctx.float_weight(self, f"{op_name(self)}_{k}", v.reshape(1, -1, 1, 1)) for k, v in
@@ -92,37 +85,24 @@ class TopScale(TopOp, ChipRewrites):
         attributes = relu_attributes(relu_of(self), relu_limit_of(self))
         return ctx.build(TpuScale, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
-    def _constants(self, ctx: LoweringContext) -> tuple[np.ndarray, np.ndarray]:
+    def constants(self, ctx: LoweringContext) -> tuple[np.ndarray, np.ndarray]:
         """Scale and bias. Raises UnsupportedError if they are computed."""
         scale, bias = ctx.array(self.scale), ctx.array(self.bias)
         if scale is None or bias is None:
             raise UnsupportedError(f"top.Scale '{op_name(self)}': constant scale and bias are required")
         return scale, bias
 
-    def _lower_depthwise(self, ctx: LoweringContext, *, integers: bool) -> SSAValue:
-        """CV18xx: a depthwise convolution with a filter of 1x1, over (n, c, 1, rest) of a tensor of another rank."""
-        scale, bias = self._constants(ctx)
-        name, shape, filter = op_name(self), shape_of(self.output), scale.reshape(-1, 1, 1, 1)
-        mode = "int8" if integers else ctx.float_mode(self)
-        x, element = ctx.operand(self.input, mode, self), ctx.float_type(self)
-        more = relu_attributes(relu_of(self), -1.0 if integers else relu_limit_of(self))
-        if integers:
-            coefficients, requant = qdm_operands(ctx, name, filter, bias, self.input, self.output)
-            more |= requant
-            element = ctx.quantised_type(self.output)
-        else:
-            coefficients = [ctx.float_weight(self, name + "_scale", filter), ctx.weight(name + "_bias", bias)]
-        return build_channelwise(ctx, x, coefficients, more, element, shape, name)
-
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Scale in integers if input and output are calibrated, else why not; on CV18xx a convolution."""
+        """tpu.Scale in integers if input and output are calibrated, else why not."""
+        return self.in_integers(ctx)
+
+    def in_integers(self, ctx: LoweringContext, *, narrow: bool = False) -> SSAValue | str:
+        """The same; narrow: accumulators saturate at 16 bits, and are never shifted to the left (numerics.md 9.4)."""
         x, y = ctx.quant(self.input), ctx.quant(self.output)
-        scale, bias = self._constants(ctx)
+        scale, bias = self.constants(ctx)
         if x is None or y is None:
             return "input or output is not calibrated"
-        if ctx.chip.integers.scale_as == "depthwise":
-            return self._lower_depthwise(ctx, integers=True)
-        constants = integer_scale(scale, bias, x, y, left_shifts=ctx.chip.integers.scale_bits > 16)
+        constants = integer_scale(scale, bias, x, y, left_shifts=not narrow)
         if constants is None:
             return "a bias leaves 16 bits together with the input's zero point"
         named = {"int8": constants.scale, "bias_int16": constants.bias, "rshift": constants.rshift}
@@ -131,8 +111,7 @@ class TopScale(TopOp, ChipRewrites):
             *(ctx.weight(f"{op_name(self)}_{k}", v.reshape(1, -1, 1, 1)) for k, v in named.items()),
         ]
         attributes: dict[str, Attribute] = relu_attributes(relu_of(self))
-        # BM1684: the accumulators saturate at 16 bits (numerics.md 9.4).
-        if ctx.chip.integers.scale_bits == 16:
+        if narrow:
             attributes["clamp16"] = flag(True)
         return ctx.build(
             TpuScale, operands, attributes, ctx.quantised_type(self.output), shape_of(self.output), op_name(self)
@@ -273,7 +252,7 @@ class ConstbinaryMergeToTopScale(WeightPattern):
         """The number times the scale is part of the scale, or of the bias."""
         first = made_by(op.operands[0], "top.MulConst", "top.AddConst") if isinstance(op, TopScale) else None
         constants = self.constants((op.scale, op.bias)) if isinstance(op, TopScale) else None
-        number = first.scalar_operand() if isinstance(first, TopOp) else None
+        number = number_of(first)
         if first is None or constants is None or number is None or relu_of(first):
             return
         (scale, bias), number = constants, np.float32(number)

@@ -147,8 +147,8 @@ def integer_scale(
 ) -> IntegerScale | None:
     """Constants of every channel by numerics.md 9.4; None if a bias leaves 16 bits at any shift.
 
-    A coefficient above 127 output steps has a negative right shift; without `left_shifts` (BM1684, where upstream's
-    form of it is undefined) it is 0.
+    A coefficient above 127 output steps has a negative right shift; without `left_shifts` it is 0 (there
+    upstream's form of it is undefined).
     """
     lowest = -32 if left_shifts else 0
     found = [_channel(float(s), float(b), x, y, lowest) for s, b in zip(scale, bias, strict=True)]

@@ -5,18 +5,15 @@ from math import prod
 from typing import Any, ClassVar, Unpack
 
 from tpusim_kernels import pool as kernels
-from tpusim_kernels.prim.multiplier import avgpool_table, best_fit, small_multiplier
+from tpusim_kernels.prim.multiplier import best_fit
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, TensorType
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
-from xdsl.pattern_rewriter import RewritePattern
 
-from tpusim.chips import ChipSpec
 from tpusim.compat import Quirk
 from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name
-from tpusim.ir.modes import pool_mode, round_mode
+from tpusim.ir.modes import pool_mode
 from tpusim.ir.types import shape_of
-from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import (
     Array,
     Builder,
@@ -36,13 +33,10 @@ from tpusim.ops.families import (
     relu_limit_of,
     relu_of,
 )
-from tpusim.ops.interfaces import ChipRewrites
 from tpusim.ops.pool.tpu import TpuPool2D, kept_shape, pool_geometry, pool_shape
 from tpusim.ops.pool.volume import TpuPool3D
-from tpusim.ops.relu import ReluApart
-from tpusim.ops.rescale import lower_same_scale, requantised
+from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.sliding import PoolWindow, window_attributes
-from tpusim.ops.small_multiplier import ratio
 from tpusim.ops.view import TopReshape
 
 
@@ -79,7 +73,7 @@ def window_over(image: Shape, *, average: bool) -> dict[str, Attribute]:
     }  # fmt: skip
 
 
-class PoolTop(TopOp, ChipRewrites):
+class PoolTop(TopOp):
     """A reduction of every window of an image (n, c, h, w) or a volume (n, c, d, h, w).
 
     keepdims false: the one window of each channel gives (n, c).
@@ -93,13 +87,6 @@ class PoolTop(TopOp, ChipRewrites):
     keepdims = opt_attr_def(BoolAttr)
     do_relu = opt_attr_def(BoolAttr)
     relu_limit = opt_attr_def(FloatAttr)
-
-    @classmethod
-    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Where it has no relu, the relu is an op of its own."""
-        del weights
-        # CV18xx: both kinds of pooling.
-        return (ReluApart(cls.name),) if cls.name in chip.forms.without_relu else ()
 
     @property
     def geometry(self) -> dict[str, Any]:
@@ -152,20 +139,14 @@ class TopMaxPool(PoolTop):
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Pool2D or tpu.Pool3D on the stored bytes: input and output share one scale."""
+        return self.lower_unless(ctx, None)
+
+    def lower_unless(self, ctx: LoweringContext, why: str | None) -> SSAValue:
+        """The same, in float for the reason `why`."""
         limited_relu = self.tpu_attributes("Max", relu_limit_of(self))
-        why = _too_large(self, ctx.chip)
         if any(ints(self.pads)):
             ctx.decision(self, "DN-17")
         return lower_same_scale(self, ctx, self.tpu, self.tpu_attributes("Max"), why, limited_relu)
-
-
-def _too_large(op: PoolTop, chip: ChipSpec) -> str | None:
-    """Why the chip pools this kernel in float."""
-    # BM1684 alone has a limit (numerics.md 12.1).
-    most = chip.integers.most_pooled
-    if not most or op.elements <= most:
-        return None
-    return f"a kernel of {op.elements} elements, {chip.name} pools at most {most} in integers"
 
 
 @irdl_op_definition
@@ -178,10 +159,6 @@ class TopAvgPool(PoolTop):
     RANGE: ClassVar[RangeRule] = RangeRule(sign=True)
 
     count_include_pad = opt_attr_def(BoolAttr)
-
-    def range_rule(self, chip: ChipSpec) -> RangeRule:
-        """BM1684 hands the range on (numerics.md 3.3 step 9)."""
-        return RangeRule(sign=True, forward=chip.integers.average_table)
 
     @classmethod
     @names_op
@@ -210,34 +187,28 @@ class TopAvgPool(PoolTop):
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """An 8-bit multiplier and shift for s_in/(s_out*kernel), or a real scale (3-D), or why not."""
-        x, y = ctx.quant(self.input), ctx.quant(self.output)
+        x, y, why = ctx.quant(self.input), ctx.quant(self.output), self.why_not_integer(ctx)
         if x is None or y is None:
             return "input or output is not calibrated"
         if ctx.asymmetric:
             return self._lower_real(ctx, x, y)
-        if (
-            any(self.geometry["pads"])
-            and not is_set(self.count_include_pad)
-            and not ctx.reproduces(Quirk.AVGPOOL_FULL_KERNEL)
-        ):
-            return f"{Quirk.AVGPOOL_FULL_KERNEL} is switched off"
-        # BM1684 multiplies by a table of 1/kernel and can only shift behind it (numerics.md 5.4).
-        if ctx.chip.integers.average_table:
-            return self._lower_shift(ctx)
+        if why is not None:
+            return why
         if self.tpu is TpuPool3D:
-            # CV18xx (DN-12).
-            if ctx.chip.integers.volumes == "max_pools":
-                return "a 3-D average has no integer form (numerics.md 12.1)"
             return self._lower_real(ctx, x, y)
-        # CV18xx: the multiplier comes from thresholds, and the average is rounded half up (numerics.md 5.3).
-        if ctx.chip.integers.scaling == "small_multiplier":
-            fit = small_multiplier(ratio(self.input, self.output) / self.elements)
-            return self._build(ctx, *fit, self.output, op_name(self), {"first_round_mode": round_mode("HalfUp")})
         try:
             m, r = best_fit(x.scale / (y.scale * self.elements), 8)
         except ValueError as error:
             return str(error)
-        return self._build(ctx, m, r, self.output, op_name(self))
+        return self.build_average(ctx, m, r, self.output, op_name(self))
+
+    def why_not_integer(self, ctx: LoweringContext) -> str | None:
+        """What an average without zero points requires and the op lacks; None if nothing is missing."""
+        if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
+            return "input or output is not calibrated"
+        uneven = any(self.geometry["pads"]) and not is_set(self.count_include_pad)
+        off = uneven and not ctx.reproduces(Quirk.AVGPOOL_FULL_KERNEL)
+        return f"{Quirk.AVGPOOL_FULL_KERNEL} is switched off" if off else None
 
     def _lower_real(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> SSAValue | str:
         """One real scale and offset: with zero points, and 3-D always (numerics.md 9.6).
@@ -266,23 +237,7 @@ class TopAvgPool(PoolTop):
         operands, element = [ctx.operand(self.input, "int8", self)], ctx.quantised_type(self.output)
         return ctx.build(self.tpu, operands, attributes, element, shape_of(self.output), op_name(self))
 
-    def _lower_shift(self, ctx: LoweringContext) -> SSAValue | str:
-        """BM1684: the table of 1/k, at the input's scale (numerics.md 5.4).
-
-        Threshold propagation gives the output the input's range there (3.3 step 9); where it has another one, a
-        requant follows.
-        """
-        x, y, name = ctx.quant(self.input), ctx.quant(self.output), op_name(self)
-        why = _too_large(self, ctx.chip)
-        if why is not None or x is None:
-            return why or "the input is not calibrated"
-        m, r = avgpool_table(self.elements)
-        if x == y:
-            return self._build(ctx, m, r, self.output, name)
-        pooled = self._build(ctx, m, r, self.input, name + "_pooled")
-        return requantised(ctx, self, pooled, x, self.output, name) or "the input's scale is far above the output's"
-
-    def _build(
+    def build_average(
         self,
         ctx: LoweringContext,
         m: int,

@@ -1,53 +1,37 @@
 """`top.Interp`, `tpu.Interp`: linear interpolation of rows and columns (numerics.md 11.4)."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import ClassVar
 
 import msgspec
 import numpy as np
 from tpusim_kernels.resize import interp_linear, interp_on_host
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, TensorType
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
-from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
 from tpusim.compat import Quirk
 from tpusim.ir.attrs import (
     LayerGroupAttr,
-    copy_name,
     flag,
     float_attr,
-    int_attr,
     ints,
     ints_attr,
     op_name,
-    set_op_name,
-    text,
-    value_name,
 )
-from tpusim.ir.types import element_of, shape_of, tensor
-from tpusim.ir.weights import WeightStore
+from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import gmem_strides
 from tpusim.isa.region import View
 from tpusim.ops.base import Array, Builder, EmitContext, LoweringContext, Shape, ShapedOp, TopOp, TpuOp
 from tpusim.ops.building import names_op
-from tpusim.ops.conv import TopConv
-from tpusim.ops.families import is_set, relu_attributes
-from tpusim.ops.interfaces import ChipRewrites
-from tpusim.ops.pad import TopPad
+from tpusim.ops.families import is_set
 from tpusim.ops.resize.nearest import make_nearest, nearest_source
-from tpusim.ops.resize.upsample import TopUpsample
-from tpusim.ops.structure import make_none, make_weight
 
 COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
-LARGEST_FACTOR = 13
-"""Largest factor of an extent that CV18xx's compiler counts as one step of an enlargement."""
 WHOLE_WITHIN = 1e-9
 """How far the step of a whole factor may be from its reciprocal, relatively."""
 
@@ -81,7 +65,7 @@ class Interpolation(ShapedOp):
 
 
 @irdl_op_definition
-class TopInterp(Interpolation, TopOp, ChipRewrites):
+class TopInterp(Interpolation, TopOp):
     """`top.Interp`: resizing by linear interpolation."""
 
     name = "top.Interp"
@@ -129,12 +113,6 @@ class TopInterp(Interpolation, TopOp, ChipRewrites):
         size, scales, align = self.geometry
         return (interp_linear(operands[0], size=size, scales=scales, align_corners=align),)
 
-    @classmethod
-    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Convolutions and copies where the chip has no op of its own, as far as they can be."""
-        # CV18xx.
-        return () if chip.forms.resize else (InterpToConv(weights, chip),)
-
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """Say why there is no integer form."""
         del ctx
@@ -146,7 +124,7 @@ class TopInterp(Interpolation, TopOp, ChipRewrites):
         if not self.geometry[2]:
             steps = self._steps(ctx)
             attributes |= {"scale_h": float_attr(steps[0]), "scale_w": float_attr(steps[1])}
-        # CV18xx has no interpolation: the host computes it in f32 (DN-22).
+        # Where the host interpolates, in f32 (DN-22).
         if self.name in ctx.chip.forms.on_host:
             attributes["on_host"] = flag(True)
         return ctx.build(TpuInterp, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
@@ -160,7 +138,7 @@ class TopInterp(Interpolation, TopOp, ChipRewrites):
 
 @irdl_op_definition
 class TpuInterp(Interpolation, TpuOp):
-    """`tpu.Interp`: linear interpolation in float; `on_host`: as the host of CV18xx computes it."""
+    """`tpu.Interp`: linear interpolation in float; `on_host`: as the host's processor computes it."""
 
     name = "tpu.Interp"
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
@@ -214,107 +192,3 @@ def _step(size_in: int, size_out: int, scale: float, coordinates: str) -> float:
     if size_out == 1 and coordinates == "pytorch_half_pixel":
         return 1.0  # with step 1 the only element comes from place 0
     return 1.0 / scale
-
-
-# ---------------------------------------------------------------------------------------- chips without interpolation
-
-
-@dataclass
-class InterpToConv(RewritePattern):
-    """Interp -> depthwise Conv: by whole factors, by a half, every second place; a single element -> Upsample.
-
-    So CV18xx has it (U-45). Any other stays.
-    """
-
-    weights: WeightStore
-    chip: ChipSpec
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """Name and range of the result stay."""
-        if not isinstance(op, TopInterp):
-            return
-        if op.geometry[2]:
-            self._align_corners(op, rewriter)
-        elif (factors := op.whole_factors()) and min(factors) > 1 and max(factors) <= self.chip.max_stride:
-            self._enlarge(op, factors, rewriter)
-        elif op.geometry[1] == (2.0, 2.0):
-            self._convolve(op, op.input, np.full((2, 2), 0.25, np.float32), {"strides": ints_attr((2, 2))}, rewriter)
-
-    def _align_corners(self, op: TopInterp, rewriter: PatternRewriter) -> None:
-        """Every second place, from the first to the last; a single element by extents that cannot be made in steps."""
-        before, after = shape_of(op.input)[2:], shape_of(op.output)[2:]
-        if before == (1, 1) and min(after) > 1 and any(_largest_prime(size) > LARGEST_FACTOR for size in after):
-            repeated = {"scale_h": int_attr(after[0]), "scale_w": int_attr(after[1])}
-            new = TopUpsample.create(operands=[op.input], result_types=[op.output.type], attributes=repeated)
-            copy_name(new, op)
-            rewriter.replace(op, new)
-        elif min(after) > 1 and all(i == 2 * o - 1 for i, o in zip(before, after, strict=True)):
-            first = np.array([[1, 0], [0, 0]], np.float32)
-            more = {"strides": ints_attr((2, 2)), "pads": ints_attr((0, 0, 1, 1))}
-            self._convolve(op, op.input, first, more, rewriter)
-
-    def _enlarge(self, op: TopInterp, factors: tuple[int, int], rewriter: PatternRewriter) -> None:
-        """The border is repeated once; zeros stand between the elements, and a hat goes over them."""
-        edged = self._edged(op, rewriter)
-        taps = np.outer(*(hat(f) for f in factors))
-        before = [f // 2 - 1 for f in factors]
-        after = [f - b - 2 for f, b in zip(factors, before, strict=True)]
-        more = {"pads": ints_attr((*before, *after)), "inserts": ints_attr([f - 1 for f in factors])}
-        self._convolve(op, edged, taps, more, rewriter)
-
-    def _edged(self, op: TopInterp, rewriter: PatternRewriter) -> SSAValue:
-        """The input with its border once more around it; of several enlargements there is one."""
-        name, x = f"{value_name(op.input)}_pad_edge", op.input
-        for use in x.uses:
-            if isinstance(use.operation, TopPad) and op_name(use.operation) == name:
-                return use.operation.output
-        n, c, h, w = shape_of(x)
-        attributes = {"paddings": ints_attr((0, 0, 1, 1) * 2), "mode": text("edge"), "val": float_attr(0.0)}
-        pad = TopPad.create(
-            operands=[x], result_types=[tensor((n, c, h + 2, w + 2), element_of(x))], attributes=attributes
-        )
-        set_op_name(pad, name)
-        rewriter.insert(pad, InsertPoint.before(op))
-        return pad.output
-
-    def _convolve(
-        self, op: TopInterp, x: SSAValue, taps: np.ndarray, more: Mapping[str, Attribute], rewriter: PatternRewriter
-    ) -> None:
-        channels, none = shape_of(x)[1], make_none()
-        filter = np.tile(taps, (channels, 1, 1, 1))
-        weight = make_weight(self.weights, f"{op_name(op)}_filter", filter)
-        attributes = {
-            "kernel_shape": ints_attr(taps.shape), "strides": ints_attr((1, 1)), "pads": ints_attr((0, 0, 0, 0)),
-            "dilations": ints_attr((1, 1)), "group": int_attr(channels), **relu_attributes(), **more,
-        }  # fmt: skip
-        new = TopConv.create(
-            operands=[x, weight.output, none.output], result_types=[op.output.type], attributes=attributes
-        )
-        copy_name(new, op)
-        rewriter.insert([weight, none], InsertPoint.before(op))
-        rewriter.replace(op, new)
-
-
-def hat(factor: int) -> np.ndarray:
-    """2*factor weights, f32, of linear interpolation in an image with factor - 1 zeros between its elements.
-
-    The element before a place counts 1 - d, the one after it d, by the distance d; every step in f32.
-    """
-    phase = np.arange(factor)
-    distance = ((phase + 0.5) / factor + 0.5).astype(np.float32)
-    distance -= np.floor(distance)
-    place = (factor // 2 - 1 - phase) % factor
-    taps = np.empty(2 * factor, np.float32)
-    taps[place], taps[factor + place] = np.float32(1) - distance, distance
-    return taps
-
-
-def _largest_prime(number: int) -> int:
-    """The largest prime factor of a number above 1."""
-    divisor = 2
-    while divisor * divisor <= number:
-        if number % divisor:
-            divisor += 1
-        else:
-            number //= divisor
-    return number

@@ -1,23 +1,18 @@
 """`top.Upsample`, `tpu.Upsample`: every element repeated, by whole factors."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
 
 import jax.numpy as jnp
 import msgspec
-import numpy as np
 from xdsl.dialects.builtin import IntegerAttr, TensorType
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, opt_operand_def, result_def
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
-from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, copy_name, int_attr, ints_attr, op_name
+from tpusim.ir.attrs import LayerGroupAttr, int_attr, op_name
 from tpusim.ir.types import shape_of
-from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import element_bytes, gmem_strides, lmem_strides
@@ -37,12 +32,10 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.contexts import ReorderContext
-from tpusim.ops.deconv import TopDeconv
-from tpusim.ops.families import relu_attributes, shorter_axes
-from tpusim.ops.interfaces import ChipRewrites
+from tpusim.ops.families import shorter_axes
 from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.resize.indices import IndexTable
-from tpusim.ops.structure import TopWeight, make_none, make_weight
+from tpusim.ops.structure import TopWeight
 
 
 def upsampled_shape(shape: Shape, factors: tuple[int, int]) -> Shape:
@@ -80,7 +73,7 @@ class Upsampling(ShapedOp):
 
 
 @irdl_op_definition
-class TopUpsample(Upsampling, TopOp, ChipRewrites):
+class TopUpsample(Upsampling, TopOp):
     """`top.Upsample`: nearest neighbour by the whole factors scale_h and scale_w, input (n, c, h, w)."""
 
     name = "top.Upsample"
@@ -92,12 +85,6 @@ class TopUpsample(Upsampling, TopOp, ChipRewrites):
     def make(cls, builder: Builder, x: SSAValue, *, scale_h: int, scale_w: int, name: str) -> SSAValue:
         """scale_h, scale_w: whole factors."""
         return builder.build(cls, [x], {"scale_h": int_attr(scale_h), "scale_w": int_attr(scale_w)}, name)
-
-    @classmethod
-    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """A transposed convolution where the chip has no op of its own."""
-        # CV18xx.
-        return () if chip.forms.resize else (UpsampleToDeconv(weights, chip),)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Upsample with the operand's stored type."""
@@ -202,30 +189,3 @@ def _places(out: Window, factor: int) -> Iterator[tuple[int, Window]]:
         count = -(-(out[1] - first) // factor)
         if count > 0:
             yield first, ((out[0] + first) // factor, count)
-
-
-@dataclass
-class UpsampleToDeconv(RewritePattern):
-    """Upsample by factors that a stride may have -> depthwise Deconv whose filter is ones, a step as long as it."""
-
-    weights: WeightStore
-    chip: ChipSpec
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """Name and range of the result stay."""
-        if not isinstance(op, TopUpsample) or max(op.factors) > self.chip.max_stride:
-            return
-        channels, none = shape_of(op.input)[1], make_none()
-        ones = np.ones((channels, 1, *op.factors), np.float32)
-        weight = make_weight(self.weights, f"{op_name(op)}_filter", ones)
-        attributes = {
-            "kernel_shape": ints_attr(op.factors), "strides": ints_attr(op.factors), "pads": ints_attr((0, 0, 0, 0)),
-            "output_padding": ints_attr((0, 0)), "dilations": ints_attr((1, 1)), "group": int_attr(channels),
-            **relu_attributes(),
-        }  # fmt: skip
-        new = TopDeconv.create(
-            operands=[op.input, weight.output, none.output], result_types=[op.output.type], attributes=attributes
-        )
-        copy_name(new, op)
-        rewriter.insert([weight, none], InsertPoint.before(op))
-        rewriter.replace(op, new)

@@ -1,15 +1,25 @@
-"""Matrix products."""
+"""Matrix products: in integers by constant matrices, with a QDM multiplier and shift for each (numerics.md 5.5)."""
 
+import numpy as np
+from tpusim_kernels.prim.multiplier import cv18xx_qdm, cv18xx_quantize_bias, cv18xx_quantize_filter
+from xdsl.ir import Attribute, SSAValue
 from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import Model
+from tpusim.ir.attrs import ints_attr, value_name
+from tpusim.ir.modes import requant_mode
+from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.interfaces import ChipRewrites, LoweredRewrites
+from tpusim.ops.base import LoweringContext, is_none
+from tpusim.ops.families import relu_limit_of
+from tpusim.ops.interfaces import ChipRewrites, FloatLowering, IntegerLowering, LoweredRewrites
 from tpusim.ops.matmul.heads import PermuteIntoMatMul
 from tpusim.ops.matmul.patches import PatchesAsProduct, WidePatchesAsProduct
-from tpusim.ops.matmul.top import TopMatMul
+from tpusim.ops.matmul.top import TopMatMul, bias_operand, constant_bias
 from tpusim.ops.matmul.tpu import TpuMatMul
+from tpusim.ops.own_scales import note_own_scales
+from tpusim.targets.cv18xx.multipliers import threshold
 from tpusim.targets.cv18xx.target import TARGET
 
 
@@ -33,3 +43,52 @@ class NoPermutes(Model[TpuMatMul], LoweredRewrites):
         """No pattern at all."""
         del weights, chip
         return ()
+
+
+@TARGET.attach(TopMatMul, IntegerLowering)
+class MatMulByQdm(Model[TopMatMul], IntegerLowering):
+    """The matrix and its bias are quantised for the multiplier."""
+
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """tpu.MatMul, or why not; products of two activations are computed in float (numerics.md 9.0)."""
+        op, right, why = self.op, ctx.array(self.op.right), self.op.why_not_integer(ctx)
+        if why is not None:
+            return why
+        if right is None:
+            return "the product of two activations is computed in float (numerics.md 9.0)"
+        note_own_scales(op, ctx, op.right)
+        matrices, bias = right.reshape(-1, *right.shape[-2:]), constant_bias(op, ctx, shape_of(op.output)[-1])
+        th_x, th_y = threshold(op.input), threshold(op.output)
+        largest = 0.0 if bias is None else float(np.abs(bias).max())
+        fits = [
+            cv18xx_qdm(float(np.abs(w).max(initial=0.0)), th_x, th_y, max_bias=largest, convolution=False)
+            for w in matrices
+        ]
+        stored = [cv18xx_quantize_filter(w, th_x, th_y, m, r) for w, (m, r) in zip(matrices, fits, strict=True)]
+        int_bias = None
+        if bias is not None:
+            rows = [cv18xx_quantize_bias(bias, th_y, m, r) for m, r in fits]
+            int_bias = np.stack(rows).reshape(-1) if len(rows) == 1 else np.stack(rows)
+        operands = [
+            ctx.operand(op.input, "int8", op),
+            ctx.weight(value_name(op.right) + "_int8", np.stack(stored).reshape(right.shape)),
+            bias_operand(op, ctx, int_bias, "int32"),
+        ]
+        requant: dict[str, Attribute] = {
+            "multipliers": ints_attr([m for m, _ in fits]), "rshifts": ints_attr([r for _, r in fits]),
+            "quant_mode": requant_mode("QDM"),
+        }  # fmt: skip
+        return op.build_tpu(ctx, operands, ctx.quantised_type(op.output), requant)
+
+
+@TARGET.attach(TopMatMul, FloatLowering)
+class MatMulInBF16(Model[TopMatMul], FloatLowering):
+    """A computed bias is BF16 like everything there; a constant one stays f32."""
+
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """A tpu.MatMul in BF16, or f32."""
+        op, mode = self.op, ctx.float_mode(self.op)
+        operands = [ctx.operand(v, mode, op) for v in (op.input, op.right)]
+        computed = not is_none(op.bias) and ctx.array(op.bias) is None
+        operands.append(ctx.none() if is_none(op.bias) else ctx.operand(op.bias, mode if computed else "f32", op))
+        return op.build_tpu(ctx, operands, ctx.float_type(op), {}, relu_limit_of(op))

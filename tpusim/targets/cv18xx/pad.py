@@ -1,11 +1,14 @@
-"""Pads that the compiler puts before convolutions."""
+"""Pads, and those that the compiler puts before convolutions."""
 
+import numpy as np
+from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import Model
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.interfaces import ChipRewrites, LoweredRewrites
+from tpusim.ops.base import LoweringContext
+from tpusim.ops.interfaces import ChipRewrites, LoweredRewrites, Lowering
 from tpusim.ops.pad import TopPad, TpuPad
 from tpusim.ops.wide_pads import PadsOfSides
 from tpusim.targets.cv18xx.target import TARGET
@@ -31,3 +34,12 @@ class NoPadsInSteps(Model[TpuPad], LoweredRewrites):
         """No pattern at all."""
         del weights, chip
         return ()
+
+
+@TARGET.attach(TopPad, Lowering)
+class PadHalfUp(Model[TopPad], Lowering):
+    """The number that is filled in is rounded half up, not half away from zero (numerics.md 9.0)."""
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Pad on the stored bytes."""
+        return self.op.lower_rounded(ctx, lambda value: np.floor(value + 0.5))

@@ -15,7 +15,7 @@ from tpusim.ops.families import is_set, only_user, zero_point
 from tpusim.ops.structure import TopInput
 
 COLOURS = 3
-"""Channels of an image whose kernel rows BM1684 takes as channels."""
+"""Channels of an image whose kernel rows the library takes as channels."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Convolutions that dilate by more than a command does: filters with zeros between their taps (CV18xx)."""
+"""Convolutions that dilate by more than a command does: filters with zeros between their taps."""
 
 from dataclasses import dataclass
 from typing import cast

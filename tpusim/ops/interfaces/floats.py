@@ -1,0 +1,37 @@
+"""What decides the float type of a top op (numerics.md 12)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tpusim.chips import ChipSpec
+from tpusim.ops.contexts import FloatMode, LoweringContext
+
+
+@dataclass(frozen=True)
+class FloatRule:
+    """Which float type an op runs in on a chip that has 16-bit floats (numerics.md 12); others use f32.
+
+    A chip's file names the ops for which it differs (`ChipSpec.float_exceptions`). int8: where the op has no integer
+    form in INT8 mode. f16, bf16: in those modes.
+    """
+
+    int8: FloatMode = "f16"
+    f16: FloatMode = "f16"
+    bf16: FloatMode = "bf16"
+
+
+class FloatTypes:
+    """Which float type an op runs in."""
+
+    FLOAT: ClassVar[FloatRule] = FloatRule()
+    """The rule, as far as it does not depend on constants."""
+
+    def float_rule(self, ctx: LoweringContext) -> FloatRule:
+        """The rule of this op."""
+        del ctx
+        return self.FLOAT
+
+    def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
+        """Whether the op runs in f32 although its rule gives it the 16-bit type `wanted` (the conditions of 12.2)."""
+        del chip, wanted
+        return False

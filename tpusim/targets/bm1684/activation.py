@@ -1,0 +1,29 @@
+"""Functions of one tensor: tables of bytes (numerics.md 10)."""
+
+import numpy as np
+from tpusim_kernels.prim.table import Bytes
+from xdsl.ir import SSAValue
+
+from tpusim.interfaces import Model
+from tpusim.ops.activation.top import ByteTable, TopAbs, TopGELU
+from tpusim.ops.base import LoweringContext
+from tpusim.ops.interfaces import Lowering
+from tpusim.targets.bm1684.target import TARGET
+
+
+@TARGET.attach(TopGELU, ByteTable)
+class GeluOfTanh(Model[TopGELU], ByteTable):
+    """Tables are always of the tanh form."""
+
+    def entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
+        """Its 256 entries."""
+        return self.op.entries_of("TGELU", ctx, x, y)
+
+
+@TARGET.attach(TopAbs, Lowering)
+class AbsByTable(Model[TopAbs], Lowering):
+    """Absolute values are looked up like every other function (U-45)."""
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Lut, or tpu.Active in float."""
+        return ctx.by_family(self.op, self.op.lowerings())

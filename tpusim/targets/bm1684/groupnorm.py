@@ -1,0 +1,20 @@
+"""Instance normalisation."""
+
+from xdsl.ir import SSAValue
+
+from tpusim.interfaces import Model
+from tpusim.ir.attrs import int_attr
+from tpusim.ops.base import LoweringContext
+from tpusim.ops.groupnorm import TopInstanceNorm, TpuGroupNorm
+from tpusim.ops.interfaces import FloatLowering
+from tpusim.targets.bm1684.target import TARGET
+
+
+@TARGET.attach(TopInstanceNorm, FloatLowering)
+class InstanceNormAsGroupNorm(Model[TopInstanceNorm], FloatLowering):
+    """There is no tpu.InstanceNorm."""
+
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.GroupNorm with a channel per group."""
+        op = self.op
+        return op.build_float(ctx, TpuGroupNorm, {"num_groups": int_attr(op.groups), "eps": op.eps})

@@ -1,0 +1,47 @@
+"""HardSigmoid and HardSwish in float: ops of a tensor and a number, with the names of U-45."""
+
+from xdsl.ir import SSAValue
+
+from tpusim.interfaces import Model
+from tpusim.ir.attrs import float_attr, op_name
+from tpusim.ir.types import shape_of
+from tpusim.ops.activation.top import Activation
+from tpusim.ops.base import LoweringContext, OpT
+from tpusim.ops.const_binary import TpuAddConst, TpuMaxConst, TpuMinConst, TpuMulConst
+from tpusim.ops.families import relu_attributes
+from tpusim.ops.hard import TopHardSigmoid, TopHardSwish
+from tpusim.ops.interfaces import FloatLowering
+from tpusim.ops.mul import TpuMul
+from tpusim.targets.bm1684.target import TARGET
+
+
+@TARGET.attach(TopHardSigmoid, FloatLowering)
+class HardSigmoidByConstants(Model[TopHardSigmoid], FloatLowering):
+    """Times alpha, plus beta, at least 0, at most 1."""
+
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """Four ops."""
+        op = self.op
+        x = _part(ctx, op, TpuMulConst, ctx.operand(op.input, ctx.float_mode(op), op), op.alpha.value.data, "_mul")
+        x = _part(ctx, op, TpuAddConst, x, op.beta.value.data, "_add")
+        return _part(ctx, op, TpuMinConst, _part(ctx, op, TpuMaxConst, x, 0.0, "_max"), 1.0, "")
+
+
+@TARGET.attach(TopHardSwish, FloatLowering)
+class HardSwishByConstants(Model[TopHardSwish], FloatLowering):
+    """Plus 3, at least 0, at most 6, over 6, times x."""
+
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """Five ops."""
+        op = self.op
+        x = ctx.operand(op.input, ctx.float_mode(op), op)
+        line = _part(ctx, op, TpuAddConst, x, 3.0, "_add")
+        line = _part(ctx, op, TpuMinConst, _part(ctx, op, TpuMaxConst, line, 0.0, "_max"), 6.0, "_min")
+        factor, shape = _part(ctx, op, TpuMulConst, line, 1.0 / 6.0, "_mul"), shape_of(op.output)
+        return ctx.build(TpuMul, [x, factor], relu_attributes(), ctx.float_type(op), shape, op_name(op))
+
+
+def _part(ctx: LoweringContext, op: Activation, cls: OpT, x: SSAValue, number: float, suffix: str) -> SSAValue:
+    """One op of a tensor and a number; `suffix` ends its name."""
+    attributes = {"const_val": float_attr(number), **relu_attributes()}
+    return ctx.build(cls, [x], attributes, ctx.float_type(op), shape_of(op.output), op_name(op) + suffix)

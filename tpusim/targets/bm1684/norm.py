@@ -1,0 +1,32 @@
+"""Factors and terms per channel."""
+
+from xdsl.ir import SSAValue
+from xdsl.pattern_rewriter import RewritePattern
+
+from tpusim.chips import ChipSpec
+from tpusim.interfaces import Model
+from tpusim.ir.weights import WeightStore
+from tpusim.ops.base import LoweringContext
+from tpusim.ops.interfaces import ChipRewrites, IntegerLowering
+from tpusim.ops.norm.top import TopScale
+from tpusim.targets.bm1684.target import TARGET
+
+
+@TARGET.attach(TopScale, ChipRewrites)
+class ScaleStays(Model[TopScale], ChipRewrites):
+    """A Scale is not merged into a convolution here (U-32)."""
+
+    @classmethod
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """No pattern at all."""
+        del weights, chip
+        return ()
+
+
+@TARGET.attach(TopScale, IntegerLowering)
+class ScaleIn16Bits(Model[TopScale], IntegerLowering):
+    """The accumulators saturate at 16 bits (numerics.md 9.4)."""
+
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """tpu.Scale, or why not."""
+        return self.op.in_integers(ctx, narrow=True)

@@ -1,0 +1,57 @@
+"""Pools: an average multiplies by a table of 1/kernel and can only shift after it (numerics.md 5.4)."""
+
+from tpusim_kernels.prim.multiplier import avgpool_table
+from xdsl.ir import SSAValue
+
+from tpusim.chips import ChipSpec
+from tpusim.interfaces import Model
+from tpusim.ir.attrs import op_name
+from tpusim.ops.base import LoweringContext
+from tpusim.ops.interfaces import IntegerLowering, Lowering, RangeRule, Ranges
+from tpusim.ops.pool.top import PoolTop, TopAvgPool, TopMaxPool
+from tpusim.ops.rescale import requantised
+from tpusim.targets.bm1684.target import TARGET
+
+MOST_POOLED = 225
+"""Elements of the largest kernel that pools in integers (numerics.md 12.1)."""
+
+
+def _too_large(op: PoolTop, chip: ChipSpec) -> str | None:
+    if op.elements <= MOST_POOLED:
+        return None
+    return f"a kernel of {op.elements} elements, {chip.name} pools at most {MOST_POOLED} in integers"
+
+
+@TARGET.attach(TopMaxPool, Lowering)
+class SmallMaxPools(Model[TopMaxPool], Lowering):
+    """Large kernels are pooled in float."""
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Pool2D or tpu.Pool3D."""
+        return self.op.lower_unless(ctx, _too_large(self.op, ctx.chip))
+
+
+@TARGET.attach(TopAvgPool, Ranges)
+class AveragesKeepRanges(Model[TopAvgPool], Ranges):
+    """The table of 1/kernel is at the input's scale."""
+
+    def range_rule(self) -> RangeRule:
+        """The output takes the input's range (step 9)."""
+        return RangeRule(sign=True, forward=True)
+
+
+@TARGET.attach(TopAvgPool, IntegerLowering)
+class AveragesByTable(Model[TopAvgPool], IntegerLowering):
+    """Volumes too."""
+
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """The average at the input's scale; where the output has another range, a requant follows."""
+        op, x, y = self.op, ctx.quant(self.op.input), ctx.quant(self.op.output)
+        why, name = op.why_not_integer(ctx) or _too_large(op, ctx.chip), op_name(op)
+        if why is not None or x is None:
+            return why or "the input is not calibrated"
+        m, r = avgpool_table(op.elements)
+        if x == y:
+            return op.build_average(ctx, m, r, op.output, name)
+        pooled = op.build_average(ctx, m, r, op.input, name + "_pooled")
+        return requantised(ctx, op, pooled, x, op.output, name) or "the input's scale is far above the output's"

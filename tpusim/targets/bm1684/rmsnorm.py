@@ -1,0 +1,21 @@
+"""RMS normalisation, taken apart."""
+
+from xdsl.pattern_rewriter import RewritePattern
+
+from tpusim.chips import ChipSpec
+from tpusim.interfaces import Model
+from tpusim.ir.weights import WeightStore
+from tpusim.ops.interfaces import ChipRewrites
+from tpusim.ops.rmsnorm import RMSNormApart, TopRMSNorm
+from tpusim.targets.bm1684.target import TARGET
+
+
+@TARGET.attach(TopRMSNorm, ChipRewrites)
+class NoRMSNorm(Model[TopRMSNorm], ChipRewrites):
+    """There is no tpu.RMSNorm."""
+
+    @classmethod
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """Squares, their mean, root, reciprocal and products."""
+        del weights, chip
+        return (RMSNormApart(),)

@@ -1,0 +1,26 @@
+"""Differences."""
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from tpusim.interfaces import Model
+from tpusim.ops.base import LoweringContext
+from tpusim.ops.families import constant_operand
+from tpusim.ops.interfaces import IntegerLowering
+from tpusim.ops.sub import TopSub
+from tpusim.targets.bm1684.shifts import shift_first
+from tpusim.targets.bm1684.target import TARGET
+
+
+@TARGET.attach(TopSub, IntegerLowering)
+class SubByShifts(Model[TopSub], IntegerLowering):
+    """Shifts first; constants have a scale of their range."""
+
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """tpu.Sub with the multiplier and shift of numerics.md 5.4 for each operand."""
+        return self.op.with_multipliers(ctx, shift_first, _stored)
+
+
+def _stored(constant: np.ndarray, s_out: float) -> tuple[np.ndarray, tuple[int, int]]:
+    stored, scale = constant_operand(constant)
+    return stored, shift_first(scale, s_out)

@@ -1,0 +1,34 @@
+"""Functions of one tensor: tables of bytes, and of BF16 (numerics.md 10)."""
+
+import numpy as np
+from tpusim_kernels.prim.table import Bytes, reciprocal_table
+from xdsl.ir import SSAValue
+
+from tpusim.interfaces import Model
+from tpusim.ops.activation.lut_bf16 import build_lookup, float_table
+from tpusim.ops.activation.top import Activation, ByteTable, TopReciprocal
+from tpusim.ops.base import LoweringContext
+from tpusim.ops.interfaces import FloatLowering
+from tpusim.targets.cv18xx.multipliers import threshold
+from tpusim.targets.cv18xx.target import TARGET
+
+
+@TARGET.attach(TopReciprocal, ByteTable)
+class BoundedReciprocal(Model[TopReciprocal], ByteTable):
+    """0 gives the calibrated maximum."""
+
+    def entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
+        """Its 256 entries."""
+        del ctx
+        return reciprocal_table(self.op.const_val.value.data, threshold(self.op.output), x, y)
+
+
+@TARGET.attach(Activation, FloatLowering)
+class ActivationByTables(Model[Activation], FloatLowering):
+    """In BF16, of functions that have tables."""
+
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.LutBF16, or the function in float."""
+        op = self.op
+        tables = float_table(op.mode, op.coeffs) if ctx.float_mode(op) == "bf16" else None
+        return op.lower_float(ctx) if tables is None else build_lookup(op, ctx, tables)

@@ -1,0 +1,19 @@
+"""The larger or smaller of tensors: they keep their scales, and the op scales them (numerics.md 9.0, 9.7)."""
+
+from xdsl.ir import SSAValue
+
+from tpusim.interfaces import Model
+from tpusim.ops.base import LoweringContext
+from tpusim.ops.interfaces import IntegerLowering
+from tpusim.ops.minmax import ExtremeTop
+from tpusim.targets.cv18xx.multipliers import in_common_shift
+from tpusim.targets.cv18xx.target import TARGET
+
+
+@TARGET.attach(ExtremeTop, IntegerLowering)
+class ExtremeByCommonShift(Model[ExtremeTop], IntegerLowering):
+    """Of computed tensors alone."""
+
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """The tpu op, or why not."""
+        return in_common_shift(ctx, self.op, self.op.TPU)

@@ -1,0 +1,54 @@
+"""Pools."""
+
+from tpusim_kernels.prim.multiplier import small_multiplier
+from xdsl.ir import SSAValue
+from xdsl.pattern_rewriter import RewritePattern
+
+from tpusim.chips import ChipSpec
+from tpusim.interfaces import Model
+from tpusim.ir.attrs import op_name
+from tpusim.ir.modes import round_mode
+from tpusim.ir.weights import WeightStore
+from tpusim.ops.base import LoweringContext
+from tpusim.ops.interfaces import ChipRewrites, IntegerLowering
+from tpusim.ops.pool.top import TopAvgPool, TopMaxPool, TpuPool3D
+from tpusim.ops.relu import ReluApart
+from tpusim.targets.cv18xx.multipliers import ratio
+from tpusim.targets.cv18xx.target import TARGET
+
+
+@TARGET.attach(TopMaxPool, ChipRewrites)
+class MaxPoolWithoutRelu(Model[TopMaxPool], ChipRewrites):
+    """A pool has no relu."""
+
+    @classmethod
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """The relu is an op after the pool."""
+        del weights, chip
+        return (ReluApart(TopMaxPool.name),)
+
+
+@TARGET.attach(TopAvgPool, ChipRewrites)
+class AvgPoolWithoutRelu(Model[TopAvgPool], ChipRewrites):
+    """A pool has no relu."""
+
+    @classmethod
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """The relu is an op after the pool."""
+        del weights, chip
+        return (ReluApart(TopAvgPool.name),)
+
+
+@TARGET.attach(TopAvgPool, IntegerLowering)
+class AveragesOfThresholds(Model[TopAvgPool], IntegerLowering):
+    """The multiplier comes from thresholds, and the average is rounded half up (numerics.md 5.3)."""
+
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """tpu.Pool2D; a volume has no integer form (numerics.md 12.1; DN-12)."""
+        op, why = self.op, self.op.why_not_integer(ctx)
+        if why is None and op.tpu is TpuPool3D:
+            return "a 3-D average has no integer form (numerics.md 12.1)"
+        if why is not None:
+            return why
+        m, r = small_multiplier(ratio(op.input, op.output) / op.elements)
+        return op.build_average(ctx, m, r, op.output, op_name(op), {"first_round_mode": round_mode("HalfUp")})

@@ -1,0 +1,18 @@
+"""Calibrated ranges are symmetric (numerics.md 2.2, 3.1)."""
+
+from typing import ClassVar
+
+from tpusim.ops.interfaces import Range, RangePropagation, RangeStep
+from tpusim.targets.cv18xx.target import TARGET
+
+
+@TARGET.provide(RangePropagation)
+class SymmetricRanges(RangePropagation):
+    """So that there is no sign to look for."""
+
+    SKIPPED: ClassVar[frozenset[RangeStep]] = frozenset({"product_sign", "difference_sign", "products_of_sum"})
+
+    def kept(self, measured: Range) -> Range:
+        """(-th, th)."""
+        threshold = max(abs(measured[0]), abs(measured[1]))
+        return -threshold, threshold

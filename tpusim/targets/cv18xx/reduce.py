@@ -1,0 +1,45 @@
+"""Reductions of integers (numerics.md 11.3)."""
+
+from tpusim_kernels.cv18xx import EXACT_SUM, REDUCTIONS
+from tpusim_kernels.prim.multiplier import small_multiplier
+from xdsl.ir import SSAValue
+
+from tpusim.interfaces import Model
+from tpusim.ir.attrs import ints_attr, op_name
+from tpusim.ir.types import shape_of
+from tpusim.ops.base import LoweringContext
+from tpusim.ops.interfaces import IntegerLowering, RangeRule, Ranges
+from tpusim.ops.reduce import ATTRIBUTES, TopReduce, TpuReduce, reduced_count
+from tpusim.targets.cv18xx.multipliers import ratio
+from tpusim.targets.cv18xx.target import TARGET
+
+_KEEP_RANGES = ("ReduceMax", "ReduceMin")
+
+
+@TARGET.attach(TopReduce, Ranges)
+class ExtremesKeepRanges(Model[TopReduce], Ranges):
+    """The largest and the smallest are bytes of the input."""
+
+    def range_rule(self) -> RangeRule:
+        """They take the input's range (step 9)."""
+        return RangeRule(forward=self.op.mode.data in _KEEP_RANGES)
+
+
+@TARGET.attach(TopReduce, IntegerLowering)
+class ReduceByMultiplier(Model[TopReduce], IntegerLowering):
+    """A multiplier and shift for th_in/th_out, of a mean with 1/n inside."""
+
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """tpu.Reduce, or why not."""
+        op, mode, count = self.op, self.op.mode.data, reduced_count(self.op)
+        if mode not in REDUCTIONS:
+            return op.lower_integer(ctx)
+        if ctx.quant(op.input) is None or ctx.quant(op.output) is None:
+            return "input or output is not calibrated"
+        if mode not in _KEEP_RANGES and count * 128 > EXACT_SUM:
+            return f"a sum of {count:,} bytes leaves the 24 bits of f32"
+        m, r = small_multiplier(ratio(op.input, op.output) / (count if mode == "ReduceMean" else 1))
+        attributes = {key: op.attributes[key] for key in ATTRIBUTES}
+        attributes |= {"multiplier": ints_attr([m]), "rshift": ints_attr([r])}
+        operands, element = [ctx.operand(op.input, "int8", op)], ctx.quantised_type(op.output)
+        return ctx.build(TpuReduce, operands, attributes, element, shape_of(op.output), op_name(op))

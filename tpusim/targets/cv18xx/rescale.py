@@ -1,0 +1,18 @@
+"""Bytes at another scale."""
+
+from tpusim_kernels.prim.multiplier import small_multiplier
+from xdsl.ir import Operation
+
+from tpusim.ops.base import LoweringContext
+from tpusim.ops.rescale import Rescaling
+from tpusim.targets.cv18xx.target import TARGET
+
+
+@TARGET.provide(Rescaling)
+class SmallMultipliers(Rescaling):
+    """A multiplier from thresholds, with a shift to the right (numerics.md 5.3)."""
+
+    def fit(self, ctx: LoweringContext, op: Operation, scale: float) -> tuple[int, int] | None:
+        """8-bit multiplier and right shift; every scale has one."""
+        del ctx, op
+        return small_multiplier(scale)

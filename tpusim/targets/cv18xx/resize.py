@@ -1,0 +1,184 @@
+"""Enlarged images: transposed convolutions, and convolutions over an image with inserted zeros (U-45)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.rewriter import InsertPoint
+
+from tpusim.chips import ChipSpec
+from tpusim.interfaces import Model
+from tpusim.ir.attrs import (
+    copy_name,
+    float_attr,
+    int_attr,
+    ints_attr,
+    op_name,
+    set_op_name,
+    text,
+    value_name,
+)
+from tpusim.ir.types import element_of, shape_of, tensor
+from tpusim.ir.weights import WeightStore
+from tpusim.ops.conv import TopConv
+from tpusim.ops.deconv import TopDeconv
+from tpusim.ops.families import relu_attributes
+from tpusim.ops.interfaces import ChipRewrites
+from tpusim.ops.pad import TopPad
+from tpusim.ops.resize.interp import TopInterp
+from tpusim.ops.resize.upsample import TopUpsample
+from tpusim.ops.structure import make_none, make_weight
+from tpusim.targets.cv18xx.target import TARGET
+
+LARGEST_FACTOR = 13
+"""Largest factor of an extent that the compiler counts as one step of an enlargement."""
+
+
+@TARGET.attach(TopUpsample, ChipRewrites)
+class CopiesByDeconv(Model[TopUpsample], ChipRewrites):
+    """There is no tpu.Upsample where a stride can be the factor."""
+
+    @classmethod
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """A transposed convolution."""
+        return (UpsampleToDeconv(weights, chip),)
+
+
+@TARGET.attach(TopInterp, ChipRewrites)
+class InterpolationByConv(Model[TopInterp], ChipRewrites):
+    """There is no tpu.Interp; the host computes what is left."""
+
+    @classmethod
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """Convolutions and copies, as far as factors are whole."""
+        return (InterpToConv(weights, chip),)
+
+
+@dataclass
+class UpsampleToDeconv(RewritePattern):
+    """Upsample by factors that a stride may have -> depthwise Deconv whose filter is ones, a step as long as it."""
+
+    weights: WeightStore
+    chip: ChipSpec
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """Name and range of the result stay."""
+        if not isinstance(op, TopUpsample) or max(op.factors) > self.chip.max_stride:
+            return
+        channels, none = shape_of(op.input)[1], make_none()
+        ones = np.ones((channels, 1, *op.factors), np.float32)
+        weight = make_weight(self.weights, f"{op_name(op)}_filter", ones)
+        attributes = {
+            "kernel_shape": ints_attr(op.factors), "strides": ints_attr(op.factors), "pads": ints_attr((0, 0, 0, 0)),
+            "output_padding": ints_attr((0, 0)), "dilations": ints_attr((1, 1)), "group": int_attr(channels),
+            **relu_attributes(),
+        }  # fmt: skip
+        new = TopDeconv.create(
+            operands=[op.input, weight.output, none.output], result_types=[op.output.type], attributes=attributes
+        )
+        copy_name(new, op)
+        rewriter.insert([weight, none], InsertPoint.before(op))
+        rewriter.replace(op, new)
+
+
+@dataclass
+class InterpToConv(RewritePattern):
+    """Interp -> depthwise Conv: by whole factors, by a half, every second place; a single element -> Upsample.
+
+    Any other stays.
+    """
+
+    weights: WeightStore
+    chip: ChipSpec
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """Name and range of the result stay."""
+        if not isinstance(op, TopInterp):
+            return
+        if op.geometry[2]:
+            self._align_corners(op, rewriter)
+        elif (factors := op.whole_factors()) and min(factors) > 1 and max(factors) <= self.chip.max_stride:
+            self._enlarge(op, factors, rewriter)
+        elif op.geometry[1] == (2.0, 2.0):
+            self._convolve(op, op.input, np.full((2, 2), 0.25, np.float32), {"strides": ints_attr((2, 2))}, rewriter)
+
+    def _align_corners(self, op: TopInterp, rewriter: PatternRewriter) -> None:
+        """Every second place, from the first to the last; a single element by extents that cannot be made in steps."""
+        before, after = shape_of(op.input)[2:], shape_of(op.output)[2:]
+        if before == (1, 1) and min(after) > 1 and any(_largest_prime(size) > LARGEST_FACTOR for size in after):
+            repeated = {"scale_h": int_attr(after[0]), "scale_w": int_attr(after[1])}
+            new = TopUpsample.create(operands=[op.input], result_types=[op.output.type], attributes=repeated)
+            copy_name(new, op)
+            rewriter.replace(op, new)
+        elif min(after) > 1 and all(i == 2 * o - 1 for i, o in zip(before, after, strict=True)):
+            first = np.array([[1, 0], [0, 0]], np.float32)
+            more = {"strides": ints_attr((2, 2)), "pads": ints_attr((0, 0, 1, 1))}
+            self._convolve(op, op.input, first, more, rewriter)
+
+    def _enlarge(self, op: TopInterp, factors: tuple[int, int], rewriter: PatternRewriter) -> None:
+        """The border is repeated once; zeros stand between the elements, and a hat goes over them."""
+        edged = self._edged(op, rewriter)
+        taps = np.outer(*(hat(f) for f in factors))
+        before = [f // 2 - 1 for f in factors]
+        after = [f - b - 2 for f, b in zip(factors, before, strict=True)]
+        more = {"pads": ints_attr((*before, *after)), "inserts": ints_attr([f - 1 for f in factors])}
+        self._convolve(op, edged, taps, more, rewriter)
+
+    def _edged(self, op: TopInterp, rewriter: PatternRewriter) -> SSAValue:
+        """The input with its border once more around it; of several enlargements there is one."""
+        name, x = f"{value_name(op.input)}_pad_edge", op.input
+        for use in x.uses:
+            if isinstance(use.operation, TopPad) and op_name(use.operation) == name:
+                return use.operation.output
+        n, c, h, w = shape_of(x)
+        attributes = {"paddings": ints_attr((0, 0, 1, 1) * 2), "mode": text("edge"), "val": float_attr(0.0)}
+        pad = TopPad.create(
+            operands=[x], result_types=[tensor((n, c, h + 2, w + 2), element_of(x))], attributes=attributes
+        )
+        set_op_name(pad, name)
+        rewriter.insert(pad, InsertPoint.before(op))
+        return pad.output
+
+    def _convolve(
+        self, op: TopInterp, x: SSAValue, taps: np.ndarray, more: Mapping[str, Attribute], rewriter: PatternRewriter
+    ) -> None:
+        channels, none = shape_of(x)[1], make_none()
+        filter = np.tile(taps, (channels, 1, 1, 1))
+        weight = make_weight(self.weights, f"{op_name(op)}_filter", filter)
+        attributes = {
+            "kernel_shape": ints_attr(taps.shape), "strides": ints_attr((1, 1)), "pads": ints_attr((0, 0, 0, 0)),
+            "dilations": ints_attr((1, 1)), "group": int_attr(channels), **relu_attributes(), **more,
+        }  # fmt: skip
+        new = TopConv.create(
+            operands=[x, weight.output, none.output], result_types=[op.output.type], attributes=attributes
+        )
+        copy_name(new, op)
+        rewriter.insert([weight, none], InsertPoint.before(op))
+        rewriter.replace(op, new)
+
+
+def hat(factor: int) -> np.ndarray:
+    """2*factor weights, f32, of linear interpolation in an image with factor - 1 zeros between its elements.
+
+    The element before a place counts 1 - d, the one after it d, by the distance d; every step in f32.
+    """
+    phase = np.arange(factor)
+    distance = ((phase + 0.5) / factor + 0.5).astype(np.float32)
+    distance -= np.floor(distance)
+    place = (factor // 2 - 1 - phase) % factor
+    taps = np.empty(2 * factor, np.float32)
+    taps[place], taps[factor + place] = np.float32(1) - distance, distance
+    return taps
+
+
+def _largest_prime(number: int) -> int:
+    """The largest prime factor of a number above 1."""
+    divisor = 2
+    while divisor * divisor <= number:
+        if number % divisor:
+            divisor += 1
+        else:
+            number //= divisor
+    return number

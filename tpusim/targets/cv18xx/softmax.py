@@ -1,0 +1,22 @@
+"""Softmax, whose exponential is a table."""
+
+from xdsl.pattern_rewriter import RewritePattern
+
+from tpusim.chips import ChipSpec
+from tpusim.interfaces import Model
+from tpusim.ir.weights import WeightStore
+from tpusim.ops.interfaces import ChipRewrites
+from tpusim.ops.masking import LimitMask
+from tpusim.ops.softmax import TopSoftmax
+from tpusim.targets.cv18xx.target import TARGET
+
+
+@TARGET.attach(TopSoftmax, ChipRewrites)
+class BoundedMasks(Model[TopSoftmax], ChipRewrites):
+    """The table begins at a number that masks are below."""
+
+    @classmethod
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """Masks are no lower than the table bears."""
+        del chip
+        return (LimitMask(weights, TopSoftmax),)

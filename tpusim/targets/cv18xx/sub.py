@@ -1,0 +1,63 @@
+"""Differences of tensors of one shape are weighted sums; a quotient is a product with a reciprocal."""
+
+from xdsl.ir import SSAValue
+from xdsl.pattern_rewriter import RewritePattern
+
+from tpusim.chips import ChipSpec
+from tpusim.interfaces import Model
+from tpusim.ir.attrs import floats_attr, ints_attr, op_name
+from tpusim.ir.types import shape_of
+from tpusim.ir.weights import WeightStore
+from tpusim.ops.add import DIFFERENCE, TpuAdd
+from tpusim.ops.base import LoweringContext
+from tpusim.ops.families import relu_attributes, relu_of
+from tpusim.ops.interfaces import ChipRewrites, FloatLowering, IntegerLowering
+from tpusim.ops.sub import DivToProduct, TopDiv, TopSub, TpuSub, built_in_float
+from tpusim.targets.cv18xx.multipliers import common_shift, ratio, why_no_small_multipliers
+from tpusim.targets.cv18xx.target import TARGET
+
+
+def _of_one_shape(op: TopSub) -> bool:
+    return shape_of(op.inputs[0]) == shape_of(op.inputs[1])
+
+
+@TARGET.attach(TopSub, IntegerLowering)
+class SubByCommonShift(Model[TopSub], IntegerLowering):
+    """One shift for both operands, an 8-bit multiplier for each (numerics.md 5.3, 9.7)."""
+
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """tpu.Add with a negative multiplier, or tpu.Sub; of computed tensors alone."""
+        op = self.op
+        if ctx.quant(op.output) is None:
+            return "the output is not calibrated"
+        why = why_no_small_multipliers(ctx, op.inputs)
+        if why is not None:
+            return why
+        multipliers, shift = common_shift([ratio(v, op.output) for v in op.inputs])
+        cls, signs = (TpuAdd, (1, -1)) if _of_one_shape(op) else (TpuSub, (1, 1))
+        attributes = relu_attributes(relu_of(op)) | {"rshifts": ints_attr([shift])}
+        attributes["multipliers"] = ints_attr(m * sign for m, sign in zip(multipliers, signs, strict=True))
+        operands = [ctx.operand(v, "int8", op) for v in op.inputs]
+        return ctx.build(cls, operands, attributes, ctx.quantised_type(op.output), shape_of(op.output), op_name(op))
+
+
+@TARGET.attach(TopSub, FloatLowering)
+class SubAsSum(Model[TopSub], FloatLowering):
+    """As in integers."""
+
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Add with coefficients 1 and -1, or tpu.Sub."""
+        if not _of_one_shape(self.op):
+            return built_in_float(self.op, ctx, TpuSub)
+        return built_in_float(self.op, ctx, TpuAdd, {"coeff": floats_attr(DIFFERENCE)})
+
+
+@TARGET.attach(TopDiv, ChipRewrites)
+class NoQuotients(Model[TopDiv], ChipRewrites):
+    """There is no quotient of tensors."""
+
+    @classmethod
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """The first operand times the reciprocal of the second."""
+        del weights, chip
+        return (DivToProduct(),)
