@@ -26,7 +26,6 @@ from tpusim.isa.matrices import product_block
 from tpusim.isa.region import DType, View, itemsize, numpy_dtype
 from tpusim.isa.stream import Program
 from tpusim.isa.tiling import Piece, Transfer, tiles, turns_of
-from tpusim.isa.transfers import traffic
 from tpusim.simulator import Simulator
 from tpusim.simulator.memory import Machine, Region
 from tpusim.simulator.run import execute
@@ -399,7 +398,7 @@ def test_the_host_computes_what_it_computes_there(network: str, chip: str) -> No
     pairs = pair(computing(compiled.ops()), computing(theirs.ops))
     calls = [c for c in compiled.program().commands if isinstance(c, isa.HostCall)]
     assert {c.op for c in calls} == {ours.name for ours, other in pairs if other.kind == "tpu.GenericCpu"}
-    assert not any(command_ns(c, chips.load(chip)) or any(traffic(c)) for c in calls)
+    assert not any(command_ns(c, chips.load(chip)) or any(c.traffic()) for c in calls)
 
 
 def test_a_tile_that_was_not_loaded_is_found() -> None:

@@ -8,7 +8,6 @@ from itertools import count
 from typing import NamedTuple
 
 from tpusim.chips import ChipSpec
-from tpusim.isa.commands import MatMul
 from tpusim.isa.layout import align, ceil_div
 
 _F32_BYTES = 4
@@ -24,11 +23,6 @@ class LaneColumns(NamedTuple):
 
     left: int
     right: int
-
-
-def runs_on_vectors(body: MatMul) -> bool:
-    """Whether a product of a global layer is one of MM: of f32, the left matrix not transposed."""
-    return body.left.dtype == "f32" and not body.left_transpose
 
 
 def lane_columns(rows: int, columns: int, chip: ChipSpec) -> LaneColumns:

@@ -13,11 +13,10 @@ from typing import Any, Literal
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.commands import Command, Engine, Fill, GlobalKernel, Move, WaitMessage
-from tpusim.isa.cycles import kernel_tiu_ns
+from tpusim.isa.cycles import dma_ns, tiu_ns
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View
 from tpusim.isa.stream import Program
-from tpusim.isa.transfers import kernel_dma_ns
 from tpusim.simulator.timing import Span, Timeline
 
 Bound = Literal["tiu", "gdma", "dependency", "sync"]
@@ -167,7 +166,7 @@ def _parts(program: Program, found: Timeline, chip: ChipSpec) -> list[_Part]:
 def _own_ns(command: Command, span: Span, engine: Engine, chip: ChipSpec) -> float:
     if not isinstance(command, GlobalKernel):
         return span.stop_ns - span.start_ns
-    return (kernel_tiu_ns if engine == "tiu" else kernel_dma_ns)(command, chip)
+    return (tiu_ns if engine == "tiu" else dma_ns)(command, chip)
 
 
 def _overlap(found: Timeline, core: int) -> float:

@@ -17,7 +17,6 @@ from tpusim.chips import ChipSpec
 from tpusim.isa.commands import Command, Engine, Fill, GlobalKernel, Move
 from tpusim.isa.cycles import command_ns
 from tpusim.isa.stream import Program
-from tpusim.isa.transfers import traffic
 from tpusim.simulator.schedule import Progress, Queues, order
 
 
@@ -190,7 +189,7 @@ def _groups(program: Program, spans: list[Span], chip: ChipSpec) -> dict[int, Gr
     for span in spans:
         command = program.commands[span.index]
         ends[command.group] = max(ends.get(command.group, 0.0), span.stop_ns)
-        load, store = traffic(command)
+        load, store = command.traffic()
         loaded, stored = moved.get(command.group, (0, 0))
         moved[command.group] = (loaded + load, stored + store)
     costs: dict[int, GroupCost] = {}

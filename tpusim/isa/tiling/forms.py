@@ -31,6 +31,7 @@ from tpusim.isa.commands import (
     TransferKind,
     Where,
 )
+from tpusim.isa.commands.window import window_ranges
 from tpusim.isa.functions import (
     Active,
     AddInt,
@@ -60,8 +61,7 @@ from tpusim.isa.functions import (
     Upsample,
 )
 from tpusim.isa.layout import align, ceil_div, dense_strides
-from tpusim.isa.matrices import lane_columns, runs_on_vectors
-from tpusim.isa.ranges import window_ranges
+from tpusim.isa.matrices import lane_columns
 from tpusim.isa.region import View, is_packed, itemsize
 from tpusim.isa.transfers import CAST_BYTES, LEAST_WIDTH
 
@@ -601,7 +601,7 @@ def _product(body: Command, chip: ChipSpec) -> Iterator[Form]:
     known |= {name: _columns(view) for name in ("bias", "multipliers") if (view := getattr(body, name)) is not None}
     known["output"] = Part(output, (0, 1, None, 3))
     cuts = (0, 1, 3) if left.nbytes > right.nbytes else (0, 3, 1)
-    vectors = runs_on_vectors(body)
+    vectors = body.on_vectors
     if vectors:
         widths = lane_columns(output.shape[1], output.shape[3], chip)
         known = {
