@@ -234,13 +234,13 @@ def _in_order(
 
 
 @cache
-def _rules_of(kind: type[Command]) -> tuple[Rule, ...]:
+def rules_of(kind: type[Command]) -> tuple[Rule, ...]:
     """Every rule of a class of commands but those of place."""
     return _in_order(kind.local_rules, REQUANT_RULES, kind.rules)
 
 
 @cache
-def _body_rules_of(kind: type[Command]) -> tuple[Rule, ...]:
+def body_rules_of(kind: type[Command]) -> tuple[Rule, ...]:
     """The rules for a class of commands that a global kernel computes."""
     return (*_VIEW_RULES, *REQUANT_RULES, *kind.rules, *_TYPE_RULES)
 
@@ -267,18 +267,18 @@ def check(command: Command, chip: ChipSpec) -> None:
     body = command.computed
     if body is not command:
         _apply((*_RULES_OF_PLACE, memories), command, command, chip)
-        _apply(_body_rules_of(type(body)), body, command, chip)
+        _apply(body_rules_of(type(body)), body, command, chip)
         _apply(KERNEL_SHARING_RULES, command, command, chip)
     else:
         _apply(_RULES_OF_PLACE, command, command, chip)
         if not _legal(command.form, chip):
-            _apply(_rules_of(type(command)), command, command, chip)
+            _apply(rules_of(type(command)), command, command, chip)
 
 
 @lru_cache(1 << 14)
 def _legal(form: Command, chip: ChipSpec) -> bool:
     """Whether no rule finds anything; kept, as tiles and slices have few forms."""
-    return all(rule(form, chip) is None for rule in _rules_of(type(form)))
+    return all(rule(form, chip) is None for rule in rules_of(type(form)))
 
 
 def check_form(command: Command, chip: ChipSpec) -> None:

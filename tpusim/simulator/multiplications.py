@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from math import prod
 
-from tpusim.isa.commands import Command, Conv, GlobalKernel, Source
+from tpusim.isa.commands import Command, Conv, Source
 from tpusim.isa.stream import Location, Program
 from tpusim.simulator.placement import Index, slices
 
@@ -79,7 +79,7 @@ class _Counts:
         if not body.transposed:
             return 0
         source = next(iter(command.sources), Source(""))
-        if isinstance(command, GlobalKernel):
+        if body is not command:
             entry = self._entries.get(source.name)
             return None if entry is None else prod(entry.shape or entry.view.shape)
         whole = self._inputs.get(source)

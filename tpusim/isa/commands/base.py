@@ -156,6 +156,16 @@ class Command(
         return f"{type(self).__name__} {self.id} ({place}) of op '{self.op}'{step}"
 
     @property
+    def engines(self) -> tuple[Engine, ...]:
+        """The engines that this command keeps busy."""
+        return (self.engine,)
+
+    @property
+    def stage(self) -> str:
+        """What it does in the pipeline of its group: load, compute, store (layer_group.md 8)."""
+        return "compute"
+
+    @property
     def computed(self) -> "Command":
         """The command that says what is computed: itself, or what a kernel computes."""
         return self

@@ -29,6 +29,11 @@ class Fill(Command, frozen=True, tag="fill"):
     output: View
     value: float
 
+    @property
+    def stage(self) -> str:
+        """A fill of memory."""
+        return "fill"
+
     def traffic(self) -> tuple[int, int]:
         """What it writes to global memory."""
         return 0, self.output.nbytes if self.output.memory == "gmem" else 0

@@ -4,7 +4,7 @@ from typing import Any, Self
 
 from tpusim.chips import ChipSpec
 from tpusim.isa import transfers
-from tpusim.isa.commands.base import Command, TiuCommand
+from tpusim.isa.commands.base import Command, Engine, TiuCommand
 from tpusim.isa.decoding import kind_of
 from tpusim.isa.region import View, itemsize
 from tpusim.registry import COMMANDS
@@ -50,6 +50,16 @@ class GlobalKernel(Command, frozen=True, tag="global"):
         if issubclass(kind, GlobalKernel) or kind.engine != "tiu":
             raise ValueError(f"a TIU command is required for a global kernel to compute, got '{body['cmd']}'")
         return super().decoded(fields | {"body": kind.decoded(body)})
+
+    @property
+    def engines(self) -> tuple[Engine, ...]:
+        """Both engines."""
+        return "tiu", "gdma"
+
+    @property
+    def stage(self) -> str:
+        """A kernel in global memory."""
+        return "global"
 
     @property
     def computed(self) -> Command:

@@ -14,6 +14,11 @@ class HostCall(GlobalKernel, frozen=True, tag="host"):
 
     on_chip = False
 
+    @property
+    def stage(self) -> str:
+        """A call of the host."""
+        return "host"
+
     def dma_ns(self, chip: ChipSpec) -> float:
         """None of the chip's time."""
         return 0.0

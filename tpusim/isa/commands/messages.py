@@ -37,6 +37,11 @@ class SendMessage(Command, frozen=True, tag="send_msg"):
     message: int
     count: int
 
+    @property
+    def stage(self) -> str:
+        """A message between queues."""
+        return "message"
+
     def cycles(self, chip: ChipSpec) -> int:
         """Decision: one cycle; what a barrier of the cores really costs is not known."""
         return 1
@@ -54,6 +59,11 @@ class WaitMessage(Command, frozen=True, tag="wait_msg"):
 
     message: int
     count: int
+
+    @property
+    def stage(self) -> str:
+        """A message between queues."""
+        return "message"
 
     def cycles(self, chip: ChipSpec) -> int:
         """Decision: one cycle; what a barrier of the cores really costs is not known."""

@@ -70,6 +70,11 @@ class Move(Command, frozen=True, tag="move"):
         target = "s" if self.output.memory == "gmem" else "l"
         return f"{source}2{target}"  # type: ignore[return-value]
 
+    @property
+    def stage(self) -> str:
+        """A load, a store, or a copy inside one memory."""
+        return {"s2l": "load", "l2s": "store"}.get(self.direction, "copy")
+
     def memory_misfit(self) -> Finding | None:
         """A copy by turns stays in global memory."""
         if self.kind == "turns" and (self.input.laned or self.output.laned):
