@@ -18,7 +18,7 @@ from tpusim.ir.attrs import op_name
 from tpusim.isa.commands import Fn
 from tpusim.isa.functions import FlashAttention, FlashMix, FlashScores
 from tpusim.isa.region import View
-from tpusim.isa.tiling import tiles
+from tpusim.kernel_library import tiles
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops.base import TpuOp
 

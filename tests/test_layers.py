@@ -23,7 +23,8 @@ FOR_ALL |= {"tpusim.registry", "tpusim.heap", "tpusim.threads", "tpusim.labels",
 FOR_ALL |= {"tpusim.files", "tpusim.compat"}
 IR = {"tpusim_kernels", "tpusim.ir"}
 CHIP = {"tpusim.isa", "tpusim.chips"}
-OPS = {*IR, *CHIP, "tpusim.interfaces", "tpusim.ops"}
+BELOW_OPS = {*IR, *CHIP, "tpusim.interfaces", "tpusim.kernel_library"}
+OPS = {*BELOW_OPS, "tpusim.ops"}
 STAGES = ("frontend", "canonicalize", "calibration", "lowering", "layer_group", "memory", "codegen")
 STAGE_UNITS = {f"tpusim.{name}" for name in STAGES}
 BELOW_PIPELINE = {
@@ -63,7 +64,8 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.isa": {*IR, *CHIP},
     "tpusim.chips": {*IR, *CHIP},
     "tpusim.interfaces": {*IR, *CHIP},
-    "tpusim.ops": {*IR, *CHIP, "tpusim.interfaces"},
+    "tpusim.kernel_library": CHIP,
+    "tpusim.ops": BELOW_OPS,
     "tpusim.targets": OPS,
     "tpusim.inference": OPS,
     "tpusim.images": OPS,

@@ -12,10 +12,10 @@ from tpusim.chips import ChipSpec
 from tpusim.isa.commands import Command, Fn, MatMul
 from tpusim.isa.functions import FlashAttention
 from tpusim.isa.layout import align, lmem_bytes
-from tpusim.isa.tiling.attention import attention_pieces
-from tpusim.isa.tiling.forms import Form, Part, forms, with_views
-from tpusim.isa.tiling.pieces import Piece, Transfer, Window, transfers
-from tpusim.isa.tiling.products import product_pieces
+from tpusim.kernel_library.attention import attention_pieces
+from tpusim.kernel_library.forms import Form, Part, forms, with_views
+from tpusim.kernel_library.pieces import Piece, Transfer, Window, transfers
+from tpusim.kernel_library.products import product_pieces
 
 Sizes = tuple[int, int, int, int]
 _REACH_BITS = 48
