@@ -48,7 +48,7 @@ from tpusim.ops.activation.tpu import TpuActive, TpuLut, work_bytes
 from tpusim.ops.base import FloatRule, TopOp, logical_shape
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.simulator.activation import ACTIVATIONS
-from tpusim.simulator.function import function
+from tpusim.simulator.meanings import function
 
 CHIPS = ("bm1684x", "bm1684")
 Array = np.ndarray

@@ -13,8 +13,8 @@ from benchmarks.conformance.timing import matching_groups, our_clock, our_groups
 from benchmarks.conformance.transfers import LOAD, STORE
 from tpusim import chips
 from tpusim.isa.commands import Move
+from tpusim.isa.cycles import dma_ns
 from tpusim.isa.region import View
-from tpusim.isa.transfers import dma_ns
 
 CYCLES, BYTES = 0.1, 0.02
 """How far a network may be from the profile."""

@@ -30,7 +30,7 @@ from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.types import address_of, calibrated_range, element_of, is_tensor, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
-from tpusim.isa import cycles, transfers
+from tpusim.isa import cycles
 from tpusim.isa.check import check
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.planning import plan
@@ -630,10 +630,10 @@ def test_dma_is_the_slower_of_dram_and_sram() -> None:
     move = isa.Move(id=1, dep=0, op="y", input=gmem(0, (1, 10000), "i8"), output=gmem(20000, (1, 10000), "i8"))
     load = isa.Move(id=1, dep=0, op="y", input=gmem(0, (1, 1, 1, 10000), "i8"), output=lmem(0, (1, 1, 1, 10000), "i8"))
     units = 157 + 2  # ceil(10000/64), pages of 4096
-    assert transfers.dma_ns(load, CV) == pytest.approx(150 + units * 64 / 7.5)
-    assert transfers.dma_ns(move, CV) == pytest.approx(150 + units * 64 / 3.75)
+    assert cycles.dma_ns(load, CV) == pytest.approx(150 + units * 64 / 7.5)
+    assert cycles.dma_ns(move, CV) == pytest.approx(150 + units * 64 / 3.75)
     slow = chips.load("cv180x")
-    assert transfers.dma_ns(load, slow) == pytest.approx(150 + units * 64 / 7.5)
+    assert cycles.dma_ns(load, slow) == pytest.approx(150 + units * 64 / 7.5)
 
 
 def test_total_is_the_sum_of_both_engines() -> None:

@@ -43,7 +43,7 @@ from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.lowering.marks import float_marks
 from tpusim.ops.resize import TpuUpsample, nearest_source
 from tpusim.simulator import Simulator, SimulatorOptions
-from tpusim.simulator.function import function
+from tpusim.simulator.meanings import function
 
 Array = np.ndarray
 ON_CHIPS = pytest.mark.parametrize("chip", CHIPS)

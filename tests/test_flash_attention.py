@@ -18,8 +18,7 @@ from tpusim.ir.attrs import op_name
 from tpusim.isa.commands import Fn
 from tpusim.isa.functions import FlashAttention, FlashMix, FlashScores
 from tpusim.isa.region import View
-from tpusim.isa.tiling import tiles
-from tpusim.isa.transfers import traffic
+from tpusim.kernel_library import tiles
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops.base import TpuOp
 
@@ -129,7 +128,7 @@ def test_tiles_as_in_the_profile(
     of_op = [(i, c) for i, c in enumerate(compiled.program().commands) if c.of_tile]
     group = next(c.group for _, c in of_op if isinstance(c, Fn) and isinstance(c.function, FlashMix))
     own = [(i, c) for i, c in of_op if c.group == group]
-    moved = [sum(traffic(c)[way] for _, c in own) for way in (0, 1)]
+    moved = [sum(c.traffic()[way] for _, c in own) for way in (0, 1)]
     spans = {span.index: span for span in compiled.timeline().spans}
     taken = max(spans[i].stop_ns for i, _ in own) - min(spans[i].start_ns for i, _ in own)
     assert moved == [loaded, stored]

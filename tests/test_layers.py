@@ -23,7 +23,8 @@ FOR_ALL |= {"tpusim.registry", "tpusim.heap", "tpusim.threads", "tpusim.labels",
 FOR_ALL |= {"tpusim.files", "tpusim.compat"}
 IR = {"tpusim_kernels", "tpusim.ir"}
 CHIP = {"tpusim.isa", "tpusim.chips"}
-OPS = {*IR, *CHIP, "tpusim.interfaces", "tpusim.ops"}
+BELOW_OPS = {*IR, *CHIP, "tpusim.interfaces", "tpusim.kernel_library"}
+OPS = {*BELOW_OPS, "tpusim.ops"}
 STAGES = ("frontend", "canonicalize", "calibration", "lowering", "layer_group", "memory", "codegen")
 STAGE_UNITS = {f"tpusim.{name}" for name in STAGES}
 BELOW_PIPELINE = {
@@ -63,7 +64,8 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.isa": {*IR, *CHIP},
     "tpusim.chips": {*IR, *CHIP},
     "tpusim.interfaces": {*IR, *CHIP},
-    "tpusim.ops": {*IR, *CHIP, "tpusim.interfaces"},
+    "tpusim.kernel_library": CHIP,
+    "tpusim.ops": BELOW_OPS,
     "tpusim.targets": OPS,
     "tpusim.inference": OPS,
     "tpusim.images": OPS,
@@ -380,13 +382,14 @@ def asked_of_chips(texts: dict[str, str]) -> list[str]:
         for module, text in texts.items()
         if unit_of(module) != "tpusim.chips" and re.search(r"\.(requant|name|family)\b", text)
         for node in parsed(text)
-        if (is_requantisation(node) and module not in REQUANTISING) or tells_chips_apart(node)
+        if (is_requantisation(node, module) and module not in REQUANTISING) or tells_chips_apart(node)
     ]
 
 
-def is_requantisation(node: ast.AST) -> bool:
-    """`x.requant`, unless x is a command, which has a requant of its own."""
-    return isinstance(node, ast.Attribute) and node.attr == "requant" and ast.unparse(node.value) != "command"
+def is_requantisation(node: ast.AST, module: str) -> bool:
+    """`x.requant`, unless x is a command, which may have a requant, too."""
+    commands = ("command", "self") if module.startswith("tpusim.isa.commands.") else ("command",)
+    return isinstance(node, ast.Attribute) and node.attr == "requant" and ast.unparse(node.value) not in commands
 
 
 def tells_chips_apart(node: ast.AST) -> bool:

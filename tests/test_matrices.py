@@ -8,7 +8,7 @@ from tpusim import chips
 from tpusim.isa.commands import MatMul, Move, tile_step
 from tpusim.isa.cycles import command_ns
 from tpusim.isa.region import View
-from tpusim.isa.tiling import tiles
+from tpusim.kernel_library import tiles
 
 PROFILE = {
     ("bm1684x", 12, 32, 10): (105, 141, 384, 69),

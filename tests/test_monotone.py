@@ -20,10 +20,9 @@ from msgspec.structs import replace
 from tpusim import chips
 from tpusim.chips import ChipSpec
 from tpusim.isa import commands as isa
-from tpusim.isa.cycles import tiu_cycles
+from tpusim.isa.cycles import dma_ns, tiu_cycles
 from tpusim.isa.functions import AddInt, Lrn, Softmax
 from tpusim.isa.region import DType, View
-from tpusim.isa.transfers import dma_ns
 
 Sizes = Mapping[str, int]
 MOST = {"n": 3, "c": 200, "oc": 200, "h": 40, "w": 40, "kh": 7, "kw": 7, "rows": 200, "inner": 400, "columns": 400}

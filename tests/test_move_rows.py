@@ -12,7 +12,7 @@ from tpusim.codegen import generate
 from tpusim.frontend import import_onnx
 from tpusim.inference import run
 from tpusim.isa.commands import MoveRows
-from tpusim.isa.transfers import dma_ns, traffic
+from tpusim.isa.cycles import dma_ns
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
@@ -40,7 +40,7 @@ def test_rows_along_each_axis(chip: str, axis: int) -> None:
     name = command.tensor
     np.testing.assert_array_equal(machine[name], wanted)
     np.testing.assert_array_equal(np.asarray(run(tpu, {"x": x})[name]), wanted)
-    assert traffic(command) == (wanted.nbytes + 4 * len(indices), wanted.nbytes)
+    assert command.traffic() == (wanted.nbytes + 4 * len(indices), wanted.nbytes)
     spec = chips.load(chip)
     cycles = dma_ns(command, spec) * spec.tiu_mhz / 1000
     assert cycles == pytest.approx(sum(CYCLES[chip][axis]), rel=0.03)

@@ -23,8 +23,8 @@ from tpusim.ir.attrs import op_name, texts
 from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module, print_module
 from tpusim.isa.commands import Fill, Move
+from tpusim.isa.cycles import dma_ns
 from tpusim.isa.region import View
-from tpusim.isa.transfers import dma_ns, traffic
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.files import merge_moves
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
@@ -164,7 +164,7 @@ def test_stores_pad(chip: str) -> None:
 def test_stores_pad_as_the_real_ones_do(chip: str, cycles: int, loaded: int) -> None:
     """Bytes of the real profile, and cycles within 2 %; on BM1684X within 13 %: more of the border is filled there."""
     program = program_of(group_layers(network(chip, "padded")[0], LayerGroupConfig()))
-    moved = np.sum([traffic(c) for c in program.commands if not isinstance(c, Fill)], axis=0)
+    moved = np.sum([c.traffic() for c in program.commands if not isinstance(c, Fill)], axis=0)
     assert tuple(moved) == (loaded, 413_228)
     far = 0.13 if chip == "bm1684x" else 0.02
     assert abs(timeline(program, chips.load(chip)).cycles / cycles - 1) < far
@@ -243,7 +243,7 @@ def test_a_load_shuffles(chip: str) -> None:
         for mode in ("f32", "f16")
     )
     moves = [c for c in program_of(whole).commands if isinstance(c, Move) and c.strides]
-    assert [traffic(c) for c in moves] == [(512, 0)] * 8
+    assert [c.traffic() for c in moves] == [(512, 0)] * 8
     assert not moving(half) and "tpu.Permute" in kinds(half)
 
 

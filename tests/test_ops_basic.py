@@ -33,7 +33,7 @@ from tpusim.ir.modes import pool_mode
 from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.types import UniformType, element_of, f32, is_tensor, shape_of, storage_dtype, tensor, uniform_of
-from tpusim.isa.check import BODY_RULES, check
+from tpusim.isa.check import body_rules_of, check
 from tpusim.isa.commands import Move
 from tpusim.isa.layout import activation_view, align, gmem_bytes, lmem_bytes
 from tpusim.isa.region import View, dtype_of, itemsize
@@ -52,7 +52,7 @@ from tpusim.ops.rescale import TpuMulShift, TpuRequantInt
 from tpusim.ops.softmax import TopSoftmax, TpuSoftmax
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, make_none
 from tpusim.ops.view import TopFlatten, TopReshape, TopSqueeze, TopUnsqueeze, TpuReshape
-from tpusim.simulator import gdma, tiu
+from tpusim.simulator.handlers import execute
 from tpusim.simulator.memory import Machine, Region
 
 CHIPS = ("bm1684x", "bm1684")
@@ -700,15 +700,15 @@ class Global:
     def emit(self, cls: type, **fields: Any) -> None:
         command = cls(id=1, dep=0, op="op", **fields)
         self.commands.append(command)
-        for rule in BODY_RULES:
+        for rule in body_rules_of(cls):
             assert rule(command, self.chip) is None, rule.__doc__
-        tiu.execute(command, self.machine)
+        execute(command, self.machine)
 
     def move(self, source: View, target: View) -> None:
         command = Move(id=1, dep=0, op="op", input=source, output=target)
         self.commands.append(command)
         check(command, self.chip)
-        gdma.execute(command, self.machine)
+        execute(command, self.machine)
 
     def result(self) -> Array:
         return self.machine.read(self._output)
@@ -832,7 +832,7 @@ class Local(Global):
         command = cls(id=1, dep=0, op="op", **fields)
         self.commands.append(command)
         check(command, self.chip)
-        tiu.execute(command, self.machine)
+        execute(command, self.machine)
 
     def move(self, source: View, target: View) -> None:
         raise AssertionError("no GDMA inside a group")

@@ -15,9 +15,8 @@ from streams import Builder, lmem, neuron
 from tpusim import chips
 from tpusim.cli import main
 from tpusim.isa.commands import Arith, Fill, GlobalKernel, Move
-from tpusim.isa.cycles import command_ns
+from tpusim.isa.cycles import command_ns, dma_ns
 from tpusim.isa.stream import load
-from tpusim.isa.transfers import kernel_dma_ns
 from tpusim.simulator import Summary, summary, timeline
 
 BIG = (1, 64, 64, 64)
@@ -125,7 +124,7 @@ def test_a_global_kernel_counts_each_sides_own_time() -> None:
     kernel = build.commands[0]
     assert (made.tiu, made.gdma, made.both) == (1.0, 1.0, 1.0)
     assert made.whole.bound == "gdma" and made.whole.tiu_cycles < 20
-    assert made.whole.gdma_cycles == pytest.approx(kernel_dma_ns(kernel, build.chip) * build.chip.tiu_mhz / 1000, abs=1)
+    assert made.whole.gdma_cycles == pytest.approx(dma_ns(kernel, build.chip) * build.chip.tiu_mhz / 1000, abs=1)
 
 
 def test_an_empty_program() -> None:

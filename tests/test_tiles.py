@@ -19,14 +19,13 @@ from tpusim import chips
 from tpusim.errors import SimulationError, UnsupportedError
 from tpusim.isa import commands as isa
 from tpusim.isa import functions as fn
-from tpusim.isa.check import RULES, check
+from tpusim.isa.check import check, rules_of
 from tpusim.isa.cycles import command_ns, timed_ns
 from tpusim.isa.layout import extent
-from tpusim.isa.matrices import product_block
 from tpusim.isa.region import DType, View, itemsize, numpy_dtype
 from tpusim.isa.stream import Program
-from tpusim.isa.tiling import Piece, Transfer, tiles, turns_of
-from tpusim.isa.transfers import traffic
+from tpusim.kernel_library import Piece, Transfer, tiles, turns_of
+from tpusim.kernel_library.products import product_block
 from tpusim.simulator import Simulator
 from tpusim.simulator.memory import Machine, Region
 from tpusim.simulator.run import execute
@@ -313,9 +312,9 @@ def test_a_form_is_as_legal_and_takes_as_long(network: str, chip: str) -> None:
     spec = chips.load(chip)
     commands = Compiled(Replay(network).lowered(f"{chip}/int8"), {}, chip).program().commands
     for command in commands:
-        form = command.form
+        form, rules = command.form, rules_of(type(command))
         assert command_ns(command, spec) == timed_ns(command, spec), command.label
-        assert [rule(command, spec) for rule in RULES] == [rule(form, spec) for rule in RULES], command.label
+        assert [r(command, spec) for r in rules] == [r(form, spec) for r in rules], command.label
 
 
 @pytest.mark.parametrize("network", ["resize", "enlarge", "segformer"])
@@ -399,7 +398,7 @@ def test_the_host_computes_what_it_computes_there(network: str, chip: str) -> No
     pairs = pair(computing(compiled.ops()), computing(theirs.ops))
     calls = [c for c in compiled.program().commands if isinstance(c, isa.HostCall)]
     assert {c.op for c in calls} == {ours.name for ours, other in pairs if other.kind == "tpu.GenericCpu"}
-    assert not any(command_ns(c, chips.load(chip)) or any(traffic(c)) for c in calls)
+    assert not any(command_ns(c, chips.load(chip)) or any(c.traffic()) for c in calls)
 
 
 def test_a_tile_that_was_not_loaded_is_found() -> None:

@@ -14,8 +14,8 @@ from tpusim import chips
 from tpusim.canonicalize import canonicalize
 from tpusim.frontend import import_onnx
 from tpusim.isa.commands import Move
+from tpusim.isa.cycles import dma_ns
 from tpusim.isa.region import View
-from tpusim.isa.transfers import dma_ns, traffic
 from tpusim.isa.transposition import Matrices, transpositions, turned_matrices
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
@@ -74,8 +74,8 @@ def test_permutes_of_the_profile(
     kind = "turns" if times > 1 else ""
     move = Move(id=1, dep=0, op="", input=turned(source, order), output=target, kind=kind)
     assert len(transpositions(shape, order)) == commands // 3
-    assert turned_matrices(move) == transpositions(shape, order)
-    assert traffic(move) == (times * source.nbytes,) * 2
+    assert turned_matrices(move.input) == transpositions(shape, order)
+    assert move.traffic() == (times * source.nbytes,) * 2
     assert abs(dma_ns(move, spec) * spec.tiu_mhz / 1000 / cycles - 1) <= 0.02
 
 
@@ -112,7 +112,7 @@ def test_patches_of_an_image(chip: str, times: int) -> None:
     model = reorder_weights(lower(top, LoweringConfig(chip, "f32"))[0])
     program = program_of(group_layers(model, LayerGroupConfig()))
     (move,) = (c for c in program.commands if isinstance(c, Move))
-    assert traffic(move) == (times * 768,) * 2
+    assert move.traffic() == (times * 768,) * 2
     x = np.random.default_rng(0).standard_normal((1, 3, 4, 2, 4, 2)).astype(np.float32)
     (found,) = (array for name, array in Simulator(program).run({"x": x}, watch=True).tensors.items() if name != "x")
     assert np.array_equal(found, x.transpose(0, 2, 4, 1, 3, 5))

@@ -28,7 +28,6 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.isa import commands as isa
 from tpusim.isa.cycles import tiu_cycles
-from tpusim.isa.transfers import traffic
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.files import Counts, ForcedGroup
 from tpusim.layer_group.slicing import SliceError, slice_group
@@ -170,7 +169,7 @@ def test_alone_it_is_computed_in_tiles_without_a_table(chip: str) -> None:
     (up,) = (op for op in divided.ops if isinstance(op, TpuUpsample))
     assert up.indices is None and not [name for name in divided.weights if name.endswith("_indices")]
     program = generate(assign_addresses(divided))
-    moved = [traffic(c) for c in program.commands if "up" in (c.op, c.op.removeprefix("load_"))]
+    moved = [c.traffic() for c in program.commands if "up" in (c.op, c.op.removeprefix("load_"))]
     assert sum(store for _, store in moved) == 70 * 24 * 36
     machine, flat = in_every_order(program, feeds), run(model, feeds)
     np.testing.assert_array_equal(machine["up"], flat["up"])

@@ -14,7 +14,7 @@ import tpusim
 from tpusim import chips
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.isa.commands import Arith
-from tpusim.isa.ranges import window_ranges
+from tpusim.isa.commands.window import window_ranges
 from tpusim.ops.conv import TpuConv2D
 from tpusim.simulator.timing import timeline
 

@@ -37,7 +37,6 @@ from tpusim.inference import input_specs
 from tpusim.ir.attrs import value_name
 from tpusim.ir.types import shape_of
 from tpusim.isa.stream import Program
-from tpusim.isa.transfers import traffic
 from tpusim.layer_group import lower_bounds, products
 from tpusim.levels import compared_levels, float_levels, sample_for_chip, samples_of, tpu_level
 from tpusim.lowering import config_for_chip
@@ -496,7 +495,7 @@ def core_figures(program: Program, timeline: Timeline) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for core, busy in timeline.core_busy.items():
         own = [command for command in program.commands if command.core == core]
-        moved = [traffic(command) for command in own]
+        moved = [command.traffic() for command in own]
         found.append(
             {
                 "core": core,

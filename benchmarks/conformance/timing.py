@@ -14,7 +14,6 @@ from benchmarks.conformance.results import Clock, Difference, Part
 from benchmarks.conformance.upstream import Files
 from tpusim.ir.attrs import op_name, texts
 from tpusim.isa.commands import Fill
-from tpusim.isa.transfers import traffic
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import Transfer
 
@@ -74,7 +73,7 @@ def their_clock(files: Files) -> Clock | None:
 def our_clock(compiled: Compiled) -> Clock:
     """Cycles and bytes of our clock; upstream's profile gives the fill of a constant no bytes, so it has none here."""
     found, program = compiled.timeline(), compiled.program()
-    filled = sum(traffic(command)[1] for command in program.commands if isinstance(command, Fill))
+    filled = sum(command.traffic()[1] for command in program.commands if isinstance(command, Fill))
     local = sum(not g.reason for g in program.groups)
     alone, stored = len(program.groups) - local, found.store_bytes - filled
     return Clock(found.cycles, found.load_bytes, stored, len(program.commands), local, alone)

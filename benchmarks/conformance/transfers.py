@@ -12,7 +12,6 @@ from benchmarks.conformance.ours import Compiled
 from benchmarks.conformance.timing import profile
 from benchmarks.conformance.upstream import Files
 from tpusim import chips
-from tpusim.isa.transfers import traffic
 
 LOAD, STORE = 0, 1
 """Directions as upstream's profile counts them; others stay within a chip or within global memory."""
@@ -40,7 +39,7 @@ def our_transfers(compiled: Compiled) -> list[Transfer]:
     program, chip = compiled.program(), chips.load(compiled.chip)
     found = list[Transfer]()
     for span in sorted(compiled.timeline().spans, key=lambda s: s.start_ns):
-        loaded, stored = traffic(program.commands[span.index])
+        loaded, stored = program.commands[span.index].traffic()
         if span.engines == ("gdma",) and bool(loaded) != bool(stored):
             cycles = (span.stop_ns - span.start_ns) * chip.tiu_mhz / 1000
             found.append(Transfer(STORE if stored else LOAD, loaded or stored, cycles))

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import CommandError
-from tpusim.isa.check import ID_LIMIT, MESSAGES, check
+from tpusim.isa.check import ID_LIMIT, check
 from tpusim.isa.commands import Command, Engine, Move, Place, SendMessage, Source, TransferKind, WaitMessage
+from tpusim.isa.commands.messages import MESSAGES
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location
 

@@ -29,7 +29,7 @@ from tpusim.isa.commands import (
 from tpusim.isa.layout import work_area
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.stream import Location
-from tpusim.isa.tiling import Piece, Transfer, turns_of
+from tpusim.kernel_library import Piece, Transfer, turns_of
 from tpusim.ops.base import TpuOp, logical_shape
 from tpusim.ops.emission import WholeContext
 from tpusim.ops.structure import TopWeight

@@ -1,53 +1,27 @@
 """Legality of a command on a chip (hardware.md 4, decision DH-06): one function is one rule, its docstring the rule.
 
-A rule returns None or a `Finding`; `check` turns the first finding into a CommandError. `RULES` lists them all. The
-body of a global kernel obeys `BODY_RULES` only: a library kernel tiles it, so lane and range limits do not apply.
+A rule returns None or a `Finding`; `check` turns the first finding into a CommandError. Here are the rules that every
+command obeys; those of one command are in its file (`Command.rules`, `Command.local_rules`). `RULES` lists them all.
+The body of a global kernel obeys `BODY_RULES` only: a library kernel tiles it, so lane and range limits do not apply.
 """
 
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Iterable
+from functools import cache, lru_cache
+from itertools import chain
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import CommandError
-from tpusim.isa.commands import (
-    Arith,
-    ChannelRescale,
-    ChannelScale,
-    Command,
-    Compare,
-    Conv,
-    Depthwise,
-    Dequantize,
-    Fill,
-    FloatLut,
-    GlobalKernel,
-    Lut,
-    MatMul,
-    Move,
-    Pick,
-    Pool,
-    Quantize,
-    Rescale,
-    Select,
-    SendMessage,
-    WaitMessage,
-    Where,
-)
-from tpusim.isa.finding import Finding, first
+from tpusim.isa.commands.base import Command
+from tpusim.isa.finding import Finding, Rule, first
 from tpusim.isa.layout import extent
-from tpusim.isa.ranges import window_ranges
-from tpusim.isa.region import View, byte_view, is_packed, itemsize
+from tpusim.isa.region import FLOATS, byte_view, is_packed, itemsize
 from tpusim.isa.requants import REQUANT_RULES
-from tpusim.isa.shapes import SHAPE_RULES
-from tpusim.isa.sharing import KERNEL_SHARING_RULES, SHARING_RULES, local_operands, work_areas
+from tpusim.isa.sharing import KERNEL_SHARING_RULES, SHARING_RULES, work_areas
+from tpusim.registry import COMMANDS
 
 ID_LIMIT = 1 << 20
 """Ids of an engine count from 1 up to below this (codegen.md 2, DC-03)."""
 _LONGEST = 65535
-MESSAGES = 512
-"""Message numbers of a chip, which sends and waits of all cores share."""
-_MOST_SENDS = 127
-_COEFFICIENTS = ("filter", "bias", "requant_table")
 
 
 def sequence_ids(command: Command, chip: ChipSpec) -> Finding | None:
@@ -66,28 +40,13 @@ def cores(command: Command, chip: ChipSpec) -> Finding | None:
     return Finding(f"a core within 0-{chip.cores - 1}", str(command.core), "compile for fewer cores")
 
 
-def messages(command: Command, chip: ChipSpec) -> Finding | None:
-    """Only a chip with several cores has messages: numbers 0-511, counts 1-127 (Decision: 9 and 7 bits)."""
-    if not isinstance(command, SendMessage | WaitMessage):
-        return None
-    if chip.cores == 1:
-        return Finding("several cores for a message", "one core", "leave it out")
-    if 0 <= command.message < MESSAGES and 1 <= command.count <= _MOST_SENDS:
-        return None
-    wanted = f"message within 0-{MESSAGES - 1}, count within 1-{_MOST_SENDS}"
-    return Finding(wanted, f"message {command.message}, count {command.count}", "use a number again")
-
-
 def memories(command: Command, chip: ChipSpec) -> Finding | None:
     """Only Move and Fill reach global memory; TIU operands lie in LMEM, those of a global kernel's body in GMEM."""
-    if isinstance(command, Move | Fill):
-        return None
-    wanted = "gmem" if isinstance(command, GlobalKernel) else "lmem"
-    operands = command.body.operands() if isinstance(command, GlobalKernel) else command.operands()
+    wanted = command.memory
     return first(
         Finding(f"operand {name} in {wanted}", view.memory, "load it with Move, or use a GlobalKernel")
-        for name, view in operands
-        if view.memory != wanted
+        for name, view in command.computed.operands()
+        if wanted is not None and view.memory != wanted
     )
 
 
@@ -137,7 +96,7 @@ def four_bits(command: Command, chip: ChipSpec) -> Finding | None:
     for name, view in command.operands():
         if not is_packed(view.dtype):
             continue
-        if (type(command), name) not in _FOUR_BITS and not isinstance(command, Move):
+        if name not in command.four_bits:
             return Finding(f"{name} of 8 bits or more", view.dtype, "4 bits are for filters and right matrices")
         if view.interleave > 1:
             return Finding(f"4-bit {name} without batch packing", f"interleave {view.interleave}", "use interleave=1")
@@ -148,12 +107,9 @@ def four_bits(command: Command, chip: ChipSpec) -> Finding | None:
     return None
 
 
-_FOUR_BITS = {(Conv, "filter"), (MatMul, "right")}
-
-
 def lmem_bounds(command: Command, chip: ChipSpec) -> Finding | None:
     """Every byte of an operand lies inside its lane (hardware.md 2.1)."""
-    for name, view in local_operands(command):
+    for name, view in command.local_operands():
         reach = extent(view, chip)
         if reach.start < 0 or reach.stop > chip.lmem_bytes:
             got = f"bytes [{reach.start:,}, {reach.stop:,})"
@@ -163,43 +119,11 @@ def lmem_bounds(command: Command, chip: ChipSpec) -> Finding | None:
 
 def addresses(command: Command, chip: ChipSpec) -> Finding | None:
     """An aligned operand starts at a multiple of EU_BYTES; a free-stride or compact one at a whole element or word."""
-    for name, view in local_operands(command):
+    for name, view in command.local_operands():
         step = chip.eu_bytes if view.layout == "aligned" else itemsize(view.dtype) * view.interleave
         if view.address % step:
             return Finding(f"{name} ({view.layout}) at a multiple of {step} bytes", f"{view.address:,}", "align it")
     return None
-
-
-def coefficient_addresses(command: Command, chip: ChipSpec) -> Finding | None:
-    """A bias of a convolution is 4-byte aligned, a requant table 8-byte aligned (2-byte biases: by element)."""
-    if isinstance(command, ChannelRescale):
-        operands: tuple[tuple[str, View | None, int], ...] = (("table", command.table, 8),)
-    elif isinstance(command, Conv | Depthwise):
-        operands = (("bias", command.bias, 4), ("requant_table", command.requant_table, 8))
-    else:
-        return None
-    for name, view, step in operands:
-        if view is not None and view.address % min(step, 2 * itemsize(view.dtype)):
-            return Finding(f"{name} at a multiple of {step} bytes", f"{view.address:,}", "align it")
-    return None
-
-
-def conv_input_lane(command: Command, chip: ChipSpec) -> Finding | None:
-    """The input of an 8- or 16-bit CONV starts at lane 0."""
-    if not isinstance(command, Conv) or itemsize(command.input.dtype) == 4 or command.input.lane == 0:
-        return None
-    return Finding("input at lane 0", f"lane {command.input.lane}", "copy it with LaneCopy")
-
-
-def coefficient_lanes(command: Command, chip: ChipSpec) -> Finding | None:
-    """Filter, bias and requant table of a convolution start at the lane of its output."""
-    if not isinstance(command, Conv | Depthwise):
-        return None
-    return first(
-        Finding(f"{name} at the output's lane {command.output.lane}", f"lane {view.lane}", "load it at that lane")
-        for name, view in local_operands(command)
-        if name in _COEFFICIENTS and view.lane != command.output.lane
-    )
 
 
 def shared_lane(command: Command, chip: ChipSpec) -> Finding | None:
@@ -207,46 +131,19 @@ def shared_lane(command: Command, chip: ChipSpec) -> Finding | None:
 
     The tables of SG are the same in every lane and have none; its indices lie in all lanes.
     """
-    if not isinstance(
-        command,
-        Arith
-        | Compare
-        | Where
-        | ChannelScale
-        | Select
-        | Lut
-        | Pick
-        | FloatLut
-        | Rescale
-        | ChannelRescale
-        | Quantize
-        | Dequantize
-        | Pool
-        | Depthwise,
-    ):
+    if not command.one_lane:
         return None
-    lane = command.output.lane
+    lane = command.writes()[0].lane
     return first(
         Finding(f"{name} at the output's lane {lane}", f"lane {view.lane}", "move it with LaneCopy first")
-        for name, view in local_operands(command)
-        if view.lane != lane and not (isinstance(command, Lut | FloatLut) and name in ("table", "mantissa"))
-    )
-
-
-def arith_strides(command: Command, chip: ChipSpec) -> Finding | None:
-    """Explicit strides of AR operands are below 2**18."""
-    if not isinstance(command, Arith | Compare | Where):
-        return None
-    return first(
-        Finding(f"strides of {name} < 262,144", str(view.strides), "use a smaller slice")
-        for name, view in local_operands(command)
-        if max(view.strides or (0,)) >= 1 << 18
+        for name, view in command.local_operands()
+        if view.lane != lane and name not in command.in_every_lane
     )
 
 
 def dimensions(command: Command, chip: ChipSpec) -> Finding | None:
     """Every axis of an operand is 1 to 65535 long; c, h, w of a TIU operand end at the chip's limit (CV18xx 4063)."""
-    limit = _LONGEST if isinstance(command, Move | Fill) else chip.max_axis
+    limit = _LONGEST if command.engine == "gdma" else chip.max_axis
     return first(
         Finding(f"axes of {name} within 1-{limit}", str(view.shape), "split the command, or reshape the view")
         for name, view in command.operands()
@@ -254,70 +151,139 @@ def dimensions(command: Command, chip: ChipSpec) -> Finding | None:
     )
 
 
-def conv_channels(command: Command, chip: ChipSpec) -> Finding | None:
-    """A convolution has at most the chip's number of input and output channels."""
-    if not isinstance(command, Conv | Depthwise):
-        return None
-    most = max(command.input.shape[1], command.output.shape[1])
-    if most <= chip.max_conv_channels:
-        return None
-    return Finding(f"at most {chip.max_conv_channels} channels", str(most), "split the channels")
+def coefficient_addresses(command: Command, chip: ChipSpec) -> Finding | None:
+    """A bias of a convolution is 4-byte aligned, a requant table 8-byte aligned (2-byte biases: by element)."""
+    return first(
+        Finding(f"{name} at a multiple of {step} bytes", f"{view.address:,}", "align it")
+        for name, view in command.operands()
+        if (step := command.alignments.get(name, 0)) and view.address % min(step, 2 * itemsize(view.dtype))
+    )
 
 
-Rule = Callable[[Command, ChipSpec], Finding | None]
+def channel_operands(command: Command, chip: ChipSpec) -> Finding | None:
+    """Per-channel operands are (1, c, 1, 1), a requant table (1, c, 1, 3) int32, two words where they are packed.
+
+    CV18xx: a requant table is (1, c, 1, 9) bytes with bias, (1, c, 1, 5) without; a bias of two 16-bit planes
+    (2, c, 1, 1) (hardware.md 2.3).
+    """
+    for name, view, shape, dtype in command.per_channel(chip):
+        if view is not None and view.shape != shape:
+            return Finding(f"{name} {shape}", str(view.shape), "correct the view")
+        if view is not None and dtype and view.dtype != dtype:
+            return Finding(f"{name} {dtype}", view.dtype, "convert it")
+    return None
+
+
+def elementwise_shapes(command: Command, chip: ChipSpec) -> Finding | None:
+    """Element-wise operands have the output's shape; AR operands may have axes of length 1 where it is longer."""
+    if not command.shapes:
+        return None
+    target = command.writes()[0].shape
+    if command.shapes == "same":
+        name, view = command.operands()[0]
+        return None if view.shape == target else Finding(f"{name} {target}", str(view.shape), "correct the views")
+    return first(
+        Finding(f"{name} to broadcast to {target}", str(view.shape), "correct the views")
+        for name, view in command.operands()
+        if len(view.shape) > len(target)
+        or any(
+            size not in (1, whole)
+            for size, whole in zip(view.shape, target[len(target) - len(view.shape) :], strict=True)
+        )
+    )
+
+
+def element_types(command: Command, chip: ChipSpec) -> Finding | None:
+    """Products and requants do not mix floats and integers; RQ rq0 reads floats, DQ dq0 writes floats.
+
+    AR with an integer result has integer operands and an integral constant; a comparison's operands are alike, the
+    branches of a selection have the output's type.
+    """
+    if (misfit := command.type_misfit()) is not None:
+        return misfit
+    known = [view for name, view in command.operands() if name in command.one_kind]
+    if len({view.dtype in FLOATS for view in known if view.dtype != "u16"}) <= 1:  # u16: planes of f32
+        return None
+    got = ", ".join(f"{name} {view.dtype}" for name, view in command.operands())
+    return Finding("operands all integer or all float", got, "convert with Quantize or Dequantize")
+
 
 _RULES_OF_PLACE: tuple[Rule, ...] = (sequence_ids, cores)
 """The rules about what the form of a command does not have."""
+_VIEW_RULES: tuple[Rule, ...] = (layouts, start_lanes, interleaves, four_bits)
+_LOCAL_RULES: tuple[Rule, ...] = (lmem_bounds, addresses, coefficient_addresses)
+_LANE_RULES: tuple[Rule, ...] = (shared_lane, dimensions)
+_TYPE_RULES: tuple[Rule, ...] = (channel_operands, elementwise_shapes, element_types)
+
+
+def _in_order(
+    local_rules: tuple[Rule, ...], requant_rules: tuple[Rule, ...], rules: tuple[Rule, ...]
+) -> tuple[Rule, ...]:
+    """The rules of local memory in the order in which they are tried."""
+    return (
+        memories,
+        *_VIEW_RULES,
+        *_LOCAL_RULES,
+        *local_rules,
+        *_LANE_RULES,
+        *requant_rules,
+        *rules,
+        *_TYPE_RULES,
+        *SHARING_RULES,
+    )
+
+
+@cache
+def rules_of(kind: type[Command]) -> tuple[Rule, ...]:
+    """Every rule of a class of commands but those of place."""
+    return _in_order(kind.local_rules, REQUANT_RULES, kind.rules)
+
+
+@cache
+def body_rules_of(kind: type[Command]) -> tuple[Rule, ...]:
+    """The rules for a class of commands that a global kernel computes."""
+    return (*_VIEW_RULES, *REQUANT_RULES, *kind.rules, *_TYPE_RULES)
+
+
+def _once(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    return tuple(dict.fromkeys(rules))
+
+
+_SHIPPED: tuple[type[Command], ...] = tuple(COMMANDS.shipped().values())
+_OF_COMMANDS = _once(chain.from_iterable(kind.rules for kind in _SHIPPED))
 
 RULES: tuple[Rule, ...] = (
     *_RULES_OF_PLACE,
-    messages,
-    memories,
-    layouts,
-    start_lanes,
-    interleaves,
-    four_bits,
-    lmem_bounds,
-    addresses,
-    coefficient_addresses,
-    conv_input_lane,
-    coefficient_lanes,
-    shared_lane,
-    arith_strides,
-    dimensions,
-    window_ranges,
-    conv_channels,
-    *REQUANT_RULES,
-    *SHAPE_RULES,
-    *SHARING_RULES,
+    *_in_order(_once(chain.from_iterable(kind.local_rules for kind in _SHIPPED)), REQUANT_RULES, _OF_COMMANDS),
 )
-"""Every rule, in the order they are tried."""
+"""Every rule, those that all commands obey and those of commands that ship."""
 
-BODY_RULES: tuple[Rule, ...] = (layouts, start_lanes, interleaves, four_bits, *REQUANT_RULES, *SHAPE_RULES)
+BODY_RULES: tuple[Rule, ...] = (*_VIEW_RULES, *REQUANT_RULES, *_OF_COMMANDS, *_TYPE_RULES)
 """The rules for what a global kernel computes."""
 
 
 def check(command: Command, chip: ChipSpec) -> None:
     """Raise CommandError if `command` breaks a rule of `chip`."""
-    if isinstance(command, GlobalKernel):
-        _apply((sequence_ids, cores, memories), command, command, chip)
-        _apply(BODY_RULES, command.body, command, chip)
+    body = command.computed
+    if body is not command:
+        _apply((*_RULES_OF_PLACE, memories), command, command, chip)
+        _apply(body_rules_of(type(body)), body, command, chip)
         _apply(KERNEL_SHARING_RULES, command, command, chip)
     else:
         _apply(_RULES_OF_PLACE, command, command, chip)
         if not _legal(command.form, chip):
-            _apply(RULES, command, command, chip)
+            _apply(rules_of(type(command)), command, command, chip)
 
 
 @lru_cache(1 << 14)
 def _legal(form: Command, chip: ChipSpec) -> bool:
     """Whether no rule finds anything; kept, as tiles and slices have few forms."""
-    return all(rule(form, chip) is None for rule in RULES)
+    return all(rule(form, chip) is None for rule in rules_of(type(form)))
 
 
 def check_form(command: Command, chip: ChipSpec) -> None:
     """Raise CommandError for a view that has no meaning at all: too few axes or strides."""
-    for subject in (command, command.body) if isinstance(command, GlobalKernel) else (command,):
+    for subject in (command,) if command.computed is command else (command, command.computed):
         _apply((layouts,), subject, command, chip)
     for view in command.scratch():
         if len(view.shape) != 4 or view.layout != "compact" or not view.laned:

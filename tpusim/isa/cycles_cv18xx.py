@@ -33,9 +33,9 @@ from tpusim.isa.commands import (
     Select,
     Where,
 )
+from tpusim.isa.commands.matmul import matrix_shape
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.region import View, itemsize
-from tpusim.isa.shapes import matrix_shape
 
 _PIPELINE = 41
 _COMMAND = 26
@@ -212,10 +212,10 @@ _TIU: dict[type[Command], Callable[[Any, ChipSpec], int]] = {
 
 def tiu_cycles(command: Command, chip: ChipSpec) -> int:
     """TIU cycles of a compute command. Raises CommandError for a class without an entry."""
-    cost = _TIU.get(type(command))
-    if cost is None:
-        raise CommandError(f"{command.label}: no TIU cycle formula; add one to tpusim/isa/cycles_cv18xx.py")
-    return cost(command, chip)
+    for kind in type(command).__mro__:
+        if (cost := _TIU.get(kind)) is not None:
+            return cost(command, chip)
+    raise CommandError(f"{command.label}: no TIU cycle formula of CV18xx; add one to tpusim/isa/cycles_cv18xx.py")
 
 
 def transfer_ns(runs: int, run_bytes: int, chip: ChipSpec, rate: float) -> float:
@@ -230,7 +230,12 @@ def transfer_ns(runs: int, run_bytes: int, chip: ChipSpec, rate: float) -> float
     return max(dram, sram)
 
 
-def dma_ns(command: Move | Fill, chip: ChipSpec) -> float:
+def dma_ns(command: Command, chip: ChipSpec) -> float:
+    """Of copies and fills by the formula of `_copied_ns`; of all else what the command says."""
+    return _copied_ns(command, chip) if isinstance(command, Move | Fill) else command.dma_ns(chip)
+
+
+def _copied_ns(command: Move | Fill, chip: ChipSpec) -> float:
     """Latency and the transfer of the side in global memory; a copy inside local memory runs at the SRAM's rate."""
     system = [view for _, view in command.operands() if view.memory == "gmem"]
     if not system:

@@ -1,7 +1,9 @@
-"""What a legality rule reports."""
+"""What a legality rule is, and what it reports."""
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+from tpusim.chips import ChipSpec
 
 
 class Finding(NamedTuple):
@@ -10,6 +12,10 @@ class Finding(NamedTuple):
     requirement: str
     got: str
     advice: str
+
+
+Rule: TypeAlias = Callable[[Any, ChipSpec], Finding | None]
+"""A function of a command and a chip; its name is the rule's, its docstring says what is required."""
 
 
 def first(findings: Iterator[Finding]) -> Finding | None:

@@ -18,6 +18,8 @@ from tpusim.ir.packing import PER_BYTE, packed_axis
 Memory = Literal["lmem", "gmem"]
 DType = Literal["i8", "u8", "i16", "u16", "i32", "f32", "f16", "bf16", "i4", "u4"]
 Layout = Literal["aligned", "compact", "dense", "strided"]
+FLOATS = ("f32", "f16", "bf16")
+"""Element types that are floats."""
 Length = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 """Length of an axis; checked when a view is read from a file."""
 Address = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]

@@ -1,48 +1,16 @@
 """Legality rules about bytes that operands, results and work areas of one command share; see `tpusim.isa.check`."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.blocks import offsets
-from tpusim.isa.commands import (
-    Arith,
-    ChannelRescale,
-    ChannelScale,
-    Command,
-    Compare,
-    Dequantize,
-    Fill,
-    FloatLut,
-    Fn,
-    GlobalKernel,
-    Lut,
-    Move,
-    Quantize,
-    Rescale,
-    Select,
-    SendMessage,
-    WaitMessage,
-    Where,
-)  # fmt: skip
-from tpusim.isa.finding import Finding
+from tpusim.isa.commands.base import Command
+from tpusim.isa.finding import Finding, Rule
 from tpusim.isa.layout import extent, lmem_strides
 from tpusim.isa.region import View, is_packed, itemsize
 
 _COUNTED = 1 << 20
 """Elements of views that are compared one by one; larger ones that reach into each other count as shared."""
-
-
-def local_operands(command: Command) -> list[tuple[str, View]]:
-    """The operands in local memory, with their names."""
-    return [(name, view) for name, view in command.operands() if view.memory == "lmem"]
-
-
-_ELEMENTWISE = (
-    Arith, Compare, Where, ChannelScale, Select, Lut, FloatLut, Rescale, ChannelRescale, Quantize, Dequantize,
-    Fn,
-)  # fmt: skip
 
 
 def in_place(command: Command, chip: ChipSpec) -> Finding | None:
@@ -52,15 +20,15 @@ def in_place(command: Command, chip: ChipSpec) -> Finding | None:
     others read elements that they have overwritten; the library's FN may work in place of an operand, and a product
     adds to the sums that are there.
     """
-    if isinstance(command, Move | Fill | GlobalKernel | SendMessage | WaitMessage):
+    if command.engine == "gdma" or command.computed is not command:
         return None
     for out in command.writes():
         reach = extent(out, chip)
-        for name, view in local_operands(command):
+        for name, view in command.local_operands():
             if name in command.outputs_ or not reach.overlaps(extent(view, chip)):
                 continue
             same = view.address == out.address and view.lane == out.lane and _places(view, chip) == _places(out, chip)
-            if not same or not (isinstance(command, _ELEMENTWISE) or name == "partial"):
+            if not same or not (command.elementwise or name in command.replaced):
                 got = f"bytes [{reach.start:,}, {reach.stop:,}) and {name} at {view.address:,}"
                 wanted = "a result apart from its operands, or element by element in place of one"
                 return Finding(wanted, got, "move it")
@@ -74,7 +42,7 @@ def _places(view: View, chip: ChipSpec) -> tuple[object, ...]:
 
 def work_areas(command: Command, chip: ChipSpec) -> Finding | None:
     """A work area is (1, lanes, 1, bytes) u8, compact, inside local memory, and apart from the command's operands."""
-    local = local_operands(command)
+    local = command.local_operands()
     for view in command.scratch():
         kind = (view.memory, view.dtype, view.layout, view.lane, view.shape[:-1])
         if kind != ("lmem", "u8", "compact", 0, (1, chip.lanes, 1)):
@@ -102,27 +70,24 @@ def apart(command: Command, chip: ChipSpec) -> Finding | None:
     A kernel works tile by tile and a transfer burst by burst: what is stored early may be what is loaded late. A kernel
     in place of an operand works element by element.
     """
-    if isinstance(command, GlobalKernel):
-        body, able = command.body, isinstance(command.body, _ELEMENTWISE)
-    elif isinstance(command, Move):
-        body, able = command, True
-    else:
+    body, copied = command.computed, command.engine == "gdma"
+    if body is command and not copied:
         return None
     for out in body.writes():
         reach = extent(out, chip)
         for name, view in body.operands():
             if name in body.outputs_ or not reach.overlaps(extent(view, chip)):
                 continue
-            if isinstance(command, Move) and _distinct(view, out, chip):
+            if copied and _distinct(view, out, chip):
                 continue
-            if not able or view != out:
+            if not (copied or body.elementwise) or view != out:
                 got = f"{name} at {view.address:#x}, the result at {out.address:#x}"
                 return Finding("a result apart from its operands, tile by tile", got, "move the result")
     return None
 
 
-KERNEL_SHARING_RULES: tuple[Callable[[Command, ChipSpec], Finding | None], ...] = (work_areas, apart)
+KERNEL_SHARING_RULES: tuple[Rule, ...] = (work_areas, apart)
 """Rules for a global kernel as a whole."""
 
-SHARING_RULES: tuple[Callable[[Command, ChipSpec], Finding | None], ...] = (in_place, *KERNEL_SHARING_RULES)
+SHARING_RULES: tuple[Rule, ...] = (in_place, *KERNEL_SHARING_RULES)
 """Rules for every other command."""

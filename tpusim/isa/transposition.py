@@ -5,8 +5,8 @@ from math import prod
 from typing import NamedTuple
 
 from tpusim.chips import ChipSpec
-from tpusim.isa.commands import Move
 from tpusim.isa.layout import ceil_div, gmem_strides
+from tpusim.isa.region import View
 
 _COPIED = 4
 """Axes that a single copy puts into another order, where rows stay whole."""
@@ -62,11 +62,11 @@ def _together(shape: Sequence[int], order: Sequence[int]) -> list[list[int]]:
     return found
 
 
-def turned_matrices(command: Move) -> tuple[Matrices, ...]:
+def turned_matrices(view: View) -> tuple[Matrices, ...]:
     """The transpositions that a copy of a whole tensor stands for, whose result lies in the order of its axes."""
-    strides = gmem_strides(command.input)
+    strides = gmem_strides(view)
     before = sorted(range(len(strides)), key=lambda axis: (-strides[axis], axis))
-    return transpositions([command.input.shape[axis] for axis in before], [before.index(a) for a in range(len(before))])
+    return transpositions([view.shape[axis] for axis in before], [before.index(a) for a in range(len(before))])
 
 
 def transposition(matrices: Matrices, size: int, chip: ChipSpec) -> Transposition:

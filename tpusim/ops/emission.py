@@ -17,7 +17,7 @@ from tpusim.ir.types import is_tensor, shape_of
 from tpusim.isa.commands import Command, MoveRows, TransferKind
 from tpusim.isa.layout import ceil_div, lmem_bytes
 from tpusim.isa.region import View
-from tpusim.isa.tiling import Piece, tiles
+from tpusim.kernel_library import Piece, tiles
 from tpusim.ops.base import GroupType, TpuOp, logical_shape
 from tpusim.ops.logical import AXES, Axis, TensorSlice, Window, logical_axes
 from tpusim.ops.structure import TopWeight

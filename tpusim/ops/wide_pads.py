@@ -9,7 +9,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import float_attr, ints_attr, op_name, set_op_name, text
 from tpusim.ir.types import element_of, shape_of
-from tpusim.isa.ranges import MOST_STEPS
+from tpusim.isa.commands.window import MOST_STEPS
 from tpusim.ops.base import OpT
 from tpusim.ops.conv import TopConv, TpuConv2D
 from tpusim.ops.families import zero_point

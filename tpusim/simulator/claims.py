@@ -12,7 +12,7 @@ import numpy as np
 from tpusim.chips import ChipSpec
 from tpusim.errors import SimulationError
 from tpusim.isa.casts import dequantizing_scale, quantizing_scale
-from tpusim.isa.commands import Command, Dequantize, GlobalKernel, HostCall, Move, Quantize, Source
+from tpusim.isa.commands import Command, Dequantize, GlobalKernel, Move, Quantize, Source
 from tpusim.isa.layout import extent, gmem_sizes, gmem_strides
 from tpusim.isa.region import View
 from tpusim.isa.stream import CoefficientEntry, GroupEntry, Program, TensorEntry
@@ -146,7 +146,7 @@ def _check_kernel(kernel: GlobalKernel, program: Program) -> None:
     constants = _constant_bytes(kernel, program)
     loads = [active + constant * kernel.tiles for constant in constants]
     loads += [active * kernel.tiles + constant for constant in constants]
-    if isinstance(kernel, HostCall):
+    if not kernel.on_chip:
         loads, stored = [0], 0
     if kernel.load_bytes not in loads or kernel.store_bytes != stored or kernel.tiles < 1:
         got = f"{kernel.load_bytes:,} and {kernel.store_bytes:,} in {kernel.tiles} tiles"
@@ -261,7 +261,7 @@ def _quantisations(program: Program) -> Iterator[tuple[TensorEntry, Command]]:
     entries = {entry.name: entry for entry in program.tensors}
     loads = {c.owner: c.sources[0] for c in program.commands if isinstance(c, Move) and c.owner.loaded and c.sources}
     for command in program.commands:
-        body = _body(command)
+        body = command.computed
         if isinstance(body, Quantize) and command.op in entries:
             yield entries[command.op], command
         if isinstance(body, Dequantize) and command.sources:
@@ -270,13 +270,9 @@ def _quantisations(program: Program) -> Iterator[tuple[TensorEntry, Command]]:
                 yield entries[source.name], command
 
 
-def _body(command: Command) -> Command:
-    return command.body if isinstance(command, GlobalKernel) else command
-
-
 def _check_quantisation(entry: TensorEntry, command: Command, chip: ChipSpec) -> None:
     """The command has the tensor's scale, or its reciprocal, in the numbers it computes with: not one other bit."""
-    body = _body(command)
+    body = command.computed
     assert isinstance(body, Quantize | Dequantize)
     if entry.scale == 0 and (body.scale, body.zero_point) == (1.0, 0):  # plain integers: indices, truth values
         return

@@ -1,44 +1,20 @@
-"""What macro functions (FN) compute, in NumPy; `MEANINGS` has one entry per class of `tpusim.isa.functions`.
+"""What macro functions (FN) compute, in NumPy: those that have no file of their kind.
 
 The exponential and the power are computed in float64 and rounded to f32 once; everything else is f32 step by step,
 except where a docstring says otherwise. A meaning takes the function, its operands' values and the view of its result.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
 from tpusim.isa import functions as fn
-from tpusim.isa.commands import Fn
 from tpusim.isa.region import View
-from tpusim.registry import FUNCTIONS
-from tpusim.simulator.activation import active
-from tpusim.simulator.attention import attention, attention_weights, flash_attention, flash_mix, flash_scores
-from tpusim.simulator.cv18xx import concat_shift, extreme_shift, reduce_int, sum_shift
-from tpusim.simulator.float_tables import lrn_tables, softmax_tables
-from tpusim.simulator.grid import grid_sample
 from tpusim.simulator.integer import (
     doubling_multiply,
     float_to_integer,
-    is_float,
     round_half_away,
     rounding_shift,
     saturate,
 )
-from tpusim.simulator.positions import (
-    channel_tables,
-    cumulate,
-    gather,
-    gather_elements,
-    nms,
-    power,
-    remainder,
-    scatter_elements,
-    topk,
-    yuv_to_bgr,
-)
-from tpusim.simulator.statistics import groupnorm, layernorm, reduce, rmsnorm
 
 Operands = tuple[np.ndarray, ...]
 
@@ -227,59 +203,3 @@ def concat(function: fn.Concat, operands: Operands, output: View) -> np.ndarray:
 def reshape(function: fn.Reshape, operands: Operands, output: View) -> np.ndarray:
     """The elements in order, in another shape."""
     return operands[0].reshape(output.shape)
-
-
-MEANINGS: dict[type[fn.Function], Callable[[Any, Operands, View], np.ndarray]] = {
-    fn.Softmax: softmax,
-    fn.SoftmaxInt: softmax_int,
-    fn.AttentionWeights: attention_weights,
-    fn.Attention: attention,
-    fn.FlashAttention: flash_attention,
-    fn.FlashMix: flash_mix,
-    fn.FlashScores: flash_scores,
-    fn.SoftmaxTables: softmax_tables,
-    fn.Lrn: lrn,
-    fn.LrnTables: lrn_tables,
-    fn.Active: active,
-    fn.LayerNorm: layernorm,
-    fn.RMSNorm: rmsnorm,
-    fn.GroupNorm: groupnorm,
-    fn.Reduce: reduce,
-    fn.Arg: arg,
-    fn.AddInt: add_int,
-    fn.MulInt: mul_int,
-    fn.SubInt: sub_int,
-    fn.ConstInt: const_int,
-    fn.SumShift: sum_shift,
-    fn.ExtremeShift: extreme_shift,
-    fn.ReduceInt: reduce_int,
-    fn.ConcatShift: concat_shift,
-    fn.Pad: pad,
-    fn.Slice: slice_,
-    fn.Tile: tile,
-    fn.Upsample: upsample,
-    fn.Gather: gather,
-    fn.ChannelTables: channel_tables,
-    fn.YuvToBgr: yuv_to_bgr,
-    fn.GatherElements: gather_elements,
-    fn.ScatterElements: scatter_elements,
-    fn.TopK: topk,
-    fn.Nms: nms,
-    fn.Cumulate: cumulate,
-    fn.Power: power,
-    fn.Remainder: remainder,
-    fn.GridSample: grid_sample,
-    fn.Interp: interp,
-    fn.Concat: concat,
-    fn.Reshape: reshape,
-}
-
-if unknown := set(FUNCTIONS.shipped().values()) - set(MEANINGS):
-    names = ", ".join(sorted(kind.__name__ for kind in unknown))
-    raise ImportError(f"the machine has no meaning of {names}: add it to MEANINGS")
-
-
-def function(command: Fn, operands: Operands) -> np.ndarray:
-    """The result of a macro command."""
-    result = MEANINGS[type(command.function)](command.function, operands, command.output)
-    return result.astype(np.float32) if is_float(command.output.dtype) else result

@@ -1,12 +1,8 @@
 """GDMA commands: tensor copy, gather of rows and constant fill."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
-from tpusim.errors import SimulationError
-from tpusim.isa.commands import Command, Fill, Move, MoveRows
+from tpusim.isa.commands import Fill, Move, MoveRows
 from tpusim.isa.functions import Gather
 from tpusim.isa.region import numpy_dtype
 from tpusim.simulator.memory import Machine
@@ -28,14 +24,3 @@ def fill(command: Fill, memory: Machine) -> None:
     """Write one value to every element of the view."""
     view = command.output
     memory.write(view, np.full(view.shape, command.value, numpy_dtype(view.dtype)))
-
-
-EXECUTE: dict[type[Command], Callable[[Any, Machine], None]] = {Move: move, MoveRows: move_rows, Fill: fill}
-
-
-def execute(command: Command, memory: Machine) -> None:
-    """Execute one GDMA command. Raises SimulationError for a class of command the machine does not know."""
-    run = EXECUTE.get(type(command))
-    if run is None:
-        raise SimulationError(f"{command.label}: the machine has no such GDMA command; add it to EXECUTE in gdma.py")
-    run(command, memory)

@@ -4,8 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from math import prod
 
-from tpusim.isa.commands import Command, Conv, GlobalKernel, Source
-from tpusim.isa.multiplications import depths, is_transposed, of_command
+from tpusim.isa.commands import Command, Conv, Source
 from tpusim.isa.stream import Location, Program
 from tpusim.simulator.placement import Index, slices
 
@@ -51,15 +50,15 @@ class _Counts:
 
     def add(self, command: Command) -> None:
         """Count the products of one command."""
-        body = command.body if isinstance(command, GlobalKernel) else command
-        done = of_command(body, body.writes()[0].elements if body.writes() else 0, _elements(body))
+        body = command.computed
+        done = body.multiplications(body.writes()[0].elements if body.writes() else 0, _elements(body))
         if not done:
             return
         inputs = self._all_inputs(command, body)
         if inputs is None:
             self._unknown = True
         elif not command.in_group:
-            self._single += of_command(body, body.writes()[0].elements, inputs)
+            self._single += body.multiplications(body.writes()[0].elements, inputs)
         elif command.op in self._results:
             self._add_to_op(self._ops.setdefault(command.op, _Sum()), self._results[command.op], body, inputs, done)
         else:
@@ -68,19 +67,19 @@ class _Counts:
     def _add_to_op(self, op: _Sum, result: Location, body: Command, inputs: int, done: int) -> None:
         volume = len(result.shape) == _VOLUME
         if isinstance(body, Conv) and body.accumulate and not volume and op.asked:  # further taps (codegen.md DC-09)
-            op.asked[-1] += of_command(body, prod(result.shape), inputs)
-        elif isinstance(body, Conv) or is_transposed(body):
-            depth = depths(body) if isinstance(body, Conv) and volume else 1
-            op.asked.append(of_command(body, prod(result.shape), inputs, depth))
+            op.asked[-1] += body.multiplications(prod(result.shape), inputs)
+        elif isinstance(body, Conv) or body.transposed:
+            depth = body.depths if isinstance(body, Conv) and volume else 1
+            op.asked.append(body.multiplications(prod(result.shape), inputs, depth))
         else:
             op.done += done
 
     def _all_inputs(self, command: Command, body: Command) -> int | None:
         """Elements of the input of which a transposed convolution reads a window; of others 0. None: nothing says."""
-        if not is_transposed(body):
+        if not body.transposed:
             return 0
         source = next(iter(command.sources), Source(""))
-        if isinstance(command, GlobalKernel):
+        if body is not command:
             entry = self._entries.get(source.name)
             return None if entry is None else prod(entry.shape or entry.view.shape)
         whole = self._inputs.get(source)
@@ -99,4 +98,4 @@ class _Counts:
 
 
 def _elements(body: Command) -> int:
-    return body.reads()[0].elements if is_transposed(body) else 0
+    return body.reads()[0].elements if body.transposed else 0

@@ -11,34 +11,13 @@ from dataclasses import dataclass
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import SimulationError
-from tpusim.isa.commands import (
-    Arith,
-    ChannelRescale,
-    ChannelScale,
-    Command,
-    Compare,
-    Conv,
-    Depthwise,
-    Dequantize,
-    FloatLut,
-    Lut,
-    Move,
-    Pool,
-    Quantize,
-    Rescale,
-    Select,
-    Source,
-    Where,
-)
+from tpusim.isa.commands import Arith, Command, Move, Source
+from tpusim.isa.commands.window import Window
 from tpusim.isa.layout import ceil_div, distance_bytes, gmem_sizes, gmem_strides, lmem_strides
 from tpusim.isa.region import View, is_packed, itemsize
 from tpusim.isa.stream import Program, TensorEntry
 
 Index = tuple[int, ...]
-_SLIDING = (Conv, Depthwise, Pool)
-_ELEMENTWISE = (
-    Arith, Compare, Where, Rescale, ChannelRescale, Quantize, Dequantize, ChannelScale, Select, Lut, FloatLut,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -225,7 +204,8 @@ class _Operands:
 
     def check(self, command: Command) -> None:
         """Raise SimulationError for an operand that is no window, or another one than the result needs."""
-        if not isinstance(command, (*_SLIDING, *_ELEMENTWISE)) or len(command.sources) != len(command.reads()):
+        window = command.window
+        if (window is None and not command.shapes) or len(command.sources) != len(command.reads()):
             return
         results = list(_found(command.writes()[0], self._slices.get(command.owner, []), self._chip))
         for view, source in zip(command.reads(), command.sources, strict=True):
@@ -236,10 +216,10 @@ class _Operands:
             if not found and len(known) == 1 and source != command.owner and not _reshapes(command):
                 raise _no_window(command, view, source, known[0])  # of its own it may read its work buffer
             for first, whole in found:
-                if not isinstance(command, _SLIDING):
+                if window is None:
                     self._check_alike(command, source, first, whole, results)
-                elif view is command.input:  # and not the sum that goes on
-                    self._check_sliding(command, first, whole, results)
+                elif view is command.reads()[0]:  # and not the sum that goes on
+                    self._check_sliding(command, window, first, whole, results)
 
     def _check_alike(
         self, command: Command, source: Source, first: Index, whole: Index, results: list[tuple[Index, Index]]
@@ -254,30 +234,29 @@ class _Operands:
                     raise _wrong(command, wanted, first[axis], "correct the operand's address, or the table of slices")
 
     def _check_sliding(
-        self, command: Conv | Depthwise | Pool, first: Index, whole: Index, results: list[tuple[Index, Index]]
+        self, command: Command, window: Window, first: Index, whole: Index, results: list[tuple[Index, Index]]
     ) -> None:
-        inserts = () if isinstance(command, Pool) else command.inserts
-        if len(command.kernel) != 2 or any(inserts):
+        if len(window.kernel) != 2 or any(window.inserts):
             return
         for at, axis in ((2, "h"), (3, "w")):
-            self._check_border(command, at, axis, first, whole)
+            self._check_border(command, window, at, axis, first, whole)
             for made, _ in results:
-                self._check_shift(command, at, axis, first, made)
+                self._check_shift(command, window, at, axis, first, made)
 
     @staticmethod
-    def _check_border(command: Conv | Depthwise | Pool, at: int, axis: str, first: Index, whole: Index) -> None:
+    def _check_border(command: Command, window: Window, at: int, axis: str, first: Index, whole: Index) -> None:
         """Padding stands only for what is beyond the border of the tensor."""
-        start, size, length = first[at + 1], command.input.shape[at], whole[at + 1]
-        before, after = command.pads[at - 2], command.pads[at]
+        start, size, length = first[at + 1], command.reads()[0].shape[at], whole[at + 1]
+        before, after = window.pads[at - 2], window.pads[at]
         if (before and start) or (after and start + size < length):
             got = f"{before} before and {after} after {axis} [{start}, {start + size}) of {length}"
             raise _wrong(command, "padding only beyond the border of the tensor", got, "read what is there instead")
 
-    def _check_shift(self, command: Conv | Depthwise | Pool, at: int, axis: str, first: Index, made: Index) -> None:
+    def _check_shift(self, command: Command, window: Window, at: int, axis: str, first: Index, made: Index) -> None:
         """All windows of an op begin equally far before their results."""
-        stride, pad = command.strides[at - 2], command.pads[at - 2]
+        stride, pad = window.strides[at - 2], window.pads[at - 2]
         shift = made[at + 1] * stride - first[at + 1] + pad
-        key = (type(command), command.op, axis, command.kernel, stride)
+        key = (type(command), command.op, axis, window.kernel, stride)
         known, label = self._seen.setdefault(key, (shift, command.label))
         if shift != known:
             wanted = f"a window that begins {known} before its result along {axis}, as that of {label},"

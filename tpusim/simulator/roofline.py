@@ -18,10 +18,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from tpusim.chips import ChipSpec
-from tpusim.isa.commands import Command, GlobalKernel
-from tpusim.isa.cycles import command_ns, kernel_tiu_ns, peak_macs
+from tpusim.isa.cycles import dma_ns, peak_macs, tiu_ns
 from tpusim.isa.stream import Program
-from tpusim.isa.transfers import kernel_dma_ns, traffic
 from tpusim.simulator.summary import Bound, OpWork, Summary, owners
 from tpusim.simulator.timing import Timeline, timeline
 
@@ -168,7 +166,7 @@ class _Works:
 
     def bytes(self, indices: Sequence[int]) -> tuple[int, int]:
         """(loaded, stored) by these commands."""
-        moved = [traffic(self._commands[index]) for index in indices]
+        moved = [self._commands[index].traffic() for index in indices]
         return sum(load for load, _ in moved), sum(store for _, store in moved)
 
     def cycles(self, indices: Sequence[int], chip: ChipSpec) -> int:
@@ -189,27 +187,15 @@ class _Works:
         return "load" if found["load"] >= found["store"] else "store"
 
     def _tiu(self, indices: Iterable[int], chip: ChipSpec) -> float:
-        return sum(_tiu_ns(self._commands[index], chip) for index in indices)
+        return sum(tiu_ns(self._commands[index], chip) for index in indices)
 
     def _dma(self, indices: Iterable[int], chip: ChipSpec) -> dict[str, float]:
         """Nanoseconds by direction; what moves no byte of global memory is none of either."""
         found = {"load": 0.0, "store": 0.0, "": 0.0}
         for command in map(self._commands.__getitem__, indices):
-            load, store = traffic(command)
-            taken, moved = _dma_ns(command, chip), load + store
+            load, store = command.traffic()
+            taken, moved = dma_ns(command, chip), load + store
             for way, share in (("load", load), ("store", store)):
                 found[way] += taken * share / moved if moved else 0.0
             found[""] += 0.0 if moved else taken
         return found
-
-
-def _tiu_ns(command: Command, chip: ChipSpec) -> float:
-    if isinstance(command, GlobalKernel):
-        return kernel_tiu_ns(command, chip)
-    return command_ns(command, chip) if command.engine == "tiu" else 0.0
-
-
-def _dma_ns(command: Command, chip: ChipSpec) -> float:
-    if isinstance(command, GlobalKernel):
-        return kernel_dma_ns(command, chip)
-    return 0.0 if command.engine == "tiu" else command_ns(command, chip)

@@ -17,10 +17,10 @@ from tpusim.border import converts
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, SimulationError, first_line
 from tpusim.isa.check import check, check_form
-from tpusim.isa.commands import Command, Fill, GlobalKernel, Move, SendMessage, WaitMessage
+from tpusim.isa.commands import Command
 from tpusim.isa.region import numpy_dtype
 from tpusim.isa.stream import Program, TensorEntry
-from tpusim.simulator import gdma, tiu
+from tpusim.simulator import handlers
 from tpusim.simulator.claims import check_claims, unconfirmed
 from tpusim.simulator.memory import Machine, Memory, Shadow, lane_reach, regions_of
 from tpusim.simulator.ownership import Ownership, Restore, check_restores
@@ -74,10 +74,7 @@ class SimulationResult:
 def execute(command: Command, memory: Machine) -> None:
     """Execute one command; a global kernel runs its body on GMEM. Raises SimulationError for one that cannot be."""
     try:
-        if isinstance(command, Move | Fill):
-            gdma.execute(command, memory)
-        elif not isinstance(command, SendMessage | WaitMessage):  # messages order, they touch no memory
-            tiu.execute(command.body if isinstance(command, GlobalKernel) else command, memory)
+        handlers.execute(command, memory)
     except _MEANINGLESS as error:
         raise SimulationError(
             f"{command.label}: cannot be executed ({first_line(error)}); a legal command is required, run it with the "

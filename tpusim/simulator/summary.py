@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tpusim.chips import ChipSpec
-from tpusim.isa.commands import Command, Engine, Fill, GlobalKernel, Move, WaitMessage
-from tpusim.isa.cycles import kernel_tiu_ns
+from tpusim.isa.commands import Command, Engine, WaitMessage
+from tpusim.isa.cycles import dma_ns, tiu_ns
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View
 from tpusim.isa.stream import Program
-from tpusim.isa.transfers import kernel_dma_ns
 from tpusim.simulator.timing import Span, Timeline
 
 Bound = Literal["tiu", "gdma", "dependency", "sync"]
@@ -165,9 +164,9 @@ def _parts(program: Program, found: Timeline, chip: ChipSpec) -> list[_Part]:
 
 
 def _own_ns(command: Command, span: Span, engine: Engine, chip: ChipSpec) -> float:
-    if not isinstance(command, GlobalKernel):
+    if len(command.engines) == 1:
         return span.stop_ns - span.start_ns
-    return (kernel_tiu_ns if engine == "tiu" else kernel_dma_ns)(command, chip)
+    return (tiu_ns if engine == "tiu" else dma_ns)(command, chip)
 
 
 def _overlap(found: Timeline, core: int) -> float:
@@ -198,12 +197,13 @@ def owners(program: Program, chip: ChipSpec) -> list[str]:
     for indices in cores.values():
         for place, index in enumerate(indices):
             command = commands[index]
-            if not isinstance(command, Move | Fill):
+            if command.engine != "gdma" or not command.writes():
                 continue
-            if command.output.memory == "lmem":
-                near = _first_using(commands, indices[place + 1 :], command.output, chip, reading=True)
+            (target,) = command.writes()
+            if target.memory == "lmem":
+                near = _first_using(commands, indices[place + 1 :], target, chip, reading=True)
             else:
-                source = command.input if isinstance(command, Move) else command.output
+                source = (*command.reads(), target)[0]
                 near = _first_using(commands, indices[:place][::-1], source, chip, reading=False)
             owners[index] = command.op if near is None else commands[near].op
     return owners

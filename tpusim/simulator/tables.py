@@ -7,7 +7,7 @@ machine allocates or runs anything.
 from math import prod
 
 from tpusim.errors import SimulationError
-from tpusim.isa.commands import Command, Conv, Depthwise, GlobalKernel, Pool
+from tpusim.isa.commands import Command
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location, Program, TensorEntry
 from tpusim.simulator.memory import Memory
@@ -52,18 +52,17 @@ def _check_view(view: View, who: str, memory: Memory) -> None:
 
 
 def _check_padding(command: Command) -> None:
-    body = command.body if isinstance(command, GlobalKernel) else command
-    if not isinstance(body, Conv | Depthwise | Pool):
+    body = command.computed
+    if (window := body.window) is None:
         return
-    n, c, *sizes = body.input.shape
-    inserts = (0,) * len(sizes) if isinstance(body, Pool) else body.inserts
-    pads = zip(body.pads[: len(sizes)], body.pads[len(sizes) :], strict=False)
-    axes = zip(sizes, inserts, pads, strict=False)
+    n, c, *sizes = body.reads()[0].shape
+    pads = zip(window.pads[: len(sizes)], window.pads[len(sizes) :], strict=False)
+    axes = zip(sizes, window.inserts, pads, strict=False)
     padded = n * c * prod(size + (size - 1) * insert + sum(pad) for size, insert, pad in axes)
     if padded > MAX_PADDED_ELEMENTS:
         raise SimulationError(
             f"{command.label}: a padded input of at most {MAX_PADDED_ELEMENTS:,} elements is required, got "
-            f"{padded:,}; correct pads {body.pads}"
+            f"{padded:,}; correct pads {window.pads}"
         )
 
 

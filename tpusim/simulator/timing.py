@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from math import ceil, inf
 
 from tpusim.chips import ChipSpec
-from tpusim.isa.commands import Command, Engine, Fill, GlobalKernel, Move
+from tpusim.isa.commands import Command, Engine
 from tpusim.isa.cycles import command_ns
 from tpusim.isa.stream import Program
-from tpusim.isa.transfers import traffic
 from tpusim.simulator.schedule import Progress, Queues, order
 
 
@@ -122,7 +121,8 @@ class _Clock:
     def _may_start(self, queue: int) -> bool:
         if not self._progress.ready(queue):
             return False
-        alone = isinstance(self._progress.head(queue), GlobalKernel) or not self._chip.engines_overlap
+        head = self._progress.head(queue)
+        alone = (head is not None and len(head.engines) > 1) or not self._chip.engines_overlap
         return not alone or self._running[self._queues.other(queue)] is None
 
     def _start(self, queue: int) -> None:
@@ -130,12 +130,12 @@ class _Clock:
         command = self._queues.commands[index]
         one = _Running(queue, index, self._now, self._now + command_ns(command, self._chip), self._memory_ns(command))
         self._running[queue] = one
-        if isinstance(command, GlobalKernel):
+        if len(command.engines) > 1:
             self._running[self._queues.other(queue)] = one
 
     def _memory_ns(self, command: Command) -> float:
         """From when on a command that starts now moves bytes of global memory."""
-        if not self._shares or not isinstance(command, Move | Fill):
+        if not self._shares or command.engine != "gdma":
             return inf
         moves = any(view.memory == "gmem" for _, view in command.operands())
         return self._now + self._chip.dma_latency_ns if moves else inf
@@ -159,10 +159,9 @@ class _Clock:
     def _end(self, one: _Running) -> Span:
         self._progress.step(one.queue)
         name = self._queues.names[one.queue]
-        engines: tuple[Engine, ...] = (name.engine,)
+        engines = self._queues.commands[one.index].engines
         self._running[one.queue] = None
-        if isinstance(self._queues.commands[one.index], GlobalKernel):
-            engines = ("tiu", "gdma")
+        if len(engines) > 1:
             self._running[self._queues.other(one.queue)] = None
         return Span(one.index, engines, one.start_ns, one.stop_ns, name.core)
 
@@ -190,7 +189,7 @@ def _groups(program: Program, spans: list[Span], chip: ChipSpec) -> dict[int, Gr
     for span in spans:
         command = program.commands[span.index]
         ends[command.group] = max(ends.get(command.group, 0.0), span.stop_ns)
-        load, store = traffic(command)
+        load, store = command.traffic()
         loaded, stored = moved.get(command.group, (0, 0))
         moved[command.group] = (loaded + load, stored + store)
     costs: dict[int, GroupCost] = {}

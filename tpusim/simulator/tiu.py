@@ -1,7 +1,6 @@
 """TIU commands that need no window: matrix product, element-wise arithmetic, requant, casts, copies.
 
 Each function executes one command on the machine. Integers are exact in 64 bits; f32 is one IEEE operation per step.
-`EXECUTE` is the dispatch table of all TIU commands.
 """
 
 from collections.abc import Callable
@@ -14,10 +13,7 @@ from tpusim.isa.commands import (
     Arith,
     ChannelRescale,
     ChannelScale,
-    Command,
     Compare,
-    Conv,
-    Depthwise,
     Dequantize,
     FloatLut,
     Fn,
@@ -25,7 +21,6 @@ from tpusim.isa.commands import (
     Lut,
     MatMul,
     Pick,
-    Pool,
     Quantize,
     Requant,
     Rescale,
@@ -33,9 +28,7 @@ from tpusim.isa.commands import (
     Where,
 )
 from tpusim.isa.region import View, numpy_dtype
-from tpusim.simulator.conv import conv, depthwise, pool
 from tpusim.simulator.float_tables import by_mantissa, by_slope
-from tpusim.simulator.function import function
 from tpusim.simulator.integer import (
     channel_parameters,
     check_accumulator,
@@ -50,6 +43,7 @@ from tpusim.simulator.integer import (
     rounding_shift,
     saturate,
 )
+from tpusim.simulator.meanings import function
 from tpusim.simulator.memory import Machine
 from tpusim.simulator.product import carrier
 
@@ -298,33 +292,3 @@ def lane_copy(command: LaneCopy, memory: Machine) -> None:
 def macro(command: Fn, memory: Machine) -> None:
     """FN: compute a macro function of the operands."""
     memory.store(command.output, function(command, tuple(memory.load(view) for view in command.inputs)))
-
-
-EXECUTE: dict[type[Command], Callable[[Any, Machine], None]] = {
-    Conv: conv,
-    Depthwise: depthwise,
-    Pool: pool,
-    MatMul: matmul,
-    Arith: arith,
-    Compare: compare,
-    Where: where,
-    Rescale: rescale,
-    ChannelRescale: channel_rescale,
-    Quantize: quantize,
-    Dequantize: dequantize,
-    ChannelScale: channel_scale,
-    Select: select,
-    Lut: lut,
-    Pick: pick,
-    FloatLut: float_lut,
-    LaneCopy: lane_copy,
-    Fn: macro,
-}
-
-
-def execute(command: Command, memory: Machine) -> None:
-    """Execute one TIU command. Raises SimulationError for a class of command the machine does not know."""
-    run = EXECUTE.get(type(command))
-    if run is None:
-        raise SimulationError(f"{command.label}: the machine has no such TIU command; add it to EXECUTE in tiu.py")
-    run(command, memory)

@@ -20,7 +20,6 @@ from tpusim.chips import ChipSpec
 from tpusim.isa.commands import Command, Engine
 from tpusim.isa.layout import extent
 from tpusim.isa.stream import Program
-from tpusim.isa.transfers import traffic
 from tpusim.simulator.timing import Span, Timeline
 
 Event = dict[str, Any]
@@ -154,7 +153,7 @@ def _arrow(number: int, kind: str, core: int, engine: Engine, at: int) -> Event:
 
 
 def _arguments(command: Command, span: Span, chip: ChipSpec) -> dict[str, Any]:
-    load, store = traffic(command)
+    load, store = command.traffic()
     return {
         "command": command.label,
         "group": command.group,
@@ -195,7 +194,7 @@ def bandwidth(program: Program, spans: list[Span]) -> list[tuple[int, dict[str, 
     """(nanoseconds, GB/s of loads and stores from then on) of one core: bytes over the time of what moves them."""
     moving: dict[int, list[tuple[int, float, float]]] = defaultdict(list)
     for span in spans:
-        load, store = traffic(program.commands[span.index])
+        load, store = program.commands[span.index].traffic()
         took = span.stop_ns - span.start_ns
         if (load or store) and took > 0:
             moving[round(span.start_ns)].append((round(span.stop_ns), load / took, store / took))

@@ -1,13 +1,20 @@
 """What every command is: where it comes from, and which views it reads and writes."""
 
+from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, cast
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, cast
 
 import msgspec
 from msgspec.structs import replace
 
+from tpusim.chips import ChipSpec
+from tpusim.errors import CommandError
+from tpusim.isa.commands.requant import Requant
+from tpusim.isa.commands.window import Window
 from tpusim.isa.decoding import convert
-from tpusim.isa.region import Length, View
+from tpusim.isa.finding import Finding, Rule
+from tpusim.isa.region import Length, Memory, View
 
 Engine = Literal["tiu", "gdma"]
 Place = tuple[Length, Length, Length, Length, Length]
@@ -41,6 +48,24 @@ ANYWHERE: dict[str, Any] = {
 }  # fmt: skip
 """What the form of a command has in place of where it comes from."""
 
+
+class Need(NamedTuple):
+    """A part of the hardware that only some chips have, and what a rule says where a chip lacks it."""
+
+    unit: Literal["qdm", "small_multiplier", "bf16", "tables", "requant_table"]
+    requirement: str
+    got: str
+
+
+class PerChannel(NamedTuple):
+    """An operand with elements per channel, the shape it needs, and its element type if that is fixed."""
+
+    name: str
+    view: View | None
+    shape: tuple[int, ...]
+    dtype: str = ""
+
+
 TILE = "tile"
 """How the steps of a global layer begin: "tile0", "tile1"."""
 
@@ -67,6 +92,33 @@ class Command(
     engine: ClassVar[Engine] = "tiu"
     inputs_: ClassVar[tuple[str, ...]] = ()
     outputs_: ClassVar[tuple[str, ...]] = ("output",)
+
+    on_chip: ClassVar[bool] = True
+    """Whether the chip does this, so that its clock counts it."""
+    memory: ClassVar[Memory | None] = "lmem"
+    """Where all operands lie; None: in both memories."""
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    """What is legal for this command only, in local memory and as the body of a global kernel."""
+    local_rules: ClassVar[tuple[Rule, ...]] = ()
+    """What is legal for this command only, in local memory."""
+    one_lane: ClassVar[bool] = False
+    """Whether operands and result share the start lane."""
+    in_every_lane: ClassVar[tuple[str, ...]] = ()
+    """Operands that are the same in every lane, or lie in all lanes."""
+    elementwise: ClassVar[bool] = False
+    """Whether the result may take the place of an operand."""
+    replaced: ClassVar[tuple[str, ...]] = ()
+    """Operands whose place the result may take although the command is not elementwise."""
+    alignments: ClassVar[Mapping[str, int]] = {}
+    """Operand -> bytes of which its address is a multiple."""
+    shapes: ClassVar[Literal["", "same", "broadcast"]] = ""
+    """How the operands' shapes stand to the result's: the first operand's is the same, or all of them broadcast."""
+    one_kind: ClassVar[tuple[str, ...]] = ()
+    """Operands that are all integers or all floats."""
+    four_bits: ClassVar[tuple[str, ...]] = ()
+    """Operands whose elements may have 4 bits."""
+    product: ClassVar[bool] = False
+    """Whether sums of products are requantised in the command itself."""
 
     id: int
     dep: int
@@ -102,6 +154,84 @@ class Command(
         step = f" step '{self.step}'" if self.step else ""
         place = f"{self.engine} of core {self.core}" if self.core else self.engine
         return f"{type(self).__name__} {self.id} ({place}) of op '{self.op}'{step}"
+
+    @property
+    def engines(self) -> tuple[Engine, ...]:
+        """The engines that this command keeps busy."""
+        return (self.engine,)
+
+    @property
+    def stage(self) -> str:
+        """What it does in the pipeline of its group: load, compute, store (layer_group.md 8)."""
+        return "compute"
+
+    @property
+    def computed(self) -> "Command":
+        """The command that says what is computed: itself, or what a kernel computes."""
+        return self
+
+    @property
+    def window(self) -> Window | None:
+        """The window that slides over the input."""
+        return None
+
+    @property
+    def transposed(self) -> bool:
+        """Whether this command is (a part of) a transposed convolution."""
+        return False
+
+    @property
+    def casts(self) -> bool:
+        """Whether this command only changes the type of elements."""
+        return False
+
+    def fused_requants(self) -> tuple[Requant, ...]:
+        """Every constant requant of this command."""
+        return ()
+
+    def needs(self) -> tuple[Need, ...]:
+        """What only some chips have."""
+        return ()
+
+    def per_channel(self, chip: ChipSpec) -> list[PerChannel]:
+        """The operands that have their elements per channel of the result, with the shapes that they need."""
+        return []
+
+    def type_misfit(self) -> Finding | None:
+        """Why the element types of the operands do not go together; None if they do."""
+        return None
+
+    def multiplications(self, outputs: int, inputs: int, depth: int = 1) -> int:
+        """Multiply-accumulates for so many outputs, and inputs if it is transposed; depth: further filter taps."""
+        return 0
+
+    def cycles(self, chip: ChipSpec) -> int:
+        """TIU cycles of this command (hardware.md 5.1). Raises CommandError for a command without a formula."""
+        raise CommandError(f"{self.label}: no TIU cycle formula; define {type(self).__name__}.cycles")
+
+    def dma_ns(self, chip: ChipSpec) -> float:
+        """Nanoseconds for which this command keeps GDMA busy (hardware.md 5.2)."""
+        return 0.0
+
+    def traffic(self) -> tuple[int, int]:
+        """(bytes loaded from, bytes stored to) global memory: payload, without padding."""
+        return 0, 0
+
+    def fills_lanes(self, chip: ChipSpec) -> bool:
+        """Whether a kernel gives every lane an equal share of its elements, whatever their shape."""
+        return self.casts and chip.casts_fill_lanes and self.writes()[0].memory == "gmem"
+
+    def kernel_run(self, view: View) -> int:
+        """Neighbouring elements of an operand that a library kernel moves at once: planes of channels."""
+        return prod(view.shape[2:])
+
+    def pieces(self, chip: ChipSpec) -> float:
+        """How many pieces it goes through, of which one is moved while another is computed."""
+        return 1.0
+
+    def kernel_tiles(self, chip: ChipSpec) -> int:
+        """Tiles that a library kernel needs at least for this command."""
+        return 1
 
     @property
     def in_group(self) -> bool:
@@ -152,6 +282,10 @@ class Command(
             elif type(value) is tuple:
                 found += [(name, item) for item in cast("tuple[Any, ...]", value) if type(item) is View]
         return tuple(found)
+
+    def local_operands(self) -> list[tuple[str, View]]:
+        """The operands in local memory, with their names."""
+        return [(name, view) for name, view in self._operands if view.memory == "lmem"]
 
     def reads(self) -> tuple[View, ...]:
         """Every view this command reads."""

@@ -1,8 +1,10 @@
-"""Integer requant per channel (RQ rq1 with a table)."""
+"""Integer requant per channel (RQ rq1 with a table): its command, legality and cycles."""
 
-from tpusim.isa.commands.base import Command
+from tpusim.chips import ChipSpec
+from tpusim.isa.commands.base import Command, PerChannel
 from tpusim.isa.commands.requant import Rounding
 from tpusim.isa.region import View
+from tpusim.isa.steps import over, widest
 
 
 class ChannelRescale(Command, frozen=True, tag="channel_rescale"):
@@ -13,8 +15,21 @@ class ChannelRescale(Command, frozen=True, tag="channel_rescale"):
     """
 
     inputs_ = ("input", "table")
+    alignments = {"table": 8}  # noqa: RUF012
+    one_lane = True
+    elementwise = True
+    shapes = "same"
+    one_kind = ("input", "table", "output")
 
     input: View
     table: View
     output: View
     rounding: Rounding = "half_away"
+
+    def per_channel(self, chip: ChipSpec) -> list[PerChannel]:
+        """The table of requants."""
+        return [PerChannel("table", self.table, (1, self.output.shape[1], 1, chip.requant_words), "i32")]
+
+    def cycles(self, chip: ChipSpec) -> int:
+        """Steps of the widest operand."""
+        return over(self.output, widest((view for _, view in self.operands()), chip), chip)

@@ -1,8 +1,39 @@
-"""Convolution (CONV)."""
+"""Convolution (CONV): its command, legality and cycles."""
 
-from tpusim.isa.commands.base import Command
+from math import prod
+
+from tpusim.chips import ChipSpec
+from tpusim.isa.commands.base import Command, Need, PerChannel
+from tpusim.isa.commands.filters import ALIGNMENTS, COEFFICIENT_RULES, FILTER_RULES, after_products, coefficients
 from tpusim.isa.commands.requant import Requant
-from tpusim.isa.region import View
+from tpusim.isa.commands.window import Window
+from tpusim.isa.finding import Finding
+from tpusim.isa.layout import align, ceil_div
+from tpusim.isa.multiplications import of_convolution, of_transposed
+from tpusim.isa.region import View, itemsize
+from tpusim.isa.steps import array, limits
+
+_ONES = 6
+"""Cycles that make the ones of a shifting PorD for one channel."""
+_F32_BYTES = 4
+
+
+def conv_input_lane(command: "Conv", chip: ChipSpec) -> Finding | None:
+    """The input of an 8- or 16-bit CONV starts at lane 0."""
+    if itemsize(command.input.dtype) == _F32_BYTES or command.input.lane == 0:
+        return None
+    return Finding("input at lane 0", f"lane {command.input.lane}", "copy it with LaneCopy")
+
+
+def sums_that_go_on(command: "Conv", chip: ChipSpec) -> Finding | None:
+    """A convolution adds to what its output holds only where that is an accumulator, int32 or f32, without requant."""
+    if not command.accumulate:
+        return None
+    if command.output.dtype in ("i32", "f32") and command.requant is None and command.requant_table is None:
+        return None
+    fused = "with" if command.requant is not None or command.requant_table is not None else "without"
+    got = f"{command.output.dtype} {fused} requant"
+    return Finding("an i32 or f32 output without requant", got, "accumulate in 32 bits and requant afterwards")
 
 
 class Conv(Command, frozen=True, tag="conv"):
@@ -35,6 +66,12 @@ class Conv(Command, frozen=True, tag="conv"):
     """
 
     inputs_ = ("input", "filter", "bias", "requant_table")
+    local_rules = (conv_input_lane, *COEFFICIENT_RULES)
+    rules = (*FILTER_RULES, sums_that_go_on)
+    four_bits = ("filter",)
+    one_kind = ("input", "filter", "bias", "output")
+    product = True
+    alignments = ALIGNMENTS
 
     input: View
     filter: View
@@ -61,3 +98,116 @@ class Conv(Command, frozen=True, tag="conv"):
     def reads(self) -> tuple[View, ...]:
         """The operands, and the output where the command adds to what it holds."""
         return (*super().reads(), self.output) if self.accumulate else super().reads()
+
+    def fused_requants(self) -> tuple[Requant, ...]:
+        """The one for all channels, if there is one."""
+        return () if self.requant is None else (self.requant,)
+
+    def needs(self) -> tuple[Need, ...]:
+        """A multiplier for the table of requants."""
+        return (Need("requant_table", "no requant table", "one"),) * (self.requant_table is not None)
+
+    def per_channel(self, chip: ChipSpec) -> list[PerChannel]:
+        """Bias and requant table."""
+        return coefficients(self, chip)
+
+    @property
+    def transposed(self) -> bool:
+        """Whether the kernel is turned."""
+        return self.rotate
+
+    @property
+    def window(self) -> Window:
+        """The kernel, over the widened and padded input."""
+        return Window(self.kernel, self.strides, self.pads, self.dilations, self.inserts)
+
+    def channel_misfit(self) -> Finding | None:
+        """Why groups or merged axes of the kernel do not go with the channels."""
+        channels, outputs = self.input.shape[1], self.output.shape[1]
+        if self.merged and (len(self.kernel) != 2 or self.groups != 1):  # noqa: PLR2004  h and w
+            got = f"a kernel {self.kernel} of {self.groups} groups"
+            return Finding("a kernel of two axes and one group to merge", got, "give no merged axes")
+        if channels % self.groups or outputs % self.groups:
+            got = f"{channels} to {outputs} channels"
+            return Finding(f"channels that {self.groups} groups divide", got, "correct groups")
+        return None
+
+    def filter_shapes(self, chip: ChipSpec) -> list[tuple[int, ...]]:
+        """The shape of the whole filter, then those of parts of it."""
+        outputs, rows = self.output.shape[1], chip.ic_parallel_bytes == 0
+        inside = prod(self.kernel[axis] for axis in self.merged)
+        each, taps = self.input.shape[1] // self.groups * inside, prod(self.kernel) // inside
+        packing = self.packing or chip.filter_packing(itemsize(self.filter.dtype), each, self.groups)
+        row = align(each, packing)
+        if rows:
+            return [(1, outputs, taps, row) if not self.packing else (1, outputs, 1, row * taps)]
+        *some, last = self.kernel
+        blocks = row // packing
+        return [
+            (1, outputs, 1, row * taps),
+            (1, outputs, blocks, taps * packing),
+            (blocks, outputs, *some, last * packing),
+        ]
+
+    def multiplications(self, outputs: int, inputs: int, depth: int = 1) -> int:
+        """A tap for every output and input channel of its group; transposed, for every input and output channel."""
+        kernel = (depth, *self.kernel)
+        if self.rotate:
+            return of_transposed(inputs, self.output.shape[1] // self.groups, kernel)
+        return of_convolution(outputs, self.input.shape[1] // self.groups, kernel)
+
+    @property
+    def depths(self) -> int:
+        """Taps along the depth of the filter of which a 2-D command of a volume reads one: a window of its rows."""
+        view = self.filter
+        row = view.elements // view.shape[1]
+        return 1 if view.strides is None else view.strides[1] // row
+
+    def cycles(self, chip: ChipSpec) -> int:
+        """One 2-D CONV; of a volume one per output depth and depth of the kernel.
+
+        Inserted elements are multiplied like any other, so a transposed convolution costs its output times its kernel.
+        """
+        n, oc, *rest, oh, ow = self.output.shape
+        *depths, kh, kw = self.kernel
+        channels = self.input.shape[1] // self.groups
+        lanes, _, depth, pixels = array(chip, itemsize(self.input.dtype), channels)
+        inside = prod(self.kernel[axis] for axis in self.merged)
+        taps = kh * kw // inside * ceil_div(channels * inside, self.packing or depth)
+        rows = self.groups * ceil_div(oc // self.groups, lanes)
+        plane = n * rows * ceil_div(oh * ow, pixels) * taps
+        more = _merging(self, chip) + _brought(self, channels, chip) + after_products(self, chip)
+        views = (view for _, view in self.operands())
+        relu = limits(views, self.output, chip, relu=self.relu, above=self.relu_limit >= 0)
+        return plane * prod(rest) * prod(depths) + more + relu
+
+
+def _brought(command: Conv, channels: int, chip: ChipSpec) -> int:
+    """Lane copies that bring the input of every channel group to the first lanes, as far as it is not there.
+
+    Of f32 they take no time in the real profile.
+    """
+    if itemsize(command.input.dtype) == _F32_BYTES:
+        return 0
+    away = sum(group * channels % chip.lanes != 0 for group in range(command.groups))
+    n, _, *plane = command.input.shape
+    steps = ceil_div(prod(plane) * itemsize(command.input.dtype), chip.eu_bytes)
+    return away * n * channels * ceil_div(channels, chip.lanes) * steps
+
+
+def _merging(command: Conv, chip: ChipSpec) -> int:
+    """What puts a kernel's axes into channels: each goes to as many lanes, then a depthwise PorD of ones shifts them.
+
+    A load copies its tensor to them on its way; what an op made is copied channel by channel, the last in two steps
+    where others take one.
+    """
+    if not (axes := command.merged):
+        return 0
+    n, ic, ih, iw = command.input.shape
+    inside = prod(command.kernel[axis] for axis in axes)
+    shifted = [command.output.shape[2 + axis] if axis in axes else (ih, iw)[axis] for axis in (0, 1)]
+    vector, rows = chip.eu_elements(itemsize(command.input.dtype)), ceil_div(ic * inside, chip.lanes)
+    strided = 1 in axes and command.strides[-1] > 1
+    steps = n * rows * ceil_div(prod(shifted), vector) * (chip.strided_window_steps if strided else 1)
+    copied = 0 if command.spread else n * (ic + 1) * ceil_div(ih * iw, vector)
+    return copied + _ONES + inside * (ic - 1) + inside * steps

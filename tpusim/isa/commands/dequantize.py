@@ -1,7 +1,10 @@
-"""Integer to float (DQ dq0)."""
+"""Integer to float (DQ dq0): its command, legality and cycles."""
 
-from tpusim.isa.commands.base import Command
-from tpusim.isa.region import View
+from tpusim.chips import ChipSpec
+from tpusim.isa.commands.base import Command, Need
+from tpusim.isa.commands.broadcast import elementwise_steps
+from tpusim.isa.finding import Finding
+from tpusim.isa.region import FLOATS, View
 
 
 class Dequantize(Command, frozen=True, tag="dequantize"):
@@ -11,9 +14,31 @@ class Dequantize(Command, frozen=True, tag="dequantize"):
     """
 
     inputs_ = ("input",)
+    one_lane = True
+    elementwise = True
+    shapes = "same"
 
     input: View
     output: View
     scale: float
     zero_point: int = 0
     bf16: bool = False
+
+    def needs(self) -> tuple[Need, ...]:
+        """A float unit of BF16."""
+        return (Need("bf16", "no bf16", "bf16=true"),) if self.bf16 else ()
+
+    @property
+    def casts(self) -> bool:
+        """A dequantisation is a cast."""
+        return True
+
+    def type_misfit(self) -> Finding | None:
+        """The output is a float."""
+        if self.output.dtype in FLOATS:
+            return None
+        return Finding("a float output", self.output.dtype, "use Rescale for integers")
+
+    def cycles(self, chip: ChipSpec) -> int:
+        """Steps of the float type."""
+        return elementwise_steps(self, self.output, 1, chip)

@@ -1,9 +1,27 @@
-"""A function by two BF16 tables (SG and AR)."""
+"""A function by two BF16 tables (SG and AR): its command and legality."""
 
 from typing import Literal
 
+from tpusim.chips import ChipSpec
 from tpusim.isa.commands.base import Command
+from tpusim.isa.finding import Finding
 from tpusim.isa.region import View
+
+_TABLE_ENTRIES = 256
+
+
+def float_tables(command: "FloatLut", chip: ChipSpec) -> Finding | None:
+    """A function by tables needs a chip that has them, bf16 operands, 256 entries per table, a range for slopes."""
+    if not chip.float_tables:
+        return Finding("a chip with BF16 tables", chip.name, "compute the function with Fn active")
+    for name, view in command.operands():
+        if view.dtype != "bf16":
+            return Finding(f"{name} bf16", view.dtype, "convert it")
+        if name in command.in_every_lane and view.elements != _TABLE_ENTRIES:
+            return Finding(f"{_TABLE_ENTRIES} entries in {name}", str(view.elements), "correct the view")
+    if command.mode == "slope" and not command.low < command.high:
+        return Finding("low < high", f"{command.low} and {command.high}", "give the range of the table")
+    return None
 
 
 class FloatLut(Command, frozen=True, tag="float_lut"):
@@ -15,6 +33,11 @@ class FloatLut(Command, frozen=True, tag="float_lut"):
     """
 
     inputs_ = ("input", "table", "mantissa")
+    rules = (float_tables,)
+    in_every_lane = ("table", "mantissa")
+    one_lane = True
+    elementwise = True
+    shapes = "same"
 
     mode: Literal["slope", "mantissa", "log"]
     input: View

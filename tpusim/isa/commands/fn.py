@@ -1,12 +1,28 @@
 """Macro command: a function made of SFU and AR sequences."""
 
-from typing import Any, Self, cast
+from math import prod
+from typing import Any, Literal, Self, cast
 
-from tpusim.isa.commands.base import Command
+from tpusim.chips import ChipSpec
+from tpusim.isa.commands.base import Command, Need
 from tpusim.isa.decoding import convert, kind_of
+from tpusim.isa.finding import Finding
 from tpusim.isa.functions.base import AnyFunction
-from tpusim.isa.region import View
+from tpusim.isa.region import View, itemsize
 from tpusim.registry import FUNCTIONS
+
+
+def functions(command: "Fn", chip: ChipSpec) -> Finding | None:
+    """A macro function has the operands that its parameters speak of, in shapes that go with them and the result."""
+    found = command.function.misfit([view.shape for view in command.inputs], command.output.shape)
+    return found and Finding(found.requirement, found.got, "correct the parameters or the views")
+
+
+_NEEDED: dict[str, Literal["qdm", "small_multiplier", "tables"]] = {
+    "a function of this chip's requant": "qdm",
+    "a function of this chip's multipliers": "small_multiplier",
+    "a chip with BF16 tables": "tables",
+}
 
 
 class Fn(Command, frozen=True, tag="fn"):
@@ -16,6 +32,8 @@ class Fn(Command, frozen=True, tag="fn"):
     """
 
     inputs_ = ("inputs",)
+    rules = (functions,)
+    elementwise = True
 
     function: AnyFunction
     inputs: tuple[View, ...]
@@ -29,3 +47,26 @@ class Fn(Command, frozen=True, tag="fn"):
             return super().decoded(fields)  # says what is missing or of a wrong type
         function = cast("dict[str, Any]", given)
         return super().decoded(fields | {"function": convert(function, kind_of(FUNCTIONS, function.get("name")))})
+
+    def needs(self) -> tuple[Need, ...]:
+        """What the function needs."""
+        name, unit = type(self.function).__name__, self.function.needs()
+        return tuple(Need(needed, wanted, name) for wanted, needed in _NEEDED.items() if needed == unit)
+
+    def multiplications(self, outputs: int, inputs: int, depth: int = 1) -> int:
+        """Those of the function."""
+        return self.function.multiplications([view.shape for view in self.inputs])
+
+    def traffic(self) -> tuple[int, int]:
+        """What the function moves for itself."""
+        shapes = [view.shape for view in self.inputs]
+        return self.function.moved(shapes, self.output.shape, itemsize(self.output.dtype))
+
+    def kernel_run(self, view: View) -> int:
+        """What the function says; of a tensor whose rows have one element all of it."""
+        run = self.function.kernel_run(super().kernel_run(view))
+        return prod(view.shape[1:] or view.shape) if run == 1 else run
+
+    def cycles(self, chip: ChipSpec) -> int:
+        """The sum of what the function is made of (DC-04)."""
+        return self.function.cycles(self.inputs, self.output, chip)

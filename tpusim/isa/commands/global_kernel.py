@@ -1,11 +1,18 @@
-"""A whole layer that a kernel of the library computes in global memory."""
+"""A whole layer that a kernel of the library computes in global memory, and its time."""
 
 from typing import Any, Self
 
-from tpusim.isa.commands.base import Command, TiuCommand
+from tpusim.chips import ChipSpec
+from tpusim.isa import transfers
+from tpusim.isa.commands.base import Command, Engine, TiuCommand
 from tpusim.isa.decoding import kind_of
-from tpusim.isa.region import View
+from tpusim.isa.region import View, itemsize
 from tpusim.registry import COMMANDS
+
+_PARTS = 8
+"""Parts of local memory one of which holds what a tile of a kernel loads and stores."""
+_CAST_PARTS = 32
+"""Parts of local memory one of which holds what a tile of a cast loads and stores."""
 
 
 class GlobalKernel(Command, frozen=True, tag="global"):
@@ -18,6 +25,7 @@ class GlobalKernel(Command, frozen=True, tag="global"):
     """
 
     outputs_ = ()
+    memory = "gmem"
 
     body: TiuCommand
     tiles: int = 1
@@ -42,3 +50,60 @@ class GlobalKernel(Command, frozen=True, tag="global"):
         if issubclass(kind, GlobalKernel) or kind.engine != "tiu":
             raise ValueError(f"a TIU command is required for a global kernel to compute, got '{body['cmd']}'")
         return super().decoded(fields | {"body": kind.decoded(body)})
+
+    @property
+    def engines(self) -> tuple[Engine, ...]:
+        """Both engines."""
+        return "tiu", "gdma"
+
+    @property
+    def stage(self) -> str:
+        """A kernel in global memory."""
+        return "global"
+
+    @property
+    def computed(self) -> Command:
+        """What the body computes."""
+        return self.body
+
+    def traffic(self) -> tuple[int, int]:
+        """What its tiles load and store."""
+        return self.load_bytes, self.store_bytes
+
+    def dma_ns(self, chip: ChipSpec) -> float:
+        """Loads and stores, a latency each per tile (DL-06), by runs where these count."""
+        load, store = chip.kernel_gbs or chip.bandwidth.s2l, chip.kernel_gbs or chip.bandwidth.l2s
+        loaded, stored = float(self.load_bytes), float(self.store_bytes)
+        if chip.dma_run_bytes:
+            loaded *= _lengthened(self.reads(), self.body, chip)
+            stored *= _lengthened(self.writes(), self.body, chip)
+        waits = max(self.tiles, self.body.kernel_tiles(chip))
+        return waits * (chip.latency_ns("s2l") + chip.latency_ns("l2s")) + loaded / load + stored / store
+
+    def pieces(self, chip: ChipSpec) -> float:
+        """How many pieces it goes through, of which one is moved while another is computed; fractions: no jumps.
+
+        Decision: what moves for one of them fills an eighth of local memory, beside buffers and what is on its way; of
+        a cast a 32nd (the tiles of the real profile are a 30th on BM1688, a 34th on BM1684X). A kernel is made for its
+        chip: where more or less local memory is tried its tiles stay as they are.
+        """
+        parts = _CAST_PARTS if self.body.casts else _PARTS
+        room = chip.kernel_memory_bytes or chip.lanes * chip.lmem_bytes
+        moved = (self.load_bytes + self.store_bytes) * parts / room
+        return max(1.0, moved, self.body.kernel_tiles(chip))
+
+
+def _lengthened(views: tuple[View, ...], body: Command, chip: ChipSpec) -> float:
+    """How many times as long as their bytes the transfers of a kernel's operands take."""
+    size = sum(view.nbytes for view in views)
+    return sum(_kernel_bytes(view, body, chip) for view in views) / size if size else 1.0
+
+
+def _kernel_bytes(view: View, body: Command, chip: ChipSpec) -> float:
+    """Bytes that a kernel's operand costs as much as, by rows of a matrix, planes of channels, or shares of lanes."""
+    size = itemsize(view.dtype)
+    if body.fills_lanes(chip):
+        least = max(1, transfers.CAST_BYTES // min(itemsize(v.dtype) for _, v in body.operands()))
+        return transfers.over_lanes(view, least, chip)
+    run = body.kernel_run(view) * size
+    return transfers.by_runs(view.nbytes, run, transfers.pages(view, run, chip), chip)

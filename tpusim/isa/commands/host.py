@@ -1,5 +1,6 @@
-"""A whole layer that the host computes."""
+"""A whole layer that the host computes in system memory."""
 
+from tpusim.chips import ChipSpec
 from tpusim.isa.commands.global_kernel import GlobalKernel
 
 
@@ -10,3 +11,14 @@ class HostCall(GlobalKernel, frozen=True, tag="host"):
     have finished what stands before it, and wait. The clock is the chip's and does not advance; nothing is moved by
     GDMA. body: what is computed, in the element types that system memory has.
     """
+
+    on_chip = False
+
+    @property
+    def stage(self) -> str:
+        """A call of the host."""
+        return "host"
+
+    def dma_ns(self, chip: ChipSpec) -> float:
+        """None of the chip's time."""
+        return 0.0

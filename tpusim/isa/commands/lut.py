@@ -1,7 +1,21 @@
-"""Table gather (SG)."""
+"""Table gather (SG): its command, legality and cycles."""
 
+from tpusim.chips import ChipSpec
 from tpusim.isa.commands.base import Command
+from tpusim.isa.finding import Finding
+from tpusim.isa.layout import ceil_div
 from tpusim.isa.region import View
+from tpusim.isa.steps import over
+
+
+def tables(command: "Lut", chip: ChipSpec) -> Finding | None:
+    """A table gather reads bytes and 256 entries (1, 1, 1, 256) of the output's type (numerics.md 10)."""
+    if command.input.dtype not in ("i8", "u8"):
+        return Finding("an i8 or u8 input", command.input.dtype, "quantise it first")
+    wanted, table = (1, 1, 1, 256), command.table
+    if table.shape == wanted and table.dtype == command.output.dtype:
+        return None
+    return Finding(f"table {command.output.dtype} {wanted}", f"{table.dtype} {table.shape}", "correct the view")
 
 
 class Lut(Command, frozen=True, tag="lut"):
@@ -13,7 +27,16 @@ class Lut(Command, frozen=True, tag="lut"):
     """
 
     inputs_ = ("input", "table")
+    rules = (tables,)
+    in_every_lane = ("table",)
+    one_lane = True
+    elementwise = True
+    shapes = "same"
 
     input: View
     table: View
     output: View
+
+    def cycles(self, chip: ChipSpec) -> int:
+        """The table goes to all lanes; SG: one element per lane and cycle."""
+        return 2 * ceil_div(self.table.nbytes, chip.eu_bytes) + over(self.output, 1, chip)

@@ -1,8 +1,50 @@
-"""Matrix product (MM2)."""
+"""Matrix product (MM2): its command, legality and cycles."""
 
-from tpusim.isa.commands.base import Command
+from math import prod
+
+from tpusim.chips import ChipSpec
+from tpusim.isa.commands.base import Command, Need
 from tpusim.isa.commands.requant import Requant
-from tpusim.isa.region import View
+from tpusim.isa.finding import Finding
+from tpusim.isa.layout import align, ceil_div
+from tpusim.isa.matrices import lane_columns, row_steps
+from tpusim.isa.multiplications import of_product
+from tpusim.isa.region import View, itemsize
+from tpusim.isa.steps import accumulated, array
+
+
+def matrix_shape(view: View, transpose: bool) -> tuple[int, int]:
+    """(rows, columns) of a matmul operand: the last two axes in GMEM, c and h*w of a laned view."""
+    rows, columns = (view.shape[1], view.shape[2] * view.shape[3]) if view.laned else view.shape[-2:]
+    return (columns, rows) if transpose else (rows, columns)
+
+
+def matrices(command: "MatMul", chip: ChipSpec) -> Finding | None:
+    """A matrix product takes (..., M, K) and (..., K, N) and gives (..., M, N); its bias has N elements.
+
+    Several requants are one per right matrix, as are the N elements of their biases. There are N int32 multipliers.
+    Partial sums are f32 and laid out as the result.
+    """
+    if min(len(command.left.shape), len(command.right.shape), len(command.output.shape)) < 2:
+        return Finding("matrices of two axes or more", "a vector", "add an axis of length 1")
+    rows, inner = matrix_shape(command.left, command.left_transpose)
+    depth, columns = matrix_shape(command.right, command.right_transpose)
+    batch = max(view.elements // (prod(matrix_shape(view, False)) or 1) for view in (command.left, command.right))
+    if inner != depth or command.output.elements != batch * rows * columns:
+        got = f"{command.left.shape} x {command.right.shape} -> {command.output.shape}"
+        return Finding("(..., M, K) x (..., K, N) -> (..., M, N)", got, "correct the views or the transposes")
+    each = command.right.elements // (depth * columns) if command.requants else 1
+    if command.requants and len(command.requants) != each:
+        return Finding(f"{each} requants, one per right matrix", str(len(command.requants)), "correct the requants")
+    if command.bias is not None and command.bias.elements != columns * each:
+        return Finding(f"a bias of {columns * each} elements", str(command.bias.elements), "correct the bias view")
+    scaled = command.multipliers
+    if scaled is not None and (scaled.elements, scaled.dtype) != (columns, "i32"):
+        return Finding(f"{columns} i32 multipliers", f"{scaled.elements} {scaled.dtype}", "correct the view")
+    before = command.partial
+    if before is not None and (before.shape, before.dtype, command.left.dtype) != (command.output.shape, "f32", "f32"):
+        return Finding(f"f32 sums {command.output.shape} of f32", f"{before.shape} {before.dtype}", "correct the view")
+    return None
 
 
 class MatMul(Command, frozen=True, tag="matmul"):
@@ -16,6 +58,11 @@ class MatMul(Command, frozen=True, tag="matmul"):
     """
 
     inputs_ = ("left", "right", "bias", "multipliers", "partial")
+    rules = (matrices,)
+    four_bits = ("right",)
+    one_kind = ("left", "right", "bias", "output")
+    product = True
+    replaced = ("partial",)
 
     left: View
     right: View
@@ -28,3 +75,50 @@ class MatMul(Command, frozen=True, tag="matmul"):
     multipliers: View | None = None
     partial: View | None = None
     relu: bool = False
+
+    def fused_requants(self) -> tuple[Requant, ...]:
+        """The one for all, and those per right matrix."""
+        return self.requants if self.requant is None else (self.requant, *self.requants)
+
+    def needs(self) -> tuple[Need, ...]:
+        """A requant per right matrix."""
+        return (Need("qdm", "no requants", str(self.requants)),) if self.requants else ()
+
+    @property
+    def on_vectors(self) -> bool:
+        """Whether a product of a global layer is one of MM: of f32, the left matrix not transposed."""
+        return self.left.dtype == "f32" and not self.left_transpose
+
+    def multiplications(self, outputs: int, inputs: int, depth: int = 1) -> int:
+        """As many as the inner axis has elements, for each output."""
+        return of_product(outputs, matrix_shape(self.left, self.left_transpose)[1])
+
+    def kernel_run(self, view: View) -> int:
+        """As of any command, but of a matrix whose rows have one element all of it."""
+        run = super().kernel_run(view)
+        return prod(view.shape[1:] or view.shape) if run == 1 else run
+
+    def kernel_tiles(self, chip: ChipSpec) -> int:
+        """Tiles of the product of one row: a load of the row and one of two matrix rows per lane for each."""
+        rows, inner = matrix_shape(self.left, self.left_transpose)
+        return ceil_div(inner, 2 * chip.lanes) if rows == 1 else 1
+
+    def cycles(self, chip: ChipSpec) -> int:
+        """Rows over the lanes, columns over the depth of the array, the inner axis over its pixels."""
+        rows, inner = matrix_shape(self.left, self.left_transpose)
+        lanes, _, depth, pixels = array(chip, itemsize(self.left.dtype), inner)
+        _, columns = matrix_shape(self.right, self.right_transpose)
+        batch = max(1, self.output.elements // (rows * columns))
+        if self.of_tile and self.on_vectors:
+            width = lane_columns(rows, columns, chip).right
+            passes = inner + (self.bias is not None) + 2 * self.relu
+            return batch * rows * row_steps(columns, width, chip) * passes
+        if self.right_transpose and not self.left_transpose:  # columns over pixels, the inner axis over the depth
+            steps = ceil_div(columns, pixels) * ceil_div(inner, depth)
+        else:
+            steps = ceil_div(columns, depth) * ceil_div(align(inner, depth), pixels)
+        products = batch * ceil_div(rows, lanes) * steps
+        if self.requant is None and not self.requants and self.multipliers is None:
+            return products
+        copied = 2 * ceil_div(columns, chip.eu_elements(4)) if self.bias is not None else 0
+        return products + copied + accumulated(self.output, chip, bias=self.bias is not None)

@@ -1,6 +1,22 @@
-"""Messages between the queues of cores (SYS)."""
+"""Messages between the queues of cores (SYS): commands and legality."""
 
+from tpusim.chips import ChipSpec
 from tpusim.isa.commands.base import Command
+from tpusim.isa.finding import Finding
+
+MESSAGES = 512
+"""Message numbers of a chip, which sends and waits of all cores share."""
+_MOST_SENDS = 127
+
+
+def messages(command: "SendMessage | WaitMessage", chip: ChipSpec) -> Finding | None:
+    """Only a chip with several cores has messages: numbers 0-511, counts 1-127 (Decision: 9 and 7 bits)."""
+    if chip.cores == 1:
+        return Finding("several cores for a message", "one core", "leave it out")
+    if 0 <= command.message < MESSAGES and 1 <= command.count <= _MOST_SENDS:
+        return None
+    wanted = f"message within 0-{MESSAGES - 1}, count within 1-{_MOST_SENDS}"
+    return Finding(wanted, f"message {command.message}, count {command.count}", "use a number again")
 
 
 class SendMessage(Command, frozen=True, tag="send_msg"):
@@ -16,9 +32,19 @@ class SendMessage(Command, frozen=True, tag="send_msg"):
     """
 
     outputs_ = ()
+    local_rules = (messages,)
 
     message: int
     count: int
+
+    @property
+    def stage(self) -> str:
+        """A message between queues."""
+        return "message"
+
+    def cycles(self, chip: ChipSpec) -> int:
+        """Decision: one cycle; what a barrier of the cores really costs is not known."""
+        return 1
 
 
 class WaitMessage(Command, frozen=True, tag="wait_msg"):
@@ -29,9 +55,19 @@ class WaitMessage(Command, frozen=True, tag="wait_msg"):
     """
 
     outputs_ = ()
+    local_rules = (messages,)
 
     message: int
     count: int
+
+    @property
+    def stage(self) -> str:
+        """A message between queues."""
+        return "message"
+
+    def cycles(self, chip: ChipSpec) -> int:
+        """Decision: one cycle; what a barrier of the cores really costs is not known."""
+        return 1
 
 
 class DmaSendMessage(SendMessage, frozen=True, tag="dma_send_msg"):
@@ -43,6 +79,10 @@ class DmaSendMessage(SendMessage, frozen=True, tag="dma_send_msg"):
 
     engine = "gdma"
 
+    def dma_ns(self, chip: ChipSpec) -> float:
+        """One cycle of GDMA."""
+        return 1000 / chip.dma_mhz
+
 
 class DmaWaitMessage(WaitMessage, frozen=True, tag="dma_wait_msg"):
     """Wait for a message in the DMA queue (SYS of GDMA); see wait_msg.
@@ -52,3 +92,7 @@ class DmaWaitMessage(WaitMessage, frozen=True, tag="dma_wait_msg"):
     """
 
     engine = "gdma"
+
+    def dma_ns(self, chip: ChipSpec) -> float:
+        """One cycle of GDMA."""
+        return 1000 / chip.dma_mhz

@@ -1,12 +1,18 @@
-"""Tensor copy (GDMA)."""
+"""Tensor copy (GDMA): its command, legality and time."""
 
 from functools import cached_property
 from typing import Literal
 
 from msgspec.structs import replace
 
+from tpusim.chips import ChipSpec
+from tpusim.isa import transfers
 from tpusim.isa.commands.base import ANYWHERE, Command, Place, Source
-from tpusim.isa.region import Length, View
+from tpusim.isa.commands.copies import copies
+from tpusim.isa.finding import Finding
+from tpusim.isa.layout import ceil_div, gmem_strides
+from tpusim.isa.region import Length, View, is_packed, itemsize
+from tpusim.isa.transposition import Matrices, transposition, turned_matrices
 
 TransferKind = Literal["", "tensor", "lanes", "heads", "matrix", "broadcast", "turns"]
 
@@ -29,6 +35,9 @@ class Move(Command, frozen=True, tag="move"):
 
     engine = "gdma"
     inputs_ = ("input",)
+    memory = None
+    four_bits = ("input", "output")
+    rules = (copies,)
 
     input: View
     output: View
@@ -60,3 +69,137 @@ class Move(Command, frozen=True, tag="move"):
         source = "s" if self.input.memory == "gmem" else "l"
         target = "s" if self.output.memory == "gmem" else "l"
         return f"{source}2{target}"  # type: ignore[return-value]
+
+    @property
+    def stage(self) -> str:
+        """A load, a store, or a copy inside one memory."""
+        return {"s2l": "load", "l2s": "store"}.get(self.direction, "copy")
+
+    def memory_misfit(self) -> Finding | None:
+        """A copy by turns stays in global memory."""
+        if self.kind == "turns" and (self.input.laned or self.output.laned):
+            got = f"{self.input.memory} and {self.output.memory}"
+            return Finding("a copy by turns inside gmem", got, "take kind away")
+        return None
+
+    def traffic(self) -> tuple[int, int]:
+        """Its bytes; what is put into another order by several transpositions is loaded and stored by each."""
+        times = len(turned_matrices(self.input)) if self.kind == "turns" else 1
+        sides = (self.reads(), self.writes())
+        load, store = (times * sum(view.nbytes for view in views if view.memory == "gmem") for views in sides)
+        return load, store
+
+    def dma_ns(self, chip: ChipSpec) -> float:
+        """Latency + bytes / bandwidth of the direction; runs count where short ones cost as much as long ones."""
+        if self.kind not in ("", "turns") and chip.dma_run_bytes:
+            return self._tile_ns(chip)
+        system = [view for _, view in self.operands() if view.memory == "gmem"]
+        plain = all(view.interleave == 1 and not is_packed(view.dtype) for _, view in self.operands())
+        if plain and len(system) > 1:
+            return self._system_copy_ns(chip)
+        if plain and chip.dma_run_bytes:
+            run = transfers.common_run(self.input, self.output, chip)
+            pages = (
+                transfers.pages(system[0], run, chip) if system else ceil_div(self.input.nbytes, chip.dma_page_bytes)
+            )
+            return transfers.transfer_ns(self.direction, transfers.by_runs(self.input.nbytes, run, pages, chip), chip)
+        moved = max((transfers.burst_bytes(view, chip) for view in system), default=self.output.nbytes)
+        return transfers.transfer_ns(self.direction, moved, chip)
+
+    def _system_copy_ns(self, chip: ChipSpec) -> float:
+        """A copy in global memory, by runs that are contiguous on both sides; few pages count at ends the chip says.
+
+        Pages are those in which an end's own runs of rows begin. Single elements of a transposition go through local
+        memory, where they are put in order.
+        """
+        if self.kind == "turns" and chip.dma_run_bytes:
+            return sum(_transposition_ns(self.input, matrices, chip) for matrices in turned_matrices(self.input))
+        size, run = self.input.nbytes, transfers.common_run(self.input, self.output, chip)
+        moved = transfers.by_runs(size, run, chip.dma_channels, chip)
+        if chip.dma_run_bytes:
+            for end in (self.input, self.output)[: chip.copy_page_ends]:
+                moved *= transfers.paged(transfers.begun_pages(end, chip), chip)
+        direct = transfers.transfer_ns("s2s", moved, chip)
+        if run > itemsize(self.input.dtype) or transfers.in_order(self.input) == transfers.in_order(self.output):
+            return direct
+        if chip.dma_run_bytes and (matrix := self._matrix()) is not None:
+            return _transposition_ns(self.input, matrix, chip)
+        whole = transfers.by_runs(size, size, ceil_div(size, chip.dma_page_bytes), chip)
+        there, back = (transfers.transfer_ns(way, whole, chip) for way in ("s2l", "l2s"))
+        return min(direct, there + back + self.output.elements / 2 * 1000 / chip.tiu_mhz)
+
+    def _matrix(self) -> Matrices | None:
+        """The matrices that a copy transposes, each dense on both sides; None for another order of axes."""
+        axes = self._merged()
+        if len(axes) not in (2, 3):
+            return None
+        (rows, *source), (columns, *target) = axes[-1], axes[-2]
+        count = self.input.elements // (rows * columns)
+        return Matrices(count, rows, columns) if [*source, *target] == [columns, 1, 1, rows] else None
+
+    def _merged(self) -> list[tuple[int, int, int]]:
+        """(size, step in the source, step in the target) of axes of a copy; neighbours dense on both sides are one."""
+        found = list[tuple[int, int, int]]()
+        sides = (gmem_strides(view) for view in (self.input, self.output))
+        for size, here, there in zip(self.input.shape, *sides, strict=True):
+            if size > 1 and found and found[-1][1:] == (here * size, there * size):
+                found[-1] = found[-1][0] * size, here, there
+            elif size > 1:
+                found.append((size, here, there))
+        return found
+
+    def _tile_ns(self, chip: ChipSpec) -> float:
+        """A transfer of a tile: a tensor by its runs, a matrix by what its runs cost, a constant by its bytes.
+
+        Of heads, which are batches in local memory, each begins a run.
+        """
+        size, loads = self.input.nbytes, self.direction == "s2l"
+        run = transfers.common_run(self.input, self.output, chip)
+        match self.kind:
+            case "matrix" if self.width:
+                moved = max(size, self.input.elements / min(self.width, self.input.shape[-1]) * chip.dma_run_bytes)
+            case "matrix":
+                least = transfers.CAST_BYTES if chip.casts_fill_lanes else transfers.LEAST_WIDTH
+                moved = transfers.over_lanes(self.input, min(least, run // itemsize(self.input.dtype)), chip)
+            case "broadcast":
+                moved = max(size, chip.dma_run_bytes)
+            case "lanes":
+                return self._lane_by_lane_ns(run, chip)
+            case "heads":
+                run = self.input.shape[-1] * itemsize(self.input.dtype)
+                moved = transfers.by_runs(size, run, transfers.first_pages(self.outside, run, chip), chip)
+            case _:
+                moved = transfers.by_runs(size, run, transfers.tile_pages(self.outside, run, chip), chip)
+        rate = chip.kernel_gbs or (chip.bandwidth.s2l if loads else chip.bandwidth.l2s)
+        if self.kind in ("matrix", "broadcast"):
+            rate = (chip.matrix_gbs if loads else chip.matrix_store_gbs) or rate
+        return chip.latency_ns(self.direction) + moved / rate
+
+    def _lane_by_lane_ns(self, run: int, chip: ChipSpec) -> float:
+        """A transfer for every lane of a batch, of all batches: a command stands for all that the library issues.
+
+        Short runs that begin some pages apart fall into fewer memory channels.
+        """
+        outside = self.outside
+        n, lanes, *plane = outside.shape
+        strides = gmem_strides(outside)
+        one = replace(outside, shape=(n, 1, *plane), layout="strided", strides=strides)
+        apart = strides[2] * itemsize(one.dtype) // chip.dma_page_bytes if run < chip.dma_page_bytes else 1
+        pages = min(transfers.pages(one, run, chip), ceil_div(chip.dma_channels, max(1, apart)))
+        return lanes * transfers.kernel_ns(self.direction, transfers.by_runs(one.nbytes, run, pages, chip), chip)
+
+    @property
+    def outside(self) -> View:
+        """The side of a transfer that lies in global memory."""
+        return self.input if self.input.memory == "gmem" else self.output
+
+
+def _transposition_ns(view: View, matrices: Matrices, chip: ChipSpec) -> float:
+    """A load, a copy inside the lanes and a store, one after the other (the same profile)."""
+    found = transposition(matrices, itemsize(view.dtype), chip)
+    slow = transfers.paged(ceil_div(view.nbytes, chip.dma_page_bytes), chip)
+    ways = (("s2l", found.loaded), ("l2s", found.stored))
+    moved = sum(
+        transfers.kernel_ns(way, max(view.nbytes, runs * chip.dma_run_bytes) * slow, chip) for way, runs in ways
+    )
+    return moved + found.steps * 1000 / chip.tiu_mhz

@@ -1,7 +1,25 @@
-"""Gather of places (SG)."""
+"""Gather of places (SG): its command, legality and cycles."""
 
+from math import prod
+
+from tpusim.chips import ChipSpec
 from tpusim.isa.commands.base import Command
+from tpusim.isa.finding import Finding
 from tpusim.isa.region import View
+from tpusim.isa.steps import over
+
+
+def picked(command: "Pick", chip: ChipSpec) -> Finding | None:
+    """A gather of places keeps batch, channels and type; every lane has its share of one i16 for each place."""
+    source, target, indices = command.input, command.output, command.indices
+    if (source.dtype, source.shape[:2]) != (target.dtype, target.shape[:2]):
+        wanted, got = ((v.dtype, *v.shape[:2]) for v in (target, source))
+        return Finding("type, batch and channels of input and output alike", f"{got} and {wanted}", "correct the views")
+    places, (batch, lanes, *share) = prod(target.shape[2:]), indices.shape
+    if (indices.dtype, batch, lanes) == ("i16", 1, chip.lanes) and prod(share) * chip.lanes >= places:
+        return None
+    wanted = f"i16 indices (1, {chip.lanes}, h, w) of {places} places"
+    return Finding(wanted, f"{indices.dtype} {indices.shape}", "correct the view")
 
 
 class Pick(Command, frozen=True, tag="pick"):
@@ -12,7 +30,13 @@ class Pick(Command, frozen=True, tag="pick"):
     """
 
     inputs_ = ("input", "indices")
+    rules = (picked,)
+    one_lane = True
 
     input: View
     indices: View
     output: View
+
+    def cycles(self, chip: ChipSpec) -> int:
+        """SG: one element per lane and cycle."""
+        return over(self.output, 1, chip)

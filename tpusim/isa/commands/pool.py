@@ -1,10 +1,18 @@
-"""Pooling (PorD)."""
+"""Max and average pooling (PorD): its command, legality and cycles."""
 
+from math import prod
 from typing import Literal
 
-from tpusim.isa.commands.base import Command
+from tpusim.chips import ChipSpec
+from tpusim.isa.commands.base import Command, Need
 from tpusim.isa.commands.requant import Requant
-from tpusim.isa.region import View
+from tpusim.isa.commands.window import Window, window_ranges, windows
+from tpusim.isa.layout import ceil_div
+from tpusim.isa.region import View, itemsize
+from tpusim.isa.steps import limits, steps, window_steps
+
+_OFFSET_STEPS = 7
+"""Steps of a mean of integers with a zero point after its window."""
 
 
 class Pool(Command, frozen=True, tag="pool"):
@@ -20,6 +28,10 @@ class Pool(Command, frozen=True, tag="pool"):
     """
 
     inputs_ = ("input",)
+    local_rules = (window_ranges,)
+    rules = (windows,)
+    one_lane = True
+    one_kind = ("input", "output")
 
     mode: Literal["max", "avg"]
     input: View
@@ -36,3 +48,58 @@ class Pool(Command, frozen=True, tag="pool"):
     relu: bool = False
     first_rounding: Literal["half_away", "half_up"] = "half_away"
     summed: tuple[int, int] = (1, 1)
+
+    def fused_requants(self) -> tuple[Requant, ...]:
+        """The requant of a mean, if there is one."""
+        return () if self.requant is None else (self.requant,)
+
+    def needs(self) -> tuple[Need, ...]:
+        """Another rounding of the mean."""
+        usual = self.first_rounding == "half_away"
+        return () if usual else (Need("small_multiplier", "no first_rounding", self.first_rounding),)
+
+    @property
+    def window(self) -> Window:
+        """The kernel, without dilation, channel by channel."""
+        none = len(self.kernel)
+        return Window(self.kernel, self.strides, self.pads, (1,) * none, (0,) * none, channelwise=True)
+
+    def cycles(self, chip: ChipSpec) -> int:
+        """One PorD; of a volume one per output depth and depth of the kernel, and AR to combine the depths."""
+        views = (view for _, view in self.operands())
+        return self._pooled(chip) + limits(views, self.output, chip, relu=self.relu)
+
+    def _pooled(self, chip: ChipSpec) -> int:
+        size = itemsize(self.input.dtype)
+        if (folded := self._folded_plane(size, chip)) is not None:
+            return folded
+        if size == 1 and self.mode == "avg" and self.offset:
+            wide = window_steps(self.output, self.strides, 4, chip) * prod(self.kernel)
+            return wide + _OFFSET_STEPS * steps(self.output, 4, chip)
+        *depths, _, _ = self.kernel
+        combined = steps(self.output, size, chip) * (prod(depths) - 1)
+        windows = window_steps(self.output, self.strides, size, chip) * prod(self.kernel)
+        return windows + combined + self._borders(max(size, 2), chip)
+
+    def _borders(self, size: int, chip: ChipSpec) -> int:
+        """Means over fewer elements, along every edge with pads that windows reach and that do not count: two AR."""
+        if self.mode != "avg" or self.count_include_pad or len(self.kernel) != 2:  # noqa: PLR2004  an image
+            return 0
+        (n, c, oh, ow), (h, w) = self.output.shape, self.input.shape[2:]
+        top, left, bottom, right = self.pads
+        (kh, kw), (sh, sw) = self.kernel, self.strides
+        rows = (top > 0) + ((oh - 1) * sh - top + kh > h and bottom > 0)
+        columns = (left > 0) + ((ow - 1) * sw - left + kw > w and right > 0)
+        return 2 * n * ceil_div(c, chip.lanes) * (rows * ceil_div(ow, chip.eu_elements(size)) + columns * oh)
+
+    def _folded_plane(self, size: int, chip: ChipSpec) -> int | None:
+        """Two PorD where one window of floats is a plane: over its vectors, then over one; None: another.
+
+        The last vector is filled up by an AR where the plane leaves some of it free.
+        """
+        n, c, *plane = self.input.shape
+        vector = chip.eu_elements(size)
+        if size == 1 or tuple(plane) != self.kernel or any(self.pads):
+            return None
+        filled = prod(plane) % vector != 0
+        return n * ceil_div(c, chip.lanes) * (filled + ceil_div(prod(plane), vector) + vector)

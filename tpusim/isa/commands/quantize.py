@@ -1,7 +1,14 @@
-"""Float to integer (RQ rq0)."""
+"""Float to integer (RQ rq0): its command, legality and cycles."""
 
-from tpusim.isa.commands.base import Command
-from tpusim.isa.region import View
+from tpusim.chips import ChipSpec
+from tpusim.isa.commands.base import Command, Need
+from tpusim.isa.commands.broadcast import elementwise_steps
+from tpusim.isa.finding import Finding
+from tpusim.isa.region import FLOATS, View, itemsize
+
+_F32_BYTES = 4
+_HALF_STEPS, _SHIFTED_STEPS = 3, 5
+"""Steps of a cast from 16 bits, and from f32 to integers with a zero point."""
 
 
 class Quantize(Command, frozen=True, tag="quantize"):
@@ -13,9 +20,37 @@ class Quantize(Command, frozen=True, tag="quantize"):
     """
 
     inputs_ = ("input",)
+    one_lane = True
+    elementwise = True
+    shapes = "same"
 
     input: View
     output: View
     scale: float
     zero_point: int = 0
     bf16: bool = False
+
+    def needs(self) -> tuple[Need, ...]:
+        """A float unit of BF16."""
+        return (Need("bf16", "no bf16", "bf16=true"),) if self.bf16 else ()
+
+    @property
+    def casts(self) -> bool:
+        """A requant of floats is a cast."""
+        return True
+
+    def type_misfit(self) -> Finding | None:
+        """The input is a float."""
+        if self.input.dtype in FLOATS:
+            return None
+        return Finding("a float input", self.input.dtype, "use Rescale for integers")
+
+    def cycles(self, chip: ChipSpec) -> int:
+        """Steps of the float type: the product and its sum, which f32 does in place, and the cast.
+
+        From f32 one of these is doubled, as operand and result of it lie in one bank; those of a tile lie apart.
+        """
+        once = elementwise_steps(self, self.output, 1, chip)
+        if itemsize(self.input.dtype) < _F32_BYTES:
+            return once * _HALF_STEPS
+        return once * (max(chip.quantize_steps, _SHIFTED_STEPS * (self.zero_point != 0)) - self.of_tile)

@@ -5,17 +5,15 @@ made of, for the clock. What it computes is the machine's: `tpusim.simulator.fun
 and is an error at import if one has none. In text a function is JSON, `{"name":"softmax","axis":1}`.
 """
 
-from tpusim.isa.functions.attention import Attention, AttentionWeights, FlashAttention, FlashMix, FlashScores
+from tpusim.isa.functions.attention import Attention, AttentionWeights
 from tpusim.isa.functions.base import AnyFunction, Function, Misfit, Shape, Steps, Unit
+from tpusim.isa.functions.flash import FlashAttention, FlashMix, FlashScores
 from tpusim.isa.functions.floats import (
     ACTIVATIONS,
     Active,
     Cumulate,
     GridSample,
-    Interp,
     Power,
-    Reduce,
-    ReduceMode,
     Remainder,
 )
 from tpusim.isa.functions.integers import (
@@ -29,16 +27,14 @@ from tpusim.isa.functions.integers import (
     SubInt,
     SumShift,
 )
-from tpusim.isa.functions.moved import Concat, Pad, PadMode, Reshape, Slice, Tile, Upsample
+from tpusim.isa.functions.interp import Interp
+from tpusim.isa.functions.moved import Concat, Pad, PadMode, Reshape, Slice, Tile
 from tpusim.isa.functions.normalised import (
     GroupNorm,
     LayerNorm,
     Lrn,
     LrnTables,
     RMSNorm,
-    Softmax,
-    SoftmaxInt,
-    SoftmaxTables,
 )
 from tpusim.isa.functions.picked import (
     Arg,
@@ -50,6 +46,9 @@ from tpusim.isa.functions.picked import (
     TopK,
     YuvToBgr,
 )
+from tpusim.isa.functions.reduce import Reduce, ReduceMode
+from tpusim.isa.functions.softmax import Softmax, SoftmaxInt, SoftmaxTables
+from tpusim.isa.functions.upsample import Upsample
 
 __all__ = [
     "ACTIVATIONS",

@@ -1,9 +1,15 @@
 """What every macro function is: its class, what it is made of, and why shapes do not fit it."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import msgspec
+
+from tpusim.chips import ChipSpec
+from tpusim.isa.layout import ceil_div
+from tpusim.isa.region import View, itemsize
+from tpusim.isa.steps import TAYLOR_TERMS, padded_elements, widest
 
 Shape: TypeAlias = tuple[int, ...]
 Unit: TypeAlias = Literal["", "qdm", "small_multiplier", "tables"]
@@ -14,8 +20,7 @@ class Steps(NamedTuple):
     """What a function is made of, per element: AR steps, Taylor series, table accesses, requants (hardware.md 5.1).
 
     shorter: AR steps that 16-bit floats do not take. constants: cycles that make constants, whatever the size.
-    shifts: lane copies of all channels to their neighbours' lanes. serial: half cycles for each element of `axis`,
-    which lies in one lane.
+    shifts: lane copies of all channels to their neighbours' lanes.
     """
 
     arithmetic: int
@@ -23,7 +28,6 @@ class Steps(NamedTuple):
     lookups: int = 0
     requants: int = 0
     shifts: int = 0
-    serial: int = 0
     shorter: int = 0
     constants: int = 0
 
@@ -35,6 +39,12 @@ class Misfit(NamedTuple):
     got: str
 
 
+def _shift(view: View, chip: ChipSpec) -> int:
+    """A lane copy of an f32 image by some channels."""
+    n, c, *plane = view.shape
+    return n * c * ceil_div(c, chip.lanes) * ceil_div(prod(plane) * 4, chip.eu_bytes)
+
+
 class Function(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="name"):
     """A function of the `fn` command; subclasses are its opcodes."""
 
@@ -44,6 +54,24 @@ class Function(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
     def made_of(self, operands: int) -> Steps:
         """What the clock counts per element, for that many operands."""
         raise NotImplementedError
+
+    def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
+        """TIU cycles: the sum of what the function is made of (DC-04)."""
+        vector, made = widest((*inputs, output), chip), self.made_of(len(inputs))
+        view = inputs[0] if self.OVER_INPUT else output
+        elements, rate = padded_elements(view, chip, vector), vector * chip.lanes
+        half = itemsize(view.dtype) == 2  # noqa: PLR2004  bytes
+        return (
+            made.constants
+            + (made.arithmetic - half * made.shorter + made.requants) * ceil_div(elements, rate)
+            + made.series * ceil_div(elements * (2 * TAYLOR_TERMS - 1), 2 * rate)
+            + made.lookups * ceil_div(padded_elements(output, chip, 1), chip.lanes)
+            + made.shifts * _shift(view, chip)
+        )
+
+    def kernel_run(self, run: int) -> int:
+        """Neighbouring elements that a library kernel moves at once, of so many in a plane."""
+        return run
 
     def multiplications(self, operands: Sequence[Shape]) -> int:
         """Those of matrix products in it, given the shapes of its operands."""

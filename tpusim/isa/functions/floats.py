@@ -1,10 +1,10 @@
 """Float functions of elements, axes and images."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 from tpusim.isa.functions.base import Function, Misfit, Shape, Steps
-from tpusim.isa.functions.rules import alike, broadcast, counted, has_axis, image, reduced
+from tpusim.isa.functions.rules import alike, broadcast, counted, has_axis
 
 _EXP, _LN = Steps(22, shorter=3, constants=1), Steps(37, shorter=8, constants=1)
 _ACTIVATIONS: dict[str, Steps] = {
@@ -26,9 +26,6 @@ Decision: LOG2, RSQRT, ARCSIN, ARCTAN, TGELU, MISH and LOG_SIGMOID, which it has
 are made of.
 """
 
-_WHOLE = 1e-4
-"""How far an f32 factor may be from a whole one."""
-_INDEX_BYTES = 4
 
 ACTIVATIONS = frozenset(_ACTIVATIONS)
 """Modes of `Active`."""
@@ -51,66 +48,6 @@ class Active(Function, frozen=True, tag="active"):
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """One operand of the result's shape."""
         return alike(operands, result)
-
-
-ReduceMode = Literal["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceProd"]
-
-
-class Reduce(Function, frozen=True, tag="reduce"):
-    """Reduction `mode` over `axes` in float; the mean is the sum times `scale` (numerics.md 11.3)."""
-
-    OVER_INPUT: ClassVar[bool] = True
-
-    mode: ReduceMode
-    axes: tuple[int, ...]
-    scale: float = 1.0
-
-    def made_of(self, operands: int) -> Steps:
-        """One pass over the operand."""
-        return Steps(arithmetic=1)
-
-    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
-        """The result has the elements that are left."""
-        return reduced(operands, self.axes, result)
-
-
-class Interp(Function, frozen=True, tag="interp"):
-    """Linear interpolation of rows, then columns, in f32 (numerics.md 11.4): a + d*(b - a).
-
-    scale_h, scale_w: operand elements per result element. host: the four neighbours are weighed in f32 as CV18xx's
-    host does, by steps of the extents.
-    """
-
-    scale_h: float
-    scale_w: float
-    align_corners: bool = False
-    host: bool = False
-
-    def made_of(self, operands: int) -> Steps:
-        """Differences, products and sums in two directions; neighbours are gathered, of uneven scales row by row."""
-        return Steps(arithmetic=9, lookups=1 if self.whole_factors() else 6)
-
-    def whole_factors(self) -> tuple[int, int] | None:
-        """By how much h and w are enlarged; None if one is not a whole number, or corners are aligned."""
-        factors = [1 / scale if scale else 0.5 for scale in (self.scale_h, self.scale_w)]
-        if self.align_corners or any(abs(f - round(f)) >= _WHOLE for f in factors):
-            return None
-        return round(factors[0]), round(factors[1])
-
-    def moved(self, operands: Sequence[Shape], result: Shape, size: int) -> tuple[int, int]:
-        """By whole factors an operand's row for each of the result, and an index for each that is stored before."""
-        (n, c, h, w), rows = operands[0], result[2]
-        one, factors = h * w == 1, self.whole_factors()
-        if self.host or not (one or (factors and factors[0] > 1)):
-            return 0, 0
-        return n * c * (rows - h) * w * size, 0 if one else n * c * rows * _INDEX_BYTES
-
-    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
-        """Images of the same batch and channels."""
-        if (why := counted(operands, 1) or image(result)) is not None:
-            return why
-        same = len(operands[0]) == 4 and operands[0][:2] == result[:2]
-        return None if same else Misfit(f"an image of {result[:2]} batches and channels", f"{operands[0]}")
 
 
 class Cumulate(Function, frozen=True, tag="cumulate"):

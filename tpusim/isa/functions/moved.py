@@ -80,28 +80,6 @@ class Slice(Function, frozen=True, tag="slice"):
         return None if inside else Misfit(f"elements {self.offsets} to {last} inside the operand", f"{operands[0]}")
 
 
-class Upsample(Function, frozen=True, tag="upsample"):
-    """Every element of a plane repeated scale_h x scale_w times; the result may join rows of one element's height.
-
-    operand: (n, c, h, w). result: (n, c, h*scale_h, w*scale_w), or (n, c, h, scale_h*w*scale_w), the same in order.
-    """
-
-    scale_h: int
-    scale_w: int
-
-    def made_of(self, operands: int) -> Steps:
-        """Steps that copy an element: to strided columns, and to the other rows."""
-        return Steps(arithmetic=1)
-
-    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
-        """Four axes, and as many elements as the factors make."""
-        if (why := counted(operands, 1) or per_axis(operands[0], result=result)) is not None:
-            return why
-        n, c, h, w = operands[0]
-        able = (n, c, h * self.scale_h, w * self.scale_w), (n, c, h, self.scale_h * w * self.scale_w)
-        return None if result in able else Misfit(f"a result of {able[0]} or {able[1]}", f"{result}")
-
-
 class Tile(Function, frozen=True, tag="tile"):
     """The operand repeated along each axis."""
 

@@ -1,68 +1,9 @@
 """Functions that normalise: softmax, LRN, layer and group normalisation."""
 
 from collections.abc import Sequence
-from math import prod
 
 from tpusim.isa.functions.base import Function, Misfit, Shape, Steps, Unit
 from tpusim.isa.functions.rules import alike, has_axis, image
-
-
-class Softmax(Function, frozen=True, tag="softmax"):
-    """Softmax along `axis` in f32 (numerics.md 11.1): subtract max, times beta, exp, divide by the sum; or its log."""
-
-    axis: int
-    log: bool = False
-    beta: float = 1.0
-
-    def made_of(self, operands: int) -> Steps:
-        """Max and sum by windows, subtract, scale, divide; exp, and log if asked: as many steps as U-91 has."""
-        return Steps(arithmetic=25, series=2 if self.log else 1)
-
-    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
-        """One operand of the result's shape."""
-        return alike(operands, result) or has_axis(self.axis, result)
-
-
-class SoftmaxInt(Function, frozen=True, tag="softmax_int"):
-    """INT8 softmax along `axis` by a table of 256 exponentials, scale and zero point of the result (11.1)."""
-
-    axis: int
-    scale: float
-    zero_point: int = 0
-
-    def made_of(self, operands: int) -> Steps:
-        """Subtract, multiply, requant; max and sum a cycle each along the axis, the table one and a half."""
-        return Steps(arithmetic=4, requants=1, serial=7)
-
-    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
-        """The integers, of the result's shape, and the table."""
-        if (why := alike(operands, result, 2) or has_axis(self.axis, result)) is not None:
-            return why
-        return None if prod(operands[1]) == 256 else Misfit("a table of 256 entries", f"{operands[1]}")
-
-
-class SoftmaxTables(Function, frozen=True, tag="softmax_tables"):
-    """Softmax along `axis`, or its logarithm, by BF16 tables (CV18xx, 11.1).
-
-    Operands: x, base and slope of the exponential over +-limit, exponent and mantissa entries of the reciprocal (or the
-    logarithm).
-    """
-
-    axis: int
-    limit: float
-    log: bool = False
-
-    def made_of(self, operands: int) -> Steps:
-        """Subtract, five steps of the exponential, weight, sum, product; two pairs of tables."""
-        return Steps(arithmetic=9, series=2)
-
-    def needs(self) -> Unit:
-        """It needs the BF16 tables of CV18xx."""
-        return "tables"
-
-    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
-        """The tensor, of the result's shape, and four tables."""
-        return alike(operands, result, 5) or has_axis(self.axis, result)
 
 
 class Lrn(Function, frozen=True, tag="lrn"):

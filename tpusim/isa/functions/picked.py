@@ -8,6 +8,9 @@ from tpusim.isa.functions.base import Function, Misfit, Shape, Steps
 from tpusim.isa.functions.rules import alike, counted, has_axis, left_without, reduced
 from tpusim.isa.yuv import YuvFormat, YuvPlanes
 
+_EXTREMES = 4
+"""Neighbours along the last axis whose extremes one lane looks for."""
+
 
 class Gather(Function, frozen=True, tag="gather"):
     """Elements of the first operand along `axis` at the indices that the second holds."""
@@ -78,6 +81,10 @@ class Arg(Function, frozen=True, tag="arg"):
     def made_of(self, operands: int) -> Steps:
         """A comparison and a selection over the operand."""
         return Steps(arithmetic=2)
+
+    def kernel_run(self, run: int) -> int:
+        """One lane looks for the extremes of a few neighbours."""
+        return min(run, _EXTREMES)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """One index per row."""

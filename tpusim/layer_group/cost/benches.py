@@ -21,7 +21,7 @@ from tpusim.isa.commands import (
 )
 from tpusim.isa.cycles import command_ns
 from tpusim.isa.region import View
-from tpusim.isa.tiling import Piece, Transfer, turns_of
+from tpusim.kernel_library import Piece, Transfer, turns_of
 from tpusim.layer_group.slicing import extents
 from tpusim.ops.base import TensorSlice, TpuOp
 from tpusim.ops.emission import Placed, SliceContext, WholeContext

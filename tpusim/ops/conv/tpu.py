@@ -18,10 +18,10 @@ from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import flag, int_attr, ints, ints_attr, op_name, value_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
-from tpusim.isa.gathers import Gathers, WindowAxis, gathered
 from tpusim.isa.layout import align, ceil_div, channel_stride, lmem_bytes, word_bytes
 from tpusim.isa.multiplications import of_convolution
 from tpusim.isa.region import View
+from tpusim.kernel_library.gathers import Gathers, WindowAxis, gathered
 from tpusim.ops.base import (
     Array,
     Axis,

@@ -10,7 +10,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from tpusim.ir.attrs import copy_name, flag, ints, ints_attr, op_name, set_op_name
 from tpusim.ir.types import element_of, shape_of
 from tpusim.ir.weights import WeightStore
-from tpusim.isa.ranges import MOST_STEPS
+from tpusim.isa.commands.window import MOST_STEPS
 from tpusim.ops.base import OpT, Shape
 from tpusim.ops.conv import TopConv
 from tpusim.ops.families import constant_of, relu_attributes, relu_of

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from tpusim.errors import ConfigError
-from tpusim.isa.commands import Command, Engine, GlobalKernel
+from tpusim.isa.commands import Command, Engine
 from tpusim.isa.region import Memory as MemoryName
 from tpusim.isa.region import View, numpy_dtype
 from tpusim.isa.stream import Location, TensorEntry
@@ -16,7 +16,7 @@ from tpusim.simulator.debugger.accesses import Access, Accesses, ByteRange, Plac
 from tpusim.simulator.debugger.breakpoints import Breakpoint, some
 from tpusim.simulator.debugger.execution import Execution
 from tpusim.simulator.debugger.looks import Bytes, Operand, Slice, Stored, logical
-from tpusim.simulator.debugger.state import Place, Queue, queues, stage_of
+from tpusim.simulator.debugger.state import Place, Queue, queues
 
 
 class Debugger(Execution):
@@ -103,7 +103,7 @@ class Debugger(Execution):
             label=command.label,
             op=command.op,
             slice=command.step,
-            stage=stage_of(command),
+            stage=command.stage,
             group=command.group,
             cycles=int(self._starts[index] * self.chip.tiu_mhz / 1000 + 1e-6),
         )
@@ -126,7 +126,7 @@ class Debugger(Execution):
         command = command or self.command
         if command is None:
             return ()
-        named = command.body.operands() if isinstance(command, GlobalKernel) else command.operands()
+        named = command.computed.operands()
         memory = self.machine.memories[command.core]
         return tuple(Operand(name, view, memory.read(view), self.chip) for name, view in _unique(named))
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError
-from tpusim.isa.commands import Command, SendMessage, WaitMessage
+from tpusim.isa.commands import Command
 from tpusim.isa.stream import Program
 from tpusim.simulator.checked import Checker, Mismatch
 from tpusim.simulator.debugger.breakpoints import Breakpoint
@@ -212,7 +212,7 @@ class Execution:
     @staticmethod
     def _work(command: Command | None) -> tuple[int, str, str] | None:
         """(group, op, slice) of a command of a TIU that computes; None of the others."""
-        if command is None or command.engine != "tiu" or isinstance(command, SendMessage | WaitMessage):
+        if command is None or command.engine != "tiu" or not command.writes():
             return None
         return command.group, command.op, command.step
 

@@ -2,24 +2,9 @@
 
 from dataclasses import dataclass
 
-from tpusim.isa.commands import Command, Fill, GlobalKernel, HostCall, Move, SendMessage, WaitMessage
+from tpusim.isa.commands import WaitMessage
 from tpusim.isa.stream import Program
 from tpusim.simulator.schedule import Progress, QueueName, Queues
-
-_STAGES = {"s2l": "load", "l2s": "store", "s2s": "copy", "l2l": "copy"}
-
-
-def stage_of(command: Command) -> str:
-    """What a command does in the pipeline of its group: load, compute, store (layer_group.md 8)."""
-    if isinstance(command, Move):
-        return _STAGES[command.direction]
-    if isinstance(command, Fill):
-        return "fill"
-    if isinstance(command, SendMessage | WaitMessage):
-        return "message"
-    if isinstance(command, HostCall):
-        return "host"
-    return "global" if isinstance(command, GlobalKernel) else "compute"
 
 
 @dataclass(frozen=True)

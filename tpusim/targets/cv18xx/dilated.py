@@ -12,7 +12,7 @@ from xdsl.rewriter import InsertPoint
 from tpusim.ir.attrs import ints, ints_attr, op_name
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
-from tpusim.isa.ranges import MOST_STEPS
+from tpusim.isa.commands.window import MOST_STEPS
 from tpusim.ops.base import OpT
 from tpusim.ops.families import constant_of
 from tpusim.ops.structure import make_weight

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tpusim.isa.commands import Command, TransferKind
 from tpusim.isa.layout import element_bytes, gmem_strides
 from tpusim.isa.region import View
-from tpusim.isa.tiling.forms import Part
+from tpusim.kernel_library.forms import Part
 
 Place = tuple[int, int, int, int, int]
 Window = tuple[list[int], list[int]]

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.commands import Arith, ChannelRescale, Command, Conv, Depthwise, Where
+from tpusim.isa.commands.window import MOST_STEPS
 from tpusim.isa.layout import ceil_div, lmem_bytes, lmem_strides
-from tpusim.isa.ranges import MOST_STEPS
 from tpusim.isa.region import DType, View, itemsize
 
 ROWS, COLUMNS = 2, 3

@@ -7,16 +7,59 @@ product adds them to its own; the last one adds the bias. Every matrix of a batc
 from collections.abc import Iterator
 from dataclasses import replace as altered
 from itertools import accumulate, product
-from typing import cast
+from typing import NamedTuple, cast
 
 from msgspec.structs import replace
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.commands import MatMul
-from tpusim.isa.layout import align, lmem_bytes
-from tpusim.isa.matrices import product_block
-from tpusim.isa.tiling.forms import Form, Part, forms
-from tpusim.isa.tiling.pieces import Piece, Transfer, Window, transfers
+from tpusim.isa.layout import align, ceil_div, lmem_bytes
+from tpusim.isa.matrices import LaneColumns, lane_columns
+from tpusim.kernel_library.forms import Form, Part, forms
+from tpusim.kernel_library.pieces import Piece, Transfer, Window, transfers
+
+_F32_BYTES = 4
+
+
+class Block(NamedTuple):
+    """Rows and columns of the result, and columns of the left matrix, that one command of a product takes at most."""
+
+    rows: int
+    columns: int
+    inner: int
+    widths: LaneColumns
+
+
+def product_block(rows: int, columns: int, inner: int, chip: ChipSpec) -> Block:
+    """The tile of a product: each matrix of it fills two banks at most.
+
+    The left matrix, in full rows, decides how many rows; then as many columns as the right one has room for with all of
+    its rows, else those of one pass over the lanes and fewer rows, whose products are added up.
+    """
+    room, vector = 2 * chip.lmem_bank_bytes, chip.eu_elements(_F32_BYTES)
+    left = lane_columns(rows, columns, chip).left
+    height = _part(rows, room // _row_bytes(inner, left, chip))
+    right = lane_columns(height, columns, chip).right
+    passes = ceil_div(ceil_div(columns, right), chip.lanes)
+    able = min(max(1, room // (inner * right * _F32_BYTES)), passes)
+    width = min(columns, _part(passes, able) * right * chip.lanes)
+    each = _row_bytes(width, right, chip)
+    depth = inner
+    if each * inner > room:
+        depth = min(inner, align(_part(inner, room // each // vector * vector), vector))
+    if each * height > room:
+        height = _part(rows, room // each)
+    return Block(height, width, depth, LaneColumns(left, right))
+
+
+def _part(whole: int, most: int) -> int:
+    """The size of equal parts, of `most` at most."""
+    return ceil_div(whole, ceil_div(whole, max(1, most)))
+
+
+def _row_bytes(columns: int, width: int, chip: ChipSpec) -> int:
+    """Bytes of a lane that a row of a matrix takes."""
+    return ceil_div(ceil_div(columns, width), chip.lanes) * width * _F32_BYTES
 
 
 def product_pieces(body: MatMul, chip: ChipSpec) -> tuple[Piece, ...]:

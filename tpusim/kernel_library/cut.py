@@ -12,11 +12,10 @@ from tpusim.chips import ChipSpec
 from tpusim.isa.commands import Command, Fn, MatMul
 from tpusim.isa.functions import FlashAttention
 from tpusim.isa.layout import align, lmem_bytes
-from tpusim.isa.matrices import runs_on_vectors
-from tpusim.isa.tiling.attention import attention_pieces
-from tpusim.isa.tiling.forms import Form, Part, forms, with_views
-from tpusim.isa.tiling.pieces import Piece, Transfer, Window, transfers
-from tpusim.isa.tiling.products import product_pieces
+from tpusim.kernel_library.attention import attention_pieces
+from tpusim.kernel_library.forms import Form, Part, forms, with_views
+from tpusim.kernel_library.pieces import Piece, Transfer, Window, transfers
+from tpusim.kernel_library.products import product_pieces
 
 Sizes = tuple[int, int, int, int]
 _REACH_BITS = 48
@@ -53,7 +52,7 @@ def _symbolic(body: Command, chip: ChipSpec) -> tuple[Piece, ...]:
     """The tiles where the lowest operand is at 0, the others far apart; kept, as layers and heads are alike."""
     if isinstance(body, Fn) and isinstance(body.function, FlashAttention):
         return attention_pieces(body, chip)
-    if isinstance(body, MatMul) and runs_on_vectors(body) and (pieces := product_pieces(body, chip)):
+    if isinstance(body, MatMul) and body.on_vectors and (pieces := product_pieces(body, chip)):
         return pieces
     found: list[Piece] = []
     base = 0

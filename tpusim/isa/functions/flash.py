@@ -1,0 +1,160 @@
+"""Attention in 16 bits as the library's kernel computes it (FAttention, numerics.md 11.6), and how long it takes.
+
+The profile of 40 sizes (U-90; BM1688 in F16 and BF16, BM1690 in F16) is counted cycle by cycle. The kernel goes
+through blocks of keys with the largest score so far, and corrects sums and results as it grows; here the scores are
+kept until all are known, as TPU-MLIR's interpreter has it. So the steps of a block are those of `FlashScores`, what it
+does once for a tile those of `FlashMix`.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+from tpusim.chips import ChipSpec
+from tpusim.isa.functions.base import Function, Misfit, Shape, Steps
+from tpusim.isa.functions.rules import counted
+from tpusim.isa.functions.softmax import EXP_TERMS
+from tpusim.isa.layout import ceil_div
+from tpusim.isa.region import View, itemsize
+from tpusim.isa.steps import DIVISION_STEPS
+
+_AXES = 4
+_HALF_BYTES = 2
+
+
+class _Steps16(NamedTuple):
+    """Vector steps of a tile: one for each row and head, over the keys in 16 bits, 8 bits and 32, and over a head."""
+
+    rows: int
+    keys: int
+    bytes: int
+    words: int
+    head: int
+
+
+class FlashAttention(Function, frozen=True, tag="flash_attention"):
+    """Attention of all heads in 16 bits in global memory (11.6). Operands: queries, keys, values, maybe a mask."""
+
+    scale: float
+    mask: bool
+
+    def made_of(self, operands: int) -> Steps:
+        """Decision: as a softmax of its result's size with two products; those of the scores are not known here."""
+        return Steps(arithmetic=60, series=1)
+
+    def multiplications(self, operands: Sequence[Shape]) -> int:
+        """Scores, and their product with the values."""
+        return 2 * prod(operands[0]) * operands[1][1]
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """Queries (B, M, H, D) of as many elements as the result, keys and values alike, a mask (1, 1, M, N)."""
+        if (why := counted(operands, 3 + self.mask)) is not None:
+            return why
+        q, k, v = operands[:3]
+        if len(q) != 4 or prod(q) != prod(result):
+            return Misfit("queries (B, M, H, D) of the result's size", f"{q}")
+        if len(k) != 4 or k != v or (k[0], k[3]) != (q[0], q[3]) or q[2] % k[2]:
+            return Misfit(f"keys and values ({q[0]}, N, H', {q[3]})", f"{k} and {v}")
+        wanted = (1, 1, q[1], k[1])
+        return Misfit(f"a mask {wanted}", f"{operands[3]}") if self.mask and operands[3] != wanted else None
+
+
+class FlashScores(Function, frozen=True, tag="flash_scores"):
+    """Scores of some queries and some keys of a tile of FlashAttention (11.6), in f16, or in f32 for bf16.
+
+    Operands: queries (H, M, 1, D), keys (H', N, 1, D), maybe a mask (1, M, 1, N); the result is (H, M, 1, N). The
+    library weighs the values of these keys at once and corrects it as larger scores come: its time is counted here.
+    """
+
+    scale: float
+    mask: bool
+
+    def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
+        """Both products and the softmax of a block of keys."""
+        return _scores(inputs, output, chip)
+
+    def multiplications(self, operands: Sequence[Shape]) -> int:
+        """Those of the product of queries and keys."""
+        return prod(operands[0]) * operands[1][1]
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """A score for every query, head and key, and a mask for all heads."""
+        if (why := counted(operands, 2 + self.mask) or _headed(operands[:2])) is not None:
+            return why
+        (heads, rows, _, _), (_, keys, _, _) = operands[:2]
+        if result != (heads, rows, 1, keys):
+            return Misfit(f"a result {(heads, rows, 1, keys)}", f"{result}")
+        wanted = (1, rows, 1, keys)
+        return Misfit(f"a mask {wanted}", f"{operands[2]}") if self.mask and operands[2] != wanted else None
+
+
+class FlashMix(Function, frozen=True, tag="flash_mix"):
+    """Values weighed by the softmax of their scores, of a tile of FlashAttention (11.6).
+
+    Operands: values (H', N, 1, D), scores (H, M, 1, N); the result is (H, M, 1, D). Of the time there is what the
+    library does before the first and behind the last keys of a tile.
+    """
+
+    def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
+        """What a tile needs once."""
+        return _mix(output, chip)
+
+    def multiplications(self, operands: Sequence[Shape]) -> int:
+        """Those of the product of weights and values."""
+        return prod(operands[1]) * operands[0][3]
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """As many scores as values, and heads that share them evenly."""
+        if (why := counted(operands, 2)) is not None:
+            return why
+        values, scores = operands
+        wanted = (*scores[:3], values[-1])
+        if (why := _headed((wanted, values))) is not None:
+            return why
+        if values[1] != scores[3]:
+            return Misfit(f"{values[1]} scores for as many values", f"{scores[3]}")
+        return None if result == wanted else Misfit(f"a result {wanted}", f"{result}")
+
+
+def _headed(operands: Sequence[Shape]) -> Misfit | None:
+    """Two (heads, rows, 1, elements), of which the first has the heads of the second once or several times."""
+    (heads, *_, size), other = operands
+    if len(other) != _AXES or other[2:] != (1, size) or heads % other[0]:
+        return Misfit(f"heads that divide {heads}, of (N, 1, {size})", f"{other}")
+    return None
+
+
+def _scores(inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
+    """Both products, and a softmax with its correction, of which BF16 has more steps in f32."""
+    (heads, rows, _, size), keys = inputs[0].shape, inputs[1].shape[1]
+    step, vector = _tile_steps(rows, heads, keys, size, chip), chip.eu_elements(_HALF_BYTES)
+    masked, uneven = len(inputs) > 2, keys % vector > 0  # noqa: PLR2004
+    once = 2 * vector + 23 + 2 * uneven
+    if itemsize(output.dtype) == _HALF_BYTES:
+        softmax = (12 + EXP_TERMS[_HALF_BYTES] + 2 * masked) * step.keys + 2 * step.bytes
+    else:
+        once += 1
+        softmax = (13 + EXP_TERMS[_HALF_BYTES] + masked) * step.keys + (5 + 2 * masked) * step.words
+    return _products(rows, heads, keys, size, chip) + softmax + once * step.rows + 4 * step.head
+
+
+def _products(rows: int, heads: int, keys: int, size: int, chip: ChipSpec) -> int:
+    """The longer of keys and head over the pixels of the array, the inner axis over its depth."""
+    pixels, depth = chip.cube_pixels * 2 // chip.half_mac_divisor, chip.filter_packing(_HALF_BYTES, size)
+    steps = ceil_div(keys, pixels) * ceil_div(size, depth) + ceil_div(size, pixels) * ceil_div(keys, depth)
+    return ceil_div(rows, chip.lanes) * heads * steps
+
+
+def _mix(output: View, chip: ChipSpec) -> int:
+    """The queries' scale in F16, zeros, and the division by the sums."""
+    heads, rows, _, size = output.shape
+    step = _tile_steps(rows, heads, 1, size, chip)
+    return (2 + (output.dtype == "f16")) * step.head + (4 + DIVISION_STEPS) * step.rows
+
+
+def _tile_steps(rows: int, heads: int, keys: int, size: int, chip: ChipSpec) -> _Steps16:
+    once = ceil_div(rows, chip.lanes) * heads
+    halves, singles, words = (
+        ceil_div(keys, chip.eu_elements(width)) * once for width in (_HALF_BYTES, 1, 2 * _HALF_BYTES)
+    )
+    return _Steps16(once, halves, singles, words, ceil_div(size, chip.eu_elements(_HALF_BYTES)) * once)

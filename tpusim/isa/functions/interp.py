@@ -1,0 +1,109 @@
+"""Linear interpolation, and how long the library's kernel takes, as the profile counts its commands (U-90).
+
+Two kernels: by whole factors rows are gathered on their way from global memory, by indices that the kernel stores there
+first, and columns by a lookup each. By others each of four neighbours is looked up, by coordinates that are put in
+order by copies in local memory. The load of the operand and the store of the result are commands of their own.
+"""
+
+from collections.abc import Sequence
+from math import prod
+
+from tpusim.chips import ChipSpec
+from tpusim.isa.commands.move import Move
+from tpusim.isa.functions.base import Function, Misfit, Shape, Steps
+from tpusim.isa.functions.rules import counted, image
+from tpusim.isa.layout import ceil_div
+from tpusim.isa.region import View, itemsize
+
+_WHOLE = 1e-4
+"""How far an f32 factor may be from a whole one."""
+_INDEX_BYTES = 4
+_EVEN_STEPS, _UNEVEN_STEPS, _COORDINATES = 16, {2: 75, 4: 42}, 110
+"""AR steps of an interpolation by whole factors, by others (f32 inside) by bytes of an element, and cycles in front."""
+_COORDINATE_BYTES = 4
+
+
+class Interp(Function, frozen=True, tag="interp"):
+    """Linear interpolation of rows, then columns, in f32 (numerics.md 11.4): a + d*(b - a).
+
+    scale_h, scale_w: operand elements per result element. host: the four neighbours are weighed in f32 as CV18xx's
+    host does, by steps of the extents.
+    """
+
+    scale_h: float
+    scale_w: float
+    align_corners: bool = False
+    host: bool = False
+
+    def made_of(self, operands: int) -> Steps:
+        """Differences, products and sums in two directions; neighbours are gathered, of uneven scales row by row."""
+        return Steps(arithmetic=9, lookups=1 if self.whole_factors() else 6)
+
+    def whole_factors(self) -> tuple[int, int] | None:
+        """By how much h and w are enlarged; None if one is not a whole number, or corners are aligned."""
+        factors = [1 / scale if scale else 0.5 for scale in (self.scale_h, self.scale_w)]
+        if self.align_corners or any(abs(f - round(f)) >= _WHOLE for f in factors):
+            return None
+        return round(factors[0]), round(factors[1])
+
+    def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
+        """Coordinates, neighbours and weights, and what the kernel moves for itself."""
+        return _cycles(inputs[0], output, self, chip)
+
+    def moved(self, operands: Sequence[Shape], result: Shape, size: int) -> tuple[int, int]:
+        """By whole factors an operand's row for each of the result, and an index for each that is stored before."""
+        (n, c, h, w), rows = operands[0], result[2]
+        one, factors = h * w == 1, self.whole_factors()
+        if self.host or not (one or (factors and factors[0] > 1)):
+            return 0, 0
+        return n * c * (rows - h) * w * size, 0 if one else n * c * rows * _INDEX_BYTES
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """Images of the same batch and channels."""
+        if (why := counted(operands, 1) or image(result)) is not None:
+            return why
+        same = len(operands[0]) == 4 and operands[0][:2] == result[:2]
+        return None if same else Misfit(f"an image of {result[:2]} batches and channels", f"{operands[0]}")
+
+
+def _cycles(view: View, output: View, function: Interp, chip: ChipSpec) -> int:
+    """TIU cycles, and what the kernel moves for itself meanwhile, one after the other.
+
+    The cycles of coordinates and weights are fitted to the profile of 12 sizes on both chips, within a tenth.
+    """
+    n, c, h, w = output.shape
+    rows = n * ceil_div(c, chip.lanes)
+    size = itemsize(output.dtype)
+    steps = rows * ceil_div(h * w, chip.eu_elements(size))
+    factors = function.whole_factors()
+    if prod(view.shape[2:]) == 1:
+        return steps
+    if factors is None:
+        cycles, moved = _COORDINATES + 4 * rows * h * w + _UNEVEN_STEPS[size] * steps, _coordinates_ns(h, chip)
+    else:
+        cycles, moved = rows * h * w + _EVEN_STEPS * steps, _gathered_ns(view, output, chip) if factors[0] > 1 else 0.0
+    return cycles + round(moved * chip.tiu_mhz / 1000)
+
+
+def _coordinates_ns(rows: int, chip: ChipSpec) -> float:
+    """Two copies of the rows' coordinates in local memory, and a fill of as many words in every lane."""
+    size = rows * _COORDINATE_BYTES
+    copied = chip.latency_ns("l2l") + size / chip.bandwidth.l2l
+    filled = chip.latency_ns("s2l") + size * chip.lanes / (chip.kernel_gbs or chip.bandwidth.s2l)
+    return 2 * copied + filled
+
+
+def _gathered_ns(view: View, output: View, chip: ChipSpec) -> float:
+    """A store of indices and a gather of rows, less the load of the operand, which the gather stands for."""
+    n, c, h, _ = output.shape
+    index = View("lmem", 0, (n, c, 1, h), "i32", "aligned")
+    stored = Move(id=0, dep=0, op="", kind="tensor", input=index, output=_outside(index))
+    inside = View("lmem", 0, view.shape, view.dtype, "aligned")
+    loaded = Move(id=0, dep=0, op="", kind="tensor", input=_outside(inside), output=inside)
+    size = prod((n, c, h, view.shape[3])) * itemsize(view.dtype)
+    gathered = chip.latency_ns("s2l") + size / (chip.kernel_gbs or chip.bandwidth.s2l)
+    return max(0.0, stored.dma_ns(chip) + gathered - loaded.dma_ns(chip))
+
+
+def _outside(view: View) -> View:
+    return View("gmem", 0, view.shape, view.dtype, "dense")

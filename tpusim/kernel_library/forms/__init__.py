@@ -1,0 +1,19 @@
+"""Commands over whole tensors as commands over four axes, and along which of them they may be cut: one per class."""
+
+from tpusim.kernel_library.forms import axes, elementwise, images, matrices
+from tpusim.kernel_library.forms.parts import Form, Part, Shape, seen
+from tpusim.kernel_library.forms.table import form_of, forms, with_views
+
+__all__ = [
+    "Form",
+    "Part",
+    "Shape",
+    "axes",
+    "elementwise",
+    "form_of",
+    "forms",
+    "images",
+    "matrices",
+    "seen",
+    "with_views",
+]

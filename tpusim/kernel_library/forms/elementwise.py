@@ -1,0 +1,184 @@
+"""Forms of commands that work element by element: equal shares for all lanes, or axes that broadcast."""
+
+from collections.abc import Iterator
+from dataclasses import replace as altered
+from math import ceil, isqrt, prod
+
+import msgspec
+
+from tpusim.chips import ChipSpec
+from tpusim.isa.commands import (
+    Arith,
+    Command,
+    Compare,
+    Dequantize,
+    Lut,
+    Quantize,
+    Rescale,
+    TransferKind,
+)
+from tpusim.isa.functions import (
+    Active,
+    AddInt,
+    ConstInt,
+    ExtremeShift,
+    MulInt,
+    Power,
+    Remainder,
+    SubInt,
+    SumShift,
+)
+from tpusim.isa.layout import align, ceil_div, dense_strides
+from tpusim.isa.region import View, itemsize
+from tpusim.isa.transfers import CAST_BYTES, LEAST_WIDTH
+from tpusim.kernel_library.forms.parts import AXES, Form, Part, Shape, constant, is_dense, seen
+from tpusim.kernel_library.forms.table import form_of
+
+_BLOCK = 32768
+"""Elements of what is spread over the lanes in which tiles are counted, whatever their type."""
+_TWO_AND_A_SUM = 2.8
+"""Share of a cast by planes: two of its f32 images, two of bytes and a third f32 image fill local memory, as there."""
+
+
+@form_of(Compare, AddInt, SubInt, MulInt, ConstInt, SumShift, ExtremeShift, Power, Remainder)
+def elementwise(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """All lanes get an equal share where shapes are alike, else axes that are alike in every operand are one."""
+    shapes = [view.shape for _, view in body.operands()]
+    if is_dense(body) and all(shape == shapes[-1] for shape in shapes):
+        yield from _spread(body, chip, "matrix" if isinstance(body, Arith) else "tensor")
+    elif is_dense(body) and (axes := _joined(shapes)) is not None:
+        yield _broadcast(body, axes)
+
+
+@form_of(Rescale, Active)
+def _active(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """Spread over the lanes as a matrix, as a cast is."""
+    yield from _in_halves(body, chip, LEAST_WIDTH)
+
+
+@form_of(Quantize, Dequantize)
+def _cast(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """A cast is spread over the lanes where the chip's are; one of two floats everywhere."""
+    if chip.casts_fill_lanes or isinstance(body, Arith):
+        least = max(1, CAST_BYTES // min(itemsize(view.dtype) for _, view in body.operands()))
+        yield from _in_halves(body, chip, least)
+    elif is_dense(body):
+        views = [seen(view, _image(view.shape)) for _, view in body.operands()]
+        yield Form(body, tuple(map(Part, views)), (0, 2, 1, 3), _TWO_AND_A_SUM)
+
+
+@form_of(Arith)
+def _arith(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """A copy is a cast; with a constant it is as a function of one tensor."""
+    assert isinstance(body, Arith)
+    unary = not isinstance(body.b, View)
+    alone = unary and body.kind in ("copy", "truncate")
+    if alone and not is_dense(body):
+        yield from _repeated(body)
+    else:
+        yield from (_cast if alone else _active if unary else elementwise)(body, chip)
+
+
+def _repeated(body: Arith) -> Iterator[Form]:
+    """A part of a tensor copied to another part, or repeated along axes where it has one element."""
+    views = [_four(view) for view in (body.a, body.output)]
+    shapes = [view.shape for view in views if view is not None]
+    if len(shapes) == len(views):
+        whole = shapes[-1]
+        follows = [tuple(axis if shape[axis] == whole[axis] else None for axis in range(AXES)) for shape in shapes]
+        yield Form(body, tuple(map(Part, (v for v in views if v is not None), follows)), (0, 1, 2, 3))
+
+
+def _four(view: View) -> View | None:
+    """A tensor, or a part of one, of up to four axes."""
+    missing = AXES - len(view.shape)
+    strides = view.strides or dense_strides(view.shape)
+    return None if missing < 0 else seen(view, (1,) * missing + view.shape, (0,) * missing + strides)
+
+
+def _image(shape: Shape) -> Shape:
+    """(n, c, h, w): axes from the left, w the product of all behind h."""
+    n, c, h, *rest = (*shape, 1, 1, 1)
+    return n, c, h, prod(rest)
+
+
+def _spread(
+    body: Command, chip: ChipSpec, kind: TransferKind = "tensor", share: float = 8, least: int = LEAST_WIDTH
+) -> Iterator[Form]:
+    """Equal runs of elements to all lanes."""
+    if not is_dense(body):
+        return
+    views = [view for _, view in body.operands()]
+    width = _width(views[-1].elements, max(itemsize(v.dtype) for v in views), least, chip)
+    parts = (Part(seen(v, (1, v.elements // width, 1, width)), kind=kind) for v in views)
+    yield Form(body, tuple(parts), (3, 1), share)
+
+
+def _in_halves(body: Command, chip: ChipSpec, least: int) -> Iterator[Form]:
+    """Equal runs of elements to all lanes, as a matrix: in two tiles, or as few as fit, of whole blocks.
+
+    So loads, steps and stores overlap. What is left of the last block is a tile of its own there, and here part of the
+    last one.
+    """
+    for form in _spread(body, chip, "matrix", least=least):
+        size = [itemsize(part.view.dtype) for part in form.parts]
+        fitting = chip.lanes * chip.lmem_bytes // (_BLOCK * (2 * sum(size) + size[0]))
+        blocks = form.result.view.elements / _BLOCK
+        if blocks <= 1 or not fitting:
+            yield form
+            continue
+        tile = ceil(blocks / max(2, ceil(blocks / fitting))) * _BLOCK
+        columns = tile // form.result.view.shape[1]
+        yield altered(form, share=1, columns=columns - columns % chip.eu_bytes or columns)
+
+
+def _width(count: int, size: int, least: int, chip: ChipSpec) -> int:
+    """How many neighbours a lane gets at once: a divisor of their number that takes the fewest steps."""
+    wanted, vector = max(least, ceil_div(count, chip.lanes)), chip.eu_elements(size)
+    able = (d for small in range(1, isqrt(count) + 1) if count % small == 0 for d in (small, count // small))
+    widths = [d for d in able if d >= min(count, least)]
+    return min(widths, key=lambda d: (ceil_div(count // d, chip.lanes) * align(d, vector), abs(d - wanted)))
+
+
+def _joined(shapes: list[Shape]) -> list[list[int]] | None:
+    """Shapes that broadcast to the last, over at most four axes: neighbours that all have, or lack, are one."""
+    result, rank = shapes[-1], len(shapes[-1])
+    wide = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    found: list[list[int]] = [[] for _ in shapes]
+    before: tuple[bool, ...] = ()
+    for axis, size in enumerate(result):
+        full = tuple(shape[axis] == size for shape in wide)
+        if size == 1:
+            continue
+        if full == before:
+            for sizes, shape in zip(found, wide, strict=True):
+                sizes[-1] *= shape[axis]
+        else:
+            for sizes, shape in zip(found, wide, strict=True):
+                sizes.append(shape[axis])
+        before = full
+    return found if len(found[-1]) <= AXES else None
+
+
+def _broadcast(body: Command, axes: list[list[int]]) -> Form:
+    places = {0: (), 1: (3,), 2: (1, 3), 3: (1, 2, 3)}.get(len(axes[-1]), (0, 1, 2, 3))
+    views: list[View] = []
+    for (_, view), sizes in zip(body.operands(), axes, strict=True):
+        shape = [1] * AXES
+        for place, size in zip(places, sizes, strict=True):
+            shape[place] = size
+        views.append(seen(view, tuple(shape)))
+    whole = views[-1].shape
+    parts = (Part(v, tuple(a if v.shape[a] == whole[a] else None for a in range(AXES))) for v in views)
+    return Form(body, tuple(parts), (0, 2, 1, 3))
+
+
+@form_of(Lut)
+def _lut(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """The table is in every lane."""
+    assert isinstance(body, Lut)
+    if not is_dense(body):
+        return
+    for form in _active(msgspec.structs.replace(body, table=body.input), chip):
+        source, _, result = form.parts
+        yield altered(form, body=body, parts=(source, constant(body.table), result))

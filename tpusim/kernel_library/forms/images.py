@@ -1,0 +1,155 @@
+"""Forms of commands over images: planes, rows or channels of them."""
+
+from collections.abc import Iterator
+from math import prod
+
+import msgspec
+from msgspec.structs import replace
+
+from tpusim.chips import ChipSpec
+from tpusim.isa.commands import (
+    Command,
+    Conv,
+    Depthwise,
+    Fn,
+    Pool,
+    Where,
+)
+from tpusim.isa.functions import (
+    Interp,
+    Lrn,
+    LrnTables,
+    Pad,
+    Upsample,
+)
+from tpusim.isa.region import itemsize
+from tpusim.kernel_library.forms.elementwise import elementwise
+from tpusim.kernel_library.forms.parts import AXES, Form, Part, constant, is_dense, seen
+from tpusim.kernel_library.forms.table import form_of
+
+_FLOATS = ("f16", "bf16", "f32")
+_REPEATED = 4
+"""Share of repeated elements: two tiles and their results fill half of local memory, as there."""
+_PLANES = 3
+"""Share of planes of floats, as there."""
+_F32_CHANNELS = 2.85
+"""Share of filters, image and result of f32 convolutions: so 4 of 10 that were compared are cut as there.
+
+Decision: of the others the library cuts the image too, or fewer channels.
+"""
+
+
+@form_of(Interp)
+def _planes(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """Whole planes of an image, or parts of an operand's that begin where it does."""
+    assert isinstance(body, Fn)
+    parts = tuple(Part(view, (0, 1, None, None)) for _, view in body.operands())
+    if all(len(part.view.shape) == AXES for part in parts):
+        yield Form(body, parts, (0, 1))
+
+
+@form_of(Depthwise)
+def _by_channel(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """A depthwise convolution of whole planes; what a channel has is the same in every batch."""
+    assert isinstance(body, Depthwise)
+    images = {"input", "output"}
+    parts = [
+        Part(view, (0 if name in images else None, 1, None, None), compact=name not in images)
+        for name, view in body.operands()
+    ]
+    if is_dense(body):
+        yield Form(body, tuple(parts), (0, 1))
+
+
+@form_of(Conv, words=True)
+def _convolved(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """A convolution of floats or of packed bytes: a tile has a channel for each lane, and the whole image, loaded once.
+
+    Of f32 it has as many as fill a third of local memory, and the image is loaded for every tile, none beside another.
+    """
+    assert isinstance(body, Conv)
+    whole = body.groups == 1 and not (body.merged or body.accumulate or any(body.inserts))
+    known = body.input.dtype in _FLOATS or body.input.interleave > 1
+    if not (whole and known and is_dense(body)) or len(body.output.shape) != AXES:
+        return
+    images = {"input": (0, None, None, None), "output": (0, 1, None, None)}
+    parts = [
+        Part(view, images.get(name, (None, 1, None, None)), compact=name not in images, words=view.interleave > 1)
+        for name, view in body.operands()
+    ]
+    if body.input.dtype == "f32":
+        yield Form(body, tuple(parts), (0, 1), share=_F32_CHANNELS, one_by_one=True, again=True)
+    else:
+        yield Form(body, tuple(parts), (0,), share=1, most=chip.lanes)
+
+
+@form_of(Upsample)
+def _upsampled(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """Rows of the operand may be cut, each with the rows of the result that it makes."""
+    assert isinstance(body, Fn)
+    source = body.inputs[0]
+    if not is_dense(body) or len(source.shape) != AXES:
+        return
+    n, c, h, _ = source.shape
+    parts = (Part(seen(v, (n, c, h, v.elements // (n * c * h))), (0, 1, 2, None)) for v in (source, body.output))
+    yield Form(body, tuple(parts), (0, 1, 2), _REPEATED)
+
+
+@form_of(Where, words=True)
+def _chosen(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """As any elementwise command; tensors of packed bytes where all are of one shape."""
+    views = [view for _, view in body.operands()]
+    if not any(view.interleave > 1 for view in views):
+        yield from elementwise(body, chip)
+    elif all((len(v.shape), v.shape, v.interleave) == (AXES, views[-1].shape, views[-1].interleave) for v in views):
+        yield Form(body, tuple(Part(view, words=True) for view in views), (0, 1, 2))
+
+
+@form_of(Pool)
+def _pooled(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """One window of all of every plane; as many neighbouring planes of bytes to a lane, where that comes out even.
+
+    Others of bytes come two to a lane at most, and means of integers with zero points all at once.
+    """
+    assert isinstance(body, Pool)
+    n, c, *plane = body.input.shape
+    floats = itemsize(body.input.dtype) > 1
+    known = chip.lone_pools_are_global == "all" or (floats and chip.lone_pools_are_global == "floats")
+    if not known or not is_dense(body) or tuple(plane) != body.kernel or any(body.pads):
+        return
+    size, each = prod(plane), c // chip.lanes
+    offset = not floats and body.scale > 0
+    if floats or offset or n > 1 or c % chip.lanes:
+        parts = (Part(view, (0, 1, None, None)) for view in (body.input, replace(body.output, shape=(n, c, 1, 1))))
+        share, most = (_PLANES, 0) if floats else (1, 0) if offset else (8, 2 * chip.lanes)
+        yield Form(body, tuple(parts), (0, 1), share, most)
+        return
+    source = seen(body.input, (each, chip.lanes, *plane), (size, each * size, plane[1], 1))
+    result = seen(body.output, (each, chip.lanes, 1, 1), (1, each, 1, 1))
+    yield Form(body, (Part(source, (0, 1, None, None), compact=True), Part(result, compact=True)), (0,))
+
+
+@form_of(Lrn, LrnTables)
+def _across(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """Every place with all its channels, and constants of every lane."""
+    assert isinstance(body, Fn)
+    source, *tables = body.inputs
+    source, result = (Part(view, (0, None, 2, 3)) for view in (source, body.output))
+    if is_dense(body):
+        yield Form(body, (source, *map(constant, tables), result), (0, 2, 3))
+
+
+@form_of(Pad, words=True)
+def _padded(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """Axes without pads may be cut."""
+    assert isinstance(body, Fn) and isinstance(body.function, Pad)
+    before, after = body.function.before, body.function.after
+    missing = AXES - len(before)
+    if missing < 0 or not is_dense(body):
+        return
+    zeros = (0,) * missing
+    function = msgspec.structs.replace(body.function, before=(*before, *zeros), after=(*after, *zeros))
+    free = tuple(a if not function.before[a] and not function.after[a] else None for a in range(AXES))
+    parts = tuple(Part(seen(view, (*view.shape, *(1,) * missing)), free, words=True) for _, view in body.operands())
+    cuts = tuple(axis for axis in (0, 1, 2, 3) if free[axis] is not None)
+    yield Form(msgspec.structs.replace(body, function=function), parts, cuts)

@@ -1,0 +1,65 @@
+"""Which commands and functions have a form over four axes: registered by class, those of plug-ins, too."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, cast
+
+from msgspec.structs import replace
+
+from tpusim.chips import ChipSpec
+from tpusim.isa.commands import (
+    Command,
+    Fn,
+)
+from tpusim.isa.commands.window import window_ranges
+from tpusim.isa.functions import (
+    Function,
+)
+from tpusim.isa.region import View, is_packed
+from tpusim.kernel_library.forms.parts import Form
+
+Make = Callable[[Any, ChipSpec], Iterator[Form]]
+M = TypeVar("M", bound=Make)
+
+_MAKES: dict[type[Command | Function], Make] = {}
+_OF_WORDS: set[Make] = set()
+
+
+def form_of(*kinds: type[Command | Function], words: bool = False) -> Callable[[M], M]:
+    """Register what makes the forms of these commands or functions: of a command and a chip, in the order of their use.
+
+    words: there is one where items of a batch share words (4N), too.
+    """
+
+    def register(make: M) -> M:
+        _MAKES.update(dict.fromkeys(kinds, make))
+        if words:
+            _OF_WORDS.add(make)
+        return make
+
+    return register
+
+
+def forms(body: Command, chip: ChipSpec) -> tuple[Form, ...]:
+    """The command as one over four axes, or as several, one after the other; none if it has no such form."""
+    make = _MAKES.get(type(body.function) if isinstance(body, Fn) else type(body))
+    views = [view for _, view in body.operands()]
+    if make is None or any(v.laned or is_packed(v.dtype) or 0 in v.shape for v in views) or window_ranges(body, chip):
+        return ()
+    if make not in _OF_WORDS and any(v.interleave > 1 for v in views):
+        return ()
+    return tuple(make(body, chip))
+
+
+def with_views(body: Command, views: list[View]) -> Command:
+    """The command with other operands, in the order of `operands`."""
+    left = iter(views)
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, View):
+            return next(left)
+        if isinstance(value, tuple):
+            return tuple(replaced(item) for item in cast("tuple[Any, ...]", value))
+        return value
+
+    names = (*body.inputs_, *body.outputs_)
+    return replace(body, **{name: replaced(getattr(body, name)) for name in names})

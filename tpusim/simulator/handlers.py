@@ -1,0 +1,29 @@
+"""Which function executes a command: the registry's `HANDLERS`, by its opcode."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from tpusim.errors import SimulationError
+from tpusim.isa.commands import Command
+from tpusim.registry import HANDLERS
+from tpusim.simulator.memory import Machine
+
+
+@cache
+def handler_of(kind: type[Command]) -> Callable[[Any, Machine], None]:
+    """What executes a class of commands. Raises SimulationError if nothing is registered."""
+    opcode = str(kind.__struct_config__.tag)
+    if opcode not in HANDLERS:
+        raise SimulationError(
+            f"command '{opcode}': a handler is required, none is registered; register a function of the command and "
+            f"the memory under that name (entry points {HANDLERS.group})"
+        )
+    return HANDLERS.get(opcode)
+
+
+def execute(command: Command, memory: Machine) -> None:
+    """Execute one command, of a global kernel its body on global memory; messages touch no memory."""
+    body = command.computed
+    if body.outputs_:
+        handler_of(type(body))(body, memory)
