@@ -9,8 +9,7 @@ import numpy as np
 from tpusim_kernels.prim.multiplier import shared_small_multiplier, small_multiplier
 from xdsl.ir import SSAValue
 
-from tpusim.chips import ChipSpec
-from tpusim.ir.types import calibrated_range, shape_of
+from tpusim.ir.types import calibrated_range
 from tpusim.ops.base import LoweringContext
 
 SAME = 1e-5
@@ -53,12 +52,3 @@ def positive_side(x: SSAValue, y: SSAValue) -> tuple[int, int]:
     """(m, r) for values that are not negative in LeakyRelu and PRelu: (1, 0) where the thresholds agree."""
     a, b = threshold(x), threshold(y)
     return (1, 0) if abs(a - b) < SAME * min(a, b) else small_multiplier(a / b)
-
-
-def binary_why_global(values: Sequence[SSAValue], chip: ChipSpec) -> str | None:
-    """Why an op of several tensors is not local on CV18xx: it takes two of one shape (layer_group.md 2)."""
-    if not chip.local.equal_shapes:
-        return None
-    if len(values) != 2 or shape_of(values[0]) != shape_of(values[1]):
-        return f"{chip.name} combines two tensors of one shape in local memory"
-    return None

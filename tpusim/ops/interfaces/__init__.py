@@ -5,6 +5,7 @@ another.
 """
 
 from tpusim.ops.interfaces.groups import GroupRules
+from tpusim.ops.interfaces.local import LocalGen, WindowRules, WorkArea
 from tpusim.ops.interfaces.lowering import (
     ChipRewrites,
     FloatLowering,
@@ -13,4 +14,14 @@ from tpusim.ops.interfaces.lowering import (
     LoweredRewrites,
 )
 
-__all__ = ["ChipRewrites", "FloatLowering", "FusingRewrites", "GroupRules", "IntegerLowering", "LoweredRewrites"]
+__all__ = [
+    "ChipRewrites",
+    "FloatLowering",
+    "FusingRewrites",
+    "GroupRules",
+    "IntegerLowering",
+    "LocalGen",
+    "LoweredRewrites",
+    "WindowRules",
+    "WorkArea",
+]
