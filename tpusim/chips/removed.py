@@ -47,6 +47,15 @@ _REMOVED: dict[str, str] = {
     "results_in_place": "GroupRules.RESULTS_IN_PLACE",
     "group_cost": "GroupRules.COST",
     "group_search": "GroupRules.SEARCH",
+    "local.volumes": "LocalGen of tpu.Conv3D and tpu.Pool3D",
+    "local.equal_shapes": "LocalGen of tpu.Add and tpu.Mul",
+    "local.views": "LocalGen of tpu.Reshape",
+    "local.slices": "LocalGen of tpu.Slice",
+    "local.work_areas": "WorkArea of each op",
+    "local.casts_of_f32": "LocalGen of tpu.Cast",
+    "local.joins_channels_only": "LocalGen of tpu.Concat",
+    "local.wide_windows": "WindowRules.GATHERS_WIDE",
+    "local.one_row_groups": "LocalGen of tpu.Conv2D and tpu.Deconv",
     "forms.permutes_behind": "LoweredRewrites of tpu.MatMul",
 }
 

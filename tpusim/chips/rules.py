@@ -61,28 +61,8 @@ class LocalRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     global_only: tuple[str, ...] = ()
     """Ops without a local form that other chips have, as in "tpu.Sub"."""
-    volumes: Literal["all", "float", "none"] = "all"
-    """Which Conv3D and Pool3D have local forms."""
-    equal_shapes: bool = False
-    """Ops of several tensors take two, of one shape."""
-    views: bool = True
-    """Views have local forms; else only those that add or drop a fourth axis of extent 1, which windows over rows have
-    around them here and not in TPU-MLIR (U-82)."""
-    slices: Literal["any", "lane_0", "scattered"] = "any"
-    """Which Slices have local forms: of up to four axes; of four axes whose first channel is in lane 0; of three or
-    four axes, those without steps, too, that are no single run of global memory."""
-    work_areas: Literal["bytes", "words"] = "bytes"
-    """What ops take beside their tensors in local memory: as in the 1684X family, or in words of 32 bits (9.3)."""
-    casts_of_f32: bool = True
-    """A Cast from or to f32 has a local form; else only those between BF16 and integers, to signed ones."""
-    joins_channels_only: bool = False
-    """A Concat has a local form along the channels only."""
     moving_transfer_bytes: int = 0
     """A load or store of a group whose first slice has so many bytes does the work of Permutes and views beside it,
     where one command can; 0: none does."""
     moving_transfers: int = 1
     """A load does so too where it takes at most so many commands, of `moving_transfer_bytes` each on average."""
-    wide_windows: bool = False
-    """Convolutions with a stride or dilation above `max_stride` have local forms, which gather what windows see."""
-    one_row_groups: bool = False
-    """The output channels of a convolution's group, unless depthwise, are even in number and one row of lanes."""

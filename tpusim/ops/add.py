@@ -17,7 +17,7 @@ from tpusim.ir.attrs import floats, ints, ints_attr, op_name, value_name
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
-from tpusim.isa.layout import activation_view, lmem_bytes, word_bytes
+from tpusim.isa.layout import activation_view, lmem_bytes
 from tpusim.isa.region import DType, View
 from tpusim.ops.base import (
     Array,
@@ -39,7 +39,6 @@ from tpusim.ops.families import (
 )
 from tpusim.ops.logical import EVERY_TYPE, GroupType
 from tpusim.ops.rescale import positive_fit
-from tpusim.ops.small_multiplier import binary_why_global
 
 MOST_TERMS = 64
 """Tensors whose scaled bytes are summed in int32."""
@@ -193,16 +192,12 @@ class TpuAdd(NaryTpu):
         shifts = () if self.rshifts is None else ints(self.rshifts)
         return shifts[0] if len(shifts) == 1 else None
 
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """As every binary op; CV18xx adds two tensors of one shape (layer_group.md 2)."""
-        return binary_why_global(self.inputs, chip) or super().why_global(chip)
-
     def may_overwrite(self, operand: int) -> bool:
         """Integers are scaled into the work area first; a chain of floats reads two operands before it writes."""
         return self.multipliers is not None or operand < 2
 
     @property
-    def _partial(self) -> DType:
+    def work_type(self) -> DType:
         """Type of the scaled operands: 16 bits hold one product, and the sum of two, which is one that saturates.
 
         What saturates in 16 bits does so in 8, whatever zero point is added; a longer sum may come back.
@@ -214,14 +209,7 @@ class TpuAdd(NaryTpu):
         del inputs
         if self.multipliers is None:
             return 0
-        return 2 * max(lmem_bytes(output.shape, self._partial, chip), 2 * lmem_bytes(output.shape, "i8", chip))
-
-    def word_buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Two operands and the result, 16 bits each (layer_group.md 9.3)."""
-        if self.multipliers is None:
-            return 0
-        used = 2 * lmem_bytes(output.shape, self._partial, chip)
-        return max(used, 3 * word_bytes(output.shape, 2, chip))
+        return 2 * max(lmem_bytes(output.shape, self.work_type, chip), 2 * lmem_bytes(output.shape, "i8", chip))
 
     def emit(self, ctx: EmitContext) -> None:
         """f32: additions or a subtraction; int8: AR mul+shift per operand, a saturating addition (codegen.md DC-04)."""
@@ -238,12 +226,12 @@ class TpuAdd(NaryTpu):
             self._emit_global(ctx, views, requants, zeros)
             return
         shape = ctx.output_slice().shape
-        total = activation_view(ctx.buffer(), shape, self._partial, ctx.chip)
-        free = ctx.buffer() + lmem_bytes(shape, self._partial, ctx.chip)
+        total = activation_view(ctx.buffer(), shape, self.work_type, ctx.chip)
+        free = ctx.buffer() + lmem_bytes(shape, self.work_type, ctx.chip)
         scaled: list[View] = []
         for i, (view, requant, zero) in enumerate(zip(views, requants, zeros, strict=True)):
             spread = not i and view.shape != shape and (len(views) > 2 or bool(zero_point(self.output)))
-            target = activation_view(free if i or spread else ctx.buffer(), view.shape, self._partial, ctx.chip)  # type: ignore[arg-type]
+            target = activation_view(free if i or spread else ctx.buffer(), view.shape, self.work_type, ctx.chip)  # type: ignore[arg-type]
             ctx.emit(isa.Rescale, input=view, output=target, requant=requant, input_zero=zero)
             if spread:  # the sum takes the place of the first operand
                 ctx.emit(isa.Arith, kind="copy", a=target, output=total)

@@ -38,11 +38,21 @@ from tpusim.ops.contexts import OpT as OpT
 from tpusim.ops.contexts import QuantParams as QuantParams
 from tpusim.ops.contexts import SliceTable as SliceTable
 from tpusim.ops.interfaces import Estimate as Estimate
-from tpusim.ops.interfaces import FloatLowering, FloatTypes, GroupRules, IntegerLowering, Lowering, Ranges
+from tpusim.ops.interfaces import (
+    FloatLowering,
+    FloatTypes,
+    GroupRules,
+    IntegerLowering,
+    LocalGen,
+    Lowering,
+    Ranges,
+    WorkArea,
+)
 from tpusim.ops.interfaces import FloatRule as FloatRule
 from tpusim.ops.interfaces import RangeRule as RangeRule
 from tpusim.ops.interfaces import Squares as Squares
-from tpusim.ops.logical import IMAGES, Axis, GroupType, Shape, TensorSlice, Window, fills_lanes
+from tpusim.ops.logical import IMAGES, Axis, GroupType, Shape, Window, fills_lanes
+from tpusim.ops.logical import TensorSlice as TensorSlice
 from tpusim.ops.logical import logical_shape as logical_shape  # every op module looks for it here
 from tpusim.ops.moves import Way as Way
 
@@ -141,7 +151,7 @@ Margins = Literal["none", "passed", "read"]
 as it is, or it reads a part (layer_group.md 7.3)."""
 
 
-class TpuOp(ShapedOp):
+class TpuOp(ShapedOp, LocalGen, WorkArea):
     """An op of one chip; its `inference` computes exactly what the chip computes."""
 
     traits = traits_def(OfChip())
@@ -237,11 +247,6 @@ class TpuOp(ShapedOp):
 
     # LocalGenInterface
 
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """Why this op cannot run from local memory; None if it can (layer_group.md 2)."""
-        del chip
-        return "tpusim has no local form of this op"
-
     def of_host(self, chip: ChipSpec) -> bool:
         """Whether the processor of the host computes it, and the chip has no command for it (`forms.on_host`)."""
         return self.name.replace("tpu.", "top.", 1) in chip.forms.on_host
@@ -250,7 +255,7 @@ class TpuOp(ShapedOp):
         """The host computes it, `why_global`, or that the chip's file says so (`LocalRules.global_only`)."""
         if self.of_host(chip):
             return "the host's processor computes it in system memory"
-        return self.why_global(chip) or (
+        return ask(self, LocalGen, chip).why_global(chip) or (
             f"{self.name} has no form in local memory" if chip.is_global(self.name) else None
         )
 
@@ -344,20 +349,6 @@ class TpuOp(ShapedOp):
             return self.reads_windows(chip)
         readers = (use.operation for use in self.results[0].uses)
         return all(not isinstance(reader, TpuOp) or reader.reads_windows(chip) for reader in readers)
-
-    def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Work-buffer bytes per lane for one slice (layer_group.md 9.3)."""
-        del chip, output, inputs
-        return 0
-
-    def word_buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """The same on a chip whose library counts words of 32 bits (`LocalRules.work_areas`, layer_group.md 9.3)."""
-        return self.buffer_bytes(chip, output, inputs)
-
-    def work_area_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """`buffer_bytes` or `word_buffer_bytes`, as the chip counts."""
-        asked = self.word_buffer_bytes if chip.local.work_areas == "words" else self.buffer_bytes
-        return asked(chip, output, inputs)
 
     def counts_for_moves(self) -> bool:
         """Whether the time of the op counts where transfers are moved beside it (layer_group.md 8.4)."""

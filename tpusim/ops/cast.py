@@ -16,8 +16,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.types import UniformType, element_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.casts import dequantizing_scale, quantizing_scale
-from tpusim.isa.layout import word_bytes
-from tpusim.ops.base import Array, EmitContext, Margins, TensorSlice
+from tpusim.ops.base import Array, EmitContext, Margins
 from tpusim.ops.families import UnaryTpu, command_dtype, is_set, value_dtype
 from tpusim.ops.logical import EVERY_TYPE, GroupType
 
@@ -41,22 +40,6 @@ class TpuCast(UnaryTpu):
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
     MARGINS: ClassVar[Margins] = "passed"
     ALONE: ClassVar[str] = "a cast"
-
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """As every element-wise op; some chips cast from and to f32, and to unsigned integers, in global memory."""
-        kinds = {storage_dtype(element_of(value)).name for value in (self.input, self.output)}
-        if kinds & {"float32", "uint8"} and not chip.local.casts_of_f32:
-            return f"{chip.name} casts only between BF16 and signed integers in local memory"
-        return super().why_global(chip)
-
-    def word_buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Of f32 two copies, of bytes their words (layer_group.md 9.3)."""
-        del output
-        source, target = (storage_dtype(element_of(value)) for value in (self.input, self.output))
-        assert inputs[0] is not None  # the operand is a tensor
-        if source.name == "float32":
-            return 2 * word_bytes(inputs[0].shape, 1, chip)
-        return word_bytes(inputs[0].shape, 4, chip) if target.name == "float32" and source.itemsize == 1 else 0
 
     def of_host(self, chip: ChipSpec) -> bool:
         """On CV18xx the CPU quantises f32 as it is ("quant")."""

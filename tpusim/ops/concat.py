@@ -168,9 +168,7 @@ class TpuConcat(TpuOp):
 
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local along axes 1 to 3 of at most four (layer_group.md 2)."""
-        # CV18xx (layer_group.md 2).
-        if chip.local.joins_channels_only and self.along != 1:
-            return f"{chip.name} joins channels only in local memory"
+        del chip
         if len(shape_of(self.output)) > 4:
             return "rank above 4"
         return "the batch is joined" if self.along == 0 else None

@@ -20,7 +20,6 @@ from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
-from tpusim.isa.layout import word_bytes
 from tpusim.ops.base import (
     Array,
     Axis,
@@ -158,12 +157,6 @@ class GroupedTpu(Grouped, TpuOp):
         """Two f32 work copies and two per-channel scalars (layer_group.md DL-05)."""
         del inputs
         return norm_work_bytes(output, chip)
-
-    def word_buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """A copy of the input and three vectors of each row of lanes (layer_group.md 9.3)."""
-        del inputs
-        n, c, _, _ = output.shape
-        return word_bytes(output.shape, 1, chip) + 3 * word_bytes((n, c, 1, 1), 1, chip)
 
     # codegen
 

@@ -37,7 +37,6 @@ from tpusim.ops.families import (
     zero_point,
 )
 from tpusim.ops.logical import EVERY_TYPE, GroupType
-from tpusim.ops.small_multiplier import binary_why_global
 
 Fit = Callable[[float], tuple[int, int] | None]
 """Multiplier and right shift of a scale; None: there are none."""
@@ -160,10 +159,6 @@ class TpuMul(NaryTpu):
         """Whether the requant is that of numerics.md 5.2 (`quant_mode` QDM)."""
         return self.quant_mode is not None and self.quant_mode.data == "QDM"
 
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """As every binary op; CV18xx multiplies two tensors of one shape (layer_group.md 2)."""
-        return binary_why_global(self.inputs, chip) or super().why_global(chip)
-
     @property
     def scaling(self) -> tuple[int, int] | None:
         """(multiplier, right shift), None in float."""
@@ -190,7 +185,7 @@ class TpuMul(NaryTpu):
     # ---------------------------------------------------------------------------------------------------- work buffers
 
     @property
-    def _partial(self) -> DType:
+    def work_type(self) -> DType:
         """The type of the partial products."""
         found = partial_type([byte_range(value_dtype(v), zero_point(v)) for v in self.inputs])
         assert found is not None  # held by lowering
@@ -205,16 +200,8 @@ class TpuMul(NaryTpu):
         if self.scaling is None:
             return 0
         word = lmem_bytes(output.shape, "i16", chip)
-        used = lmem_bytes(output.shape, self._partial, chip) + len(self._centred()) * word
+        used = lmem_bytes(output.shape, self.work_type, chip) + len(self._centred()) * word
         return max(used, word if self.scaling == (1, 0) else 2 * word)
-
-    def word_buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Integers: two copies of the result to requantise it, or what the products take (layer_group.md 9.3)."""
-        del inputs
-        if self.scaling is None:
-            return 0
-        used = lmem_bytes(output.shape, self._partial, chip)
-        return max(used, 0 if self.scaling == (1, 0) else 2 * lmem_bytes(output.shape, "i8", chip))
 
     # ---------------------------------------------------------------------------------------------------------- codegen
 
@@ -230,8 +217,8 @@ class TpuMul(NaryTpu):
             self._emit_global(ctx, views, requant)
             return
         shape = ctx.output_slice().shape
-        total = activation_view(ctx.buffer(), shape, self._partial, ctx.chip)
-        free = ctx.buffer() + lmem_bytes(shape, self._partial, ctx.chip)
+        total = activation_view(ctx.buffer(), shape, self.work_type, ctx.chip)
+        free = ctx.buffer() + lmem_bytes(shape, self.work_type, ctx.chip)
         for i in self._centred():
             centred = activation_view(free, views[i].shape, "i16", ctx.chip)  # type: ignore[arg-type]
             zero = zero_point(self.inputs[i])

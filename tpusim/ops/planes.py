@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.types import element_of, shape_of, storage_dtype
+from tpusim.ir.types import element_of, shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import activation_view
 from tpusim.isa.region import View
@@ -32,16 +32,11 @@ class VolumeTpu(TpuOp):
         return super().why_not_in(kind, chip)
 
 
-def why_volume_global(value: SSAValue, strides: Sequence[int], pads: Sequence[int], chip: ChipSpec) -> str | None:
-    """Why windows over this volume have no local form: chip and type, strides above 15 (layer_group.md 2), wide pads.
+def why_volume_global(strides: Sequence[int], pads: Sequence[int], chip: ChipSpec) -> str | None:
+    """Why windows over a volume have no local form: strides above 15 (layer_group.md 2), wide pads.
 
     Pads along the depth are no pads of a command and may be of any size.
     """
-    wide = storage_dtype(element_of(value)).itemsize == 4
-    # CV18xx has none, BM1684 those of floats (layer_group.md 2).
-    if chip.local.volumes == "none" or (chip.local.volumes == "float" and not wide):
-        kind = "window over a volume" if chip.local.volumes == "none" else "integer window over a volume"
-        return f"no {kind} has a local form on {chip.name}"
     if max(strides) > chip.max_stride:
         return f"stride {max(strides)} above {chip.max_stride}"
     _, top, left, _, bottom, right = pads

@@ -18,7 +18,7 @@ from tpusim.ir.attrs import int_attr, op_name, value_name
 from tpusim.ir.modes import RequantModeAttr, RoundModeAttr, requant_mode, round_mode
 from tpusim.ir.types import UniformType, element_of, shape_of
 from tpusim.isa import commands as isa
-from tpusim.isa.layout import lmem_bytes, word_bytes
+from tpusim.isa.layout import lmem_bytes
 from tpusim.ops.base import Array, EmitContext, LoweringContext, OpT, QuantParams, TensorSlice, TopOp
 from tpusim.ops.families import UnaryTpu, command_dtype, value_dtype, zero_point
 from tpusim.ops.logical import WITH_MM, GroupType
@@ -75,12 +75,6 @@ class TpuMulShift(Requantising):
         sign = value_dtype(self.input), value_dtype(self.output)
         needed = zero_point(self.input) or zero_point(self.output) or sign == ("int8", "uint8")
         return self._two_inputs(chip, inputs) if needed else 0
-
-    def word_buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """The operand in 16 bits (layer_group.md 9.3)."""
-        del output
-        assert inputs[0] is not None  # the operand is a tensor
-        return word_bytes(inputs[0].shape, 2, chip)
 
 
 @irdl_op_definition

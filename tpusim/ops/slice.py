@@ -167,10 +167,6 @@ def _windows(
     return windows
 
 
-LONGEST_PLANE = 1 << 19
-"""Elements, at least, of images that BM1684 does not cut in local memory."""
-
-
 @irdl_op_definition
 class TpuSlice(TpuOp):
     """`tpu.Slice`: a byte move, the same stored type."""
@@ -198,16 +194,19 @@ class TpuSlice(TpuOp):
         """The part of the array."""
         return (part(operands[0], self.cut),)
 
+    @property
+    def first_channel(self) -> int:
+        """The first channel that is kept."""
+        return self._axis(1)[0]
+
     def _axis(self, index: int) -> tuple[int, int]:
         """(offset, step) along a logical axis; (0, 1) where the tensor has no such axis."""
         offsets, steps, _ = self.cut
         return (offsets[index], steps[index]) if index < len(offsets) else (0, 1)
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Local up to rank 4 with step 1 along the channels, of which there are at most 65535 (layer_group.md 2).
-
-        Elsewhere than in the 1684X family from a channel in lane 0 on, and not of fewer axes.
-        """
+        """Local up to rank 4 with step 1 along the channels, of which there are at most 65535 (layer_group.md 2)."""
+        del chip
         x, y = shape_of(self.input), shape_of(self.output)
         if len(x) > 4:
             return "rank above 4"
@@ -215,19 +214,7 @@ class TpuSlice(TpuOp):
             return "the batch is cut"
         if self._axis(1)[1] != 1 or logical_shape(x)[1] > MAX_AXIS:
             return "a step along the channels, or more than 65535 of them"
-        return None if chip.local.slices == "any" else self._why_not_in_lanes(chip)
-
-    def _why_not_in_lanes(self, chip: ChipSpec) -> str | None:
-        """Why a chip that copies lane by lane has no local form of it."""
-        x, y, first = shape_of(self.input), shape_of(self.output), self._axis(1)[0]
-        if first % chip.lanes:
-            return f"its first channel, {first}, is not in lane 0"
-        if chip.local.slices == "lane_0":
-            return None if len(x) == 4 and x[2] * x[3] < LONGEST_PLANE else f"a local form of {x} as {y} is not there"  # noqa: PLR2004
-        cut = [axis for axis, (before, after) in enumerate(zip(x, y, strict=True)) if before != after]
-        if len(x) not in (3, 4) or any(step != 1 for step in self.cut[1]):
-            return f"{len(x)} axes, or a step"
-        return "it is one run of global memory" if len(cut) == 1 and prod(x[: cut[0]]) == 1 else None
+        return None
 
     def can_slice(self, axis: Axis) -> bool:
         """All axes but the channels, which are at hand as a whole."""

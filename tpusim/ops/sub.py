@@ -20,7 +20,7 @@ from tpusim.ir.types import element_of, shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
-from tpusim.isa.layout import activation_view, lmem_bytes, word_bytes
+from tpusim.isa.layout import activation_view, lmem_bytes
 from tpusim.isa.region import View, itemsize
 from tpusim.ops.activation.top import TopReciprocal
 from tpusim.ops.add import Fit, emit_weighted_sum
@@ -197,11 +197,6 @@ class TpuSub(NaryTpu):
             return 2 * lmem_bytes(output.shape, "i16", chip)
         dtype = command_dtype(element_of(self.output))
         return lmem_bytes(output.shape, dtype, chip) if itemsize(dtype) == 2 else 0
-
-    def word_buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Two operands and the result, 16 bits each (layer_group.md 9.3)."""
-        del inputs
-        return 0 if self.scaling is None else 3 * word_bytes(output.shape, 2, chip)
 
     def emit(self, ctx: EmitContext) -> None:
         """Floats: AR sub; integers: AR mul+shift per operand and a saturating subtraction; global: FN sub_int."""

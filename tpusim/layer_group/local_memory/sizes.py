@@ -5,10 +5,12 @@ from collections.abc import Mapping, Sequence
 from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
+from tpusim.interfaces import ask
 from tpusim.ir.types import element_of
 from tpusim.isa.layout import align, lmem_bytes
 from tpusim.ops.base import TensorSlice, TpuOp
 from tpusim.ops.families import command_dtype
+from tpusim.ops.interfaces import WorkArea
 from tpusim.schedule import Buffer, Row, Subgraph, ValueSlices, lifetimes
 
 
@@ -35,7 +37,7 @@ def work_bytes(op: TpuOp, slices: Mapping[SSAValue, ValueSlices], graph: Subgrap
     def asked() -> int:
         result, *inputs = (None if s is None else largest_slice(s) for s in parts)
         assert result is not None
-        return align(op.work_area_bytes(chip, result, inputs), chip.eu_bytes)
+        return align(ask(op, WorkArea, chip).buffer_bytes(chip, result, inputs), chip.eu_bytes)
 
     sizes = tuple([None if s is None else s.sizes for s in parts])
     return graph.memo.get(("work", op, graph.kind, sizes), asked)

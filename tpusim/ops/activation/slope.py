@@ -20,7 +20,6 @@ from tpusim.ir.attrs import LayerGroupAttr, copy_name, float_attr, int_attr, op_
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
-from tpusim.isa.layout import align, ceil_div, word_bytes
 from tpusim.isa.region import View
 from tpusim.ops.base import (
     Array,
@@ -30,7 +29,6 @@ from tpusim.ops.base import (
     LoweringContext,
     RangeRule,
     Shape,
-    TensorSlice,
     TopOp,
     TpuOp,
     Window,
@@ -115,15 +113,6 @@ class TpuLeakyRelu(UnaryTpu):
     def accepts_margins(self) -> bool:
         """An element needs its own place only, so any window of the operand can be read."""
         return True
-
-    def word_buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """A copy of the operand, planes of bytes at multiples of a vector of bytes (layer_group.md 9.3)."""
-        del output
-        assert inputs[0] is not None  # the operand is a tensor
-        n, c, h, w = inputs[0].shape
-        if uniform_of(self.output) is None:
-            return word_bytes((n, c, h, w), 1, chip)
-        return align(n, 4) * ceil_div(c, chip.lanes) * align(h * w, chip.eu_bytes)
 
     def emit(self, ctx: EmitContext) -> None:
         """Emit an AR select: x where it is positive, else x times the slope."""
@@ -289,12 +278,6 @@ class TpuPRelu(TpuOp):
     def accepts_margins(self) -> bool:
         """An element needs its own place only, so any window of the operand can be read."""
         return True
-
-    def word_buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """A copy of the operand (layer_group.md 9.3)."""
-        del output
-        assert inputs[0] is not None  # the operand is a tensor
-        return word_bytes(inputs[0].shape, 1 if uniform_of(self.output) is None else 4, chip)
 
     def emit(self, ctx: EmitContext) -> None:
         """AR select with a slope per channel."""

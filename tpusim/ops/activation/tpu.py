@@ -14,7 +14,7 @@ from tpusim.ir.attrs import LayerGroupAttr, floats
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
-from tpusim.isa.layout import align, lmem_bytes, word_bytes
+from tpusim.isa.layout import align, lmem_bytes
 from tpusim.ops.base import Array, Axis, EmitContext, Margins, Shape, TensorSlice, TpuOp, Window, logical_shape
 from tpusim.ops.families import UnaryTpu, command_dtype, value_dtype
 from tpusim.ops.logical import EVERY_TYPE, GroupType
@@ -62,26 +62,12 @@ class FloatFunction(UnaryTpu):
         whole = lmem_bytes(inputs[0].shape, command_dtype(element), chip)
         return work_bytes(self.function[0], whole, inputs[0].shape[0], storage_dtype(element).itemsize, chip)
 
-    def word_buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """By mode, of floats (layer_group.md 9.3)."""
-        copies = _COPIES.get(self.function[0]) if uniform_of(self.output) is None else 0
-        if copies is None:
-            return self.buffer_bytes(chip, output, inputs)
-        assert inputs[0] is not None  # the operand is a tensor
-        return copies * word_bytes(inputs[0].shape, 1, chip)
-
     def emit(self, ctx: EmitContext) -> None:
         """Emit Fn `active` with the mode and its coefficients, on one slice or on the whole tensor."""
         mode, coeffs = self.function
         ctx.emit(isa.Fn, function=functions.Active(mode, coeffs), inputs=(ctx.input(0),), output=ctx.output())
 
 
-_COPIES = dict.fromkeys(("EXP", "ABSVAL", "LN", "TANH", "ARCCOS", "ARCTANH", "SQRT", "SIGMOID"), 1) | {
-    **dict.fromkeys(("ELU", "FLOOR", "GELU", "SILU", "SIGN", "SOFT_PLUS"), 2),
-    **dict.fromkeys(("COS", "SIN"), 3),
-    "SQUARE": 0,
-}
-"""Copies of the operand that a function works in where words are counted."""
 _SERIES = ("EXP", "TANH", "SIGMOID", "SILU", "SWISH", "MISH", "ELU", "LOG_SIGMOID", "TGELU", "QGELU", "SOFT_PLUS")
 
 
@@ -180,12 +166,6 @@ class TpuLut(TpuOp):
     def accepts_margins(self) -> bool:
         """Element-wise: reads any window (layer_group.md 7.3)."""
         return True
-
-    def word_buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Two words of every place, of the whole batch (layer_group.md 9.3)."""
-        del inputs
-        whole = logical_shape(shape_of(self.output))[0]
-        return 2 * whole * word_bytes((1, *output.shape[1:]), 1, chip)
 
     def emit(self, ctx: EmitContext) -> None:
         """SG table gather; a SMALL_C group sees the table's entries along another axis, in the same bytes."""

@@ -13,7 +13,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.types import element_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
-from tpusim.isa.layout import activation_view, ceil_div, lmem_bytes, word_bytes
+from tpusim.isa.layout import activation_view, lmem_bytes
 from tpusim.ops.base import Array, EmitContext, Margins, TensorSlice
 from tpusim.ops.families import (
     UnaryTpu,
@@ -112,16 +112,6 @@ class ConstTpu(UnaryTpu):
         if self.KIND == "mul":
             return 2 * stored
         return lmem_bytes(output.shape, "i32", chip) if self._needs_sum else 0
-
-    def word_buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Integers scaled or added to: words of the image for every second row of it (layer_group.md 9.3)."""
-        if self.scaling is None or inputs[0] is None:
-            return 0
-        used = 0 if self.KIND == "mul" else self.buffer_bytes(chip, output, inputs)
-        if self.KIND in ("max", "min"):
-            return used
-        _, c, h, w = inputs[0].shape
-        return max(used, ceil_div(h, 2) * word_bytes((1, c, h, w), 1, chip))
 
     @property
     def _needs_sum(self) -> bool:

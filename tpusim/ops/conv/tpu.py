@@ -15,10 +15,11 @@ from xdsl.irdl import irdl_op_definition, opt_attr_def
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import ImportModelError
+from tpusim.interfaces import rules
 from tpusim.ir.attrs import flag, int_attr, ints, ints_attr, op_name, value_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
-from tpusim.isa.layout import align, ceil_div, channel_stride, lmem_bytes, word_bytes
+from tpusim.isa.layout import align, ceil_div, channel_stride, lmem_bytes
 from tpusim.isa.multiplications import of_convolution
 from tpusim.isa.region import View
 from tpusim.kernel_library.gathers import Gathers, WindowAxis, gathered
@@ -56,7 +57,7 @@ from tpusim.ops.families import (
     value_dtype,
     zero_point,
 )
-from tpusim.ops.interfaces import ChannelOrder, KernelConstants
+from tpusim.ops.interfaces import ChannelOrder, KernelConstants, WindowRules
 
 
 @irdl_op_definition
@@ -267,12 +268,12 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder):
     # ----------------------------------------------------------------------------------------------------- local memory
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Local with a constant filter; BM1684 limits stride, dilation and channels (layer_group.md 2)."""
+        """Local with a constant filter and up to `max_conv_channels` channels (layer_group.md 2)."""
         ic, oc = shape_of(self.input)[1], self.channels[1]
         reach = max(*self.geometry["strides"], *self.geometry["dilations"])
         if not self.packed:
             return "the filter is not constant"
-        if reach > chip.max_stride and not chip.local.wide_windows:
+        if reach > chip.max_stride and not rules(chip, WindowRules).GATHERS_WIDE:
             return f"stride or dilation {reach} above {chip.max_stride}"
         if max(ic, oc) > chip.max_conv_channels:
             return f"{max(ic, oc)} channels, above {chip.max_conv_channels}"
@@ -280,11 +281,6 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder):
             return f"pads above {MAX_PAD}"
         if self.inserts is not None:
             return "an image with inserted zeros cannot be cut"
-        # CV18xx: a group's output channels must fill one row of lanes (layer_group.md 2).
-        if chip.local.one_row_groups and self.groups > 1 and not self.depthwise:
-            each = oc // self.groups
-            if each > chip.lanes or each % 2:
-                return f"{each} output channels per group: an even number up to {chip.lanes} is required"
         return None
 
     def _axis(self, axis: int, size: int, count: int) -> WindowAxis:
@@ -298,7 +294,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder):
 
     def is_gathered(self, chip: ChipSpec) -> bool:
         """Whether what the window sees along an axis is gathered, which makes padding, too."""
-        return chip.local.wide_windows and (self._is_wide(0, chip) or self._is_wide(1, chip))
+        return rules(chip, WindowRules).GATHERS_WIDE and (self._is_wide(0, chip) or self._is_wide(1, chip))
 
     def _command_pads(self, chip: ChipSpec) -> list[int]:
         """The pads that are a command's own: of gathered axes none."""
@@ -362,22 +358,6 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder):
             rows = ceil_div(c // self.groups, chip.lanes)
             total += n * rows * channel_stride(h, w, dtype, chip, aligned=True) * size + 2 * rows * size
         return align(total, chip.eu_bytes)
-
-    def word_buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Of floats: what a depthwise convolution makes of a plane of up to 2047 (layer_group.md 9.3)."""
-        x = inputs[0]
-        if self.integer or x is None:
-            return 0
-        g = self.geometry
-        (top, left, bottom, right), (n, _, h, w) = g["pads"], x.shape
-        padded = h + top + bottom, w + left + right
-        if not self.depthwise and max(padded) <= MAX_PLANE:
-            return 0
-        rows, columns = (
-            (min(size, MAX_PLANE) - reach) // stride + 1
-            for size, reach, stride in zip(padded, self.reach, g["strides"], strict=True)
-        )
-        return word_bytes((n, output.shape[1], rows, columns), 1, chip)
 
     def _merging_bytes(self, chip: ChipSpec, output: TensorSlice, x: TensorSlice) -> int:
         """The shifted image, ones and positions of a merged kernel; a copy of an input that others use (9.3)."""
@@ -448,8 +428,6 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder):
         return replace(filter, shape=shape, strides=(kh * kw * packing, filter.strides[1], kw * packing, 1))
 
 
-MAX_PLANE = 2047
-"""Rows and columns, with padding, that a float convolution of BM1684 takes at once."""
 _MERGED = (), (0,), (1,), (0, 1)
 """Axes of the kernel by `use_3ic_optimize`."""
 _REQUANTS = {"": "multiply_shift", "MultiplierShift": "multiply_shift", "OnlyShift": "only_shift", "QDM": "qdm"}

@@ -76,7 +76,7 @@ class TpuConv3D(VolumeTpu, PackedConvTpu):
             return f"{channels} channels, above {chip.max_conv_channels}"
         if prod(self.kernel[1:]) * self._packing > MAX_AXIS:
             return f"a filter row above {MAX_AXIS}"
-        return why_volume_global(self.input, ints(self.strides), ints(self.pads), chip)
+        return why_volume_global(ints(self.strides), ints(self.pads), chip)
 
     @property
     def _packing(self) -> int:

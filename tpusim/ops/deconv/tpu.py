@@ -75,10 +75,6 @@ class TpuDeconv(DeconvBase):
         largest = max(*strides, *self.geometry["dilations"])
         if largest > min(chip.max_stride, MAX_INSERTED + 1):
             return f"stride or dilation {largest} above {min(chip.max_stride, MAX_INSERTED + 1)}"
-        each = self.channels[1] // self.groups
-        # CV18xx: a group's output channels must fill one row of lanes (layer_group.md 2).
-        if chip.local.one_row_groups and self.groups > 1 and not self.depthwise and (each > chip.lanes or each % 2):
-            return f"{each} output channels per group: an even number up to {chip.lanes} is required"
         channels = max(shape_of(self.input)[1], self.channels[1])
         if channels > chip.max_conv_channels:
             return f"{channels} channels, above {chip.max_conv_channels}"
@@ -103,11 +99,6 @@ class TpuDeconv(DeconvBase):
             return window
         need = self._need(axis, window)
         return need and need.window
-
-    def word_buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """BM1684's library needs no work area (layer_group.md 9.3)."""
-        del chip, output, inputs
-        return 0
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """A copy of one channel group of a grouped op; 8-bit: of any but a depthwise one (layer_group.md 9.3)."""

@@ -9,6 +9,7 @@ from tpusim.ops.interfaces.floats import FloatRule, FloatTypes
 from tpusim.ops.interfaces.frames import FusedFrames
 from tpusim.ops.interfaces.groups import GroupRules
 from tpusim.ops.interfaces.kernels import ChannelOrder, FilledUp, KernelConstants, Rearranges
+from tpusim.ops.interfaces.local import LocalGen, WindowRules, WorkArea
 from tpusim.ops.interfaces.lowering import (
     ChipRewrites,
     FloatLowering,
@@ -35,6 +36,7 @@ __all__ = [
     "IntegerLowering",
     "Joins",
     "KernelConstants",
+    "LocalGen",
     "LoweredRewrites",
     "Lowering",
     "Range",
@@ -47,6 +49,8 @@ __all__ = [
     "Selects",
     "Squares",
     "Weighs",
+    "WindowRules",
+    "WorkArea",
     "estimate_of",
     "number_of",
 ]

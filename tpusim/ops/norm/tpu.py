@@ -17,7 +17,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
-from tpusim.isa.layout import lmem_bytes, word_bytes
+from tpusim.isa.layout import lmem_bytes
 from tpusim.isa.multiplications import of_channel_scale
 from tpusim.isa.region import View
 from tpusim.ops.base import (
@@ -105,12 +105,6 @@ class TpuScale(TpuOp):
         """Integers: two 16-bit copies of the result (layer_group.md 9.3)."""
         del inputs
         return 0 if uniform_of(self.output) is None else 2 * lmem_bytes(output.shape, "i16", chip)
-
-    def word_buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Integers: the operand in 16 bits (layer_group.md 9.3)."""
-        del output
-        assert inputs[0] is not None  # the operand is a tensor
-        return 0 if uniform_of(self.output) is None else word_bytes(inputs[0].shape, 2, chip)
 
     def emit(self, ctx: EmitContext) -> None:
         """One AR mac per channel, and a minimum for a float limit."""

@@ -33,7 +33,7 @@ class TpuPool3D(VolumeTpu, PoolTpu):
         """Local with strides up to 15 on the chips that have the form (layer_group.md 2); no average by a shift."""
         if self.scaling is not None:
             return "a 3-D average by multiplier and shift has no local form"
-        return why_volume_global(self.input, self.geometry["strides"], self.geometry["pads"], chip)
+        return why_volume_global(self.geometry["strides"], self.geometry["pads"], chip)
 
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """d, h, w: t = (s-1)*stride + k, i = o*stride - pad (layer_group.md 7.2)."""

@@ -11,6 +11,7 @@ from tpusim.targets.bm1684 import (
     groups,
     hard,
     layernorm,
+    local,
     matmul,
     minmax,
     mul,
@@ -22,6 +23,7 @@ from tpusim.targets.bm1684 import (
     relu,
     rmsnorm,
     sub,
+    work_areas,
 )
 from tpusim.targets.bm1684.target import TARGET
 
@@ -35,6 +37,7 @@ __all__ = [
     "frames",
     "groupnorm",
     "groups",
+    "local",
     "hard",
     "layernorm",
     "matmul",
@@ -48,4 +51,5 @@ __all__ = [
     "relu",
     "rmsnorm",
     "sub",
+    "work_areas",
 ]
