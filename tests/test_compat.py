@@ -42,9 +42,21 @@ def test_every_row_is_cited() -> None:
     assert set(RULES) - cited == set()
 
 
+def test_what_is_as_in_tpu_mlir_cites_a_rule() -> None:
+    """Docstrings and comments; the texts of options and messages are for users."""
+    said = re.compile(r"\bas (?:in |by )?(?:upstream|TPU-MLIR|the real (?:compiler|tool))\b", re.IGNORECASE)
+    lines = {
+        f"{path}: {line.strip()}"
+        for path, text in product().items()
+        for line in text.splitlines()
+        if not path.startswith("tpusim/cli/") and said.search(line) and not re.search(r"\b(?:U|D[NHCLI])-\d+", line)
+    }
+    assert lines == set()
+
+
 def test_numbers_and_names_are_unique_and_without_gaps() -> None:
     rules = [rule for area in AREAS.values() for rule in area]
-    assert [rule.number for rule in rules] == [f"U-{n:02}" for n in range(1, len(rules) + 1)]
+    assert sorted(rule.number for rule in rules) == [f"U-{n:02}" for n in range(1, len(rules) + 1)]
     assert len({rule.name for rule in rules}) == len(rules)
     assert all(all(part.strip() for part in rule[:6]) for rule in rules)
     assert not any(rule.does == rule.plain for rule in rules)

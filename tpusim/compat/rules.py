@@ -98,6 +98,12 @@ IMPORT: Final = (
         "an op that replaces others, a cast or a Relu has a name made of its operand, its user and its type",
         "it has any unique name", "observed: names in m_tpu.mlir",
     ),
+    Rule(
+        "U-96", "text_of_modules", "modules as text",
+        "attributes, enums, coefficients and locations have TPU-MLIR's names and order, and the first name of a "
+        "location counts",
+        "any text that reads back", "layer_group.md 14",
+    ),
 )  # fmt: skip
 
 FLOATS: Final = (

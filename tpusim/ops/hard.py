@@ -84,7 +84,7 @@ class TopHardSigmoid(HardActivation):
 
     @property
     def coeffs(self) -> tuple[float, ...]:
-        """(beta, alpha), as upstream stores them."""
+        """(beta, alpha), in the order of U-96."""
         return self.beta.value.data, self.alpha.value.data
 
     def by_constants(self, ctx: LoweringContext, x: SSAValue) -> SSAValue:
