@@ -53,15 +53,16 @@ from tpusim.isa.softmax import DIVISION_STEPS, softmax_cycles
 from tpusim.isa.transfers import dma_ns, fills_lanes, kernel_dma_ns, kernel_tiles
 
 _ONES = 6
-"""Cycles that make the ones of a shifting PorD for one channel."""
+"""Cycles that make the ones of a shifting PorD for one channel (F-24)."""
 _TAYLOR_TERMS = 10
 """Decision: terms of the SFU's exp and log series; the operation count is 2*terms - 1 (hardware.md 5.1)."""
 _ROOT = 40
-"""Steps of a root: its series, two sums and three selections, in f32."""
+"""Steps of a root: its series, two sums and three selections, in f32 (F-21)."""
 _WHOLE_ROW = 4
 """Elements of a row that lies on one line of local memory, as a rule."""
 _SHIFTED_STEPS, _OFFSET_STEPS = 5, 7
-"""Steps of a cast from f32 to integers with a zero point, and of a mean of integers with one behind its window."""
+"""Steps of a cast from f32 to integers with a zero point (F-22), and of a mean of integers with one after its window
+(F-23)."""
 
 
 class _Array(NamedTuple):

@@ -19,7 +19,7 @@ _HALF_BYTES = 2
 _MOST_ROWS = 8
 """Rows of lanes of a tile at most."""
 _SCORE_BYTES, _HEAD_BYTES = 14, 10
-"""What a tile takes for each score and each element of a head: fitted to where the profile's tiles get fewer heads."""
+"""What a tile takes for each score (F-25) and each element of a head (F-26)."""
 
 
 class Steps16(NamedTuple):

@@ -15,7 +15,8 @@ from tpusim.isa.region import View, itemsize
 from tpusim.isa.transfers import dma_ns
 
 _EVEN_STEPS, _UNEVEN_STEPS, _COORDINATES = 16, {2: 75, 4: 42}, 110
-"""AR steps of an interpolation by whole factors, by others (f32 inside) by bytes of an element, and cycles in front."""
+"""AR steps of an interpolation by whole factors (F-11), by others (f32 inside) by bytes of an element (F-12, F-13), and
+cycles before the latter (F-14)."""
 _COORDINATE_BYTES = 4
 
 

@@ -30,9 +30,9 @@ from tpusim.isa.transposition import Matrices, transposition, turned_matrices
 _EXTREMES = 4
 """Neighbours along the last axis whose extremes one lane looks for."""
 _PARTS = 8
-"""Parts of local memory one of which holds what a tile of a kernel loads and stores."""
+"""Parts of local memory one of which has room for what a tile of a kernel loads and stores (F-28)."""
 _CAST_PARTS = 32
-"""Parts of local memory one of which holds what a tile of a cast loads and stores."""
+"""Parts of local memory one of which has room for what a tile of a cast loads and stores (F-27)."""
 LEAST_WIDTH, CAST_BYTES = 8, 2
 """Elements that a lane gets at least of a tensor that is spread over all, and bytes of the shorter type of a cast."""
 

@@ -69,23 +69,23 @@ Shape = tuple[int, ...]
 _AXES, _MATRIX = 4, 2
 _FLOATS = ("f16", "bf16", "f32")
 _EXTREMES, _SEARCHING = 4, 32
-"""Neighbours behind the axis that one lane has in a search for extremes, and how many lanes search."""
+"""Neighbours after the axis that one lane has in a search for extremes, and how many lanes search (F-08)."""
 _NEIGHBOURS, _REDUCED = 16, 128
-"""Neighbours that one lane has of a softmax of integers, and of anything but a softmax."""
+"""Neighbours that one lane has of a softmax of integers (F-06), and of anything but a softmax (F-07)."""
 _SOFTMAXES = (Softmax, SoftmaxInt, SoftmaxTables)
 _BLOCK = 32768
-"""Elements of what is spread over the lanes in which tiles are counted, whatever their type."""
+"""Elements of what goes to all lanes in which tiles are counted, whatever their type (F-03)."""
 _REPEATED = 4
-"""Share of repeated elements: two tiles and their results fill half of local memory, as there."""
+"""Share of repeated elements: two tiles and their results fill half of local memory (F-04)."""
 _PLANES = 3
-"""Share of planes of floats, as there."""
+"""Share of planes of floats (F-05)."""
 _F32_CHANNELS = 2.85
-"""Share of filters, image and result of f32 convolutions: so 4 of 10 that were compared are cut as there.
+"""Share of filters, image and result of f32 convolutions (F-01): so 9 of 20 that were compared are cut as there.
 
 Decision: of the others the library cuts the image too, or fewer channels.
 """
 _TWO_AND_A_SUM = 2.8
-"""Share of a cast by planes: two of its f32 images, two of bytes and a third f32 image fill local memory, as there."""
+"""Share of a cast by planes: two of its f32 images, two of bytes and a third f32 image fill local memory (F-02)."""
 
 
 @dataclass(frozen=True)
