@@ -163,6 +163,50 @@ def _heads(row: Fitted, _: str) -> Points:
         yield _solved(row, model, case.chip, loaded / (2 * block * size), Range(1, 40))
 
 
+def _first_load(body: Any) -> Callable[[ChipSpec], float]:
+    """Bytes that the first tile of a global layer loads first; 0 without tiles."""
+
+    def model(chip: ChipSpec) -> float:
+        pieces = tiles(body, chip)
+        return pieces[0].loads[0].outside.nbytes if pieces else 0
+
+    return model
+
+
+def _first_cycles(body: Any) -> Callable[[ChipSpec], float]:
+    """Cycles of that load; 0 without tiles."""
+
+    def model(chip: ChipSpec) -> float:
+        pieces = tiles(body, chip)
+        if not pieces:
+            return 0
+        load = pieces[0].loads[0]
+        return round(_cycles(Move(input=load.outside, output=load.inside, kind=load.kind, **_head()), chip), -1)
+
+    return model
+
+
+def _upsampled(row: Fitted, _: str) -> Points:
+    for case, layers in _cases("upsample"):
+        c, h, w, scale = case.sizes
+        t = _Outside()
+        views = (t("f32", 1, c, h, w),), t("f32", 1, c, h * scale, w * scale)
+        body = Fn(function=fn.Upsample(scale, scale), inputs=views[0], output=views[1], **_head())
+        wanted = layers["Upsample"][0].transfers[0].moved
+        yield scanned(_by_value(row, _first_load(body), case.chip), wanted, _grid(1, 12, 0.5))
+
+
+def _planes(row: Fitted, _: str) -> Points:
+    for case, layers in _cases("planes"):
+        c, *plane = case.sizes
+        t = _Outside()
+        body = Pool(
+            mode="avg", input=t("f32", 1, c, *plane), output=t("f32", 1, c, 1, 1), kernel=tuple(plane), **_head()
+        )
+        wanted = layers["Pool2D"][0].transfers[0].moved
+        yield scanned(_by_value(row, _first_load(body), case.chip), wanted, _grid(1, 12, 0.5))
+
+
 # ------------------------------------------------------------------------------------------------------------ transfers
 
 
