@@ -28,8 +28,7 @@ class Fit(NamedTuple):
     @property
     def residual(self) -> float:
         """How far the used value is from the accepted ones; 0: it is one of them."""
-        low, high = self.found.range
-        return max(low - self.used, self.used - high, 0.0)
+        return self.found.distance(self.used)
 
     @property
     def agrees(self) -> bool:
@@ -59,17 +58,12 @@ def main(numbers: list[str]) -> int:
     wrong = 0
     for row in filter(is_fitted, rows):
         for fit in fits(row):
-            (low, high), points_, of = fit.found
+            ranges, accepting, of = fit.found
+            fitted = ", ".join(f"{low:.6g} to {high:.6g}" for low, high in ranges)
             wrong += fit.agrees == bool(row.differs)
-            cells = (
-                f"{low:.6g} to {high:.6g}",
-                f"{fit.residual:.3g}",
-                f"{points_} of {of}" if points_ else f"median {of}",
-            )
-            print(
-                _line(row.number, row.name, fit.chip, f"{fit.used:g}", *cells),
-                "" if fit.agrees else f"differs: {row.differs or 'why is not known'}",
-            )
+            agreeing = f"{accepting} of {of}" if accepting else f"median {of}"
+            note = "" if fit.agrees else f"differs: {row.differs or 'why is not known'}"
+            print(_line(row.number, row.name, fit.chip, f"{fit.used:g}", fitted, f"{fit.residual:.3g}", agreeing), note)
     for row in rows:
         if row.needs:
             print(f"{row.number} {row.name}: needs {row.needs}")

@@ -173,19 +173,6 @@ def _first_load(body: Any) -> Callable[[ChipSpec], float]:
     return model
 
 
-def _first_cycles(body: Any) -> Callable[[ChipSpec], float]:
-    """Cycles of that load; 0 without tiles."""
-
-    def model(chip: ChipSpec) -> float:
-        pieces = tiles(body, chip)
-        if not pieces:
-            return 0
-        load = pieces[0].loads[0]
-        return round(_cycles(Move(input=load.outside, output=load.inside, kind=load.kind, **_head()), chip), -1)
-
-    return model
-
-
 def _upsampled(row: Fitted, _: str) -> Points:
     for case, layers in _cases("upsample"):
         c, h, w, scale = case.sizes
@@ -205,6 +192,22 @@ def _planes(row: Fitted, _: str) -> Points:
         )
         wanted = layers["Pool2D"][0].transfers[0].moved
         yield scanned(_by_value(row, _first_load(body), case.chip), wanted, _grid(1, 12, 0.5))
+
+
+def _neighbours(row: Fitted, _: str) -> Points:
+    """A lane of a softmax along channels has so many elements of every channel's plane."""
+    for case, layers in _cases("softmax"):
+        c = case.sizes[0]
+        t = _Outside()
+        view, table = t("i8", 1, *case.sizes), t("f32", 256)
+        body = Fn(function=fn.SoftmaxInt(1, 0.01), inputs=(view, table), output=t("i8", 1, *case.sizes), **_head())
+
+        def model(chip: ChipSpec, body: Fn = body) -> float:
+            pieces = tiles(body, chip)
+            return pieces[0].loads[0].outside.shape[-1] if pieces else 0
+
+        wanted = layers["Softmax"][0].transfers[1].moved // c
+        yield scanned(_by_value(row, model, case.chip), wanted, _grid(1, 64, 1))
 
 
 # ------------------------------------------------------------------------------------------------------------ transfers
@@ -389,6 +392,9 @@ _POINTS: dict[str, Callable[[Fitted, str], Points]] = {
     "F-01": _channels,
     "F-02": _cast_by_planes,
     "F-03": _blocks,
+    "F-04": _upsampled,
+    "F-05": _planes,
+    "F-06": _neighbours,
     "F-09": _matrices([1], Range(0.5, 30)),
     "F-10": _matrices([1], Range(8, 256)),
     **dict.fromkeys(("F-11", "F-12", "F-13", "F-14"), _interpolations),

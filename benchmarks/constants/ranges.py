@@ -22,14 +22,18 @@ class Range(NamedTuple):
 
 
 class Agreed(NamedTuple):
-    """The values that most points accept; points: how many accept them, of how many that the constant moves.
+    """The values that most points accept, in one or several ranges; points: how many accept them, of how many.
 
     Of a median no point needs to accept it: points is 0.
     """
 
-    range: Range
+    ranges: tuple[Range, ...]
     points: int
     of: int
+
+    def distance(self, value: float) -> float:
+        """How far a value is from the nearest of these; 0: it is one of them."""
+        return min(max(low - value, value - high, 0.0) for low, high in self.ranges)
 
 
 HALF = 0.5
@@ -72,21 +76,17 @@ def scanned(model: Model, wanted: float, values: Sequence[float]) -> list[Range]
 def centre(points: Sequence[Sequence[Range]]) -> Agreed | None:
     """The median of what each asks for, of a model that is near and never exact; None without any."""
     middles = [ranges[0].middle for ranges in points if ranges]
-    return Agreed(Range(median(middles), median(middles)), 0, len(points)) if middles else None
+    return Agreed((Range(median(middles), median(middles)),), 0, len(points)) if middles else None
 
 
 def agreed(points: Sequence[Sequence[Range]]) -> Agreed | None:
-    """The longest range in which the number of points that accept it is largest; None without any."""
-    each = list(points)
-    ends = sorted({end for ranges in each for span in ranges for end in span})
-    best: list[tuple[int, Range]] = []
+    """The ranges in which the number of points that accept a value is largest; None without any."""
+    ends = sorted({end for ranges in points for span in ranges for end in span})
+    counted: list[tuple[int, Range]] = []
     for low, high in zip(ends, ends[1:], strict=False):
-        count = sum(any(span.low <= low and high <= span.high for span in ranges) for ranges in each)
-        if best and best[-1][0] == count and best[-1][1].high == low:
-            best[-1] = count, Range(best[-1][1].low, high)
-        else:
-            best.append((count, Range(low, high)))
-    if not best:
-        return None
-    count, span = max(best, key=lambda one: (one[0], one[1].high - one[1].low))
-    return Agreed(span, count, len(each))
+        count = sum(any(span.low <= low and high <= span.high for span in ranges) for ranges in points)
+        if counted and counted[-1][0] == count:
+            low = counted.pop()[1].low
+        counted.append((count, Range(low, high)))
+    most = max((count for count, _ in counted), default=0)
+    return Agreed(tuple(span for count, span in counted if count == most), most, len(points)) if counted else None

@@ -46,15 +46,16 @@ _ROWS: Final = (
     ),
     Fitted(
         "F-04", "_REPEATED", "share of local memory that a tile of repeated elements fills: 1 in so many", 1,
-        needs="tiles of Upsample as a global layer by ten sizes on both chips",
+        profiles="first loads of 12 Upsamples as global layers, of which no share gives more than 4",
     ),
     Fitted(
         "F-05", "_PLANES", "share of local memory that a tile of float planes fills: 1 in so many", 1,
-        needs="tiles of global pools of floats by ten sizes on both chips",
+        profiles="first loads of 12 global pools of floats",
+        differs="5 gives 9 of them, 3 gives 8: three on BM1688 ask for 3, 3.5 and 5, so that no share is the rule",
     ),
     Fitted(
         "F-06", "_NEIGHBOURS", "neighbours that one lane has of a softmax of integers", 1,
-        needs="transfers of INT8 Softmax along an inner axis, fewer rows than lanes, by ten sizes",
+        profiles="loads of 12 INT8 Softmaxes along channels, of which 3 are as wide as this and 9 fill the lanes",
     ),
     Fitted(
         "F-07", "_REDUCED", "neighbours that one lane has of any other function along an axis", 1,
