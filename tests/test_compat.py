@@ -40,7 +40,7 @@ def test_every_row_is_cited() -> None:
     cited = {number for text in product().values() for number in CITED.findall(text)}
     cited |= {q.rule.number for q in Quirk if any(f"Quirk.{q.name}" in text for text in product().values())}
     assert set(RULES) - cited == set()
-    assert {number for number, row in FITTED.items() if not row.chips} <= cited
+    assert {number for number, row in FITTED.items() if not row.chips and "." not in row.name} <= cited
 
 
 def test_what_is_as_in_tpu_mlir_cites_a_rule() -> None:

@@ -111,6 +111,13 @@ BUILDERS: dict[str, Callable[..., onnx.ModelProto]] = {
     ),
     "planes": lambda c, h, w: _node("GlobalAveragePool", (1, c, h, w)),
     "softmax": lambda c, h, w: _node("Softmax", (1, c, h, w), axis=1),
+    "lrn": lambda c, h, w, size: _node("LRN", (1, c, h, w), size=size),
+    "norm": lambda rows, width: _node(
+        "LayerNormalization",
+        (1, rows, width),
+        {"s": np.linspace(0.5, 1.5, width, dtype=np.float32), "b": np.linspace(-1, 1, width, dtype=np.float32)},
+        axis=-1,
+    ),
     "gather": _gather,
     "copy": lambda c, h, w: _node("Transpose", (1, c, h, w), perm=[0, 2, 1, 3]),
 }
@@ -157,6 +164,8 @@ CASES = (
     *(Case("upsample", chip, "f32", sizes) for sizes in _UPSAMPLED for chip in BOTH),
     *(Case("planes", chip, "f32", sizes) for sizes in _PLANES for chip in BOTH),
     *(Case("softmax", chip, "int8", sizes) for sizes in _INNER for chip in BOTH),
+    *(Case("lrn", chip, "f32", s) for s in ((96, 27, 27, 5), (256, 13, 13, 3), (40, 20, 20, 7)) for chip in BOTH),
+    *(Case("norm", chip, "f32", s) for s in ((197, 192), (64, 256), (100, 64), (300, 384)) for chip in BOTH),
     *(Case("gather", chip, "f32", s) for s in ((100, 64, 50), (1000, 256, 200), (50, 1000, 300)) for chip in BOTH),
     *(
         Case("copy", chip, "f32", s)

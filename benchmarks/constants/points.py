@@ -327,6 +327,25 @@ def _interpolations(row: Fitted, _: str) -> Points:
         yield _solved(row, model, case.chip, layers["Interp"][0].tiu, Range(0, 2000))
 
 
+def _norms(row: Fitted, _: str) -> Points:
+    for case, layers in _cases("norm"):
+        rows, width = case.sizes
+        view, constant = _inside("f32", 1, rows, 1, width), _inside("f32", 1, 1, 1, width)
+        function = fn.LayerNorm(3, 1e-5, weight=True, bias=True)
+        command = Fn(function=function, inputs=(view, constant, constant), output=view, **_head())
+        wanted = layers["LayerNorm"][0].tiu
+        yield _solved(row, lambda spec, command=command: _cycles(command, spec), case.chip, wanted, Range(-50, 200))
+
+
+def _lrns(row: Fitted, _: str) -> Points:
+    for case, layers in _cases("lrn"):
+        *shape, size = case.sizes
+        view = _inside("f32", 1, *shape)
+        command = Fn(function=fn.Lrn(size, 1e-4, 0.75, 1.0), inputs=(view,), output=view, **_head())
+        wanted = layers["LRN"][0].tiu
+        yield _solved(row, lambda spec, command=command: _cycles(command, spec), case.chip, wanted, Range(-50, 200))
+
+
 def _softmaxes(row: Fitted, _: str) -> Points:
     for chip, dtype, shape, axis, log, wanted in SOFTMAXES:
         view = _inside(_DTYPES[dtype], *shape)
@@ -413,6 +432,8 @@ _POINTS: dict[str, Callable[[Fitted, str], Points]] = {
     "F-40": _matrices([0, 1], Range(5, 500)),
     "F-41": _matrices([2], Range(5, 500)),
     "F-42": _gathers,
+    "F-45": _lrns,
+    "F-46": _norms,
 }
 """By number; a row without an entry is fitted by nothing that is recorded."""
-_NEAR = {"F-11", "F-12", "F-13", "F-14"}
+_NEAR = {"F-11", "F-12", "F-13", "F-14", "F-45", "F-46"}

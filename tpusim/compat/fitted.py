@@ -206,6 +206,20 @@ _ROWS: Final = (
         "F-44", "calibration.factor", "measured time of published networks over the clock's", 0.01,
         ("bm1684x", "bm1688"), needs="times on silicon; benchmarks/how_far_is_the_clock.py fits it to published ones",
     ),
+    Fitted(
+        "F-45", "Lrn.made_of", "vector steps of an LRN besides its two series and one for each neighbour", 1,
+        profiles="TIU cycles of 6 LRNs in f32",
+        differs="these ask for 45 to 51, fewer for wider windows; it is 1 % of the cycles, which lane copies fill",
+    ),
+    Fitted(
+        "F-46", "LayerNorm.made_of", "vector steps of a layer norm besides its series", 1,
+        profiles="TIU cycles of 8 layer norms in f32",
+        differs="global ones ask for 18 to 30 on BM1684X and 4 to 7 on BM1688: windows over rows take other steps",
+    ),
+    Fitted(
+        "F-47", "_LOG_TERMS", "terms of the logarithm's series, each a constant, by bytes of an element", 1,
+        needs="constants of LogSoftmax by ten lengths: the recorded ones are of one",
+    ),
 )  # fmt: skip
 
 FITTED: Final = {row.number: row for row in _ROWS}

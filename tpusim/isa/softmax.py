@@ -14,7 +14,7 @@ from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.region import itemsize
 
 EXP_TERMS, _LOG_TERMS = {4: 10, 2: 7}, {4: 16, 2: 8}
-"""Terms of the series by bytes of an element, each a constant (F-15, F-16)."""
+"""Terms of the series by bytes of an element, each a constant (F-15, F-16, F-47)."""
 DIVISION_STEPS, _LOGARITHM = 31, {4: 37, 2: 29}
 """AR steps of a division of floats (F-17), and of the logarithm of a sum (F-18, F-19)."""
 _LAST, _NARROW_STEPS = 3, 2
