@@ -43,9 +43,9 @@ def _node(
     op: str, shape: Sizes, constants: Mapping[str, np.ndarray] | None = None, *inputs: str, **attributes: Any
 ) -> onnx.ModelProto:
     """One node that reads x and constants and writes y."""
-    held = {name: np.asarray(array) for name, array in (constants or {}).items()}
-    read = ["x", *(inputs or held)]
-    values = [numpy_helper.from_array(array, name) for name, array in held.items()]
+    constant_arrays = {name: np.asarray(array) for name, array in (constants or {}).items()}
+    read = ["x", *(inputs or constant_arrays)]
+    values = [numpy_helper.from_array(array, name) for name, array in constant_arrays.items()]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph([helper.make_node(op, read, ["y"], **attributes)], "one", [x], [y], values)

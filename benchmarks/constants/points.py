@@ -51,7 +51,7 @@ def is_fitted(row: Fitted) -> bool:
 
 
 class _Outside:
-    """Tensors in global memory, each in a place of its own."""
+    """Tensors in global memory, none over another."""
 
     def __init__(self) -> None:
         self._next = 0

@@ -24,7 +24,7 @@ The quirks change compiled constants against the model's meaning; `--quirks-off 
 CONSTANTS = """## Fitted constants
 
 Numbers of the clock and of the library's tiles that no source states. They were fitted to profiles that the tool
-writes of networks of our own. `python -m benchmarks.fit_constants` fits each again from the recorded ones and prints
+writes of our networks. `python -m benchmarks.fit_constants` fits each again from the recorded ones and prints
 the fitted and the used value; `python -m benchmarks.constants.record` records them anew with the tool.
 
 | number | constant | means | fitted to | a fit needs | where it differs |

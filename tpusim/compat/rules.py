@@ -161,7 +161,7 @@ FLOATS: Final = (
     ),
     Rule(
         "U-45", "forms_of_chips", "lowering",
-        "each chip has its own forms of ops: which become tables, products, Pads, indices or other ops",
+        "forms of ops differ by chip: which become tables, products, Pads, indices or other ops",
         "one form for all chips whose commands allow it", "numerics.md 9.0",
     ),
     Rule(
@@ -322,7 +322,7 @@ GROUPS: Final = (
     Rule(
         "U-76", "no_group_of_one", "layer groups",
         "a cast, table, function, softmax, sum, requant or pool in no group with others is a global layer",
-        "it is a group of its own if that is quicker", "layer_group.md 2",
+        "it is a group if that is quicker", "layer_group.md 2",
     ),
     Rule(
         "U-77", "sections_from_the_first_guess", "layer groups",
