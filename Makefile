@@ -13,7 +13,7 @@ PYENVS = $(wildcard $(foreach shims,$(filter %/shims,$(subst :, ,$(PATH))),$(dir
 NEWEST ?= $(firstword $(foreach name,python3.14 python3.13 python3.12,$(shell $(name) -c 'import sys; print(sys.executable)' 2>/dev/null)) \
   $(lastword $(sort $(PYENVS))))
 
-.PHONY: help demo test newest release slow models zoo fuzz lint types bench support onnx-coverage exporters accuracy mutation right-programs hostile isa compat cli docs notebooks wheel-test golden groups conformance clock upstream-data digits clean
+.PHONY: help demo test newest release slow models zoo fuzz lint types bench support onnx-coverage exporters accuracy mutation right-programs hostile isa compat constants cli docs notebooks wheel-test golden groups conformance clock upstream-data digits clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
@@ -120,6 +120,9 @@ notebooks: $(VENV)/.test ## execute the notebooks of the site and write their ou
 
 golden: $(VENV)/.test ## write the golden command streams of tests/golden anew
 	$(PYTEST) tests/test_codegen.py -k golden --update-golden
+
+constants: $(VENV)/.test ## fit the constants of the clock again from recorded profiles, print fitted and used (ARGS=F-01 ...)
+	$(BIN)/python -m benchmarks.fit_constants $(ARGS)
 
 accuracy: $(VENV)/.test ## measure what the accuracy table misses (ONLY=, LOCAL=: globs NETWORK/CHIP/MODE); rewrites docs/accuracy.md
 	$(BIN)/python -m benchmarks.accuracy $(if $(ONLY),--only $(foreach glob,$(ONLY),'$(glob)')) $(if $(LOCAL),--local $(foreach glob,$(LOCAL),'$(glob)'))

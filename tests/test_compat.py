@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tpusim.cli.page import help_of
-from tpusim.compat import RULES, UPSTREAM, Quirk, checked
+from tpusim.compat import FITTED, RULES, UPSTREAM, Quirk, checked
 from tpusim.compat.page import page
 from tpusim.compat.rules import AREAS
 from tpusim.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent
-CITED = re.compile(r"\bU-\d+\b")
+CITED = re.compile(r"\b[UF]-\d\d\b")
 RELEASE = UPSTREAM.split()[1]
 
 
@@ -32,7 +32,7 @@ def test_every_cited_number_has_a_row() -> None:
     trees = ("tpusim", "kernels", "tests", "benchmarks", "examples", "docs")
     paths = [path for tree in trees for kind in ("py", "toml", "md") for path in (ROOT / tree).rglob(f"*.{kind}")]
     cited = {number for path in paths if path != Path(__file__) for number in CITED.findall(path.read_text("utf-8"))}
-    assert cited <= set(RULES)
+    assert cited <= {*RULES, *FITTED}
 
 
 def test_every_row_is_cited() -> None:
@@ -40,11 +40,24 @@ def test_every_row_is_cited() -> None:
     cited = {number for text in product().values() for number in CITED.findall(text)}
     cited |= {q.rule.number for q in Quirk if any(f"Quirk.{q.name}" in text for text in product().values())}
     assert set(RULES) - cited == set()
+    assert {number for number, row in FITTED.items() if not row.chips and "." not in row.name} <= cited
+
+
+def test_what_is_as_in_tpu_mlir_cites_a_rule() -> None:
+    """Docstrings and comments; the texts of options and messages are for users."""
+    said = re.compile(r"\bas (?:in |by )?(?:upstream|TPU-MLIR|the real (?:compiler|tool))\b", re.IGNORECASE)
+    lines = {
+        f"{path}: {line.strip()}"
+        for path, text in product().items()
+        for line in text.splitlines()
+        if not path.startswith("tpusim/cli/") and said.search(line) and not re.search(r"\b(?:U|D[NHCLI])-\d+", line)
+    }
+    assert lines == set()
 
 
 def test_numbers_and_names_are_unique_and_without_gaps() -> None:
     rules = [rule for area in AREAS.values() for rule in area]
-    assert [rule.number for rule in rules] == [f"U-{n:02}" for n in range(1, len(rules) + 1)]
+    assert sorted(rule.number for rule in rules) == [f"U-{n:02}" for n in range(1, len(rules) + 1)]
     assert len({rule.name for rule in rules}) == len(rules)
     assert all(all(part.strip() for part in rule[:6]) for rule in rules)
     assert not any(rule.does == rule.plain for rule in rules)
@@ -85,4 +98,4 @@ def test_an_unknown_quirk_is_answered_with_the_rows() -> None:
 
 def test_page_is_current_and_has_every_row() -> None:
     assert (ROOT / "docs" / "compat.md").read_text("utf-8") == page(), "run `make compat`"
-    assert all(page().count(f'<a id="{number}"></a>{number} |') == 1 for number in RULES)
+    assert all(page().count(f'<a id="{number}"></a>{number} |') == 1 for number in (*RULES, *FITTED))

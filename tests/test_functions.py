@@ -10,6 +10,7 @@ from builders.groups import pool, value
 from msgspec.structs import replace
 from streams import gmem
 
+from tests.upstream.profiled import ACTIVATIONS, SOFTMAXES
 from tpusim import chips
 from tpusim.errors import CommandError
 from tpusim.isa import functions as fn
@@ -365,20 +366,12 @@ def test_every_activation_has_a_price() -> None:
     assert all(fn.Active(mode).made_of(1).arithmetic for mode in fn.ACTIVATIONS)
 
 
-PROFILED = {
-    "EXP": 89, "LN": 149, "SIGMOID": 225, "TANH": 237, "SINH": 233, "COSH": 233, "TAN": 250, "ERF": 306, "GELU": 326,
-    "SOFT_PLUS": 246, "QGELU": 237, "ELU": 113, "ARCCOS": 434, "SQRT": 152, "RECIPROCAL": 124, "HSIGMOID": 20,
-    "HSWISH": 20, "SIGN": 16, "ABSVAL": 4,
-}  # fmt: skip
-"""TIU cycles of (1, 4, 8, 8) in f32 in the profile of TPU-MLIR 1.30.2 on BM1684X; ELU with another alpha than 1."""
-
-
 @pytest.mark.every
-@pytest.mark.parametrize("mode", PROFILED)
+@pytest.mark.parametrize("mode", ACTIVATIONS)
 def test_activations_take_what_the_profile_has(mode: str) -> None:
     view = View("lmem", 0, (1, 4, 8, 8), "f32", "aligned")
     command = Fn(id=1, dep=0, op="op", function=fn.Active(mode), inputs=(view,), output=view)
-    assert tiu_cycles(command, chips.load("bm1684x")) == PROFILED[mode]
+    assert tiu_cycles(command, chips.load("bm1684x")) == ACTIVATIONS[mode]
 
 
 @pytest.mark.parametrize(("mode", "cycles"), [("EXP", 39), ("LN", 59)])
@@ -387,22 +380,6 @@ def test_series_of_16_bits_are_shorter(mode: str, cycles: int) -> None:
     view = View("lmem", 0, (1, 4, 8, 8), "f16", "aligned")
     command = Fn(id=1, dep=0, op="op", function=fn.Active(mode), inputs=(view,), output=view)
     assert tiu_cycles(command, chips.load("bm1684x")) == cycles
-
-
-SOFTMAXES = [
-    ("bm1684x", "f32", (1, 96, 1, 12), 3, False, 185), ("bm1684x", "f32", (1, 9, 8, 16), 2, False, 256),
-    ("bm1684x", "f32", (1, 2, 1, 20), 3, True, 125), ("bm1684x", "f32", (1, 8, 16, 20), 3, False, 1192),
-    ("bm1684x", "f32", (1, 197, 1, 197), 3, False, 1617), ("bm1684x", "f32", (1, 64, 19, 25), 2, False, 1089),
-    ("bm1684x", "f16", (1, 8, 12, 12), 3, False, 447), ("bm1684x", "f16", (1, 4, 8, 36), 2, False, 532),
-    ("bm1684x", "f16", (1, 2, 1, 20), 3, True, 110), ("bm1684x", "f16", (1, 1000, 1, 64), 3, False, 2129),
-    ("bm1684x", "f16", (1, 1, 8, 143), 2, False, 1386), ("bm1684x", "f16", (1, 8, 16, 20), 3, False, 924),
-    ("bm1688", "f32", (1, 96, 1, 12), 3, False, 357), ("bm1688", "f32", (1, 24, 8, 6), 2, False, 497),
-    ("bm1688", "f32", (1, 2, 1, 20), 3, True, 183), ("bm1688", "f32", (1, 8, 16, 20), 3, False, 2879),
-    ("bm1688", "f32", (1, 25, 8, 400), 2, False, 24703), ("bm1688", "f16", (1, 65, 1, 33), 3, False, 529),
-    ("bm1688", "f16", (1, 18, 8, 8), 2, False, 291), ("bm1688", "f16", (1, 2, 1, 20), 3, True, 123),
-    ("bm1688", "f16", (1, 3000, 1, 20), 3, False, 11563), ("bm1688", "f16", (1, 13, 8, 11), 2, False, 532),
-]  # fmt: skip
-"""(chip, type, form, axis, whether its logarithm, TIU cycles) of softmaxes in the profile of TPU-MLIR 1.30.2."""
 
 
 @pytest.mark.every

@@ -15,6 +15,7 @@ from benchmarks.conformance.ours import Compiled
 from benchmarks.conformance.pairing import computing, pair
 from benchmarks.conformance.replay import Replay
 from tests.upstream import networks as upstream
+from tests.upstream.profiled import SHARED_OUT
 from tpusim import chips
 from tpusim.errors import SimulationError, UnsupportedError
 from tpusim.isa import commands as isa
@@ -420,23 +421,8 @@ def _with(program: Program, number: int, command: isa.Command) -> Program:
     return replace(program, commands=commands)
 
 
-LONE = [
-    ("bm1684x", "table", "i8", "i8", 102400, (65536, 32768, 4096)),
-    ("bm1684x", "cast", "f32", "i8", 62720, (32768, 29952)),
-    ("bm1684x", "cast", "f32", "i8", 150528, (98304, 32768, 19456)),
-    ("bm1684x", "cast", "f32", "i8", 200704, (131072, 65536, 4096)),
-    ("bm1684x", "cast", "f32", "i8", 307200, (163840, 131072, 12288)),
-    ("bm1684x", "function", "f16", "f16", 32000, (32000,)),
-    ("bm1684x", "function", "f16", "f16", 48000, (32768, 15232)),
-    ("bm1684x", "function", "f16", "f16", 104000, (65536, 32768, 5696)),
-    ("bm1688", "function", "f16", "f16", 104000, (65536, 32768, 5696)),
-    ("bm1688", "function", "i8", "i8", 64000, (32768, 31232)),
-]
-"""Chip, what, types, elements, and those of each transfer in the profile of TPU-MLIR 1.30.2."""
-
-
 @pytest.mark.every
-@pytest.mark.parametrize(("chip", "what", "source", "result", "count", "there"), LONE, ids=str)
+@pytest.mark.parametrize(("chip", "what", "source", "result", "count", "there"), SHARED_OUT, ids=str)
 def test_what_is_spread_over_the_lanes_runs_in_halves(
     chip: str, what: str, source: DType, result: DType, count: int, there: tuple[int, ...]
 ) -> None:

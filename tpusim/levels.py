@@ -1,6 +1,6 @@
 """The flat levels of a network: its own framework, the top and the tpu module, for one sample and over several.
 
-A verdict is by several samples (interface.md DI-12): of the first all tensors are compared as TPU-MLIR does, of all of
+A verdict is by several samples (interface.md DI-12): of the first all tensors are compared as in U-92, of all of
 them the similarity of every tensor is measured. One sample is in memory at a time.
 """
 

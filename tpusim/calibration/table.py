@@ -126,7 +126,7 @@ def write_table(
     module: str = "",
     time: datetime | None = None,
 ) -> None:
-    """Write a table as upstream does: header, 7 decimals, other blocks after the INT8 block; the file appears whole.
+    """Write a table as U-66 says: header, 7 decimals, other blocks after the INT8 block; the file appears whole.
 
     module: the file that was measured, named in the header. time: for reproducible files, by default now. A fused name
     (`fused["a", ...]`) is written as its first member.

@@ -4,11 +4,15 @@ A rule is a row: what TPU-MLIR does, what a correct or a plain rule would do, an
 always on: names, formats and orders of summation that users compare with. Those that change compiled constants against
 the model's meaning are quirks (`Quirk`), and `quirks_off` names the ones to leave out.
 
+`FITTED` are the constants that were fitted to profiles which the tool writes. The code cites them as `F-01`, and
+benchmarks/fit_constants.py fits them again.
+
 `docs/compat.md` is this table as a page. Only errors lie below this room, so that all others may name a quirk.
 """
 
+from tpusim.compat.fitted import FITTED, Fitted
 from tpusim.compat.quirks import Quirk, checked
 from tpusim.compat.rule import UPSTREAM, Rule
 from tpusim.compat.rules import RULES
 
-__all__ = ["RULES", "UPSTREAM", "Quirk", "Rule", "checked"]
+__all__ = ["FITTED", "RULES", "UPSTREAM", "Fitted", "Quirk", "Rule", "checked"]

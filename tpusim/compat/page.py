@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+from tpusim.compat.fitted import FITTED, Fitted
 from tpusim.compat.rule import UPSTREAM, Rule
 from tpusim.compat.rules import AREAS
 
@@ -20,12 +21,20 @@ the clock are what users compare with the tool.
 The quirks change compiled constants against the model's meaning; `--quirks-off NAME` leaves one out
 ([numerics.md 17.2](spec/numerics.md#17.2)), and the fidelity card of a run counts the ops that follow one.
 """
+CONSTANTS = """## Fitted constants
+
+Numbers of the clock and of the library's tiles that no source states. They were fitted to profiles that the tool
+writes of our networks. `python -m benchmarks.fit_constants` fits each again from the recorded ones and prints
+the fitted and the used value; `python -m benchmarks.constants.record` records them anew with the tool.
+
+| number | constant | means | fitted to | a fit needs | where it differs |
+|---|---|---|---|---|---|"""
 _SECTION = re.compile(r"([a-z_]+)\.md (\S+)")
 
 
 def page() -> str:
     """The page as Markdown."""
-    return "\n".join([HEAD, *(_area(title, rules) for title, rules in AREAS.items())])
+    return "\n".join([HEAD, *(_area(title, rules) for title, rules in AREAS.items()), _constants()])
 
 
 def _area(title: str, rules: tuple[Rule, ...]) -> str:
@@ -39,6 +48,16 @@ def _row(rule: Rule) -> str:
     switch = re.sub(r"(--.*)", r"`\1`", rule.switch)
     cells = (f'<a id="{rule.number}"></a>{rule.number}', f"`{rule.name}`", rule.where, rule.does, rule.plain)
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in (*cells, switch or "always on", source)) + " |"
+
+
+def _constants() -> str:
+    return "\n".join([CONSTANTS, *map(_constant, FITTED.values()), ""])
+
+
+def _constant(row: Fitted) -> str:
+    name = f"`{row.name}`" + (f" of {', '.join(row.chips)}" if row.chips else "")
+    cells = (f'<a id="{row.number}"></a>{row.number}', name, row.means, row.profiles, row.needs, row.differs)
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
 
 def main(path: Path) -> None:

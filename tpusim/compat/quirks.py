@@ -36,7 +36,7 @@ class Quirk(StrEnum):
     DECONV_SCALE_RECOMPUTED = (
         "U-03", "deconv_scale_recomputed", "lowering of Deconv",
         "the requant scale ignores given weight scales",
-        "the given scales are used",
+        "the given scales are used (no form of tpusim does yet, so that the switch changes nothing)",
     )  # fmt: skip
     AVGPOOL_FULL_KERNEL = (
         "U-04", "avgpool_full_kernel", "lowering of AvgPool",

@@ -98,6 +98,12 @@ IMPORT: Final = (
         "an op that replaces others, a cast or a Relu has a name made of its operand, its user and its type",
         "it has any unique name", "observed: names in m_tpu.mlir",
     ),
+    Rule(
+        "U-96", "text_of_modules", "modules as text",
+        "attributes, enums, coefficients and locations have TPU-MLIR's names and order, and the first name of a "
+        "location counts",
+        "any text that reads back", "layer_group.md 14",
+    ),
 )  # fmt: skip
 
 FLOATS: Final = (
@@ -155,7 +161,7 @@ FLOATS: Final = (
     ),
     Rule(
         "U-45", "forms_of_chips", "lowering",
-        "each chip has its own forms of ops: which become tables, products, Pads, indices or other ops",
+        "forms of ops differ by chip: which become tables, products, Pads, indices or other ops",
         "one form for all chips whose commands allow it", "numerics.md 9.0",
     ),
     Rule(
@@ -316,7 +322,7 @@ GROUPS: Final = (
     Rule(
         "U-76", "no_group_of_one", "layer groups",
         "a cast, table, function, softmax, sum, requant or pool in no group with others is a global layer",
-        "it is a group of its own if that is quicker", "layer_group.md 2",
+        "it is a group if that is quicker", "layer_group.md 2",
     ),
     Rule(
         "U-77", "sections_from_the_first_guess", "layer groups",

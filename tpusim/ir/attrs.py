@@ -91,7 +91,7 @@ def op_name(op: Operation) -> str:
 
 
 def location_name(location: Attribute) -> str:
-    """The first name in a location, as TPU-MLIR takes it; "" of `unknown` and of a place in a file."""
+    """The first name in a location (U-96); "" of `unknown` and of a place in a file."""
     named = _named(location)
     return named.desc.data if named else ""
 

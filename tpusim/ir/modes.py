@@ -1,4 +1,4 @@
-"""The mode attributes of the tpu dialect in upstream's text form: `#tpu<rq_mode MultiplierShift>` (TpuOps.td)."""
+"""The mode attributes of the tpu dialect, in the text form of U-96: `#tpu<rq_mode MultiplierShift>` (TpuOps.td)."""
 
 from xdsl.dialects.utils import EnumAttribute
 from xdsl.ir import SpacedOpaqueSyntaxAttribute

@@ -1,6 +1,6 @@
 """`Model`: a module and its weights, the artefact the compiler stages hand on, as text plus npz on disk.
 
-Module attributes (as upstream writes them): `module.name`, `module.state`, `module.chip`, `module.mode`,
+Module attributes (U-96): `module.name`, `module.state`, `module.chip`, `module.mode`,
 `module.asymmetric`, `module.weight_file`, later `module.cores` (if there are several), `module.coeff_addr`,
 `module.coeff_size`, `module.neuron_addr`, `module.neuron_size`. Our own: `module.output_types` (if a result is not
 float32 in the network's framework).

@@ -1,4 +1,4 @@
-"""Which op a name in a table means. Tables name tensors as TPU-MLIR does; this is where the spelling may differ."""
+"""Which op a name in a table means. Tables name tensors by U-16; this is where the spelling may differ."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable

@@ -12,10 +12,10 @@ from tpusim.isa.layout import align, ceil_div
 
 _F32_BYTES = 4
 _RUN_CYCLES = 4.2
-"""What the library counts for the load of one lane's columns of a row."""
+"""What the library counts for the load of one lane's columns of a row (F-09)."""
 _LEAST, _MOST = 8, 64
 """Columns of the left matrix that a lane has where a row of the right one goes once over lanes of the fewest columns,
-and of any at most."""
+and of any at most (F-10)."""
 
 
 class LaneColumns(NamedTuple):

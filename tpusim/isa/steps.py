@@ -15,7 +15,7 @@ TAYLOR_TERMS = 10
 """Decision: terms of the SFU's exp and log series; the operation count is 2*terms - 1 (hardware.md 5.1)."""
 
 DIVISION_STEPS = 31
-"""AR steps of a division of floats."""
+"""AR steps of a division of floats (F-17)."""
 
 
 class Array(NamedTuple):

@@ -23,7 +23,7 @@ from tpusim.kernel_library.pieces import Piece, Transfer, transfers
 _MOST_ROWS = 8
 """Rows of lanes of a tile at most."""
 _SCORE_BYTES, _HEAD_BYTES = 14, 10
-"""What a tile takes for each score and each element of a head: fitted to where the profile's tiles get fewer heads."""
+"""What a tile takes for each score (F-25) and each element of a head (F-26)."""
 
 
 def block_sizes(rows: int, keys: int, heads: int, size: int, chip: ChipSpec) -> tuple[int, int]:

@@ -134,7 +134,7 @@ class Frame:
         return found
 
     def attributes(self, input: TopInput) -> dict[str, Attribute]:
-        """Of the input that takes frames: as TPU-MLIR writes them, and where rows and planes begin."""
+        """Of the input that takes frames (U-72), and where rows and planes begin."""
         order = FORMATS[self.format][0]
         found: dict[str, Attribute] = {
             **input.attributes,

@@ -31,7 +31,7 @@ class TopHardSigmoid(Activation):
 
     @property
     def coeffs(self) -> tuple[float, ...]:
-        """(beta, alpha), as upstream stores them."""
+        """(beta, alpha), in the order of U-96."""
         return self.beta.value.data, self.alpha.value.data
 
 

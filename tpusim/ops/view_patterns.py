@@ -1,4 +1,4 @@
-"""Views of views, and views that change nothing; patterns are called as upstream's (interface.md 7.3)."""
+"""Views of views, and views that change nothing; patterns have TPU-MLIR's names (interface.md 7.3)."""
 
 from typing import ClassVar
 

@@ -82,7 +82,7 @@ def summary_lines(comparison: Comparison, target_name: str = "", reference_name:
 
 
 def upstream_minimum(comparison: Comparison) -> tuple[float, float, float]:
-    """The smallest similarities as upstream takes them, over SIMILAR and NOT_SIMLIAR tensors only."""
+    """The smallest similarities (U-92), over SIMILAR and NOT_SIMLIAR tensors only."""
     measured = [tensor for tensor in comparison.tensors if tensor.verdict in (SIMILAR, NOT_SIMILAR)]
     return (
         min((1.0, *(tensor.cosine for tensor in measured))),

@@ -14,7 +14,7 @@ from tpusim.isa.region import View, itemsize
 from tpusim.isa.steps import array, limits
 
 _ONES = 6
-"""Cycles that make the ones of a shifting PorD for one channel."""
+"""Cycles that make the ones of a shifting PorD for one channel (F-24)."""
 _F32_BYTES = 4
 
 

@@ -10,9 +10,9 @@ from tpusim.isa.region import View, itemsize
 from tpusim.registry import COMMANDS
 
 _PARTS = 8
-"""Parts of local memory one of which holds what a tile of a kernel loads and stores."""
+"""Parts of local memory one of which has room for what a tile of a kernel loads and stores (F-28)."""
 _CAST_PARTS = 32
-"""Parts of local memory one of which holds what a tile of a cast loads and stores."""
+"""Parts of local memory one of which has room for what a tile of a cast loads and stores (F-27)."""
 
 
 class GlobalKernel(Command, frozen=True, tag="global"):

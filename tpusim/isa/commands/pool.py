@@ -12,7 +12,7 @@ from tpusim.isa.region import View, itemsize
 from tpusim.isa.steps import limits, steps, window_steps
 
 _OFFSET_STEPS = 7
-"""Steps of a mean of integers with a zero point after its window."""
+"""Steps of a mean of integers with a zero point after its window (F-23)."""
 
 
 class Pool(Command, frozen=True, tag="pool"):

@@ -8,7 +8,7 @@ from tpusim.isa.region import FLOATS, View, itemsize
 
 _F32_BYTES = 4
 _HALF_STEPS, _SHIFTED_STEPS = 3, 5
-"""Steps of a cast from 16 bits, and from f32 to integers with a zero point."""
+"""Steps of a cast from 16 bits, and from f32 to integers with a zero point (F-22)."""
 
 
 class Quantize(Command, frozen=True, tag="quantize"):

@@ -2,7 +2,7 @@
 
 The profile of 40 sizes (U-90; BM1688 in F16 and BF16, BM1690 in F16) is counted cycle by cycle. The kernel goes
 through blocks of keys with the largest score so far, and corrects sums and results as it grows; here the scores are
-kept until all are known, as TPU-MLIR's interpreter has it. So the steps of a block are those of `FlashScores`, what it
+kept until all are known, as in U-26. So the steps of a block are those of `FlashScores`, what it
 does once for a tile those of `FlashMix`.
 """
 

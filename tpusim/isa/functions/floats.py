@@ -20,7 +20,7 @@ _ACTIVATIONS: dict[str, Steps] = {
     "HSIGMOID": Steps(5), "HSWISH": Steps(5), "SIGN": Steps(4), "SQUARE": Steps(2),
     **dict.fromkeys(("ABSVAL", "CEIL", "FLOOR", "ROUND", "ROUND_EVEN", "TRUNC"), Steps(1)),
 }  # fmt: skip
-"""What each activation takes in the profile (U-91), its series among the AR steps.
+"""What each activation takes in the profile (U-91, F-20), its series among the AR steps.
 
 Decision: LOG2, RSQRT, ARCSIN, ARCTAN, TGELU, MISH and LOG_SIGMOID, which it has in no network of ours, take what they
 are made of.

@@ -19,7 +19,8 @@ _WHOLE = 1e-4
 """How far an f32 factor may be from a whole one."""
 _INDEX_BYTES = 4
 _EVEN_STEPS, _UNEVEN_STEPS, _COORDINATES = 16, {2: 75, 4: 42}, 110
-"""AR steps of an interpolation by whole factors, by others (f32 inside) by bytes of an element, and cycles in front."""
+"""AR steps of an interpolation by whole factors (F-11), by others (f32 inside) by bytes of an element (F-12, F-13), and
+cycles before the latter (F-14)."""
 _COORDINATE_BYTES = 4
 
 

@@ -12,7 +12,7 @@ from tpusim.isa.steps import steps
 
 ReduceMode = Literal["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceProd"]
 _ROOT = 40
-"""Steps of a root: its series, two sums and three selections, in f32."""
+"""Steps of a root: its series, two sums and three selections, in f32 (F-21)."""
 
 
 class Reduce(Function, frozen=True, tag="reduce"):

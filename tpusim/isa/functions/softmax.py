@@ -17,9 +17,9 @@ from tpusim.isa.region import View, itemsize
 from tpusim.isa.steps import DIVISION_STEPS
 
 EXP_TERMS, _LOG_TERMS = {4: 10, 2: 7}, {4: 16, 2: 8}
-"""Terms of the series by bytes of an element, each a constant."""
+"""Terms of the series by bytes of an element, each a constant (F-15, F-16, F-47)."""
 _LOGARITHM = {4: 37, 2: 29}
-"""AR steps of the logarithm of a sum."""
+"""AR steps of the logarithm of a sum (F-18, F-19)."""
 _LAST, _NARROW_STEPS = 3, 2
 """The last axis, and AR steps of the exponent, in half as many bits."""
 _HALF_CYCLES = 7

@@ -33,9 +33,9 @@ from tpusim.kernel_library.forms.parts import Form, Part, Shape, constant, divis
 from tpusim.kernel_library.forms.table import form_of
 
 _EXTREMES, _SEARCHING = 4, 32
-"""Neighbours behind the axis that one lane has in a search for extremes, and how many lanes search."""
+"""Neighbours after the axis that one lane has in a search for extremes, and how many lanes search (F-08)."""
 _NEIGHBOURS, _REDUCED = 16, 128
-"""Neighbours that one lane has of a softmax of integers, and of anything but a softmax."""
+"""Neighbours that one lane has of a softmax of integers (F-06), and of anything but a softmax (F-07)."""
 _SOFTMAXES = (Softmax, SoftmaxInt, SoftmaxTables)
 
 

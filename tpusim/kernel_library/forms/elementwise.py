@@ -35,9 +35,9 @@ from tpusim.kernel_library.forms.parts import AXES, Form, Part, Shape, constant,
 from tpusim.kernel_library.forms.table import form_of
 
 _BLOCK = 32768
-"""Elements of what is spread over the lanes in which tiles are counted, whatever their type."""
+"""Elements of what goes to all lanes in which tiles are counted, whatever their type (F-03)."""
 _TWO_AND_A_SUM = 2.8
-"""Share of a cast by planes: two of its f32 images, two of bytes and a third f32 image fill local memory, as there."""
+"""Share of a cast by planes: two of its f32 images, two of bytes and a third f32 image fill local memory (F-02)."""
 
 
 @form_of(Compare, AddInt, SubInt, MulInt, ConstInt, SumShift, ExtremeShift, Power, Remainder)

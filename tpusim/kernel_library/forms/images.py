@@ -29,11 +29,11 @@ from tpusim.kernel_library.forms.table import form_of
 
 _FLOATS = ("f16", "bf16", "f32")
 _REPEATED = 4
-"""Share of repeated elements: two tiles and their results fill half of local memory, as there."""
+"""Share of repeated elements: two tiles and their results fill half of local memory (F-04)."""
 _PLANES = 3
-"""Share of planes of floats, as there."""
+"""Share of planes of floats (F-05)."""
 _F32_CHANNELS = 2.85
-"""Share of filters, image and result of f32 convolutions: so 4 of 10 that were compared are cut as there.
+"""Share of filters, image and result of f32 convolutions (F-01): so 9 of 20 that were compared are cut as there.
 
 Decision: of the others the library cuts the image too, or fewer channels.
 """

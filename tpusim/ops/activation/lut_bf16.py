@@ -28,7 +28,7 @@ from tpusim.ops.families import UnaryTop
 
 LutMode = Literal["Slope", "Mantissa", "Log"]
 FLOAT_TABLE_SHAPE = (1, 1, 32, 8)
-"""The 256 entries of a BF16 table, as upstream stores them."""
+"""The 256 entries of a BF16 table, as they are stored (U-96)."""
 
 
 @dataclass(frozen=True)

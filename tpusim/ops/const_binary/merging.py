@@ -1,4 +1,4 @@
-"""Numbers that merge into what stands in front of them; patterns are called as upstream's (interface.md 7.3)."""
+"""Numbers that merge into what stands in front of them; patterns have TPU-MLIR's names (interface.md 7.3)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
