@@ -302,3 +302,42 @@ PIPELINES = Table[Any](
     },
 )
 """Values of `tpusim.passes.Pipeline` by name."""
+
+CLI = Table[Any](
+    "subcommand",
+    "tpusim.cli",
+    {
+        "run": "tpusim.cli.execution:Run",
+        "check": "tpusim.cli.check:Check",
+        "fit": "tpusim.cli.fit:FitCommand",
+        "import": "tpusim.cli.stages:Import",
+        "canonicalize": "tpusim.cli.stages:Canonicalize",
+        "calibrate": "tpusim.cli.stages:Calibrate",
+        "lower": "tpusim.cli.stages:Lower",
+        "group": "tpusim.cli.stages:Group",
+        "assign": "tpusim.cli.stages:Assign",
+        "codegen": "tpusim.cli.stages:Codegen",
+        "export": "tpusim.cli.export:Export",
+        "infer": "tpusim.cli.execution:Infer",
+        "simulate": "tpusim.cli.execution:Simulate",
+        "debug": "tpusim.cli.debugger.options:Debug",
+        "dis": "tpusim.cli.stream:Disassemble",
+        "asm": "tpusim.cli.stream:Assemble",
+        "compare": "tpusim.cli.comparison:Compare",
+        "npz": "tpusim.cli.npz:Npz",
+        "why": "tpusim.cli.why:Why",
+        "search-qtable": "tpusim.cli.search_qtable:SearchQtable",
+        "search-threshold": "tpusim.cli.search_threshold:SearchThreshold",
+        "correct-bias": "tpusim.cli.correct_bias:CorrectBias",
+        "bisect": "tpusim.cli.bisect:Bisect",
+        "bench": "tpusim.cli.bench:Bench",
+        "explore": "tpusim.cli.explore:Explore",
+        "explore-group": "tpusim.cli.what_if:WhatIfCommand",
+        "explore-diff": "tpusim.cli.explore_diff:ExploreDiff",
+        "explore-roofline": "tpusim.cli.explore_roofline:ExploreRoofline",
+        "zoo": "tpusim.cli.zoo:Zoo",
+        "chips": "tpusim.cli.chips:Chips",
+        "support": "tpusim.cli.fidelity:Support",
+    },
+)
+"""Subcommands of `tpusim` by name: dataclasses whose fields are options, `tpusim.cli.command.Command`."""

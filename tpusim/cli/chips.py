@@ -1,4 +1,4 @@
-"""All subcommands: one dataclass each. Fields are options; `execute` does the work and says whether it succeeded."""
+"""`tpusim chips`: the chips and their fields."""
 
 import json
 from dataclasses import dataclass
@@ -6,54 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from tpusim.cli.bench import Bench
-from tpusim.cli.bisect import Bisect
-from tpusim.cli.check import Check
 from tpusim.cli.command import Command
-from tpusim.cli.comparison import Compare
-from tpusim.cli.correct_bias import CorrectBias
-from tpusim.cli.debugger.options import Debug
-from tpusim.cli.execution import Infer, Run, Simulate
-from tpusim.cli.explore import Explore
-from tpusim.cli.explore_diff import ExploreDiff
-from tpusim.cli.explore_roofline import ExploreRoofline
-from tpusim.cli.export import Export
-from tpusim.cli.fidelity import Support
-from tpusim.cli.fit import FitCommand
-from tpusim.cli.npz import Npz
-from tpusim.cli.options import In
 from tpusim.cli.output import Output
-from tpusim.cli.search_qtable import SearchQtable
-from tpusim.cli.search_threshold import SearchThreshold
-from tpusim.cli.stages import Assign, Calibrate, Canonicalize, Codegen, Group, Import, Lower
-from tpusim.cli.stream import Assemble, Disassemble
-from tpusim.cli.what_if import WhatIfCommand
-from tpusim.cli.why import Why
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
     from tpusim.chips import ChipSpec
-
-
-@dataclass
-class Zoo(Command):
-    """Write one of the nine classic networks with seeded weights as ONNX."""
-
-    says = "nothing more"
-
-    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
-    """bvlc_alexnet, densenet121, inception_v1, inception_v2, resnet50, shufflenet, squeezenet, vgg19 or zfnet512."""
-    out: Annotated[In, tyro.conf.arg(metavar="OUT.onnx")]
-    seed: int = 0
-    """Seed of the weights."""
-
-    def execute(self, console: Output) -> bool:
-        """Write the network as an ONNX file."""
-        from tpusim import zoo
-
-        zoo.save(self.name, self.out, self.seed)
-        console.wrote(self.out, f"{self.name}, seed {self.seed}")
-        return True
 
 
 @dataclass
@@ -107,39 +65,3 @@ def _rates(chip: "ChipSpec") -> str:
     tops = 2 * peak_macs(1, chip) * chip.tiu_mhz * chip.cores / 1e6
     clocks = f"TIU {chip.tiu_mhz:g} MHz, DMA {chip.dma_mhz:g} MHz"
     return f"    {tops:.1f} INT8 TOPS, {clocks}, loads {chip.bandwidth.s2l:g} GB/s, stores {chip.bandwidth.l2s:g} GB/s"
-
-
-COMMANDS: dict[str, type] = {
-    "run": Run,
-    "check": Check,
-    "fit": FitCommand,
-    "import": Import,
-    "canonicalize": Canonicalize,
-    "calibrate": Calibrate,
-    "lower": Lower,
-    "group": Group,
-    "assign": Assign,
-    "codegen": Codegen,
-    "export": Export,
-    "infer": Infer,
-    "simulate": Simulate,
-    "debug": Debug,
-    "dis": Disassemble,
-    "asm": Assemble,
-    "compare": Compare,
-    "npz": Npz,
-    "why": Why,
-    "search-qtable": SearchQtable,
-    "search-threshold": SearchThreshold,
-    "correct-bias": CorrectBias,
-    "bisect": Bisect,
-    "bench": Bench,
-    "explore": Explore,
-    "explore-group": WhatIfCommand,
-    "explore-diff": ExploreDiff,
-    "explore-roofline": ExploreRoofline,
-    "zoo": Zoo,
-    "chips": Chips,
-    "support": Support,
-}
-"""Subcommand -> its class. `opt` is xDSL's own driver and handled in `main`."""
