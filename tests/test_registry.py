@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from builders.w4a8 import W4A8
 
 from tpusim import registry
+from tpusim.artefacts import RunConfig
+from tpusim.asked import config_from, stated
 from tpusim.canonicalize import canonicalize
+from tpusim.cli import main
 from tpusim.errors import ConfigError, ImportModelError
+from tpusim.ir.formats import number_format
 from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module
 from tpusim.ir.weights import WeightStore
+from tpusim.lowering import LoweringConfig
+from tpusim.lowering.qtable import read_qtable
 from tpusim.ops import context
-from tpusim.registry import DIALECTS, PATTERNS, Table
+from tpusim.registry import CLI, DIALECTS, PATTERNS, Table
 
 pytestmark = pytest.mark.every
 TABLES = [table for table in vars(registry).values() if isinstance(table, Table)]
@@ -82,6 +90,8 @@ def in_a_new_process(code: str) -> dict[str, object]:
 
 READ = """
 from tpusim.ir.text import parse_module
+from tpusim.lowering import LoweringConfig
+from tpusim.lowering.qtable import read_qtable
 from tpusim.ops import context
 from tpusim.registry import DIALECTS, when_loaded
 calls = []
@@ -269,3 +279,47 @@ def test_a_pattern_of_a_package_that_makes_none_is_refused(install: Install) -> 
     model.set(name="m", state="TOP_F32")
     with pytest.raises(ConfigError, match="pattern 'nothing': a function of the weights .* is required, got int"):
         canonicalize(model, ["nothing"])
+
+
+# ---------------------------------------------------------------------------------------------------- number formats
+
+
+def test_a_format_of_a_package_is_a_mode_like_any_other(install: Install) -> None:
+    """By name in a configuration, a quantisation table, and a run that is repeated."""
+    install("acme", "tpusim.formats", w4a8="builders.w4a8:W4A8", odd="acme_ops:number")
+    config = LoweringConfig(mode="W4A8")
+    assert config.format is W4A8 and config.mode is W4A8
+    assert read_qtable("a:W4A8,b:F16") == {"a": "w4a8", "b": "f16"}
+    assert config_from(stated(RunConfig(Path("m.onnx"), lowering=config)), Path("r")).lowering.format is W4A8
+    with pytest.raises(ConfigError, match=r"mode 'odd': a tpusim.ir.formats.NumberFormat is required, got int"):
+        number_format("odd")
+    with pytest.raises(
+        ConfigError, match="mode 'w4': one of f32, f16, bf16, int8, odd, w4a8, or a .*did you mean w4a8"
+    ):
+        number_format("w4")
+
+
+# -------------------------------------------------------------------------------------------------------- subcommands
+
+
+def test_help_names_the_subcommands_of_packages(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install("acme", "tpusim.cli", hello="broken_ops:Hello", number="acme_ops:number")
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert re.search(r"From installed packages\n  hello +of the package acme 0.1\n", capsys.readouterr().out)
+    assert main(["chips"]) == 0
+    assert main(["hello"]) == 1 and "broken_ops:Hello of acme 0.1 could not be imported" in capsys.readouterr().err
+    assert main(["number"]) == 1
+    assert "subcommand 'number': a dataclass with a method `execute` is required, got 3" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["helo"])
+    assert "did you mean hello" in capsys.readouterr().err
+
+
+def test_a_package_cannot_take_a_subcommand_that_ships(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    CLI.remove("chips")
+    CLI.entries["chips"] = "tpusim.cli.chips:Chips"
+    install("acme", "tpusim.cli", chips="broken_ops:Chips")
+    assert main(["chips"]) == 1
+    said = capsys.readouterr().err
+    assert "tpusim.cli.chips:Chips of tpusim and broken_ops:Chips of acme 0.1; uninstall a package" in said

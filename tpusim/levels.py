@@ -21,7 +21,6 @@ from tpusim.images import images_of, inputs_of
 from tpusim.inference import Gradual, RealValues, input_specs, parts_of
 from tpusim.inference import run as run_flat
 from tpusim.ir.attrs import value_name
-from tpusim.ir.formats import FORMATS
 from tpusim.ir.module import Model
 from tpusim.ir.own_scales import own_ranges
 from tpusim.verify.compare import Comparison, Tolerance, compare
@@ -111,7 +110,7 @@ def _pairs(a: Artefacts, first: Levels) -> Iterator[_Pair]:
     """What is compared with what. The integers of a quantised network are judged by the network's own results."""
     yield from (_Pair("top", level, TOP_VS_ONNX) for level in first.keys() - {"top", "tpu", FILE})
     format = a.config.lowering.format
-    tolerance = tpu_vs_top(format.name if format.name in FORMATS else format.needs)
+    tolerance = tpu_vs_top(format.needs)
     yield _Pair("tpu", "top", tolerance, decides=FILE not in first)
     if FILE in first:
         yield _Pair("tpu", FILE, tolerance)

@@ -55,7 +55,7 @@ class Table(Generic[T]):
 
     def names(self) -> tuple[str, ...]:
         """All names, those that ship first; nothing is imported."""
-        return *self.entries, *sorted(self.plugins.keys() - self.entries.keys())
+        return *(name for name in self.entries if name not in self.plugins), *sorted(self.plugins)
 
     def shipped(self) -> Mapping[str, T]:
         """All things that no installed package adds, by name, imported."""
@@ -151,6 +151,18 @@ DIALECTS = Table[Any]("dialect", "tpusim.dialects", {"top": "tpusim.ops:Top", "t
 
 when_loaded = DIALECTS.when_loaded
 """`when_loaded(namespace, callback)`: call `callback` with the dialect when it is loaded, or now if it is loaded."""
+
+FORMATS = Table[Any](
+    "mode",
+    "tpusim.formats",
+    {
+        "f32": "tpusim.ir.formats:F32",
+        "f16": "tpusim.ir.formats:F16",
+        "bf16": "tpusim.ir.formats:BF16",
+        "int8": "tpusim.ir.formats:INT8",
+    },
+)
+"""Number formats by name in small letters, as `--mode` and quantisation tables take them: `NumberFormat` values."""
 
 PATTERNS = Table[Any](
     "pattern",
