@@ -152,6 +152,13 @@ DIALECTS = Table[Any]("dialect", "tpusim.dialects", {"top": "tpusim.ops:Top", "t
 when_loaded = DIALECTS.when_loaded
 """`when_loaded(namespace, callback)`: call `callback` with the dialect when it is loaded, or now if it is loaded."""
 
+FRONTENDS = Table[Any](
+    "front end",
+    "tpusim.frontends",
+    {"onnx": "tpusim.frontend.onnx.front_end:ONNX", "tflite": "tpusim.frontend.onnx.front_end:ONNX"},
+)
+"""What reads a network's file as a top module, a `tpusim.frontend.FrontEnd`, by the ending of the file's name."""
+
 FORMATS = Table[Any](
     "mode",
     "tpusim.formats",
