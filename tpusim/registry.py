@@ -195,6 +195,9 @@ STRATEGIES = Table[Any](
 )
 """How ops are divided into layer groups: `tpusim.layer_group.Strategy`, but "best", which compiles what others give."""
 
+CHIPS = Table[Any]("chip", "tpusim.chips", {})
+"""Chips of installed packages: the path of a TOML file by the chip's name; the shipped ones are files of tpusim.chips."""
+
 TARGETS = Table[Any](
     "target",
     "tpusim.targets",
