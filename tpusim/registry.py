@@ -196,7 +196,7 @@ STRATEGIES = Table[Any](
 """How ops are divided into layer groups: `tpusim.layer_group.Strategy`, but "best", which compiles what others give."""
 
 CHIPS = Table[Any]("chip", "tpusim.chips", {})
-"""Chips of installed packages: the path of a TOML file by the chip's name; the shipped ones are files of tpusim.chips."""
+"""Chips of installed packages: paths of TOML files by the chips' names; the shipped ones are files of tpusim.chips."""
 
 TARGETS = Table[Any](
     "target",

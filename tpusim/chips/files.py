@@ -55,9 +55,10 @@ def load(chip: str | Path | ChipSpec) -> ChipSpec:
     """
     if isinstance(chip, ChipSpec):
         return chip
-    if str(chip).lower() in available():
-        return _shipped(str(chip).lower())
-    path = Path(_named(str(chip).lower()) or chip)
+    name = str(chip).lower()
+    if name in available() and name not in CHIPS:
+        return _shipped(name)
+    path = Path(_named(name) or chip)
     if path.suffix == ".toml" or len(path.parts) > 1:
         return _from_file(path)
     raise ConfigError(
@@ -70,6 +71,10 @@ def _named(name: str) -> Path | None:
     """The TOML file of a chip of an installed package, None if none of them has this name. Raises ConfigError."""
     if name not in CHIPS:
         return None
+    if name in available():
+        raise ConfigError(
+            f"chip '{name}': ships with tpusim, and {CHIPS.package_of(name)} registers another; uninstall that package"
+        )
     path: object = CHIPS.get(name)
     if not isinstance(path, Path) or path.stem != name:
         raise ConfigError(f"chip '{name}': the path of a file {name}.toml is required, got {path!r}")

@@ -21,15 +21,15 @@ class Chips(Command):
     says = "`chips` with all fields; of `diff` the `differences`"
 
     words: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[show CHIP | diff A B]")] = ()
-    """What to do, with names or TOML files of chips; nothing: list those that ship."""
+    """What to do, with names or TOML files of chips; nothing: list all."""
 
     def execute(self, console: Output) -> bool:
         """Print two lines per chip, or a line per field."""
-        from tpusim.chips import available, differences, flattened, load
+        from tpusim.chips import differences, flattened, load, names
 
         match self.words:
             case ():
-                chips = [load(name) for name in available()]
+                chips = [load(name) for name in names()]
                 lines = [line for one in chips for line in (_units(one), _rates(one))]
                 console.result(chips=[flattened(one) for one in chips])
             case ("show", chip):
