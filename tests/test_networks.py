@@ -17,12 +17,12 @@ import tpusim
 from tpusim.asked import run_config
 from tpusim.calibration.table import read_table
 from tpusim.cli import main
-from tpusim.cli.commands import COMMANDS
 from tpusim.inference import input_specs
 from tpusim.ir.module import load_model
 from tpusim.isa.stream import load
 from tpusim.network import open_network
 from tpusim.ops import context
+from tpusim.registry import CLI
 from tpusim.verify.npz import save_tensors
 
 NO_NETWORK = {"asm", "compare", "npz", "explore-diff", "zoo", "chips"}
@@ -92,7 +92,7 @@ def words_of(command: str, form: str, forms: dict[str, Path], out: Path) -> list
 
 def cases() -> Iterator[Any]:
     """(command, form); a free batch is one of ONNX too, so that the fixed one is slow."""
-    for command in COMMANDS:
+    for command in CLI.shipped():
         for form in ("onnx", "tflite", "stage", "run", "free") if command not in NO_NETWORK else ():
             slow = form == "onnx" or (command == "bench" and form != "stage")
             yield pytest.param(command, form, marks=[pytest.mark.slow] if slow else [], id=f"{command}-{form}")

@@ -21,7 +21,7 @@ from tpusim.compiled import Compiled
 from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
-from tpusim.ir.formats import FORMATS, NumberFormat
+from tpusim.ir.formats import NumberFormat
 from tpusim.ir.module import load_model, save_model
 from tpusim.ir.packing import pack
 from tpusim.ir.types import UniformType, element_of
@@ -29,6 +29,7 @@ from tpusim.isa.commands import GlobalKernel, MatMul
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops import context
 from tpusim.persistence import stage_keys
+from tpusim.registry import FORMATS
 
 LEFT, RIGHT = (3, 70, 12), (1, 12, 7)
 """Rows of an odd number of 4-bit elements."""

@@ -29,7 +29,7 @@ from tpusim.chips import load as load_chip
 from tpusim.chips import require_cores
 from tpusim.errors import ConfigError, meant, option
 from tpusim.fidelity import card_of
-from tpusim.frontend import import_onnx
+from tpusim.frontend import read_model
 from tpusim.frontend.content import is_module
 from tpusim.heap import give_back
 from tpusim.images import images_of
@@ -65,7 +65,7 @@ def stage_import(a: Artefacts) -> None:
         a.top = load_module(a.config.model)
         a.top.require_state("TOP_F32", stage="run")
         return
-    a.top = import_onnx(a.config.model, input_shapes=a.config.input_shapes, cut=a.config.cut)
+    a.top = read_model(a.config.model, input_shapes=a.config.input_shapes, cut=a.config.cut)
     if steps := pipeline_of("import", a.config):
         a.top = PassManager(steps).run(a.top)
 

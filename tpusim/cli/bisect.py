@@ -102,14 +102,12 @@ class Bisect(Command):
         console.tell(text)
 
     def _tolerance(self, config: "LoweringConfig") -> "Tolerance":
-        from tpusim.ir.formats import FORMATS
         from tpusim.verify.compare import Tolerance
         from tpusim.verify.tolerances import tpu_vs_top
 
         if self.tolerance is not None:
             return Tolerance.parse(self.tolerance)
-        format = config.format
-        return tpu_vs_top(format.name if format.name in FORMATS else format.needs)
+        return tpu_vs_top(config.format.needs)
 
     def _reproduce(
         self, console: Output, given: "GivenNetwork", name: str, sample: "Tensors", tolerance: "Tolerance"

@@ -10,6 +10,7 @@ import threading
 import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -18,6 +19,7 @@ from typing import Any, cast
 from tpusim.cli.output import Output, make_safe, stderr_console
 from tpusim.cli.words import UsageError, WordError, option_of, refuse, registry, unknown
 from tpusim.errors import ConfigError, TpusimError, TpusimWarning, meant, spelled_as_options
+from tpusim.registry import CLI
 from tpusim.version import __version__
 
 COLLECT_AFTER = 20_000
@@ -186,23 +188,22 @@ def _execute(words: list[str]) -> int:
         show_commands(Output())
         raise SystemExit(0)
     _require_folder()
-    from tpusim.cli.commands import COMMANDS
-
     if first.startswith("--tyro-"):  # completion
         import tyro
 
-        tyro.extras.subcommand_cli_from_dict(COMMANDS, args=words, prog="tpusim", registry=registry())
+        kinds = {name: _command(name) for name in CLI}
+        tyro.extras.subcommand_cli_from_dict(kinds, args=words, prog="tpusim", registry=registry())
     if first == "help":
         words, first = [words[1], "--help"], words[1]
-    if first == "explore" and f"explore-{''.join(words[1:2])}" in COMMANDS:
+    if first == "explore" and f"explore-{''.join(words[1:2])}" in CLI:
         words = [f"explore-{words[1]}", *words[2:]]
     name = words[0] if words else ""
-    if name not in COMMANDS:
-        refuse("tpusim", _no_command(name, list(COMMANDS)))
+    if name not in CLI:
+        refuse("tpusim", _no_command(name, list(CLI)))
     if any(word in ("--help", "-h") for word in words):
-        show_options(Output(), name, COMMANDS[name])
+        show_options(Output(), name, _command(name))
         raise SystemExit(0)
-    command = _parsed(name, COMMANDS[name], words[1:])
+    command = _parsed(name, _command(name), words[1:])
     output = Output(
         quiet=getattr(command, "quiet", False),
         verbose=bool(getattr(command, "verbose", 0)),
@@ -215,6 +216,14 @@ def _execute(words: list[str]) -> int:
         raise
     output.finish(name, passed=passed)
     return 0 if passed else 1
+
+
+def _command(name: str) -> type:
+    """The class of a subcommand. Raises ConfigError for an installed package's that is none."""
+    kind = CLI.get(name)
+    if isinstance(kind, type) and is_dataclass(kind) and hasattr(kind, "execute"):
+        return kind
+    raise ConfigError(f"subcommand '{name}': a dataclass with a method `execute` is required, got {kind!r}")
 
 
 def _require_folder() -> None:

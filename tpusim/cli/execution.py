@@ -250,15 +250,21 @@ class Infer(Command):
 
     def execute(self, console: Output) -> bool:
         """Run every sample and save its tensors."""
-        from tpusim.frontend.content import is_module, is_program
+        from tpusim.frontend import front_end
+        from tpusim.frontend.content import is_known, is_module, is_program
         from tpusim.verify.npz import save_tensors
 
         if self.model.is_dir():
             self.model = lowered_of(self.model)
         if is_program(self.model):
             raise ConfigError(f"{self.model} is a program, which `tpusim simulate` runs; give an .onnx or .mlir")
+        of_framework = is_known(self.model) and not is_module(self.model)
+        if of_framework and not front_end(self.model).through_onnx:
+            raise ConfigError(
+                f"{self.model}: an .onnx, a .tflite or a .mlir is required; `tpusim import` makes a .mlir of it"
+            )
         given = self.network.given()
-        if given and self.model.suffix not in (".onnx", ".tflite"):
+        if given and not of_framework:
             why = "the inputs of a module have shapes" if given == ["--input-shapes"] else "a module is not cut"
             raise ConfigError(f"{' and '.join(given)}: needs an .onnx, {why}; got {self.model}")
         if self.fast_f32 and not is_module(self.model):
@@ -266,7 +272,7 @@ class Infer(Command):
                 f"--fast-f32: needs a .mlir of a float network, got {self.model}, which has no such order"
             )
         keep = self._keep()
-        prepare = self._onnx if self.model.suffix in (".onnx", ".tflite") else self._module
+        prepare = self._onnx if of_framework else self._module
         run, about = prepare(keep)
         about = replace(about, kept="" if keep.everything or keep.asked == ("outputs",) else str(keep))
         usual = self.out or self.model.with_name(f"{self.model.stem}_outputs.npz")

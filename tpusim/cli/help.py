@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tpusim.cli.words import registry
+from tpusim.registry import CLI
 
 ABOUT = "Numerical simulator of the SOPHGO TPU and of the compiler in front of it."
 LISTED: dict[str, dict[str, str]] = {
@@ -62,6 +63,8 @@ LISTED: dict[str, dict[str, str]] = {
 }
 """Heading -> command -> what it does, in a line."""
 
+PLUGINS = "From installed packages"
+
 GROUPS = {
     "model": "input-shapes input-values inputs outputs model table-of",
     "data and calibration": "data samples input sample test-data labels method tune-num table state also mean scale "
@@ -104,8 +107,10 @@ def show_commands(console: Console) -> None:
     """What there is, a command a line."""
     console.print("usage: tpusim COMMAND [OPTIONS], or tpusim COMMAND --help", markup=False, highlight=False)
     console.print(f"\n{ABOUT}", markup=False, highlight=False)
-    longest = max(len(name) for group in LISTED.values() for name in group)
-    for heading, group in LISTED.items():
+    added = {name: f"of the package {CLI.package_of(name)}" for name in CLI.plugins}
+    groups = LISTED | {PLUGINS: added} if added else LISTED
+    longest = max(len(name) for group in groups.values() for name in group)
+    for heading, group in groups.items():
         console.print(Text(f"\n{heading}", "bold"))
         for name, says in group.items():
             for line in _under(f"  {name:<{longest}}  ", says, console.width):

@@ -10,8 +10,8 @@ import tyro
 from tpusim.cli.given import flags, given, plain, usual, values
 from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
-from tpusim.ir.formats import ModeName, number_format
-from tpusim.registry import STRATEGIES
+from tpusim.ir.formats import number_format
+from tpusim.registry import FORMATS, STRATEGIES
 
 if TYPE_CHECKING:
     from tpusim.artefacts import Observer, RunConfig
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     Opt = str
+    Mode = str
 else:  # so that --help names plug-ins too
-    Opt = Literal[STRATEGIES.names()]
+    Opt, Mode = Literal[STRATEGIES.names()], Literal[FORMATS.names()]
 Shapes = Literal["0", "1"]
 Method = Literal["kl", "max", "percentile9999", "mse", "aciq_gauss", "aciq_laplace"]
 FrameFormat = Literal[
@@ -362,7 +363,7 @@ class LoweringOptions:
     chip: str = usual("bm1684x")
     """Chip to compile for: bm1684, bm1684x, bm1688, bm1690, cv180x, cv181x, cv182x, cv183x or cv186x (`tpusim chips`
     shows them), or a TOML file, which may extend a chip."""
-    mode: ModeName = usual("int8")
+    mode: Mode = usual("int8")
     """Number format."""
     asymmetric: bool = usual(False)
     """Quantise with zero points."""

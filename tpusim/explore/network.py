@@ -19,7 +19,7 @@ from tpusim.canonicalize import canonicalize
 from tpusim.errors import ConfigError, UnsupportedError, option
 from tpusim.explore.cache import Cache
 from tpusim.explore.space import VERIFIED, Space
-from tpusim.frontend import WHOLE, Cut, import_onnx, keeping_batch
+from tpusim.frontend import WHOLE, Cut, front_end, import_onnx, keeping_batch, read_model
 from tpusim.frontend.content import is_module
 from tpusim.frontend.onnx import read_onnx
 from tpusim.inference import input_specs
@@ -99,7 +99,7 @@ def _with_own_shapes(config: RunConfig) -> RunConfig:
     """Without shapes of inputs that the model does not have: those are for another model."""
     if not config.input_shapes or not config.model.is_file() or is_module(config.model):
         return config
-    names = {value.name for value in read_onnx(config.model).graph.input}
+    names = _inputs(config.model)
     return replace(config, input_shapes={n: shape for n, shape in config.input_shapes.items() if n in names})
 
 
@@ -107,12 +107,18 @@ def require_inputs(space: Space) -> None:
     """Raise ConfigError for a shape of an input that no model has."""
     models = [Path(model) for model in space.models]
     files = [path for path in models if path.is_file() and not is_module(path)]
-    known = {value.name for path in files if space.input_shapes for value in read_onnx(path).graph.input}
+    known = {name for path in files if space.input_shapes for name in _inputs(path)}
     if unknown := [name for name in space.input_shapes if name not in known]:
         had = ", ".join(sorted(known)) or "none"
         raise ConfigError(
             f"{option('input_shapes')}: no model has an input {', '.join(unknown)}, their inputs are {had}"
         )
+
+
+def _inputs(path: Path) -> set[str]:
+    if front_end(path).through_onnx:
+        return {value.name for value in read_onnx(path).graph.input}
+    return set(input_specs(read_model(path)))
 
 
 def batch_of(model: Model) -> int:
@@ -123,6 +129,8 @@ def batch_of(model: Model) -> int:
 def in_batch(path: Path, own: Model, batch: int, cut: Cut = WHOLE) -> Model:
     """The model imported with inputs of another batch; a Reshape to its own batch keeps the one that comes."""
     shapes = {name: (batch, *shape[1:]) for name, (shape, _) in input_specs(own).items() if shape}
+    if not front_end(path).through_onnx:
+        return read_model(path, input_shapes=shapes, cut=cut)
     return import_onnx(keeping_batch(path, batch_of(own)), name=own.name, input_shapes=shapes, cut=cut)
 
 

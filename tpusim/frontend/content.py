@@ -5,6 +5,8 @@ import re
 import zipfile
 from pathlib import Path
 
+from tpusim.registry import FRONTENDS
+
 BEGIN = 4096
 """Bytes that are looked at."""
 ONNX = "an ONNX protobuf by its first byte"
@@ -41,9 +43,14 @@ def what_it_is(path: str | os.PathLike[str]) -> str:
     return known or _text(begin)
 
 
+def is_known(path: Path) -> bool:
+    """Whether the ending of a name says what is in the file: a module, a program, or the network of a front end."""
+    return path.suffix in (".mlir", ".tpusim") or path.suffix.removeprefix(".") in FRONTENDS
+
+
 def is_module(path: Path) -> bool:
     """Whether a file, of whatever name, is the text of an MLIR module; one called .mlir is, whatever is in it."""
-    if path.suffix in (".mlir", ".onnx", ".tflite", ".tpusim"):
+    if is_known(path):
         return path.suffix == ".mlir"
     try:
         with path.open("rb") as file:
@@ -56,7 +63,7 @@ def is_module(path: Path) -> bool:
 
 def is_program(path: Path) -> bool:
     """Whether a file, of whatever name, is a program; one called .tpusim is, whatever is in it."""
-    if path.suffix in (".mlir", ".onnx", ".tflite", ".tpusim"):
+    if is_known(path):
         return path.suffix == ".tpusim"
     try:
         with zipfile.ZipFile(path) as archive:

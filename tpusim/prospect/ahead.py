@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from xdsl.ir import Operation
@@ -12,7 +13,7 @@ from tpusim.calibration.table import CalibrationTable
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import TpusimError
 from tpusim.fidelity.card import fidelity_of
-from tpusim.frontend import WHOLE, Cut, Inspection, Outcome, inspect_onnx
+from tpusim.frontend import WHOLE, Cut, Inspection, Outcome, front_end, inspect_onnx, read_model
 from tpusim.frontend.onnx import Source
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
@@ -88,6 +89,8 @@ def prospect(
     cannot be taken is told.
     """
     chip = chips.load(config.chip)
+    if isinstance(model, Path | str) and not front_end(Path(model)).through_onnx:
+        model = read_model(Path(model), input_shapes=input_shapes, cut=cut)
     seen = Inspection((), model, None) if isinstance(model, Model) else inspect_onnx(
         model, input_shapes=input_shapes, cut=cut
     )  # fmt: skip

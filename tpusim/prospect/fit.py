@@ -8,7 +8,7 @@ from typing import Any, Literal
 from tpusim import chips
 from tpusim.chips import ChipSpec
 from tpusim.errors import TpusimError
-from tpusim.frontend import WHOLE, Cut, import_onnx
+from tpusim.frontend import WHOLE, Cut, read_model
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import stored_bytes
@@ -91,7 +91,7 @@ def fit(
     """
     chip = chips.load(config.chip)
     mode = str(config.mode)
-    known = model if isinstance(model, Model) else import_onnx(model, input_shapes=input_shapes, cut=cut)
+    known = model if isinstance(model, Model) else read_model(model, input_shapes=input_shapes, cut=cut)
     try:
         final = _addressed(known, config)
     except TpusimError as error:
@@ -108,7 +108,7 @@ def fit(
 
 def assumed(model: Path, config: LoweringConfig) -> Model:
     """A model lowered without a sample, its weights in the chip's layout; no integer of it means anything."""
-    return reorder_weights(lowered_ahead(import_onnx(model), config))
+    return reorder_weights(lowered_ahead(read_model(model), config))
 
 
 def _addressed(model: Model, config: LoweringConfig) -> Model:

@@ -1,6 +1,5 @@
-"""A strategy for layer groups as a plug-in: halve a run of ops as long as the halves are quicker than the whole.
+"""A strategy for layer groups: halve a run of ops as long as the halves are quicker than the whole.
 
-pip install examples/strategy_plugin
 tpusim run MODEL.onnx --layer-group halves
 """
 
