@@ -1,9 +1,9 @@
-"""Front ends: from a framework's network to a top module and its weights, and what the framework itself computes.
+"""Front ends: from a framework's network to a top module and its weights, and the framework's results as reference.
 
-A front end appends top ops to a `tpusim.ops.builder.ModuleBuilder` by their `make`; the ops know no framework. What it
-reads and cannot take it reports in one error for the whole network; nothing is guessed, nothing is fused (that is
-`canonicalize`), nothing knows a chip. `onnx` is the one there is. `Reference` is what every framework's own results are
-compared through, `FunctionReference` a network's in Python.
+A front end appends top ops to a `tpusim.ops.builder.ModuleBuilder` by their `make`; the ops know no framework. It
+reports everything that it cannot import in one error for the whole network. It guesses nothing, fuses nothing
+(`canonicalize` does), and knows no chip. `onnx` is the main front end; `tflite` and `torch` convert to ONNX.
+`Reference` is the interface to a framework's results, `FunctionReference` to a Python function.
 """
 
 from tpusim.frontend.onnx import (
