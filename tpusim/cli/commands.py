@@ -58,12 +58,12 @@ class Zoo(Command):
 
 @dataclass
 class Chips(Command):
-    """List the chips and what they are made of; `show CHIP` all fields of one, `diff A B` those that differ."""
+    """List the chips and their main figures; `show CHIP` lists all fields of a chip, `diff A B` those that differ."""
 
     says = "`chips` with all fields; of `diff` the `differences`"
 
     words: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[show CHIP | diff A B]")] = ()
-    """What to do, with names or TOML files of chips; nothing: list those that ship."""
+    """`show` or `diff` with names or TOML files of chips; without arguments: list the shipped chips."""
 
     def execute(self, console: Output) -> bool:
         """Print two lines per chip, or a line per field."""
@@ -90,7 +90,7 @@ class Chips(Command):
 
 
 def _toml(value: object) -> str:
-    """A field's value as in a chip's file; "-" where it has none."""
+    """A field's value as in a chip's file; "-" without a value."""
     return "-" if value is None else json.dumps(value)
 
 
@@ -101,7 +101,7 @@ def _units(chip: "ChipSpec") -> str:
 
 
 def _rates(chip: "ChipSpec") -> str:
-    """The model's figures; the chips' files say which of them are assumed."""
+    """The rates of the chip's model; the chips' files say which of them are assumed."""
     from tpusim.isa.cycles import peak_macs
 
     tops = 2 * peak_macs(1, chip) * chip.tiu_mhz * chip.cores / 1e6
