@@ -221,7 +221,7 @@ def test_12_folders_of_the_user_that_cannot_be_written(
     found = store.store()
     assert found is not None
     monkeypatch.setattr(store, "_loaded", lambda parts: lambda *arrays, **named: 0)
-    with pytest.warns(store.StoreWarning, match=r"/proc/nothing.*: kept in this folder, .* or to off"):
+    with pytest.warns(store.StoreWarning, match=r"/proc/nothing.*kept in this folder, .* or to off"):
         import jax
 
         found.put("ab" * 20, jax.jit(lambda x: x + 1).lower(np.ones(3, np.float32)).compile(), [], {})
