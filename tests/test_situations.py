@@ -236,7 +236,7 @@ def test_13_no_home_at_all(monkeypatch: pytest.MonkeyPatch, no_kernels: object) 
     for name in ("XDG_CACHE_HOME", "TPUSIM_KERNELS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", homeless)
-    with pytest.warns(store.StoreWarning, match="there is no home folder; .* set TPUSIM_KERNELS"):
+    with pytest.warns(store.StoreWarning, match="the user has no home folder; .* set TPUSIM_KERNELS"):
         assert store.store() is None
 
 
