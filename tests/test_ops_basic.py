@@ -309,7 +309,7 @@ COUNTED: list[tuple[tuple[int, ...], dict[str, Any], list[str]]] = [
 def test_average_that_counts_pads_with_rounded_up_extents(
     shape: tuple[int, ...], window: dict[str, Any], ops: list[str]
 ) -> None:
-    """Pads count, what a last window reads behind them does not; the results are ONNX Runtime's."""
+    """Pads count, elements past the pads do not; the results are ONNX Runtime's."""
     model = onnx_model(one("AveragePool", "x", ceil_mode=1, count_include_pad=1, **window), {"x": shape}, {}, 19)
     feeds = {"x": np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)}
     top = import_onnx(model)

@@ -1,4 +1,4 @@
-"""Upstream's canonicalisation patterns, by its names: each fires, keeps the values, and leaves alone what is beside it.
+"""Upstream's canonicalisation patterns, by its names: each fires, keeps the values, and does not change adjacent ops.
 
 One row is a small network in which the pattern must fire, what it becomes, and a network that differs in one respect,
 in which it must not. Values are those of ONNX Runtime. `docs/spec/interface.md` 7.3 has the list of the names.

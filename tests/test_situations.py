@@ -33,7 +33,7 @@ RUN = [MODEL, "--data", "random:2", "--tune-num", "0"]
 def command(
     *words: str, shell: str = "", environment: dict[str, str] | None = None, **how: Any
 ) -> subprocess.CompletedProcess[str]:
-    """`tpusim WORDS` in a process of its own; shell: what a shell does before, or after a | a redirection."""
+    """`tpusim WORDS` in a separate process; shell: what a shell does before, or after a | a redirection."""
     call = [sys.executable, "-m", "tpusim", *words]
     if shell:
         before, _, redirection = shell.partition("|")
