@@ -1,7 +1,7 @@
 """Networks of exporters on every kind of chip compared with ONNX Runtime; `make exporters` writes docs/exporters.md.
 
-A cell is a network on a chip in a mode: it is compiled, executed flat and on the machine, and its results are held
-against ONNX Runtime's in f32. Both sides calibrate INT8 with the same samples by the largest magnitude.
+A cell is a network on a chip in a mode: it is compiled, executed flat and on the machine, and its results are compared
+with ONNX Runtime's in f32. Both sides calibrate INT8 with the same samples by the largest magnitude.
 """
 
 from __future__ import annotations

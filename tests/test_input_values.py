@@ -47,7 +47,7 @@ def body(tag: str, kernel: int) -> onnx.GraphProto:
 
 
 def speech() -> onnx.ModelProto:
-    """Two networks, of which the sample rate chooses one, as exporters write them: with Identity and Shape behind."""
+    """Two networks, of which the sample rate chooses one, as exporters write them: followed by Identity and Shape."""
     nodes = [
         helper.make_node("Identity", ["sr"], ["rate"]),
         helper.make_node("Equal", ["rate", "k16"], ["is16"]),
@@ -209,7 +209,7 @@ CONSEQUENCES: dict[str, list[tuple[str, list[str], dict[str, Any]]]] = {
 
 @pytest.mark.parametrize("name", CONSEQUENCES)
 def test_consequences_of_a_refusal_are_no_causes(name: str) -> None:
-    """A network behind an op that tpusim does not have: that op alone is listed."""
+    """A network after an op that tpusim does not have: that op alone is listed."""
     names = iter("abcd")
     nodes = [helper.make_node("Unique", ["x"], ["u"], name="cause")]
     nodes += [helper.make_node(kind, ins, [next(names)], **more) for kind, ins, more in CONSEQUENCES[name]]

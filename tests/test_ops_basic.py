@@ -1,6 +1,6 @@
 """Matrix product, pools, Concat, views, Permute, Softmax, LRN, Mul and the requants, from ONNX to commands.
 
-One row of CASES per op x case. Every row is held against ONNX Runtime in float; its integer form on each chip against
+One row of CASES per op x case. Every row is compared with ONNX Runtime in float; its integer form on each chip against
 `oracle`, NumPy int64 written from the specification; its commands, whole in global memory and stitched from slices in
 local memory, against the flat inference.
 """

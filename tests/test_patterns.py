@@ -97,7 +97,7 @@ class Row:
     shape: tuple[int, ...] = ROWS
     also: tuple[str, ...] = ()
     other: tuple[int, ...] | None = None
-    """Shape of what is beside it, if it is another."""
+    """Shape of the adjacent op's operand, if it differs."""
 
     @property
     def id(self) -> str:

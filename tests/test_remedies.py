@@ -34,7 +34,7 @@ from tpusim.diagnosis import (
     mistaken_scales,
     other_preprocessing,
 )
-from tpusim.diagnosis.seen import Seen
+from tpusim.diagnosis.magnitudes import Magnitudes
 from tpusim.images import Preprocess, with_preprocess
 from tpusim.inference import dequantised, run
 from tpusim.inference.reuse import Reuse, parts_of
@@ -204,7 +204,7 @@ def test_a_batch_has_the_bits_of_single_samples() -> None:
 
 def test_what_is_seen_of_tensors() -> None:
     """Shares and gaps to a bin, extremes exactly; channels of images and of tokens."""
-    rng, seen = np.random.default_rng(0), Seen()
+    rng, seen = np.random.default_rng(0), Magnitudes()
     parts = [rng.standard_normal((1, 5, 40, 40)).astype(np.float32) for _ in range(3)]
     parts[1][0, 3] *= 50
     parts[2][0, 0, 0, 0] = np.inf
@@ -214,7 +214,7 @@ def test_what_is_seen_of_tensors() -> None:
     assert seen.reach == values.max() and np.array_equal(seen.channels[1], values.max(axis=(0, 1, 3, 4)))
     for limit in (0.5, 2.0, 40.0):
         assert seen.above(limit) == pytest.approx(float(np.mean(values > limit)), rel=0.1, abs=1e-3)
-    masked = Seen()
+    masked = Magnitudes()
     masked.add(
         np.where(np.arange(96).reshape(1, 8, 12) % 12 > 8, np.float32(-1e9), parts[0].ravel()[:96].reshape(1, 8, 12))
     )

@@ -1,6 +1,6 @@
 """Situations in which a command may meet the system: a full disk, a kill, two at once, odd terminals and folders.
 
-No traceback, no lost file, and the next step is named. Each is a process of its own where the situation is one of a
+No traceback, no lost file, and the next step is named. Each is a separate process if the situation is one of a
 process; the quick ones belong to the default tests.
 """
 

@@ -25,7 +25,7 @@ times.
 SHOWN = 4
 
 
-def doubts(model: Model, statistics: ActivationStatistics, taken: Taken) -> tuple[str, ...]:
+def sample_warnings(model: Model, statistics: ActivationStatistics, taken: Taken) -> tuple[str, ...]:
     """One line for each kind of doubt about the measured samples of a network."""
     return tuple(_found(model, statistics.tensors, taken))
 

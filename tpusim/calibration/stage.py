@@ -11,8 +11,8 @@ import numpy as np
 from xdsl.dialects.builtin import FloatAttr
 
 from tpusim.calibration import estimates, units
-from tpusim.calibration.doubts import doubts
 from tpusim.calibration.measured import Measured
+from tpusim.calibration.sample_warnings import sample_warnings
 from tpusim.calibration.samples import origin_of, require_finite
 from tpusim.calibration.state import State, Taken
 from tpusim.calibration.table import CalibrationTable, Entry, as_printed, require_writable, write_table
@@ -165,7 +165,7 @@ class _Run:
     def table(self, tune: Tune) -> CalibrationTable:
         """The table, with warnings about the samples as notes."""
         entries = self.entries(tune)
-        notes = doubts(self._model, self._measured.statistics, self.taken)
+        notes = sample_warnings(self._model, self._measured.statistics, self.taken)
         return with_fixed(self._model, CalibrationTable(entries, notes=notes))
 
     def entries(self, tune: Tune) -> dict[str, Entry]:

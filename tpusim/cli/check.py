@@ -26,7 +26,7 @@ from tpusim.tables import Table
 if TYPE_CHECKING:
     from tpusim.calibration.table import CalibrationTable
     from tpusim.network import Network as GivenNetwork
-    from tpusim.prospect import LoweredOp, NodeAhead, Prospect
+    from tpusim.prospect import LoweredOp, NodeOutcome, Prospect
 
 T = TypeVar("T")
 _SHAPE = re.compile(r"\([\d, ]*\)")
@@ -108,7 +108,7 @@ def _ranges(given: "GivenNetwork") -> "CalibrationTable | None":
         return None
 
 
-def _nodes(nodes: "Sequence[NodeAhead]") -> Table:
+def _nodes(nodes: "Sequence[NodeOutcome]") -> Table:
     """A line per op type, way of import and resulting ops."""
     table = Table(f"Import ({len(nodes)} nodes)").words("ONNX op").numbers("nodes").words("how")
     table.prose("becomes").names("which")
@@ -119,7 +119,7 @@ def _nodes(nodes: "Sequence[NodeAhead]") -> Table:
     return table
 
 
-def _kinds(node: "NodeAhead") -> str:
+def _kinds(node: "NodeOutcome") -> str:
     """`Conv`, or of parts `MatMul, Add x2`."""
     kinds = [kind.removeprefix("top.") for kind in node.top]
     counts = {kind: kinds.count(kind) for kind in kinds}

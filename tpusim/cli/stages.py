@@ -129,7 +129,7 @@ class Calibrate(Command):
 
     def execute(self, console: Output) -> bool:
         """Measure (or read) thresholds and put them into the module."""
-        from tpusim.calibration.own import with_own
+        from tpusim.calibration.quantised import with_own
         from tpusim.calibration.stage import apply_table, calibrate, require_names, save_table
         from tpusim.calibration.table import read_table
         from tpusim.cli.progress import LiveProgress

@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 from xdsl.ir import SSAValue
 
-from tpusim.diagnosis.seen import Seen
+from tpusim.diagnosis.magnitudes import Magnitudes
 from tpusim.errors import CalibrationError
 from tpusim.inference import Gradual
 from tpusim.inference.reuse import Part, Reuse, fits_alone, parts_of
@@ -167,7 +167,7 @@ class Judge:
         self._names = [value_name(value) for value in top.results]
         self.large = fits_alone(top)
         self.shown: list[Tensors] = []
-        self.seen: dict[str, Seen] = {}
+        self.seen: dict[str, Magnitudes] = {}
         self.wanted: list[dict[str, np.ndarray]] = []
         for sample, found in self._looked(look=look):
             if len(self.shown) < SHOWN and not (self.shown and self.large):
@@ -185,7 +185,7 @@ class Judge:
 
         def at(name: str, tensor: np.ndarray) -> None:
             if tensor.dtype.kind == "f":
-                self.seen.setdefault(name, Seen()).add(tensor)
+                self.seen.setdefault(name, Magnitudes()).add(tensor)
 
         def seen(value: SSAValue, tensor: np.ndarray) -> np.ndarray:
             at(value_name(value), tensor)

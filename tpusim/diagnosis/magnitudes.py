@@ -15,7 +15,7 @@ CHUNK = 1 << 18
 
 
 @dataclass
-class Seen:
+class Magnitudes:
     """The magnitudes of one tensor: the number of values, and their counts by bin.
 
     channels: by axis, the largest magnitude of each channel: along axis 1, and for rows of tokens along axis 2 too.

@@ -15,7 +15,7 @@ from xdsl.ir import SSAValue
 from tpusim import chips
 from tpusim.diagnosis.judge import LEAST_GAIN, Judge, Judged, Measured
 from tpusim.diagnosis.losses import Tensors
-from tpusim.diagnosis.seen import Seen
+from tpusim.diagnosis.magnitudes import Magnitudes
 from tpusim.errors import ConfigError, ModeWarning
 from tpusim.files import replacing
 from tpusim.ir.attrs import op_name
@@ -131,7 +131,7 @@ class Remedies:
         return self.judged([()])[0]
 
     @property
-    def seen(self) -> Mapping[str, Seen]:
+    def seen(self) -> Mapping[str, Magnitudes]:
         """The statistics of the float network's tensors on all samples."""
         return self.judge.seen
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tpusim import network as given
 from tpusim.artefacts import RunConfig
-from tpusim.calibration.own import with_own
+from tpusim.calibration.quantised import with_own
 from tpusim.calibration.stage import calibrate, require_names, save_table
 from tpusim.calibration.table import CalibrationTable, read_table
 from tpusim.canonicalize import canonicalize

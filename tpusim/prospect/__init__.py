@@ -6,6 +6,6 @@ No sample runs. Without a calibration table ranges are assumed (`assumed`), so d
 differ in a run.
 """
 
-from tpusim.prospect.ahead import LoweredOp, NodeAhead, Prospect, prospect
+from tpusim.prospect.compilation import LoweredOp, NodeOutcome, Prospect, prospect
 
-__all__ = ["LoweredOp", "NodeAhead", "Prospect", "prospect"]
+__all__ = ["LoweredOp", "NodeOutcome", "Prospect", "prospect"]

@@ -7,7 +7,7 @@ from typing import Any
 from xdsl.ir import Operation
 
 from tpusim import chips
-from tpusim.calibration.own import own_table
+from tpusim.calibration.quantised import own_table
 from tpusim.calibration.table import CalibrationTable
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import TpusimError
@@ -22,11 +22,11 @@ from tpusim.lowering import LoweringConfig, reorder_weights
 from tpusim.ops.base import TopOp
 from tpusim.ops.structure import TopInput
 from tpusim.prospect.assumed import assumed_table
-from tpusim.prospect.lowered import lowered_ahead
+from tpusim.prospect.lowered import lowered_without_samples
 
 
 @dataclass(frozen=True)
-class NodeAhead:
+class NodeOutcome:
     """An ONNX node: how it is imported, as which top ops, which tpu op computes its result, why it is refused."""
 
     node: str
@@ -58,7 +58,7 @@ class Prospect:
     refused nodes. assumed: whether ranges were assumed because no table gave them.
     """
 
-    nodes: tuple[NodeAhead, ...]
+    nodes: tuple[NodeOutcome, ...]
     ops: tuple[LoweredOp, ...]
     refused: str
     cut: tuple[str, ...]
@@ -100,7 +100,7 @@ def prospect(
         return Prospect(nodes, (), str(seen.refusal), _before(seen), assumed)
     holders, ops, refused = dict[Operation, str](), tuple[LoweredOp, ...](), ""
     try:
-        tpu = lowered_ahead(seen.model, config, table)
+        tpu = lowered_without_samples(seen.model, config, table)
         ops = tuple(_lowered_ops(tpu, chip))
         holders = _holders(seen.model, {op.op for op in ops})
     except TpusimError as error:
@@ -145,7 +145,9 @@ def _holders(top: Model, kept: set[str]) -> dict[Operation, str]:
     return found
 
 
-def _node(outcome: Outcome, holders: Mapping[Operation, str]) -> NodeAhead:
+def _node(outcome: Outcome, holders: Mapping[Operation, str]) -> NodeOutcome:
     computed = [op for op in outcome.ops if not isinstance(op, TopInput)]
     inside = next((holders[op] for op in reversed(computed) if op in holders), "")
-    return NodeAhead(outcome.node, outcome.op_type, outcome.how, tuple(op.name for op in computed), inside, outcome.why)
+    return NodeOutcome(
+        outcome.node, outcome.op_type, outcome.how, tuple(op.name for op in computed), inside, outcome.why
+    )

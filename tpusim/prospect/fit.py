@@ -18,7 +18,7 @@ from tpusim.memory import assign_addresses
 from tpusim.memory.assign import Neuron, live_ranges
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TopWeight
-from tpusim.prospect.lowered import lowered_ahead
+from tpusim.prospect.lowered import lowered_without_samples
 from tpusim.schedule import tensor_name
 
 Cause = Literal["never local", "too large for it", "has its own kernel"]
@@ -108,12 +108,12 @@ def fit(
 
 def assumed(model: Path, config: LoweringConfig) -> Model:
     """A model lowered without a sample, with weights in the chip's layout; its integers mean nothing."""
-    return reorder_weights(lowered_ahead(import_onnx(model), config))
+    return reorder_weights(lowered_without_samples(import_onnx(model), config))
 
 
 def _addressed(model: Model, config: LoweringConfig) -> Model:
     """The module after all remaining stages up to address assignment."""
-    tpu = lowered_ahead(model, config)
+    tpu = lowered_without_samples(model, config)
     tpu = reorder_weights(tpu) if tpu.state == "TPU_LOWERED" else tpu
     grouped = group_layers(tpu, LayerGroupConfig()) if tpu.state == "TPU_REORDERED" else tpu
     return assign_addresses(grouped) if grouped.state == "TPU_DIVIDED" else grouped

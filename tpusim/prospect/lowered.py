@@ -7,7 +7,7 @@ from tpusim.lowering import LoweringConfig, lower, optimize_for_chip
 from tpusim.prospect.assumed import assumed_lowering
 
 
-def lowered_ahead(model: Model, config: LoweringConfig, table: CalibrationTable | None = None) -> Model:
+def lowered_without_samples(model: Model, config: LoweringConfig, table: CalibrationTable | None = None) -> Model:
     """A module lowered for the chip, with assumed ranges if no table is given; a lowered module is returned."""
     if model.state.startswith("TPU"):
         return model

@@ -11,8 +11,8 @@ from tpusim.ir.module import Model
 from tpusim.layer_group import ForcedGroup, require_named
 from tpusim.lowering import LoweringConfig
 from tpusim.ops.base import ShapedOp, TpuOp
-from tpusim.prospect.ahead import own_or_assumed
 from tpusim.prospect.assumed import assumed_lowering
+from tpusim.prospect.compilation import own_or_assumed
 
 
 def require_lowerable(canonical: Model, config: LoweringConfig, forced: Sequence[ForcedGroup] = ()) -> list[str]:
