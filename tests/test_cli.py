@@ -547,7 +547,7 @@ def test_truncated_program(refusal: Refusals, folder: Path, share: float):
 
 
 def test_random_bit_flips_in_a_program(folder: Path, capsys: pytest.CaptureFixture[str]):
-    """Checksums see them; a flip in the archive's own bookkeeping may also be without consequence."""
+    """Checksums detect them; a flip in the archive's bookkeeping may also be without consequence."""
     path, out = folder / "7_model.tpusim", folder / "flipped.npz"
     content = path.read_bytes()
     generator = np.random.default_rng(4)

@@ -261,7 +261,7 @@ def half_bytes(view: View, chip: ChipSpec, index: tuple[int, ...]) -> int:
 @pytest.mark.parametrize("chip", ["bm1684x", "bm1684"])
 @pytest.mark.parametrize("view", VIEWS, ids=lambda v: f"{v.memory}-{v.layout}-{'x'.join(map(str, v.shape))}")
 def test_the_machine_reads_and_writes_halves(view: View, chip: str) -> None:
-    """Element by element; no byte is touched but those of the view, and half bytes behind a row become 0."""
+    """Element by element; only bytes of the view change, and half bytes after a row become 0."""
     machine = Machine(chips.load(chip), REGIONS, np.zeros(0, np.uint8))
     buffer = machine.lmem if view.memory == "lmem" else machine.gmem["neurons"]
     buffer[:] = 0x5A

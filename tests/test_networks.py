@@ -217,7 +217,7 @@ def test_explore_takes_shapes_for_the_models_that_have_the_input(
 
 
 def test_a_run_of_a_module_is_compared_on_two_levels(forms: dict[str, Path], tmp_path: Path) -> None:
-    """It has no framework's own results; top and tpu are those of the run it is from."""
+    """It has no framework's results; top and tpu are those of its run."""
     words = [
         "run",
         str(forms["run"] / "2_canonical.mlir"),

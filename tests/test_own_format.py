@@ -132,7 +132,7 @@ def test_an_op_with_constants_and_no_method_says_so() -> None:
 
 
 def test_a_table_may_name_the_format() -> None:
-    """By its own name, where it is the run's format; ops that the table gives to INT8 are not touched by it."""
+    """By its name, if it is the run's format; ops that the table gives to INT8 do not use it."""
     model = tpusim.compile(compiled().top, [feeds()], mode=W4A8, qtable="a:W4A8,p:INT8")
     product = next(op for op in model.tpu.ops if op.name == "tpu.MatMul")
     assert not isinstance(element_of(product.operands[1]), UniformType)

@@ -1,4 +1,4 @@
-"""Strategies installed beside tpusim: named in --help, used by their names, refused by name if they are wrong."""
+"""Strategies of installed packages: named in --help, used by their names, refused by name if they are wrong."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ from tpusim.passes import Pass, PassContext, PassManager, Pipeline
 from tpusim.passes.codegen import Codegen
 from tpusim.passes.pipelines import calibrated, canonical, commands, grouped, imported, lowered
 from tpusim.persistence import ARTEFACTS, FILES, PROGRAM, is_calibrated, load_module, shown_early, stage_keys
-from tpusim.prospect.foreseen import names_nothing, require_lowerable
+from tpusim.prospect.refusals import names_nothing, require_lowerable
 from tpusim.simulator import Simulator, Timeline, roofline
 from tpusim.store import UNFINISHED, Store
 from tpusim.threads import beside

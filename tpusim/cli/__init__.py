@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from tpusim.cli.entry import enter
 
         return enter(arguments)
-    except KeyboardInterrupt:  # while the imports went on
+    except KeyboardInterrupt:  # during the imports
         if "--debug" in (sys.argv if arguments is None else arguments):
             raise
         sys.stderr.write("tpusim: interrupted\n")

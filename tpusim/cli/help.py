@@ -61,7 +61,7 @@ LISTED: dict[str, dict[str, str]] = {
         "export": "a lowered module as QDQ ONNX",
     },
 }
-"""Heading -> command -> what it does, in a line."""
+"""Heading -> command -> its summary in one line."""
 
 PLUGINS = "From installed packages"
 
@@ -79,11 +79,11 @@ GROUPS = {
     "output": "out out-table out-qtable to from resume again keep trace save csv report plot plot-format plot-over "
     "write-groups quiet verbose json help",
 }
-"""Heading -> options, of whatever command, by their names without the dashes; all others are a command's own."""
+"""Heading -> options of any command, without dashes; all other options are specific to a command."""
 OWN, GIVEN = "options", "arguments"
 NO_DEFAULT = re.compile(r"\s*\((?:default: (?:None|False|''|)|required|repeatable)\)$")
 LEFT = 30
-"""Columns of an option's name and value, where there is room for them next to what is said of it."""
+"""The width of an option's name and value, if its description fits next to them."""
 
 
 def parser_of(command: type) -> argparse.ArgumentParser:
@@ -99,12 +99,12 @@ def flags_of(command: type) -> list[str]:
 
 
 def positionals_of(command: type) -> list[str]:
-    """What a command takes without an option, as its help calls it."""
+    """The positional arguments of a command, as in its help."""
     return [str(action.metavar) for action in parser_of(command)._actions if not action.option_strings]  # noqa: SLF001
 
 
 def show_commands(console: Console) -> None:
-    """What there is, a command a line."""
+    """Print all commands, one per line."""
     console.print("usage: tpusim COMMAND [OPTIONS], or tpusim COMMAND --help", markup=False, highlight=False)
     console.print(f"\n{ABOUT}", markup=False, highlight=False)
     added = {name: f"of the package {CLI.package_of(name)}" for name in CLI.plugins}
@@ -122,7 +122,7 @@ def show_commands(console: Console) -> None:
 
 
 def show_options(console: Console, name: str, command: type) -> None:
-    """What a command does and its options, in groups."""
+    """Print the description of a command and its options, in groups."""
     width = min(console.width, 100)
     actions = [action for action in parser_of(command)._actions if action.help != argparse.SUPPRESS]  # noqa: SLF001
     given = " ".join(str(action.metavar) for action in actions if not action.option_strings)
@@ -139,7 +139,7 @@ def show_options(console: Console, name: str, command: type) -> None:
 
 
 def _grouped(actions: Sequence[argparse.Action]) -> dict[str, list[argparse.Action]]:
-    """By heading, in the order of GROUPS after what a command has alone; headings without any are left out."""
+    """Options by heading: those specific to the command first, then in the order of GROUPS; no empty headings."""
     found: dict[str, list[argparse.Action]] = {GIVEN: [], OWN: [], **{heading: [] for heading in GROUPS}}
     for action in actions:
         found[_heading(action)].append(action)
@@ -167,7 +167,7 @@ def _lines(action: argparse.Action, width: int) -> Iterator[str]:
 
 
 def _typed(action: argparse.Action) -> str:
-    """An option as it is typed, with what follows it."""
+    """An option with its value, as it is typed."""
     value: Any = action.metavar
     if not action.option_strings:
         return str(value)
@@ -176,7 +176,7 @@ def _typed(action: argparse.Action) -> str:
 
 
 def _under(lead: str, text: str, width: int) -> Iterator[str]:
-    """`lead` and text next to it, or under it where the lead is long."""
+    """`lead` with the text next to it, or below it if the lead is long."""
     if len(lead.rstrip()) > width:  # many choices
         yield from wrap(lead.replace(",", ", "), width, initial_indent="  ", subsequent_indent="    ")
         yield from _under(" " * len(lead[: LEFT - 2]), text, width) if text else ()

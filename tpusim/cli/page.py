@@ -32,7 +32,7 @@ your shell looks for completions.
 
 
 def help_of(command: str) -> str:
-    """What `tpusim COMMAND --help` prints, in lines of WIDTH columns, without colours."""
+    """The output of `tpusim COMMAND --help` in lines of WIDTH columns, without colours."""
     out, before = io.StringIO(), os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = str(WIDTH)
     try:
@@ -46,7 +46,7 @@ def help_of(command: str) -> str:
 
 
 def _json_of(command: str) -> str:
-    """The line about its JSON; nothing of one that has none."""
+    """The line about a command's JSON object; "" for a command without one."""
     kind = CLI.get(command)
     return f"\n`--json`: {kind.says}.\n" if issubclass(kind, Command) else ""
 

@@ -1,4 +1,4 @@
-"""`--verify-passes`: what `canonicalize` and `run` say of the patterns and passes that rewrote a network."""
+"""`--verify-passes`: the check of patterns and passes in `canonicalize` and `run`."""
 
 from tpusim.artefacts import Artefacts, need
 from tpusim.calibration.samples import Samples
@@ -12,15 +12,15 @@ from tpusim.lowering import lower
 
 
 def check_of(model: Model, data: str) -> PassCheck:
-    """With the first sample of the data."""
+    """A check of a module with the first sample of the data."""
     return PassCheck(model, dict(next(iter(Samples(data, input_specs(model), 1, images=images_of(model))))))
 
 
 def check_run(a: Artefacts) -> PassCheck:
-    """Everything that rewrote the network of a run, on the sample of the run, or a random one if it drew none.
+    """Check all rewritings of a run's network, on the run's sample or else a random one.
 
-    The patterns are applied again, one by one. Lowering gives other numbers on purpose: what comes behind it is held
-    against the lowered module.
+    The patterns are applied again, one by one. Lowering changes numbers on purpose, so later passes are compared with
+    the lowered module.
     """
     top = need(a.top, "the top module")
     check = PassCheck(top, a.sample) if a.sample else check_of(top, "random:1")

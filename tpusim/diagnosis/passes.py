@@ -1,4 +1,4 @@
-"""Which rewriting changes numbers: a module before and after every pattern and pass, on one sample."""
+"""The first rewriting that changes numbers: compares a module before and after every pattern and pass on one sample."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from tpusim.ir.module import Model
 Tensors = Mapping[str, np.ndarray]
 
 FLOAT_TOLERANCE = 1e-4
-"""How far a float tensor may move, as a share of its largest magnitude: constants are folded in f64 and narrowed once,
-and sums of thousands of f32 products are taken in another order. Integers may not move at all."""
+"""How far a float tensor may change, relative to its largest magnitude: constants are folded in f64 and narrowed once,
+and sums of thousands of f32 products are taken in another order. Integers may not change at all."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A rewriting that moved a tensor. firing: which of all that were checked, from 1; moved, largest: the greatest
-    difference and the greatest magnitude before; allowed: the share of it that is.
+    """A rewriting that changed a tensor. firing: its number among the checked rewritings, from 1; moved, largest: the
+    greatest difference and the greatest magnitude before; allowed: the tolerated share of that magnitude.
     """
 
     rewriting: str
@@ -39,10 +39,10 @@ class Change:
 
 
 class PassCheck:
-    """Runs a module after every rewriting that it is told of, and remembers the first that changed numbers.
+    """Runs a module after every rewriting, and remembers the first rewriting that changed numbers.
 
-    inputs: one sample by input name. Tensors are held against those of the module before, by name, and where a name
-    is new, by the framework's tensor that it equals.
+    inputs: one sample by input name. Tensors are compared with those of the previous module, by name; a tensor with a
+    new name by the framework's tensor that it equals.
     """
 
     def __init__(self, model: Model, inputs: Tensors) -> None:
@@ -52,7 +52,7 @@ class PassCheck:
         self.first: Change | None = None
 
     def __call__(self, name: str, model: Model) -> None:
-        """Check one; after the first change nothing more is run."""
+        """Check one rewriting; after the first change nothing more is run."""
         if self.first is not None:
             return
         self.checked += 1
@@ -64,7 +64,7 @@ class PassCheck:
         self._now = after
 
     def restart(self, model: Model) -> None:
-        """Go on from another module: between two that need not be equal nothing is compared."""
+        """Continue from another module without comparing it with the previous one."""
         if self.first is None:
             self._now = self._run(model)
 
@@ -75,7 +75,7 @@ class PassCheck:
 
 
 def _first_change(rewriting: str, firing: int, before: Tensors, after: Tensors) -> Change | None:
-    """The first tensor in program order that is another; None if all that both have are as they were."""
+    """The first tensor in program order that changed; None if all common tensors are the same."""
     for name, now in after.items():
         was = before.get(name)
         if was is None or was.size != now.size:
@@ -88,7 +88,7 @@ def _first_change(rewriting: str, firing: int, before: Tensors, after: Tensors) 
 
 
 def _distance(was: np.ndarray, now: np.ndarray) -> tuple[float, float]:
-    """(greatest difference, greatest magnitude before); what is not finite must stay what it is."""
+    """(greatest difference, greatest magnitude before); values that are not finite must not change."""
     a, b = was.astype(np.float64).ravel(), now.astype(np.float64).ravel()
     finite = np.isfinite(a)
     largest = float(np.abs(a[finite]).max(initial=0.0))

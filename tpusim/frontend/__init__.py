@@ -1,4 +1,4 @@
-"""Front ends: from a framework's network to a top module and its weights, and what the framework itself computes.
+"""Front ends: from a framework's network to a top module and its weights, and the framework's results as reference.
 
 A front end appends top ops to a `tpusim.ops.builder.ModuleBuilder` by their `make`; the ops know no framework. What it
 reads and cannot take it reports in one error for the whole network; nothing is guessed, nothing is fused (that is
