@@ -14,6 +14,7 @@ from tpusim.isa.functions import Function, Misfit, Shape, Steps
 from tpusim.isa.functions.rules import alike
 from tpusim.isa.region import View
 from tpusim.isa.steps import steps
+from tpusim.isa.transfers import transfer_ns
 from tpusim.kernel_library.forms import Form, form_of
 from tpusim.kernel_library.forms.elementwise import elementwise
 from tpusim.simulator.memory import Machine
@@ -62,6 +63,37 @@ def blend(command: Blend, memory: Machine) -> None:
 def blend_form(body: Command, chip: ChipSpec) -> Iterator[Form]:
     """As that of any elementwise command."""
     yield from elementwise(body, chip)
+
+
+class Exchange(Command, frozen=True, tag="exchange"):
+    """Two tensors that change places, each a copy of GDMA: new_a = b, new_b = a."""
+
+    engine = "gdma"
+    inputs_ = ("a", "b")
+    outputs_ = ("new_a", "new_b")
+    memory = None
+
+    a: View
+    b: View
+    new_a: View
+    new_b: View
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes of global memory among the operands and the results."""
+        sides = (self.reads(), self.writes())
+        load, store = (sum(v.nbytes for v in views if v.memory == "gmem") for views in sides)
+        return load, store
+
+    def dma_ns(self, chip: ChipSpec) -> float:
+        """Two copies, one after the other."""
+        return 2 * transfer_ns("l2l", self.a.nbytes, chip)
+
+
+def exchange(command: Exchange, memory: Machine) -> None:
+    """What the machine does for it."""
+    a, b = memory.read(command.a), memory.read(command.b)
+    memory.write(command.new_a, b)
+    memory.write(command.new_b, a)
 
 
 class Mirror(Function, frozen=True, tag="mirror"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from own_command import Blend, Mirror, blend, mirror
+from own_command import Blend, Exchange, Mirror, blend, exchange, mirror
 from streams import Builder, lmem, neuron
 
 from tpusim import chips
@@ -21,7 +21,7 @@ from tpusim.isa.stream import Program, load, save
 from tpusim.isa.text import command_line, parse_command
 from tpusim.kernel_library import tiles
 from tpusim.registry import COMMANDS, FUNCTIONS, HANDLERS, MEANINGS
-from tpusim.simulator import simulate
+from tpusim.simulator import Simulator, simulate
 from tpusim.simulator.handlers import handler_of
 from tpusim.simulator.meanings import meaning_of
 
@@ -32,6 +32,8 @@ BLENDED = np.clip((3 * X.astype(np.int64) - Y) >> 1, -128, 127).astype(np.int8)
 TABLES = (
     (COMMANDS, "blend", Blend),
     (HANDLERS, "blend", blend),
+    (COMMANDS, "exchange", Exchange),
+    (HANDLERS, "exchange", exchange),
     (FUNCTIONS, "mirror", Mirror),
     (MEANINGS, "mirror", mirror),
 )
@@ -78,6 +80,28 @@ def test_a_command_of_a_package_is_executed() -> None:
     np.testing.assert_array_equal(result.tensors["whole"], BLENDED)
     assert program().header.macs == 2 * 2 * X.size
     assert result.timeline.busy["tiu"] > 0
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("chip", chips.available())
+def test_a_transfer_with_two_results(chip: str) -> None:
+    """In place; it occupies GDMA, and the clock counts what it says."""
+    build, places = Builder(chip), [lmem(at, (1, 3, 4, 4)) for at in (0, 2048)]
+    for at, name in enumerate(("x", "y")):
+        build.tensor(name, neuron(1024 * at, SHAPE), "input")
+        build.add(Move, input=neuron(1024 * at, SHAPE), output=places[at])
+    swap = build.add(Exchange, a=places[0], b=places[1], new_a=places[0], new_b=places[1])
+    for at, name in enumerate(("was_y", "was_x"), start=2):
+        build.tensor(name, neuron(1024 * at, SHAPE), "output")
+        build.add(Move, input=places[at - 2], output=neuron(1024 * at, SHAPE), tensor=name)
+    found = Simulator(build.program())
+    tensors = found.run({"x": X, "y": Y}).tensors
+    np.testing.assert_array_equal(tensors["was_y"], Y)
+    np.testing.assert_array_equal(tensors["was_x"], X)
+    assert found.summary.tiu == 0 and swap.stage == "copy"
+    span = found.timeline.spans[2]
+    assert span.stop_ns - span.start_ns == pytest.approx(command_ns(swap, build.chip))
+    assert parse_command(command_line(swap)) == swap
 
 
 @pytest.mark.usefixtures("registered")
@@ -135,7 +159,7 @@ def test_an_installed_package_is_found(tmp_path: Path) -> None:
     code = (
         "import sys, numpy as np\n"
         "from tpusim.isa.stream import load\n"
-        "from tpusim.simulator import simulate\n"
+        "from tpusim.simulator import Simulator, simulate\n"
         "from pathlib import Path\n"
         "inputs = dict(np.load(sys.argv[2]))\n"
         "found = simulate(load(Path(sys.argv[1])), inputs).tensors\n"
