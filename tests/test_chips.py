@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,14 @@ from rows import calibrated, tpu_ops
 import tpusim
 from tpusim import chips, zoo
 from tpusim.canonicalize import canonicalize
+from tpusim.chips.removed import REMOVED
 from tpusim.cli import main
 from tpusim.errors import ConfigError
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.isa import stream
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.ops import context
+from tpusim.ops import context, interfaces
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = 'extends = "bm1684x"\nlmem_bytes = 131072\n[bandwidth]\ns2l = 10.0\n'
@@ -97,6 +99,19 @@ def test_what_a_file_may_not_say(tmp_path: Path, text: str, words: str) -> None:
         chips.load(path)
 
 
+def test_every_removed_field_is_none_and_names_a_question() -> None:
+    """Of each field that a file once had: no chip has it any more, and the error says who decides now."""
+    now = chips.flattened(chips.load("bm1688"))
+    for field, question in REMOVED.items():
+        assert field not in now
+        table, _, key = field.rpartition(".")
+        asked = {table: {key: True}} if table else {key: True}
+        with pytest.raises(ConfigError, match=f"^odd: {field}: chips have no such field any more"):
+            chips.load("bm1688").replace("odd", **asked)
+        named = re.sub(r"( of |\.).*", "", question)
+        assert all(hasattr(interfaces, one) or one == "ByteTable" for one in re.split(r", | and ", named)), question
+
+
 def test_a_name_that_is_neither() -> None:
     with pytest.raises(ConfigError, match="unknown chip 'bm16': expected one of bm1684, .* or a TOML file"):
         chips.load("bm16")
@@ -158,6 +173,27 @@ def test_rules_for_ops_that_do_not_exist(rules: dict[str, object], field: str) -
     chip = chips.load("bm1684x").replace("odd", **rules)
     with pytest.raises(ConfigError, match=f"chip odd: {field}: an op of the t.. dialect is required, got "):
         lower(digits(), LoweringConfig(chip, "f32"))
+
+
+@pytest.mark.parametrize(
+    ("base", "other", "told"),
+    [
+        ("bm1688", {"family": "cv18xx"}, 'family cv18xx: requant = "qdm" is required, got "multiplier"'),
+        ("bm1684x", {"family": "bm1684"}, 'family bm1684: requant = "shift" is required, got "multiplier"'),
+        ("bm1684", {"family": "bm1684x"}, 'family bm1684x: requant = "multiplier" is required, got "shift"'),
+        ("cv183x", {"family": "bm1684"}, 'family bm1684: requant = "shift" is required, got "qdm"'),
+        (
+            "cv181x",
+            {"integers": {"scaling": "best_fit"}},
+            'family cv18xx: integers.scaling = "small_multiplier" is required, got "best_fit"',
+        ),
+    ],
+)
+def test_a_chip_fits_its_family(base: str, other: dict[str, object], told: str) -> None:
+    """Its hardware has the requants that the family's lowering makes."""
+    chip = chips.load(base).replace("odd", **other)
+    with pytest.raises(ConfigError, match=f"chip odd: {told}; extend a chip of this family"):
+        lower(digits(), LoweringConfig(chip, chip.modes[0]))
 
 
 def runs_with_more_memory(model: Path, folder: Path) -> None:

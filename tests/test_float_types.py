@@ -26,7 +26,7 @@ from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, shape_of
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.lowering.chip_forms import require_known_ops
+from tpusim.lowering.chip_forms import require_fitting_rules
 from tpusim.memory import assign_addresses
 from tpusim.ops import Top
 from tpusim.ops.base import TopOp, reads_indices
@@ -142,7 +142,7 @@ def test_the_tables_name_ops_that_exist() -> None:
 
 def test_the_chip_files_name_ops_that_exist() -> None:
     for name in chips.available():
-        require_known_ops(chips.load(name))
+        require_fitting_rules(chips.load(name))
     named = [(chip, e.op) for chip in chips.available() for e in chips.load(chip).float_exceptions]
     assert len(set(named)) == len(named)
 

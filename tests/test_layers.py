@@ -215,10 +215,18 @@ FROM_OPS: dict[str, set[str] | None] = {
 """Module -> the names the folders without ops may import from it, None for all."""
 
 REQUANTISING = {
-    *("tpusim.ops.conv.top", "tpusim.ops.deconv.top", "tpusim.ops.matmul.top", "tpusim.ops.mul"),  # choose it
     "tpusim.isa.requants",  # says which are legal
+    "tpusim.ops.interfaces.hardware",  # says which a family's lowering makes
 }
+<<<<<<< HEAD
 """Modules that may ask a chip for its requantisation; for all else it has separate fields."""
+=======
+"""Modules that may ask a chip for its requantisation; what ops and stages do by family is a target's."""
+
+FAMILY = re.compile(r"\b(CV18xx|CV18\dx|(?<!tpusim_kernels\.)cv18xx|BM1684|1684X family)\b")
+NO_FAMILY = ("interfaces", "ops", "canonicalize", "calibration", "lowering", "layer_group", "memory", "codegen")
+"""Folders that name no family of chips, in code or comment: what differs is a target's."""
+>>>>>>> targets
 
 
 @dataclass(frozen=True)
@@ -493,6 +501,22 @@ def test_no_chip_is_named_in_code(project: dict[str, str]):
                 if re.search(r"['\"]bm1\d{3}x?['\"]", written):
                     found.append(f"{module}:{node.lineno} {written}")
     assert found == []
+
+
+def family_named(texts: dict[str, str]) -> set[str]:
+    """Modules of the folders that name no family that do."""
+    return {
+        module
+        for module, text in texts.items()
+        if module.split(".")[1:2] in [[f] for f in NO_FAMILY] and FAMILY.search(text)
+    }
+
+
+def test_no_family_is_named_outside_targets(project: dict[str, str]):
+    """In code or comment: what differs is a target's."""
+    assert family_named(project) == set()
+    assert family_named({"tpusim.ops.add": "# CV18xx.\n", "tpusim.targets.x": "# BM1684\n"}) == {"tpusim.ops.add"}
+    assert family_named({"tpusim.ops.add": "from tpusim_kernels.cv18xx import sum_int  # on BM1684X\n"}) == set()
 
 
 def between_test_files(texts: dict[str, str]) -> list[str]:

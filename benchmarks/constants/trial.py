@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,13 +40,21 @@ class Home:
 
     @contextmanager
     def having(self, value: Any) -> Iterator[None]:
-        """With another value, until the end of the block."""
+        """With another value, until the end of the block, in the modules that import the variable too."""
         kept = getattr(self.module, self.name)
-        setattr(self.module, self.name, value if self.key is None else {**kept, self.key: value})
+        modules = [self.module, *(m for m in _product_modules() if vars(m).get(self.name) is kept)]
+        changed = value if self.key is None else {**kept, self.key: value}
+        for module in modules:
+            setattr(module, self.name, changed)
         try:
             yield
         finally:
-            setattr(self.module, self.name, kept)
+            for module in modules:
+                setattr(module, self.name, kept)
+
+
+def _product_modules() -> list[ModuleType]:
+    return [module for name, module in sys.modules.items() if name.startswith("tpusim.") and module is not None]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Each with the question that decides it, as "interface of op"; a target answers i
 from collections.abc import Mapping
 from typing import Any, cast
 
-_REMOVED: dict[str, str] = {
+REMOVED: dict[str, str] = {
     "integers.volumes": "IntegerLowering of top.Conv, top.Deconv and top.AvgPool",
     "integers.products": "IntegerLowering of top.MatMul",
     "integers.constant_factors": "IntegerLowering of top.Mul",
@@ -62,7 +62,7 @@ _REMOVED: dict[str, str] = {
 
 def why_removed(fields: Mapping[str, Any]) -> str | None:
     """What replaces the first of the fields that is no longer one; None if all may be fields."""
-    for name, question in _REMOVED.items():
+    for name, question in REMOVED.items():
         table, _, key = name.rpartition(".")
         within = fields.get(table, {}) if table else fields
         if isinstance(within, dict) and key in cast("dict[str, Any]", within):

@@ -4,12 +4,12 @@ from xdsl.pattern_rewriter import GreedyRewritePatternApplier, PatternRewriteWal
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError
-from tpusim.interfaces import ask_class
+from tpusim.interfaces import ask_class, rules
 from tpusim.ir.module import Model
 from tpusim.ops import op_classes
 from tpusim.ops.base import TopOp, TpuOp
 from tpusim.ops.dialects import is_op
-from tpusim.ops.interfaces import ChipRewrites, FusingRewrites
+from tpusim.ops.interfaces import ChipRewrites, FusingRewrites, Requants
 from tpusim.ops.recurrent import TYPES, keep_parts, named_parts
 
 
@@ -34,8 +34,12 @@ def fuse_for_chip(model: Model, chip: ChipSpec) -> None:
         PatternRewriteWalker(GreedyRewritePatternApplier(patterns, dce_enabled=False)).rewrite_module(model.module)
 
 
-def require_known_ops(chip: ChipSpec) -> None:
-    """Every op that the chip's file has a rule for exists. Raises ConfigError."""
+def require_fitting_rules(chip: ChipSpec) -> None:
+    """The chip has what its family's lowering makes, and every op that its file has a rule for. Raises ConfigError."""
+    if (why := rules(chip, Requants).why_not()) is not None:
+        raise ConfigError(
+            f"chip {chip.name}: family {chip.family}: {why}; extend a chip of this family, or give the chip its own"
+        )
     named = {
         "integers.float_only": (TopOp, [rule.op for rule in chip.integers.float_only]),
         "float_exceptions": (TopOp, [rule.op for rule in chip.float_exceptions if rule.op not in TYPES]),

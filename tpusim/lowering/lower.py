@@ -37,7 +37,7 @@ from tpusim.ir.types import (
 )
 from tpusim.ir.weights import WeightStore
 from tpusim.lowering.borders import frames_of, strip_input_casts
-from tpusim.lowering.chip_forms import fuse_for_chip, require_known_ops, rewrite_for_chip
+from tpusim.lowering.chip_forms import fuse_for_chip, require_fitting_rules, rewrite_for_chip
 from tpusim.lowering.marks import counts, float_marks, masks, parts
 from tpusim.lowering.overflow import warn_of_overflow
 from tpusim.lowering.own import mark_changed_scales
@@ -535,7 +535,7 @@ def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
     """
     config = config_for_chip(config)
     chip = load(config.chip)
-    require_known_ops(chip)
+    require_fitting_rules(chip)
     if config.matmul_perchannel and not chip.column_multipliers:
         able = ", ".join(name for name in available() if load(name).column_multipliers)
         raise UnsupportedError(f"matmul_perchannel on {chip.name}: a multiplier per column is required; {able} have it")

@@ -258,7 +258,7 @@ class TpuAdd(NaryTpu):
 
 
 def emit_weighted_sum(ctx: EmitContext, op: NaryTpu, multipliers: Sequence[int], shift: int) -> None:
-    """CV18xx: AR products of both operands, their sum with relu, RQ; global: FN sum_shift.
+    """One shift for all: AR products of both operands, their sum with relu, RQ; global: FN sum_shift.
 
     A product of bytes fits 15 bits, so the sum of two fits 16.
     """

@@ -29,9 +29,9 @@ class TpuCast(UnaryTpu):
     every step is rounded to that type: reciprocal and product, scale, integer and product (numerics.md 8.1). Float to
     float rounds once.
 
-    On CV18xx bf16 -> int8 is sat(RNE(BF16(x * BF16(1/s)))), int8 -> float BF16(BF16(s) * q) and f32 -> bf16 a
-    truncation; `truncated`: f32 -> int8 as through bf16. The network's input is quantised on the CPU there ("quant"):
-    in f32, with f32(1)/f32(s) for 1/s.
+    Where the float unit is BF16 alone, bf16 -> int8 is sat(RNE(BF16(x * BF16(1/s)))), int8 -> float BF16(BF16(s) * q)
+    and f32 -> bf16 a truncation; `truncated`: f32 -> int8 as through bf16. The host quantises the network's input there
+    ("quant"): in f32, with f32(1)/f32(s) for 1/s.
     """
 
     name = "tpu.Cast"
@@ -42,7 +42,7 @@ class TpuCast(UnaryTpu):
     ALONE: ClassVar[str] = "a cast"
 
     def of_host(self, chip: ChipSpec) -> bool:
-        """On CV18xx the CPU quantises f32 as it is ("quant")."""
+        """Where the float unit is BF16 alone, the host quantises f32 as it is ("quant")."""
         to_integers = uniform_of(self.output) is not None and uniform_of(self.input) is None
         return chip.bf16_unit and to_integers and not self._in_bf16(chip)
 
@@ -77,12 +77,12 @@ class TpuCast(UnaryTpu):
         return types == [np.float32, ml_dtypes.bfloat16] and chip.bf16_unit
 
     def _step(self, source: UniformType, chip: ChipSpec) -> np.float32:
-        """The scale that multiplies integers: rounded to a 16-bit result type first (8.1), on CV18xx always to BF16."""
+        """The scale that multiplies integers: rounded first to a 16-bit result type or BF16 unit (8.1)."""
         kind = command_dtype(element_of(self.output))
         return dequantizing_scale(source.scale.data, kind, bf16_unit=chip.bf16_unit)
 
     def _reciprocal(self, target: UniformType, chip: ChipSpec) -> np.float32:
-        """1/s in double, narrowed to f32, and to the type of a 16-bit operand; on the CPU of CV18xx f32(1)/f32(s)."""
+        """1/s in double, narrowed to f32, and to the type of a 16-bit operand; on the host f32(1)/f32(s)."""
         kind, in_bf16 = command_dtype(element_of(self.input)), self._in_bf16(chip)
         return quantizing_scale(target.scale.data, kind, in_bf16=in_bf16, bf16_unit=chip.bf16_unit)
 

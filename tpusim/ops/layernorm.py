@@ -221,7 +221,7 @@ class TpuLayerNorm(RowsNormalisedTpu):
         return (compute(*operands, axis=self.axis.value.data, epsilon=self.eps.value.data),)
 
     def emit(self, ctx: EmitContext) -> None:
-        """Emit Fn `layernorm`, in steps of BF16 for that type, by tables where it has them (CV18xx)."""
+        """Emit Fn `layernorm`, in steps of BF16 for that type, by tables where it has them."""
         axis = self.view_axis(ctx.group_type) if ctx.local else self.axis.value.data
         assert axis is not None  # held by why_not_in
         given = [i for i, v in enumerate(self.operands) if not is_none(v)]

@@ -129,12 +129,12 @@ class TpuLRN(TpuOp):
         return {key: value for key, value in self.constants.items() if key != "beta"}
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Never local on BM chips (layer_group.md 2); no local form in this version on CV18xx either."""
+        """Never local on BM chips (layer_group.md 2), and in this version on no other."""
         del chip
         return "LRN sums over channels, which lie in different lanes"
 
     def emit(self, ctx: EmitContext) -> None:
-        """Emit one FN command: `lrn_tables` where the op has tables (CV18xx), else `lrn`."""
+        """Emit one FN command: `lrn_tables` where the op has tables, else `lrn`."""
         if self.tables:
             every = tuple(ctx.input(i) for i in range(len(self.operands)))
             function = functions.LrnTables(**self._without_beta())

@@ -117,7 +117,7 @@ class ExtremeTpu(NaryTpu):
         return ints(self.multipliers), ints(self.rshifts)[0]
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """As every binary op; never local on CV18xx (layer_group.md 2)."""
+        """As every binary op (layer_group.md 2)."""
         return f"{chip.name} compares in global memory only" if chip.is_global(self.name) else super().why_global(chip)
 
     def may_overwrite(self, operand: int) -> bool:

@@ -171,7 +171,7 @@ class TpuSub(NaryTpu):
         return a, -b
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """As every binary op; never local on CV18xx (layer_group.md 2)."""
+        """As every binary op (layer_group.md 2)."""
         return f"{chip.name} subtracts in global memory only" if chip.is_global(self.name) else super().why_global(chip)
 
     def may_overwrite(self, operand: int) -> bool:
@@ -264,7 +264,7 @@ class TpuDiv(NaryTpu):
         return (limited(kernels.div_float(tuple(operands), do_relu=relu_of(self)), self),)
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """As every binary op, but never on a chip without requant multipliers (layer_group.md 2: 1684X, 1690)."""
+        """As every binary op, but never on a chip without requant multipliers (layer_group.md 2)."""
         if chip.is_global(self.name):
             return f"{chip.name} divides in global memory only"
         return super().why_global(chip)

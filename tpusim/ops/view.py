@@ -274,7 +274,7 @@ class TpuReshape(TpuOp, Rearranges):
         return True
 
     def in_place(self) -> bool:
-        """Yes if the batch stays or no chip packs the type: 8- and 16-bit batches share words on BM1684 (4N, 2N)."""
+        """Yes if the batch stays or no chip packs the type: 8- and 16-bit batches may share words (4N, 2N)."""
         wide = storage_dtype(element_of(self.output)).itemsize == 4
         return wide or shape_of(self.input)[:1] == shape_of(self.output)[:1]
 

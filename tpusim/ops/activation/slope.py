@@ -246,7 +246,7 @@ class TpuPRelu(TpuOp):
         return self.multiplier_pos.value.data, self.rshift_pos.value.data
 
     def compact_operands(self, chip: ChipSpec) -> tuple[int, ...]:
-        """The slopes, but CV18xx aligns them (hardware.md 2.3)."""
+        """The slopes, unless coefficients are rows of a channel, which are aligned (hardware.md 2.3)."""
         return () if chip.coefficients == "channel_rows" else self.COMPACT_OPERANDS
 
     def infer(self) -> tuple[Shape, ...]:

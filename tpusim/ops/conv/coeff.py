@@ -157,7 +157,7 @@ def foldable_shape(rows: int, row_elements: int, packing: int) -> tuple[int, int
     return 1, rows, height, row_elements // height
 
 
-# ------------------------------------------------------------------------------------------------------------- CV18xx
+# ----------------------------------------------------------------------------------------------- rows of a channel
 
 
 def pack_channels(bias: np.ndarray | None, multiplier: np.ndarray, rshift: np.ndarray) -> np.ndarray:

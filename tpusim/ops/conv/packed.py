@@ -36,8 +36,8 @@ class PackedConvTpu(TpuOp):
     """Filter (oc, ic/g, kernel axes) and bias (oc,) as constants, or packed for the chip after weight-reorder.
 
     `filter_packed`: the filter is (1, oc, h, w), rows of `pack_filter` with `filter_packing` channels interleaved, and
-    the bias (1, oc, 1, 1). A computed filter stays as it is, in f32, and makes the op a global layer. `channel_packed`
-    (CV18xx): the bias is the bytes of `pack_channels`, bias, multiplier and shift; in BF16 the planes of `bias_planes`.
+    the bias (1, oc, 1, 1). A computed filter stays as it is, in f32, and makes the op a global layer. `channel_packed`:
+    the bias is the bytes of `pack_channels`, bias, multiplier and shift; in BF16 the planes of `bias_planes`.
     """
 
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
@@ -207,7 +207,7 @@ class PackedConvTpu(TpuOp):
             self.operands[2] = ctx.weight(name + "_bias", bias.reshape(1, -1, 1, 1))
 
     def _pack_channels(self, ctx: ReorderContext, bias: np.ndarray | None, name: str) -> None:
-        """CV18xx: what belongs to a channel as bytes, bias, multiplier and shift; a float bias as two planes."""
+        """What belongs to a channel as a row of bytes, bias, multiplier and shift; a float bias as two planes."""
         if bias is None and not self.integer:
             return
         self.attributes["channel_packed"] = flag(True)
@@ -221,7 +221,7 @@ class PackedConvTpu(TpuOp):
             del self.attributes[key]
 
     def compact_operands(self, chip: ChipSpec) -> tuple[int, ...]:
-        """CV18xx aligns depthwise filters, and what a grouped INT8 op stores per channel (hardware.md 2.3)."""
+        """Rows of a channel are aligned with a grouped INT8 op, and so are depthwise filters (hardware.md 2.3)."""
         if chip.coefficients != "channel_rows":
             return self.COMPACT_OPERANDS
         if self.depthwise:

@@ -65,8 +65,8 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder):
     """`tpu.Conv2D`: filter (oc, ic/g, kh, kw) and bias (oc,) as constants, or packed for the chip after weight-reorder.
 
     `filter_packed`: filter is (1, oc, h, w), rows of `pack_filter`. `coeff_merged`: filter is one row per lane with
-    requant parameters and bias inside, `with_bias` says whether there is one (hardware.md 2.3). `channel_packed`
-    (CV18xx): bias is the bytes of `pack_channels`, bias, multiplier and shift; in BF16 the planes of `bias_planes`.
+    requant parameters and bias inside, `with_bias` says whether there is one (hardware.md 2.3). `channel_packed`:
+    bias is the bytes of `pack_channels`, bias, multiplier and shift; in BF16 the planes of `bias_planes`.
     `use_3ic_optimize`: 1, 2, 3 if h, w or both axes of the kernel lie in the packed filter's channels (2.4).
     `inserts`: zero points between the rows and between the columns of the input, inside the pads.
     `rows_in_channels`: the chip's library takes the kernel's rows as channels, in no group (layer_group.md 7.1).
@@ -209,7 +209,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder):
     def _mark_merged_axes(self, filter: np.ndarray, chip: ChipSpec) -> None:
         """Say which axes of the kernel go into channels; of a spread image, several groups or gathered windows none.
 
-        Decision DC-09: of large dilations, too, where upstream says so and stops (BM1684X).
+        Decision DC-09: of large dilations, too, where upstream says so and stops.
         """
         if self.groups > 1 or self.inserts is not None or any(self._is_wide(axis, chip) for axis in (0, 1)):
             return

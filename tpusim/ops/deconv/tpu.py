@@ -37,7 +37,7 @@ class TpuDeconv(DeconvBase):
     """`tpu.Deconv`: transposed convolution, input (n, ic, h, w).
 
     The result is int32 (accumulator + bias, with relu; tpu.RequantIntAxis follows), or quantised with `multiplier`,
-    `rshift` and `quant_mode` "OnlyShift" (BM1684, DN-12) or "QDM" (CV18xx), or a float. What is inserted and padded is
+    `rshift` and `quant_mode` "OnlyShift" (DN-12) or "QDM", or a float. What is inserted and padded is
     the zero point of the input.
     """
 

@@ -8,6 +8,7 @@ from tpusim.ops.interfaces.estimates import Estimate, Estimated, Squares, estima
 from tpusim.ops.interfaces.floats import FloatRule, FloatTypes
 from tpusim.ops.interfaces.frames import FusedFrames
 from tpusim.ops.interfaces.groups import GroupRules
+from tpusim.ops.interfaces.hardware import Requants
 from tpusim.ops.interfaces.kernels import ChannelOrder, FilledUp, KernelConstants, Rearranges
 from tpusim.ops.interfaces.local import LocalGen, WindowRules, WorkArea
 from tpusim.ops.interfaces.lowering import (
@@ -45,6 +46,7 @@ __all__ = [
     "RangeStep",
     "Ranges",
     "Rearranges",
+    "Requants",
     "ScalarOperand",
     "Selects",
     "Squares",

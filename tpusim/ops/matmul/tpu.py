@@ -59,7 +59,7 @@ MANY_TILES = 200
 class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants):
     """`tpu.MatMul`: integers sat(RSR(relu(acc + bias)*m, r) + z), or f32; weights stay (K, N) in global memory.
 
-    quant_mode QDM (CV18xx): the requant of numerics.md 5.2; with batched constants one multiplier, shift and row of
+    quant_mode QDM: the requant of numerics.md 5.2; with batched constants one multiplier, shift and row of
     biases per right matrix. fuse_rq: a multiplier per column, one shift; after weight-reorder the multipliers are the
     operand `multi`, N int32 (numerics.md 5.1). heads_inside: all three tensors have the heads between rows and columns,
     (B, M, H, K) x (B, K, H, N) -> (B, M, H, N), a transposed right one is (B, N, H, K).
@@ -82,7 +82,7 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants):
 
     @property
     def has_heads(self) -> bool:
-        """Whether rows and inner batch axis are exchanged, of some tensors (CV18xx) or of all."""
+        """Whether rows and inner batch axis are exchanged, of some tensors or of all."""
         return is_set(self.heads_inside) or super().has_heads
 
     @property
@@ -92,7 +92,7 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants):
 
     @property
     def qdm(self) -> bool:
-        """Whether the requant is CV18xx's (`quant_mode` QDM)."""
+        """Whether the requant is that of numerics.md 5.2 (`quant_mode` QDM)."""
         return self.quant_mode is not None and self.quant_mode.data == "QDM"
 
     @property

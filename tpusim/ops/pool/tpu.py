@@ -67,7 +67,7 @@ def pool_geometry(kernel: Attribute, strides: Attribute, pads: Attribute) -> dic
 class PoolTpu(TpuOp):
     """pool_mode "Max" (any stored type) or "Avg" (float; integers with one requant, or with a real scale).
 
-    first_round_mode HalfUp (CV18xx): the average is rounded half up and requantised in f32 (numerics.md 4.4, 9.6).
+    first_round_mode HalfUp: the average is rounded half up and requantised in f32 (numerics.md 4.4, 9.6).
     """
 
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = (("multiplier", "rshift"), ("scale", "offset"))

@@ -148,7 +148,7 @@ class TpuUpsample(Upsampling, TpuOp):
         return first, (window[0] + window[1] - 1) // factor - first + 1
 
     def backward_slice_on(self, chip: ChipSpec, axis: Axis, window: Window, operand: int) -> Window | None:
-        """Whole multiples of k only but on the 1684X family (7.2)."""
+        """Whole multiples of k only, where the chip copies whole cells (7.2)."""
         factor = self.factors["hw".index(axis)] if axis in ("h", "w") else 1
         if chip.whole_upsample and (window[0] % factor or window[1] % factor):
             return None

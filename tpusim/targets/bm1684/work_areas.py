@@ -58,7 +58,7 @@ class Tables(Model[TpuLut], WorkArea):
 
 @TARGET.attach(TpuLeakyRelu, WorkArea)
 class LeakyRelus(Model[TpuLeakyRelu], WorkArea):
-    """LeakyRelu."""
+    """The work area of tpu.LeakyRelu."""
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """A copy of the operand, planes of bytes at multiples of a vector of bytes (layer_group.md 9.3)."""
@@ -72,7 +72,7 @@ class LeakyRelus(Model[TpuLeakyRelu], WorkArea):
 
 @TARGET.attach(TpuPRelu, WorkArea)
 class PRelus(Model[TpuPRelu], WorkArea):
-    """PRelu."""
+    """The work area of tpu.PRelu."""
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """A copy of the operand (layer_group.md 9.3)."""
@@ -83,7 +83,7 @@ class PRelus(Model[TpuPRelu], WorkArea):
 
 @TARGET.attach(TpuCast, WorkArea)
 class Casts(Model[TpuCast], WorkArea):
-    """Casts."""
+    """The work area of tpu.Cast."""
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Of f32 two copies, of bytes their words (layer_group.md 9.3)."""
@@ -129,7 +129,7 @@ class Scales(Model[TpuScale], WorkArea):
 
 @TARGET.attach(TpuConv2D, WorkArea)
 class Convolutions(Model[TpuConv2D], WorkArea):
-    """Convolutions."""
+    """The work area of tpu.Conv2D."""
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Of floats: what a depthwise convolution makes of a plane of up to 2047 (layer_group.md 9.3)."""

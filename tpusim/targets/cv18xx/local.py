@@ -49,10 +49,10 @@ class OfEqualShapes(Model[TpuAdd | TpuMul], LocalGen):
 
 @TARGET.attach(VolumeTpu, LocalGen)
 class Volumes(Model[VolumeTpu], LocalGen):
-    """None."""
+    """No volume has a form in local memory."""
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Always."""
+        """Why it is a global layer, whatever its type."""
         return self.op.why_global(chip) or f"no window over a volume has a local form on {chip.name}"
 
 
