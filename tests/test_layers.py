@@ -218,15 +218,11 @@ REQUANTISING = {
     "tpusim.isa.requants",  # says which are legal
     "tpusim.ops.interfaces.hardware",  # says which a family's lowering makes
 }
-<<<<<<< HEAD
-"""Modules that may ask a chip for its requantisation; for all else it has separate fields."""
-=======
 """Modules that may ask a chip for its requantisation; what ops and stages do by family is a target's."""
 
 FAMILY = re.compile(r"\b(CV18xx|CV18\dx|(?<!tpusim_kernels\.)cv18xx|BM1684|1684X family)\b")
 NO_FAMILY = ("interfaces", "ops", "canonicalize", "calibration", "lowering", "layer_group", "memory", "codegen")
 """Folders that name no family of chips, in code or comment: what differs is a target's."""
->>>>>>> targets
 
 
 @dataclass(frozen=True)
