@@ -158,26 +158,28 @@ def of_onnx_runtime(name: str) -> float:
 
 HEAD = f"""# Networks as exporters write them
 
-`make exporters` measures and writes this page. Small networks of our own with the node lists of today's exporters
-(tests/exported.py, tests/exported_vision.py). *TOP* is the worst cosine of all tensors of the imported module against
-ONNX Runtime in f32. A cell is the lowest cosine of the network's results against ONNX Runtime's in f32 over {TESTS}
-samples; behind it *exact* if every integer of the local-memory machine is the flat network's (in f32 and f16: *agrees*,
-its floats are within their bound). *ONNX Runtime INT8* is the same figure of its own static quantisation (QDQ, weights
-per channel); both sides take the largest magnitude over the same {CALIBRATION} samples.
+Small networks of our own with the node lists of today's exporters
+(tests/exported.py, tests/exported_vision.py); `make exporters` measures them and writes this page. *TOP* is the worst
+cosine of all tensors of the imported module against ONNX Runtime in f32. A cell is the lowest cosine of the network's
+results against ONNX Runtime's in f32 over {TESTS} samples, followed by *exact* if every integer of the local-memory
+machine equals the flat network's (in f32 and f16: *agrees*, its floats are within their bound). *ONNX Runtime INT8* is
+the same figure of ONNX Runtime's static quantisation (QDQ, weights per channel). Both sides use the largest magnitude
+over the same {CALIBRATION} samples as threshold.
 
-yolo_v8 joins boxes (pixels) and scores (0 to 1) in one Concat, whose operands share one scale: the scores of all
-candidates have 5 or 6 different bytes (8 or 9 in ONNX Runtime, whose bytes have zero points), and TopK takes others of
-equal ones. The candidates themselves have a cosine of 0.9998 and more on both sides. With the Concat and what is behind
-it in F16 (`--qtable`) the results have 0.881. TPU-MLIR itself does the same: on BM1684X its Concat has this scale
-(0.12285), and the lowest cosine of its results, of its interpreter and of its closed simulator, is 0.84392 too.
+yolo_v8 joins boxes (pixels) and scores (0 to 1) in one Concat, whose operands share one scale. The scores of all
+candidates then have 5 or 6 different bytes (8 or 9 in ONNX Runtime, whose bytes have zero points), and TopK chooses
+among equal scores differently. The candidates themselves have a cosine of 0.9998 and more on both sides. With the
+Concat and the ops after it in F16 (`--qtable`) the results have 0.881. TPU-MLIR behaves in the same way: on BM1684X its
+Concat has this scale (0.12285), and the lowest cosine of its results, of its interpreter and of its closed simulator,
+is 0.84392 too.
 
-Where another cell is below ONNX Runtime's, TPU-MLIR 1.30.2 was asked with the same network, the same samples and
-thresholds by the largest magnitude. Its interpreter has these lowest cosines: on bm1684x mobilenet_v3 0.99936, resnest
-0.99936, flow 0.99948 and gpt-where-not (a mask of -1e4) 0.96031; on bm1684 mobilenet_v3 0.99813, efficientnet 0.99889,
-flow 0.99921 and shuffle 0.99952; on cv183x flow 0.99941 and shuffle 0.99970. So the chips' symmetric bytes are what is
-below, where ONNX Runtime has zero points. TPU-MLIR stops at gpt-where-not on cv183x and does not take Attention, the
-inside of which ONNX Runtime leaves in float. It does so with LSTMs (tagger, crnn), and TPU-MLIR does too (0.99990 and
-0.99999 on bm1684x); so does tpusim, in the type that TPU-MLIR's LSTM has on the chip (DN-34).
+For the other cells below ONNX Runtime's, TPU-MLIR 1.30.2 was run with the same network, samples and thresholds (the
+largest magnitude). Its interpreter has these lowest cosines: on bm1684x mobilenet_v3 0.99936, resnest 0.99936, flow
+0.99948 and gpt-where-not (a mask of -1e4) 0.96031; on bm1684 mobilenet_v3 0.99813, efficientnet 0.99889, flow 0.99921
+and shuffle 0.99952; on cv183x flow 0.99941 and shuffle 0.99970. So the difference comes from the chips' symmetric
+bytes; ONNX Runtime's have zero points. TPU-MLIR stops at gpt-where-not on cv183x and does not support Attention, whose
+inside ONNX Runtime leaves in float. ONNX Runtime also leaves LSTMs (tagger, crnn) in float, as TPU-MLIR does (0.99990
+and 0.99999 on bm1684x), and as tpusim does, in the type that TPU-MLIR's LSTM has on the chip (DN-34).
 """
 
 

@@ -20,15 +20,15 @@ Every figure compares the TPU module with the float module on one sample, tensor
   ({defaults}).
 * *upstream asks*: the tolerance that upstream publishes for the same topology in that chip's section, and whether this
   network is within it; "-": nothing is published for this topology, chip and mode.
-* *machine*: the compiled commands executed on the local-memory machine against the flat model. *bit-exact*: all integer
+* *machine*: the compiled commands on the local-memory machine compared with the flat model. *bit-exact*: all integer
   tensors are equal; *within bounds*: no integer tensors, floats within their bound; "-": not run in this cell.
 * *ops*: exact to spec / following a decision / float fallbacks, as in [support.md](support.md).
 
-The digits network is trained and its images are real, so its top-1 means something. **The other networks have seeded
-random weights and see random images**: they show what the arithmetic does to a topology of that depth, but an upstream
-tolerance was set for trained weights and real images. A cell within it says that nothing is lost that should not be; a
-cell outside it does not by itself say that the simulator is wrong. Top-1 of such a network would be meaningless and is
-not given.
+The digits network is trained and its images are real, so its top-1 is meaningful. **The other networks have seeded
+random weights and random images**: they show the effect of the arithmetic on a topology of that depth, but an upstream
+tolerance was set for trained weights and real images. A cell within the tolerance shows that no accuracy is lost
+unnecessarily; a cell outside it does not prove that the simulator is wrong. Top-1 of such a network would be
+meaningless and is not given.
 """
 
 

@@ -55,19 +55,19 @@ OTHERS = MODES[1:]
 SMALL = "small"
 NEAR = 0.15
 """A layer counts as near if its cycles differ by at most this share from upstream's."""
-HEAD = """# The clock beside the real compiler's profile
+HEAD = """# The clock compared with the real compiler's profile
 
-`python -m benchmarks.conformance.clock` compiles networks and counts cycles, bytes and groups beside what
-TPU-MLIR 1.30.2 writes about its own commands (`compiler_profile_*.txt`); do not edit this page. Small networks:
-`tests/upstream/networks.py`. Cycles and bytes are tpusim : real. **groups**: of the real groups and global layers,
-those we have with the same ops and sections; a group of one op here is the tiled form of a global layer there, and ops
-that one side's rewriting leaves out are not compared.
-**layers**: median of cycles tpusim / real over layers (both engines), and how many are within 15 %.
+`python -m benchmarks.conformance.clock` compiles networks and compares cycles, bytes and groups with the profile that
+TPU-MLIR 1.30.2 writes about its commands (`compiler_profile_*.txt`); do not edit this page. Small networks:
+`tests/upstream/networks.py`. Cycles and bytes are tpusim : real. **groups**: how many of the real groups and global
+layers tpusim has with the same ops and sections. A group of one op in tpusim is the tiled form of a real global layer.
+Ops that only one side has after rewriting are not compared. **layers**: median of cycles tpusim / real over layers
+(both engines), and how many are within 15 %.
 """
 TRANSFERS_HEAD = """## The model of the memory
 
-Single transfers, those of both sides that go the same way and move as many bytes, in order of time: how far our cycles
-are from the real ones. `tpusim chips show` prints a bound of the last column as `calibration.transfers`.
+The distance of our cycles from the real ones for single transfers, paired by direction and bytes in order of time.
+`tpusim chips show` prints a bound of the last column as `calibration.transfers`.
 """
 NETWORKS_HEAD = "## Networks in INT8\n"
 OTHERS_HEAD = """## Networks in other modes
@@ -78,12 +78,12 @@ Cycles tpusim / real, then bytes loaded and stored tpusim / real, then groups as
 
 ADDRESSES_HEAD = """## Local memory
 
-Results and work areas of ops that both sides have in groups: how many lie at the real address, in INT8.
+Results and work areas of ops that both sides have in groups: how many have the real address, in INT8.
 """
 BEFORE_HEAD = """## Before and now
 
-In INT8, what was found when a network was first compared, before the clock and the groups followed the real ones, and
-now: cycles, and bytes loaded and stored, tpusim / real, then groups as above.
+In INT8, the first comparison of a network, before the clock and the groups followed the real ones, and the present one:
+cycles, and bytes loaded and stored, tpusim / real, then groups as above.
 """
 
 

@@ -12,30 +12,32 @@ from benchmarks.conformance.results import Cell, Clock, Difference, Part, Result
 from tpusim.fidelity.support import MODES
 
 DECIDING = ("lowering", "ops", "tensors", "outputs")
-HEAD = """# Beside TPU-MLIR itself
+HEAD = """# Conformance with TPU-MLIR
 
-`make conformance` compiles every network with TPU-MLIR ({version}, from an environment of its own) and with tpusim,
-from one ONNX file with one calibration table, runs both on one input, and writes this page from
+`make conformance` compiles every network with TPU-MLIR ({version}, in a separate environment) and with tpusim, from one
+ONNX file with one calibration table, runs both on one input, and writes this page from
 `benchmarks/conformance/results.json`; do not edit it. Small networks: `tests/upstream/networks.py`.
 
 * **top**: ops of the canonical module, paired by name. **constants**: paired ops of the lowered module with equal type,
-  scale, zero point, multipliers, shifts and constants. **ops**: results equal to the real interpreter's, each op of
-  ours on the interpreter's own operands: integers exactly, 16-bit floats after rounding to their type (it leaves F16
-  results of LayerNorm and Interp in f32, and the next op reads them so; tpusim stores F16); where the
-  interpreter disagrees with the closed simulator of its own compiler, equal to one of the two. **tensors**:
-  the same from the network's input on. **outputs**: equal to the closed simulator of the chip, without those in which
-  it disagrees with the interpreter of its own compiler (**itself**: how many). "-": not run, as the largest networks
-  are in float modes, where it takes ten minutes and more for one sample.
-* **groups**: of the real layer groups and global layers, those we have with the same ops and sections. **cycles**, and
-  **bytes** loaded and stored: ours / theirs ("-": its compiler writes no profile for the chip). By layer, and before
-  the clock and the groups followed the real ones: [clock.md](clock.md).
-  Those of cells that `tests/upstream/data` or docs/clock.md holds are of the present compiler; of other cells ours are
-  of the day on which the cell was compared.
+  scale, zero point, multipliers, shifts and constants.
+* **ops**: our ops whose results equal the real interpreter's on the interpreter's operands. Integers must be equal
+  exactly, 16-bit floats after rounding to their type (the interpreter keeps F16 results of LayerNorm and Interp in f32,
+  and the next op reads them in f32; tpusim stores F16). If the interpreter disagrees with the closed simulator of its
+  compiler, a result must equal one of the two. **tensors**: the same comparison, from the network's input on.
+* **outputs**: results equal to the closed simulator of the chip, without those for which it disagrees with the
+  interpreter of its compiler (**itself**: their number). "-": not run, such as the largest networks in float modes,
+  which take ten minutes and more for one sample.
+* **groups**: how many of the real layer groups and global layers tpusim has with the same ops and sections. **cycles**,
+  and **bytes** loaded and stored: ours / theirs ("-": the real compiler writes no profile for the chip). For cells of
+  `tests/upstream/data` or docs/clock.md these are figures of the present compiler; for other cells, of the day on which
+  the cell was compared. [clock.md](clock.md) has them by layer, and before the clock and the groups followed the real
+  ones.
 * Ops that only move elements (Reshape, Permute) need no partner: one side may have more of them.
-* A cell is **equal** if constants, tensors and outputs are, and every lowered op has its partner; **near** if constants
-  are, and every op on its own but for 16-bit floats one unit in the last place away (F32: 16 units at the tensor's
-  largest magnitude). Else the first op that differs on equal operands is named, with its reason from
-  `benchmarks/conformance/explained.py`, or *unexplained*. Sizes: integer steps, or units in the last place.
+* A cell is **equal** if constants, tensors and outputs are equal, and every lowered op has a partner. It is **near** if
+  constants are equal, and every op on the real operands is equal except for 16-bit floats that differ by one unit in
+  the last place (F32: 16 units at the tensor's largest magnitude). Otherwise the first op that differs on equal
+  operands is named, with its reason from `benchmarks/conformance/explained.py`, or *unexplained*. Sizes: integer steps,
+  or units in the last place.
 """
 
 

@@ -22,50 +22,51 @@ SHOWN = {"off": "off", "1": "1", "2": "2"}
 
 HEAD = """# Layer groups of the classic networks
 
-`make groups` measures this page and writes it from `benchmarks/groups/results.json`; do not edit it. INT8, symmetric,
-one core, all other options as by default. How groups are made: [layer_group.md](layer_group.md).
+`make groups` measures the figures and writes this page from `benchmarks/groups/results.json`; do not edit it. INT8,
+symmetric, one core, default options. How groups are made: [layer_group.md](layer_group.md).
 
-* **strategy**: of `--layer-group`: off, every op alone; 1, greedy from the tail; 2, the default, dynamic programming on
-  the estimated time, or what 1 finds if that costs less. On CV18xx 2 is 1 (DL-08), so that the rows are equal.
+* **strategy**: of `--layer-group`: off, every op alone; 1, greedy from the end; 2, the default, dynamic programming on
+  the estimated time, or the groups of 1 if they cost less. On CV18xx 2 is 1 (DL-08), so that the rows are equal.
 * **groups**, **global**: layer groups, and layers that run from global memory.
-* **MiB**: what the DMA moves, over what must move: constants, network inputs and network outputs, each once.
-* **cycles**: TIU cycles on the simulator's clock, over those of the multiply-accumulates alone at the peak rate.
-* **ms**: the same clock, in time. **LMEM**: the highest byte per lane that any group uses, of what a lane has.
+* **MiB**: moved by the DMA, and its ratio to the bytes that must move: constants, network inputs and network outputs,
+  each once.
+* **cycles**: TIU cycles on the simulator's clock, and their ratio to the multiply-accumulates alone at the peak rate.
+* **ms**: the same clock, in time. **LMEM**: the highest byte per lane that any group uses, of all bytes of a lane.
 """
 
-PUBLISHED_HEAD = """## Beside published figures
+PUBLISHED_HEAD = """## Compared with published figures
 
 Milliseconds per image of the chip (sophgo/sophon-demo, `bmrt_test`, October 2024), on the clock with strategy 2, and
-estimated: the clock's time by one factor per chip (DH-08). The factor is fitted to the published times of ResNet-50 in
-F32, F16 and in INT8 at batch 4, and to nothing at batch 1 in INT8: those rows are left out of the fit and check it.
-`python -m benchmarks.how_far_is_the_clock` fits anew. Residual: the largest distance of a time that was fitted.
+estimated: the clock's time multiplied by one factor per chip (DH-08). The factor is fitted to the published times of
+ResNet-50 in F32, F16 and in INT8 at batch 4. The times in INT8 at batch 1 are not used in the fit, so that they check
+it. `python -m benchmarks.how_far_is_the_clock` repeats the fit. Residual: the largest distance of a fitted time.
 """
 
 PUBLISHED_TAIL = """
-What the factor stands for:
+The factor covers effects that the clock does not model:
 
 * The clock has no host and no driver. `bmrt_test` times a call of the runtime: launch, interrupt, synchronisation and,
-  depending on the input's placement, its copy. That share is the largest where the network is short.
-* Rates and latencies are the documented peaks: 58 and 44 GiB/s with 150 ns per command on BM1684X (DH-08), at which
-  the compulsory bytes of ResNet-50 take 0.45 ms; the ops hide beside them. Refresh, bank switching and traffic of other
-  masters are not modelled; nor are bank conflicts inside local memory.
-* TIU cycles are those of the open profiler tables (DH-07): padded operations over the peak rate, no start-up. Stalls
-  of the real array are not in them, nor is what the closed cycle functions of the vendor's compiler know beyond them.
+  depending on the input's placement, its copy. The share of these is largest for short networks.
+* Rates and latencies are the documented peaks: 58 and 44 GiB/s with 150 ns per command on BM1684X (DH-08), at which the
+  compulsory bytes of ResNet-50 take 0.45 ms, longer than the ops that run meanwhile. Refresh, bank switching, traffic
+  of other masters and bank conflicts inside local memory are not modelled.
+* TIU cycles are those of the open profiler tables (DH-07): padded operations over the peak rate, no start-up. They do
+  not contain stalls of the real array, nor other effects that the closed cycle functions of the vendor's compiler know.
 * BM1684's cycle functions are closed. Its array width is derived from its published 17.6 TOPS, and its bandwidth is
   assumed (DH-02), so that this chip's figures are the least certain.
-* Some of it goes the other way: the network's input and output are f32 here, four times the bytes of 8-bit ones, and
-  the conversions at both ends are layers of their own.
+* Some effects go in the other direction: the network's input and output are f32 in these measurements, four times the
+  bytes of 8-bit ones, and the conversions at both ends are separate layers.
 
 YOLOv5s at 640 x 640 (published, INT8: 3.51 ms on BM1684X, 9.33 ms on BM1688 with one core, 11.26 ms on BM1684; per
-image of a batch of four 3.34, 8.90 and 6.04) is not in the table: neither its weights nor its topology come with the
-`onnx` package, from which the networks here are built.
+image of a batch of four 3.34, 8.90 and 6.04) is not in the table: neither its weights nor its topology are part of the
+`onnx` package, from which these networks are built.
 """
 
 GAP_HEAD = f"""## Greedy, dynamic program, optimum
 
 Estimated microseconds of the first {SMALL} ops of each network's longest run of local ops, and of the whole run of
 digits, in all of local memory and in a sixteenth of it. The optimum is the cheapest of all divisions into consecutive
-groups, each tried; strategy 2 takes the cheaper one of greedy and dynamic program.
+groups, all of which are tried; strategy 2 uses the cheaper result of greedy and dynamic program.
 """
 
 

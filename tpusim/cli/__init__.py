@@ -1,8 +1,8 @@
 """The command line: one subcommand per stage, `run` for all of them, and tools around artefacts.
 
-`registry.CLI` names one dataclass per subcommand (its fields are the options), `output` is where they print, `progress`
-what they say meanwhile, `help` and `words` are for what a user types, `entry` has the one rule about errors: a
-TpusimError is one message on stderr and exit status 1.
+`registry.CLI` names one dataclass per subcommand (its fields are the options). `output` prints results, `progress`
+shows progress, `help` and `words` handle what a user types, and `entry` has the rule about errors: a TpusimError is one
+message on stderr and exit status 1.
 """
 
 import sys

@@ -141,7 +141,7 @@ def _frames(support: Support) -> str:
             where = "; ".join(f"{', '.join(modes)} on {', '.join(on)}" for on, modes in by_chips.items())
             said = {"exact": "exact", "decision": ", ".join(o.decisions)}.get(o.status, o.reason)
             rows.append((entry.op, o.number, said, where, f"`{o.rows[0]}`"))
-    head = "## Frames of a camera\n\nOps of the tpu dialect that `--fuse-preprocess` puts behind an input.\n\n"
+    head = "## Frames of a camera\n\nOps of the tpu dialect that `--fuse-preprocess` adds after an input.\n\n"
     return head + _table(("op", "type", "fidelity", "modes and chips", "test"), rows)
 
 

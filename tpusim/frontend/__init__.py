@@ -1,10 +1,10 @@
 """Front ends: from a framework's network to a top module and its weights, and the framework's results as reference.
 
-A front end appends top ops to a `tpusim.ops.builder.ModuleBuilder` by their `make`; the ops know no framework. What it
-reads and cannot take it reports in one error for the whole network; nothing is guessed, nothing is fused (that is
-`canonicalize`), nothing knows a chip. `front_ends` finds the front end of a file, of a package too; `onnx` is the one
-that ships. `Reference` is what every framework's own results are
-compared through, `FunctionReference` a network's in Python.
+A front end appends top ops to a `tpusim.ops.builder.ModuleBuilder` by their `make`; the ops know no framework. It
+reports everything that it cannot import in one error for the whole network. It guesses nothing, fuses nothing
+(`canonicalize` does), and knows no chip. `front_ends` chooses the front end of a file, including those of packages;
+`onnx` is the shipped one. `Reference` is the interface to a framework's results, `FunctionReference` to a Python
+function.
 """
 
 from tpusim.frontend.front_ends import FrontEnd, front_end, read_model

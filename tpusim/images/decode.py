@@ -13,7 +13,7 @@ Pixels = NDArray[np.uint8]
 Channels = Literal["gray", "color", "rgba"]
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".jfif", ".bmp")
-"""Of the files that are taken for images, in lower case (U-73)."""
+"""Suffixes of image files, in lower case (U-73)."""
 
 PNG_GRAY = (9797, 19234, 3737)
 """Shares of red, green and blue in 1/32768, rounded down: libpng's, for 0.299 and 0.587."""

@@ -93,7 +93,7 @@ class Preprocess:
         return (shape[1], shape[2]) if self.channel_format == "nhwc" else (shape[2], shape[3])
 
     def attributes(self) -> dict[str, Attribute]:
-        """The attributes of `top.Input` (U-96); numbers are those of f32."""
+        """The attributes of `top.Input` (U-96); numbers are rounded to f32."""
         return {
             "channel_format": text(self.channel_format),
             "do_preprocess": flag(True),

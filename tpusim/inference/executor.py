@@ -329,7 +329,7 @@ def quantisation(model: Model) -> dict[str, tuple[float, int]]:
 
 
 def without_padding(value: SSAValue, array: np.ndarray) -> np.ndarray:
-    """A value of a top module without the rows that pad it to fixed extents (TopOp.without_padding)."""
+    """A value of a top module without the rows that pad it to fixed extents (FilledUp)."""
     return value.owner.without_padding(array) if isinstance(value.owner, FilledUp) else array
 
 

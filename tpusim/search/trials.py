@@ -292,7 +292,7 @@ def _least_ns(op: TpuOp, why_global: str | None, costs: CostModel) -> float:
 
 
 def write_qtable(path: Path, modes: Mapping[str, str], notes: Sequence[str] = ()) -> None:
-    """A quantisation table (U-66); notes: comment lines in front."""
+    """Write a quantisation table (U-66); notes: comment lines at the beginning."""
     comments = "".join(f"# {note}\n" for note in notes)
     lines = "".join(f"{name} {mode.upper()}\n" for name, mode in modes.items())
     with replacing(path) as target:

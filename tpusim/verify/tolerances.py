@@ -38,7 +38,7 @@ TPU_VS_TOP: Final[dict[str, Tolerance]] = {
 
 
 def tpu_vs_top(mode: str) -> Tolerance:
-    """The default for a mode; for modes without one (int4, w4int8, qdq) the user must state it (U-95)."""
+    """The default for a mode; for modes without a default (int4, w4int8, qdq) the user must state it (U-95)."""
     found = TPU_VS_TOP.get(mode.lower())
     if found is None:
         known = ", ".join(TPU_VS_TOP)

@@ -1,4 +1,4 @@
-"""A strategy for layer groups as a plug-in: halve a run of ops as long as the halves are faster than the whole.
+"""A strategy for layer groups: halve a run of ops as long as the halves are faster than the whole.
 
 tpusim run MODEL.onnx --layer-group halves
 """
