@@ -4,8 +4,8 @@ Input: a calibrated top module, what it was lowered to, samples. Output: per ten
 and the error of its op alone (`losses`), the elements furthest off and what they are made of (`worst_elements`); per op
 what the network's results gain if only that op is float or its range fits the values, and the fewest such changes that
 reach an asked similarity (`Remedies`), judged on samples half of which chose nothing (`Judge`); the first op that is
-too far off by itself (`first_broken`), and a network of little more than it (`Reproducer`); the first rewriting that
-changes numbers (`PassCheck`); causes with their measured remedies, the best first (`causes`), accumulators that leave
+too far off by itself (`first_broken`), and a network of little more than it (`Reproducer`);
+causes with their measured remedies, the best first (`causes`), accumulators that leave
 int32 (`accumulator_overflows`), and a preprocessing that fits labels better (`other_preprocessing`).
 Nothing here changes a module that it was given.
 """
@@ -15,13 +15,12 @@ from tpusim.diagnosis.causes import Cause, accumulator_overflows, causes
 from tpusim.diagnosis.elements import Element, worst_elements
 from tpusim.diagnosis.judge import Judge, Judged, Measured
 from tpusim.diagnosis.losses import Loss, losses
-from tpusim.diagnosis.passes import PassCheck
 from tpusim.diagnosis.preprocessing import Mistaken, Prepared, mistaken_scales, other_preprocessing
 from tpusim.diagnosis.remedies import Change, Remedies, Remedy
 from tpusim.diagnosis.reproducer import Reproducer
 
 __all__ = [
-    "Broken", "Cause", "Change", "Element", "Judge", "Judged", "Loss", "Measured", "Mistaken", "PassCheck", "Prepared",
+    "Broken", "Cause", "Change", "Element", "Judge", "Judged", "Loss", "Measured", "Mistaken", "Prepared",
     "Remedies", "Remedy", "Reproducer", "accumulator_overflows", "causes", "first_broken", "losses", "mistaken_scales",
     "other_preprocessing", "scaled_by", "worst_elements",
 ]  # fmt: skip
