@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -45,8 +46,10 @@ class Crash(Pass):
 
 
 @pytest.fixture
-def crash(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PASSES._entries, "crash", Crash)  # type: ignore[reportPrivateUsage]
+def crash() -> Iterator[None]:
+    PASSES.add("crash", Crash)
+    yield
+    PASSES.remove("crash")
 
 
 def top() -> Model:
