@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from typing_extensions import override
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block
 from xdsl.passes import ModulePass
 
 from tpusim.errors import ConfigError
@@ -95,6 +96,14 @@ def _move(source: ModuleOp, target: ModuleOp) -> None:
     block = source.body.detach_block(0)
     target.body.erase_block(target.body.block, safe_erase=False)
     target.body.add_block(block)
+
+
+def detached(model: Model) -> Model:
+    """A model with the content of another, which is left empty; ops stay the objects that they are."""
+    module = ModuleOp([])
+    _move(model.module, module)
+    model.module.body.add_block(Block())
+    return Model(module, model.weights)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from tpusim.ir.module import Model, ModelContext
 from tpusim.ir.rewriting import watching
 from tpusim.isa.stream import Program
 from tpusim.layer_group import Costs
+from tpusim.lowering import Conversion
 from tpusim.lowering.lower import Fallback
 from tpusim.passes.instruments.base import Instrument, Step
 from tpusim.workers import Workers
@@ -35,7 +36,8 @@ class PassContext(ModelContext):
 
     Given by the caller: table, samples (of the calibration passes), costs (of layer groups that are known already),
     workers, progress and calibration_state (of the calibration: a file that it continues from). Made by passes: table,
-    measured (number of samples that it was measured with), patterns (firings by class name), fallbacks, program.
+    measured (number of samples that it was measured with), patterns (firings by class name), conversion (the lowering
+    in progress), fallbacks, program.
     """
 
     table: CalibrationTable | None = None
@@ -46,6 +48,7 @@ class PassContext(ModelContext):
     calibration_state: Path | None = None
     measured: int = 0
     patterns: Counter[str] = field(default_factory=Counter[str])
+    conversion: Conversion | None = None
     fallbacks: list[Fallback] = field(default_factory=list[Fallback])
     program: Program | None = None
     instruments: tuple[Instrument, ...] = ()

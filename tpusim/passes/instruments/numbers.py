@@ -67,7 +67,7 @@ class NumbersChanged(Instrument):
     def after(self, step: Step) -> None:
         if step.step.reads_only or step.step.composite:
             return
-        if step.step.exact:
+        if all(one.exact for one in step.path):
             self._check(step.name, step.model)
         else:
             self._now = None
