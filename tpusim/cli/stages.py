@@ -172,11 +172,12 @@ class Lower(Command):
         """Lower one module and print its fidelity card."""
         from tpusim.cli.show import fidelity_table
         from tpusim.fidelity import card_of
-        from tpusim.lowering import lower, optimize_for_chip
+        from tpusim.passes import PassManager
+        from tpusim.passes.pipelines import lowered
 
         asked = (self.network, self.preprocessing, self.calibration, self.lowering)
         given = network_of(self.module, asked)
-        model = optimize_for_chip(lower(given.calibrated, given.lowering)[0])
+        model = PassManager(lowered(given.lowering)).run(given.calibrated)
         console.result(card=card_of(model).to_json())
         console.detail(fidelity_table(card_of(model)))
         return save(console, model, beside(self.module, "4_tpu.mlir", self.out))
@@ -244,11 +245,10 @@ class Group(Command):
         return network_of(self.module, (*asked, self.grouping))
 
     def _grouped(self, given: "GivenNetwork") -> "Model":
-        from tpusim.grouping import divide
-        from tpusim.lowering import reorder_weights
+        from tpusim.passes import PassManager
+        from tpusim.passes.pipelines import grouped
 
-        tpu = given.tpu
-        return divide(tpu if tpu.state == "TPU_REORDERED" else reorder_weights(tpu), given.config.layer_group)
+        return PassManager(grouped(given.config.layer_group)).run(given.tpu)
 
     def _show(self, console: Output, model: "Model") -> None:
         from tpusim.cli.grouping import as_json, packing_lines, show
@@ -311,11 +311,12 @@ class Assign(Command):
 
     def execute(self, console: Output) -> bool:
         """Assign global addresses and write the module."""
-        from tpusim.memory import assign_addresses
+        from tpusim.passes import PassManager
+        from tpusim.passes.memory import AddressAssign
 
         asked = (self.network, self.preprocessing, self.calibration, self.lowering, self.grouping)
         grouped = network_of(self.module, asked).grouped
-        return save(console, assign_addresses(grouped), beside(self.module, "6_final.mlir", self.out))
+        return save(console, PassManager([AddressAssign()]).run(grouped), beside(self.module, "6_final.mlir", self.out))
 
 
 @dataclass
