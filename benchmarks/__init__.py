@@ -1,1 +1,1 @@
-"""Measurements, each named after the question it answers; `make bench` and `make accuracy` run them."""
+"""Measurements, each named after the question that it answers; `make bench` and `make accuracy` run them."""

@@ -1,15 +1,15 @@
-"""On a GPU, or whatever JAX has: are integer results those of a CPU, and how fast is flat INT8 there.
+"""On a GPU or any other device of JAX: are integer results those of a CPU, and how fast is flat INT8.
 
 Needs the repository and nothing else. It measures, in every form of integer products (`tpusim_kernels.prim.forms`):
 
 * bits: integer kernels and whole networks against hashes that a CPU has recorded (benchmarks/gpu.json), and products of
   random extents against NumPy;
-* images per second over batch sizes, and the share of what a plain dot of the same form reaches on this device;
-* calibration in images per second, beside the float network alone.
+* images per second over batch sizes, and the share of the rate of a plain dot of the same form on this device;
+* calibration in images per second, compared with the float network alone.
 
     python -m benchmarks.gpu                     # digits and resnet50, batches 1 to 128
     python -m benchmarks.gpu --small             # digits alone, for a CPU
-    python -m benchmarks.gpu --small --record    # on a CPU: write the hashes anew (without --small: of resnet50 too)
+    python -m benchmarks.gpu --small --record    # on a CPU: write the hashes again (without --small: of resnet50 too)
 """
 
 import hashlib
@@ -47,7 +47,7 @@ RECORDED = Path(__file__).with_suffix(".json")
 IMAGES = 4
 """Images whose integers are hashed."""
 PRODUCTS = 40
-"""Products of random extents: XLA compiles and tunes each of them by itself."""
+"""The number of products of random extents: XLA compiles and tunes each of them separately."""
 Call = Callable[[], Any]
 
 
@@ -122,7 +122,7 @@ def kernels() -> dict[str, Call]:
 
 
 def wrong_products(count: int) -> int:
-    """How many of so many products of random extents differ from NumPy's; every one is compiled for its extents."""
+    """The number of products of random extents, of `count`, that differ from NumPy's; each is compiled."""
     rng, wrong = np.random.default_rng(9), 0
     for turn in range(count):
         m, k, n = (int(extent) for extent in rng.integers(1, 200 if turn % 4 == 0 else 24, 3))
@@ -134,7 +134,7 @@ def wrong_products(count: int) -> int:
 
 
 def exact_result(model: Model) -> str:
-    """The last tensor that is all integers, by which every integer before it shows."""
+    """The last tensor that is computed by integer ops only, which depends on every integer before it."""
     names, floats = [value_name(op.results[0]) for op in model.ops if isinstance(op, TpuOp)], float_upstream(model)
     return [name for name in names if name not in floats][-1]
 
@@ -146,7 +146,7 @@ def network_bits(network: Network, model: Model) -> str:
 
 
 def weights_of(network: Network) -> str:
-    """Of a network's weights: seeded ones may round in another way on another processor."""
+    """A hash of a network's weights: seeded weights may be rounded differently on another processor."""
     return digest(network.top.weights[name] for name in sorted(network.top.weights))
 
 
@@ -189,7 +189,7 @@ def seconds(call: Call, rounds: int) -> float:
 
 
 def peak(name: str, size: int, rounds: int) -> float:
-    """Operations per second of one large dot in a form: what this device gives in the best case."""
+    """Operations per second of one large dot in a form: the best rate of this device."""
     given, sums = (jnp.int8, jnp.int32) if name in ("library", "int8") else (jnp.dtype(name), jnp.float32)
     ones = jnp.ones((size, size), given)
     dot = jax.jit(lambda a, b: lax.dot_general(a, b, (((1,), (0,)), ((), ())), preferred_element_type=sums))
@@ -209,7 +209,7 @@ def sweep(network: Network, model: Model, batches: tuple[int, ...], limit: float
 
 
 def calibration(network: Network, count: int) -> None:
-    """Images per second of calibration, beside the float network with every tensor kept."""
+    """Images per second of calibration, compared with the float network with every tensor kept."""
     samples = network.samples(count)
     graph = Gradual(network.top, "all")
     list(graph.each(samples[:1]))

@@ -1,4 +1,4 @@
-"""`--layer-group best` beside strategy 2 on the common clock: networks of the zoo on chips, without samples.
+"""`--layer-group best` compared with strategy 2 on the clock: networks of the zoo on chips, without samples.
 
 Thresholds are all 4, which changes no shape. Cycles are those of the whole program; seconds are CPU time of grouping.
 """

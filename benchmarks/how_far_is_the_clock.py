@@ -1,8 +1,8 @@
-"""The clock against measured times: estimated and published milliseconds of ResNet-50, and one factor per chip (DH-08).
+"""The clock compared with measured times: estimated and published times of ResNet-50, one factor per chip (DH-08).
 
 The factor is fitted, as a geometric mean, to the published F32, F16 and batch-4 INT8 times of one core; INT8 at batch 1
-is left out of the fit and shows what it is worth. The chips' TOML files hold factor and residual; `--check` fails if
-they are no longer what this finds.
+is left out of the fit and shows how good it is. The chips' TOML files have factor and residual; `--check` fails if they
+differ from the fit.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CLOSE = 0.05
 
 @dataclass(frozen=True)
 class Fit:
-    """Estimated milliseconds per image of a chip, and what they are to the published ones."""
+    """Estimated milliseconds per image of a chip, and their ratios to the published ones."""
 
     estimated: dict[Cell, float]
     published: dict[Cell, float]
@@ -55,7 +55,7 @@ class Fit:
         return max(abs(self.distance(cell)) for cell in self.estimated if cell != LEFT_OUT)
 
     def distance(self, cell: Cell) -> float:
-        """How far the estimate, times the factor, is from the published time."""
+        """The relative distance of the estimate, times the factor, from the published time."""
         return self.estimated[cell] * self.factor / self.published[cell] - 1
 
 

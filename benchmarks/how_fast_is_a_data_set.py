@@ -1,7 +1,7 @@
-"""Data sets: calibration in images per second beside flat F32, its memory, and digits flat and on the machine.
+"""Data sets: calibration in images per second compared with flat F32, its memory, and digits flat and on the machine.
 
 Rates are of ResNet-50 in one process, kernels kept, in turns: flat F32 image by image, and calibrations of the same
-images; medians. The peaks of memory are of processes of their own. digits are all 1,797 of scikit-learn.
+images; medians. The peaks of memory are those of separate processes. digits are all 1,797 of scikit-learn.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ INPUT = "gpu_0/data_0"
 
 
 def main(images: int = 32, many: int = 512, turns: int = 3) -> None:
-    """Measure. images: of the calibrations that are timed; many: beside 32, of those whose memory is measured.
+    """Measure. images: of the timed calibrations; many: of the calibrations whose memory is measured, besides 32.
 
     turns: of the calibrations that are timed.
     """
@@ -64,9 +64,9 @@ def _rates(count: int, turns: int) -> None:
 
 
 def _peaks(few: int, many: int) -> None:
-    """Of `tpusim run --to calibrate`; every tensor of squeezenet is large, those of digits are small.
+    """Peak memory of `tpusim run --to calibrate`; every tensor of squeezenet is large, those of digits are small.
 
-    The many are the few again and again: with other images other ops would be tuned, which needs memory of its own.
+    The many images repeat the few: with other images other ops would be tuned, which needs additional memory.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -1,8 +1,8 @@
 """`tpusim run` from the command line, cold and warm: resnet50 in INT8 with the defaults, and an MLP of 7 ops.
 
-Cold: no compiled kernels are kept; Python's own compiled modules are, as after any first run. Every run is a process of
-its own in an empty folder; seconds are by the clock on whatever else the machine does. ONNX Runtime's time for one
-image, in a process of its own before and after, says how fast the machine was.
+Cold: no compiled kernels are kept, but Python's compiled modules are, as after any first run. Every run is a separate
+process in an empty folder; seconds are by the clock, under any load of the machine. ONNX Runtime's time for one image,
+in a separate process before and after, says how fast the machine was.
 """
 
 from __future__ import annotations

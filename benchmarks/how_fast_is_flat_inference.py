@@ -1,7 +1,7 @@
-"""Flat inference beside ONNX Runtime F32, in turns in one process, the same inputs and threads.
+"""Flat inference compared with ONNX Runtime F32, in turns in one process, with the same inputs and threads.
 
 ResNet-50, one image and eight in a call, and networks shaped like MobileNet-V2, ShuffleNet and ViT-Tiny. Flat F32
-keeps TPU-MLIR's order of sums, fast F32 takes the library's; INT8 has the bits of the machine. Numbers are medians by
+keeps TPU-MLIR's order of sums, fast F32 uses the library's; INT8 has the bits of the machine. Numbers are medians by
 the clock and, in brackets, the fastest and slowest.
 """
 

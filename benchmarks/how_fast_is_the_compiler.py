@@ -1,7 +1,7 @@
 """The compiler, stage by stage: CPU seconds of networks and of chains of convolutions, and how they grow with depth.
 
-Every stage runs once, on one thread, without samples: thresholds are all 4, which changes no shape. growth: by how much
-the time per op differs between a chain and the one before it; 1.00 is linear.
+Every stage runs once, on one thread, without samples: thresholds are all 4, which changes no shape. growth: the ratio
+of the time per op between a chain and the previous one; 1.00 is linear.
 """
 
 import time

@@ -1,7 +1,7 @@
-"""The local-memory machine: how long a network takes, with and without sanitizer, against flat inference.
+"""The local-memory machine: the time of a network, with and without sanitizer, compared with flat inference.
 
 Prints medians and ratios of CPU time measured alternately in one process, which other load does not change much, and
-the largest memory: ResNet-50 INT8 on BM1684X, batch 1. The machine works on one thread, flat inference on all.
+the peak memory: ResNet-50 INT8 on BM1684X, batch 1. The machine works on one thread, flat inference on all.
 """
 
 import resource

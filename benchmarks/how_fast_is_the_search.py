@@ -1,11 +1,11 @@
-"""`tpusim search-qtable` beside TPU-MLIR's own search: whole commands, in turns, the same thresholds and samples.
+"""`tpusim search-qtable` compared with TPU-MLIR's search: whole commands, in turns, same thresholds and samples.
 
 TPUSIM_UPSTREAM names the environment with TPU-MLIR, as for `benchmarks.conformance`; its search draws the network at
 its end and needs graphviz's `dot`. Both searches get a calibration table of TPU-MLIR, so that neither calibrates, and
-the same number of samples. Theirs is asked for a similarity; ours for what theirs has reached, if that is less. Cosines
-and cycles are tpusim's, of all samples and on bm1684x. Seconds are CPU, and those that pass, of the processes as a user
-starts them: theirs; ours with a folder of kernels that is empty at first, and once more with the kernels kept.
-OMP_NUM_THREADS says for both how many threads they take, but JAX's.
+the same number of samples. The goal of theirs is a given similarity; if theirs reaches less, the goal of ours is what
+it reached. Cosines and cycles are tpusim's, of all samples and on bm1684x. Seconds are CPU time and elapsed time of the
+processes as a user starts them: theirs; ours with an initially empty folder of kernels, and again with the kernels
+kept. OMP_NUM_THREADS sets the threads of both, except those of JAX.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CHIP = "bm1684x"
 
 @dataclass(frozen=True)
 class Seconds:
-    """What a command took: of CPU, its children included, and on the wall."""
+    """The time of a command: CPU, including its children, and elapsed."""
 
     cpu: float
     wall: float
@@ -64,7 +64,7 @@ def _cpu() -> float:
 
 
 def main(networks: tuple[str, ...] = NETWORKS, cosine: float = 0.9999, folder: Path = CACHE.parent / "search") -> None:
-    """Print a table of Markdown. networks: NAME:SAMPLES; cosine: what theirs is asked for; folder: for the files."""
+    """Print a table of Markdown. networks: NAME:SAMPLES; cosine: the goal of theirs; folder: for the files."""
     upstream = Upstream.find()
     if shutil.which("dot") is None:
         raise ConfigError("graphviz is required: TPU-MLIR's search calls `dot` before it writes its table, got none")
@@ -109,7 +109,7 @@ def _source(name: str, count: int) -> tuple[onnx.ModelProto, list[dict[str, np.n
 
 
 def _theirs(upstream: Upstream, place: Path, count: int, cosine: float) -> None:
-    """Their search in a folder of its own; its similarity is (1 + cosine) / 2."""
+    """Run their search in a separate folder; its similarity is (1 + cosine) / 2."""
     folder = place / "theirs"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -130,7 +130,7 @@ def _ours(place: Path, count: int, cosine: float) -> Seconds:
 
 
 def _trials(place: Path, count: int) -> Trials:
-    """What judges both tables."""
+    """The trials that judge both tables."""
     model = apply_table(canonicalize(import_onnx(place / "m.onnx"))[0], read_table(place / "table"))
     samples = [dict(np.load(path)) for path in sorted((place / "data").glob("*.npz"))[:count]]
     return Trials(model, LoweringConfig(CHIP, "int8"), samples, Cosine(1.0))

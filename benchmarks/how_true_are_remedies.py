@@ -1,10 +1,10 @@
-"""What `why` and the searches recommend, against a measurement that shares no code with them.
+"""The recommendations of `why` and the searches, checked by a measurement that shares no code with them.
 
-Five networks with 64 samples each. Every command is run as a user runs it; then the tables and modules that it wrote
-are lowered, run on all samples, and held against ONNX Runtime's results of the model's file: the squared error as a
-share of the squares, in NumPy, on the samples that the command judged by and on those that it held out. A row says what
-the command printed and what was measured; `RAISED` where a recommendation makes held-out samples worse, `OFF` where a
-printed figure is further than 5 % from the measured one.
+Five networks with 64 samples each. Every command is run as a user runs it. Then the tables and modules that it wrote
+are lowered, run on all samples, and compared with ONNX Runtime's results of the model's file: the squared error as a
+share of the squares, in NumPy, on the samples that the command judged by and on the held-out samples. A row has the
+printed and the measured figures; `RAISED` if a recommendation makes held-out samples worse, `OFF` if a printed figure
+differs by more than 5 % from the measured one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Array = np.ndarray
 
 
 def _filters(g: Graph, *shape: int) -> Array:
-    """Filters of unlike sizes, as trained ones are."""
+    """Filters of different magnitudes, like trained ones."""
     rng = np.random.default_rng(shape)
     sizes = np.exp(rng.standard_normal((shape[0], *(1,) * (len(shape) - 1))) * 0.5)
     return (g.weight(*shape) * sizes).astype(np.float32)
@@ -76,7 +76,7 @@ def mobilenet() -> onnx.ModelProto:
 
 
 def segmenter() -> onnx.ModelProto:
-    """A U-Net: down twice, up again, joined with what was there."""
+    """A U-Net: down twice, up twice, joined with earlier tensors of the same size."""
     g = Graph(3)
     wide = {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
 
@@ -95,7 +95,7 @@ def segmenter() -> onnx.ModelProto:
 
 
 def images(count: int, size: int = 32) -> Array:
-    """Smooth noise of unlike contrast, (count, 3, size, size)."""
+    """Smooth noise of different contrast, (count, 3, size, size)."""
     rng, f = np.random.default_rng(0), np.fft.fftfreq(size)
     reach = np.hypot(f[:, None], f[None])
     reach[0, 0] = 1
@@ -170,7 +170,7 @@ class Bed:
 
 
 def said(*words: str) -> str:
-    """What a command prints; its status counts for nothing, for a goal may be out of reach."""
+    """The output of a command; its status is ignored, because a goal may be unreachable."""
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
         command(list(words))
@@ -179,7 +179,7 @@ def said(*words: str) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """What a command printed and what was measured: errors before and after, judged and held out."""
+    """The printed and the measured errors of a command: before and after, on judged and on held-out samples."""
 
     command: str
     printed: tuple[float, ...]
@@ -192,7 +192,7 @@ class Row:
 
     @property
     def off(self) -> float:
-        """How far the printed figure that is furthest off is, as a share of the measured one."""
+        """The largest relative difference of a printed figure from the measured one."""
         pairs = zip(self.printed, self.measured, strict=True)
         return max((abs(a - b) / b for a, b in pairs if b), default=0.0)
 
@@ -215,7 +215,7 @@ def _row(bed: Bed, what: str, shown: str, before: Array, after: Array, judged: s
 def rows(
     bed: Bed, commands: tuple[str, ...] = ("why", "search-qtable", "search-threshold", "correct-bias")
 ) -> Iterator[Row]:
-    """What every command recommends for a network, measured."""
+    """The measured recommendations of every command for a network."""
     table, calibrated, canonical = (Path(bed.file(n)) for n in ("cali_table", "3_calibrated.mlir", "2_canonical.mlir"))
     chip, data = ["--chip", bed.chip], ["--data", str(bed.folder / "data.npz")]
     even, odd = slice(0, None, 2), slice(1, None, 2)
@@ -265,7 +265,7 @@ def rows(
 
 
 def _cosine(bed: Bed, errors: Array) -> float:
-    """About what results with these errors have, where errors are small and at right angles to the results."""
+    """The approximate cosine of results with these errors, if errors are small and orthogonal to the results."""
     return 1 / float(np.sqrt(1 + bed.share(errors, slice(0, None, 2))))
 
 

@@ -1,4 +1,4 @@
-"""Commands as a user starts them: seconds by the clock, CPU seconds, the most memory."""
+"""Commands as a user starts them: seconds by the clock, CPU seconds, peak memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ status = subprocess.run(sys.argv[1:]).returncode
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(status, time.perf_counter() - begin, used.ru_utime + used.ru_stime, used.ru_maxrss)
 """
-"""A small process between: a process begins with the largest memory of the one that starts it."""
+"""A small intermediate process: a process inherits the peak memory of the process that starts it."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Cost:
 def tpusim(*arguments: str, folder: Path, kernels: Path | str) -> Cost:
     """Run the command line in a folder, with kernels kept in another one or "off".
 
-    Raises CalledProcessError with what it printed where the command fails.
+    Raises CalledProcessError with the output if the command fails.
     """
     command = [sys.executable, "-m", "tpusim", *arguments]
     root = str(Path(__file__).parents[1])

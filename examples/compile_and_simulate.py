@@ -13,7 +13,7 @@ HERE = Path(__file__).parent / "digits"
 
 
 def main() -> None:
-    """Compile for two chips and show what the machine computed."""
+    """Compile for two chips and print the machine's results."""
     images = np.load(HERE / "calibration.npz")["image"]
     samples = [{"image": image[None]} for image in images[:50]]
     for chip in ("bm1684x", "bm1684"):

@@ -1,4 +1,4 @@
-"""Stop after a stage, look at the text, edit it, go on: change one requant multiplier and see which tensor moves.
+"""Stop after a stage, edit its text and continue: change one requant multiplier and see which tensors change.
 
 Run: python examples/stop_look_edit.py
 """

@@ -15,7 +15,7 @@ from tpusim.simulator.run import execute
 
 
 class Bench:
-    """A machine, and operands placed one behind the other in its local memory."""
+    """A machine, and operands placed one after the other in its local memory."""
 
     def __init__(self, chip: str = "bm1684x"):
         self.chip = chips.load(chip)

@@ -34,7 +34,7 @@ def _squeezed(net: Network, x: Tensor, channels: int, gate: str) -> Tensor:
 
 
 def _bottleneck(net: Network, x: Tensor, inner: int, outer: int, stride: int = 1) -> Tensor:
-    """1x1, 3x3, 1x1 beside a shortcut, which is a convolution where the shapes differ."""
+    """1x1, 3x3, 1x1 and a parallel shortcut, which is a convolution if the shapes differ."""
     y = net.relu(net.conv(x, inner, 1))
     y = net.conv(net.relu(net.conv(y, inner, 3, stride)), outer, 1)
     same = stride == 1 and x.shape[1] == outer
@@ -78,7 +78,7 @@ def _inverted(
     net: Network, x: Tensor, k: int, inner: int, outer: int, squeeze: bool, active: Callable[[Tensor], Tensor],
     stride: int,
 ) -> Tensor:  # fmt: skip
-    """Expand, depthwise, squeeze, project; beside a shortcut where the shapes agree."""
+    """Expand, depthwise, squeeze, project, with a parallel shortcut if the shapes agree."""
     y = x if inner == x.shape[1] else active(net.conv(x, inner, 1))
     y = active(net.conv(y, inner, k, stride, groups=inner))
     if squeeze:

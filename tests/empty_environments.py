@@ -20,7 +20,7 @@ PARTS = ("pyproject.toml", "README.md", "LICENSE", "tpusim", "kernels")
 
 
 def build_wheel(folder: Path, *options: str) -> Path:
-    """The wheel of this tree, built in a folder of its own, so that nothing is left in the repository."""
+    """The wheel of this tree, built in a separate folder, so that nothing is left in the repository."""
     tree, out = folder / "tree", folder / "wheel"
     tree.mkdir()
     for name in PARTS:

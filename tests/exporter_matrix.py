@@ -1,7 +1,7 @@
-"""Networks of exporters on every kind of chip beside ONNX Runtime: what `make exporters` writes to docs/exporters.md.
+"""Networks of exporters on every kind of chip compared with ONNX Runtime; `make exporters` writes docs/exporters.md.
 
-A cell is a network on a chip in a mode: it is compiled, executed flat and on the machine, and its results are held
-against ONNX Runtime's in f32. Both sides calibrate INT8 with the same samples by the largest magnitude.
+A cell is a network on a chip in a mode: it is compiled, executed flat and on the machine, and its results are compared
+with ONNX Runtime's in f32. Both sides calibrate INT8 with the same samples by the largest magnitude.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def top_cosine(name: str) -> tuple[float, int]:
-    """The worst of all tensors of TOP against ONNX Runtime, and how many there are; infinities must be equal."""
+    """The worst of all tensors of TOP against ONNX Runtime, and their number; infinities must be equal."""
     net = network(name)
     model, sample = import_onnx(net.proto), net.tests[0]
     theirs, ours = as_called(model, OnnxReference(net.proto).run(sample)), run(model, sample)
@@ -142,7 +142,7 @@ def cell(name: str, chip: str, mode: str) -> Cell:
 
 
 def of_onnx_runtime(name: str) -> float:
-    """The same figure of ONNX Runtime's own static quantisation (QDQ, int8, per channel)."""
+    """The same figure of ONNX Runtime's static quantisation (QDQ, int8, per channel)."""
     net = network(name)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "net.onnx"

@@ -135,7 +135,7 @@ def case(run: Path, folder: Path, seed: int) -> tuple[str, str]:
     bad = folder / f"bad{Path(name).suffix}"
     known = uses(run, bad, out)
     bad.write_bytes(damaged((run / name).read_bytes(), rng))
-    for weights in run.glob("*.npz"):  # modules find their weights beside them
+    for weights in run.glob("*.npz"):  # modules read their weights from their folder
         if name.endswith(".mlir") and not (folder / weights.name).exists():
             (folder / weights.name).symlink_to(weights)
     words = known[name][int(rng.integers(len(known[name])))]

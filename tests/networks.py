@@ -118,7 +118,7 @@ class Network:
         return self._node(kind, [x], [], self._new(x.shape, x.limit, x.signed), **geometry, **more)
 
     def relu(self, x: Tensor) -> Tensor:
-        """A Relu of its own; it is fused if it is the only user of what makes x."""
+        """A separate Relu node; it is fused if it is the only user of the op that makes x."""
         return self._node("Relu", [x], [], self._new(x.shape, x.limit, False))
 
     def pool(self, x: Tensor, kind: str = "MaxPool", k: int = 2, stride: int = 2, pad: int = 0) -> Tensor:

@@ -8,7 +8,7 @@ Pair = tuple[str, np.ndarray, np.ndarray]
 """Name, target, reference."""
 TOLERANCE = "0.95,0.80"
 LEVELS = (1e-7, 3e-6, 9e-6, 3e-5, 9e-5, 3e-4, 9e-4, 3e-3, 1e-2, 3e-2, 0.1, 0.2, 0.25, 0.28, 0.3, 0.35, 0.5, 1.0, 3.0)
-"""Noise beside a signal of 1: from CLOSE at five decimals, past the tolerance, to garbage."""
+"""Noise relative to a signal of 1: from CLOSE at five decimals, past the tolerance, to garbage."""
 SHAPES = ((1, 3, 8, 8), (2, 40), (7,), (1, 1), (1, 4, 5, 6))
 
 

@@ -1,4 +1,4 @@
-"""ONNX's own backend suites through `tpusim.backend`: what each case comes to, and the page that says so.
+"""ONNX's backend suites through `tpusim.backend`: the result of each case, and the page of results.
 
 `make onnx-coverage` runs this file: it runs every case of every suite whose data lie in the onnx package, and writes
 docs/onnx_coverage.md and tests/onnx_excluded.json (case -> why it is refused), which test_onnx_nodes.py reads. A case
@@ -115,7 +115,7 @@ def _content(case: TestCase) -> tuple[onnx.ModelProto, list[tuple[list[Any], lis
 
 
 def _light(place: str, name: str) -> tuple[onnx.ModelProto, list[tuple[list[Any], list[Any]]]]:
-    """A network of the suite `real` with the input that ONNX's runner makes for it, and the results beside it."""
+    """A network of the suite `real` with the input that ONNX's runner makes for it, and the results in its folder."""
     path = Path(onnx.__file__).parents[1] / place
     model = onnx.load(path)
     initializers = {i.name for i in model.graph.initializer}

@@ -236,7 +236,7 @@ def norm_cases() -> list[OpCase]:
     return [
         element_wise("bn-alone", [norm], {"x": image(SMALL)}, scale, constants=batch_norm(5), tolerance=SUMS),
         element_wise("bn-wide", [norm], {"x": image(WIDE)}, scale, constants=batch_norm(70), tolerance=SUMS,
-                     steps={"bm1684": 1.4}),  # products above 16 bits are clamped there
+                     steps={"bm1684": 1.4}),  # products above 16 bits are clamped on this chip
         element_wise("bn-relu", [hidden, node("Relu", "n")], {"x": image(SMALL)}, scale,
                      constants=batch_norm(5), tolerance=SUMS),
         element_wise("bn-2d", [norm], {"x": (BATCH, 48)}, "tpu.Scale", constants=batch_norm(48), tolerance=SUMS,
@@ -361,7 +361,7 @@ def data_cases() -> list[OpCase]:
                         "p": np.array([1, 0]), "q": np.array([0, 1]), "r": np.ones(2, np.int64)}),
         view("pool-flatten-fc", [node("GlobalAveragePool", "x", "p"), node("Flatten", "p", "f"), node("MatMul", "f w")],
              constants={"w": values((5, 7))}, tolerance=SUMS,
-             steps={"bm1684": 2.2}),  # the average keeps the wider scale of its input there
+             steps={"bm1684": 2.2}),  # on this chip the average keeps the wider scale of its input
     ]  # fmt: skip
 
 

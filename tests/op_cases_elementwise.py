@@ -41,7 +41,7 @@ def scalar(value: float) -> np.ndarray:
 def binary_cases() -> list[OpCase]:
     quotient: dict[str, Any] = {"global_on": frozenset({"bm1684"}), "tolerance": ROUNDED, "ranges": {"z": (0.5, 2.0)}}
     no_integers = dict.fromkeys(CHIPS, "no integer form")
-    typed = {"bm1684": 1.3}  # by a quirk the type there has a zero point that the bytes do not have
+    typed = {"bm1684": 1.3}  # by a quirk the type has a zero point that the bytes do not have
     return [
         element_wise("sub", [node("Sub", "x z")], TWO, "tpu.Sub", ranges={"z": (-3.0, 0.1)}),
         element_wise("sub-relu", [node("Sub", "x z", "a"), node("Relu", "a")], TWO, "tpu.Sub"),

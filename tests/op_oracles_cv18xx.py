@@ -52,7 +52,7 @@ def conv(op: Any, operands: Sequence[Any]) -> Array:
 
 
 def matmul(op: Any, operands: Sequence[Any]) -> Array:
-    """9.2: relu on the accumulator, then QDM; each right matrix has its own multiplier, shift and bias."""
+    """9.2: relu on the accumulator, then QDM; each right matrix has a separate multiplier, shift and bias."""
     x, w, b = operands
     x = x.swapaxes(-1, -2) if flagged(op, "left_transpose") else x
     w = w.swapaxes(-1, -2) if flagged(op, "right_transpose") else w
@@ -110,7 +110,7 @@ def concat(op: Any, operands: Sequence[Array]) -> Array:
 
 
 def leaky_relu(op: Any, operands: Sequence[Array]) -> Array:
-    """9.7: positives scaled, negatives by their own multiplier and shift."""
+    """9.7: positives scaled, negatives by another multiplier and shift."""
     q = operands[0].astype(np.int64)
     positive = f32_shift(q, number(op, "multiplier"), number(op, "rshift"))
     return saturated(

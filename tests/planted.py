@@ -53,7 +53,7 @@ IMAGE, TOKENS, PATCHES = (1, 3, 12, 12), (1, 8, 24), (1, 3, 8, 16)
 
 
 def residual(channel: float = 1.0) -> onnx.ModelProto:
-    """Two residual blocks and a classifier of 10. channel: factor of one channel of `wide`, undone behind."""
+    """Two residual blocks and a classifier of 10. channel: factor of one channel of `wide`, undone after it."""
     g = Graph(3)
     x = g.add("Relu", [g.conv("x", g.weight(16, 3, 3, 3))])
     first, second = g.weight(16, 16, 3, 3), g.weight(16, 16, 3, 3)

@@ -32,7 +32,7 @@ from tpusim.simulator import Simulator
 MOST_COMMANDS = 400
 """Of a drawn program: sections are drawn again until it has no more."""
 NETWORKS = 60
-"""How many networks of images there are; groups, chips and modes are drawn for each of them."""
+"""The number of image networks; groups, chips and modes are drawn for each of them."""
 KEPT = 200
 """Programs after which compiled kernels are dropped: each is a dozen mappings of memory, of which there are 65,530."""
 CHIPS = ("bm1684x", "bm1690", "bm1684", "bm1688", "cv183x", "bm1690", "cv186x", "bm1688", "cv181x", "bm1690", "cv182x")
@@ -107,7 +107,7 @@ def _program(tpu: Model, cores: int, rng: np.random.Generator) -> tuple[str, Pro
 
 
 def wrong(right: Right, orders: int, *, flat: bool) -> str:
-    """What is found in a right program, empty if nothing is; orders: random ones beside early and late."""
+    """The findings in a correct program, empty without any; orders: random ones in addition to early and late."""
     try:
         machine = Simulator(right.program)
         feeds = {e.name: np.asarray(right.feeds[e.name]).reshape(e.shape or e.view.shape) for e in right.program.inputs}

@@ -29,7 +29,7 @@ def is_local(op: object, chip: ChipSpec) -> bool:
 
 
 def at_edge(op: TpuOp, chip: ChipSpec) -> bool:
-    """Whether no local op stands before the op, or none after it: a view there costs nothing in global memory."""
+    """Whether no local op is before the op, or none after it: a view at the edge costs nothing in global memory."""
     return not is_local(op.operands[0].owner, chip) or not any(is_local(u.operation, chip) for u in op.results[0].uses)
 
 

@@ -130,7 +130,7 @@ def collect(measured: Mapping[str, Mapping[str, tuple[str, Found]]], refused: Ma
 
 
 def executing_tests() -> dict[str, str]:
-    """Cell -> node id of the test that runs a row there, flat and on the machine."""
+    """Cell -> node id of the test that runs a row in it, flat and on the machine."""
     found = {
         cell(c, m): f"{OPS}::test_lowering_kernels_and_machine[{{row}}-{c}-{m}]" for c in CHIPS for m in ("int8", "f32")
     }

@@ -810,7 +810,7 @@ def test_16_bit_norms_are_within_one_ulp(op: str, mode: str) -> None:
 
 
 def test_kernel_machine_and_table_know_the_same_functions() -> None:
-    """Every function of numerics.md 9.8 exists three times: kernel, machine, and (where there is one) table."""
+    """Every function of numerics.md 9.8 exists three times: kernel, machine, and table if it has one."""
     assert set(KERNELS) == set(ACTIVATIONS)
     assert set(FUNCTIONS) == set(ACTIVATIONS) - {"ARCCOS", "ARCTANH", "ARCSIN", "ARCTAN", "TRUNC"}
     x = np.linspace(0.05, 0.95, 40, dtype=np.float32)

@@ -31,7 +31,7 @@ TABLE = "x 3 -3 3\ny_Conv 6 -6 6\n"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A finished run in a working directory of its own, its files named as a user names them."""
+    """A finished run in a separate working directory, its files named as a user names them."""
     monkeypatch.chdir(tmp_path)
     lone(Path("lone.onnx"))
     np.savez("x.npz", x=images(3))

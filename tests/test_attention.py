@@ -70,7 +70,7 @@ def heads_of(model: Model) -> list[object]:
     ids=["masked", "plain", "without-scale", "with-relu", "mask-of-rows"],
 )
 def test_which_blocks_are_one_op(what: dict[str, bool], count: int) -> None:
-    """One for each head; the scale must be there, and a mask is the same for all rows. Relus upstream would lose."""
+    """One op for each head; the scale is required, and a mask is the same for all rows. Upstream would lose Relus."""
     assert len(heads_of(lowered(block(**what), mode="f16")[0])) == count
 
 
@@ -106,7 +106,7 @@ def of_head(op: object, weights: WeightStore, x: Array, y: Array, mask: Array) -
 
 
 def test_a_head_in_integers() -> None:
-    """Each batch has its own row of the mask, of which only 0 is told from the rest."""
+    """Each batch has a separate row of the mask, of which only 0 is distinguished from other values."""
     model, feeds = lowered(block())
     tensors = run(model, feeds)
     stored = {op_name(op): tensors[op_name(op)] for op in model.ops if op_name(op) in tensors}

@@ -114,7 +114,7 @@ def test_commands_that_write_tables_refuse_such_names_first(
 
 
 def test_names_of_casts_are_left_to_the_run(tmp_path: Path) -> None:
-    """Which casts there are depends on ranges: their names are no mistake before samples are measured."""
+    """Which casts exist depends on ranges: their names are no mistake before samples are measured."""
     path = small(tmp_path / "net.onnx")
     words = ["--data", "random:2", "--keep", "y_MatMul_f32", "--to", "infer", "--out", str(tmp_path / "out")]
     assert main(["run", str(path), *words]) == 0

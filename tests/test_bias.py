@@ -129,7 +129,7 @@ def written(folder: Path) -> dict[str, np.ndarray]:
 
 
 def test_the_command(tmp_path: Path, folders: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    """Table and calibrated module lie beside the canonical one, which stays as it is.
+    """Table and calibrated module are written next to the canonical one, which does not change.
 
     What the real tool keeps here raises the error of the samples that it was kept for: it is left out.
     """

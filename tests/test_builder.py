@@ -1,4 +1,4 @@
-"""A network that was never ONNX: built by `make` of the ops, compiled, run, and held against plain NumPy."""
+"""A network that was never ONNX: built by `make` of the ops, compiled, run, and compared with plain NumPy."""
 
 from __future__ import annotations
 

@@ -548,7 +548,7 @@ def tuned_by_hand(x: np.ndarray, w: np.ndarray | np.floating, threshold: float) 
 
 
 def test_tuning_takes_the_threshold_that_loses_least():
-    """A few outliers behind a channel of small weights do not pay; behind large weights they do."""
+    """A few outliers in a channel with small weights do not pay; with large weights they do."""
     rng = np.random.default_rng(3)
     x = rng.normal(size=(1, 2, 40, 40)).astype(np.float32)
     x[0, 0, 0, :4] = 30.0
@@ -631,7 +631,7 @@ def require_near_estimates(model: Model, sample: dict[str, np.ndarray]) -> None:
 
 
 def test_large_linear_maps_are_factored_where_int8_products_are_not_quick(byte_products: bool):
-    """A factor is as long as the filter but for rounding; int8 has the filter's own error. Ones need no rounding."""
+    """A factor has the filter's norm up to rounding; int8 has the filter's error. Ones need no rounding."""
     w, shape = np.random.default_rng(9).normal(size=(400, 160, 1, 1)).astype(np.float32), (1, 160, 3, 3)
     model = import_onnx(network([node("Conv", "x w")], {"w": w})({"x": shape}))
     tuner = Tuner(Gradual(model, "all"), [{"x": np.ones(shape, np.float32)}])

@@ -102,7 +102,7 @@ def test_every_method_is_finite(method: str, form: str, value: float) -> None:
 @pytest.mark.every
 @pytest.mark.parametrize("method", METHODS)
 def test_both_ends_beyond_f32(method: str) -> None:
-    """Mean, range, sum and squares of a tensor are beyond f32, beside zeros and ones: its maximum is its threshold."""
+    """Mean, range, sum and squares of a tensor are beyond f32, among zeros and ones: its maximum is its threshold."""
     model = canonicalize(import_onnx(one_op("Neg"), name="net"))[0]
     ends = np.array([-LOW, LOW, -LOW, LOW, 1, -1, 0, 0], np.float32)
     found = calibrate(model, [{"x": ends}, {"x": -ends}], CalibrationConfig(method=method))[0].entries

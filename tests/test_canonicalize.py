@@ -235,7 +235,7 @@ def test_a_filter_shared_by_two_convolutions_is_folded_for_one_only() -> None:
 
 
 def test_a_scale_goes_into_the_convolution_by_chip() -> None:
-    """Behind calibration, as TPU-MLIR's processor-top-optimize: not on BM1684."""
+    """After calibration, as TPU-MLIR's processor-top-optimize: not on BM1684."""
     model = simplified(imported(conv("x w b", "a"), node("Mul", "a c", "y")), {"MulToScale": 1}, "Conv Scale")
     kinds = {"bm1684x": ["top.Conv"], "cv183x": ["top.Conv"], "bm1684": ["top.Conv", "top.Scale"]}
     for chip, expected in kinds.items():
@@ -266,7 +266,7 @@ def test_batch_norm_goes_into_the_matrix_product(transposed: int) -> None:
 @pytest.mark.parametrize(("row", "shape"), [("mb", (2, 3, C)), ("mb1", (2, 3, C)), ("mb", (2, C))])
 @pytest.mark.parametrize("swapped", [False, True])
 def test_a_row_behind_a_matrix_product_is_its_bias(row: str, shape: tuple[int, ...], swapped: bool) -> None:
-    """PyTorch's linear layer on a sequence; the Relu behind the sum ends up in the product."""
+    """PyTorch's linear layer on a sequence; the Relu after the sum is fused into the product."""
     operands = f"{row} a" if swapped else f"a {row}"
     model = imported(node("MatMul", "x mm", "a"), node("Add", operands, "d"), node("Relu", "d", "y"), x=shape)
     fired = canonicalize(model)[1]
@@ -404,7 +404,7 @@ def test_unequal_nodes_stay() -> None:
 
 
 def test_equal_ops_are_one_after_the_patterns() -> None:
-    """Nodes with attributes, and what stands behind merged nodes; the first keeps its name."""
+    """Nodes with attributes, and nodes after merged nodes; the first keeps its name."""
     pools = [node("MaxPool", "x", "a", **HALF), node("Relu", "a", "p"), node("MaxPool", "x", "d", **HALF)]
     model = imported(*pools, node("Relu", "d", "q"), node("Exp", "q", "r"), node("Mul", "p r", "y"))
     result = simplified(model, {"TopFuseRelu": 2, **ONCE}, "MaxPool Exp Mul")

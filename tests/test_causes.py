@@ -35,7 +35,7 @@ INT8 = LoweringConfig("bm1684x", "int8")
 
 
 def test_a_mask_beyond_int32_is_told_and_its_op_may_be_float() -> None:
-    """The real interpreter has -8 of 127 steps there; the closed simulator of BM1684X too, that of BM1688 8 in places.
+    """The real interpreter gives -8 of 127 steps; the closed simulator of BM1684X too, that of BM1688 8 in places.
 
     The op is a Conv between two views on the chip, called after it: the table names the op.
     """

@@ -1,4 +1,4 @@
-"""`tpusim check` and sub-networks: what is foretold is what a run makes; a cut computes what the whole does there."""
+"""`tpusim check` and sub-networks: the report is what a run makes; a cut computes the whole network's tensors."""
 
 from __future__ import annotations
 

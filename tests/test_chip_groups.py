@@ -160,7 +160,7 @@ def test_sums_with_zero_points_work_in_16_bits(relu: bool) -> None:  # noqa: FBT
 
 @pytest.mark.parametrize(("axis", "constant", "alone"), [(1, False, False), (2, False, True), (1, True, True)])
 def test_a_concatenation_alone(axis: int, constant: bool, alone: bool) -> None:  # noqa: FBT001
-    """Copied in global memory, but where its operands lie one behind the other and are made for it (docs/clock.md)."""
+    """Copied in global memory, unless its operands are adjacent and made for it (docs/clock.md)."""
     b = Builder("joined")
     x = b.node("Relu", b.input("x", 1, 4, 6, 8), out="first")
     other = b.weight(1, 4, 6, 8) if constant else b.node("Exp", b.input("y", 1, 4, 6, 8), out="second")
@@ -192,7 +192,7 @@ ABS, EXP, SOFT = ("Abs", {}), ("Exp", {}), ("Softmax", {"axis": -1})
      ((HEADS, ABS, HEADS), ["Active"]), ((OTHERS, ABS), ["Permute", "Active"])],
 )  # fmt: skip
 def test_permutes_go_behind(nodes: tuple[tuple[str, dict[str, Any]], ...], wanted: list[str]) -> None:
-    """BM1684: behind what follows by elements or rows; two are none; others stay. The result is the same."""
+    """BM1684: moved after ops on elements or rows; two inverse ones cancel; others stay. The result is the same."""
     before = lowered(turned(*nodes), "f32")
     after = optimize_for_chip(before)
     assert kinds(after) == wanted

@@ -1,4 +1,4 @@
-"""Chips from files: what a user's own extends, what is refused, and that it travels with what was compiled for it."""
+"""Chips from files: what a user's chip extends, what is refused, and that it is stored with compiled modules."""
 
 from __future__ import annotations
 

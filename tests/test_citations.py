@@ -1,4 +1,4 @@
-"""What code, tests and docs cite of the specification and of architecture.md is there: `numerics.md 4.3`, `DN-05`."""
+"""What code, tests and docs cite of the specification and of architecture.md exists: `numerics.md 4.3`, `DN-05`."""
 
 import re
 from functools import cache
@@ -28,7 +28,7 @@ def decisions() -> set[str]:
 
 
 def sources() -> list[Path]:
-    """All text that may cite: Python, chip files and pages, the specification's own among them; not this file."""
+    """All text that may cite: Python, chip files and pages, including the specification; not this file."""
     found = [path for tree in TREES for kind in ("py", "toml", "md") for path in (ROOT / tree).rglob(f"*.{kind}")]
     return [path for path in (*found, ROOT / "README.md", ROOT / "CHANGELOG.md") if path != Path(__file__)]
 

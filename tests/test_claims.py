@@ -1,4 +1,4 @@
-"""What a program says about itself is held against its commands, or counted as said by the table alone."""
+"""Metadata of a program is compared with its commands, or counted as stated by the table alone."""
 
 from __future__ import annotations
 

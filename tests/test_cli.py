@@ -27,12 +27,12 @@ from end_to_end import (
 )
 
 from tpusim.cli import main
-from tpusim.cli.commands import COMMANDS
 from tpusim.errors import TpusimError
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import load_model
 from tpusim.ir.types import element_of
 from tpusim.ops import context
+from tpusim.registry import CLI
 from tpusim.verify.about import read_about
 from tpusim.verify.npz import save_tensors
 from tpusim.version import __version__
@@ -87,16 +87,16 @@ def test_installed_command():
     assert done.returncode == 1 and "nothing.onnx" in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("words", [[], *([name] for name in COMMANDS), ["opt"]])
+@pytest.mark.parametrize("words", [[], *([name] for name in CLI.shipped()), ["opt"]])
 def test_help(words: list[str], capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as caught:
         main([*words, "--help"])
     out = capsys.readouterr().out
     assert caught.value.code == 0
-    assert all(name in out for name in (*COMMANDS, "opt")) if not words else "usage" in out.lower()
+    assert all(name in out for name in (*CLI.shipped(), "opt")) if not words else "usage" in out.lower()
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", CLI.shipped())
 def test_no_option_is_a_double_negative(name: str, capsys: pytest.CaptureFixture[str]):
     """A switch that is called no_... would also be offered as --no-no-..."""
     with pytest.raises(SystemExit):
@@ -547,7 +547,7 @@ def test_truncated_program(refusal: Refusals, folder: Path, share: float):
 
 
 def test_random_bit_flips_in_a_program(folder: Path, capsys: pytest.CaptureFixture[str]):
-    """Checksums see them; a flip in the archive's own bookkeeping may also be without consequence."""
+    """Checksums detect them; a flip in the archive's bookkeeping may also be without consequence."""
     path, out = folder / "7_model.tpusim", folder / "flipped.npz"
     content = path.read_bytes()
     generator = np.random.default_rng(4)

@@ -1,4 +1,4 @@
-"""The clock beside the profile of the real compiler, as recorded for the small networks: cycles, bytes, groups."""
+"""The clock compared with the recorded profile of the real compiler for the small networks: cycles, bytes, groups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CYCLES, BYTES = 0.1, 0.02
 
 @pytest.mark.parametrize("cell", [f"{n}/{c}/{m}" for n in recorded.networks() for c in CHIPS for m in OTHERS])
 def test_cycles_in_other_modes(cell: str) -> None:
-    """Beside the real totals in benchmarks/conformance/clock.json."""
+    """Compared with the real totals in benchmarks/conformance/clock.json."""
     network, chip, mode = cell.split("/")
     there = next(row.there for row in known_rows() if (row.network, row.chip, row.mode) == (network, chip, mode))
     here = our_clock(Compiled(Replay(network).lowered(f"{chip}/{mode}"), {}, chip))

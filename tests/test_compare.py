@@ -173,7 +173,7 @@ def test_absolute_tolerance_of_f32():
 
 
 def test_float_bound_of_the_machine():
-    """Equal NaN and infinities do not differ, whatever their bits; a mask is no unit for the values beside it."""
+    """Equal NaN and infinities do not differ, whatever their bits; a mask is no unit for the other values."""
     nan, inf, mask = math.nan, math.inf, -np.finfo(np.float32).max
     other = f32(nan).view(np.uint32) ^ np.uint32(1 << 31)
     flat = np.concatenate([f32(inf, -inf, mask, 1.0, 2.0, 3.0), other.view(np.float32)])

@@ -1,4 +1,4 @@
-"""`tpusim compare` beside 330 recorded verdicts of the real `npz_tool.py`, and beside interface.md 6.2 said again."""
+"""`tpusim compare` against 330 recorded verdicts of the real `npz_tool.py`, and against interface.md 6.2."""
 
 import json
 import math
@@ -87,7 +87,7 @@ def test_a_thousand_pairs_beside_the_specification_said_again():
 
 
 def test_results_as_json_and_junit(tmp_path):
-    """What CI reads: every tensor is there, also the missing and the excepted one."""
+    """The files for CI contain every tensor, also the missing and the excepted one."""
     for name, keep in (("t", ("a", "b", "only")), ("r", ("a", "b", "missing", "left"))):
         np.savez(tmp_path / f"{name}.npz", **{k: np.float32([1, 2 + (name == "t" and k == "b")]) for k in keep}, x=1.0)
     for suffix in ("json", "xml"):

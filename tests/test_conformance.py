@@ -1,4 +1,4 @@
-"""The readers and counters behind make conformance, on text and arrays written by hand."""
+"""The readers and counters of make conformance, on text and arrays written by hand."""
 
 import numpy as np
 import pytest

@@ -189,7 +189,7 @@ def test_message_numbers_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize(("chip", "cores"), one_in(3, CORES))
 def test_a_dropped_barrier_is_a_race_if_cores_hand_over_data(chip: str, cores: int) -> None:
-    """Between two groups there are two barriers, and either is enough; without both, cores race in every order."""
+    """Between two groups are two barriers, and either is enough; without both, cores race in every order."""
     spec, verdicts = chips.load(chip), []
     for trial in range(3):
         program = program_of(grouped(NETWORKS[0], chip, trial), cores)
@@ -328,7 +328,7 @@ def test_the_first_cores_share_is_what_counts() -> None:
 
 @ON_CORES
 def test_the_estimate_is_the_clock(chip: str, cores: int) -> None:
-    """At the rate of one core beside others all the time, and with the first core's steps; barriers are not in it.
+    """At the rate of one core while others run all the time, and with the first core's steps; without barriers.
 
     Another core's smaller slices may take a little longer: a transfer of few pages has few memory channels (DH-08).
     """
@@ -402,7 +402,7 @@ def test_digits_end_to_end(chip: str, cores: int, tmp_path: Path, capsys: pytest
     main(["group", str(out / "6_final.mlir"), "--show"])
     share = -(-4 // cores)
     assert f"(4 steps, {share} on each of {4 // share} cores)" in capsys.readouterr().out
-    # from the text alone, and the machine's own command
+    # from the text alone, and the machine's command
     assert main(["codegen", str(out / "6_final.mlir"), "--out", str(out / "again.tpusim")]) == 0
     assert load(out / "again.tpusim").commands == load(out / "7_model.tpusim").commands
     checked = ["--input", str(out / "inputs.npz"), "--check", str(out / "tpu_outputs.npz"), "--dma", "late"]

@@ -261,7 +261,7 @@ def heads(right: tuple[int, ...] = (2, 3, 6, 7), behind: tuple[int, ...] = (2, 5
 
 
 def test_permutes_between_heads_and_rows_are_part_of_the_product() -> None:
-    """Its result is that of the Permute behind, with its name and range; what others read stays."""
+    """Its result is that of the following Permute, with its name and range; tensors that others read stay."""
     tpu, _ = lower(heads(), LoweringConfig("cv183x"))
     (op,) = ops_of(tpu, "tpu.MatMul")
     assert op_name(op) == "y"
@@ -362,7 +362,7 @@ def test_a_sum_too_long_for_f32_runs_in_bf16() -> None:
 @pytest.mark.parametrize(
     ("case", "expected"),
     [
-        ("mulconst-relu", lambda v: v * 2.5),  # its relu is an op of its own
+        ("mulconst-relu", lambda v: v * 2.5),  # its relu is a separate op
         ("subconst-reverse", lambda v: 1.0 - v),
         ("subconst-reverse-relu", lambda v: max(0.5 - v, 0.0)),
     ],
@@ -611,7 +611,7 @@ def test_conv_cycles_by_hand() -> None:
         input=lmem(0, (1, 1, 16, 16), "i8"), filter=lmem(0, (1, 64, 9, 1), "i8"), strides=(2, 2),
         output=lmem(0, (1, 64, 8, 8), "i8"), requant_table=table,
     )  # fmt: skip
-    # 16 pixels at stride 2 need ceil(31/16) + 1 = 3 fetches, two more than there are channels: 9*2 bubbles
+    # 16 pixels at stride 2 need ceil(31/16) + 1 = 3 fetches, two more than channels: 9*2 bubbles
     assert cycles.tiu_cycles(few, CV) == 41 + 2 * 4 * (9 + 18 + 1) + 31
 
 

@@ -35,7 +35,7 @@ USUAL = [
 
 @pytest.mark.parametrize("case", USUAL)
 def test_integers_are_the_oracle(case: OpCase) -> None:
-    """On the row's own values, and on values over the whole range of the operands' types."""
+    """On the row's values, and on values over the whole range of the operands' types."""
     tpu, _ = lowered(case.id, "cv183x", "int8")
     tensors = {**case.feeds(), **run(tpu, case.feeds())}
     for op in tpu_ops(tpu):

@@ -26,7 +26,7 @@ from rich.console import Console
 
 from tpusim.cli import main
 from tpusim.cli.debugger.prompt import Prompt
-from tpusim.cli.debugger.words import ALIASES, USAGE
+from tpusim.cli.debugger.syntax import ALIASES, USAGE
 from tpusim.isa.commands import Conv
 from tpusim.isa.stream import save
 from tpusim.simulator.debugger import Debugger

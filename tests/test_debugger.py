@@ -261,7 +261,7 @@ def location_of(one: Debugger) -> str:
 
 @pytest.mark.parametrize(("seed", "chip"), CASES)
 def test_slices_are_parts_of_the_flat_tensors(seed: int, chip: str) -> None:
-    """As long as they are held; every element where `place` says it is."""
+    """As long as they are in local memory; every element where `place` says it is."""
     _, flat, _ = network(seed, chip)
     one, count = debugger(seed, chip), 0
     rng = np.random.default_rng(seed)

@@ -52,7 +52,7 @@ def digits() -> Model:
 
 
 def calibrated(model: Model | None = None, **factors: float) -> Model:
-    """Digits with its own thresholds, some of them multiplied."""
+    """Digits with its thresholds, some of them multiplied."""
     known = read_table(TABLE).entries
     changed = {name: replace(known[name], threshold=known[name].threshold * by) for name, by in factors.items()}
     return apply_table(model or digits(), CalibrationTable({**known, **changed}))
@@ -214,7 +214,7 @@ def test_bisect_takes_along_where_a_range_comes_from(tmp_path: Path, capsys: pyt
 
 
 def test_bisect_cuts_where_the_scale_comes_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Scores are stored in the scale of boxes beside them: the small network is the Concat, and is broken there too."""
+    """Scores share the scale of boxes: the small network is the Concat, and is broken too."""
     case = ("detector", "operand")
     top = float_module(*case, onnx_names=False)
     save_model(apply_table(top, table(*case, onnx_names=False)), tmp_path / "3_calibrated.mlir")
@@ -366,6 +366,6 @@ def test_a_passing_verdict_does_not_hide_dead_channels(tmp_path: Path, capsys: p
 
 
 def test_classes_are_no_dead_channels() -> None:
-    """A softmax has one value for each: zeros are small probabilities there."""
+    """A softmax has one value for each class: zeros are small probabilities."""
     assert Channels(1000, 931, 0.0, 3, 0.0, values=1).lost == 0
     assert Channels(8, 7, 0.0, 3, 0.0, values=64).lost == 7

@@ -36,7 +36,7 @@ def test_the_line_leaves_out_what_only_a_third_measure_saves() -> None:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("shown", [("ms", "bytes"), ("bytes", "ms"), ("ms", "cos"), ("cos", "ms"), ("lmem", "energy")])
 def test_every_point_is_on_the_line_or_beaten_by_a_corner(seed: int, shown: tuple[str, str]) -> None:
-    """By definition, not by the code of fronts: small numbers, so that there are ties."""
+    """By definition, not by the code of fronts: small numbers, so that ties occur."""
     rng = np.random.default_rng(seed)
     numbers = rng.integers(1, 6, (12, 5)).astype(float)
     rows = [row(a, b, cosine=c / 6, lmem_bytes=int(d) * 1024, energy_uj=e) for a, b, c, d, e in numbers]
@@ -51,7 +51,7 @@ def test_every_point_is_on_the_line_or_beaten_by_a_corner(seed: int, shown: tupl
 
     best = {place for place in places if not any(beats(other, place) for other in places)}
     found = staircase(rows, shown)
-    near = {tuple(np.round(place, 9)) for place in best}  # sixths are multiplied there and divided here
+    near = {tuple(np.round(place, 9)) for place in best}  # sixths are multiplied in one and divided in the other
     assert {tuple(np.round(place, 9)) for place in found[::2]} == near and len(found) == 2 * len(best) - 1
     assert all(a[0] == b[0] or a[1] == b[1] for a, b in pairwise(found))
     assert not any(beats(corner, place) for corner in found[1::2] for place in best)

@@ -53,7 +53,7 @@ def test_machine_computes_what_the_flat_network_does(name: str, mode: str) -> No
 
 @pytest.mark.parametrize("idiom", first_of(["where-lowest", "where-infinite", "add-1e9"]))
 def test_masks_do_not_destroy_int8(idiom: str) -> None:
-    """What is masked, and what reads it, runs in float; the scores beside it keep their scale."""
+    """Masked tensors and ops that read them run in float; the other scores keep their scale."""
     proto, feeds = gpt(idiom)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TableWarning)

@@ -10,7 +10,7 @@ from rotation import marks
 FLOATS = {"f32": 0.99999, "f16": 0.9999}
 BESIDE = {"yolo_v8": 0.05, "tagger": 5e-5, "crnn": 5e-5}
 """How far INT8 may be below ONNX Runtime's: yolo_v8's best five come in another order (TPU-MLIR's too); LSTMs are float
-on both sides, and only the products before and behind them have symmetric bytes here."""
+on both sides, and only the products before and after them have symmetric bytes here."""
 USUAL = 0.002
 """Symmetric bytes for all else, where ONNX Runtime has zero points. TPU-MLIR's own lowest cosines, where it takes the
 network, are within 1e-5 of these (docs/exporters.md)."""

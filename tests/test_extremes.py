@@ -87,7 +87,7 @@ EVERY_FAMILY = {**CONFIGS, "bm1688": LoweringConfig("bm1688", "int8")}
 
 
 def typed(case_id: str, config: LoweringConfig, batch: int | None = None) -> Model:
-    """The lowered row for a batch of its own; the thresholds are those of the row."""
+    """The lowered row with another batch; the thresholds are those of the row."""
     return lower(top_for(case_id, config, batch), config)[0]
 
 
@@ -125,7 +125,7 @@ def test_whole_graph_equals_op_by_op(case_id: str, label: str) -> None:
 
 
 def test_the_inputs_saturate() -> None:
-    """Both ends of a byte are reached behind the casts."""
+    """Both ends of a byte are reached after the casts."""
     case = next(c for c in CASES if c.id == "conv-3x3")
     tpu, _ = lower(calibrated(case.id), CONFIGS["bm1684x"])
     flat = run(tpu, loud(case))

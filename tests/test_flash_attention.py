@@ -59,7 +59,7 @@ def fused(proto: onnx.ModelProto, chip: str = "bm1688", mode: str = "f16") -> li
 
 
 def test_where_there_is_one() -> None:
-    """It has the name of the Reshape behind the heads, as upstream's."""
+    """It has the name of the Reshape after the heads, as upstream's."""
     assert fused(build("attention")) == fused(build("attention"), mode="bf16") == ["reshape17_Reshape"]
     assert len(fused(block())) == len(fused(block(mask=False), "bm1690")) == 1
 

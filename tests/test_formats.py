@@ -16,7 +16,7 @@ from xdsl.utils.exceptions import VerifyException
 from tpusim import chips, ops
 from tpusim.chips import ChipSpec
 from tpusim.errors import CommandError, ConfigError, ImportModelError, SimulationError
-from tpusim.ir.formats import BF16, F32, FORMATS, INT8, INT8_ASYMMETRIC, ModeName, NumberFormat, number_format
+from tpusim.ir.formats import BF16, F16, F32, INT8, INT8_ASYMMETRIC, ModeName, NumberFormat, number_format
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.ir.packing import pack, packed_shape, unpack
 from tpusim.ir.quantisation import QuantParams, quantised_weight
@@ -39,6 +39,7 @@ from tpusim.isa.stream import load, save
 from tpusim.isa.text import command_line, parse_command
 from tpusim.ops.logical import TensorSlice
 from tpusim.ops.views import transfers
+from tpusim.registry import FORMATS
 from tpusim.simulator import Simulator
 from tpusim.simulator.memory import Machine, Region
 
@@ -50,8 +51,8 @@ RNG = np.random.default_rng(4)
 
 
 def test_names_are_looked_up_in_one_place() -> None:
-    assert set(get_args(ModeName)) == set(FORMATS) and all(f.name == name for name, f in FORMATS.items())
-    assert [number_format(name) for name in FORMATS] == list(FORMATS.values())
+    assert set(get_args(ModeName)) == set(FORMATS) and all(f.name == name for name, f in FORMATS.shipped().items())
+    assert [number_format(name) for name in FORMATS] == [F32, F16, BF16, INT8]
     assert number_format("int8", asymmetric=True) == INT8_ASYMMETRIC != INT8
     assert number_format("bf16", asymmetric=True) is BF16 and number_format(F32) is F32
     with pytest.raises(ConfigError, match="mode 'int3': one of f32, f16, bf16, int8, or a .*NumberFormat is required"):
@@ -260,7 +261,7 @@ def half_bytes(view: View, chip: ChipSpec, index: tuple[int, ...]) -> int:
 @pytest.mark.parametrize("chip", ["bm1684x", "bm1684"])
 @pytest.mark.parametrize("view", VIEWS, ids=lambda v: f"{v.memory}-{v.layout}-{'x'.join(map(str, v.shape))}")
 def test_the_machine_reads_and_writes_halves(view: View, chip: str) -> None:
-    """Element by element; no byte is touched but those of the view, and half bytes behind a row become 0."""
+    """Element by element; only bytes of the view change, and half bytes after a row become 0."""
     machine = Machine(chips.load(chip), REGIONS, np.zeros(0, np.uint8))
     buffer = machine.lmem if view.memory == "lmem" else machine.gmem["neurons"]
     buffer[:] = 0x5A

@@ -369,7 +369,7 @@ def test_ops_that_onnx_does_not_know_are_collected_too() -> None:
 
 
 def test_nodes_behind_an_unsupported_one_are_checked() -> None:
-    """RoiAlign's shape is known to ONNX, so what is wrong behind it shows in the same run."""
+    """RoiAlign's shape is known to ONNX, so faults after it show in the same run."""
     nodes = [
         node("RoiAlign", "x rois batch", "e", output_height=4, output_width=4),
         node("BatchNormalization", "e g b m v", "n mm vv", training_mode=1), node("Relu", "n", "r"),

@@ -18,7 +18,7 @@ from tpusim.ops.structure import make_none
 
 @pytest.mark.parametrize("chip", ["bm1684x", "bm1688", "bm1690"])
 def test_a_wider_matrix_never_costs_less(chip: str) -> None:
-    """(64, 1024) x (1024, N) in f32: the columns fill local memory beside the rows, then exceed it.
+    """(64, 1024) x (1024, N) in f32: the columns fill the local memory left by the rows, then exceed it.
 
     But for 1 %: where a lane is given more columns of a row, they come in fewer runs.
     """

@@ -13,7 +13,7 @@ SECONDS, KIBIBYTES = 5, 1 << 20
 
 
 def test_hostile_models_are_refused_by_name() -> None:
-    """All in one process of their own, so that its memory is theirs."""
+    """All in one separate process, so that its memory is theirs."""
     command = [sys.executable, "-m", "hostile_models"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parent, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

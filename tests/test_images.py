@@ -1,4 +1,4 @@
-"""Image files as inputs: ten files, every pixel format and way of resizing, held to TPU-MLIR's own preprocessing."""
+"""Image files as inputs: ten files, every pixel format and way of resizing, compared with TPU-MLIR's preprocessing."""
 
 import hashlib
 import json

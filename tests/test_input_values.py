@@ -47,7 +47,7 @@ def body(tag: str, kernel: int) -> onnx.GraphProto:
 
 
 def speech() -> onnx.ModelProto:
-    """Two networks, of which the sample rate chooses one, as exporters write them: with Identity and Shape behind."""
+    """Two networks, of which the sample rate chooses one, as exporters write them: followed by Identity and Shape."""
     nodes = [
         helper.make_node("Identity", ["sr"], ["rate"]),
         helper.make_node("Equal", ["rate", "k16"], ["is16"]),
@@ -191,7 +191,7 @@ def test_the_remedy_is_the_input_and_no_cut_at_what_decides(tmp_path: Path) -> N
     assert found.cut == () and "1 problem at import" in found.refused
     assert "If 'which' (ai.onnx opset 16): constant conditions are required, 'is16' is computed" in found.refused
     assert "if input 'sr' is always the same, give --input-values sr=VALUE; else replace" in found.refused
-    assert [n.how for n in found.nodes][2:] == ["refused", *["behind a refusal"] * 4]
+    assert [n.how for n in found.nodes][2:] == ["refused", *["after a refusal"] * 4]
 
 
 CONSEQUENCES: dict[str, list[tuple[str, list[str], dict[str, Any]]]] = {
@@ -209,7 +209,7 @@ CONSEQUENCES: dict[str, list[tuple[str, list[str], dict[str, Any]]]] = {
 
 @pytest.mark.parametrize("name", CONSEQUENCES)
 def test_consequences_of_a_refusal_are_no_causes(name: str) -> None:
-    """A network behind an op that tpusim does not have: that op alone is listed."""
+    """A network after an op that tpusim does not have: that op alone is listed."""
     names = iter("abcd")
     nodes = [helper.make_node("Unique", ["x"], ["u"], name="cause")]
     nodes += [helper.make_node(kind, ins, [next(names)], **more) for kind, ins, more in CONSEQUENCES[name]]
@@ -229,7 +229,7 @@ def test_causes_behind_a_refusal_are_listed() -> None:
         helper.make_node("Gather", ["b", "a"], ["y"]),
     ]
     found = inspect_onnx(model(nodes, {"x": (FLOAT, (2, 3))}, ["y"]))
-    assert [n.how for n in found.nodes] == ["refused"] * 3 + ["behind a refusal"]
+    assert [n.how for n in found.nodes] == ["refused"] * 3 + ["after a refusal"]
 
 
 def test_an_image_is_not_offered_as_a_value() -> None:

@@ -23,7 +23,7 @@ STRIPPED = [
     ("leaky", "bm1684x", "multiplier and rshift"), ("prelu", "bm1684x", "rshift"),
     ("deconv-requant", "bm1684x", "multiplier and rshift"),
 ]  # fmt: skip
-"""Row, chip, and what its op is found to lack; on the X family the requant of Deconv is an op of its own."""
+"""Row, chip, and what its op is found to lack; on the X family the requant of Deconv is a separate op."""
 FUNCTION = """"builtin.module"() ({{
   "func.func"() <{{sym_name = "main", function_type = (tensor<1x4x2x2xf32>) -> {out}}}> ({{
   ^bb0(%arg0: tensor<1x4x2x2xf32>):

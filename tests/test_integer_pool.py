@@ -186,7 +186,7 @@ NARROW = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.d
 
 
 def near_halves(seed: int, scale: float) -> Array:
-    """f32 values at and beside k + 1/2 steps, far outside the range, and what is no number."""
+    """f32 values at and next to k + 1/2 steps, far outside the range, and NaN."""
     rng = np.random.default_rng(seed)
     with np.errstate(over="ignore"):
         halves = ((rng.integers(-300, 300, 32) + 0.5) * scale).astype(np.float32)

@@ -552,7 +552,7 @@ def test_weight_of_a_type_without_storage(tmp_path: Path):
 
 
 def test_properties_are_read_as_attributes() -> None:
-    """MLIR with registered dialects prints `<{...}>` for an op's own attributes; it means the same here."""
+    """MLIR with registered dialects prints `<{...}>` for an op's attributes; the meaning is the same."""
     plain = (Path(__file__).parent / "golden" / "conv_top.mlir").read_text()
     line = next(s for s in plain.splitlines() if '"top.Conv"' in s)
     start, stop = line.index("{"), line.index("}") + 1

@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Path:
 
 
 def kept(folder: Path, *asked: str, start: str | None = "infer") -> None:
-    """Run again in the folder from a stage, and keep what is asked for."""
+    """Run again in the folder from a stage, with --keep."""
     settings = RunConfig(
         model=DIGITS / "digits.onnx",
         calibration=CalibrationConfig(max_samples=SAMPLES),

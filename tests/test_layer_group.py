@@ -220,7 +220,7 @@ def test_which_kernels_read_a_part_of_a_slice() -> None:
 
 
 def test_an_input_of_the_network_has_the_same_windows_for_all() -> None:
-    """TPU-MLIR 1.30.2 has a convolution of 3x3 beside one of 1x1 in one group where an op made their operand alone."""
+    """TPU-MLIR puts a 3x3 and a 1x1 convolution of one operand into one group only if an op made the operand."""
     x = network_input()
     refused([conv(x, 3), conv(x, 1)], Sections(h=2), X, "different windows of an input along h")
     assert h_windows([conv(x, 3), conv(x, 3)], x, 2) == ((0, 6), (4, 6))
@@ -447,7 +447,7 @@ def test_placement(seed: int, chip: chips.ChipSpec, largest: int, weights: bool,
     placed = allocate(found, rows, chip)
     need = max(sum(b.size for b in found if row in b.rows(len(rows))) for row in range(len(rows)))
     bank = chip.lmem_bank_bytes
-    if placed is None:  # only if even a placement that starts every buffer in a bank of its own might not fit
+    if placed is None:  # only if even a placement that starts every buffer in a separate bank might not fit
         assert sum(align(b.size, bank) + bank for b in found) > chip.lmem_bytes
         return
     assert need <= chip.lmem_bytes
@@ -497,7 +497,7 @@ def test_what_is_spread_shares_no_byte_with_results(monkeypatch: pytest.MonkeyPa
         for b in buffers(graph, rows, whole_slices(graph, X), X, steps=1)
     ]
     found.append(Buffer(ops[0], X.lmem_bytes // 2, 0, 0))
-    assert (allocate(found, rows, X) is None) == spreads  # two of the last results, and the area: more than there is
+    assert (allocate(found, rows, X) is None) == spreads  # two of the last results, and the area: more than the memory
     assert user.arguments
 
 

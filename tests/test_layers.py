@@ -208,7 +208,7 @@ FROM_OPS: dict[str, set[str] | None] = {
     "tpusim.ops.view": {"make_view"},  # the importer names copies of a returned value
     "tpusim.ops": {"context", "op_classes"},  # all ops, as data
     "tpusim.ops.rewriting": {"Requested"},  # which patterns run once
-    "tpusim.ops.dialects": {"is_op", "load_dialect_of"},  # which there are
+    "tpusim.ops.dialects": {"is_op", "load_dialect_of"},  # the existing ones
     "tpusim.ops.builder": {"ModuleBuilder"},  # what a front end appends ops to
     "tpusim.ops.building": {"BuildError"},  # how an op refuses to be made
 }
@@ -218,7 +218,7 @@ REQUANTISING = {
     *("tpusim.ops.conv.top", "tpusim.ops.deconv.top", "tpusim.ops.matmul.top", "tpusim.ops.mul"),  # choose it
     "tpusim.isa.requants",  # says which are legal
 }
-"""Modules that may ask a chip for its requantisation; for all else it has fields of their own."""
+"""Modules that may ask a chip for its requantisation; for all else it has separate fields."""
 
 
 @dataclass(frozen=True)
@@ -308,7 +308,7 @@ def all_imports(texts: dict[str, str]) -> list[Import]:
 
 
 def upward(texts: dict[str, str]) -> list[str]:
-    """Imports that ALLOWED does not allow; the package's own `__init__` may import anything, but only lazily."""
+    """Imports that ALLOWED does not allow; the package's `__init__` may import anything, but only lazily."""
     problems: list[str] = []
     for found in all_imports(texts):
         if not is_own(found.module):
@@ -340,7 +340,7 @@ def foreign(texts: dict[str, str]) -> list[str]:
 
 
 def folder_cycle(texts: dict[str, str]) -> list[str]:
-    """The units of a cycle, [] if there is none."""
+    """The units of a cycle, [] without one."""
     graph: dict[str, set[str]] = {}
     for found in all_imports(texts):
         source, target = unit_of(found.source), unit_of(found.module)
@@ -478,7 +478,7 @@ def test_ops_know_no_framework(project: dict[str, str]):
 
 
 def test_only_mappers_name_ops_in_a_front_end(project: dict[str, str]):
-    """Each mapper is there, and each names ops: the exception is no larger than it must be."""
+    """Each mapper exists, and each names ops: the exception is no larger than it must be."""
     for module in MAPPERS:
         assert any(unit_of(one.module) == "tpusim.ops" for one in imports_of(module, project[module], set(project)))
 
@@ -507,7 +507,7 @@ def between_test_files(texts: dict[str, str]) -> list[str]:
 
 
 def test_no_test_file_imports_another():
-    """What several use is in tests/builders or a module of its own, so that a test file can be split or moved."""
+    """Shared code is in tests/builders or a separate module, so that a test file can be split or moved."""
     folder = ROOT / "tests"
     texts = {module_name(path, folder, "tests"): path.read_text(encoding="utf-8") for path in folder.rglob("*.py")}
     assert len(texts) > 100
@@ -515,7 +515,7 @@ def test_no_test_file_imports_another():
 
 
 def test_chips_are_asked_what_is_meant(project: dict[str, str]):
-    """Each difference is a field of its own: neither the requantisation nor the name stands for others."""
+    """Each difference is a separate field: neither the requantisation nor the name stands for others."""
     assert asked_of_chips(project) == []
 
 

@@ -29,13 +29,13 @@ def test_local_ops_come_in_turns_with_others() -> None:
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_casts_of_one_tensor_stand_as_upstream_inserts_them(chip: str) -> None:
-    """Each right behind it, so the last comes first: of `resize` every group and global layer is as there."""
+    """Each directly after it, so the last comes first: every group and global layer of `resize` is as upstream's."""
     row = recorded_row(Replay("resize"), chip, recorded_profiles()[f"resize/{chip}/int8"])
     assert row is not None and row.same_groups == row.there.groups + row.there.global_layers
 
 
 def test_a_rescale_for_a_concat_waits_for_the_other_branch() -> None:
-    """It stands right behind what it rescales before the sort, which takes the last user first: the pool."""
+    """Before the sort it is directly after its operand; the sort takes the last user first: the pool."""
     ops = [op.name for op in reorder_weights(Replay("unet").lowered("bm1688/int8-asym")).ops if isinstance(op, TpuOp)]
     wanted = ["Cast", "Conv2D", "Pool2D", "Conv2D", "Deconv", "RequantIntAxis", "RequantInt", "RequantInt", "Concat"]
     assert ops[: len(wanted)] == [f"tpu.{name}" for name in wanted]

@@ -200,7 +200,7 @@ def test_conv_per_channel() -> None:
 
 
 def test_sign_of_a_filter() -> None:
-    """Signed if any weight is negative or there is a bias, else unsigned with 255 steps (numerics.md 7.1)."""
+    """Signed if any weight is negative or with a bias, else unsigned with 255 steps (numerics.md 7.1)."""
     w = np.abs(filters(2)) + np.float32(0.013)
     for bias, dtype, steps in ((None, np.uint8, 255), (np.zeros(2), np.int8, 127)):
         result, _, _ = lowered(conv_module(w, bias))
@@ -368,7 +368,7 @@ def test_a_left_shift_of_mul_is_clamped_where_there_is_none() -> None:
 
 
 def concat_rows(*ranges: Range, extra: bool) -> list[Row]:
-    """Make y = Concat(a, b); with `extra` a has another user, so that its range is its own."""
+    """Make y = Concat(a, b); with `extra` a has another user, so that it keeps its range."""
     shape, (first, second, out) = (1, 3, 2, 2), ranges
     rows = [x("a", shape, *first), x("b", shape, *second)]
     rows.append(Row("y", "Concat", "a b", (1, 6, 2, 2), out, "axis = 1 : i64"))
@@ -426,7 +426,7 @@ WIDE_TO_NARROW = {
 @pytest.mark.parametrize("kind", WIDE_TO_NARROW)
 @pytest.mark.parametrize(("limit", "in_float"), [(126.0, False), (127.0, True)])
 def test_a_scale_above_126_5_runs_in_float_by_decision(kind: str, limit: float, in_float: bool) -> None:
-    """DN-08: there is no 8-bit multiplier; the op says so in the module and in its card."""
+    """DN-08: no 8-bit multiplier exists; the op says so in the module and in its card."""
     rows = [x("a", SHAPE, -limit, limit), x("b", SHAPE, -limit, limit), *WIDE_TO_NARROW[kind]]
     rows.append(Row("z", "Add", "a b", SHAPE, (-250.0, 250.0)))  # so that no operand takes the range of y
     tpu, _ = lower(module(*rows, results="y z"), LoweringConfig(qtable="y:INT8"))  # the marks of 3.4 let tables alone

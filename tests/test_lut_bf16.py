@@ -1,6 +1,6 @@
 """BF16 tables of CV18xx from the op to the machine: every step is a defined rounding, so floats agree bit for bit too.
 
-The arithmetic itself is held against Python floats in tests/kernels/test_float_tables.py.
+The arithmetic itself is compared with Python floats in tests/kernels/test_float_tables.py.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def assert_machine_is_flat(model: Model, grouped: Model, feeds: dict[str, np.nda
 def test_piecewise_linear_functions_have_the_forms_of_their_chip(
     case_id: str, chip: str, mode: str, parts: list[str]
 ) -> None:
-    """As TPU-MLIR 1.30.2 lowers them; the values are held to it by the recorded network `squeeze`."""
+    """As TPU-MLIR lowers them; the recorded network `squeeze` checks the values."""
     ops = [op.name for op in lowered(case_id, mode, chip)[0].ops if isinstance(op, TpuOp)]
     assert [name for name in ops if name not in ("tpu.Cast", "tpu.Reshape")] == [f"tpu.{part}" for part in parts]
 

@@ -255,9 +255,9 @@ def test_one_race_check_does_not_disturb_the_next() -> None:
     source = lmem(64, (1, 8, 2, 1))
     build = Builder()
     build.add(Fill, 0, output=source, value=0)
-    build.add(Fill, 0, output=odd, value=0)  # beside the first Arith
+    build.add(Fill, 0, output=odd, value=0)  # during the first Arith
     build.add(Arith, 1, kind="copy", a=source, output=even)
-    build.add(Fill, 1, output=even, value=0)  # behind the first Arith, beside the second
+    build.add(Fill, 1, output=even, value=0)  # after the first Arith, during the second
     build.add(Arith, 2, kind="copy", a=source, output=odd)
     Simulator(build.program())
 
@@ -340,7 +340,7 @@ def conv_group() -> Builder:
 
 
 def test_timeline_by_hand() -> None:
-    """hardware.md 5.1 and 5.2 at 1 GHz: bytes / rate, and the requant's steps of 32 bits behind the products of a CONV.
+    """hardware.md 5.1 and 5.2 at 1 GHz: bytes / rate, and the requant's steps of 32 bits after the products of a CONV.
 
     Runs of 64 bytes in local memory cost as much as 256; one page of 4 KiB has one channel of four, two have two.
     """

@@ -43,7 +43,7 @@ ORDERS = [
 
 
 def handed_over(cores: int = 2, chip: str = "bm1688") -> Builder:
-    """Core 0 doubles x and stores it; behind a barrier every core adds its part to a sum of its own and stores it."""
+    """Core 0 doubles x and stores it; after a barrier every core adds its part to a separate sum and stores it."""
     build = Builder(chip)
     build.tensor("x", neuron(0, SHAPE), "input")
     build.tensor("twice", neuron(64, SHAPE))

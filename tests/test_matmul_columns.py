@@ -98,7 +98,7 @@ def test_fits_that_no_shift_holds() -> None:
 
 
 def test_a_product_of_exactly_two_to_31_is_stored_as_its_negative() -> None:
-    """As upstream (D29): 2 beside 2^-30 gives 2 * 2^30, which int32 holds as -2^31."""
+    """As upstream (D29): 2 with 2^-30 gives 2 * 2^30, which int32 stores as -2^31."""
     found = common_shift([2.0, 2.0**-30])
     assert found is not None and (found[0].tolist(), found[1]) == ([-(2**31), 1], 30)
 

@@ -1,4 +1,4 @@
-"""Products of f32 in global layers beside the real compiler's profile of the same products."""
+"""Products of f32 in global layers compared with the real compiler's profile of the same products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Global memory: placement of constants and neurons, and what the commands really do there (hardware.md 3)."""
+"""Global memory: placement of constants and neurons, and the commands' accesses to it (hardware.md 3)."""
 
 from collections import defaultdict
 from collections.abc import Iterator

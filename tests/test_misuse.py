@@ -131,7 +131,7 @@ def test_a_saved_network_is_read_again(net: Compiled, tmp_path: Path) -> None:
 @pytest.mark.every
 @pytest.mark.parametrize("form", ["array", "file", "table", "floats"])
 def test_a_run_of_a_saved_network_has_its_integers(form: str, path: Path, tmp_path: Path) -> None:
-    """Samples and tables in memory are files of the folder then; samples that are not there are not claimed."""
+    """Samples and tables in memory become files of the folder; missing samples are not listed."""
     np.savez(tmp_path / "samples.npz", x=3 * X)
     first: dict[str, Any] = {"array": {"samples": 3 * X}, "file": {"samples": tmp_path / "samples.npz"}}.get(form, {})
     if form == "table":
@@ -165,7 +165,7 @@ def test_the_remedy_of_why_is_compiled(bad: str, path: Path, net: Compiled) -> N
 
 
 def test_a_saved_network_in_a_format_of_ones_own(path: Path, tmp_path: Path) -> None:
-    """Its methods are code and not in the files: what is there is read, but nothing is lowered again."""
+    """Its methods are code and not in the files: existing stages are read, but nothing is lowered again."""
     net = tpusim.compile(path, X, mode=W4A8, calibration="max")
     again = tpusim.load_compiled(net.save(tmp_path / "saved"))
     assert same(again, net) and again.verify(X[:1]).bit_exact

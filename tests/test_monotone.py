@@ -112,7 +112,7 @@ def pairs(chip: ChipSpec, count: int) -> list[str]:
         larger = {**sizes, axis: sizes[axis] + int(random.integers(1, 17))}
         cv18xx = chip.cycle_model == "cv18xx"
         if cv18xx and (name == "element_wise" and stride > 2 or name == "conv" and sizes["c"] <= MOST_FETCHES):
-            continue  # float functions have no command there
+            continue  # float functions have no command on this chip
         if chip.merges_kernels and name == "conv" and merged(sizes, chip) != merged(larger, chip):
             continue
         before, after = (tiu_cycles(on_chip(build(s, stride), chip), chip) for s in (sizes, larger))

@@ -48,10 +48,10 @@ def kinds(model: Model) -> list[str]:
 
 @cache
 def proto() -> onnx.ModelProto:
-    """Permutes behind groups and in front of them: more channels than lanes, heads, views beside them, small ones."""
+    """Permutes after groups and before them: more channels than lanes, heads, adjacent views, small ones."""
     b = Builder("moved")
     x = b.input("x", 1, 8, 6, 10)
-    for channels in (96, 8):  # of 8 there are too few bytes in 8 bits
+    for channels in (96, 8):  # 8 channels have too few bytes in 8 bits
         y = b.node("Relu", b.conv(x, 8, channels, 3))
         b.output(b.conv(b.node("Transpose", y, perm=[0, 2, 1, 3]), 6, 16, 1))
     z = b.node("Transpose", b.node("Relu", b.conv(x, 8, 32, 3)), perm=[0, 2, 1, 3])
@@ -64,7 +64,7 @@ def proto() -> onnx.ModelProto:
 
 @cache
 def padded() -> onnx.ModelProto:
-    """Pads behind groups: channels of a block that widens, rows and columns, all axes of a Permute with a value."""
+    """Pads after groups: channels of a block that widens, rows and columns, all axes of a Permute with a value."""
     b = Builder("padded")
     x = b.input("x", 2, 8, 16, 16)
     y = b.node("Relu", b.conv(x, 8, 24, 3))
@@ -162,7 +162,7 @@ def test_stores_pad(chip: str) -> None:
 
 @pytest.mark.parametrize(("chip", "cycles", "loaded"), [("bm1684x", 129_376, 228_907), ("bm1688", 613_441, 190_379)])
 def test_stores_pad_as_the_real_ones_do(chip: str, cycles: int, loaded: int) -> None:
-    """Bytes of the real profile, and cycles within 2 %; on BM1684X within 13 %: more of the border is filled there."""
+    """Bytes of the real profile, and cycles within 2 %; on BM1684X within 13 %, where more of the border is filled."""
     program = program_of(group_layers(network(chip, "padded")[0], LayerGroupConfig()))
     moved = np.sum([c.traffic() for c in program.commands if not isinstance(c, Fill)], axis=0)
     assert tuple(moved) == (loaded, 413_228)
@@ -188,7 +188,7 @@ def test_a_fill_takes_the_cycles_of_the_real_profile(
 
 
 def test_an_origin_is_held_against_addresses() -> None:
-    """A store that begins in the border, or says that there is none, is found."""
+    """A store that begins in the border, or states that it has none, is refused."""
     model, sample, _ = network("bm1684x", "padded")
     program = program_of(group_layers(model, LayerGroupConfig()))
     at = next(i for i, c in enumerate(program.commands) if isinstance(c, Move) and c.origin)
@@ -293,7 +293,7 @@ def test_distances_are_held_against_addresses() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_strides_are_those_of_numpy(seed: int) -> None:
-    """Random orders of axes, a view in front of them and one behind."""
+    """Random orders of axes, a view before and a view after them."""
     rng = np.random.default_rng(seed)
     shape = tuple(int(size) for size in rng.integers(1, 5, size=4))
     order = tuple(int(axis) for axis in rng.permutation(4))

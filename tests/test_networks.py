@@ -17,12 +17,12 @@ import tpusim
 from tpusim.asked import run_config
 from tpusim.calibration.table import read_table
 from tpusim.cli import main
-from tpusim.cli.commands import COMMANDS
 from tpusim.inference import input_specs
 from tpusim.ir.module import load_model
 from tpusim.isa.stream import load
 from tpusim.network import open_network
 from tpusim.ops import context
+from tpusim.registry import CLI
 from tpusim.verify.npz import save_tensors
 
 NO_NETWORK = {"asm", "compare", "npz", "explore-diff", "zoo", "chips"}
@@ -92,7 +92,7 @@ def words_of(command: str, form: str, forms: dict[str, Path], out: Path) -> list
 
 def cases() -> Iterator[Any]:
     """(command, form); a free batch is one of ONNX too, so that the fixed one is slow."""
-    for command in COMMANDS:
+    for command in CLI.shipped():
         for form in ("onnx", "tflite", "stage", "run", "free") if command not in NO_NETWORK else ():
             slow = form == "onnx" or (command == "bench" and form != "stage")
             yield pytest.param(command, form, marks=[pytest.mark.slow] if slow else [], id=f"{command}-{form}")
@@ -217,7 +217,7 @@ def test_explore_takes_shapes_for_the_models_that_have_the_input(
 
 
 def test_a_run_of_a_module_is_compared_on_two_levels(forms: dict[str, Path], tmp_path: Path) -> None:
-    """It has no framework's own results; top and tpu are those of the run it is from."""
+    """It has no framework's results; top and tpu are those of its run."""
     words = [
         "run",
         str(forms["run"] / "2_canonical.mlir"),

@@ -1,4 +1,4 @@
-"""NonMaxSuppression from ONNX to the machine: overlaps at the limit, rows behind the last, what is refused."""
+"""NonMaxSuppression from ONNX to the machine: overlaps at the limit, rows after the last, refusals."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_rows_behind_the_last_are_minus_one_on_the_machine_too(chip: str, mode: 
 
 
 def test_without_a_score_threshold_negative_scores_count() -> None:
-    """As in ONNX; the real converter puts 0 there."""
+    """As in ONNX; the real converter uses 0."""
     proto, given = suppression(score=None, iou=1.0), feeds()
     given["scores"] = -given["scores"]
     (found,) = tpusim.backend.run_model(proto, list(given.values()))
@@ -98,7 +98,7 @@ def test_no_box_is_no_row() -> None:
 
 
 def test_what_is_behind_it_sees_rows_of_minus_one() -> None:
-    """Boxes looked up by the third column: the rows behind the last give the last box."""
+    """Boxes looked up by the third column: the rows after the last give the last box."""
     proto = suppression()
     proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(2), "third"))
     proto.graph.node.append(node("Gather", "y third", "number", axis=1))

@@ -168,7 +168,7 @@ def test_integer_scale(chip: str, relu: str | None, shape: tuple[int, ...]) -> N
     tpu, fallbacks = lowered(scale_net(shape, relu), x, chip, "int8")
     assert not fallbacks
     flat = assert_machine_is_flat(tpu, x)
-    if chip == "bm1684x" and len(shape) in (3, 4):  # a depthwise convolution there, with one scale per channel
+    if chip == "bm1684x" and len(shape) in (3, 4):  # a depthwise convolution on this chip, with one scale per channel
         assert any(isinstance(op, TpuConv2D) and op.groups == shape[1] for op in tpu.ops)
         return
     op = op_called(tpu, "y")

@@ -23,7 +23,7 @@ def test_every_cell_has_been_executed():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of Jupyter's own packages; the kernel is another process
+@pytest.mark.filterwarnings("ignore")  # of Jupyter's packages; the kernel is another process
 @pytest.mark.parametrize("path", paths(), ids=lambda path: path.stem)
 def test_a_notebook_gives_the_outputs_that_it_shows(path: Path):
     pytest.importorskip("nbclient", reason="nbclient comes with the extra 'test'")

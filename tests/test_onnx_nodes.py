@@ -1,6 +1,6 @@
 """ONNX's own backend suites through `tpusim.backend`, by ONNX's comparison; onnx_suite.py makes the list of refusals.
 
-A case that is not in the list must pass, one that is must be refused for the reason that stands there.
+A case that is not in the list must pass; a case in the list must be refused for its reason.
 """
 
 from __future__ import annotations

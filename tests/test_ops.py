@@ -93,7 +93,7 @@ def test_every_class_that_a_front_end_makes_has_a_row() -> None:
 
 
 def test_every_op_of_the_dialects_is_reached() -> None:
-    """`result` of every row is held by the lowering tests; the rest by a few modules."""
+    """The lowering tests check `result` of every row; a few modules check the rest."""
     reached = {name for case in CASES for name in case.result.split("|")}
     reached |= {op.name for case in CASES for model in (imported(case.id), canonical(case.id)) for op in model.ops}
     for row in ("concat-requant", "topk-places"):
@@ -286,7 +286,7 @@ def assert_integers_do_not_depend_on_the_batch(case: OpCase, chip: str) -> None:
 
 
 def assert_whole_graph_equals_op_by_op(case: OpCase, chip: str) -> None:
-    """Integers bit for bit, behind float ops too: kernels are fenced (tpusim_kernels.base); floats to 1e-5."""
+    """Integers bit for bit, after float ops too: kernels are fenced (tpusim_kernels.base); floats to 1e-5."""
     tpu, _ = lowered(case.id, chip, "int8")
     together, apart = Graph(tpu, "all")(case.feeds()), flat(case.id, chip, "int8")
     assert together.keys() == apart.keys()
@@ -307,7 +307,7 @@ UNREAD = {"deconv-pads-beyond-kernel": {"xy_si8"}}
 
 
 def assert_machine_is_flat(case: OpCase, chip: str, mode: str, program: Program) -> None:
-    """Under both DMA timings: integers bit for bit, floats within the bound on the machine's own inputs."""
+    """Under both DMA timings: integers bit for bit, floats within the bound on the machine's inputs."""
     tpu, _ = lowered(case.id, chip, mode)
     reference, feeds = flat(case.id, chip, mode), case.feeds()
     shown = {op_name(op) for op in tpu_ops(tpu) if not op.in_place()} | {tail(tpu)}

@@ -1,6 +1,6 @@
 """Matrix product, pools, Concat, views, Permute, Softmax, LRN, Mul and the requants, from ONNX to commands.
 
-One row of CASES per op x case. Every row is held against ONNX Runtime in float; its integer form on each chip against
+One row of CASES per op x case. Every row is compared with ONNX Runtime in float; its integer form on each chip against
 `oracle`, NumPy int64 written from the specification; its commands, whole in global memory and stitched from slices in
 local memory, against the flat inference.
 """
@@ -309,7 +309,7 @@ COUNTED: list[tuple[tuple[int, ...], dict[str, Any], list[str]]] = [
 def test_average_that_counts_pads_with_rounded_up_extents(
     shape: tuple[int, ...], window: dict[str, Any], ops: list[str]
 ) -> None:
-    """Pads count, what a last window reads behind them does not; the results are ONNX Runtime's."""
+    """Pads count, elements past the pads do not; the results are ONNX Runtime's."""
     model = onnx_model(one("AveragePool", "x", ceil_mode=1, count_include_pad=1, **window), {"x": shape}, {}, 19)
     feeds = {"x": np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)}
     top = import_onnx(model)

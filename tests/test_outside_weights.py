@@ -1,4 +1,4 @@
-"""Large weights of files beside a model: read one by one, left in their pages by `check`, and long work is told."""
+"""Large weights in external files: read one by one, left in their pages by `check`; long work is reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZE = 512
 
 
 def matrices(folder: Path, count: int = 2, *, same: bool = False) -> Path:
-    """X times several matrices, whose sum is returned; all in one file beside the model."""
+    """X times several matrices, whose sum is returned; all in one external file."""
     rng, folder = np.random.default_rng(0), folder
     arrays = [rng.standard_normal((SIZE, SIZE)).astype(np.float32) for _ in range(count)]
     if same:  # a copy, and one that differs in its last element only

@@ -21,7 +21,7 @@ from tpusim.compiled import Compiled
 from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
-from tpusim.ir.formats import FORMATS, NumberFormat
+from tpusim.ir.formats import NumberFormat
 from tpusim.ir.module import load_model, save_model
 from tpusim.ir.packing import pack
 from tpusim.ir.types import UniformType, element_of
@@ -29,6 +29,7 @@ from tpusim.isa.commands import GlobalKernel, MatMul
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops import context
 from tpusim.persistence import stage_keys
+from tpusim.registry import FORMATS
 
 LEFT, RIGHT = (3, 70, 12), (1, 12, 7)
 """Rows of an odd number of 4-bit elements."""
@@ -131,7 +132,7 @@ def test_an_op_with_constants_and_no_method_says_so() -> None:
 
 
 def test_a_table_may_name_the_format() -> None:
-    """By its own name, where it is the run's format; ops that the table gives to INT8 are not touched by it."""
+    """By its name, if it is the run's format; ops that the table gives to INT8 do not use it."""
     model = tpusim.compile(compiled().top, [feeds()], mode=W4A8, qtable="a:W4A8,p:INT8")
     product = next(op for op in model.tpu.ops if op.name == "tpu.MatMul")
     assert not isinstance(element_of(product.operands[1]), UniformType)

@@ -1,4 +1,4 @@
-"""Exact packing of local memory: against all placements of small groups, and beside the allocation of random ones."""
+"""Exact packing of local memory: against all placements of small groups, and the allocation of random ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def group(seed: int) -> GroupView:
 
 
 def first_fit(areas: tuple[Area, ...], word: int) -> int:
-    """The peak with every area in turn at the lowest address that is free; in some order it is the least there is."""
+    """The peak with every area in turn at the lowest address that is free; in some order it is the least possible."""
     placed = list[tuple[int, Area]]()
     for area in areas:
         beside = [(at, other) for at, other in placed if at >= 0 and not area.rows.isdisjoint(other.rows)]
@@ -55,7 +55,7 @@ def test_least_of_all_placements(seed: int) -> None:
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_allocation_is_near_the_least(chip: str) -> None:
-    """Of random groups; some are the least that there is, some need more to keep out of each other's banks."""
+    """For random groups; some are the least possible, some need more to keep engines in different banks."""
     pytest.importorskip("ortools")
     exact = 0
     for seed in range(4):

@@ -1,4 +1,4 @@
-"""`report.html` is one safe page without a network; in a browser its pictures are there and its filter works."""
+"""`report.html` is one safe page without a network; a browser shows its pictures, and its filter works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tpusim compare --by-layout`: dumps of boards and other tools beside ours."""
+"""`tpusim compare --by-layout`: dumps of boards and other tools compared with ours."""
 
 from __future__ import annotations
 

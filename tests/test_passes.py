@@ -17,7 +17,7 @@ from tpusim.chips import files
 from tpusim.cli import main
 from tpusim.errors import ConfigError, ImportModelError
 from tpusim.frontend import import_onnx
-from tpusim.ir.formats import FORMATS
+from tpusim.ir.formats import number_format
 from tpusim.ir.module import load_model
 from tpusim.ir.text import print_module
 from tpusim.isa.stream import load
@@ -87,7 +87,7 @@ def test_a_chip_that_does_not_ship_survives_as_text(tmp_path: Path):
     (found,) = parse_pipeline(print_pipeline(ConvertTopToTpu(mine))).steps
     assert isinstance(found, ConvertTopToTpu) and found.chip == mine
     with pytest.raises(ConfigError, match="mode of a pipeline's text is a number, bool or text, got NumberFormat"):
-        print_pipeline(ConvertTopToTpu(mode=replace(FORMATS["int8"], name="mine")))
+        print_pipeline(ConvertTopToTpu(mode=replace(number_format("int8"), name="mine")))
 
 
 @pytest.mark.every

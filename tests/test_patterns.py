@@ -1,4 +1,4 @@
-"""Upstream's canonicalisation patterns, by its names: each fires, keeps the values, and leaves alone what is beside it.
+"""Upstream's canonicalisation patterns, by its names: each fires, keeps the values, and does not change adjacent ops.
 
 One row is a small network in which the pattern must fire, what it becomes, and a network that differs in one respect,
 in which it must not. Values are those of ONNX Runtime. `docs/spec/interface.md` 7.3 has the list of the names.
@@ -97,7 +97,7 @@ class Row:
     shape: tuple[int, ...] = ROWS
     also: tuple[str, ...] = ()
     other: tuple[int, ...] | None = None
-    """Shape of what is beside it, if it is another."""
+    """Shape of the adjacent op's operand, if it differs."""
 
     @property
     def id(self) -> str:

@@ -442,7 +442,7 @@ def test_modules_do_not_depend_on_when_they_are_made(tmp_path: Path, int8: Path,
 
 
 def test_no_stage_changes_what_is_still_being_written(tmp_path: Path, int8: Path, monkeypatch: pytest.MonkeyPatch):
-    """Files written after the last stage are those that are written beside the next one."""
+    """Files written after the last stage equal those written during the next stage."""
     held: list[Callable[[], None]] = []
     keep, publish = Store.keep, Store.publish
     monkeypatch.setattr(Store, "keep", lambda *arguments: held.append(lambda: keep(*arguments)))
@@ -475,7 +475,7 @@ def test_layer_group_changes_no_bit(tmp_path: Path, int8: Path, chip: str):
     on, off = grouped("1"), grouped("off")
     assert on.report is not None and off.report is not None and on.report.passed and off.report.passed
     alike = on.tensors["local"].keys() & off.tensors["local"].keys()
-    assert on.tensors["local"].keys() - alike <= {"flat_Flatten"}  # a view: global memory has no tensor of its own
+    assert on.tensors["local"].keys() - alike <= {"flat_Flatten"}  # a view: global memory has no separate tensor
     assert_equal(*({n: tensors["local"][n] for n in alike} for tensors in (off.tensors, on.tensors)))
     assert all(len(g.ops) == 1 for g in off.report.groups)
     assert max(len(g.ops) for g in on.report.groups) > 5

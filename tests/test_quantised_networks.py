@@ -75,7 +75,7 @@ def quantised(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("qdq")
     onnx.save(float_model(), folder / "float.onnx")
     found: dict[str, Path] = {}
-    logging.disable(logging.WARNING)  # it asks for its own preparation of the model
+    logging.disable(logging.WARNING)  # it recommends preparing the model first
     for name, channels, symmetric in (("channels", True, True), ("tensor", False, True), ("zeros", True, False)):
         found[name] = folder / f"{name}.onnx"
         with warnings.catch_warnings():
@@ -120,7 +120,7 @@ def test_network_of_onnx_runtime_keeps_scales_and_integers(quantised: dict[str, 
 
 
 def test_run_writes_the_table_that_the_real_tool_takes(quantised: dict[str, Path], tmp_path: Path) -> None:
-    """From the table alone the filters are the same; a tensor behind a relu is unsigned, as its file format says."""
+    """From the table alone the filters are the same; a tensor after a relu is unsigned, as its file format says."""
     made = tpusim.run(RunConfig(quantised["tensor"], out=tmp_path, to="lower"))
     assert made.measured == 0 and made.table is not None
     table = read_table(tmp_path / "cali_table")

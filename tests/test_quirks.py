@@ -145,7 +145,7 @@ def test_ties_of_the_constants_of_where(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_bytes_of_a_branch_with_another_scale() -> None:
-    """The second Where of x keeps x's bytes, which the first one gave its own range; off: it runs in float."""
+    """The second Where of x keeps x's bytes, which have the range of the first Where; off: it runs in float."""
     nodes = [node("Greater", "z w", "m"), node("Where", "m x c", "a"), node("Where", "m x z", "b"), node("Add", "a b")]
     constants = {"w": np.array(0, np.float32), "c": np.array(5.0, np.float32)}
     top = canonicalize(import_onnx(network(nodes, constants)({"x": (2, 5, 6), "z": (2, 5, 6)})))[0]
@@ -239,7 +239,7 @@ def test_resize_steps_of_sizes(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_instance_norm_of_the_host(caplog: pytest.LogCaptureFixture) -> None:
-    """CV18xx: (x - mean/w)/sqrt(variance/w + eps) + b with w the first weight; off: every channel by its own."""
+    """CV18xx: (x - mean/w)/sqrt(variance/w + eps) + b with w the first weight; off: every channel by its weight."""
     w, b = np.array([0.5, 2.0], np.float32), np.array([0.25, -1.0], np.float32)
     build = network([node("InstanceNormalization", "x w b")], {"w": w, "b": b}, 17)
     top = canonicalize(import_onnx(build({"x": (2, 2, 3, 4)})))[0]

@@ -110,7 +110,7 @@ def test_a_load_moves_to_the_row_where_it_costs_nothing() -> None:
 
 
 def test_rows_hand_over_the_lighter_transfer() -> None:
-    """Row 2 lacks 10 and row 0 has 31 to give; row 1 is even. The load of row 2 stops in row 1, whose own goes on."""
+    """Row 2 lacks 10 and row 0 has 31 to give; row 1 is even. The load of row 2 stops in row 1, whose load goes on."""
     found, user = chain(4)
     size = {v: s for v, s in found.allocation.size.items() if not isinstance(v, TpuOp)}
     assert len({size[op.operands[1]] for op in found.graph.ops}) == 1
@@ -377,7 +377,7 @@ def test_results_in_place_give_the_same_bits(chip: str, trial: int) -> None:
     [("bm1684x", "int8"), ("bm1684x", "f16"), ("bm1684x", "f32"), ("bm1684", "int8"), ("bm1684", "f32")],
 )
 def test_every_op_that_may_works_in_place(chip: str, mode: str) -> None:
-    """Sub, Max, Min, Mul and Add of two tensors that die there: the bits of the same module apart."""
+    """Sub, Max, Min, Mul and Add of two tensors that die: the same bits as the module not in place."""
     net = Network(np.random.default_rng(3))
     x = net.input((1, 10, 12, 10))
     for kind in ("Sub", "Max", "Min", "Mul", "Add"):
@@ -561,7 +561,7 @@ def test_overlapped_groups_give_the_same_bits_from_the_text(chip: str, trial: in
 
 
 def test_pictures_show_what_neighbours_do() -> None:
-    """A transfer for a neighbour is a box of its own, named after the group, and the legend says so."""
+    """A transfer for a neighbour is a separate box, named after the group, and the legend says so."""
     model, _ = cached_lowered(0, "bm1684x")
     spare = Generous(X)
     divided, _ = randomly_grouped(
@@ -633,11 +633,11 @@ def test_lists_that_name_nothing_are_refused() -> None:
 
 
 def test_two_rows_become_one() -> None:
-    """Worked by hand: the filter of conv 1 cannot stay beside it; the filter of conv 3 goes to row 1 or earlier."""
+    """Worked by hand: the filter of conv 1 does not fit with it; the filter of conv 3 goes to row 1 or earlier."""
     found, user = chain(4)
     ns = costs(found, [40, 10, 30, 10], [5, 5, 30, 30])
     assert loads(found.rows) == [[1], [2], [3], []]
-    assert merged(found.rows, 0, ns) is None  # there is no row before row 0
+    assert merged(found.rows, 0, ns) is None  # no row is before row 0
     new = merged(found.rows, 1, ns)
     assert new is not None and [len(row.layers) for row in new] == [1, 2, 1]
     assert loads(new) == [[1, 2], [3], []]  # conv 1 and 2 run in row 1, where 3 is loaded
@@ -711,7 +711,7 @@ def test_long_groups_are_not_combined() -> None:
 
 
 def test_rows_merge_beside_a_long_store() -> None:
-    """Worked by hand: conv 1's store beside conv 2 takes 30 to 10, so its row takes the next op in, asking nobody.
+    """Worked by hand: conv 1's store during conv 2 takes 30 to 10, so its row takes the next op in without a check.
 
     The filter of row 0 keeps row 0 apart, the load of x row 3; where all rows compute long nothing happens.
     """
@@ -772,7 +772,7 @@ def test_recombined_groups_give_the_same_bits(chip: str) -> None:
 
 
 def test_a_wide_row_computes_as_long_as_its_load_takes() -> None:
-    """Worked by hand: conv 4's filter takes 60 beside conv 3's 10; with conv 2 and 1 in its row 50 are beside it."""
+    """Worked by hand: conv 4's filter takes 60 and conv 3 takes 10; with conv 2 and 1 in its row the ops take 50."""
     found, user = chain(5)
     ns = costs(found, [40, 20, 20, 10, 40], [1, 1, 1, 1, 60])
     assert loads(found.rows) == [[1], [2], [3], [4], []]

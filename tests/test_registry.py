@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from builders.w4a8 import W4A8
 
-from tpusim import registry
+from tpusim import chips, registry
+from tpusim.artefacts import RunConfig
+from tpusim.asked import config_from, stated
 from tpusim.canonicalize import canonicalize
+from tpusim.cli import main
 from tpusim.errors import ConfigError, ImportModelError
+from tpusim.frontend import front_end
+from tpusim.ir.formats import number_format
 from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module
 from tpusim.ir.weights import WeightStore
+from tpusim.lowering import LoweringConfig
+from tpusim.lowering.qtable import read_qtable
 from tpusim.ops import context
-from tpusim.registry import DIALECTS, PATTERNS, Table
+from tpusim.passes import parse_pipeline
+from tpusim.registry import CLI, DIALECTS, PATTERNS, Table
 
 pytestmark = pytest.mark.every
 TABLES = [table for table in vars(registry).values() if isinstance(table, Table)]
@@ -82,6 +92,8 @@ def in_a_new_process(code: str) -> dict[str, object]:
 
 READ = """
 from tpusim.ir.text import parse_module
+from tpusim.lowering import LoweringConfig
+from tpusim.lowering.qtable import read_qtable
 from tpusim.ops import context
 from tpusim.registry import DIALECTS, when_loaded
 calls = []
@@ -269,3 +281,95 @@ def test_a_pattern_of_a_package_that_makes_none_is_refused(install: Install) -> 
     model.set(name="m", state="TOP_F32")
     with pytest.raises(ConfigError, match="pattern 'nothing': a function of the weights .* is required, got int"):
         canonicalize(model, ["nothing"])
+
+
+# ---------------------------------------------------------------------------------------------------- number formats
+
+
+def test_a_format_of_a_package_is_a_mode_like_any_other(install: Install) -> None:
+    """By name in a configuration, a quantisation table, and a run that is repeated."""
+    install("acme", "tpusim.formats", w4a8="builders.w4a8:W4A8", odd="acme_ops:number")
+    config = LoweringConfig(mode="W4A8")
+    assert config.format is W4A8 and config.mode is W4A8
+    assert read_qtable("a:W4A8,b:F16") == {"a": "w4a8", "b": "f16"}
+    assert config_from(stated(RunConfig(Path("m.onnx"), lowering=config)), Path("r")).lowering.format is W4A8
+    with pytest.raises(ConfigError, match=r"mode 'odd': a tpusim.ir.formats.NumberFormat is required, got int"):
+        number_format("odd")
+    with pytest.raises(
+        ConfigError, match="mode 'w4': one of f32, f16, bf16, int8, odd, w4a8, or a .*did you mean w4a8"
+    ):
+        number_format("w4")
+
+
+# -------------------------------------------------------------------------------------------------------- subcommands
+
+
+def test_help_names_the_subcommands_of_packages(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install("acme", "tpusim.cli", hello="broken_ops:Hello", number="acme_ops:number")
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert re.search(r"From installed packages\n  hello +of the package acme 0.1\n", capsys.readouterr().out)
+    assert main(["chips"]) == 0
+    assert main(["hello"]) == 1 and "broken_ops:Hello of acme 0.1 could not be imported" in capsys.readouterr().err
+    assert main(["number"]) == 1
+    assert "subcommand 'number': a dataclass with a method `execute` is required, got 3" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["helo"])
+    assert "did you mean hello" in capsys.readouterr().err
+
+
+def test_a_package_cannot_take_a_subcommand_that_ships(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    CLI.remove("chips")
+    CLI.entries["chips"] = "tpusim.cli.chips:Chips"
+    install("acme", "tpusim.cli", chips="broken_ops:Chips")
+    assert main(["chips"]) == 1
+    said = capsys.readouterr().err
+    assert "tpusim.cli.chips:Chips of tpusim and broken_ops:Chips of acme 0.1; uninstall a package" in said
+
+
+# --------------------------------------------------------------------------------- front ends, passes, chips, targets
+
+
+def test_a_wrong_front_end_is_refused_for_its_files_alone(install: Install, tmp_path: Path) -> None:
+    install("acme", "tpusim.frontends", odd="acme_ops:number", broken="broken_ops:FRONT_END")
+    assert front_end(Path("m.onnx")) is front_end(Path("m.tflite")) is front_end(Path("m.unknown"))
+    with pytest.raises(ConfigError, match=r"front end 'odd': a tpusim.frontend.FrontEnd is required, got 3"):
+        front_end(Path("m.odd"))
+    with pytest.raises(
+        ConfigError, match=r"front end 'broken': broken_ops:FRONT_END of acme 0.1 could not be imported"
+    ):
+        front_end(Path("m.broken"))
+
+
+def test_a_wrong_pass_is_refused_when_a_pipeline_names_it(install: Install) -> None:
+    install("acme", "tpusim.passes", odd="acme_ops:number", broken="broken_ops:Broken", other="acme_ops:Same")
+    assert parse_pipeline("canonicalize")
+    for name, says in (
+        ("odd", "a subclass of tpusim.passes.Pass of that name is required, got 3"),
+        ("other", "a subclass of tpusim.passes.Pass of that name is required"),
+        ("broken", "broken_ops:Broken of acme 0.1 could not be imported, RuntimeError: no licence"),
+    ):
+        with pytest.raises(ConfigError, match=f"pass '{name}': ") as error:
+            parse_pipeline(name)
+        assert says in str(error.value)
+
+
+def test_chips_of_packages(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By name like those that ship, whose names no package takes; a target of another package may answer for them."""
+    (tmp_path / "acme_chips.py").write_text(
+        "from pathlib import Path\nACME1 = Path(__file__).with_name('acme1.toml')\nBM1688 = Path('bm1688.toml')\n"
+        "from tpusim.interfaces import Target\nTARGET = Target('acme')\n"
+    )
+    (tmp_path / "acme1.toml").write_text("extends = 'bm1688'\nfamily = 'acme'\ncores = 1\n")
+    install("acme", "tpusim.chips", acme1="acme_chips:ACME1", bm1688="acme_chips:BM1688", odd="acme_ops:number")
+    with pytest.raises(ConfigError, match=r"family: one of bm1684x.* is required, got 'acme'; install the package"):
+        chips.load("acme1")
+    install("targets", "tpusim.targets", acme="acme_chips:TARGET")
+    assert (chips.load("ACME1").name, chips.load("acme1").cores, chips.load("acme1").family) == ("acme1", 1, "acme")
+    assert LoweringConfig("Acme1").chip in ("acme1", "Acme1")
+    with pytest.raises(ConfigError, match="chip 'bm1688': ships with tpusim, and acme 0.1 registers another"):
+        chips.load("bm1688")
+    with pytest.raises(ConfigError, match="chip 'odd': the path of a file odd.toml is required, got 3"):
+        chips.load("odd")
+    with pytest.raises(ConfigError, match=r"unknown chip 'acme2': expected one of .*acme1.*did you mean acme1"):
+        chips.load("acme2")

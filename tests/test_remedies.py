@@ -34,7 +34,7 @@ from tpusim.diagnosis import (
     mistaken_scales,
     other_preprocessing,
 )
-from tpusim.diagnosis.seen import Seen
+from tpusim.diagnosis.magnitudes import Magnitudes
 from tpusim.images import Preprocess, with_preprocess
 from tpusim.inference import dequantised, run
 from tpusim.inference.reuse import Reuse, parts_of
@@ -116,7 +116,7 @@ def test_a_large_network_is_seen_tensor_by_tensor(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("name", ["residual", "vit"])
 def test_what_is_left_out_of_a_large_network_gives_nothing_back(name: str) -> None:
-    """Every remedy that is better by itself is still there when sets of ops are first tried together."""
+    """Every remedy that is better alone is still reported when sets of ops are first tried together."""
     model, given = dimmed(name)
     remedies = Remedies(model, INT8, given)
     sets = [(Change(one, remedies.mode),) for one in list(remedies.limits)[1:]]
@@ -204,7 +204,7 @@ def test_a_batch_has_the_bits_of_single_samples() -> None:
 
 def test_what_is_seen_of_tensors() -> None:
     """Shares and gaps to a bin, extremes exactly; channels of images and of tokens."""
-    rng, seen = np.random.default_rng(0), Seen()
+    rng, seen = np.random.default_rng(0), Magnitudes()
     parts = [rng.standard_normal((1, 5, 40, 40)).astype(np.float32) for _ in range(3)]
     parts[1][0, 3] *= 50
     parts[2][0, 0, 0, 0] = np.inf
@@ -214,7 +214,7 @@ def test_what_is_seen_of_tensors() -> None:
     assert seen.reach == values.max() and np.array_equal(seen.channels[1], values.max(axis=(0, 1, 3, 4)))
     for limit in (0.5, 2.0, 40.0):
         assert seen.above(limit) == pytest.approx(float(np.mean(values > limit)), rel=0.1, abs=1e-3)
-    masked = Seen()
+    masked = Magnitudes()
     masked.add(
         np.where(np.arange(96).reshape(1, 8, 12) % 12 > 8, np.float32(-1e9), parts[0].ravel()[:96].reshape(1, 8, 12))
     )
@@ -258,7 +258,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_commands_rest_on_the_calibration_samples(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As the run took them, half held out; --data and --samples say otherwise; where they are gone, so it says."""
+    """As in the run, half held out; --data and --samples override them; if they are gone, a message says so."""
     module = str(folder / "3_calibrated.mlir")
     few = ["--top", "1", "--cycles", "0", "--worst", "0", "--expected-cos", "0.5"]
     assert main(["why", module, *few]) == 0
@@ -278,7 +278,7 @@ def test_commands_rest_on_the_calibration_samples(folder: Path, capsys: pytest.C
 
 
 def test_bisect_counts_the_samples_that_break(folder: Path) -> None:
-    """An op whose range one bright sample leaves is broken there alone."""
+    """An op whose range only one bright sample exceeds is broken on that sample alone."""
     del folder
     top = float_module("residual")
     given = [dict(one) for one in samples("residual", 4)]

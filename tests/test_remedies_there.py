@@ -52,7 +52,7 @@ def flat(fault: str, table: str, qtable: str | None) -> Array:
 
 
 def similarity(found: Array, fault: str) -> float:
-    """Cosine with the float network; of scores beside boxes the scores', which the boxes would hide."""
+    """Cosine with the float network; of scores and boxes only the scores', which the boxes would hide."""
     result = value_name(top(fault).results[0])
     real = np.stack([run(top(fault), {"x": x})[result] for x in RECORDED[f"{fault}_x"]])
     found = found.reshape(real.shape)
@@ -114,7 +114,7 @@ def kept(name: str, count: int) -> float:
 @pytest.mark.filterwarnings("ignore:op 'masked_Add'")
 @pytest.mark.parametrize("case", faults.PLANTED, ids="-".join)
 def test_every_planted_fault_is_mended_there_as_here(case: tuple[str, str], tmp_path: Path) -> None:
-    """95 % of what is lost; integers are equal but behind F16 LayerNorms, which are a unit apart in places."""
+    """95 % of the loss; integers are equal except after F16 LayerNorms, which differ by a unit in places."""
     (name, fault), said = case, PLANTED["-".join(case)]
     ours = [
         planted(*case, tmp_path, table=said["table"]),

@@ -87,7 +87,7 @@ def test_json_has_no_infinity(tmp_path):
      (400, 20, 18, 1.0, True), (1, 1, 0, 1.0, True)],
 )  # fmt: skip
 def test_a_drop_of_top_1_fails(samples, lost, gained, max_drop, passed):
-    """As planted in issue reports: 6.7 points lost behind comparisons that all pass."""
+    """As in issue reports: 6.7 points lost although all comparisons pass."""
     float_hits = samples - gained
     counts = {"samples": samples, "lost": lost, "gained": gained, "max_drop": max_drop}
     top1 = {"float_top1": float_hits / samples, "int8_top1": (float_hits - lost + gained) / samples}

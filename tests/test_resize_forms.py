@@ -82,7 +82,7 @@ def test_two_enlargements_share_the_repeated_border() -> None:
 
 @pytest.mark.parametrize("mode", ["int8", "bf16"])
 def test_machine_equals_flat(mode: str) -> None:
-    """A spread image, and the host between two convolutions: its result is cut off to BF16, then quantised."""
+    """An image with inserted zeros, and the host between two convolutions: truncated to BF16, then quantised."""
     rng = np.random.default_rng(5)
     weights = {"s": np.array([1, 4, 10, 10]), "t": np.array([1, 4, 16, 16])}
     weights |= {n: rng.normal(size=(4, 4, 1, 1)).astype(np.float32) for n in ("v", "w")}

@@ -1,4 +1,4 @@
-"""`tpusim search-qtable`: the fewest cycles that reach a similarity, a metric or top-1, beside TPU-MLIR's own search.
+"""`tpusim search-qtable`: the fewest cycles that reach a similarity, a metric or top-1, and TPU-MLIR's search.
 
 tests/upstream/names has what TPU-MLIR 1.30.2 found for digits, with the thresholds of digits_search_cali_table and the
 16 samples that are the first of examples/digits/calibration.npz, on bm1684x:
@@ -136,7 +136,7 @@ def test_the_search_needs_fewer_cycles_than_upstreams() -> None:
 
 
 def test_joint_search_beats_accuracy_first_and_grouping_later() -> None:
-    """Both reach what is asked; the op that loses most splits the layer group, and more ops in float cost less."""
+    """Both reach the goal; the op with the largest error splits the layer group, and more ops in float cost less."""
     canonical = canonicalize(import_onnx(planted.twice()))[0]
     rng = np.random.default_rng(0)
     data = [{"x": rng.standard_normal((1, 3, 24, 24)).astype(np.float32)} for _ in range(2)]
@@ -231,7 +231,7 @@ def test_known_floats() -> None:
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The table is one that `tpusim run` takes; goals exclude each other; labels are one per image."""
+    """`tpusim run` accepts the table; goals exclude each other; labels are one per image."""
     save_model(calibrated(), tmp_path / "3_calibrated.mlir")
     data = str(DIGITS / "calibration.npz")
     asked = ["search-qtable", str(tmp_path / "3_calibrated.mlir"), "--data", data, "--samples", "2"]

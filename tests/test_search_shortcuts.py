@@ -79,7 +79,7 @@ def test_tails_are_cut_as_whole_groups_are(chip: str) -> None:
 
 
 def sliced(ops: list[TpuOp], sections: Sections, spec: chips.ChipSpec, memo: Memo) -> dict[SSAValue, ValueSlices] | str:
-    """The windows of all tensors, or why there are none."""
+    """The windows of all tensors, or the reason why none exist."""
     try:
         return slice_group(subgraph(ops, spec, memo=memo), sections, spec)
     except SliceError as error:
@@ -192,7 +192,7 @@ def test_costs_of_other_modules_change_no_group(
         planned += [0]
         assert with_costs == print_module(divide(model, config).module)
     assert sum(planned[::2]) < 0.8 * sum(planned[1::2]) and planned[-2] < planned[-1] / 2
-    assert known == len(costs) > 0  # the last module was there before
+    assert known == len(costs) > 0  # the last module was measured before
 
 
 def chained(depth: int) -> list[TpuOp]:

@@ -407,7 +407,7 @@ def plans_of(chip: str) -> Iterator[GroupSchedule]:
 
 @THREE
 def test_buffers_and_engines_keep_apart(chip: str) -> None:
-    """Tests a, b, d: live buffers share no byte in any row, nor does what TIU and GDMA touch; held ones are alone."""
+    """Tests a, b, d: live buffers share no byte in any row, nor do those that TIU and GDMA use; held ones are alone."""
     count, axes, held = 0, set[str](), 0
     for found in plans_of(chip):
         placed = plan_buffers(found, chip)

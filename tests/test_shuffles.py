@@ -54,7 +54,7 @@ def lowered(proto: onnx.ModelProto, chip: str = "bm1684x") -> Model:
     (1, 2, "bm1684x", True), (3, 1, "bm1684x", True), (3, 2, "bm1684x", False), (1, 2, "cv183x", False),
 ])  # fmt: skip
 def test_a_graph_gives_what_its_ops_give(kernel: int, group: int, chip: str, taken: bool) -> None:
-    """A filter of several groups has inputs of its own for each channel; CV18xx rounds twice, which int32 cannot."""
+    """A filter of several groups has separate inputs for each channel; CV18xx rounds twice, which int32 cannot."""
     model = lowered(network(kernel, group), chip)
     graph, alone = Graph(model), run(model, SAMPLE)
     assert [bool(forms) for forms in [graph.shuffled]] == [taken]

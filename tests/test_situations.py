@@ -1,6 +1,6 @@
 """Situations in which a command may meet the system: a full disk, a kill, two at once, odd terminals and folders.
 
-No traceback, no lost file, and the next step is named. Each is a process of its own where the situation is one of a
+No traceback, no lost file, and the next step is named. Each is a separate process if the situation is one of a
 process; the quick ones belong to the default tests.
 """
 
@@ -33,7 +33,7 @@ RUN = [MODEL, "--data", "random:2", "--tune-num", "0"]
 def command(
     *words: str, shell: str = "", environment: dict[str, str] | None = None, **how: Any
 ) -> subprocess.CompletedProcess[str]:
-    """`tpusim WORDS` in a process of its own; shell: what a shell does before, or after a | a redirection."""
+    """`tpusim WORDS` in a separate process; shell: what a shell does before, or after a | a redirection."""
     call = [sys.executable, "-m", "tpusim", *words]
     if shell:
         before, _, redirection = shell.partition("|")
@@ -221,7 +221,7 @@ def test_12_folders_of_the_user_that_cannot_be_written(
     found = store.store()
     assert found is not None
     monkeypatch.setattr(store, "_loaded", lambda parts: lambda *arrays, **named: 0)
-    with pytest.warns(store.StoreWarning, match=r"/proc/nothing.*: kernels cannot be kept there, .* or to off"):
+    with pytest.warns(store.StoreWarning, match=r"/proc/nothing.*kept in this folder, .* or to off"):
         import jax
 
         found.put("ab" * 20, jax.jit(lambda x: x + 1).lower(np.ones(3, np.float32)).compile(), [], {})
@@ -236,7 +236,7 @@ def test_13_no_home_at_all(monkeypatch: pytest.MonkeyPatch, no_kernels: object) 
     for name in ("XDG_CACHE_HOME", "TPUSIM_KERNELS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", homeless)
-    with pytest.warns(store.StoreWarning, match="there is no home folder; .* set TPUSIM_KERNELS"):
+    with pytest.warns(store.StoreWarning, match="the user has no home folder; .* set TPUSIM_KERNELS"):
         assert store.store() is None
 
 

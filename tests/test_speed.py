@@ -1,4 +1,4 @@
-"""How long the machine may take, as CPU time in a process of its own; the limits are the acceptance of the machine."""
+"""The time limits of the machine, as CPU time in a separate process; they are its acceptance criteria."""
 
 from __future__ import annotations
 

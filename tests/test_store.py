@@ -74,7 +74,7 @@ def test_a_link_is_not_followed(tmp_path: Path):
 
 @pytest.mark.parametrize("fail", [ConfigError("no"), KeyboardInterrupt()])
 def test_a_run_that_fails_leaves_both(tmp_path: Path, fail: BaseException):
-    """The earlier run stays where it is, what the failing one finished is beside it, and the error says where."""
+    """The earlier run stays in place, the failed run's stages are elsewhere, and the error says where."""
     run(tmp_path, "1", "2", "3")
     with pytest.raises(type(fail)) as caught:
         run(tmp_path, "x", "y", fail=fail)
@@ -104,7 +104,7 @@ def test_files_that_cannot_be_written_stop_the_run_and_count_as_unfinished(tmp_p
 
 
 def test_an_error_waits_for_the_files_of_the_stage_before(tmp_path: Path):
-    """They are beside the run when it has failed, and nobody writes into the folder any more."""
+    """They are written when the run has failed, and nothing writes into the folder any more."""
     begun, failed = Event(), Event()
 
     def slow(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Strategies installed beside tpusim: named in --help, used by their names, refused by name if they are wrong."""
+"""Strategies of installed packages: named in --help, used by their names, refused by name if they are wrong."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tpusim.registry import STRATEGIES
 from tpusim.registry import installed as read_again
 from tpusim.simulator import Simulator
 
-EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "strategy_plugin"
+EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "plugin"
 WRONG = """
 from tpusim.layer_group import alone
 def short(ops, chip, cores=1, memo=None):
@@ -36,7 +36,7 @@ number = 3
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The example and wrong ones, as pip leaves them: modules and a folder of metadata on the path."""
-    (tmp_path / "tpusim_halves.py").write_text((EXAMPLE / "tpusim_halves.py").read_text())
+    (tmp_path / "tpusim_halves.py").write_text((EXAMPLE / "tpusim_demo" / "strategy.py").read_text())
     (tmp_path / "wrong_strategies.py").write_text(WRONG)
     info = tmp_path / "tpusim_halves-0.1.0.dist-info"
     info.mkdir()
@@ -51,9 +51,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def test_the_example_is_as_short_as_it_says_and_names_itself() -> None:
-    lines = sum(len(path.read_text().splitlines()) for path in EXAMPLE.iterdir() if path.is_file())
-    assert lines < 60
-    assert 'tpusim.strategies"]\nhalves = "tpusim_halves:halves"' in (EXAMPLE / "pyproject.toml").read_text()
+    assert len((EXAMPLE / "tpusim_demo" / "strategy.py").read_text().splitlines()) < 40
+    assert 'tpusim.strategies"]\nhalves = "tpusim_demo.strategy:halves"' in (EXAMPLE / "pyproject.toml").read_text()
 
 
 def test_help_names_it(installed: Path) -> None:

@@ -16,10 +16,10 @@ from rich.text import Text
 
 from tpusim.cli import main
 from tpusim.cli.command import Command
-from tpusim.cli.commands import COMMANDS
 from tpusim.cli.help import GROUPS, LISTED, OWN, parser_of
 from tpusim.cli.output import PLAIN, Output
 from tpusim.pipeline import STAGES
+from tpusim.registry import CLI
 from tpusim.tables import GAP, NAME, Table
 
 WIDTHS = (60, 80, 100, 120, 200)
@@ -152,11 +152,11 @@ def test_no_line_of_a_table_or_map_is_wider_than_the_terminal(
 
 def test_help_is_in_groups() -> None:
     listed = [name for group in LISTED.values() for name in group]
-    assert sorted(listed) == sorted([*COMMANDS, "opt"])
+    assert sorted(listed) == sorted([*CLI.shipped(), "opt"])
     headings = {name: heading for heading, names in GROUPS.items() for name in names.split()}
     loose = [
         flag
-        for action in parser_of(COMMANDS["run"])._actions
+        for action in parser_of(CLI.get("run"))._actions
         for flag in action.option_strings[:1]
         if flag.startswith("--") and flag[2:].removeprefix("no-") not in headings
     ]
@@ -243,10 +243,10 @@ SLOW = ("search-threshold", "bench", "why", "search-qtable", "explore", "bisect"
 
 
 def test_every_command_that_prints_a_result_has_json() -> None:
-    without = [name for name, kind in COMMANDS.items() if not issubclass(kind, Command)]
+    without = [name for name, kind in CLI.shipped().items() if not issubclass(kind, Command)]
     assert without == ["debug"]  # a prompt
-    assert all(kind.says and "\n" not in kind.says for name, kind in COMMANDS.items() if name != "debug")
-    assert set(json_calls(Path(), Path())) == set(COMMANDS) - {"debug"}
+    assert all(kind.says and "\n" not in kind.says for name, kind in CLI.shipped().items() if name != "debug")
+    assert set(json_calls(Path(), Path())) == set(CLI.shipped()) - {"debug"}
 
 
 def said(name: str, run: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -257,7 +257,7 @@ def said(name: str, run: Path, out: Path, capsys: pytest.CaptureFixture[str]) ->
     status = main([name, *calls[name], "--json"])
     found = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(word))
     assert found["command"] == name and found["passed"] is (status == 0)
-    keys = re.findall(r"`(\w+)`", COMMANDS[name].says)
+    keys = re.findall(r"`(\w+)`", CLI.get(name).says)
     optional = {
         "report",
         "best",
@@ -273,7 +273,7 @@ def said(name: str, run: Path, out: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.every
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("debug", *SLOW)])
+@pytest.mark.parametrize("name", [name for name in CLI.shipped() if name not in ("debug", *SLOW)])
 def test_json_parses(name: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said(name, run, tmp_path, capsys)
 

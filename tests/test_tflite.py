@@ -1,4 +1,4 @@
-"""TFLite files: the network of small ones beside arithmetic of the test's own, scales kept, damaged ones refused."""
+"""TFLite files: small networks compared with arithmetic of the test, scales kept, damaged files refused."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ W16, B16, D16, A16, M16 = halves(6, 1, 1, 4), halves(6), halves(1, 3, 3, 6), hal
 
 
 def float16_network() -> bytes:
-    """A float network whose weights are float16 behind a Dequantize each: conv, prelu, depthwise, residual, matrix."""
+    """A float network whose weights are float16 with a Dequantize each: conv, prelu, depthwise, residual, matrix."""
     weights = {"w": W16, "b": B16, "d": D16, "a": A16, "m": M16}
     tensors = [T(f"{n}16", k.shape, np.float16, data=k) for n, k in weights.items()]
     tensors += [T(n, k.shape, np.float32) for n, k in weights.items()]

@@ -40,7 +40,7 @@ COMMON = {"id": 1, "dep": 0, "op": "op"}
 
 @dataclass
 class Tensors:
-    """Views in global memory, one behind the other."""
+    """Views in global memory, one after the other."""
 
     at: int = BASE
 

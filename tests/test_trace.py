@@ -203,7 +203,7 @@ def check_counters(tracks: dict[str, list[tuple[int, float]]], program: Program,
 
 
 def test_digits(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The artefact of a run, against the program and the report beside it."""
+    """The trace of a run, compared with its program and report."""
     folder = digits_run(tmp_path_factory, "bm1684x", "int8")
     content = json.loads((folder / "trace.json").read_text())
     check_trace(content, load(folder / "7_model.tpusim"))
@@ -245,7 +245,7 @@ def test_a_program_by_hand(chip: str) -> None:
 
 
 def test_two_cores() -> None:
-    """A process for each, threads with numbers of their own, zero-length messages."""
+    """A process for each, threads with separate numbers, zero-length messages."""
     build = Builder("bm1688")
     shape = (1, 2, 2, 2)
     for core in (0, 1):

@@ -1,4 +1,4 @@
-"""tpusim beside TPU-MLIR itself, from recorded data (tests/upstream): constants of lowering, and every tensor.
+"""tpusim compared with recorded data of TPU-MLIR (tests/upstream): constants of lowering, and every tensor.
 
 Without the environment: `make upstream-data` recorded it there. A cell that differs is a strict xfail by the line of
 tests/upstream/differing.json that names the first difference and its reason; once a difference is mended the test fails

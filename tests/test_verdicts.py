@@ -147,7 +147,7 @@ def test_python_verifies_several_samples(tmp_path: Path) -> None:
 def test_dead_scores_of_a_detector_are_no_success(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], form: dict[str, Any], place: str
 ) -> None:
-    """As reported: boxes in pixels beside scores up to 1, a cosine of 0.9999, PASSED."""
+    """As reported: boxes in pixels and scores up to 1 in one tensor, a cosine of 0.9999, PASSED."""
     model, out = detector(tmp_path / "d.onnx", **form), tmp_path / "out"
     assert run(model, "--out", out, "--data", "random:2") == 1
     lines = capsys.readouterr().out.replace("\n", " ")

@@ -245,7 +245,7 @@ def test_only_3d_groups_hold_windows_over_volumes() -> None:
 
 
 def test_packed_batches_stay_out_of_3d_groups() -> None:
-    """On BM1684 bytes share words along the batch, which in a 3D group is not an axis of its own."""
+    """On BM1684 bytes share words along the batch, which in a 3D group is not a separate axis."""
     deep = [op for op in tpu_ops(lowered("maxpool3d", "bm1684", "int8")[0]) if op.name == "tpu.Cast"]
     assert deep and "packed in words" in (deep[0].why_not_in(GroupType.GROUP_3D, chips.load("bm1684")) or "")
     assert deep[0].why_not_in(GroupType.GROUP_3D, X) is None

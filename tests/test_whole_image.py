@@ -41,7 +41,7 @@ def kinds(model: Model) -> list[str]:
 
 @pytest.mark.parametrize(("chip", "mode"), [("bm1688", "f32"), ("bm1688", "bf16"), ("cv186x", "f32")])
 def test_they_become_products_of_the_same_values(chip: str, mode: str) -> None:
-    """One view in front of the first and one behind each; between two products there is none to pass."""
+    """One view before the first and one after each; between two products no view is left to pass."""
     before = lowered(chip, mode, network())
     after = optimize_for_chip(before)
     assert kinds(before) == ["tpu.Conv2D"] * 3

@@ -75,7 +75,7 @@ def test_nothing_lives_in_a_work_area() -> None:
 
 
 def matmul(at: int) -> GlobalKernel:
-    """(4000, 512) x (512, 8) in 9 tiles, the result `at` bytes behind the left matrix's start."""
+    """(4000, 512) x (512, 8) in 9 tiles, the result `at` bytes after the left matrix's start."""
     left, right = neuron(0, (4000, 512)), neuron(4000 * 512, (512, 8))
     body = MatMul(id=0, dep=0, op="m", left=left, right=right, output=neuron(at, (4000, 8), "i32"))
     return GlobalKernel(id=1, dep=0, op="m", body=body, tiles=9)

@@ -1,4 +1,4 @@
-"""Worked numbers of hardware.md that stand beside no algorithm: sizes, widths, peaks, addresses of the chips."""
+"""Worked numbers of hardware.md outside of algorithms: sizes, widths, peaks, addresses of the chips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What processes of test_workers.py run: a module of its own, which costs them nothing to import."""
+"""What processes of test_workers.py run: a separate module, which they import quickly."""
 
 import os
 from pathlib import Path

@@ -22,8 +22,9 @@ from tpusim.artefacts import RunConfig
 from tpusim.calibration.samples import files_of
 from tpusim.errors import ConfigError
 from tpusim.frontend.onnx import external_files
-from tpusim.ir.formats import FORMATS, NumberFormat
+from tpusim.ir.formats import NumberFormat
 from tpusim.lowering import LoweringConfig
+from tpusim.registry import FORMATS
 from tpusim.store import MANIFEST, Manifest, digest
 from tpusim.verify.report import FileRead, RunRecord
 from tpusim.version import __version__

@@ -25,7 +25,6 @@ from tpusim.frontend.reference import Function
 from tpusim.images import images_of
 from tpusim.inference import Flat, input_specs
 from tpusim.inference import run as run_flat
-from tpusim.ir.formats import FORMATS
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
 from tpusim.levels import sample_for_chip
@@ -205,7 +204,7 @@ class Compiled:
         default what a run compares with in this mode.
         """
         format = self._network.lowering.format
-        usual = tpu_vs_top(format.name if format.name in FORMATS else format.needs)
+        usual = tpu_vs_top(format.needs)
         limits = usual if tolerance is None else Tolerance.parse(tolerance)
         network = self._network
         lowered, _ = lower(network.calibrated, network.lowering)

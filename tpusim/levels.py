@@ -14,14 +14,13 @@ import numpy as np
 
 from tpusim.artefacts import Artefacts, Tensors, need
 from tpusim.calibration.samples import Samples
-from tpusim.frontend import OnnxReference, Reference, as_called
+from tpusim.frontend import OnnxReference, Reference, as_called, front_end
 from tpusim.frontend.onnx import read_onnx
 from tpusim.heap import give_back
 from tpusim.images import images_of, inputs_of
 from tpusim.inference import Gradual, RealValues, input_specs, parts_of
 from tpusim.inference import run as run_flat
 from tpusim.ir.attrs import value_name
-from tpusim.ir.formats import FORMATS
 from tpusim.ir.module import Model
 from tpusim.ir.own_scales import own_ranges
 from tpusim.verify.compare import Comparison, Tolerance, compare
@@ -54,7 +53,8 @@ def sample_for_chip(a: Artefacts, sample: Mapping[str, np.ndarray]) -> dict[str,
 def reference_of(a: Artefacts) -> Reference | None:
     """What the network's own framework computes, None if there is nothing to ask: a module alone."""
     if a.reference is None and a.from_file:  # not kept: it has weights of its own
-        return OnnxReference(a.config.model, input_shapes=a.config.input_shapes, cut=a.config.cut, pairs=False)
+        path = a.config.model
+        return front_end(path).reference(path, input_shapes=a.config.input_shapes, cut=a.config.cut)
     return a.reference
 
 
@@ -111,7 +111,7 @@ def _pairs(a: Artefacts, first: Levels) -> Iterator[_Pair]:
     """What is compared with what. The integers of a quantised network are judged by the network's own results."""
     yield from (_Pair("top", level, TOP_VS_ONNX) for level in first.keys() - {"top", "tpu", FILE})
     format = a.config.lowering.format
-    tolerance = tpu_vs_top(format.name if format.name in FORMATS else format.needs)
+    tolerance = tpu_vs_top(format.needs)
     yield _Pair("tpu", "top", tolerance, decides=FILE not in first)
     if FILE in first:
         yield _Pair("tpu", FILE, tolerance)
@@ -149,7 +149,8 @@ def _others(a: Artefacts, top: Model) -> Iterator[Mapping[str, np.ndarray]]:
 def _file_results(a: Artefacts) -> LevelsOf:
     """What the file's own results are, by the module's names; of a file or mode that is not quantised nothing."""
     top, config = need(a.canonical, "the canonical module"), a.config
-    if not (a.from_file and config.lowering.format.calibrated and own_ranges(top)):
+    quantised = config.lowering.format.calibrated and own_ranges(top)
+    if not (a.from_file and quantised and front_end(config.model).through_onnx):
         return lambda sample: {}
     proto = config.cut.of(read_onnx(config.model), config.input_shapes, str(config.model))
     names = [output.name for output in proto.graph.output]

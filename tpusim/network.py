@@ -37,8 +37,8 @@ from tpusim.isa.stream import load as load_program
 from tpusim.lowering import LoweringConfig
 from tpusim.persistence import data_of, is_calibrated, load_module
 from tpusim.pipeline import STAGES, check_foreseen, checked
-from tpusim.prospect.ahead import own_or_assumed
 from tpusim.prospect.assumed import assumed_table
+from tpusim.prospect.compilation import own_or_assumed
 
 LEVELS = {
     "top": ("import", "1_top.mlir"),

@@ -29,7 +29,7 @@ from tpusim.chips import load as load_chip
 from tpusim.chips import require_cores
 from tpusim.errors import ConfigError, meant, option
 from tpusim.fidelity import card_of
-from tpusim.frontend import import_onnx
+from tpusim.frontend import read_model
 from tpusim.frontend.content import is_module
 from tpusim.heap import give_back
 from tpusim.images import images_of
@@ -48,7 +48,7 @@ from tpusim.passes.codegen import Codegen
 from tpusim.passes.instruments import Instrument
 from tpusim.passes.pipelines import calibrated, canonical, commands, grouped, imported, lowered
 from tpusim.persistence import ARTEFACTS, FILES, PROGRAM, is_calibrated, load_module, shown_early, stage_keys
-from tpusim.prospect.foreseen import names_nothing, require_lowerable
+from tpusim.prospect.refusals import names_nothing, require_lowerable
 from tpusim.simulator import Simulator, Timeline, roofline
 from tpusim.store import UNFINISHED, Store
 from tpusim.threads import beside
@@ -67,7 +67,7 @@ def stage_import(a: Artefacts) -> None:
         a.top = load_module(a.config.model)
         a.top.require_state("TOP_F32", stage="run")
         return
-    a.top = import_onnx(a.config.model, input_shapes=a.config.input_shapes, cut=a.config.cut)
+    a.top = read_model(a.config.model, input_shapes=a.config.input_shapes, cut=a.config.cut)
     if steps := pipeline_of("import", a.config):
         a.top = _passed(a, steps, a.top)
 

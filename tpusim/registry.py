@@ -55,7 +55,7 @@ class Table(Generic[T]):
 
     def names(self) -> tuple[str, ...]:
         """All names, those that ship first; nothing is imported."""
-        return *self.entries, *sorted(self.plugins.keys() - self.entries.keys())
+        return *(name for name in self.entries if name not in self.plugins), *sorted(self.plugins)
 
     def shipped(self) -> Mapping[str, T]:
         """All things that no installed package adds, by name, imported."""
@@ -152,6 +152,25 @@ DIALECTS = Table[Any]("dialect", "tpusim.dialects", {"top": "tpusim.ops:Top", "t
 when_loaded = DIALECTS.when_loaded
 """`when_loaded(namespace, callback)`: call `callback` with the dialect when it is loaded, or now if it is loaded."""
 
+FRONTENDS = Table[Any](
+    "front end",
+    "tpusim.frontends",
+    {"onnx": "tpusim.frontend.onnx.front_end:ONNX", "tflite": "tpusim.frontend.onnx.front_end:ONNX"},
+)
+"""What reads a network's file as a top module, a `tpusim.frontend.FrontEnd`, by the ending of the file's name."""
+
+FORMATS = Table[Any](
+    "mode",
+    "tpusim.formats",
+    {
+        "f32": "tpusim.ir.formats:F32",
+        "f16": "tpusim.ir.formats:F16",
+        "bf16": "tpusim.ir.formats:BF16",
+        "int8": "tpusim.ir.formats:INT8",
+    },
+)
+"""Number formats by name in small letters, as `--mode` and quantisation tables take them: `NumberFormat` values."""
+
 PATTERNS = Table[Any](
     "pattern",
     "tpusim.patterns",
@@ -175,6 +194,9 @@ STRATEGIES = Table[Any](
     },
 )
 """How ops are divided into layer groups: `tpusim.layer_group.Strategy`, but "best", which compiles what others give."""
+
+CHIPS = Table[Any]("chip", "tpusim.chips", {})
+"""Chips of installed packages: paths of TOML files by the chips' names; the shipped ones are files of tpusim.chips."""
 
 TARGETS = Table[Any](
     "target",
@@ -390,3 +412,42 @@ MEANINGS = Table[Any](
     },
 )
 """What the machine computes for a macro function, by name: functions of it, its operands and the result's view."""
+
+CLI = Table[Any](
+    "subcommand",
+    "tpusim.cli",
+    {
+        "run": "tpusim.cli.execution:Run",
+        "check": "tpusim.cli.check:Check",
+        "fit": "tpusim.cli.fit:FitCommand",
+        "import": "tpusim.cli.stages:Import",
+        "canonicalize": "tpusim.cli.stages:Canonicalize",
+        "calibrate": "tpusim.cli.stages:Calibrate",
+        "lower": "tpusim.cli.stages:Lower",
+        "group": "tpusim.cli.stages:Group",
+        "assign": "tpusim.cli.stages:Assign",
+        "codegen": "tpusim.cli.stages:Codegen",
+        "export": "tpusim.cli.export:Export",
+        "infer": "tpusim.cli.execution:Infer",
+        "simulate": "tpusim.cli.execution:Simulate",
+        "debug": "tpusim.cli.debugger.options:Debug",
+        "dis": "tpusim.cli.stream:Disassemble",
+        "asm": "tpusim.cli.stream:Assemble",
+        "compare": "tpusim.cli.comparison:Compare",
+        "npz": "tpusim.cli.npz:Npz",
+        "why": "tpusim.cli.why:Why",
+        "search-qtable": "tpusim.cli.search_qtable:SearchQtable",
+        "search-threshold": "tpusim.cli.search_threshold:SearchThreshold",
+        "correct-bias": "tpusim.cli.correct_bias:CorrectBias",
+        "bisect": "tpusim.cli.bisect:Bisect",
+        "bench": "tpusim.cli.bench:Bench",
+        "explore": "tpusim.cli.explore:Explore",
+        "explore-group": "tpusim.cli.what_if:WhatIfCommand",
+        "explore-diff": "tpusim.cli.explore_diff:ExploreDiff",
+        "explore-roofline": "tpusim.cli.explore_roofline:ExploreRoofline",
+        "zoo": "tpusim.cli.zoo:Zoo",
+        "chips": "tpusim.cli.chips:Chips",
+        "support": "tpusim.cli.fidelity:Support",
+    },
+)
+"""Subcommands of `tpusim` by name: dataclasses whose fields are options, `tpusim.cli.command.Command`."""

@@ -19,14 +19,14 @@ from tpusim.files import replacing
 
 @dataclass
 class Accuracy:
-    """Measure the accuracy table; cells that results.json has are kept."""
+    """Measure the accuracy table; cells in results.json are kept."""
 
     only: tuple[str, ...] = ()
     """Only cells NETWORK/CHIP/MODE that match one of these globs, e.g. 'squeezenet/*/int8*'."""
     local: tuple[str, ...] = ()
     """Run the local-memory machine too in cells that match one of these globs (minutes for large networks)."""
     again: bool = False
-    """Measure cells that are there already."""
+    """Measure cells again that are in results.json."""
     page_only: bool = False
     """Only write the page from the results."""
     results: Path = RESULTS

@@ -37,7 +37,7 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 TRAINED = "digits"
 NETWORKS: tuple[str, ...] = (TRAINED, *zoo.ZOO)
 SAMPLES = "random:8"
-"""Calibration images of the zoo, as `tpusim run` takes them when nothing is said."""
+"""Calibration images of the zoo: the default of `tpusim run`."""
 
 
 def keys() -> Iterator[Key]:
@@ -59,7 +59,7 @@ def config(chip: str, mode: str) -> LoweringConfig:
 
 @dataclass
 class Network:
-    """What the cells of one network share."""
+    """The common data of the cells of one network."""
 
     name: str
     canonical: Model
@@ -86,7 +86,7 @@ class Network:
         return found
 
     def for_mode(self, settings: LoweringConfig) -> Model:
-        """The module that lowering takes."""
+        """The calibrated module for lowering."""
         if settings.mode != "int8":
             return self.canonical
         if settings.asymmetric not in self._calibrated:
@@ -95,7 +95,7 @@ class Network:
         return self._calibrated[settings.asymmetric]
 
     def top1(self, tpu: Model) -> Top1 | None:
-        """How often a lowered module and the float one are right about the labelled images; None without labels."""
+        """Top-1 of a lowered module and of the float module on labelled images; None without labels."""
         if self.labels is None:
             return None
         if self._float_top1 is None:

@@ -1,4 +1,4 @@
-"""docs/accuracy.md from the results: one table per network, chips with equal figures in one line."""
+"""docs/accuracy.md from the results: one table per network, with one line for chips with equal figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Upstream's published tolerances for the topologies that the zoo has too.
+"""Upstream's published tolerances for topologies of the zoo.
 
 published.csv: rows of the model regression settings of sophgo/tpu-mlir, commit 36e3c625a (2026-04-29), columns renamed.
 `network` is the zoo's name of the same topology; `section` is upstream's chip section; a tolerance "0.96,0.72" is the
@@ -16,7 +16,7 @@ from tpusim import chips
 from tpusim.verify.compare import Tolerance
 
 COMMON_SECTION = "bm1684x"
-"""Where upstream looks for chips that have no section of their own."""
+"""Upstream's section for chips without a separate section."""
 
 
 @cache
@@ -27,7 +27,7 @@ def rows() -> tuple[dict[str, str], ...]:
 
 
 def section_of(network: str, chip: str) -> dict[str, str] | None:
-    """The row that holds on a chip: its own section, its family's, or the common one if upstream runs it there."""
+    """The row for a chip: of its section, of its family's, or of the common section if upstream runs it on the chip."""
     found = {row["section"]: row for row in rows() if row["network"] == network}
     for name in (chip, chips.load(chip).family):
         if name in found:
@@ -42,7 +42,7 @@ def models_of(network: str) -> tuple[str, ...]:
 
 
 def asked(key: Key) -> Tolerance | None:
-    """What upstream asks of this topology on this chip in this mode, None if it says nothing."""
+    """Upstream's tolerance for this topology on this chip in this mode; None without one."""
     row = section_of(key.network, key.chip)
     text = "" if row is None else row.get(key.mode) or ""
     return Tolerance.parse(text) if text else None

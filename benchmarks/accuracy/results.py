@@ -1,4 +1,4 @@
-"""What was measured: one record per network, chip and mode, in a JSON file that is always whole."""
+"""The measured results: one record per network, chip and mode, in a JSON file that is written atomically."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Key(msgspec.Struct, frozen=True, order=True):
 
 
 class Local(msgspec.Struct, frozen=True):
-    """The local-memory machine against the flat model: integers bit for bit, floats within their bounds."""
+    """The local-memory machine compared with the flat model: integers bit for bit, floats within their bounds."""
 
     compared: int
     passed: bool
@@ -70,11 +70,11 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Results(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All cells by key, sorted, and why some cannot be measured."""
+    """All cells by key, sorted, and the errors of cells that cannot be measured."""
 
     cells: tuple[Measured, ...] = ()
     failed: dict[str, str] = {}
-    """Cell -> the error of the compiler there."""
+    """Cell -> the compiler's error."""
 
     def get(self, key: Key) -> Measured | None:
         """The cell, None if it was not measured."""

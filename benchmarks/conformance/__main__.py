@@ -26,7 +26,7 @@ from tpusim.files import replacing
 
 @dataclass
 class Conformance:
-    """Compare with the real compiler; what it printed before is read again, not computed again."""
+    """Compare with the real compiler; its earlier output is read from the cache, not computed again."""
 
     only: tuple[str, ...] = ()
     """Only cells NETWORK/CHIP/MODE that match one of these globs, e.g. 'conv/*/int8*'."""
@@ -37,8 +37,9 @@ class Conformance:
     page_only: bool = False
     """Only write the page from the results."""
     groups_only: bool = False
-    """Only groups and cycles anew: of small networks beside recorded ones, of others those of clock.json. The real
-    compiler is not needed."""
+    """Only update groups and cycles: of small networks from recorded data, of others from clock.json. The real compiler
+    is not needed.
+    """
     results: Path = RESULTS
     """The results file."""
     page: Path = PAGE

@@ -1,4 +1,4 @@
-"""Where results and work areas of groups lie in local memory, on both sides."""
+"""The addresses of results and work areas of groups in local memory, on both sides."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Placed(msgspec.Struct, frozen=True, array_like=True):
 
 
 def their_addresses(files: Files) -> dict[str, Placed]:
-    """The ops of upstream's groups, by their names; several slices of one op lie where the first one does."""
+    """The ops of upstream's groups, by their names; all slices of one op have the address of the first."""
     found = dict[str, Placed]()
     for op in read(files.text("final.mlir")):
         if "ginfo" in op.attributes and op.kind not in ("tpu.Load", "tpu.Store"):
@@ -52,7 +52,7 @@ def our_addresses(compiled: Compiled) -> dict[str, Placed]:
 
 
 def same_addresses(ours: Mapping[str, Placed], theirs: Mapping[str, Placed], pairs: Pairs) -> tuple[int, int]:
-    """(how many results and work areas lie at the same address, how many both sides have in groups)."""
+    """(number of results and work areas at the same address, number of those that both sides have in groups)."""
     here = {stem(name, {a.name: a.name for a, _ in pairs}): placed for name, placed in ours.items()}
     there = {stem(name, {b.name: a.name for a, b in pairs}): placed for name, placed in theirs.items()}
     found = [*chain.from_iterable(_same(here[name], there[name]) for name in here.keys() & there.keys())]

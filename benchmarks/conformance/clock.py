@@ -1,6 +1,6 @@
-"""python -m benchmarks.conformance.clock: our clock beside upstream's profile, by networks; writes docs/clock.md.
+"""python -m benchmarks.conformance.clock: our clock compared with upstream's profile; writes docs/clock.md.
 
-The small networks need recorded files alone; of others the results stay that were found with the real tools at hand.
+The small networks need only recorded files; for others earlier results with the real tools are kept.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ INT8: Mode = "int8"
 OTHERS = MODES[1:]
 SMALL = "small"
 NEAR = 0.15
-"""How far a layer may be from upstream's and count as near."""
+"""A layer counts as near if its cycles differ by at most this share from upstream's."""
 HEAD = """# The clock beside the real compiler's profile
 
 `python -m benchmarks.conformance.clock` compiles networks and counts cycles, bytes and groups beside what
@@ -88,7 +88,7 @@ now: cycles, and bytes loaded and stored, tpusim / real, then groups as above.
 
 
 class Before(msgspec.Struct, frozen=True, array_like=True):
-    """What was first found of a network on a chip. moved: bytes loaded and stored; groups: those that were the same."""
+    """The first result of a network on a chip. moved: bytes loaded and stored; groups: the number of equal groups."""
 
     cycles: int
     moved: int
@@ -96,7 +96,7 @@ class Before(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """What upstream's profile says of one network on one chip, and where its groups have their tensors."""
+    """Upstream's profile of one network on one chip, and the addresses of tensors in its groups."""
 
     layers: dict[str, Layer]
     transfers: list[Transfer]
@@ -106,8 +106,8 @@ class Profile(msgspec.Struct, frozen=True):
 class Row(msgspec.Struct, frozen=True):
     """One network on one chip in one mode.
 
-    layers, loads, stores: ratios of cycles, ours over theirs; transfers: how many loads and stores are theirs;
-    addresses: how many results and work areas of groups lie where theirs do, of how many.
+    layers, loads, stores: ratios of cycles, ours over theirs; transfers: the number of their loads and stores;
+    addresses: the number of results and work areas of groups at the same address, and of all that both sides have.
     """
 
     network: str
@@ -134,7 +134,7 @@ class Row(msgspec.Struct, frozen=True):
 
     @property
     def near(self) -> int:
-        """How many layers are near."""
+        """The number of near layers."""
         return sum(abs(r - 1) <= NEAR for r in self.layers)
 
 
@@ -147,7 +147,7 @@ def recorded_profiles() -> dict[str, Profile]:
 
 
 def recorded_row(replay: Replay, chip: str, profile: Profile) -> Row | None:
-    """A small network beside recorded data; None where upstream refused it."""
+    """A small network compared with recorded data; None if upstream refused it."""
     cell = replay.data.content.cells.get(f"{chip}/{INT8}")
     groups, there = recorded_clock(cell) if cell is not None else ([], None)
     if cell is None or there is None:
@@ -157,7 +157,7 @@ def recorded_row(replay: Replay, chip: str, profile: Profile) -> Row | None:
 
 
 def measured_row(network: Network, key: Key, upstream: Upstream) -> Row | None:
-    """Any network beside the real tools; None where they refuse it."""
+    """Any network compared with the real tools; None if they refuse it."""
     top = upstream.transform(network.proto, network.sample)
     table = network.share_table(top)
     files = upstream.deploy(top, table, network.sample, key.chip, key.mode, simulated=False)
@@ -182,7 +182,7 @@ def _row(key: Key, compiled: Compiled, theirs: list[Op], there: Clock, groups: l
 
 
 def known_rows() -> list[Row]:
-    """What was found so far."""
+    """The results so far."""
     return msgspec.json.decode(RESULTS.read_bytes(), type=list[Row]) if RESULTS.exists() else []
 
 
@@ -300,7 +300,7 @@ class ClockPage:
     only: tuple[str, ...] = ()
     """Only cells NETWORK/CHIP/MODE that match one of these globs."""
     networks: tuple[str, ...] = ()
-    """Networks beside the real tools (TPUSIM_UPSTREAM), not recorded profiles; "small": all that have a file."""
+    """Compare these networks with the real tools (TPUSIM_UPSTREAM), not recorded profiles; "small": all with a file."""
     modes: tuple[Mode, ...] = (INT8,)
     """The modes of these networks; recorded are profiles in INT8."""
     record: bool = False

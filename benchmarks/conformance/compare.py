@@ -1,4 +1,4 @@
-"""The comparison of one cell, part by part: both sides are read, paired, and what differs is counted."""
+"""The comparison of one cell, part by part: both sides are read and paired, and differences are counted."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ CONSTANTS = ("multiplier", "multipliers", "rshift", "rshifts", "multiplier_neg",
 FLOATS: dict[str, np.dtype[np.generic]] = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 FRACTION_BITS = {"f32": 23, "f16": 10, "bf16": 7}
 TOLERATED = {"f16": 1.0, "bf16": 1.0, "f32": 16.0}
-"""How far floats may differ, in the units of `gaps`, where a sum has another order than here: that moves 16-bit results
-to their neighbours, and f32 ones by some last places. The small networks have none such (tests/test_upstream.py)."""
+"""How far floats may differ, in the units of `gaps`, because of another order of a sum: it changes 16-bit results by
+one unit, and f32 results by some units in the last place. The small networks have no such difference
+(tests/test_upstream.py)."""
 
 
 def compare_top(ours: Sequence[Op], theirs: Sequence[Op]) -> Part:
@@ -54,7 +55,7 @@ def _part(pairs: Pairs, found: list[Difference], ours: Sequence[Op], theirs: Seq
 
 
 def lowered(a: Op, b: Op, our_weights: Arrays, their_weights: Arrays) -> Iterator[Difference]:
-    """What lowering made differently of one op."""
+    """The differences in the lowering of one op."""
     if kind(a) != kind(b):
         yield Difference(a.name, f"{a.kind} here, {b.kind} there")
         return
@@ -113,7 +114,7 @@ def _of_requant(a: Op, table: Array) -> Iterator[Difference]:
 
 
 def constants(ops: Sequence[Op], raw: Arrays) -> dict[str, Array]:
-    """Upstream's constants as their module types them: 16-bit floats lie in the file as unsigned integers."""
+    """Upstream's constants in the types of their module: the file stores 16-bit floats as unsigned integers."""
     types = {op.name: op.types[0].storage for op in ops if op.kind == "top.Weight"}
     return {
         n: a.view(FLOATS[types[n]]) if types.get(n) in FLOATS and a.dtype == np.uint16 else a for n, a in raw.items()
@@ -140,9 +141,9 @@ def compare_tensors(
 
 
 def compare_alone(pairs: Pairs, ours: Arrays, theirs: Arrays, chip: Arrays) -> Part:
-    """Every tensor that both sides have; ours were computed on upstream's operands, so that nothing is inherited.
+    """Every tensor that both sides have; ours were computed on upstream's operands, so that no difference is inherited.
 
-    chip: `told_by_chip`; a tensor that is equal to it there is right, whatever the interpreter says.
+    chip: `told_by_chip`; a tensor that equals the chip's is right, even if the interpreter differs.
     """
     both = [(a, b) for a, b in pairs if a.name in ours and b.name in theirs and a.kind != "top.Input"]
     found = [d for a, b in both if (d := _difference(a, b, ours[a.name], theirs[b.name], chip)) is not None]
@@ -150,7 +151,7 @@ def compare_alone(pairs: Pairs, ours: Arrays, theirs: Arrays, chip: Arrays) -> P
 
 
 def _difference(a: Op, b: Op, mine: Array, other: Array, chip: Arrays) -> Difference | None:
-    """Beside the interpreter, or beside the closed simulator where that is nearer."""
+    """The difference to the interpreter, or to the closed simulator if that is smaller."""
     found = tensor_difference(a, b, mine, other)
     if found is None or found.tolerated or b.name not in chip:
         return found

@@ -1,4 +1,4 @@
-"""Differences whose reason is known, kept by hand; one that no line here matches is called unexplained."""
+"""Differences whose reason is known, maintained by hand; a difference that no line matches is unexplained."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ TABLE: tuple[Explained, ...] = (
 
 
 def reason(key: Key, part: str, found: Difference) -> str | None:
-    """Why a tensor differs in this part of the cell; None if nobody knows."""
+    """The reason why a tensor differs in this part of the cell; None if it is unknown."""
     return next((e.reason for e in TABLE if e.covers(key, part, found)), None)

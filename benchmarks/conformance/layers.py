@@ -1,4 +1,4 @@
-"""What every layer costs on both sides: cycles of the TIU, and of the DMA where a layer moves its own operands."""
+"""The cost of every layer on both sides: cycles of the TIU, and of the DMA for layers that move their operands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOVING = ("tpu.Load", "tpu.Store")
 
 
 class Layer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Cycles that the commands of one layer keep each engine busy; a layer inside a group has no DMA of its own."""
+    """Cycles for which the commands of one layer keep each engine busy; a layer inside a group has no DMA cycles."""
 
     tiu: int = 0
     dma: int = 0

@@ -89,7 +89,7 @@ def _compared(
 
 
 def regrouped(cell: Cell, replay: Replay) -> Cell:
-    """The cell of a small network with groups and clock anew beside recorded ones; as it was where there are none."""
+    """The cell of a small network with groups and clock compared again with recorded data; unchanged without any."""
     key, there = f"{cell.key.chip}/{cell.key.mode}", replay.data.content.cells.get(f"{cell.key.chip}/{cell.key.mode}")
     if there is None or "groups" not in cell.parts:
         return cell
@@ -99,7 +99,7 @@ def regrouped(cell: Cell, replay: Replay) -> Cell:
 
 
 def retimed(cell: Cell, row: Row) -> Cell:
-    """The cell with groups and clock as the page of the clock has them, which is measured more often."""
+    """The cell with the groups and clock of the clock's page, which is measured more often."""
     if "groups" not in cell.parts:
         return cell
     compared = row.there.groups + row.there.global_layers
@@ -114,6 +114,6 @@ def disagreeing(interpreter: dict[str, np.ndarray], simulator: dict[str, np.ndar
 
 
 def last_line(text: str) -> str:
-    """The line of a message that says most: the last that is not empty."""
+    """The most informative line of a message: the last that is not empty."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:200] if lines else ""

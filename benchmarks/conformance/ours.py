@@ -53,7 +53,7 @@ THEIRS, OWN = "table", "own_table"
 
 @dataclass
 class Network:
-    """What the cells of one network share on our side."""
+    """The common data of the cells of one network on our side."""
 
     name: str
     proto: onnx.ModelProto
@@ -74,7 +74,7 @@ class Network:
 
     @property
     def sample(self) -> dict[str, Array]:
-        """What the networks are run on."""
+        """The sample that the networks run on."""
         return self.samples[0]
 
     def top(self) -> list[Op]:
@@ -82,7 +82,7 @@ class Network:
         return read(print_module(self.canonical.module))
 
     def share_table(self, top: Files) -> str:
-        """The text of the one table of both sides by upstream's names: the one kept beside `top`, else it is measured.
+        """The text of the common table by upstream's names: kept in the folder of `top`, or measured.
 
         tpusim calibrates with KL; a tensor that only upstream has gets the range of its float values. The module of
         ours takes the numbers as they are printed.
@@ -143,9 +143,9 @@ class Shared:
 
 
 def alone(tpu: Model, sample: Mapping[str, Array], theirs: Mapping[str, Array]) -> dict[str, Array]:
-    """What each op of a lowered module gives on known tensors (by our names), or on our own where none is known.
+    """The result of each op of a lowered module on known tensors (by our names), or on ours where none is known.
 
-    So a difference shows at the op that makes it, and nowhere behind it.
+    So a difference shows only at the op that makes it, not at later ops.
     """
     given = dict(zip(tpu.body.args, check_inputs(tpu, sample), strict=True))
     values, found, steps = dict[SSAValue, Any](given), dict[str, Array](), Steps.of(tpu)

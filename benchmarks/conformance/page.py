@@ -124,7 +124,7 @@ def _near(cell: Cell) -> str:
 
 
 def _originals(cell: Cell) -> Iterator[tuple[str, Difference]]:
-    """Differences that no operand explains; ops first, as they say what a difference does."""
+    """Differences that no operand explains, beginning with those of single ops."""
     for name in ("ops", "lowering"):
         part = cell.parts.get(name)
         yield from ((name, d) for d in (part.differences if part else ()) if not d.tolerated)

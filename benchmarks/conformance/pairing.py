@@ -1,4 +1,4 @@
-"""Which op of ours is which op of theirs."""
+"""Pairs of our ops and theirs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SAME = {"tpu.PReluOp": "tpu.PRelu", "top.Flatten": "top.Reshape", "tpu.Squeeze":
 ON_HOST = {'"quant"': "tpu.Cast", '"interp"': "tpu.Interp", '"instance_norm"': "tpu.InstanceNorm"}
 """What the functions are that a tpu.GenericCpu of CV18xx names; a chip's file says here which ops its host computes."""
 VIEWS = ("tpu.Reshape", "top.Reshape")
-"""Kinds whose results are their operand's bytes: one side may have some where the other has none."""
+"""Kinds whose results are their operand's bytes: one side may have more of them than the other."""
 MOVES = (*VIEWS, "tpu.Permute")
 """Kinds that compute nothing; a Permute may be part of a MatMul on one side."""
 
@@ -34,8 +34,9 @@ def computing(ops: Sequence[Op]) -> list[Op]:
 def pair(ours: Sequence[Op], theirs: Sequence[Op]) -> list[tuple[Op, Op]]:
     """Pairs in our order: first by name, then by structure (same kind on paired operands, storage alike).
 
-    Of several ops with a name that of the same kind is taken, and a view only for a view: 1-D convolutions here are 2-D
-    ones between views. A name of theirs is ours, or ours with `_` and the type of the ONNX op behind it.
+    Of several ops with the same name the one of the same kind is paired, and views only with views: our 1-D
+    convolutions are 2-D convolutions between views. Their name is ours, or ours followed by `_` and the type of the
+    ONNX op.
     """
     called = {op.name for op in ours}
     by_name = {name: op for op in reversed(theirs) for name in _candidates(op, called)}
@@ -58,7 +59,7 @@ def pair(ours: Sequence[Op], theirs: Sequence[Op]) -> list[tuple[Op, Op]]:
 
 
 def _candidates(op: Op, called: Collection[str]) -> tuple[str, ...]:
-    """What an op of theirs may be called by us; its own name alone if an op of ours has that."""
+    """Our possible names of an op of theirs; only its name if one of our ops has the same name."""
     return (op.name,) if op.name in called else (op.name, op.name.rpartition("_")[0] or op.name)
 
 
@@ -76,5 +77,5 @@ def _sources(ops: Sequence[Op]) -> dict[str, str]:
 
 
 def _signature(op: Op, operands: Sequence[str]) -> tuple[object, ...]:
-    """What ops without a common name must have in common."""
+    """The properties that must be equal for ops without a common name."""
     return kind(op), next(iter(operands), ""), op.types[0].storage, prod(op.types[0].shape)

@@ -1,7 +1,7 @@
-"""python -m benchmarks.conformance.record: write what the real tools gave for our small networks under tests/upstream.
+"""python -m benchmarks.conformance.record: write the real tools' results for our small networks to tests/upstream.
 
-The listing of cells that differ (tests/upstream/differing.json) is made from the recorded files alone, with
-`--differing-only` also where the environment is not there: after a difference is mended, write it again.
+The list of cells that differ (tests/upstream/differing.json) is made from the recorded files alone, with
+`--differing-only` also without the environment. After a difference is mended, write it again.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ KEPT = ("multiplier", "multipliers", "rshift", "rshifts", "multiplier_neg", "rsh
 
 @dataclass
 class Record:
-    """Write the recorded files anew."""
+    """Write the recorded files again."""
 
     only: tuple[str, ...] = ()
     """Only these networks."""
     differing_only: bool = False
-    """Only list the cells in which tpusim differs from the files that are there."""
+    """Only list the cells in which tpusim differs from the existing files."""
 
     cells: tuple[str, ...] = RECORDED
     """Globs NETWORK/CHIP/MODE of the cells that are recorded."""

@@ -1,7 +1,7 @@
-"""What TPU-MLIR printed and computed for the small networks, as data: one file per network.
+"""TPU-MLIR's output and results for the small networks, as data: one file per network.
 
-A file holds every tensor once (chips often agree) as the bytes of its own type, and a description in JSON. Written by
-`make upstream-data`, read by tests/test_upstream.py. See `Cell` for what is kept of a network on a chip in a mode.
+A file contains every tensor once (chips often agree) as bytes of its type, and a description in JSON. Written by `make
+upstream-data`, read by tests/test_upstream.py. See `Cell` for the data of a network on a chip in a mode.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Array = NDArray[Any]
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a tensor lies: offset into the bytes, type, shape."""
+    """The place of a tensor: offset into the bytes, type, shape."""
 
     offset: int
     dtype: str
@@ -68,8 +68,8 @@ class Content(msgspec.Struct, frozen=True):
 
 
 FEW = 64
-"""Float constants of more values are not kept: they are roundings of the network's own, and what they do shows in the
-tensors. Integer constants are kept whole."""
+"""Float constants of more values are not recorded: they are rounded constants of the network, and their effect shows in
+the tensors. Integer constants are recorded in full."""
 
 
 def is_kept(constant: Array) -> bool:
@@ -103,7 +103,7 @@ class Recorded:
     raw: bytes
 
     def array(self, place: Place) -> Array:
-        """A tensor in its own type."""
+        """A tensor in its recorded type."""
         dtype = np.dtype(ml_dtypes.bfloat16) if place.dtype == "bfloat16" else np.dtype(place.dtype)
         count = int(np.prod(place.shape, dtype=np.int64))
         return np.frombuffer(self.raw, dtype, count, place.offset).reshape(place.shape)

@@ -32,12 +32,12 @@ from tpusim.lowering import lower
 DIFFERING = recorded.FOLDER.parent / "differing.json"
 PARTS = ("lowering", "tensors")
 REASONED = {"lowering": "lowering", "tensors": "ops"}
-"""The part of the comparison whose reasons a part of a recorded cell has."""
+"""Part of a recorded cell -> the part of the comparison with its reasons."""
 
 
 @dataclass
 class Replay:
-    """A network of ours beside its recorded file."""
+    """One of our networks with its recorded file."""
 
     name: str
 

@@ -1,4 +1,4 @@
-"""What was compared, on disk: one record per network, chip and mode, in a JSON file that is always whole."""
+"""The compared results on disk: one record per network, chip and mode, in a JSON file that is written atomically."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIMULATED_AS_INTEGERS = ("resnet50", "inception_v2", "densenet121", "zfnet512", 
 
 
 class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One tensor or op that differs: what, in what share of its values, by how much at most.
+    """One tensor or op that differs: what differs, in which share of its values, and by how much at most.
 
     largest: in integer steps, or of floats in units of the last place. inherited: an operand differs already, so that
     the reason may lie there. tolerated: floats that are as near as the orders of two sums allow.
@@ -73,7 +73,7 @@ class Clock(msgspec.Struct, frozen=True):
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """One network on one chip in one mode. refused: why one side has none, by "here" or "there"."""
+    """One network on one chip in one mode. refused: the error of tpusim ("here") or of TPU-MLIR ("there")."""
 
     key: Key
     upstream: str

@@ -1,7 +1,7 @@
-"""Reads MLIR text, tpusim's and upstream's alike, into flat lists of ops: only what the comparison looks at.
+"""Reads MLIR text of tpusim and of upstream into flat lists of ops, with the data that the comparison needs.
 
 Upstream's modules have ops, attributes and nested regions that tpusim's dialects do not know, so that no verifying
-parser can read them; both print the generic form, one op per line, which is all that is asked of the text here.
+parser can read them. Both print the generic form with one op per line, which is all that this reader requires.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class Op:
         return self.names[0] if self.names else ""
 
     def numbers(self, key: str) -> tuple[float, ...]:
-        """An attribute that is a number or a list of numbers; empty if it is not there."""
+        """An attribute that is a number or a list of numbers; empty if it is absent."""
         return tuple(
             float(n) for n in re.findall(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?", _untyped(self.attributes.get(key, "")))
         )
 
 
 def read(text: str) -> list[Op]:
-    """The ops of a module in order, those of nested regions before the op that holds them."""
+    """The ops of a module in order, those of nested regions before the op that contains them."""
     aliases = dict(_ALIAS.findall(text))
     values: dict[str, str] = {}
     found: list[Op] = []
@@ -79,7 +79,7 @@ def lines_of(text: str) -> dict[int, Op]:
 
 
 def _values(result: str) -> list[str]:
-    """How the results of an op are called: `%1`, `%a, %b`, or `%1#0`, `%1#1` for `%1:2`."""
+    """The names of an op's results: `%1`, `%a, %b`, or `%1#0`, `%1#1` for `%1:2`."""
     stem, _, count = result.partition(":")
     return [f"{stem}#{n}" for n in range(int(count))] if count else result.split(", ")
 
@@ -109,7 +109,7 @@ def _op(kind: str, operands: tuple[str, ...], rest: str, aliases: dict[str, str]
 
 
 def _names(location: str, aliases: dict[str, str]) -> tuple[str, ...]:
-    """The names in a location: a string, perhaps with another location behind it, an alias, or a fused list of them."""
+    """The names in a location: a string, perhaps followed by another location, an alias, or a fused list of them."""
     location = location.strip()
     if location.startswith("#"):
         return _names(aliases.get(location, ""), aliases)
@@ -153,5 +153,5 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _untyped(value: str) -> str:
-    """A number or list without the types behind its items (`3 : i64`)."""
+    """A number or list without the types of its items (`3 : i64`)."""
     return re.sub(r"\s*:\s*\w+", "", value).removeprefix("array<i64:").removesuffix(">")

@@ -22,7 +22,7 @@ _TOTAL = re.compile(r"TCYC : (\d+)")
 _BYTES = re.compile(r"\bdr\[(\d)\] \w+:(\d+)")
 END = "func.return"
 HALF_CAST = "new_cast"
-"""Behind the name of a cast that is split into a conversion and a product with its scale, that of the conversion."""
+"""The suffix of the conversion's name when a cast is split into a conversion and a product with its scale."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,8 @@ def recorded_clock(cell: recorded.Cell) -> tuple[list[Group], Clock | None]:
 def our_groups(compiled: Compiled) -> list[Group]:
     """Groups and global layers of ours, in execution order; then the global layers without a command (views).
 
-    What transfers do in place of global layers counts as these: upstream decides so behind its search, too.
+    Work that transfers do in place of global layers counts as global layers: upstream also decides this after its
+    search.
     """
     groups, ops = compiled.program().groups, list(compiled.grouped().module.walk())
     found = [Group(g.ops, () if g.reason else tuple(g.secs[a] for a in "ncdhw")) for g in groups]
@@ -115,11 +116,11 @@ def our_groups(compiled: Compiled) -> list[Group]:
 
 
 def matching_groups(ours: Sequence[Group], theirs: Sequence[Group], pairs: Pairs) -> list[bool]:
-    """Of each group or global layer of upstream, whether we have it with the same ops and sections.
+    """For each group or global layer of upstream, whether we have one with the same ops and sections.
 
-    What the chip's rewriting made of an op counts as that op, whatever either side calls it; ops that rewriting leaves
-    on one side alone (views, a transpose that a product takes in) are not compared, a group of them alone never equal.
-    A group of one op is the tiled form of a global layer: upstream never makes one.
+    An op that the chip's rewriting replaced counts as the original op, whatever its name on either side. Ops that only
+    one side has after rewriting (views, a transpose that a product absorbs) are not compared, and a group of only such
+    ops is never equal. A group of one op is the tiled form of a global layer: upstream never makes one.
     """
     here, there = ({o: stem(o, known) for g in side for o in g.ops} for side, known in _sides(ours, theirs, pairs))
     common = set(here.values()) & set(there.values())
@@ -135,9 +136,9 @@ def _sides(
 
 
 def stem(name: str, known: Mapping[str, str]) -> str:
-    """Our name of the lowered op that a name begins with: rewriting appends `_` and more.
+    """Our name of the lowered op that a name starts with: rewriting appends `_` and more.
 
-    Where a Permute goes behind another op both get the names of both: the later op counts. A cast is split in two
+    If a Permute is moved after another op, both get the names of both, and the later op counts. A cast is split in two
     before that, and the first half has another name.
     """
     found, rest = list[str](), name
@@ -159,7 +160,7 @@ def _identity(ops: Set[str], sections: tuple[int, ...]) -> tuple[frozenset[str],
 
 
 def compare_groups(compiled: Compiled, theirs: Sequence[Group], pairs: Pairs) -> Part:
-    """How many of upstream's groups and global layers we have with the same ops and sections."""
+    """The number of upstream's groups and global layers that we have with the same ops and sections."""
     name = {b.name: a.name for a, b in pairs}
     found = list[Difference]()
     for group, same in zip(theirs, matching_groups(our_groups(compiled), theirs, pairs), strict=True):

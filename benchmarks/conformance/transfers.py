@@ -35,7 +35,7 @@ def their_transfers(files: Files) -> list[Transfer]:
 
 
 def our_transfers(compiled: Compiled) -> list[Transfer]:
-    """Loads and stores of ours by when they begin; what moves both ways is neither."""
+    """Our loads and stores by start time; a command that moves both ways is neither."""
     program, chip = compiled.program(), chips.load(compiled.chip)
     found = list[Transfer]()
     for span in sorted(compiled.timeline().spans, key=lambda s: s.start_ns):
@@ -49,7 +49,7 @@ def our_transfers(compiled: Compiled) -> list[Transfer]:
 def transfer_ratios(ours: Iterable[Transfer], theirs: Iterable[Transfer]) -> tuple[tuple[float, ...], ...]:
     """Cycles ours / theirs of the transfers that both sides have: of loads, of stores.
 
-    Runs of as many bytes in the same order go together first, then what is left by its bytes.
+    Runs of transfers with the same bytes in the same order are paired first, then the rest by bytes.
     """
     here, there = list(ours), list(theirs)
     ways = ([[t for t in side if t.direction == way] for side in (here, there)] for way in (LOAD, STORE))

@@ -1,4 +1,4 @@
-"""Runs TPU-MLIR from its own environment and keeps what it prints and computes, addressed by what went in.
+"""Runs TPU-MLIR in a separate environment and keeps its output and results under a hash of the input.
 
 The environment is a Python 3.10 one with `tpu_mlir` installed; the variable TPUSIM_UPSTREAM names its folder. Nothing
 of it is imported: its command-line tools run in fresh folders, and the files they write are read.
@@ -35,7 +35,7 @@ class UpstreamError(ConfigError):
 
 @dataclass(frozen=True)
 class Files:
-    """What is kept of one step: a folder of files by fixed names."""
+    """The kept files of one step: a folder with fixed file names."""
 
     folder: Path
 
@@ -167,7 +167,7 @@ class Upstream:
                 for name, new in kept.items():
                     if (folder / name).exists():
                         shutil.move(folder / name, done / new)
-                with suppress(OSError):  # another run was quicker
+                with suppress(OSError):  # another run was faster
                     done.rename(target)
         return Files(target)
 

@@ -19,8 +19,8 @@ from tpusim.compat import Fitted
 from tpusim.isa import functions as fn
 from tpusim.isa.commands import Conv, Fn, MatMul, Move, MoveRows, Pool, Quantize, tile_step
 from tpusim.isa.cycles import timed_ns
-from tpusim.kernel_library.attention import block_sizes
 from tpusim.isa.region import DType, View
+from tpusim.kernel_library.attention import block_sizes
 from tpusim.kernel_library.cut import tiles
 
 Points = Iterator[Sequence[Range] | None]

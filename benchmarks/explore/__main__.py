@@ -1,7 +1,7 @@
 """`python -m benchmarks.explore OUT`: the space of 675 points, killed twice on the way, then once more from the cache.
 
-Thresholds come from one random sample by their maximum: figures depend on shapes only. Wall and CPU time count all
-parts, what the killed ones lost too. At the end some points are taken away and computed again: the file must be the
+Thresholds are the maxima of one random sample, because figures depend on shapes only. Wall and CPU time include all
+parts, also the work lost by killed ones. At the end some points are removed and computed again: the file must be the
 same.
 """
 
@@ -21,7 +21,7 @@ from benchmarks.explore.networks import NETWORKS
 
 CHIPS, MODES, STRATEGIES, BATCHES = "bm1684,bm1684x,bm1688,cv182x,cv183x", "int8,f16,f32", "1,2,off", "1,4,16"
 AGAIN = 20
-"""Every so manieth point is taken away and computed again."""
+"""Every n-th point is removed and computed again."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Part:
 
 
 def main(out: tyro.conf.Positional[Path], jobs: int = 2, networks: tuple[str, ...] = tuple(NETWORKS)) -> None:
-    """Run the space and print what it took. out: folder of models and results; what is there is not computed again."""
+    """Run the space and print the times. out: folder of models and results; existing results are not computed again."""
     out.mkdir(parents=True, exist_ok=True)
     models = [_saved(name, out) for name in networks]
     total = len(models) * 135
@@ -55,7 +55,7 @@ def _saved(name: str, out: Path) -> Path:
 
 
 def _part(models: list[Path], out: Path, jobs: int, stop: int) -> Part:
-    """Explore until so many points are there, or to the end; raises RuntimeError if it does not end well."""
+    """Explore until so many points are computed, or to the end; raises RuntimeError if it fails."""
     words = ["--chips", CHIPS, "--modes", MODES, "--strategies", STRATEGIES, "--batches", BATCHES, "--jobs", str(jobs)]
     words += ["--data", "random:1", "--method", "max", "--tune-num", "0", "--out", str(out / "space")]
     begin = time.monotonic()
@@ -76,7 +76,7 @@ def _part(models: list[Path], out: Path, jobs: int, stop: int) -> Part:
 
 
 def _cpu_seconds(group: int) -> float:
-    """CPU time of all processes of a group so far, of those that ended what their parents know."""
+    """CPU time of all processes of a group so far; for ended processes as recorded by their parents."""
     ticks = 0
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

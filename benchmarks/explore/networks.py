@@ -1,4 +1,4 @@
-"""Networks that the zoo does not have, at their real sizes, with seeded weights: MobileNetV2, a YOLO, a ViT-Tiny.
+"""Networks that the zoo lacks, at their real sizes, with seeded weights: MobileNetV2, a YOLO, a ViT-Tiny.
 
 Values mean nothing; shapes and nodes are those that exporters write. Every one takes any batch.
 """

@@ -1,1 +1,1 @@
-"""Layer groups of the classic networks: what each strategy gives on each chip (`make groups` writes docs/groups.md)."""
+"""Layer groups of the classic networks by each strategy on each chip (`make groups` writes docs/groups.md)."""

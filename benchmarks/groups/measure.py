@@ -1,4 +1,4 @@
-"""Group a network by every strategy and count what its program moves and takes."""
+"""Group a network by every strategy and count the bytes and cycles of its program."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BATCH_CHIPS = CHIPS[:3]
 SMALL, WHOLE = 6, 14
 """Ops of a small graph, and of digits, whose divisions are all tried."""
 SHARES = (1, 16)
-"""Divisors of local memory for the small graphs: in all of it most of them are one group."""
+"""Divisors of local memory for the small graphs: with all of it most of them are one group."""
 
 
 class Row(msgspec.Struct, frozen=True):

@@ -1,8 +1,8 @@
 """Train the digits network and write it, with its calibration and test data, next to this file.
 
 A small CNN for scikit-learn's 1,797 digits (8x8 images in [0, 1]), trained in JAX and optax and exported with
-`onnx.helper`. Its topology has one of each thing a TPU compiler treats on its own: a convolution with batch norm, a
-residual add, a depthwise convolution, a channel concat, max and average pooling, a fully connected head.
+`onnx.helper`. Its topology has one of each structure that a TPU compiler treats separately: a convolution with batch
+norm, a residual add, a depthwise convolution, a channel concat, max and average pooling, a fully connected head.
 
     python examples/digits/train.py
 """

@@ -49,7 +49,7 @@ def _softplus(x: Array) -> Array:
 
 
 def _mish(x: Array) -> Array:
-    """Compute MISH all in f32 and without the x > 20 guard (U-41).
+    """Compute MISH in f32 throughout and without the x > 20 guard (U-41).
 
     e^x may be infinite: then s is too, and the result is x*(2/1 - 1) = x.
     """

@@ -28,8 +28,8 @@ def _floor_at(v: Array, floor: ArrayLike, do_relu: bool) -> Array:
 def _scaled_terms(xs: Sequence[Array], ms: Scalars, rs: Scalars, zs_in: Scalars, small: bool = False) -> list[Array]:
     """RSR((q_i - z_i)*m_i, r_i, HALF_UP) for every input, expanded to the common shape; small: in int32.
 
-    Inputs of one shape and dtype are joined first: what goes into a concatenation XLA computes once, else a chain of
-    residual sums anew for each that reads the last one.
+    Inputs of one shape and dtype are concatenated first, because XLA computes an operand of a concatenation only once.
+    Otherwise it would compute a chain of residual sums again for each reader of the last sum.
     """
     count = len(xs)
     scaled, dtype = (multiply_shift_small, jnp.int32) if small else (multiply_shift, jnp.int64)
@@ -63,9 +63,9 @@ def add_int(
 ) -> Array:
     """Compute y = sat(relu(sum_i RSR((q_i - z_i)*m_i, r_i, HALF_UP)) + z_out) (numerics 9.0 Add, 9.5).
 
-    xs: n tensors int8|uint8 with NumPy broadcasting; ms, rs, zs_in: n integer scalars each. Every operand is rounded on
-    its own, then summed; relu acts on the sum before z_out. Symmetric mode: all zero points 0. small: the multipliers
-    are what `prim.narrow.all_small` takes, of 64 tensors at most; then all is int32.
+    xs: n tensors int8|uint8 with NumPy broadcasting; ms, rs, zs_in: n integer scalars each. Each operand is rounded
+    before the sum; relu acts on the sum before z_out. Symmetric mode: all zero points 0. small: compute in int32, which
+    needs multipliers that `prim.narrow.all_small` accepts and at most 64 tensors.
     """
     first, *rest = _scaled_terms(xs, ms, rs, zs_in, small)
     total = sum(rest, start=first)

@@ -36,7 +36,7 @@ def flash_attention(q: Array, k: Array, v: Array, mask: Array | None, *, scale: 
 
 
 def _by_heads(x: Array, heads: int) -> Array:
-    """(B, heads, rows, D); each head of keys and values serves an equal share of the heads of queries."""
+    """(B, heads, rows, D); each head of keys and values is repeated for its share of the heads of queries."""
     return jnp.repeat(x.transpose(0, 2, 1, 3), heads // x.shape[2], axis=1)
 
 
@@ -45,7 +45,7 @@ def _product(x: Array, w: Array, *, right_transpose: bool) -> Array:
 
 
 def _softmax(scores: Array, rounded: Callable[[Array], Array]) -> Array:
-    """Every step rounded; the largest of the rounded scores."""
+    """The softmax of the scores, every step rounded; the maximum is taken of the rounded scores."""
     largest = jnp.max(rounded(scores), axis=-1, keepdims=True)
     powers = rounded(jnp.exp(rounded(scores - largest)))
     total = _sum_in_order(powers)
@@ -54,7 +54,7 @@ def _softmax(scores: Array, rounded: Callable[[Array], Array]) -> Array:
 
 
 def _sum_in_order(terms: Array) -> Array:
-    """The f32 sum along the last axis, which stays, in index order: a loop, that nobody may reorder."""
+    """The f32 sum along the last axis (kept, of length 1) in index order: a loop, which no compiler may reorder."""
     columns = jnp.moveaxis(terms, -1, 0)
     start = jnp.zeros(columns.shape[1:], jnp.float32)
     total = lax.fori_loop(

@@ -5,9 +5,9 @@ of the call only, so that importing or calling this package never changes the co
 
 Why float values are *fenced*: XLA may contract `a * b + c` into one fused multiply-add, fold `(x * c1) * c2` into
 `x * (c1 * c2)`, or turn a division by a constant into a multiplication. All three change bits, and all three depend on
-what stands next to a kernel in the compiled program. A kernel must give the same bits alone and inside a larger jit, so
-its float inputs pass an optimisation barrier (stops the folding) and its float outputs, inside an outer trace, pass
-`pin` (stops the contraction, which happens after barriers are gone).
+which operations are next to a kernel in the compiled program. A kernel must give the same bits alone and inside a
+larger jit, so its float inputs pass an optimisation barrier (stops the folding) and its float outputs, inside an outer
+trace, pass `pin` (stops the contraction, which happens after barriers are gone).
 
 Derivatives are those of the same function traced as a plain expression (`prim.forms.plain`): fences work on the bits
 of a float, where JAX sees the derivative zero.
@@ -37,16 +37,16 @@ ArrayLike = jax.typing.ArrayLike
 
 
 LAST_NAN = 0xFFFFFFFE
-"""The largest bits that `pin` leaves in f32."""
+"""The largest bit pattern of f32 that `pin` can return."""
 
 
 def pin(x: Array) -> Array:
     """Return float `x` (f32 or f64) unchanged, as a value that no later operation can be merged with.
 
-    Formula: the bits of `x` as an unsigned integer, limited to the largest integer but one. That is the identity on
-    every value but one NaN pattern, which becomes another NaN; being no identity formally, neither XLA nor LLVM may
-    remove it. A plain `lax.optimization_barrier` is gone before code generation and does not stop the contraction into
-    a fused multiply-add. Other dtypes pass untouched, and in plain expressions all do.
+    Formula: the bits of `x` as an unsigned integer, limited to the second largest integer. This changes one NaN pattern
+    into another NaN and nothing else. XLA and LLVM cannot prove that it is the identity, so they keep it. A plain
+    `lax.optimization_barrier` is removed before code generation and does not stop the contraction into a fused
+    multiply-add. Other dtypes are returned as they are; so is everything in plain expressions (`prim.forms.plain`).
     """
     if is_plain():
         return x
@@ -57,12 +57,13 @@ def pin(x: Array) -> Array:
     return lax.bitcast_convert_type(jnp.minimum(lax.bitcast_convert_type(x, bits), limit), x.dtype)
 
 
-def held(x: Array) -> Array:
-    """`pin` for a value that several others read: XLA computes it once.
+def pin_shared(x: Array) -> Array:
+    """`pin` for a value that several operations read: XLA computes it only once.
 
-    An operation of one operand XLA computes again for each reader, and with it what stands in front of it: in a chain
-    of residual sums the last reader would compute all of them. So the last operation is a choice: of f32 between the
-    value and the one NaN that it is then, of bytes between the value and the least one. Other dtypes are pinned alone.
+    XLA duplicates an operation of one operand into each reader, together with the operations before it: the last reader
+    of a chain of residual sums would compute all of them again. XLA does not duplicate a select. So the value becomes a
+    select between two equal operands: for f32 the value and the NaN that it equals, for bytes the value and the least
+    byte that it equals. Values of other dtypes are only pinned.
     """
     if x.dtype in (jnp.int8, jnp.uint8):
         least = jnp.asarray(jnp.iinfo(x.dtype).min, x.dtype)
@@ -85,11 +86,11 @@ def _strong(x: Any) -> Any:
 
 
 def _leave(x: Any) -> Any:
-    return held(x) if isinstance(x, Tracer) else x
+    return pin_shared(x) if isinstance(x, Tracer) else x
 
 
 def _leave_inline(x: Any) -> Any:
-    """As `_leave`; bytes of a small primitive go on inside the same kernel."""
+    """As `_leave`, but bytes are not pinned: the caller's kernel goes on with them."""
     return x if isinstance(x, Tracer) and x.dtype in (jnp.int8, jnp.uint8) else _leave(x)
 
 
@@ -108,7 +109,7 @@ def kernel(static: Sequence[str] = (), *, inline: bool = False) -> Callable[[Cal
             return jax.tree.map(_strong, fn(*args, **kwargs))
 
         def identity() -> str | None:
-            ours = fn.__module__.startswith("tpusim_kernels.")  # of others not all that they depend on is known
+            ours = fn.__module__.startswith("tpusim_kernels.")  # what other packages depend on is not known
             return f"{fn.__module__}.{fn.__qualname__} {text_with_imports(fn.__module__)}" if ours else None
 
         compiled = Stored(body, identity, static, inline=inline)

@@ -9,11 +9,11 @@ from jax import lax
 from tpusim_kernels.base import Array, kernel, pin
 
 ABSENT = -1
-"""What rows hold that stand for no box."""
+"""The entry of a row without a box."""
 
 
 def _corners(boxes: Array, center: bool) -> tuple[Array, Array, Array, Array]:
-    """(low, low, high, high) of boxes (..., 4): of two opposite corners in any order, or of centre and extents."""
+    """(low, low, high, high) of boxes (..., 4): two opposite corners each or, if `center`, centre and extents."""
     a, b, c, d = (boxes[..., i] for i in range(4))
     if center:
         rows, columns = c / 2, d / 2
@@ -22,7 +22,7 @@ def _corners(boxes: Array, center: bool) -> tuple[Array, Array, Array, Array]:
 
 
 def _overlap(one: tuple[Array, ...], others: tuple[Array, ...], limit: float) -> Array:
-    """Whether the intersection over union of a box with others is above the limit; every step is rounded to f32."""
+    """Whether the intersection over union of one box with each of others exceeds the limit; each step is f32."""
     rows = jnp.minimum(one[2], others[2]) - jnp.maximum(one[0], others[0])
     columns = jnp.minimum(one[3], others[3]) - jnp.maximum(one[1], others[1])
     common = pin(rows * columns)
@@ -32,7 +32,7 @@ def _overlap(one: tuple[Array, ...], others: tuple[Array, ...], limit: float) ->
 
 
 def _kept(corners: Array, scores: Array, kept: int, iou: float, score: float | None) -> Array:
-    """(kept,) numbers of the boxes of one class in the order of their scores, ABSENT behind them."""
+    """(kept,) indices of the boxes kept of one class, by falling score; then ABSENT."""
     order = jnp.argsort(scores, stable=True, descending=True)
     ordered = tuple(side[order] for side in corners)
     alive = ~jnp.isnan(scores[order]) if score is None else scores[order] > jnp.float32(score)
@@ -53,9 +53,10 @@ def non_max_suppression(
 ) -> Array:
     """Give (batch x classes x kept, 3) int32: batch, class and number of every box kept, in this order.
 
-    boxes: (batch, boxes, 4) f32; scores: (batch, classes, boxes) f32. Of each class the boxes are visited from the
-    highest score down (of equals the first), those not above `score` left out; one is kept unless its intersection over
-    union with one kept before is above `iou`. kept: how many of a class at most. Rows behind the last are ABSENT.
+    boxes: (batch, boxes, 4) f32; scores: (batch, classes, boxes) f32. The boxes of each class are visited by falling
+    score, equal scores by index; boxes whose score is not above `score` are skipped. A box is kept unless its
+    intersection over union with a box already kept is above `iou`. kept: at most so many per class. Unused rows are
+    ABSENT.
     """
     batch, classes, _ = scores.shape
     corners = jnp.stack(_corners(boxes, center), axis=1)

@@ -17,8 +17,8 @@ def quantize(x: Array, inv_scale: ArrayLike, zp: ArrayLike, *, out_dtype: str, t
 
     x f32, any shape; inv_scale f32 scalar = f32(1/s), the reciprocal taken in double and narrowed by the caller; the
     product is f32; zp is added after the rounding, in integers. Infinities saturate, NaN gives sat(zp).
-    through: the type F of a 16-bit input ("float16", "bfloat16"): x and inv_scale hold values of it, and the product is
-    rounded to it before it is rounded to an integer.
+    through: the type F of a 16-bit input ("float16", "bfloat16"). x and inv_scale then contain values of F, and the
+    product is rounded to F before it is rounded to an integer.
     """
     product = _ROUNDED[through](f32(x) * f32(inv_scale))
     return saturate(to_int(product, RoundMode.HALF_AWAY_FROM_ZERO) + i64(zp), out_dtype)
@@ -29,7 +29,7 @@ def quantize(x: Array, inv_scale: ArrayLike, zp: ArrayLike, *, out_dtype: str, t
 def dequantize(q: Array, scale: ArrayLike, zp: ArrayLike, *, through: str = "float32") -> Array:
     """Compute x = f32(scale) * F(q - zp) in f32 (numerics 8.1, int -> float).
 
-    q any integer dtype, scale and zp scalars. through: the type F of a 16-bit result, to which 16-bit integers are
-    rounded before the product; the caller rounds scale before and the product after.
+    q any integer dtype, scale and zp scalars. through: the type F of a 16-bit result. 16-bit integers are rounded to F
+    before the product; rounding the scale and the product to F is the caller's.
     """
     return f32(scale) * _ROUNDED[through](f32(i64(q) - i64(zp)))

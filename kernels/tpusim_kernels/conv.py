@@ -1,9 +1,9 @@
 """Two-dimensional convolution, float and integer (numerics 9.1).
 
-Layout: tensors are NCHW; inside, NHWC. Integer convolutions are int8 x int8 -> int32 with NHWC images and HWIO filters,
-or one matrix product for a 1x1 kernel: the forms that XLA hands to a library on a CPU, 100 times as fast as what it
-compiles for others, and in no time. On other backends they are products of patches (`prim.forms` chooses). Depthwise
-convolutions are shifted multiply-adds.
+Layout: tensors are NCHW; inside, NHWC. On a CPU an integer convolution is int8 x int8 -> int32 with NHWC images and
+HWIO filters, or one matrix product for a 1x1 kernel. For these forms XLA calls a library, which is 100 times as fast as
+the code that XLA generates for other forms, and needs no compilation. On other backends they are products of patches
+(`prim.forms` chooses). Depthwise convolutions are shifted multiply-adds.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ GEOMETRY = ("strides", "pads", "dilations", "groups")
 
 
 class Filter(NamedTuple):
-    """An int8 filter as the library takes it, made once on the host (`filter_of`).
+    """An int8 filter in the form that the library reads, made once on the host (`filter_of`).
 
-    values: int8 (kh, kw, ic/groups, oc), the input channels of one group filled up to fours; or (oc, ic) of a 1x1
-    filter, zeros where channels of other groups meet: one product takes less time than many small ones; of one filter
-    per channel the taps as rows, int32 (kh, kw, oc). sums: of every output channel's weights, int32 (oc,).
+    values: int8 (kh, kw, ic/groups, oc); with one group, ic is padded to a multiple of four. Of a 1x1 filter (oc, ic),
+    with zeros between channels of different groups, because one product is faster than many small ones. Of a depthwise
+    filter the taps as rows, int32 (kh, kw, oc). sums: the sum of each output channel's weights, int32 (oc,).
     """
 
     values: Array | np.ndarray
     sums: Array | np.ndarray
 
     def in_channel_order(self, order: np.ndarray, groups: int) -> Filter | None:
-        """The filter of output channels order[0], order[1] ...; None where each has inputs of its own."""
+        """The filter of output channels order[0], order[1] ...; None if grouped and not 1x1."""
         if self.values.ndim == 2:
             return Filter(self.values[order], self.sums[order])
         return Filter(self.values[..., order], self.sums[order]) if groups == 1 else None
 
 
 def filter_of(w: np.ndarray, groups: int) -> Filter | np.ndarray:
-    """An int8 filter (oc, ic/groups, kh, kw) in the form its convolution reads; others as they are."""
+    """An int8 filter (oc, ic/groups, kh, kw) in the form that its convolution reads; other dtypes unchanged."""
     if w.dtype != np.int8:
         return w
     sums = w.sum(axis=(1, 2, 3), dtype=np.int32)
@@ -59,11 +59,11 @@ def filter_of(w: np.ndarray, groups: int) -> Filter | np.ndarray:
 
 
 DENSE = 1 << 20
-"""Bytes of a grouped 1x1 filter with its zeros, above which it stays grouped."""
+"""Bytes of a grouped 1x1 filter expanded to (oc, ic), above which it stays grouped."""
 
 
 def _dense(w: np.ndarray, groups: int) -> np.ndarray:
-    """(oc, ic) of (oc, ic/groups)."""
+    """A grouped filter (oc, ic/groups) as a dense matrix (oc, ic), zeros between groups."""
     oc, icg = w.shape
     dense = np.zeros((groups, oc // groups, groups, icg), w.dtype)
     for group, rows in enumerate(w.reshape(groups, -1, icg)):
@@ -92,21 +92,22 @@ def spread(x: Array, value: ArrayLike, *, inserts: tuple[int, ...]) -> Array:
 
 
 def nhwc(x: Array) -> Array:
-    """From NCHW, by a transposition of rank 3: one of rank 4 XLA folds into a convolution, which the library then is
-    not asked for.
+    """NHWC of an NCHW image, by a transposition of rank 3.
+
+    XLA would fold a transposition of rank 4 into the convolution, and then not use the library for it.
     """
     n, c, h, w = x.shape
     return jnp.transpose(x.reshape(n, c, h * w), (0, 2, 1)).reshape(n, h, w, c)
 
 
 def nchw(x: Array) -> Array:
-    """From NHWC, as `nhwc`."""
+    """NCHW of an NHWC image; the inverse of `nhwc`."""
     n, h, w, c = x.shape
     return jnp.transpose(x.reshape(n, h * w, c), (0, 2, 1)).reshape(n, c, h, w)
 
 
 def _hwio(w: Array) -> Array:
-    """From OIHW, as `nhwc`."""
+    """HWIO of an OIHW filter, by a transposition of rank 3 as in `nhwc`."""
     oc, ic, kh, kw = w.shape
     return jnp.transpose(w.reshape(oc, ic, kh * kw), (2, 1, 0)).reshape(kh, kw, ic, oc)
 
@@ -143,7 +144,7 @@ def _depthwise(x: Array, w: Array, strides: Pair, dilations: Pair) -> Array:
 
 
 def _as_taps(w: Array) -> Array:
-    """(kh, kw, oc) of a filter (oc, 1, kh, kw) of one filter per channel."""
+    """(kh, kw, oc) of a depthwise filter (oc, 1, kh, kw)."""
     return jnp.transpose(w, (2, 3, 1, 0))[:, :, 0]
 
 
@@ -176,14 +177,14 @@ def accumulate_nhwc(x: Array, w: Array, strides: Pair, dilations: Pair, groups: 
 
 
 def _sum_of_products(x: Array, a: int, w: Array | Filter, strides: Pair, dilations: Pair, groups: int) -> Array:
-    """Accumulators of the image x + a; x int8, w int8|uint8. As `prim.bytedot.byte_dot`, modulo 2^32."""
+    """int32 accumulators of the image x + a, modulo 2^32 as in `prim.bytedot.byte_dot`; x int8, w int8|uint8."""
     if isinstance(w, Filter):
         return _with_offset(convolved(x, w.values, strides, dilations, groups), a, w.sums)
     ws, b = signed(w)
     if _is_depthwise(w, groups):
         return _depthwise(x.astype(jnp.int32) + a, _as_taps(w.astype(jnp.int32)), strides, dilations)
     acc = _with_offset(convolved(x, _form(ws, groups), strides, dilations, groups), a, _sums(w))
-    if b:  # of every group the sum of its windows
+    if b:  # w is ws + b: add b times the sum of each window, per group
         ones = _form(jnp.ones((groups, *w.shape[1:]), jnp.int8), groups)
         acc = acc + b * jnp.repeat(convolved(x, ones, strides, dilations, groups), len(w) // groups, axis=3)
     return acc
@@ -198,7 +199,7 @@ def _with_offset(acc: Array, a: int, sums: Array | np.ndarray) -> Array:
 
 
 def _form(w: Array, groups: int) -> Array:
-    """`Filter.values` inside a trace."""
+    """`Filter.values` of an int8 filter (oc, ic/groups, kh, kw), computed inside a trace."""
     if w.shape[2:] == (1, 1) and groups == 1:
         return w.reshape(w.shape[:2])
     return _hwio(jnp.pad(w, ((0, 0), (0, -w.shape[1] % 4 if groups == 1 else 0), (0, 0), (0, 0))))
@@ -210,14 +211,14 @@ def convolved(x: Array, w: Array | np.ndarray, strides: Pair, dilations: Pair, g
         (tap,) = _taps(x, (1, 1), strides, dilations)
         return dot(tap, jnp.asarray(w), (3, 1))
     if w.ndim == 3:
-        x = lax.optimization_barrier(x)  # or XLA takes what is not padded from in front of it, and computes it again
+        x = lax.optimization_barrier(x)  # otherwise XLA computes the unpadded image again for each tap
         return _depthwise(x, jnp.asarray(w), strides, dilations)
     _require_room(x, (w.shape[0], w.shape[1]), dilations)
-    if groups == 1:  # channels by four, as the library's products take them
+    if groups == 1:  # channels are padded to a multiple of four, as in `Filter.values`
         x = jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, w.shape[2] - x.shape[3])))
     if form() != "library":
         return of_patches(_taps(x, (w.shape[0], w.shape[1]), strides, dilations), jnp.asarray(w), groups)
-    x = lax.optimization_barrier(x)  # pads that XLA moves into an int8 convolution are wrong there (jaxlib 0.10.2)
+    x = lax.optimization_barrier(x)  # XLA computes wrong sums if it moves pads into an int8 convolution (jaxlib 0.10.2)
     return lax.conv_general_dilated(
         x, jnp.asarray(w), strides, "VALID", rhs_dilation=dilations, dimension_numbers=("NHWC", "HWIO", "NHWC"),
         feature_group_count=groups, preferred_element_type=jnp.int32,
@@ -231,7 +232,7 @@ def conv2d_accumulate(
     """Compute acc = sum q_x * q_w over each window, padding value z_in: int32 (n, oc, oh, ow) (numerics 9.1).
 
     x int8|uint8 (n, ic, h, w); w int8|uint8 (oc, ic/groups, kh, kw). Exact while the sum fits int32, the accumulator of
-    the chip (DN-01, DN-03); with b bytes per window of any sign that holds up to about 33,000 bytes.
+    the chip (DN-01, DN-03): windows of up to about 33,000 bytes of either sign.
     """
     return jnp.transpose(_accumulate(x, w, z_in, strides, pads, dilations, groups), (0, 3, 1, 2))
 
@@ -259,7 +260,7 @@ def conv2d_int(
     x int8|uint8 NCHW padded with z_in; w int8|uint8 (oc, ic/groups, kh, kw), or a `Filter` of it; b int32 (oc,) or
     None, the zero point of x already folded in; m, r integer (oc,) or (1,). acc is int32, the rest int64. Requant:
     `prim.requant.requantize` (multiply_shift and only_shift round HALF_UP; qdm HALF_AWAY). Relu comes after the
-    requant. b a `Narrow`: it has bias and multiplier, m and r are not read, all is int32.
+    requant. If b is a `Narrow`, it contains bias and multiplier: m and r are not read, and everything is int32.
     """
     acc = _accumulate(x, w, z_in, strides, pads, dilations, groups)
     return finished_int(acc, b, m, r, z_out, do_relu, out_dtype, requant)
@@ -322,7 +323,7 @@ def by_library(x: Array, w: Array, strides: Pair, pads: Pads, dilations: Pair, g
 
 
 def by_product(x: Array, w: Array, strides: Pair, pads: Pads, dilations: Pair) -> Array:
-    """f32 sums in NHWC of an NHWC image and an OHWI filter, as one product of windows as rows."""
+    """f32 sums in NHWC of an NHWC image and an OHWI filter, as one matrix product whose left rows are the windows."""
     top, left, bottom, right = pads
     oc, *kernel, _ = w.shape
     if any(pads):

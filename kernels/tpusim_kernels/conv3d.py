@@ -28,7 +28,7 @@ def _padded_ndhwc(x: Array, value: Array, pads: Pads3) -> Array:
 
 
 def _depth_taps(x: Array, kernel: int, stride: int, dilation: int) -> list[Array]:
-    """The kd shifted views of padded NDHWC `x`, each (n*od, h, w, c)."""
+    """The kd shifted views of padded NDHWC `x`, (n*od, h, w, c) each."""
     last = (x.shape[1] - dilation * (kernel - 1) - 1) // stride * stride
     if last < 0:
         raise ValueError(f"a window of depth {kernel} dilated by {dilation} does not fit the padded {x.shape[1]}")

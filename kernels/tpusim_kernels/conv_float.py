@@ -1,8 +1,8 @@
 """Two-dimensional convolution in f32, every element a chain over (channel, row, column) of its window (numerics 9.1).
 
-Outside a trace on a CPU the windows are copied by NumPy into one matrix for each group, as wide as the library's tiles,
-and only products, bias and relu are compiled: equal extents share one executable whatever the strides and pads. Inside
-a trace all is one graph. Both ways add up in the same order.
+Outside a trace on a CPU, NumPy copies the windows of each group into one matrix, padded to the width of the library's
+tiles. Only products, bias and relu are compiled, so that equal extents share one executable whatever the strides and
+pads. Inside a trace everything is one graph. Both ways add in the same order.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ def conv2d_float(
 
     x (n, ic, h, w), w (oc, ic/groups, kh, kw) or in the form of `ordered_filter`, b (oc,) or None.
 
-    f32 accumulation in order (U-34, `prim.inorder`), then the bias; relu_limit < 0 means no upper limit. A single
-    window is a vector that a matrix is multiplied with, which has an order of its own. Source: numerics 9.1, ONNX Conv.
+    f32 accumulation in order (U-34, `prim.inorder`), then the bias; relu_limit < 0 means no upper limit. With a
+    single window the convolution is a matrix times a vector, which is added in another order
+    (`prim.inorder.matrix_vector`). Source: numerics 9.1, ONNX Conv.
     """
     check_operands(x, cast("Array", w), groups)
     out = extents(x.shape, w.shape, strides, pads, dilations)
@@ -78,18 +79,18 @@ def conv2d_float(
 
 
 def is_vector(out: Pair, channels: int, groups: int) -> bool:
-    """Whether each sample of a convolution is a matrix, or several, times a vector; out: (oh, ow)."""
+    """Whether a convolution is, for each sample and group, a matrix times a vector; out: (oh, ow)."""
     return out == (1, 1) and channels > groups
 
 
 def _by_parts(x: Array, w: Array, b: Array | None, groups: int) -> bool:
-    """Whether the windows are made by NumPy; a product of one row is none that the library takes."""
+    """Whether NumPy copies the windows. Not for products of one row, which XLA does not give to its library."""
     traced = any(isinstance(v, Tracer) for v in (x, w, b))
     return not traced and not estimating() and len(w) > groups and jax.default_backend() == "cpu"
 
 
 def extents(x: tuple[int, ...], w: tuple[int, ...], strides: Pair, pads: Pads, dilations: Pair) -> Pair:
-    """(oh, ow) of shapes x (n, ic, h, w), w (oc, ic/groups, kh, kw). Raises ValueError where a window has no room."""
+    """(oh, ow) of shapes x (n, ic, h, w), w (oc, ic/groups, kh, kw). Raises ValueError if no window fits."""
     spans = [d * (k - 1) + 1 for d, k in zip(dilations, w[2:], strict=True)]
     rooms = [x[2] + pads[0] + pads[2], x[3] + pads[1] + pads[3]]
     if any(span > room for span, room in zip(spans, rooms, strict=True)):
@@ -99,7 +100,7 @@ def extents(x: tuple[int, ...], w: tuple[int, ...], strides: Pair, pads: Pads, d
 
 
 def windows(x: F32, kernel: Pair, strides: Pair, pads: Pads, dilations: Pair) -> F32:
-    """(n, c, kh, kw, positions) of x (n, c, h, w), zero padding; positions filled up to the library's tiles."""
+    """(n, c, kh, kw, positions) of x (n, c, h, w), zero padding; positions are padded to whole tiles of the library."""
     (n, c, h, width), (kh, kw), (sh, sw), (dh, dw) = x.shape, kernel, strides, dilations
     oh, ow = extents(x.shape, (0, 0, *kernel), strides, pads, dilations)
     filled = -(-oh * ow // WIDTH) * WIDTH
@@ -125,7 +126,7 @@ def windows(x: F32, kernel: Pair, strides: Pair, pads: Pads, dilations: Pair) ->
 
 
 def _runs(x: F32, axis: int) -> Parts:
-    """The blocks of k, those of equal size beside each other on a new first axis."""
+    """The blocks of k, blocks of equal size stacked on a new first axis."""
     parts: list[F32] = []
     start = 0
     for size, equal in groupby(convolution_blocks(x.shape[axis])):
@@ -146,7 +147,7 @@ def _contiguous(x: F32) -> F32:
 
 
 def aligned(shape: tuple[int, ...]) -> F32:
-    """Memory for f32 that JAX reads where it is: what lies elsewhere it copies."""
+    """Aligned f32 memory, which JAX reads in place; memory of other alignment would be copied."""
     memory = np.empty(prod(shape) * 4 + ALIGNED, np.uint8)
     start = -memory.ctypes.data % ALIGNED
     return memory[start : start + prod(shape) * 4].view(np.float32).reshape(shape)
@@ -156,7 +157,7 @@ def aligned(shape: tuple[int, ...]) -> F32:
 def _finished(
     lefts: Parts, rights: Parts, b: Array | None, *, shape: tuple[int, ...], do_relu: bool, relu_limit: float
 ) -> Array:
-    """Products of blocks, their sums, bias and relu; shape: of the result, n, oc, oh, ow.
+    """Products of blocks, their sums, bias and relu; shape: n, oc, oh, ow of the result.
 
     lefts: (blocks, 1, groups, oc/groups, k) each, rights: (blocks, n, groups, k, positions) each, f32.
     """
@@ -201,7 +202,7 @@ def _whole(
 def _sum_in_order(x: Array, w: Array, strides: Pair, dilations: Pair, groups: int) -> Array:
     """f32 sums in NCHW of a padded NCHW image, term by term over (channel, row, column) of the window."""
     (n, c, _, _), (oc, icg, kh, kw) = x.shape, w.shape
-    if estimating() and kh * kw > 1:  # a 1x1 filter is one product, which the library has quicker
+    if estimating() and kh * kw > 1:  # a 1x1 filter is one product, which the library computes faster
         return nchw(sum_nhwc(nhwc(x), w, strides, dilations, groups))
     (sh, sw), (dh, dw) = strides, dilations
     oh, ow = extents(x.shape, w.shape, strides, (0, 0, 0, 0), dilations)
@@ -210,7 +211,7 @@ def _sum_in_order(x: Array, w: Array, strides: Pair, dilations: Pair, groups: in
         return nchw(depthwise(nhwc(x), taps, (kh, kw), strides, dilations, (oh, ow)))
 
     def gather(i: Array, windows: Array) -> Array:
-        """One tap of all windows: a loop is one kernel to compile, slices side by side are one each."""
+        """One tap of all windows. A loop is one kernel to compile; separate slices would be one each."""
         place = [jnp.int32(0), jnp.int32(0), i // kw * dh, i % kw * dw]
         view = lax.dynamic_slice(x, place, (n, c, (oh - 1) * sh + 1, (ow - 1) * sw + 1))
         tap = lax.slice(view, (0,) * 4, view.shape, (1, 1, sh, sw))
@@ -229,9 +230,9 @@ def _sum_in_order(x: Array, w: Array, strides: Pair, dilations: Pair, groups: in
 
 
 FEW = 64
-"""Windows of a call up to which a matrix of them takes less time than what XLA's library makes of a convolution."""
+"""Up to so many windows per call, a matrix product of the windows is faster than XLA's convolution."""
 SHALLOW = 32
-"""Elements of a window up to which it does so too: of three channels, say."""
+"""Up to so many elements per window (few input channels, say three) the matrix product is faster as well."""
 
 
 def is_product(x: tuple[int, ...], w: tuple[int, ...], *, strides: Pair, pads: Pads, dilations: Pair) -> bool:
@@ -257,10 +258,10 @@ def conv2d_estimate(
     relu_limit: float = -1.0,
     product: bool = False,
 ) -> Array:
-    """`conv2d_float` of an NHWC image, summed in the order of XLA's library: quicker, other bits.
+    """`conv2d_float` of an NHWC image, summed in the order of XLA's library: faster, and with other low bits.
 
-    x (n, h, w, ic), w (kh, kw, ic/groups, oc), or of one product (`is_product`; groups are 1) (oc, kh, kw, ic), as the
-    library multiplies few rows quickest; b (oc,) or None, all f32; y (n, oh, ow, oc).
+    x (n, h, w, ic), w (kh, kw, ic/groups, oc), b (oc,) or None, y (n, oh, ow, oc), all f32. product (see `is_product`;
+    groups must be 1): w is (oc, kh, kw, ic), the layout in which the library multiplies few rows fastest.
     """
     if product:
         y = by_product(f32(x), f32(w), strides, pads, dilations)

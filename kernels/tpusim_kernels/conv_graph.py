@@ -1,8 +1,8 @@
 """Convolutions in f32 inside a graph, every element a chain over (channel, row, column) of its window (numerics 9.1).
 
-The filter is brought into the form of its products on the host, once: what a graph would do with it, it would do in
-every run. Images are NHWC where a filter has one tap or one channel, so that neighbours keep the order in which a
-product leaves its result (the transpositions of both meet and vanish, in what traces a whole network).
+The filter is brought into the form of its products once, on the host: inside the graph that would happen in every run.
+Images are NHWC where a filter has one tap or one channel. In the trace of a whole network the transpositions between
+two such convolutions then cancel.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from tpusim_kernels.prim.inorder import convolution_blocks, ordered_product, tot
 from tpusim_kernels.prim.library import filled, in_order, keeps_order
 
 WIDE, DEEP = 512, 128
-"""Positions from which on, and terms beyond which, they are the columns of a product: as columns they are quickest to
-make, but the result has then to be transposed.
+"""From WIDE positions on and beyond DEEP terms, the windows are the columns of a product. Columns are faster to make,
+but the result has to be transposed.
 """
 
 
 class OrderedFilter(NamedTuple):
     """An f32 filter of (oc, ic/groups, kh, kw) in the form of its products (`ordered_filter`).
 
-    blocks: of one tap, f32 (groups, k, oc/groups) each; of several (blocks, k, oc), blocks of equal k together, or
-    (blocks, 1, oc, k) where the library's product has them upright. Of one filter per channel (kh*kw, oc) alone. Where
-    `prim.library` asks for it, oc is filled up with zeros. like: without elements, (oc, ic/groups, kh, kw, 0).
+    blocks: f32 arrays. For one tap (groups, k, oc/groups) each. For several taps (blocks, k, oc), blocks of equal k in
+    one array, or (blocks, 1, oc, k) if the library's product reads the left operand upright. For a depthwise filter one
+    array (kh*kw, oc). Where `prim.library` requires it, oc is padded with zeros. like: an array without elements that
+    keeps the shape, (oc, ic/groups, kh, kw, 0).
     """
 
     blocks: tuple[Array, ...]
@@ -50,14 +51,14 @@ class OrderedFilter(NamedTuple):
 
     @property
     def ndim(self) -> int:
-        """The number of axes, 4 of every filter."""
+        """The number of axes: always 4."""
         return len(self.shape)
 
 
 def ordered_filter(w: np.ndarray, groups: int, places: int) -> OrderedFilter | np.ndarray:
-    """A filter (oc, ic/groups, kh, kw) in the form that `convolution` reads; of groups with windows, as it is.
+    """A filter (oc, ic/groups, kh, kw) in the form that `convolution` reads; grouped filters of several taps unchanged.
 
-    places: windows of one call.
+    places: the number of windows of one call.
     """
     if jax.default_backend() != "cpu" or w.dtype != np.float32 or w.ndim != 4:
         return w
@@ -81,7 +82,7 @@ def ordered_filter(w: np.ndarray, groups: int, places: int) -> OrderedFilter | n
 
 
 def _upright(block: np.ndarray, places: int) -> np.ndarray:
-    """A left operand (blocks, k, oc) as its product with so many columns has it."""
+    """A left operand (blocks, k, oc) in the layout that its product with `places` columns reads."""
     count, size, oc = block.shape
     form = in_order(count, oc, size, places, upright=False)
     return block if form is None or not form.upright else block.swapaxes(1, 2)[:, None]
@@ -101,7 +102,7 @@ def convolution(x: Array, w: OrderedFilter, strides: Pair, pads: Pads, dilations
     """f32 sums (n, oc, oh, ow) of an image (n, ic, h, w), term by term over (channel, row, column); out: (oh, ow)."""
     kh, kw = w.shape[2:]
     if w.blocks[0].ndim == 2:
-        image = lax.optimization_barrier(nhwc(padded(x, pads)))  # or XLA takes what is not padded from in front of it
+        image = lax.optimization_barrier(nhwc(padded(x, pads)))  # otherwise XLA computes the unpadded image again
         return nchw(depthwise(image, w.blocks[0], (kh, kw), strides, dilations, out))
 
     def sums(x: Array, blocks: tuple[Array, ...]) -> Array:
@@ -109,7 +110,7 @@ def convolution(x: Array, w: OrderedFilter, strides: Pair, pads: Pads, dilations
             return _of_points(padded(x, pads), w._replace(blocks=blocks), strides, out)
         return _of_windows(x, w._replace(blocks=blocks), strides, pads, dilations, out)
 
-    if estimating():  # any number of samples has the same products, and this call cannot be differentiated
+    if estimating():  # an estimate may be batched at once, and `custom_vmap` cannot be differentiated
         return sums(x, w.blocks)
     run = custom_vmap(sums)
 
@@ -129,7 +130,7 @@ def padded(x: Array, pads: Pads) -> Array:
 
 
 def _of_points(x: Array, w: OrderedFilter, strides: Pair, out: Pair) -> Array:
-    """Of a filter of one tap: channels times filter."""
+    """`convolution` with a filter of one tap: channels times filter."""
     n, oc, groups = len(x), w.shape[0], len(w.blocks[0])
     rows = nhwc(x[:, :, :: strides[0], :: strides[1]]).reshape(n * out[0] * out[1], groups, -1).transpose(1, 0, 2)
     sums: list[Array] = []
@@ -143,7 +144,7 @@ def _of_points(x: Array, w: OrderedFilter, strides: Pair, out: Pair) -> Array:
 
 
 def _of_windows(x: Array, w: OrderedFilter, strides: Pair, pads: Pads, dilations: Pair, out: Pair) -> Array:
-    """Of a filter of several taps, one sample after the other."""
+    """`convolution` with a filter of several taps, one sample after the other."""
     if len(x) > 1:
         one = lax.map(lambda image: _of_windows(image[None], w, strides, pads, dilations, out), x)
         return one[:, 0]
@@ -173,7 +174,7 @@ def _products(windows: Array, w: OrderedFilter, *, across: bool) -> list[Array]:
 
 
 def _framed(x: Array, pads: Pads, axes: Pair) -> Array:
-    """An image with zeros around it, by concatenations: XLA computes what goes into one but once. axes: (h, w)."""
+    """An image padded with zeros by concatenations, whose operands XLA computes only once. axes: (h, w)."""
     top, left, bottom, right = pads
     for axis, before, after in ((axes[1], left, right), (axes[0], top, bottom)):
         sizes = [x.shape[:axis] + (size,) + x.shape[axis + 1 :] for size in (before, after)]
@@ -190,7 +191,7 @@ def _columns(x: Array, kernel: Pair, strides: Pair, dilations: Pair, out: Pair) 
 
 
 def _rows(x: Array, kernel: Pair, strides: Pair, dilations: Pair, out: Pair) -> Array:
-    """The windows (places, c*kh*kw) of a padded image (h, w, c); XLA would transpose columns by reading far apart."""
+    """The windows (places, c*kh*kw) of a padded image (h, w, c); a transposition of `_columns` would read far apart."""
     for axis in (1, 0):
         taps = _shifted(x, axis, kernel[axis], strides[axis], dilations[axis], out[axis])
         x = pin(jnp.stack(taps, axis=3))
@@ -198,7 +199,7 @@ def _rows(x: Array, kernel: Pair, strides: Pair, dilations: Pair, out: Pair) -> 
 
 
 def _shifted(x: Array, axis: int, kernel: int, stride: int, dilation: int, out: int) -> list[Array]:
-    """What each tap of a kernel meets along an axis of an image."""
+    """For each tap of a kernel, the elements that it multiplies along one axis of an image."""
     span = (out - 1) * stride + 1
     return [lax.slice_in_dim(x, i, i + span, stride, axis) for i in range(0, dilation * kernel, dilation)]
 
@@ -219,8 +220,8 @@ def _tap(x: Array, place: Pair, strides: Pair, out: Pair) -> Array:
 def _chained(terms: Iterable[Array], count: int) -> Array:
     """The sum of products as one chain of fused multiply-adds for each element.
 
-    The first product is pinned, or it might be the one that is merged with the second; adding zero makes it what
-    fma(x, w, 0) is: never -0. Blocks of more than 384 terms are sums of their own.
+    The first product is pinned, because XLA might otherwise merge it, instead of the second, into the multiply-add.
+    Adding zero makes it fma(x, w, 0), which is never -0. Each block of 384 terms is a separate sum.
     """
     zero, left = lax.optimization_barrier(jnp.float32(0)), iter(terms)
     whole = None

@@ -1,11 +1,12 @@
 """How much a float convolution's result changes when its image is rounded to INT8: estimates, for searches.
 
-A rounded image is integers times one step, so its convolution is sums of int8 products, which the library has several
-times as fast as f32. The filter is rounded to int8 too, for the rounded image and for the image itself, which is three
-int8 images of falling weight: the differences of the two change by about the filter's own error, all of them alike.
+A rounded image is integers times one step, so its convolution is sums of int8 products, which the library computes
+several times as fast as f32. The filter is rounded to int8 too, both for the rounded image and for the original image,
+which is split into three int8 images of falling weight. Rounding the filter changes all differences between the two
+results by about the same factor, the filter's relative error.
 
-A linear 1x1 filter w that makes more channels than it takes needs neither: its result changes by w e, e being the error
-of the rounding, and with r' r = w' w, r being triangular, r e is as long and has fewer channels.
+A linear 1x1 filter w with more output than input channels needs no rounded filter: its result changes by w e, where e
+is the rounding error. With r triangular and r' r = w' w, r e has the same norm and fewer channels.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from tpusim_kernels.conv import GEOMETRY, Pads, Pair, convolved, filter_of, relu
 from tpusim_kernels.trial import rounded, squares
 
 BASE = 254
-"""What one image weighs of the next: every integer is a multiple of it plus one of -127 to 127."""
+"""The ratio of the weights of two successive images: every integer is a multiple of it plus -127 to 127."""
 LARGEST = (127 * BASE + 126) * BASE
-"""The largest element of an image in steps, all parts of which fit int8: with one part less, far outliers would leave
-too few steps for the rest.
+"""The largest element in steps such that all three parts fit int8. With two parts, an outlier would leave the other
+elements too few steps.
 """
 NOTHING = 1e-10
-"""Of the mean square: makes a singular matrix one that can be factored, and changes no f32."""
+"""Fraction of the mean square that is added to the diagonal: a singular matrix can then be factored, and no f32 result
+changes.
+"""
 
 
 class RoundedFilter(NamedTuple):
@@ -38,7 +41,7 @@ class RoundedFilter(NamedTuple):
 
 
 def rounded_filter(w: np.ndarray) -> tuple[RoundedFilter, float]:
-    """A finite f32 filter (oc, ic, kh, kw) in int8, and the norm of its rounding errors by its own, 0 to 1."""
+    """A finite f32 filter (oc, ic, kh, kw) in int8, and its relative rounding error in the 2-norm, 0 to 1."""
     largest = np.abs(w).max(axis=(1, 2, 3), keepdims=True)
     steps = np.maximum(largest / np.float32(127), np.finfo(np.float32).smallest_normal)
     whole = np.rint(w / steps)
@@ -68,7 +71,7 @@ def conv2d_trial(
     top, left, bottom, right = pads
 
     def result(images: list[Array], step: Array) -> Array:
-        """Of images of falling weight, f32 integers of -128 to 127."""
+        """The convolution's result for images of falling weight, each f32 integers of -128 to 127."""
         q = jnp.concatenate(images).astype(jnp.int8)
         q = lax.pad(q, jnp.int8(0), ((0, 0, 0), (top, bottom, 0), (left, right, 0), (0, 0, 0)))
         y, *lower = jnp.split(f32(convolved(q, w.values, strides, dilations, groups)), len(images))
@@ -88,7 +91,7 @@ def conv2d_trial(
 
 
 def factor_of(w: np.ndarray) -> np.ndarray:
-    """R' in f32, (ic, ic) with |r e| = |w e| for every e but for rounding, of a filter (oc, ic, 1, 1)."""
+    """Transposed factor r of a filter w (oc, ic, 1, 1): f32 (ic, ic), |r e| = |w e| for every e up to rounding."""
     rows = w.reshape(w.shape[:2]).astype(np.float64)
     squares = rows.T @ rows
     squares[np.diag_indices_from(squares)] += NOTHING * squares.trace() / len(squares) + np.finfo(np.float64).tiny
@@ -99,8 +102,8 @@ def factor_of(w: np.ndarray) -> np.ndarray:
 def linear_trial(x: Array, scales: Array, factor: Array, *, strides: Pair) -> Array:
     """Compute the sum of squares of (x - q / scale) @ factor for each scale, q = rounded(x * scale).
 
-    It is that of the difference of a linear 1x1 convolution's results. x (n, h, w, ic), scales f32 (m,), factor as
-    `factor_of` gives it. The sums are f32 (m,).
+    This equals the sum of squares of a linear 1x1 convolution's error. x (n, h, w, ic), scales f32 (m,), factor from
+    `factor_of`. The sums are f32 (m,).
     """
     x = x[:, :: strides[0], :: strides[1]]
     return squares(lambda scale: jnp.matmul(x - rounded(x, scale) / scale, factor), scales)

@@ -1,9 +1,9 @@
 """Two-dimensional transposed convolution in f32, in the order of sums of oneDNN (U-34, 9.1).
 
 The geometry is that of `deconv`: a convolution of stride 1 with the filter turned over the image with zeros inserted.
-Of the taps of a window only those count that meet no such zero; they are the same for all windows of a phase, the
-places of the result that are a multiple of the stride apart. So every phase is a product of matrices without zeros, and
-phases with as many taps are one.
+A phase is the set of result places that are a multiple of the stride apart. All windows of a phase multiply the same
+taps with elements and the other taps with inserted zeros. So every phase is a matrix product without zeros, and phases
+with equally many taps are one product.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tpusim_kernels.prim.forms import estimating
 from tpusim_kernels.prim.inorder import added_up, convolution_blocks, dot_in_order
 
 VECTOR = 16
-"""Channels that oneDNN keeps together, of one group or of groups that are multiples of it."""
+"""Channels per vector of oneDNN; used with one group, or if a group's channels are a multiple of it."""
 ALONE = 256
-"""Channels that it adds up at a time where filter and stride are 1x1."""
+"""Channels that oneDNN adds at a time if filter and stride are 1x1."""
 
 
 class Phase(NamedTuple):
-    """The places `start`, `start` + stride, ... of an axis.
+    """The result places `start`, `start` + stride, ... of an axis.
 
-    taps: of the turned filter, those that count there, all `Axis.step` apart; meets: the element of the axis that each
-    of them meets first, which may lie in front of it.
+    taps: the taps of the turned filter that multiply elements in this phase, `Axis.step` apart. meets: for each tap the
+    index of the element that it multiplies at `start`; a negative index is padding.
     """
 
     start: int
@@ -61,9 +61,9 @@ def deconv2d_float(
     x (n, ic, h, w), w (oc, ic/groups, kh, kw), b (oc,) or None; a relu_limit below 0 means no upper limit. Source:
     numerics 9.1, ONNX ConvTranspose (whose filter is (ic, oc/groups, kh, kw)).
 
-    Of one group, or of groups of multiples of 16 channels, the sum is a chain over (row, column, channel) of the filter
-    for every 16 channels. Elsewhere, and where stride and dilation are both above 1, it is that of the products of each
-    tap of the turned filter, row by row.
+    With one group, or groups whose channels are multiples of 16, the sum is a chain over (row, column, channel) of the
+    filter for every 16 channels. Otherwise, and if stride and dilation are both above 1, the products of each tap of
+    the turned filter are summed over the channels and then added, row by row.
     """
     x, w = f32(x), f32(w)
     check_operands(x, w, groups)
@@ -82,7 +82,7 @@ def deconv2d_float(
     image = jnp.moveaxis(jnp.pad(x, [(0, 0), (0, 0), *(axis.border for axis in axes)]), 1, 3)
     w, places = turned(w), [axis.places for axis in axes]
     y = jnp.zeros((*strides, len(x), len(w), *places), jnp.float32)
-    for down, across in product(*(axis.alike for axis in axes)):
+    for down, across in product(*(axis.by_tap_count for axis in axes)):
         if down[0].taps and across[0].taps:
             pairs = list(product(down, across))
             windows = jnp.stack(_windows(image, pairs, axes))
@@ -98,7 +98,7 @@ def deconv2d_float(
 
 
 def _in_vectors(w: tuple[int, ...], strides: Pair, dilations: Pair, groups: int) -> bool:
-    """Whether oneDNN has the filter (oc, ic/groups, kh, kw) in vectors; else it adds products up at their places."""
+    """Whether oneDNN computes this filter (oc, ic/groups, kh, kw) by vectors of channels; otherwise tap by tap."""
     oc, ic = w[:2]
     in_step = all(stride == 1 or dilation == 1 for stride, dilation in zip(strides, dilations, strict=True))
     return in_step and (groups == 1 or (ic % VECTOR == 0 and oc // groups % VECTOR == 0))
@@ -121,12 +121,12 @@ class Axis:
 
     @property
     def out(self) -> int:
-        """Places of the result."""
+        """The extent of the result."""
         return (self.size - 1) * self.stride + self._reach + 1 - sum(self.pads) + self.output_padding
 
     @property
     def places(self) -> int:
-        """Places of a phase, of which the last may lie behind the result."""
+        """Places of a phase; the last one may be past the end of the result."""
         return -(-self.out // self.stride)
 
     @property
@@ -145,20 +145,20 @@ class Axis:
         return found
 
     @property
-    def alike(self) -> list[list[Phase]]:
-        """The phases by how many taps they have."""
+    def by_tap_count(self) -> list[list[Phase]]:
+        """The phases, grouped by their number of taps."""
         counts = dict.fromkeys(len(phase.taps) for phase in self.phases)
         return [[phase for phase in self.phases if len(phase.taps) == count] for count in counts]
 
     @property
     def border(self) -> Pair:
-        """Elements that taps meet in front of the axis and behind it: zeros."""
+        """The number of zeros that the taps need before and after the axis."""
         met = [i for phase in self.phases for i in phase.meets]
         return max(0, -min(met)), max(0, max(met) + self.places - self.size)
 
 
 def _windows(image: Array, pairs: list[tuple[Phase, Phase]], axes: list[Axis]) -> list[Array]:
-    """What taps meet in all windows of each pair of phases, (n, taps, places, ic); image (n, h, w, ic) with borders."""
+    """The elements under the taps, (n, taps, places, ic) per pair of phases; image (n, h, w, ic) with borders."""
     views: dict[Pair, Array] = {}
 
     def view(place: Pair) -> Array:
@@ -186,7 +186,7 @@ def _by_vectors(windows: Array, filters: Array) -> Array:
     for start, stop, size in ((0, whole, VECTOR), (whole, channels, channels - whole)):
         if start < stop:
             left, right = (x[..., start:stop].reshape(*x.shape[:-1], -1, size) for x in (filters, windows))
-            left = jnp.transpose(left[:, :, ::-1], (0, 1, 3, 2, 4))  # the filter as it is, not turned
+            left = jnp.transpose(left[:, :, ::-1], (0, 1, 3, 2, 4))  # back to the filter that is not turned
             right = jnp.transpose(right[:, ::-1], (0, 3, 4, 1, 5, 2))
             lefts.append(left.reshape(1, *left.shape[:2], -1))
             rights.append(right.reshape(*right.shape[:2], -1, right.shape[-1]))
@@ -195,12 +195,12 @@ def _by_vectors(windows: Array, filters: Array) -> Array:
 
 
 def _stored(x: Array) -> Array:
-    """The array as it lies, pinned as rows: a transposition in front would become part of the product."""
+    """The array stored in its present layout: without the pin XLA merges a transposition into the product."""
     return pin(x.reshape(len(x), -1)).reshape(x.shape)
 
 
 def _of(channels: int, size: int) -> tuple[int, ...]:
-    """Channels in blocks of a size."""
+    """The sizes of blocks of at most `size` that add up to `channels`."""
     return tuple(min(size, channels - start) for start in range(0, channels, size))
 
 

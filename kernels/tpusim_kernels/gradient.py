@@ -1,7 +1,7 @@
-"""Derivatives of functions whose own expressions hide them.
+"""Derivatives of functions that JAX cannot differentiate usefully.
 
-Exact kernels work on the bits of floats, and JAX takes the derivative of a bit cast for zero. So a function is given
-the derivative of another one that computes the same but for rounding.
+Exact kernels work on the bits of floats, and JAX takes the derivative of a bit cast as zero. So a function gets the
+derivative of a second function that computes the same up to rounding.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def differentiable(exact: Callable[P, R], expression: Callable[P, R]) -> Callabl
 
 
 def _tangents(expression: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
-    """Tangents of what `expression` gives, with 64-bit types.
+    """Tangents of the results of `expression`, with 64-bit types enabled.
 
     They consist of ordinary operations, so that every transform of JAX applies to them.
     """

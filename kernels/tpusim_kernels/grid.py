@@ -75,7 +75,7 @@ def _weights(f: Array, mode: str) -> list[Array]:
 
 
 def _reflected(at: Array, low: float, high: float) -> Array:
-    """Back and forth between two ends."""
+    """Coordinates reflected at two ends, as often as needed."""
     span = high - low
     if span == 0:
         return jnp.full_like(at, low)

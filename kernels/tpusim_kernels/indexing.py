@@ -37,7 +37,7 @@ def gather_elements(x: Array, indices: Array, *, axis: int) -> Array:
 
 @kernel(static=("axis", "reduction"))
 def scatter_elements(x: Array, indices: Array, updates: Array, *, axis: int, reduction: str) -> Array:
-    """Give x with updates at indices along `axis`, in place of what is there or combined with it (REDUCTIONS).
+    """Give x with updates at indices along `axis`; they replace the elements or are combined with them (REDUCTIONS).
 
     indices, updates: of one shape and x's rank; sums are added in an unspecified order.
     """
@@ -54,7 +54,7 @@ def scatter_elements(x: Array, indices: Array, updates: Array, *, axis: int, red
 
 @kernel(static=("axis", "k", "largest"))
 def top_k(x: Array, *, axis: int, k: int, largest: bool) -> Array:
-    """Give the places (int32) of the k largest or smallest elements along `axis`, in order; of equals the first."""
+    """Give the indices (int32) of the k largest or smallest elements along `axis`, in order; equal ones by index."""
     order = jnp.argsort(x, axis=axis, stable=True, descending=largest)
     return lax.slice_in_dim(order, 0, k, axis=axis).astype(jnp.int32)
 

@@ -77,13 +77,13 @@ def matmul_int(
 
     x (..., M, K), w (..., K, N) int8|uint8; b int32 None, (1,) or (N,), the zero point of x already folded in; m, r
     integer scalars, (1,) or (N,). With a row per right matrix: b (..., 1, N), m, r (..., 1, 1), batch axes as w's.
-    acc is int32, the rest int64; requant as in `prim.requant.requantize`. b a `Narrow`: it has bias and multiplier, m
-    and r are not read, all is int32.
+    acc is int32, the rest int64; requant as in `prim.requant.requantize`. If b is a `Narrow`, it contains bias and
+    multiplier: m and r are not read, and everything is int32.
     """
     sums = byte_dot(*_operands(x, w, left_transpose, right_transpose))
     if isinstance(b, Narrow):
         v = requantize_narrow(sums, b)
-        v = jnp.maximum(v, jnp.int32(0)) if do_relu else v  # behind it: what rises stays in order, and 0 stays 0
+        v = jnp.maximum(v, jnp.int32(0)) if do_relu else v  # same as before the requant, which is monotonic and keeps 0
         return saturate(v + lax.convert_element_type(z_out, jnp.int32), out_dtype)
     acc = i64(sums)
     if b is not None:
@@ -95,6 +95,6 @@ def matmul_int(
 
 
 def _for_columns(p: ArrayLike, ndim: int) -> Array:
-    """A parameter of all columns, of each, or of each right matrix, at the rank of the accumulator."""
+    """A parameter (one, per column, or per right matrix) with the rank of the accumulator."""
     p = i64(p)
     return p.reshape((1,) * (ndim - p.ndim) + p.shape) if p.ndim > 1 else along_axis(p, ndim, ndim - 1)

@@ -1,4 +1,4 @@
-"""Moves of elements that JAX has one function for; no value is changed (numerics 9.0)."""
+"""Ops that move elements by one JAX function and change no value (numerics 9.0)."""
 
 from __future__ import annotations
 

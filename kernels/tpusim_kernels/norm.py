@@ -20,10 +20,10 @@ from tpusim_kernels.prim.smallfloat import to_bf16, to_bf16_cv18xx
 def lrn_float(x: Array, *, size: int, alpha: float, beta: float, bias: float) -> Array:
     """Compute y = x / (bias + alpha/size * sum x^2)^beta in f32, the bits of oneDNN 3.1 (U-37).
 
-    x (n, c, ...); the sum runs over the channels c - floor((size-1)/2) .. c + floor((size-1)/2) that there are: of an
-    even size one fewer than ONNX LRN says, as BM1684X's closed simulator has it too.
+    x (n, c, ...); the sum runs over the existing channels of c - floor((size-1)/2) .. c + floor((size-1)/2). For an
+    even size that is one channel fewer than ONNX LRN says; BM1684X's closed simulator agrees with upstream.
 
-    Of 8k >= 16 channels, size 5 and beta 0.75 one sum slides along the channels, and the power is of its own form.
+    With 8k >= 16 channels, size 5 and beta 0.75, oneDNN uses one sliding sum and another form of the power.
     """
     x = jnp.moveaxis(f32(x), 1, 0)
     around = (size - 1) // 2
@@ -40,7 +40,7 @@ def lrn_float(x: Array, *, size: int, alpha: float, beta: float, bias: float) ->
 
 
 def _sliding(x: Array) -> Array:
-    """The sums of five squares around each element of axis 0: the next one is added before the last is taken off."""
+    """The sums of five squares around each element of axis 0; each step adds the new square, then subtracts the old."""
     padded = jnp.pad(x, [(3, 2)] + [(0, 0)] * (x.ndim - 1))
 
     def step(total: Array, i: Array) -> tuple[Array, Array]:
@@ -64,7 +64,7 @@ def lrn_tables(x: Array, table: Array, mantissa: Array, *, size: int, alpha: flo
     """Compute the LRN of CV18xx, every step rounded to BF16: y = v^-beta * x, the power by table.
 
     x f32 (n, c, ...) holding BF16 values; table and mantissa are those of the power -beta; size is odd.
-    e = BF16(alpha/size) * x^2; t = e[c] + e[c+1] + e[c-1] + e[c+2] ... in this order, as far as there are channels;
+    e = BF16(alpha/size) * x^2; t = e[c] + e[c+1] + e[c-1] + e[c+2] ... over the existing channels, in this order;
     v = t + BF16(bias). Products are bf16_mul, sums bf16_add (numerics 8.2), by U-39.
     """
     if size % 2 == 0:
@@ -98,7 +98,7 @@ def _mean(rows: Array) -> Array:
 
 
 def _mean_of_shares(rows: Array) -> Array:
-    """As `_mean`: every term is multiplied by f32(1/n), and those of even and of odd index are added up apart."""
+    """As `_mean`, but every term is multiplied by f32(1/n), and even and odd indices are summed separately."""
     share = np.float32(1) / np.float32(rows.shape[-1])
     return sum_in_lanes(pin(jnp.moveaxis(rows, -1, 0) * share), 2)[..., None]
 
@@ -135,8 +135,8 @@ def layernorm_float(x: Array, weight: Array | None, bias: Array | None, *, axis:
 def rmsnorm_float(x: Array, weight: Array | None, *, epsilon: float, dtype: str = "float32") -> Array:
     """Compute y = x/sqrt(mean(x^2) + epsilon) * w over the last axis, in f32 (numerics 11.2, ONNX RMSNormalization).
 
-    weight broadcasts to the last axis, or None. dtype: the quotient is rounded to it in front of the product, as the
-    chip stores it.
+    weight broadcasts to the last axis, or None. dtype: the type to which the chip rounds the quotient before the
+    product.
     """
     x = f32(x)
     y = divide(x, jnp.sqrt(_mean(pin(x * x)) + jnp.float32(epsilon)))
@@ -209,9 +209,9 @@ def layernorm_tables(
 def instancenorm_by_factor(x: Array, weight: Array, bias: Array | None, *, epsilon: float) -> Array:
     """Compute y = (x - mean*f)/sqrt(variance*f + epsilon) + b[c] in f32, f = f32(1)/weight, statistics per channel.
 
-    x (n, c, ...), weight one number, bias (C,) or None; variance biased. A negative weight gives NaN. Source: what
-    CV18xx's host makes of InstanceNorm, which takes the first weight for the factor of a batch norm. Both sums are in
-    index order, that of squares by fused multiply-adds; root, quotient and bias are in double and rounded once.
+    x (n, c, ...), weight one number, bias (C,) or None; variance biased. A negative weight gives NaN. Source: the
+    InstanceNorm of CV18xx's host, which uses the first weight as the factor of a batch norm. Both sums are in index
+    order, the sum of squares by fused multiply-adds; root, quotient and bias are in double and rounded once.
     """
     x = f32(x)
     rows = jnp.moveaxis(x.reshape(*x.shape[:2], -1), -1, 0)

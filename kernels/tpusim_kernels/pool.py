@@ -21,9 +21,9 @@ from tpusim_kernels.prim.rounding import RoundMode, saturate, to_int
 Extents = tuple[int, ...]
 WINDOW = ("kernel", "strides", "pads")
 NARROW = 2000
-"""Elements of a window up to which an average of bytes is taken in int32."""
+"""Windows of up to so many elements are averaged in int32."""
 UNROLLED = 64
-"""Elements of a window up to which a sum is no loop."""
+"""Windows of up to so many elements are summed without a loop."""
 
 
 def _slide(
@@ -59,7 +59,7 @@ def _counts(size: int, kernel: int, stride: int, before: int, after: int) -> np.
 
 
 def _divisors(x: Array, kernel: Extents, strides: Extents, pads: Extents, count_include_pad: bool) -> np.ndarray:
-    """The number of averaged elements per output place, (1, 1, ...); extents of 1 when it is the same for all."""
+    """The number of averaged elements per output place, (1, 1, ...); all extents are 1 if the number is constant."""
     if count_include_pad or not any(pads):
         return np.full((1,) * x.ndim, prod(kernel), np.int64)
     counts = np.ones((1, 1), np.int64)

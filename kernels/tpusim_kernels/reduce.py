@@ -25,16 +25,16 @@ MODES: dict[str, Callable[[Array], Array]] = {
     "ReduceL2": lambda rows: jnp.sqrt(float_sum_of_squares(rows)),
     "ReduceProd": _multiplied,
 }
-"""What is done with rows over axis 0."""
+"""The reduction over axis 0 of each mode."""
 
 
 @kernel(static=("mode", "axes", "keepdims", "scale"))
 def reduce_float(x: Array, *, mode: str, axes: tuple[int, ...], keepdims: bool, scale: float | None = None) -> Array:
     """Compute y = reduction of `x` over `axes`, f32, in index order (numerics 11.3).
 
-    mode is ReduceMean, Sum, Max, Min, L1, L2 or Prod. The mean is the sum times `scale`, which is 1/n, rounded to the
-    output's type by the caller, or divided by n if there is none. Squares are added up by fused multiply-adds
-    (U-36, tests/test_as_upstream.py).
+    mode is ReduceMean, Sum, Max, Min, L1, L2 or Prod. The mean is the sum times `scale` (1/n, rounded to the output's
+    type by the caller), or the sum divided by n if `scale` is None. Squares are added by fused multiply-adds (U-36,
+    tests/test_as_upstream.py).
     """
     if mode not in MODES:
         raise ValueError(f"a reduction must be one of {', '.join(MODES)}, got {mode!r}")

@@ -42,7 +42,7 @@ def interp_linear(x: Array, *, size: tuple[int, int], scales: tuple[float, float
 
 
 class Neighbours(NamedTuple):
-    """Of every output place along one axis: both neighbours, and the weight of each in f32."""
+    """For every output place along one axis: the indices of both neighbours, and their weights in f32."""
 
     left: np.ndarray
     right: np.ndarray
@@ -51,9 +51,9 @@ class Neighbours(NamedTuple):
 
 
 def host_neighbours(size_in: int, size_out: int, scale: float, *, align_corners: bool) -> Neighbours:
-    """As the host of CV18xx takes them, every step in f32: o*(in-1)/(out-1), or (o + 0.5)/(out/in) - 0.5, clamped.
+    """Neighbours as CV18xx's host computes them, in f32: o*(in-1)/(out-1), or (o + 0.5)/(out/in) - 0.5, clamped.
 
-    scale: input elements per output element; 1 with a single output place puts that at 0.
+    scale: input elements per output element. With a single output place and scale 1, that place is at 0.
     """
     places, one, half = np.arange(size_out, dtype=np.float32), np.float32(1), np.float32(0.5)
     growth, last = np.float32(size_out) / np.float32(size_in), size_in - 1
@@ -75,8 +75,8 @@ def host_neighbours(size_in: int, size_out: int, scale: float, *, align_corners:
 def interp_on_host(x: Array, *, size: tuple[int, int], scales: tuple[float, float], align_corners: bool) -> Array:
     """Weigh the four neighbours of every place, in f32 as the host of CV18xx does, x (n, c, h, w).
 
-    With align_corners columns first, then rows; else the sum, from the first, of four products of two weights and an
-    element (U-40).
+    With align_corners the columns are interpolated first, then the rows. Otherwise the result is the sum, in order, of
+    four products of an element and two weights (U-40).
     """
     x = f32(x)
     rows, columns = (
@@ -88,8 +88,8 @@ def interp_on_host(x: Array, *, size: tuple[int, int], scales: tuple[float, floa
         return x[:, :, jnp.asarray(row)[:, None], jnp.asarray(column)[None, :]]
 
     def along_w(row: np.ndarray) -> Array:
-        before, behind = (jnp.asarray(w).reshape(1, 1, 1, -1) for w in (columns.of_left, columns.of_right))
-        return pin(at(row, columns.left) * before) + pin(at(row, columns.right) * behind)
+        of_left, of_right = (jnp.asarray(w).reshape(1, 1, 1, -1) for w in (columns.of_left, columns.of_right))
+        return pin(at(row, columns.left) * of_left) + pin(at(row, columns.right) * of_right)
 
     top, bottom = (jnp.asarray(w).reshape(1, 1, -1, 1) for w in (rows.of_left, rows.of_right))
     if align_corners:
@@ -99,5 +99,5 @@ def interp_on_host(x: Array, *, size: tuple[int, int], scales: tuple[float, floa
         for column, other in ((columns.left, columns.of_left), (columns.right, columns.of_right)):
             term = pin(jnp.asarray(np.outer(weight, other))[None, None] * at(row, column))
             total = term if total is None else total + term
-    assert total is not None  # there are four terms
+    assert total is not None  # the loop has four terms
     return total

@@ -41,9 +41,9 @@ def softmax_onednn(x: Array, *, axis: int, log: bool = False) -> Array:
 
     Source: ONNX Softmax and LogSoftmax; the bits of oneDNN 3.1 with AVX-512.
 
-    Where nothing lies behind the axis it works on vectors, with an exponential of their own and a product by the
-    reciprocal (`prim.exponential`), else as `softmax_float`. The log form is x - max x - ln(sum e), the logarithm
-    rounded once; oneDNN's, of vectors, is up to 2e-6 away.
+    If `axis` is the innermost one, oneDNN uses vectors, with another exponential and a product with the reciprocal
+    (`prim.exponential`); otherwise as `softmax_float`. The log form is x - max x - ln(sum e), the logarithm rounded
+    once; oneDNN's vector logarithm differs by up to 2e-6.
     """
     rows = _below_largest(jnp.moveaxis(f32(x), axis, 0), 1.0)
     vectors = math.prod(x.shape[axis % x.ndim + 1 :]) == 1 and not estimating()
@@ -61,7 +61,7 @@ def _below_largest(rows: Array, beta: float) -> Array:
 
 
 def _exponentials(d: Array, *, vectors: bool = False) -> tuple[Array, Array]:
-    """The exponentials of d <= 0 and their f32 sum along axis 0, as the C library and a loop or oneDNN's vectors do."""
+    """The exponentials of d <= 0 and their f32 sum along axis 0: by the C library and a loop, or by vectors."""
     exponential = jnp.exp if estimating() else exp_of_onednn if vectors else exp_of_libm
     e = pin(exponential(d))
     return e, (sum_in_lanes(e, LANES) if vectors else float_sum(e))[None]

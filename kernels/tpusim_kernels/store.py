@@ -1,9 +1,9 @@
-"""Compiled kernels kept on disk and found without being traced again.
+"""Compiled kernels kept on disk and loaded without being traced again.
 
-JAX's own cache keeps what XLA compiled, under a key that is known only after tracing and lowering; for kernels as small
-as these that costs more (20 to 40 ms) than anything else. Here the key is what a kernel depends on: its name and
-attributes, the shapes and dtypes of its arrays, the text of its module and of what that imports, the versions and flags
-of JAX and XLA, and the processor. Loading takes a few milliseconds. Kernels inside another trace are not looked up.
+The key of JAX's compilation cache is known only after tracing and lowering; for kernels as small as these that costs
+more (20 to 40 ms) than anything else. Here the key is what a kernel depends on: its name and attributes, the shapes and
+dtypes of its arrays, the text of its module and of the modules that it imports, the versions and flags of JAX and XLA,
+and the processor. Loading takes a few milliseconds. Kernels inside another trace are not looked up.
 
 A file holds machine code, and JAX's form of it is a pickle: loading it can run anything. So a file is loaded only if it
 is this user's or the administrator's and nobody else can write it, and a folder that others can write is not used.
@@ -38,15 +38,15 @@ from tpusim_kernels.prim.forms import choice, processor
 Key = tuple[object, ...]
 
 DIGEST = 32
-"""Bytes of SHA-256, the head of every file: of its key and of what follows."""
+"""Bytes of the SHA-256 at the head of every file, which covers its key and the rest of the file."""
 _FORM = 2
-"""Of the files: part of every key."""
+"""The form of the files, which is part of every key."""
 _KERNEL = re.compile(r"[0-9a-f]{2}/[0-9a-f]+")
 """The path of a kernel in the folder."""
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _FOLDER = Path(__file__).parent
 LIMIT = 1 << 30
-"""Bytes in the folder above which the kernels not used for longest are removed, down to half."""
+"""If the folder exceeds so many bytes, the least recently used kernels are removed until half of it is left."""
 
 
 class StoreWarning(UserWarning):
@@ -63,7 +63,7 @@ class KernelStore:
     def get(self, key: str) -> jax.stages.Compiled | None:
         """The executable in the file of this key.
 
-        None if there is none, or one that is damaged, cannot be loaded, or that somebody else could have written.
+        None if the file is missing, damaged, cannot be loaded, or could have been written by another user.
         """
         if self._is_refused():
             return None
@@ -73,7 +73,7 @@ class KernelStore:
             content = raw[DIGEST:]
             if _digest(key, content) == raw[:DIGEST]:
                 found = _loaded(pickle.loads(content))
-                with suppress(OSError):  # a folder that is only read
+                with suppress(OSError):  # a read-only folder
                     os.utime(path)  # its last use, for `_prune`
                 return found
         return None
@@ -81,9 +81,9 @@ class KernelStore:
     def put(self, key: str, made: jax.stages.Compiled, arrays: Sequence[Any], named: Mapping[str, Any]) -> None:
         """Write an executable that runs on these arguments.
 
-        What JAX cannot write stays out: captured constants, and an executable out of JAX's own cache, which when
-        written a second time lacks its functions (seen when it is run). A full or read-only folder stays as it is,
-        which is said once, as a StoreWarning.
+        Executables that JAX cannot write are not stored: those with captured constants, and those that JAX loaded from
+        its compilation cache, which lack their functions when they are written again (this shows only when they run).
+        A full or read-only folder is left unchanged, with one StoreWarning.
         """
         if self._failed or self._is_refused():
             return
@@ -95,7 +95,7 @@ class KernelStore:
             return
         except OSError as error:
             self._failed = True
-            _warn(f"{self.folder}: kernels cannot be kept there, {error.strerror or error}")
+            _warn(f"{self.folder}: kernels cannot be kept in this folder, {error.strerror or error}")
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / key[2:]
@@ -206,7 +206,7 @@ def text_with_imports(module: str) -> str:
     while left:
         name = left.pop()
         path = _FOLDER.joinpath(*name.split(".")[1:]).with_suffix(".py")
-        if name != __name__ and name not in texts and path.is_file():  # this module is no part of what is computed
+        if name != __name__ and name not in texts and path.is_file():  # this module does not change what is computed
             texts[name], imported = _read(path)
             left |= imported
     return hashlib.sha256(repr(sorted(texts.items())).encode()).hexdigest()
@@ -222,7 +222,7 @@ _NAME = re.compile(r"[\w.]+")
 def _read(path: Path) -> tuple[str, frozenset[str]]:
     """(text of a module, modules that it may import and names that may be modules).
 
-    By a pattern: parsing all modules costs as much as loading the kernels of a network.
+    Imports are matched by a pattern: parsing all modules costs as much as loading the kernels of a network.
     """
     text = path.read_text(encoding="utf-8")
     found: set[str] = set()
@@ -232,13 +232,13 @@ def _read(path: Path) -> tuple[str, frozenset[str]]:
 
 
 def _processor() -> str:
-    """What the host can execute, where the system says it, else its name."""
+    """The features of the host's processor if the system lists them, otherwise the processor's name."""
     return "\n".join(processor()) or f"{platform.machine()} {platform.processor()}"
 
 
 @functools.cache
 def _surroundings() -> str:
-    """All that an executable depends on besides its kernel."""
+    """Everything that an executable depends on except its kernel."""
     device = _device()
     parts = (
         jax.__version__, platform.python_version(), np.__version__, _processor(),
@@ -254,12 +254,12 @@ def _must_trace() -> bool:
 
 
 def _disk_key(identity: str, known: Key) -> str:
-    """The name of an executable's file, from the key by which this process knows it."""
+    """The name of an executable's file, from the key that this process uses for it."""
     return hashlib.sha256(repr((_FORM, identity, known, _surroundings())).encode()).hexdigest()
 
 
 class _Unknown(Exception):
-    """A kernel cannot be known by these arguments."""
+    """A kernel cannot be identified by these arguments."""
 
 
 def _described(value: object) -> object:
@@ -277,12 +277,12 @@ def _described(value: object) -> object:
 
 @functools.cache
 def _name_of(dtype: Any) -> str:
-    """NumPy makes the name anew each time, which takes as long as all else of a key."""
+    """The name of a dtype, cached: NumPy builds it anew each time, which takes as long as the rest of a key."""
     return dtype.name
 
 
 def _aval(leaf: Any) -> object:
-    """Shape and dtype of a dynamic argument, which must be an array here, not one of a trace or elsewhere."""
+    """Shape and dtype of a dynamic argument, which must be a concrete array on the first device."""
     if isinstance(leaf, Tracer) or (isinstance(leaf, jax.Array) and leaf.sharding.device_set != {_device()}):
         raise _Unknown
     if isinstance(leaf, jax.Array):
@@ -318,11 +318,11 @@ def store() -> KernelStore | None:
 
 
 def _of_user() -> Path | None:
-    """In the user's cache, closed to others; None if the system knows no home of the user."""
+    """The folder in the user's cache, closed to others; None if the system knows no home of the user."""
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tpusim" / "kernels"
     except RuntimeError:
-        _warn("kernels cannot be kept, there is no home folder")
+        _warn("kernels cannot be kept, the user has no home folder")
         return None
     with suppress(OSError):  # under a umask of 002 older versions made it writable by the user's group
         mode = folder.stat().st_mode
@@ -332,26 +332,26 @@ def _of_user() -> Path | None:
 
 
 def use(folder: Path | None, limit: int = LIMIT) -> KernelStore | None:
-    """Keep kernels in `folder` from now on, at most `limit` bytes when a process begins to write; None: nowhere."""
+    """Keep kernels in `folder` from now on; None: nowhere. limit: bytes, enforced when a process starts to write."""
     _in_use[:] = [KernelStore(folder, limit) if folder is not None else None]
     return _in_use[0]
 
 
-def _own(body: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function under another identity: what JAX traced under one choice is not taken for another's."""
+def _distinct(body: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function as a new object, so that JAX does not reuse a trace made under another `forms.choice`."""
 
     @functools.wraps(body)
-    def own(*args: Any, **kwargs: Any) -> Any:
+    def distinct(*args: Any, **kwargs: Any) -> Any:
         return body(*args, **kwargs)
 
-    return own
+    return distinct
 
 
 class Stored:
-    """A function of arrays as `jax.jit` makes it, with the executables of this process; the others are in the store.
+    """A function of arrays compiled like `jax.jit`, with the executables of this process in memory and others on disk.
 
-    identity: names all that the function depends on besides its arguments and JAX, or is None: it is not stored. It is
-    asked at the first call. fixed: arrays that are the first argument of every call, described once.
+    identity: called at the first call, names everything that the function depends on besides its arguments and JAX;
+    None if the function is not to be stored. fixed: arrays that are the first argument of every call, described once.
     """
 
     def __init__(
@@ -371,17 +371,17 @@ class Stored:
         self._known: dict[Key, jax.stages.Compiled] = {}
 
     def _traced(self) -> Any:
-        """The function as JAX traces it under the choice in use (`prim.forms`)."""
+        """The jitted function for the choice in use (`prim.forms.choice`)."""
         chosen = choice()
         if chosen not in self._by_choice:
-            self._by_choice[chosen] = self._jitted(_own(self._body))
+            self._by_choice[chosen] = self._jitted(_distinct(self._body))
         return self._by_choice[chosen]
 
     def _jitted(self, body: Callable[..., Any]) -> Any:
         return jax.jit(body, static_argnames=tuple(self._static), inline=self._inline)
 
     def _compiled(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> jax.stages.Compiled:
-        """The function compiled under a name that JAX's cache does not have: what JAX has loaded cannot be written."""
+        """The function compiled under a new name: an executable that JAX loads from its cache cannot be written."""
 
         @functools.wraps(self._body)
         def named(*args: Any, **kwargs: Any) -> Any:

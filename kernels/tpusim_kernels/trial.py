@@ -1,4 +1,4 @@
-"""How far a result is from another for each of many thresholds, in one call: estimates, for searches."""
+"""Estimated distances between a result and its quantised form for many thresholds in one call, for searches."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from jax import lax
 from tpusim_kernels.base import Array, ArrayLike, f32
 
 PARTS = 16
-"""Parts of an array that are added up in one step, element by element: XLA adds up one row term by term."""
+"""An array is cut into so many parts, which are added elementwise: XLA adds a single row term by term."""
 FEW = 1 << 11
-"""Elements that are added up term by term."""
+"""Up to so many elements are added term by term."""
 
 
 def rounded(x: Array, scale: ArrayLike) -> Array:
-    """The integers (in f32) that x * scale is rounded to, half to even, kept in -128 to 127."""
+    """The product x * scale rounded half to even and clamped to -128..127, as integers in f32."""
     return jnp.clip(jnp.round(x * f32(scale)), np.float32(-128), np.float32(127))
 
 
 def squares(difference: Callable[[Array], Array], scales: Array) -> Array:
-    """The sum of squares of what `difference` gives for each of scales (n,): f32 (n,), added in any order."""
+    """The sum of squares of difference(scale) for each of scales (n,): f32 (n,), added in any order."""
     return lax.map(lambda scale: _sum_of_squares(difference(scale)), scales)
 
 

@@ -1,4 +1,4 @@
-"""A small TFLite network of bytes with zero points, whose own ranges clip what its floats compute."""
+"""A small TFLite network of bytes with zero points, whose ranges clip values that its floats compute."""
 
 from __future__ import annotations
 

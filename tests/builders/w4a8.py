@@ -1,4 +1,4 @@
-"""A number format of one's own, all of it: weights of 4 bits per output channel, activations of 8, for matrix products.
+"""A complete user-defined number format: weights of 4 bits per output channel, activations of 8, for matrix products.
 
 A value and a lowering method; everything else of tpusim takes them as they are, and nothing is registered.
 """

@@ -209,7 +209,7 @@ def test_a_filter_made_on_the_host_is_the_same_filter(groups: int, kernel: int):
 def test_constant_pads_inside_a_trace(
     oc: int, ic: int, kernel: tuple[int, int], pads: tuple[int, int, int, int]
 ) -> None:
-    """XLA knows the zero point there and would move the pads into the convolution, whose library then reads beyond."""
+    """XLA knows the zero point and would move the pads into the convolution, whose library then reads too far."""
     rng = np.random.default_rng(3)
     x, w = bytes_of(rng, (1, ic, 9, 8), "int8"), bytes_of(rng, (oc, ic, *kernel), "int8")
     attrs = {"strides": (1, 1), "pads": pads, "dilations": (1, 1), "groups": 1}

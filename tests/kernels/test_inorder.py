@@ -121,7 +121,7 @@ def test_a_matrix_times_a_vector_has_eight_chains(k: int) -> None:
 
 
 def test_one_window_is_a_matrix_times_a_vector() -> None:
-    """Of several filters; a filter of its own for every channel is a chain."""
+    """With several filters; a depthwise filter is a chain."""
     rng = np.random.default_rng(4)
     x, w = (rng.standard_normal(s).astype(np.float32) for s in ((2, 6, 3, 3), (4, 3, 3, 3)))
     window = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "do_relu": False}

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tpusim_kernels import activation, arith, cast, conv, matmul, pool, softmax
-from tpusim_kernels.base import held, kernel, pin
+from tpusim_kernels.base import kernel, pin, pin_shared
 
 RNG = np.random.default_rng(0)
 N = 4
@@ -130,9 +130,9 @@ def test_what_several_read_is_computed_once_and_is_an_identity() -> None:
             .count(" add(")
         )
 
-    assert sums(held) == 6 < sums(pin)
+    assert sums(pin_shared) == 6 < sums(pin)
     bits = np.array([0, 1 << 31, 0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00001, 0xFFFFFFFE, 1, 0x80000001], np.uint32)
-    found = jax.jit(held)(bits.view(np.float32))
+    found = jax.jit(pin_shared)(bits.view(np.float32))
     np.testing.assert_array_equal(np.asarray(found).view(np.uint32), bits)
 
 

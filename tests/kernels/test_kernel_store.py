@@ -158,7 +158,7 @@ def test_traces_of_others_and_unknown_attributes_are_not_stored(counted: Counted
 def test_a_folder_that_cannot_be_written_changes_nothing(counted: Counted, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     store.use(tmp_path / "file")
-    with pytest.warns(store.StoreWarning, match="kernels cannot be kept there, .* set TPUSIM_KERNELS to a folder"):
+    with pytest.warns(store.StoreWarning, match="kept in this folder, .* set TPUSIM_KERNELS to a folder"):
         assert np.array_equal(counted.call(X, jnp.float32(3)), X * 3)
     counted.new()
     assert np.array_equal(counted.call(X, jnp.float32(3)), X * 3)  # said once

@@ -36,7 +36,7 @@ def unchanged() -> Iterator[None]:
 
 
 def executable() -> jax.stages.Compiled:
-    """One that JAX has not in a cache: what it loaded it cannot write."""
+    """An executable that JAX did not load from its cache: JAX cannot write a loaded one."""
 
     def added(x: object) -> object:
         return x + 1  # type: ignore[operator]

@@ -22,7 +22,7 @@ EXTENTS = [(1, 64, 49), (7, 33, 5), (64, 40, 196), (3, 700, 100), (70, 1100, 65)
 
 @pytest.fixture(autouse=True)
 def _same_numbers_in_any_order() -> None:
-    """A test alone has the numbers that it has behind others, in whatever order workers get them."""
+    """A test has the same random numbers alone and after others, in whatever order workers run them."""
     RNG.bit_generator.state = np.random.default_rng(5).bit_generator.state
 
 

@@ -25,7 +25,7 @@ def exact(v: np.ndarray, m: np.ndarray, r: np.ndarray, zero_point: int, dtype: s
 
 
 def edges(m: int, r: int, bias: int) -> list[int]:
-    """Accumulators beside which the byte changes, near the ends of the byte and near zero, and those of int32."""
+    """Accumulators at which the byte changes, near the ends of the byte and near zero, and the ends of int32."""
     steps = [-257, -129, -128, -127, -1, 0, 1, 127, 128, 255, 256]
     at = [((2 * step + 1) << r) // (2 * m) - bias for step in steps]
     near = [place + more for place in at for more in (-1, 0, 1)]

@@ -1,4 +1,4 @@
-"""What legality, sanitizer and value check say about a mutant, each asked on its own.
+"""The verdicts of legality, sanitizer and value check about a mutant, each separately.
 
 The value check compares slices in local memory and stored tensors with those of the right program, bit for bit
 (`tpusim.simulator.Checker`). A mutant runs from just before the first command in which it differs, on a machine that

@@ -310,7 +310,7 @@ def _retyped(one: Any, other: Any) -> bool:
 
 
 def _probe(judge: Judge, command: Any, names: list[str], values: list[np.ndarray], size: int) -> np.ndarray:
-    """The command on values of their own, in an empty memory."""
+    """The command on new values, in an empty memory."""
     memory = Machine(judge.chip, (), np.zeros(0, np.uint8))
     side = 256 if size >= 256 else size
     shape = (1, 1, size // side, side)
@@ -367,7 +367,7 @@ def _copied(command: Move, chip: Any) -> bytes:
 
 
 def proof(judge: Judge, mutant: Mutant) -> str:
-    """The name of a proof that the mutant is equivalent; empty if there is none."""
+    """The name of a proof that the mutant is equivalent; empty without one."""
     program = judge.program
     if same_order(program, mutant.program):
         return "order"

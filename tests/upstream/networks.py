@@ -1,4 +1,4 @@
-"""Small networks of our own, one per op family and per kind of block: what tpusim is held to the real compiler on.
+"""Small networks of our own, one per op family and kind of block, to compare tpusim with the real compiler.
 
 Each is a few kilobytes with seeded weights; families feed their variants from the network's inputs side by side, so
 that one difference does not spread to the next variant. `build` gives the same bytes on every machine.
@@ -66,7 +66,7 @@ class Builder:
         self._outputs += names
 
     def conv(self, x: str, cin: int, cout: int, k: int = 1, *, bias: bool = True, group: int = 1, **more: Any) -> str:
-        """A convolution with weights of its own, padded to keep the size unless told otherwise."""
+        """A convolution with new weights, by default padded to keep the size."""
         out, pads = more.pop("out", None), more.pop("pads", [k // 2] * 4)
         weights = [self.weight(cout, cin // group, k, k)] + [self.weight(cout, std=0.3)] * bias
         return self.node("Conv", x, *weights, out=out, kernel_shape=[k, k], pads=pads, group=group, **more)
@@ -384,7 +384,7 @@ def _shuffle(b: Builder) -> None:
 
 
 def _enlarge(b: Builder) -> None:
-    """Resizes between convolutions, each of a tensor of its own: on CV18xx most become convolutions themselves."""
+    """Resizes between convolutions, each of a separate tensor: on CV18xx most become convolutions themselves."""
     x, z = b.input("x", 1, 8, 6, 6), b.input("z", 1, 8, 9, 9)
     for name, source, where, size in (
         ("broken", x, "half_pixel", (9, 9)), ("treble", x, "half_pixel", (18, 18)),

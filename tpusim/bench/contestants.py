@@ -15,7 +15,7 @@ import numpy as np
 from tpusim.artefacts import RunConfig
 from tpusim.compiled import Compiled
 from tpusim.errors import TpusimError, first_line
-from tpusim.frontend import OnnxReference
+from tpusim.frontend import OnnxReference, front_end
 from tpusim.frontend.onnx import read_onnx
 from tpusim.inference import Flat
 from tpusim.network import Network
@@ -60,7 +60,7 @@ def contestants(network: Network, samples: Sequence[Sample]) -> Iterator[Contest
         return made[0]
 
     stacked = {name: np.concatenate([s[name] for s in samples]) for name in samples[0]}
-    if path is not None:
+    if path is not None and front_end(path).through_onnx:
         yield Contestant("ONNX Runtime F32", lambda: _one_by_one(_session(path, config), samples), at_once=False)
         yield Contestant(
             "ONNX Runtime INT8", lambda: _one_by_one(quantised(path, config, samples), samples), at_once=False

@@ -3,7 +3,7 @@
 Input: a float top module and samples (an `.npz`, a folder, or `random:N`).
 Output: a calibration table, text of `name threshold min max` lines that TPU-MLIR reads and writes too.
 
-* `samples.py` gives the samples in exactly the model's shapes; what does not fit is an error, never reshaped to fit.
+* `samples.py` reads samples in exactly the model's shapes; another shape is an error and is never reshaped to fit.
 * `statistics.py` keeps minimum, maximum and a histogram of absolute values per tensor, one sample at a time, so that
   memory does not grow with the number of samples.
 * `thresholds.py` turns the statistics of a tensor into its table entry (`kl`, `max`), in f32 (U-63).
@@ -13,5 +13,5 @@ Invariants: the same samples in the same order give the same table; a table is d
 never evaluated; an entry is always finite. Writing and reading back keeps a table: `calibrate` rounds to the
 decimals printed, from which constants are compiled.
 
-Must not (these files): know an op or the IR; decide scales or storage types, which is `lowering`'s business.
+Must not (these files): know an op or the IR; decide scales or storage types, which `lowering` does.
 """

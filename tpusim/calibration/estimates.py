@@ -1,11 +1,11 @@
 """Thresholds without a histogram: `percentile9999`, `mse`, `aciq_gauss` and `aciq_laplace`, by tensor and sample.
 
-Source: numerics.md 15.2, compared with `run_calibration.py --cali_method`. Arithmetic by U-64: sums and
-means of a tensor in f32, everything between them in f64.
+Source: numerics.md 15.2, compared with `run_calibration.py --cali_method`. Arithmetic by U-64: sums and means of a
+tensor in f32, everything else in f64.
 
-* percentile9999: both ends of the values themselves, at a level that rises from op to op. Table: what is between them.
-* mse, aciq_gauss, aciq_laplace: one threshold per sample, the mean of all, at most the absolute maximum; but of a
-  network's input the absolute maximum, and of its last results (`_kept_whole`) too.
+* percentile9999: percentiles at both ends of the values, at a level that rises from op to op.
+* mse, aciq_gauss, aciq_laplace: the mean of one threshold per sample, at most the absolute maximum. The network's
+  inputs and its last results (`_kept_whole`) keep the absolute maximum.
 """
 
 import math
@@ -29,19 +29,20 @@ from tpusim.ops.structure import TopInput
 F32 = NDArray[np.float32]
 
 LEVEL, HIGHEST_LEVEL = 99.99, 99.999999
-"""Percent of the values below the first op's threshold, and what the last op's comes near."""
+"""Percent of the values below the first op's threshold, and the limit for the last op."""
 LAST = 5
-"""So many of the last tensors may be kept whole."""
+"""At most so many of the last tensors keep their absolute maximum."""
 ITERATIONS, NEAR = 20, 1e-6
 SPARE = 8
-"""So many times what a level needs is kept before the rest is let go: letting go costs a sort."""
+"""So many times the needed values are kept before the rest is dropped, because dropping needs a sort."""
 GAUSS, LAPLACE = 3.92403337, 9.89675982
 """Best clipping of 8 bits, in standard deviations of a normal, in mean deviations of a Laplace distribution."""
 
 
 def mse_threshold(values: F32) -> float:
-    """The clipping of least square error by Newton's iteration (OCTAV): values that are never negative have 4 times
-    finer steps; 1 if all are zero.
+    """The clipping of least square error by Newton's iteration (OCTAV); 1 if all values are zero.
+
+    Values that are never negative have half the step, so that a quarter of the square error of rounding counts.
     """
     magnitudes = np.abs(values)
     if not np.count_nonzero(magnitudes):
@@ -58,7 +59,7 @@ def mse_threshold(values: F32) -> float:
 
 
 def aciq_gauss_threshold(values: F32) -> float:
-    """From the range of a tensor as if its values were normal; NaN of a tensor of one element."""
+    """The threshold from the range of a tensor, assuming normal values; NaN for a tensor of one element."""
     if values.size < 2:
         return math.nan
     share = 0.5 * 0.35 * (1 + (math.pi * math.log(4)) ** 0.5)
@@ -66,7 +67,7 @@ def aciq_gauss_threshold(values: F32) -> float:
 
 
 def aciq_laplace_threshold(values: F32) -> float:
-    """From the mean deviation of a tensor as if its values had a Laplace distribution."""
+    """The threshold from the mean deviation of a tensor, assuming a Laplace distribution."""
     return LAPLACE * float(np.mean(np.abs(values - np.mean(values))))
 
 
@@ -77,16 +78,16 @@ METHODS = ("percentile9999", *PER_SAMPLE)
 
 
 def _of_sample(method: str, values: F32) -> float:
-    """A method's threshold; infinite, so that the absolute maximum stays, where f32 does not hold its sums."""
+    """A method's threshold; infinite if its sums overflow f32, so that the absolute maximum is used."""
     with np.errstate(over="ignore", invalid="ignore"):
         found = PER_SAMPLE[method](values)
     return math.inf if math.isnan(found) and values.size > 1 else found
 
 
 class Ends:
-    """The lowest and the highest values of a tensor, as many of every sample as a level needs of all samples.
+    """The lowest and the highest values of a tensor: from every sample as many as the level needs in total.
 
-    level: percent. samples: how many there will be; size: elements of the tensor.
+    level: percent. samples: the number of all samples; size: elements of the tensor.
     """
 
     def __init__(self, level: float, samples: int, size: int) -> None:
@@ -96,16 +97,16 @@ class Ends:
         self.found = np.zeros(0, np.float32)
 
     def update(self, values: F32) -> None:
-        """Take in one sample. `values` are 1-D."""
+        """Add one sample. `values` are 1-D."""
         self.merge(self.of(values))
 
     def of(self, values: F32) -> F32:
-        """The lowest and the highest values of one sample, 1-D; of few values some are among both."""
+        """The lowest and the highest values of one sample, 1-D; with few values some occur in both."""
         values = np.sort(values)
         return np.concatenate([values[: self._count], values[-self._count :]])
 
     def merge(self, found: F32) -> None:
-        """Take in what `of` gave for more samples; what cannot be among the ends of all of them is let go."""
+        """Add results of `of` for more samples, and drop values that cannot be among the ends of all samples."""
         self.found = np.concatenate([self.found, found])
         if self.found.size > SPARE * self._count:
             self.found = self.of(self.found)
@@ -120,7 +121,7 @@ class Ends:
         return self._between(np.sort(np.abs(self.found.astype(np.float64)))[-self._count :])
 
     def _between(self, values: NDArray[np.float64]) -> float:
-        """From the value at the level towards the next one outward."""
+        """The interpolated value at the level, between the value at it and the next one outward."""
         return float(values[0] + self._ratio * (values[1] - values[0]) if self._count > 1 else values[0])
 
 
@@ -131,7 +132,7 @@ Found = tuple[Mapping[str, NDArray[Any]], Mapping[str, F32]]
 class Estimates:
     """The thresholds of all tensors of a module by one of `METHODS`.
 
-    samples: how many there will be. Values that are not finite are left out.
+    samples: the number of all samples. Values that are not finite are left out.
     """
 
     def __init__(self, model: Model, method: str, samples: int) -> None:
@@ -147,11 +148,11 @@ class Estimates:
         self._sums: dict[str, list[float]] = {name: [] for name in self._made}
 
     def update(self, tensors: Mapping[str, NDArray[Any]]) -> None:
-        """Take in the tensors of one sample."""
+        """Add the tensors of one sample."""
         self.merge(self.found(tensors))
 
     def found(self, tensors: Mapping[str, NDArray[Any]]) -> "Found":
-        """What the tensors of one sample say."""
+        """The thresholds and ends from the tensors of one sample."""
         sums, ends = dict[str, F32](), dict[str, F32]()
         for name, found in tensors.items():
             values = found.astype(np.float32, copy=False).ravel()
@@ -163,7 +164,7 @@ class Estimates:
         return sums, ends
 
     def merge(self, found: "Found") -> None:
-        """Take in what `found` gave for the next samples."""
+        """Add results of `found` for the next samples."""
         sums, ends = found
         for name, values in sums.items():
             self._sums[name] += values.tolist()
@@ -171,7 +172,7 @@ class Estimates:
             self._ends_of(name).merge(values)
 
     def state(self) -> "Found":
-        """All that is known; merged into a new object it is known there."""
+        """The complete state; merging it into a new object restores it."""
         sums = {name: np.array(values, np.float64) for name, values in self._sums.items() if values}
         return sums, {name: ends.found for name, ends in self._ends.items()}
 
@@ -183,7 +184,7 @@ class Estimates:
     def improved(self, entries: Mapping[str, Entry], statistics: ActivationStatistics) -> dict[str, Entry]:
         """The entries with this method's thresholds.
 
-        entries: of the method "max", of every tensor of which a number was seen.
+        entries: those of the method "max", for every tensor with a finite value.
         """
         whole = () if self._method == "percentile9999" else self._kept_whole(entries)
         return {
@@ -192,7 +193,7 @@ class Estimates:
         }
 
     def _entry(self, name: str, entry: Entry) -> Entry:
-        """Of one tensor; `entry` has its absolute maximum."""
+        """The entry of one tensor; `entry` has its absolute maximum."""
         if self._method == "percentile9999":
             low, high = self._ends[name].limits()
             threshold = max(abs(low), abs(high))
@@ -204,7 +205,7 @@ class Estimates:
         return Entry(_positive(min(sum(found) / len(found), entry.threshold)), entry.minimum, entry.maximum)
 
     def _kept_whole(self, entries: Mapping[str, Entry]) -> list[str]:
-        """From the last tensor back to the first product, as long as percentiles cut nothing off."""
+        """The last tensors, back to and including the nearest product, as long as percentiles clip nothing."""
         found: list[str] = []
         for name in self._last:
             if name not in self._ends or self._ends[name].magnitude() != entries[name].threshold:
@@ -216,5 +217,5 @@ class Estimates:
 
 
 def _positive(threshold: float) -> float:
-    """As in the table (U-64): NaN and what is almost zero are the least threshold."""
+    """The threshold as a table has it (U-64): NaN and almost zero become the least threshold."""
     return threshold if threshold > ALMOST_ZERO else ALMOST_ZERO

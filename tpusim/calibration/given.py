@@ -1,4 +1,4 @@
-"""Samples that a caller has: arrays, dicts of arrays, sequences and generators of these, or a source as text."""
+"""Samples given by a caller: arrays, dicts of arrays, sequences and generators of these, or a source as text."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from pathlib import Path
@@ -18,10 +18,10 @@ WANTED = (
 def given_samples(
     given: object, inputs: Mapping[str, InputSpec], images: Images = NO_IMAGES, *, limit: int = 0
 ) -> Iterable[Sample]:
-    """Samples in the network's shapes and types; what holds several (a leading axis that is a multiple) is split.
+    """Samples in the network's shapes and types; an array of several samples (along its first axis) is split.
 
-    A generator is read when the samples are, once; anything else may be read again. Raises CalibrationError for what is
-    no sample of the network.
+    A generator is read lazily and once; anything else may be read again. Raises CalibrationError for anything that is
+    not a sample of the network.
     """
     if isinstance(given, Samples):
         return given
@@ -36,7 +36,7 @@ def given_samples(
 
 
 def one_sample(given: object, inputs: Mapping[str, InputSpec], images: Images = NO_IMAGES) -> Sample:
-    """The sample that a caller has. Raises CalibrationError if it is none, or several."""
+    """The given sample. Raises CalibrationError if it is no sample or several."""
     found = list(given_samples(given, inputs, images))
     if len(found) != 1:
         wanted = ", ".join(f"'{name}' of shape {tuple(shape)}" for name, (shape, _) in inputs.items())
@@ -70,5 +70,5 @@ def _named(given: object, inputs: Mapping[str, InputSpec], where: str) -> dict[s
 
 
 def _is_array(given: object) -> bool:
-    """Whether NumPy can have it as it is: arrays of NumPy, JAX and PyTorch."""
+    """Whether NumPy can read it as an array: arrays of NumPy, JAX and PyTorch."""
     return hasattr(given, "__array__") and hasattr(given, "shape")

@@ -1,9 +1,9 @@
-"""What calibration knows of all tensors after some samples, and how it is taken apart and put together again.
+"""The state of calibration after some samples: statistics of all tensors, merged from one or several workers.
 
-One sample after the other `update` takes in everything at once. Where samples are measured elsewhere (`units.py`), the
-width of a histogram's bins is not known until all samples before have been seen, since it follows the largest value so
-far. So they are measured twice: `looked` of every sample, merged in order by `widen`, says what the bins were at each
-of them; then `counted` counts in these bins, and counts add, in any order. The result is the same to the last bit.
+In one process `update` adds each sample at once. With workers (`units.py`) the width of a histogram's bins at a sample
+is known only after all earlier samples, because it follows the largest value so far. So samples are measured twice.
+First `looked` of every sample, merged in order by `widen`, determines the bins at each sample. Then `counted` counts in
+these bins; counts add in any order. The result is the same to the last bit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,15 +21,15 @@ from tpusim.ir.module import Model
 
 Tensors = Mapping[str, NDArray[Any]]
 Looks = tuple[Mapping[str, Seen], Found | None]
-"""Of one sample: what is seen of every tensor, and what the method estimates."""
+"""Results of one sample without bins: the extremes of every tensor, and the method's estimates."""
 Bins = Mapping[str, tuple[float, int]]
-"""(width of a bin, number of bins) of every tensor at one sample; none where counts would be dropped later."""
+"""(width of a bin, number of bins) of the tensors at one sample; not of tensors whose counts are dropped later."""
 
 
 class Measured:
-    """Statistics and estimates of all tensors, as much as a method needs.
+    """The statistics and estimates of all tensors that a method needs.
 
-    bins: of the histograms at first; samples: how many there will be, for the methods of `estimates`.
+    bins: the initial number of bins; samples: the number of all samples, for the methods of `estimates`.
     """
 
     def __init__(self, model: Model, method: str, bins: int, samples: int) -> None:
@@ -45,13 +45,13 @@ class Measured:
         return self._method != "max"
 
     def update(self, tensors: Tensors, origin: str) -> None:
-        """Take in one sample's tensors; `origin` names the sample in messages."""
+        """Add one sample's tensors; `origin` names the sample in messages."""
         self.statistics.update(tensors, origin, counts=self.counts)
         if self._estimates is not None:
             self._estimates.update(tensors)
 
     def entries(self) -> dict[str, Entry]:
-        """Thresholds by tensor name as the method finds them, in the order in which a table lists them."""
+        """The method's thresholds by tensor name, in the order of a table."""
         seen = self.statistics.tensors
         found = {name: thresholds(seen[name], self._method, name=name) for name in seen}
         if self._estimates is not None:
@@ -61,26 +61,26 @@ class Measured:
     # ------------------------------------------------------------------------------------------------ samples elsewhere
 
     def looked(self, tensors: Tensors) -> Looks:
-        """What one sample says without bins; nothing is taken in."""
+        """The results of one sample without bins; the state does not change."""
         seen = {name: look(values)[0] for name, values in tensors.items()}
         return seen, self._estimates.found(tensors) if self._estimates is not None else None
 
     def widen(self, looks: Looks, origin: str) -> None:
-        """Take in what `looked` gave for the next sample."""
+        """Add the result of `looked` for the next sample."""
         seen, found = looks
         self.statistics.widen(seen, origin)
         if self._estimates is not None and found is not None:
             self._estimates.merge(found)
 
     def count(self, counts: Mapping[str, Counts]) -> None:
-        """Add what `counted` gave for samples of which `widen` knows."""
+        """Add the result of `counted` for samples that `widen` has already added."""
         for name, found in counts.items():
             self.statistics.tensors[name].count(found)
 
     # ------------------------------------------------------------------------------------------------------- as a file
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """All that is known, as arrays by name."""
+        """The complete state as arrays by name."""
         parts = {"statistics": self.statistics.state()}
         if self._estimates is not None:
             sums, ends = self._estimates.state()
@@ -88,7 +88,7 @@ class Measured:
         return {f"{part}/{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Know what `state` was made of, and nothing else."""
+        """Replace the present state by the given one."""
 
         def part(wanted: str) -> dict[str, NDArray[Any]]:
             return {n.partition("/")[2]: array for n, array in state.items() if n.startswith(f"{wanted}/")}
@@ -99,7 +99,7 @@ class Measured:
 
 
 def counted(samples: Sequence[tuple[Tensors, Bins]]) -> dict[str, Counts]:
-    """The histograms of some samples, each in its bins, added up."""
+    """The sum of the histograms of some samples, each counted in its bins."""
     total: dict[str, Counts] = {}
     for tensors, bins in samples:
         for name, (width, number) in bins.items():

@@ -24,13 +24,13 @@ from tpusim.images import SUFFIXES, Preprocess, prepare
 Tensor = NDArray[Any]
 InputSpec = tuple[Sequence[int], np.dtype[Any]]
 Images = Mapping[str, Preprocess]
-"""How the inputs that are images are made of files, by name."""
+"""The preprocessing of image inputs, by name."""
 NO_IMAGES: Images = {}
 
 KINDS = (".npz", ".npy", *SUFFIXES)
-"""Suffixes of files that hold samples."""
+"""Suffixes of files with samples."""
 SHUFFLE_SEED = 1684
-"""U-61: the same files give the same table."""
+"""The seed of U-61, so that the same files give the same table."""
 
 
 class Sample(dict[str, Tensor]):
@@ -42,7 +42,7 @@ class Sample(dict[str, Tensor]):
 
 
 def origin_of(sample: Mapping[str, Tensor], number: int) -> str:
-    """How an error names a sample: by its file, or as the number-th (from 1) of those that were given."""
+    """The name of a sample in an error: its file, or its number (from 1) among the given samples."""
     return sample.origin if isinstance(sample, Sample) else f"sample {number}"
 
 
@@ -68,8 +68,8 @@ def load_samples(
 ) -> Iterator[Sample]:
     """The samples of a source, one at a time, at most `limit` if that is not 0.
 
-    The source itself is examined at once, each file when its turn comes. shuffled: the files of a folder come in the
-    order of U-61, else in the order of their names.
+    The source is examined at once, but each file only when it is read. shuffled: read the files of a folder in the
+    order of U-61, otherwise in the order of their names.
     """
     text = str(source)
     if text.startswith("random:"):
@@ -83,7 +83,7 @@ def load_samples(
 
 
 class Samples:
-    """The samples of a source as often as they are iterated; none is kept. Arguments as of `load_samples`."""
+    """The samples of a source, read again in every iteration; none is kept. Arguments as in `load_samples`."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Samples:
         return load_samples(self.source, self._inputs, self._limit, shuffled=self._shuffled, images=self._images)
 
     def __len__(self) -> int:
-        """How many there are: the source is read for it, once."""
+        """The number of samples; the source is read for it once."""
         if self._count is None:
             self._count = sum(1 for _ in self)
         return self._count
@@ -117,7 +117,7 @@ def _random(text: str, inputs: Mapping[str, InputSpec]) -> Iterator[Sample]:
 
 
 def _draw(count: int, seed: int, inputs: Mapping[str, InputSpec]) -> Iterator[Sample]:
-    """Standard normal numbers for float inputs, bytes of images; 0 or 1 for other integers, as any index can be."""
+    """Standard normal numbers for float inputs, bytes for images, and 0 or 1 for other integers: valid as any index."""
     generator = np.random.default_rng(seed)
     for number in range(1, count + 1):
         sample = Sample({}, f"random sample {number}")
@@ -130,7 +130,7 @@ def _draw(count: int, seed: int, inputs: Mapping[str, InputSpec]) -> Iterator[Sa
 
 
 def files_of(source: str | Path) -> list[Path]:
-    """The files of a source of samples, in order of their names: those a list names too; none of random numbers."""
+    """The files of a source, in order of their names, including the files of a list; none for random numbers."""
     path = Path(source)
     if path.is_dir():
         return sorted(file for file in path.rglob("*") if file.suffix.lower() in KINDS and file.is_file())
@@ -165,7 +165,7 @@ def _listed(path: Path, count: int) -> list[tuple[Path, ...]]:
 
 
 def _named(path: Path) -> list[tuple[Path, ...]]:
-    """The files in a list; one that is not there from here is looked for beside it."""
+    """The files in a list, relative to the working directory or else to the list's folder."""
     lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     named = [[Path(part.strip()) for part in line.split(",")] for line in lines if line]
     return [tuple(file if file.exists() else path.parent / file for file in files) for files in named]
@@ -203,7 +203,7 @@ def _read_each(files: Sequence[Path], inputs: Mapping[str, InputSpec], images: I
 
 
 def _read(file: Path, inputs: Mapping[str, InputSpec], images: Images) -> dict[str, Tensor]:
-    """The arrays of the model's inputs in a file; other arrays of an `.npz` (labels, say) are not looked at."""
+    """The arrays of the model's inputs in a file; other arrays of an `.npz` (labels, say) are ignored."""
     if file.suffix.lower() in SUFFIXES:
         name = _only_input(file, inputs)
         return {name: _image(file, name, inputs[name], images)}
@@ -246,7 +246,7 @@ def _only_input(file: Path, inputs: Mapping[str, InputSpec]) -> str:
 
 
 def _fit(file: str, name: str, value: Tensor, spec: InputSpec) -> Tensor:
-    """The array in the input's dtype, after its shape was found to fit."""
+    """The array in the input's dtype, after a check of its shape."""
     shape, dtype = tuple(spec[0]), spec[1]
     fits = value.shape == shape
     if shape and value.ndim == len(shape) and shape[0] > 0 and value.shape[1:] == shape[1:]:
@@ -266,7 +266,7 @@ def _sample_count(value: Tensor, spec: InputSpec) -> int:
 
 
 def _part(value: Tensor, spec: InputSpec, index: int) -> Tensor:
-    """Sample number `index` of an array that may hold several."""
+    """Sample number `index` of an array of one or several."""
     if not spec[0]:
         return value
     batch = spec[0][0]

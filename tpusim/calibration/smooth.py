@@ -1,8 +1,8 @@
-"""Rewrites of a network with factors that are measured: SmoothQuant and softmax correction (numerics.md 15.6).
+"""Rewrites of a network with measured factors: SmoothQuant and softmax correction (numerics.md 15.6).
 
-Both leave what the network computes in float as it is, but for rounding, and make its tensors fit 8 bits better. They
-come after canonicalisation, on request, and before calibration, which measures the rewritten network. Samples are read
-one at a time; what is kept of them is a maximum per channel and a loss per factor.
+Both keep the float results up to rounding, and make the tensors fit 8 bits better. They run after canonicalisation, on
+request, and before calibration, which measures the rewritten network. Samples are read one at a time; only a maximum
+per channel and a loss per factor are kept.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,16 +20,16 @@ Array = np.ndarray
 Samples = Iterable[Mapping[str, Array]]
 
 ALPHAS = [float(alpha) for alpha in np.arange(0, 1.05, 0.05)]
-"""How much of the differences between channels goes to the matrices: SmoothQuant's exponent."""
+"""SmoothQuant's exponent: the share of the differences between channels that moves to the matrices."""
 STEPS = 20
-"""Limits between the largest channel's range and a twentieth of it; channels above them are divided down to them."""
+"""Limits from the largest channel's range down to a twentieth of it; larger channels are divided down to a limit."""
 
 
 def smoothquant(model: Model, samples: Samples) -> tuple[Model, list[str]]:
-    """A module with channels divided by factors that quantise it best, and the tensors that were divided.
+    """A module whose channels are divided by the best factors for quantisation, and the names of divided tensors.
 
-    For every tensor the factors with the least mean square error of the products behind it, both quantised to 8 bits;
-    the first of equals. samples are read twice. As `run_calibration.py --sq`.
+    Each tensor gets the factors with the least mean square error of the products that read it, with both operands
+    quantised to 8 bits; the first of equal ones. samples are read twice. As `run_calibration.py --sq`.
     """
     work = model.clone()
     split_norms(work)
@@ -51,7 +51,7 @@ def smoothquant(model: Model, samples: Samples) -> tuple[Model, list[str]]:
 
 
 def _largest(model: Model, found: Sequence[Smoothing], samples: Samples) -> dict[str, Array]:
-    """By tensor the largest magnitude in each channel."""
+    """The largest magnitude in each channel, by tensor."""
     largest: dict[str, Array] = {}
     for sample in samples:
         tensors = run(model, sample)
@@ -65,7 +65,7 @@ def _largest(model: Model, found: Sequence[Smoothing], samples: Samples) -> dict
 
 
 def _factors(matrices: Sequence[Array], largest: Array) -> list[Array]:
-    """The factors that are tried, float32: by exponents, then by limits."""
+    """The candidate factors, float32: by exponents, then by limits."""
     rows = np.max([np.abs(matrix).max(axis=1) for matrix in matrices], axis=0)
     top = largest.max()
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -94,7 +94,7 @@ def _losses(x: Array, matrices: Sequence[Array], factors: Sequence[Array], large
 
 
 def _quantised(values: Array, limit: Array) -> Array:
-    """To 127 steps of a limit and back; zeros where the limit is zero."""
+    """Values quantised to 127 steps of a limit and dequantised; zeros where the limit is zero."""
     step = limit / np.float32(127)
     with np.errstate(divide="ignore", invalid="ignore"):
         whole = np.clip(np.round(values / step), -127, 127)
@@ -102,10 +102,10 @@ def _quantised(values: Array, limit: Array) -> Array:
 
 
 def correct_softmax(model: Model, samples: Samples) -> tuple[Model, list[str]]:
-    """A module whose softmaxes in attentions reach 1 on average, and which they are.
+    """A module whose softmaxes in attentions are scaled to reach 1 on average, and the names of these softmaxes.
 
-    Each is divided by the mean of its largest values, by head, and the product behind it multiplied; the quotient is
-    quantised up to 1. As `run_calibration.py --smc`.
+    Each softmax is divided by the mean of its largest values, by head, and the product after it is multiplied. The
+    quotient is quantised with threshold 1. As `run_calibration.py --smc`.
     """
     work = model.clone()
     found = list(attentions(work))
@@ -134,14 +134,14 @@ REWRITES: dict[str, Callable[[Model, Samples], tuple[Model, list[str]]]] = {
     "smoothquant": smoothquant,
     "softmax_correction": correct_softmax,
 }
-"""By the names of --also, in the order in which they are done."""
+"""The rewrites by their names in --also, in the order of execution."""
 
 
 BIASES = "bias_correction"
 
 
 def patterns_of(also: Sequence[str]) -> tuple[str, ...]:
-    """The names that are patterns of the canonicalisation. Raises ConfigError for what depends on a chip."""
+    """The names that are patterns of the canonicalisation. Raises ConfigError for patterns that depend on a chip."""
     if BIASES in also:
         raise ConfigError(
             f"{option('also', BIASES)}: it depends on the chip and on a calibration; run `tpusim correct-bias` on "
@@ -156,7 +156,7 @@ def measured_rewrites(also: Sequence[str]) -> tuple[str, ...]:
 
 
 def rewritten(model: Model, also: Sequence[str], samples: Samples) -> tuple[Model, dict[str, int]]:
-    """The module with the rewrites of these names, and of how many tensors. Raises ConfigError if one finds nothing."""
+    """The rewritten module, and the changed tensors by rewrite. Raises ConfigError if a rewrite changes none."""
     counts: dict[str, int] = {}
     for name, rewrite in REWRITES.items():
         if name in also:

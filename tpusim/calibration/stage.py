@@ -1,4 +1,4 @@
-"""The stage: run samples through the float network, find thresholds, and write them into the module's types."""
+"""The stage: run samples through the float network, compute thresholds, and write them into the module's types."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
@@ -11,8 +11,8 @@ import numpy as np
 from xdsl.dialects.builtin import FloatAttr
 
 from tpusim.calibration import estimates, units
-from tpusim.calibration.doubts import doubts
 from tpusim.calibration.measured import Measured
+from tpusim.calibration.sample_warnings import sample_warnings
 from tpusim.calibration.samples import origin_of, require_finite
 from tpusim.calibration.state import State, Taken
 from tpusim.calibration.table import CalibrationTable, Entry, as_printed, require_writable, write_table
@@ -46,9 +46,9 @@ Tune = Callable[[Sequence[Tensors], Mapping[str, float], Mapping[str, float]], d
 class CalibrationConfig:
     """Options of the calibration stage.
 
-    method: one of `METHODS` (numerics.md 15.2). bins: of the histograms. max_samples: how many samples to use, 0: all.
-    tune_samples: how many of them, from the first on, tune the thresholds (15.3), 0: they stay as measured.
-    tune_estimates: also those of mse, as searches do (U-65).
+    method: one of `METHODS` (numerics.md 15.2). bins: of the histograms. max_samples: the number of samples to use, 0:
+    all. tune_samples: the first so many samples tune the thresholds (15.3), 0: no tuning. tune_estimates: also tune the
+    thresholds of mse, as searches do (U-65).
     """
 
     method: str = "kl"
@@ -59,7 +59,7 @@ class CalibrationConfig:
 
     @property
     def tunes(self) -> bool:
-        """Whether thresholds are tuned: those of some methods are (U-65)."""
+        """Whether thresholds are tuned; only those of some methods are (U-65)."""
         tuned = (*TUNED, "mse") if self.tune_estimates else TUNED
         return self.method in tuned and self.tune_samples > 0
 
@@ -73,15 +73,16 @@ def calibrate(
     state: Path | None = None,
     workers: Workers | None = None,
 ) -> tuple[CalibrationTable, int]:
-    """(table of every tensor, number of samples); the table is what `write_table` and `read_table` would give back.
+    """(table of every tensor, number of samples); values are rounded as `write_table` and `read_table` would.
 
-    state: a file that is written on the way and that a killed calibration goes on from; it is not removed. workers: who
-    measures the samples, which are then read three times, None: this process on all its devices. Memory does not grow
-    with the number of samples if `samples` can be iterated again (`Samples`) and does not hold them all itself.
+    state: a file that is written from time to time, so that a killed calibration can continue; it is not removed.
+    workers: they measure the samples, which are then read three times; None: this process on all its devices. Memory
+    does not grow with the number of samples if `samples` can be iterated again (`Samples`) and does not keep them in
+    memory.
 
-    Raises CalibrationError if there is no sample, for one that is not finite, and for a state of something else. A
-    tensor inside the network that is not finite for finite inputs (a mask of -inf, a division by zero) is a warning
-    that names tensor and sample.
+    Raises CalibrationError without samples, for a sample that is not finite, and for a state of another calibration. An
+    inner tensor that is not finite for finite inputs (a mask of -inf, a division by zero) gives a warning that names
+    tensor and sample.
     """
     model.require_state("TOP_F32", stage="calibrate")
     _require_method(config.method)
@@ -91,7 +92,7 @@ def calibrate(
             f"{option('jobs')} and {option('executor')}"
         )
     if not isinstance(samples, Sized) and (workers is not None or config.method in estimates.METHODS):
-        samples = list(samples)  # to be read more than once
+        samples = list(samples)  # they are read more than once
     number = len(samples) if isinstance(samples, Sized) and config.method in estimates.METHODS else 0
     run = _Run(model, config, number, progress or _silent)
     if workers is None:
@@ -104,7 +105,7 @@ def calibrate(
 
 
 def with_fixed(model: Model, table: CalibrationTable) -> CalibrationTable:
-    """The table with the thresholds that ops state themselves (softmax correction): 0 to the threshold."""
+    """The table with the thresholds that ops prescribe (softmax correction): 0 to the threshold."""
     stated = ((op_name(op), op.attributes.get("fixed_threshold")) for op in model.ops)
     fixed = {
         name: Entry(found.value.data, 0.0, found.value.data) for name, found in stated if isinstance(found, FloatAttr)
@@ -117,7 +118,7 @@ def _silent(done: int) -> None:
 
 
 class _Run:
-    """One calibration. samples: how many there will be, for the methods that must know."""
+    """One calibration. samples: the number of all samples, for methods that need it."""
 
     def __init__(self, model: Model, config: CalibrationConfig, samples: int, progress: Progress) -> None:
         self._model, self._config, self._samples, self._progress = model, config, samples, progress
@@ -129,7 +130,7 @@ class _Run:
         self.taken = Taken()
 
     def here(self, samples: Iterable[Tensors], path: Path | None) -> None:
-        """Measure in this process, from where an earlier one came to."""
+        """Measure in this process, continuing from the state of an earlier process."""
         left, state = iter(samples), None
         if path is not None:
             method = f"{self._config.method}, {self._config.bins} bins, {self._samples or 'any number of'} samples"
@@ -152,7 +153,7 @@ class _Run:
             state.write(self._measured, self.taken)
 
     def by_workers(self, samples: Iterable[Tensors], shared: units.Shared) -> None:
-        """Let workers measure; what tuning needs, and that all is finite, is seen to here."""
+        """Let workers measure; this process checks that samples are finite and keeps those that tune."""
         for sample in _finite(samples, 0):
             self._take(sample)
         shared.measure(self._measured, samples, self._progress)
@@ -163,13 +164,13 @@ class _Run:
             self._first.append(dict(sample))
 
     def table(self, tune: Tune) -> CalibrationTable:
-        """The table, with notes of what is odd about the samples."""
+        """The table, with warnings about the samples as notes."""
         entries = self.entries(tune)
-        notes = doubts(self._model, self._measured.statistics, self.taken)
+        notes = sample_warnings(self._model, self._measured.statistics, self.taken)
         return with_fixed(self._model, CalibrationTable(entries, notes=notes))
 
     def entries(self, tune: Tune) -> dict[str, Entry]:
-        """Of every tensor, tuned if the method is, as printed."""
+        """The entry of every tensor, tuned if the method is tuned, rounded as printed."""
         if self.taken.count == 0:
             raise CalibrationError("calibration: at least one sample is required, got none")
         _warn_of(self._measured.statistics.notes())
@@ -183,7 +184,7 @@ class _Run:
 
 
 def _finite(samples: Iterable[Tensors], before: int) -> Iterator[Tensors]:
-    """The samples, each examined; before: how many there were already."""
+    """The samples, each checked to be finite; before: the number of earlier samples."""
     for number, sample in enumerate(samples, before + 1):
         require_finite(sample, origin_of(sample, number))
         yield sample
@@ -195,14 +196,14 @@ def _require_method(method: str) -> None:
 
 
 def _warn_of(notes: list[str]) -> None:
-    """One warning for all tensors that were not finite; the first one is where to look."""
+    """One warning for all tensors that were not finite; it names the first."""
     if notes:
         more = f"; and {len(notes) - 1} more tensors" if len(notes) > 1 else ""
         warn(TableWarning(f"calibration: {notes[0]}{more}"), stacklevel=4)
 
 
 def require_names(model: Model) -> None:
-    """Raise ConfigError for a tensor name that no table can have, for who will write one, before samples are read."""
+    """Raise ConfigError for a tensor name that no table can contain; called before samples are read."""
     require_writable(op_name(op) for op in model.ops if isinstance(op, TopOp))
 
 
@@ -217,9 +218,9 @@ def save_table(path: Path, table: CalibrationTable, config: CalibrationConfig, s
 def apply_table(model: Model, table: CalibrationTable, *, asymmetric: bool = False) -> Model:
     """A copy of the module with calibrated types, state TOP_CALIBRATED (numerics.md 3.1).
 
-    asymmetric: types carry the measured (min, max) instead of the threshold.
-    Raises CalibrationError that names every tensor the table misses, and for a table with blocks that would change the
-    constants of INT8 in a way tpusim does not offer. Thresholds of other modes (INT4, FP8) are not asked for.
+    asymmetric: types carry the measured (min, max) instead of the threshold. Raises CalibrationError that names every
+    tensor missing from the table, and for a table with blocks that would change the constants of INT8 in a way that
+    tpusim does not support. Thresholds of other modes (INT4, FP8) are not required.
     """
     model.require_state("TOP_F32", stage="import-calibration-table")
     _refuse_blocks(table)
@@ -253,9 +254,9 @@ def apply_table(model: Model, table: CalibrationTable, *, asymmetric: bool = Fal
 
 
 def own_limits(own: OwnRange, *, asymmetric: bool) -> tuple[float, float]:
-    """(min, max) that give the network's own scale and, with zero points, its own zero point (numerics.md 3.4).
+    """(min, max) that give the scale of the network's file and, with zero points, its zero point (numerics.md 3.4).
 
-    Without zero points a signed byte goes to 127 steps on either side, also behind a relu.
+    Without zero points a signed byte has 127 steps on either side, also after a relu.
     """
     if asymmetric:
         return own.limits
@@ -285,7 +286,7 @@ def _set_weight_scales(model: Model, ops: Sequence[TopOp], table: CalibrationTab
 
 
 def entries_of(ops: Sequence[TopOp], table: CalibrationTable) -> dict[TopOp, Entry]:
-    """The entry of each op; one that upstream has not, beside one that moves values only, has that one's."""
+    """The entry of each op. An op that TPU-MLIR lacks inherits it from or across an adjacent reshape or permute."""
     names = names_in(ops, table.entries)
     found = {op: table.entries[name] for op in ops if (name := names.get(op)) is not None}
     for op in ops:
@@ -300,7 +301,7 @@ def entries_of(ops: Sequence[TopOp], table: CalibrationTable) -> dict[TopOp, Ent
 
 
 def _refuse_blocks(table: CalibrationTable) -> None:
-    """No block may be left out silently whose lines upstream honours in INT8 (numerics.md 3.1)."""
+    """Refuse blocks that upstream honours in INT8 and tpusim does not support (numerics.md 3.1)."""
     blocks = {
         "asym_op (single ops with zero points)": table.asym_ops,
         "int4_op (ops of 4 bits)": table.int4_ops,

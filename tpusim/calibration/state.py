@@ -1,7 +1,7 @@
-"""What calibration has measured so far, in a file: a killed run continues from it and gives the identical table.
+"""The state of a calibration in a file: a killed run continues from it and gives the identical table.
 
-An `.npz` of plain arrays. It says what it is of (module, method, bins, samples) and how the samples read so far hash;
-what is of something else is refused, never gone on from.
+An `.npz` of plain arrays. It names its calibration (module, method, bins, samples) and a hash of the samples read so
+far; a file of another calibration is refused.
 """
 
 import hashlib
@@ -22,12 +22,12 @@ from tpusim.ir.text import print_module
 from tpusim.version import __version__
 
 EVERY_SECONDS = 20.0
-"""How often the file is written: what is lost with a process that is killed."""
+"""The interval at which the file is written, which is the most that a killed process loses."""
 Tensors = Mapping[str, np.ndarray]
 
 
 class About(msgspec.Struct, forbid_unknown_fields=True):
-    """What a state is of. samples: how many were read; data: a digest of them, in their order."""
+    """The identity of a state. samples: the number of samples read; data: a digest of them, in order."""
 
     tpusim: str
     model: str
@@ -37,7 +37,7 @@ class About(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Taken:
-    """The samples that were taken in so far: how many, and their digest."""
+    """The number and the digest of the samples read so far."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -47,7 +47,7 @@ class Taken:
         self._first: Tensors = {}
 
     def add(self, sample: Tensors) -> None:
-        """Take in one more sample: the count, and its arrays' bytes for the digest."""
+        """Add one sample to the count, and its arrays' bytes to the digest."""
         self.count += 1
         if self.count == 1:
             self._first = dict(sample)
@@ -63,7 +63,7 @@ class Taken:
 
 
 def digest_of(model: Model) -> str:
-    """Of a module and its weights."""
+    """A digest of a module and its weights."""
     digest = hashlib.sha256(print_module(model.module).encode())
     for name in sorted(model.weights):
         _add_array(digest, name, model.weights[name])
@@ -76,7 +76,7 @@ def _add_array(digest: Any, name: str, array: np.ndarray) -> None:
 
 
 class State:
-    """The file of a calibration. method: all that decides the table besides module and samples, as words."""
+    """The file of a calibration. method: everything except module and samples that determines the table, as text."""
 
     def __init__(self, path: Path, model: Model, method: str) -> None:
         self.path = path
@@ -84,7 +84,7 @@ class State:
         self._written = time.monotonic()
 
     def restore(self, measured: Measured) -> About:
-        """What the file is of, after `measured` knows it; of no sample if there is no file.
+        """Restore `measured` from the file, and return the file's identity (no samples if it does not exist).
 
         Raises CalibrationError for a file that is damaged, or of another module, method or version.
         """
@@ -114,7 +114,7 @@ class State:
                 )
 
     def require_samples(self, about: About, taken: Taken) -> None:
-        """Raise CalibrationError unless the samples read again are those the state was made of."""
+        """Raise CalibrationError unless the samples read again are those of the state."""
         if (taken.count, taken.data) != (about.samples, about.data):
             raise CalibrationError(
                 f"calibration state {self.path}: belongs to other samples, the first {about.samples} must be as they "
@@ -122,7 +122,7 @@ class State:
             )
 
     def keep(self, measured: Measured, taken: Taken) -> None:
-        """Write the file if the last time is some while ago."""
+        """Write the file if the last write is EVERY_SECONDS ago."""
         if time.monotonic() - self._written >= EVERY_SECONDS:
             self.write(measured, taken)
 

@@ -25,10 +25,10 @@ MAX_BINS = 8_000_000
 
 @dataclass(frozen=True)
 class Seen:
-    """The values of one tensor in one sample: what can be known of them before the width of a bin is.
+    """Properties of one tensor in one sample that do not depend on the width of a bin.
 
-    minimum, maximum: infinities count as +-65000 (what a table's `inf` means), NaN not at all; inf and -inf if there is
-    no value. top: the largest finite magnitude.
+    minimum, maximum: infinities count as +-65000 (the meaning of `inf` in a table), NaN is ignored; inf and -inf
+    without values. top: the largest finite magnitude.
     """
 
     minimum: float
@@ -39,7 +39,7 @@ class Seen:
 
 
 def look(values: NDArray[Any]) -> tuple[Seen, NDArray[np.float32]]:
-    """(what is seen of the values, those that are finite)."""
+    """(properties of the values, the finite values)."""
     values = values.astype(np.float32, copy=False).ravel()
     if not values.size:
         return Seen(np.inf, -np.inf, 0, 0, 0.0), values
@@ -50,7 +50,7 @@ def look(values: NDArray[Any]) -> tuple[Seen, NDArray[np.float32]]:
 
 
 def _look_around(values: NDArray[np.float32]) -> tuple[Seen, NDArray[np.float32]]:
-    """`look` at values that are not all finite."""
+    """`look` for values that are not all finite."""
     finite, nans = values[np.isfinite(values)], int(np.count_nonzero(np.isnan(values)))
     infinities = values.size - finite.size - nans
     stand_ins = np.copysign(np.float32(INFINITY_STAND_IN), values[np.isinf(values)])
@@ -62,11 +62,11 @@ def _look_around(values: NDArray[np.float32]) -> tuple[Seen, NDArray[np.float32]
 
 
 class TensorStatistics:
-    """What is known of the values of one tensor after some samples.
+    """Statistics of the values of one tensor over samples.
 
     Values that are not finite are not in the histogram: a NaN is only counted (`nans`), an infinity counts as +-65000
-    in minimum and maximum and is counted (`infinities`). `first` is the origin of the first sample that had one.
-    restarts: how often the histogram began anew.
+    in minimum and maximum and is counted (`infinities`). `first` is the origin of the first sample with such a value.
+    restarts: how often the histogram started again.
     """
 
     def __init__(self, bins: int = DEFAULT_BINS) -> None:
@@ -83,12 +83,12 @@ class TensorStatistics:
 
     @property
     def seen(self) -> bool:
-        """Whether there was any value; an empty tensor has no extremes."""
+        """Whether any value was added; an empty tensor has no extremes."""
         return self.minimum <= self.maximum
 
     @property
     def absmax(self) -> float:
-        """The largest absolute value; 0 before the first one."""
+        """The largest absolute value; 0 before the first value."""
         return max(abs(self.minimum), abs(self.maximum)) if self.seen else 0.0
 
     @property
@@ -102,14 +102,14 @@ class TensorStatistics:
         return self._top / (len(self._histogram) - 1)
 
     def update(self, values: NDArray[Any], origin: str = "", *, counts: bool = True) -> None:
-        """Take in the values of one more sample; `origin` names it. counts: in the histogram too."""
+        """Add the values of one sample; `origin` names it. counts: also in the histogram."""
         seen, finite = look(values)
         self.widen(seen, origin)
         if counts:
             self.count(bin_counts(finite, self.width, len(self._histogram)))
 
     def widen(self, seen: Seen, origin: str = "") -> None:
-        """Take in what is seen of one more sample, all but its counts."""
+        """Add the properties of one sample, without its counts."""
         self.samples += 1
         self.nans += seen.nans
         self.infinities += seen.infinities
@@ -119,15 +119,15 @@ class TensorStatistics:
         self._grow_to(seen.top)
 
     def count(self, counts: Counts) -> None:
-        """Add counts of as many bins as there are, or fewer."""
+        """Add counts of at most as many bins as the histogram has."""
         self._histogram[: len(counts)] += counts
 
     def numbers(self) -> list[float]:
-        """All that is known but the counts and `first`, for `restore`."""
+        """The state except the counts and `first`, for `restore`."""
         return [self.minimum, self.maximum, self.samples, self.nans, self.infinities, self._top]
 
     def restore(self, numbers: Sequence[float], first: str, counts: Counts) -> None:
-        """Restore the state that `numbers` and `histogram` of another instance gave."""
+        """Restore the state from `numbers`, `first` and `histogram` of another instance."""
         self.minimum, self.maximum, samples, nans, infinities, self._top = map(float, numbers)
         self.samples, self.nans, self.infinities = int(samples), int(nans), int(infinities)
         self.first, self._histogram = first, counts.astype(np.int64)
@@ -161,17 +161,17 @@ class ActivationStatistics:
         self.tensors: dict[str, TensorStatistics] = {}
 
     def update(self, activations: Mapping[str, NDArray[Any]], origin: str = "", *, counts: bool = True) -> None:
-        """Take in the tensors of one sample; `origin` names it. counts: in the histograms too."""
+        """Add the tensors of one sample; `origin` names it. counts: also in the histograms."""
         for name, values in activations.items():
             self.tensors.setdefault(name, TensorStatistics(self.bins)).update(values, origin, counts=counts)
 
     def widen(self, seen: Mapping[str, Seen], origin: str = "") -> None:
-        """Take in what is seen of the tensors of one sample, all but their counts."""
+        """Add the properties of the tensors of one sample, without their counts."""
         for name, found in seen.items():
             self.tensors.setdefault(name, TensorStatistics(self.bins)).widen(found, origin)
 
     def state(self) -> Arrays:
-        """All that is known, as arrays."""
+        """The complete state as arrays."""
         found = self.tensors.values()
         counts = pack({name: known.histogram for name, known in self.tensors.items()}, np.int64)
         return {
@@ -181,7 +181,7 @@ class ActivationStatistics:
         }
 
     def restore(self, state: Arrays) -> None:
-        """Take over the statistics of which `state` was made, so that a run can be resumed."""
+        """Restore the statistics from `state`, so that a run can be resumed."""
         counts = unpack(state)
         for (name, histogram), numbers, first in zip(counts.items(), state["numbers"], state["firsts"], strict=True):
             self.tensors[name] = TensorStatistics(self.bins)
@@ -200,7 +200,7 @@ class ActivationStatistics:
 def bin_counts(finite: NDArray[np.float32], width: float, bins: int) -> Counts:
     """Counts of floor(magnitude / width + 0.5) of the values that are not zero, computed in f32.
 
-    No value is beyond the last bin but by rounding; then it counts there.
+    A value is beyond the last bin only by rounding; then it counts in the last bin.
     """
     step = max(np.float32(width), np.finfo(np.float32).smallest_subnormal)
     counts = np.zeros(bins, np.int64)
@@ -209,7 +209,7 @@ def bin_counts(finite: NDArray[np.float32], width: float, bins: int) -> Counts:
         zeros = part.size - np.count_nonzero(part.view(np.int32))  # the same bits, counted six times as fast
         np.divide(part, step, out=part)
         np.add(part, np.float32(0.5), out=part)
-        found = np.bincount(part.astype(np.int32))  # rounds down: there is no sign
+        found = np.bincount(part.astype(np.int32))  # the conversion rounds down, as no value is negative
         counts[: len(found)] += found[:bins]
         counts[-1] += found[bins:].sum()
         counts[0] -= zeros

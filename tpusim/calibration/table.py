@@ -7,7 +7,7 @@ Source: numerics.md 3.1 (reading, `ImportCalibration.cpp`) and 15.1 (writing, `k
     conv1 2.5000000 -2.5000000 1.9000000                one tensor: threshold, least and largest value
     #int4_th                                            a marker begins another block; INT8 entries cannot follow it
 
-A name may have blanks inside, which TPU-MLIR writes too (and then cannot read): the numbers are counted from the end.
+A name may contain blanks (TPU-MLIR writes such names but cannot read them), so the numbers are counted from the end.
 """
 
 import math
@@ -27,7 +27,7 @@ from tpusim.ir.own_scales import OwnRange
 from tpusim.version import __version__
 
 INFINITY_STAND_IN = 6.5e4
-"""What `inf` in a table means: about the largest f16."""
+"""The meaning of `inf` in a table: about the largest f16."""
 DECIMALS = 7
 """Digits after the point in the lines of a table."""
 
@@ -54,9 +54,9 @@ class CalibrationTable:
     """All blocks of a table.
 
     `weight_scales` maps `<opname>_weight` to scales per channel (in `weight_scales_fp8` they are thresholds);
-    `asym_ops` and `int4_ops` name ops; `header` holds the comment lines before the first entry, `notes` what the
-    reader replaced and what is odd about the samples. `own` are ranges that a quantised network brings along: they
-    become types as they are, which a file cannot say.
+    `asym_ops` and `int4_ops` name ops; `header` has the comment lines before the first entry, `notes` the reader's
+    replacements and warnings about the samples. `own` are the ranges of a quantised network, which become types
+    exactly; a file cannot express them.
     """
 
     entries: Mapping[str, Entry]
@@ -88,7 +88,7 @@ class _Block(Enum):
 
 
 _NOTE = "# warning: "
-"""How the line of a note begins; one that a reader could take for a block's marker is not written."""
+"""The prefix of a note's line; a note that a reader could mistake for a block's marker is not written."""
 
 
 def _marker(line: str) -> _Block | None:
@@ -152,12 +152,12 @@ def write_table(
 
 
 def as_printed(entry: Entry) -> Entry:
-    """The entry that reading its line back gives: constants are compiled from the table, not from the statistics."""
+    """The entry as it is read back from its line: constants are compiled from the table, not from the statistics."""
     return Entry(*(float(f"{value:.{DECIMALS}f}") for value in (entry.threshold, entry.minimum, entry.maximum)))
 
 
 def table_name(tensor: str) -> str:
-    """The name a tensor has in a table: of a fused name the first member."""
+    """The name of a tensor in a table: for a fused name the first member."""
     match = re.match(r'fused\["([^"]+)"', tensor)
     return match[1] if match else tensor
 
@@ -178,7 +178,7 @@ class _Reader:
         self._notes: list[str] = []
 
     def read_line(self, number: int, line: str) -> None:
-        """Take in one line without its surrounding blanks."""
+        """Read one line, without its surrounding blanks."""
         if not line:
             return
         if line.startswith("#"):
@@ -229,7 +229,7 @@ class _Reader:
         self._entries[self._block][name] = Entry(threshold, minimum, maximum)
 
     def _read_scales(self, place: str, line: str) -> None:
-        """`name N s0 .. s(N-1)`; zero points that some writers put after the scales are not used (U-66)."""
+        """`name N s0 .. s(N-1)`; zero points after the scales, which some writers add, are ignored (U-66)."""
         found = _scale_line(line)
         if found is None:
             raise ConfigError(f"{place}: a weight scale line must be 'name N' and N numbers, got {_quote(line)}")
@@ -268,7 +268,7 @@ def _rounded(value: float) -> str:
 
 
 def _decimal(value: float) -> str:
-    """With 7 decimals, or as many as the number has: steps of a quantised network must not move."""
+    """A number with at least 7 decimals, exactly: the steps of a quantised network must not change."""
     text = _rounded(value)
     return text if float(text) == value else np.format_float_positional(value, trim="-")
 
@@ -302,7 +302,7 @@ def _scale_line(line: str) -> tuple[str, list[str]] | None:
 
 
 def require_writable(names: Iterable[str], source: str = "") -> None:
-    """Raise ConfigError for a tensor name that no line of a table can begin with."""
+    """Raise ConfigError for a tensor name that cannot start a line of a table."""
     for name in names:
         if not name or name.startswith("#") or name.strip(" \t\r\f\v") != name or "\n" in name:
             raise ConfigError(

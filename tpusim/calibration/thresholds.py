@@ -23,12 +23,12 @@ MAX_KL_BINS = 64 * 2048
 
 
 def kl_threshold(histogram: Counts, width: float, groups: int = INT8_GROUPS) -> float:
-    """The threshold whose quantised distribution loses least, by Kullback-Leibler divergence.
+    """The threshold whose quantised distribution has the least Kullback-Leibler divergence.
 
     Candidate m keeps the first i = (m + 1) * groups bins. P is the histogram with all outliers in its last bin, over
-    the total count. Q merges the kept bins into `groups` groups and spreads each evenly over its non-empty bins, over
-    the count without outliers. The first m of the smallest sum of P * (log10(P + 1e-30) - log10(Q + 1e-30)) wins; the
-    threshold is width * (m + 1) * groups. All in f32, each term in f64 (U-63).
+    the total count. Q merges the kept bins into `groups` groups and distributes each evenly over its non-empty bins,
+    over the count without outliers. The first m of the smallest sum of P * (log10(P + 1e-30) - log10(Q + 1e-30)) wins;
+    the threshold is width * (m + 1) * groups. Everything is f32, each term f64 (U-63).
     """
     histogram, width = _fitted(histogram, width, groups)
     total = np.float32(histogram.sum())
@@ -93,14 +93,14 @@ def _divergence(counts: F32, total: np.float32, size: int, groups: int) -> np.fl
     clipped[-1] = _running_sum(counts[size - 1 :])
     visited = np.flatnonzero(clipped)
     p = (clipped[visited] / total).astype(np.float64)
-    q = _spread(kept, groups)[visited].astype(np.float64)
+    q = _distributed(kept, groups)[visited].astype(np.float64)
     terms = p * (np.log10(p + 1e-30) - np.log10(q + 1e-30))
     divergence = np.zeros(1, np.float32)
     np.add.at(divergence, np.zeros(len(terms), np.intp), terms)
     return divergence[0]
 
 
-def _spread(kept: F32, groups: int) -> F32:
+def _distributed(kept: F32, groups: int) -> F32:
     """Q: each group's share of the kept count, evenly over the group's non-empty bins."""
     grouped = kept.reshape(groups, -1)
     sums = np.add.accumulate(grouped, axis=1)[:, -1]

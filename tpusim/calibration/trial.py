@@ -1,7 +1,7 @@
-"""One float op tried with many thresholds: by how much its result changes when its operands are rounded to INT8.
+"""One float op tried with many thresholds: how much its result changes when its operands are rounded to INT8.
 
-All of it are estimates, sums in any order. Rounding, the op and the difference by all thresholds are one compiled
-function, kept on disk and shared by all ops that are equal; ops that know a quicker way say so (`Estimate.trial`).
+The results are estimates, with sums in any order. Rounding, the op and the differences for all thresholds are one
+compiled function, kept on disk and shared by all equal ops; an op may provide a faster way (`Estimate.trial`).
 """
 
 import hashlib
@@ -22,15 +22,15 @@ from tpusim.ops.base import TopOp
 from tpusim.ops.interfaces import estimate_of
 
 ALIGNED = 64
-"""Bytes: JAX reads such an array where it is, and others from a copy."""
+"""Alignment in bytes at which JAX reads an array in place; other arrays are copied."""
 Known = dict[str, Stored]
-"""Compiled functions by what they compute."""
+"""Compiled functions by a description of what they compute."""
 
 
 class Way:
-    """How an op is tried. operands: (array, whether it is a constant or nothing at all); known: of other ops.
+    """How an op is tried. operands: (array, whether it is constant or absent); known: functions of other ops.
 
-    error: of the op's constants as they are tried (`Estimate.trial`).
+    error: the relative error of the op's rounded constants (`Estimate.trial`).
     """
 
     def __init__(self, op: TopOp, operands: Sequence[tuple[Any, bool]], known: Known) -> None:
@@ -45,7 +45,7 @@ class Way:
             self._whole = self._compiled(op, rounds, kept, known)
 
     def of(self, operands: Sequence[tuple[Any, bool]], wanted: np.ndarray) -> Callable[[Any], Any]:
-        """The op on the operands of one sample: sums of squares by scales. wanted: the float result."""
+        """A function from scales to sums of squares, for the operands of one sample. wanted: the float result."""
         left = enumerate(operands)
         values = [on_device(array, self._orders.get(i, ())) for i, (array, weighs) in left if not weighs]
         if self._quicker is not None:
@@ -73,7 +73,7 @@ class Way:
 
 
 def _identity(op: TopOp) -> str | None:
-    """All that an op computes depends on besides its arrays; None of an op from elsewhere."""
+    """A text of everything that an op's function depends on except its arrays; None for an op of another package."""
     if not type(op).__module__.startswith("tpusim."):
         return None
     owners = [v.owner.name if isinstance(v.owner, Operation) else "" for v in op.operands]
@@ -86,17 +86,17 @@ def _identity(op: TopOp) -> str | None:
 class Trial:
     """One op on one sample. operands: (array, whether it is a constant); wanted: the float result.
 
-    unit: the distance of a result of zeros.
+    unit: the distance of an all-zero result.
     """
 
     def __init__(self, way: Way, operands: Sequence[tuple[Any, bool]], wanted: np.ndarray) -> None:
         self._squares = way.of(operands, wanted)
-        with np.errstate(all="ignore"):  # squares that f32 does not hold
+        with np.errstate(all="ignore"):  # squares may overflow f32
             self._one = np.linalg.norm(wanted.ravel(), ord=1)
             self.unit = float(np.linalg.norm(wanted.ravel()) / self._one)
 
     def distances(self, thresholds: Sequence[float]) -> NDArray[np.float64]:
-        """How far the result is from the float one when the operands are rounded by each of these thresholds."""
+        """The distance of the result from the float result, with operands rounded by each of these thresholds."""
         scales = np.array([127.0 / threshold for threshold in thresholds], np.float32)
         with jax.enable_x64(True):
             found = np.asarray(self._squares(scales), np.float64)
@@ -105,7 +105,7 @@ class Trial:
 
 
 def on_device(array: Any, order: tuple[int, ...]) -> Any:
-    """An array with its axes in another order in memory too, (): as it is; nothing stays nothing."""
+    """An array on the device, stored with its axes in this order; (): unchanged; None stays None."""
     if array is None:
         return None
     moved = np.asarray(array).transpose(order) if order else np.asarray(array)

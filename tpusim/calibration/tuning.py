@@ -1,15 +1,15 @@
-"""Tuning: every threshold is moved towards the absolute maximum where an op that reads it then loses less.
+"""Tuning: a threshold moves towards the absolute maximum if an op that reads the tensor then has a smaller error.
 
 Source: numerics.md 15.3 (upstream `simple_tunner.py`; default `--tune_num 5`). Ops are visited in program order. For
 each operand that no op before has tuned (the first operand, if all are), STEPS + 1 thresholds from the measured one to
 the absolute maximum are tried: the op runs on its float operands, all of them rounded to INT8 by that one threshold,
 and the mean distance of its result over the samples decides; the first of the best wins. A tensor that is tuned twice
-keeps the larger threshold. Weights stay float: the options ask for rounded ones, which are not used (U-65). Arrays
+keeps the larger threshold. Weights stay float: the options request rounded weights, which are not used (U-65). Arrays
 are f32, steps f64.
 
-Sums in the order of U-34 take most of the time, and few thresholds need them: all are tried with the sums of XLA's
-library, which differ by rounding only, and convolutions with filters rounded to INT8 where that is quick. Those that
-are as good as the best but for that are tried again in order.
+Sums in the order of U-34 take most of the time, and few thresholds need them. So all thresholds are first tried with
+the sums of XLA's library, which differ by rounding only, and convolutions with filters rounded to INT8 where int8
+products are fast. Thresholds that are as good as the best within that error are tried again with sums in order.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,13 +30,14 @@ from tpusim.threads import each
 
 STEPS = 21
 LEAST_GAIN = 0.01
-"""A threshold that is nearer to the absolute maximum is left alone."""
+"""A threshold that is nearer than this to the absolute maximum is not tuned."""
 ROUNDING = 1e-5
-"""More than the order of its sums changes a result, in norms of the result: about 3e-6 of 4,608 terms in f32."""
+"""An upper bound of the change by another order of sums, relative to the norm: about 3e-6 for 4,608 f32 terms."""
 DOUBT = 100
-"""How much a constant's error may change the ratio of two distances, in errors by the root of the number of elements.
+"""The most that a constant's error changes the ratio of two distances, in errors divided by the root of the number of
+elements.
 
-All 22 distances of a convolution whose filter is rounded to int8 kept their ratios within 75 (five networks).
+The ratios of the 22 distances of a convolution whose filter is rounded to int8 stayed within 75 (five networks).
 """
 PART = 1 << 16
 """Values that are rounded and compared at a time: they stay in the processor's cache."""
@@ -44,11 +45,11 @@ Tensors = Mapping[str, np.ndarray]
 
 
 Search = tuple[str, str]
-"""(op, tensor among its operands): the tensor's threshold is looked for that serves the op best."""
+"""(op, tensor among its operands): a search for the tensor's best threshold for the op."""
 
 
 def searches(model: Model) -> list[Search]:
-    """All that tuning looks for, in its order; none depends on what another finds."""
+    """All searches of tuning, in order; they do not depend on each other's results."""
     found: list[Search] = []
     done: set[SSAValue] = set()
     for op in model.ops:
@@ -62,7 +63,7 @@ def searches(model: Model) -> list[Search]:
 
 
 def widest(measured: Mapping[str, float], found: Iterable[tuple[Search, float]]) -> dict[str, float]:
-    """The thresholds by tensor name, the largest found of each."""
+    """The thresholds by tensor name: the largest result of each tensor's searches."""
     thresholds = dict(measured)
     for (_, name), best in found:
         thresholds[name] = max(thresholds[name], best)
@@ -78,9 +79,9 @@ def tuned_thresholds(
 ) -> dict[str, float]:
     """The thresholds by tensor name after tuning.
 
-    graph: of a module in state TOP_F32, every tensor; samples: network inputs; measured: thresholds as printed in a
-    table; absmax: the largest absolute values, f32. known: all tensors of the last of the samples, where they have been
-    computed.
+    graph: computes every tensor of a module in state TOP_F32; samples: network inputs; measured: thresholds as printed
+    in a table; absmax: the largest absolute values, f32. known: all tensors of the last samples, if they are computed
+    already.
     """
     tuner = Tuner(graph, samples, known)
     wanted = searches(graph.model)
@@ -89,7 +90,7 @@ def tuned_thresholds(
 
 
 class Tuner:
-    """The float tensors of the samples, and the weights. Arguments as of `tuned_thresholds`."""
+    """Searches thresholds on the float tensors of samples. Arguments as in `tuned_thresholds`."""
 
     def __init__(self, graph: Gradual, samples: Sequence[Tensors], known: Sequence[Tensors] = ()) -> None:
         model = graph.model
@@ -117,7 +118,7 @@ class Tuner:
         return candidates[best]
 
     def _near(self, op: TopOp, candidates: Sequence[float]) -> Sequence[float]:
-        """Those that may be the best; all, where a distance or its bound is no number."""
+        """The candidates that may be the best; all of them if a distance or its bound is NaN."""
         with estimates():
             way = Way(op, self._operands(op, self._floats[0]), self._known)
             totals, units, elements = np.zeros(len(candidates)), 0.0, 0
@@ -132,10 +133,10 @@ class Tuner:
         return [c for c, distance in zip(candidates, totals, strict=True) if distance <= most]
 
     def _distance(self, op: TopOp, threshold: float) -> float:
-        """The mean over the samples of the difference's 2-norm by the 1-norm of the float result.
+        """The mean over the samples of the difference's 2-norm divided by the 1-norm of the float result.
 
-        In f32 (U-65): what f32 does not hold is an infinity or NaN, which is less than nothing, so that the
-        measured threshold stays.
+        In f32 (U-65): an overflow gives an infinity or NaN, which never wins, so that the measured threshold
+        stays.
         """
         total = 0.0
         for floats in self._floats:
@@ -151,7 +152,7 @@ class Tuner:
             return op.inference(operands)[0]
 
     def _operands(self, op: TopOp, floats: Tensors) -> list[tuple[Any, bool]]:
-        """(array, whether it is a constant or nothing at all) of every operand."""
+        """(array, whether it is constant or absent) of every operand."""
         owners = [(value, value.owner) for value in op.operands]
         return [
             (floats[op_name(o)], False) if isinstance(o, TopOp) else (self._weights.get(v), True) for v, o in owners
@@ -159,7 +160,7 @@ class Tuner:
 
 
 def rounded(values: np.ndarray, threshold: float) -> np.ndarray:
-    """Values as INT8 gives them back at a threshold: half to even, -128 to 127; integers and masks stay."""
+    """Values quantised to INT8 at a threshold and dequantised: half to even, -128 to 127; integers and masks stay."""
     if values.dtype != np.float32:
         return values
     scale, found = np.float32(127.0 / threshold), np.empty(values.shape, np.float32)

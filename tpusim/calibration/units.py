@@ -1,7 +1,7 @@
-"""Calibration by several workers: units of samples that are measured twice and merged to the same last bit.
+"""Calibration by several workers: units of samples are measured twice and merged, with the same result to the last bit.
 
-The samples travel with their unit; the module lies in a folder that all workers see, and every worker loads it once.
-`measured.py` says why there are two rounds.
+The samples are sent with their unit; the module is in a folder that all workers can read, and every worker loads it
+once. `measured.py` explains the two rounds.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ Sample = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Job:
-    """What every unit of a calibration needs. path: the module's file; the others as of `Measured`."""
+    """The common data of all units of a calibration. path: the module's file; the others as in `Measured`."""
 
     path: Path
     method: str
@@ -50,20 +50,20 @@ def _loaded(job: Job) -> tuple[Model, Gradual]:
 
 
 def look_at(job: Job, samples: Sequence[Sample]) -> list[Looks]:
-    """The first round: what every sample says without bins."""
+    """The first round: the results of every sample without bins."""
     model, graph = _loaded(job)
     measured = Measured(model, job.method, job.bins, job.samples)
     return [measured.looked(tensors) for _, tensors in graph.each(samples)]
 
 
 def count_in(job: Job, samples: Sequence[Sample], bins: Sequence[Bins]) -> dict[str, Counts]:
-    """The second round: histograms in the bins that there were at each sample."""
+    """The second round: histograms in the bins of each sample."""
     _, graph = _loaded(job)
     return counted([(tensors, known) for (_, tensors), known in zip(graph.each(samples), bins, strict=True)])
 
 
 class _Histories:
-    """The bins of every tensor at every sample, from which its counts stay: those before a restart are dropped."""
+    """The bins of every tensor at every sample; counts before a restart of its histogram are dropped."""
 
     def __init__(self, measured: Measured) -> None:
         self._measured = measured
@@ -72,7 +72,7 @@ class _Histories:
         self._restarts: dict[str, int] = {}
 
     def add(self) -> None:
-        """What the bins are now, one sample later."""
+        """Record the present bins, after one more sample."""
         found: dict[str, tuple[float, int]] = {}
         for name, known in self._measured.statistics.tensors.items():
             found[name] = known.width, len(known.histogram)
@@ -81,7 +81,7 @@ class _Histories:
         self._bins.append(found)
 
     def of(self, start: int, stop: int) -> list[Bins]:
-        """Of samples `start` to `stop`, without tensors whose counts were dropped later."""
+        """The bins of samples `start` to `stop`, without tensors whose counts were dropped later."""
         return [
             {name: bins for name, bins in self._bins[i].items() if i >= self._since.get(name, 0)}
             for i in range(start, min(stop, len(self._bins)))
@@ -89,7 +89,7 @@ class _Histories:
 
 
 def tune_in(job: Job, samples: Sequence[Sample], wanted: Sequence[tuple[Search, float, float]]) -> list[float]:
-    """Searches of tuning, each with the measured threshold and the absolute maximum; samples: those that tune."""
+    """Run searches of tuning, each with the measured threshold and the absolute maximum; samples: those that tune."""
     tuner = _tuner(job, samples)
     return [tuner.best(op, threshold, absmax) for (op, _), threshold, absmax in wanted]
 
@@ -98,7 +98,7 @@ _tuners: dict[Job, Tuner] = {}
 
 
 def _tuner(job: Job, samples: Sequence[Sample]) -> Tuner:
-    """One for each process: the samples that tune are the same for all units of a job."""
+    """The tuner of this process: the samples that tune are the same for all units of a job."""
     if job not in _tuners:
         _tuners.clear()
         _tuners[job] = Tuner(_loaded(job)[1], samples)
@@ -106,7 +106,7 @@ def _tuner(job: Job, samples: Sequence[Sample]) -> Tuner:
 
 
 class Shared:
-    """A calibration by workers. crew: the workers; the other arguments as of `Measured`."""
+    """A calibration by workers. crew: the workers; the other arguments as in `Measured`."""
 
     def __init__(self, crew: Crew, model: Model, method: str, bins: int, samples: int) -> None:
         path = crew.folder / "module.mlir"
@@ -116,7 +116,7 @@ class Shared:
     def measure(self, measured: Measured, samples: Iterable[Sample], progress: Callable[[int], None]) -> None:
         """Measure all samples, which can be iterated more than once, for `measured`.
 
-        progress: is told how many are done, those of the last round.
+        progress: called with the number of samples done in the second round.
         """
         histories, origins, number = _Histories(measured), _origins(samples), 0
         for looks in self._crew.results(look_at, ((self._job, unit) for unit in _units(samples))):
@@ -136,7 +136,7 @@ class Shared:
     def tuned(
         self, samples: Sequence[Sample], measured: Mapping[str, float], absmax: Mapping[str, float]
     ) -> dict[str, float]:
-        """The tuned thresholds, as `tuned_thresholds` gives them."""
+        """The tuned thresholds, as from `tuned_thresholds`."""
         wanted = searches(self._model)
         asked = [(search, measured[search[1]], absmax[search[1]]) for search in wanted]
         units = ((self._job, samples, asked[i : i + SEARCHES]) for i in range(0, len(asked), SEARCHES))

@@ -5,7 +5,7 @@ how a chip that is not shipped travels with what was compiled for it.
 """
 
 from tpusim.chips.fields import differences, flattened
-from tpusim.chips.files import as_stated, available, define, load, of, resolve
+from tpusim.chips.files import as_stated, available, define, load, names, of, resolve
 from tpusim.chips.spec import Bandwidth, Calibration, ChipSpec, require_cores
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "differences",
     "flattened",
     "load",
+    "names",
     "of",
     "require_cores",
     "resolve",

@@ -17,6 +17,7 @@ import msgspec
 from tpusim.chips.removed import why_removed
 from tpusim.chips.spec import ChipSpec
 from tpusim.errors import ConfigError, meant
+from tpusim.registry import CHIPS
 
 _PACKAGE = "tpusim.chips"
 _COMPARE = "compare with the files of tpusim/chips"
@@ -37,6 +38,11 @@ def available() -> tuple[str, ...]:
     return tuple(sorted(f.name.removesuffix(".toml") for f in files(_PACKAGE).iterdir() if f.name.endswith(".toml")))
 
 
+def names() -> tuple[str, ...]:
+    """Names of all chips: those that ship, and those of installed packages."""
+    return (*available(), *CHIPS)
+
+
 def as_stated(chip: str | ChipSpec) -> str | ChipSpec:
     """How to write down a chip: its name where it ships with these figures, else as it is given."""
     return next((name for name in available() if _shipped(name) == chip), chip)
@@ -49,15 +55,30 @@ def load(chip: str | Path | ChipSpec) -> ChipSpec:
     """
     if isinstance(chip, ChipSpec):
         return chip
-    if str(chip).lower() in available():
-        return _shipped(str(chip).lower())
-    path = Path(chip)
+    name = str(chip).lower()
+    if name in available() and name not in CHIPS:
+        return _shipped(name)
+    path = Path(_named(name) or chip)
     if path.suffix == ".toml" or len(path.parts) > 1:
         return _from_file(path)
     raise ConfigError(
-        f"unknown chip '{chip}': expected one of {', '.join(available())}, or a TOML file of a chip"
-        f"{meant(str(chip), available())}"
+        f"unknown chip '{chip}': expected one of {', '.join(names())}, or a TOML file of a chip"
+        f"{meant(str(chip), names())}"
     )
+
+
+def _named(name: str) -> Path | None:
+    """The TOML file of a chip of an installed package, None if none of them has this name. Raises ConfigError."""
+    if name not in CHIPS:
+        return None
+    if name in available():
+        raise ConfigError(
+            f"chip '{name}': ships with tpusim, and {CHIPS.package_of(name)} registers another; uninstall that package"
+        )
+    path: object = CHIPS.get(name)
+    if not isinstance(path, Path) or path.stem != name:
+        raise ConfigError(f"chip '{name}': the path of a file {name}.toml is required, got {path!r}")
+    return path
 
 
 def of(module: Attributed) -> ChipSpec:

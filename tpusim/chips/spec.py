@@ -214,7 +214,10 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
             wanted = f"a multiple of lmem_banks x eu_bytes = {self.lmem_banks * self.eu_bytes:,}"
             return f"lmem_bytes: {wanted} is required, got {self.lmem_bytes:,}"
         if self.family not in TARGETS:
-            return f"family: one of {', '.join(TARGETS)} is required, got '{self.family}'"
+            return (
+                f"family: one of {', '.join(TARGETS)} is required, got '{self.family}'; install the package that "
+                "registers it (entry point group tpusim.targets)"
+            )
         return self._contradiction()
 
     def _contradiction(self) -> str | None:

@@ -1,6 +1,6 @@
 """The command line: one subcommand per stage, `run` for all of them, and tools around artefacts.
 
-`commands` lists one dataclass per subcommand (its fields are the options), `output` is where they print, `progress`
+`registry.CLI` names one dataclass per subcommand (its fields are the options), `output` is where they print, `progress`
 what they say meanwhile, `help` and `words` are for what a user types, `entry` has the one rule about errors: a
 TpusimError is one message on stderr and exit status 1.
 """
@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from tpusim.cli.entry import enter
 
         return enter(arguments)
-    except KeyboardInterrupt:  # while the imports went on
+    except KeyboardInterrupt:  # during the imports
         if "--debug" in (sys.argv if arguments is None else arguments):
             raise
         sys.stderr.write("tpusim: interrupted\n")

@@ -1,4 +1,4 @@
-"""`tpusim bench`: latency and throughput beside ONNX Runtime."""
+"""`tpusim bench`: latency and throughput compared with ONNX Runtime."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Bench(Command):
-    """Measure a network flat and on the machine beside ONNX Runtime F32 and INT8, in turns in one process.
+    """Measure a network flat and on the machine, in turns with ONNX Runtime F32 and INT8 in one process.
 
     Preparing is reading, compiling and the first run, in CPU seconds; kernels kept from an earlier run make it short.
     """
@@ -44,11 +44,11 @@ class Bench(Command):
     calibration: Calibration = CalibrationOptions()
     lowering: Lowering = LoweringOptions()
     batch: int = 1
-    """How often the model's own batch is in a run; the flat network takes all in one call, the others one by one."""
+    """Batch of a run, in units of the model's batch; the flat network computes it in one call, others one by one."""
     rounds: int = 7
-    """How many times each one runs."""
+    """How many times each of them runs."""
     out: OptionalPath = None
-    """Write the figures here too, as JSON."""
+    """Also write the figures to this file, as JSON."""
 
     def execute(self, console: Output) -> bool:
         """Measure the network and print the table."""

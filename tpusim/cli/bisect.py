@@ -1,4 +1,4 @@
-"""`tpusim bisect`: the first op that is too far off by itself, and a network of little more than it that shows it."""
+"""`tpusim bisect`: the first op whose error alone is too large, and a small network that shows it."""
 
 import shlex
 from dataclasses import dataclass, replace
@@ -32,19 +32,20 @@ if TYPE_CHECKING:
     from tpusim.verify.compare import Tolerance
 
 BEFORE = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-"""How many ops in front of the broken one come along, tried in turn until it is broken there too: a range may come from
-them, or a whole block of attention become one op."""
+"""Numbers of ops before the broken one to include, tried in turn until the op is broken in the small network too: a
+range may come from them, or a whole attention block may become one op.
+"""
 
 
 @dataclass
 class Bisect(Command):
-    """Find the first op that breaks the tolerance by itself, and write a small network that shows it.
+    """Find the first op that alone breaks the tolerance, and write a small network that shows it.
 
     Takes a model, a module up to 3_calibrated.mlir, or the folder of a run, and lowers it as `tpusim lower` does. Every
-    op gets the float network's operands, rounded once to what it reads, and is held against the float op on the same,
-    by channel too: a large channel hides the others. The network around the first that is too far off on one of the
-    samples is cut out of the ONNX model: op.onnx, inputs.npz, the lines of cali_table and qtable that it needs, and
-    show.sh, which shows it.
+    op gets the float network's operands, rounded once to the type that it reads, and is compared with the float op on
+    the same operands, also by channel, because a large channel hides the others. The network around the first op that
+    breaks the tolerance on one of the samples is cut out of the ONNX model: op.onnx, inputs.npz, the necessary lines of
+    cali_table and qtable, and show.sh, which repeats the comparison.
     """
 
     says = (
@@ -58,13 +59,13 @@ class Bisect(Command):
     judged: Judged = JudgedOptions()
     lowering: Lowering = LoweringOptions()
     samples: int = 4
-    """How many samples to try every op on, the first; 0: all."""
+    """Try every op on the first so many samples; 0: all."""
     tolerance: str | None = None
-    """Minimum cosine and euclidean similarity; default: what a run compares with in this mode."""
+    """Minimum cosine and euclidean similarity; default: the tolerance of a run in this mode."""
     model: OptionalPath = None
-    """The ONNX model to cut; default: the one that is given, or that of the run which the module belongs to."""
+    """The ONNX model to cut; default: the given model, or that of the module's run."""
     out: OptionalPath = None
-    """Folder of the small network; default `bisect` beside the module."""
+    """Folder of the small network; default `bisect` in the module's folder."""
 
     def execute(self, console: Output) -> bool:
         """Measure and print; True if no op breaks the tolerance."""
@@ -102,19 +103,17 @@ class Bisect(Command):
         console.tell(text)
 
     def _tolerance(self, config: "LoweringConfig") -> "Tolerance":
-        from tpusim.ir.formats import FORMATS
         from tpusim.verify.compare import Tolerance
         from tpusim.verify.tolerances import tpu_vs_top
 
         if self.tolerance is not None:
             return Tolerance.parse(self.tolerance)
-        format = config.format
-        return tpu_vs_top(format.name if format.name in FORMATS else format.needs)
+        return tpu_vs_top(config.format.needs)
 
     def _reproduce(
         self, console: Output, given: "GivenNetwork", name: str, sample: "Tensors", tolerance: "Tolerance"
     ) -> None:
-        """Write the small network, and say whether it shows what the large one does."""
+        """Write the small network, and say whether its op is broken like in the large network."""
         from tpusim.persistence import model_of
 
         source = self.model or given.model_path or model_of(folder_of(self.module))
@@ -136,7 +135,7 @@ class Bisect(Command):
     def _smallest(
         self, source: Path, given: "GivenNetwork", name: str, sample: "Tensors", tolerance: "Tolerance"
     ) -> "tuple[Reproducer, bool]":
-        """The smallest network around the op, and whether it is broken there too; the op alone if none is."""
+        """The smallest network in which the op is broken too, and whether there is one; otherwise the op alone."""
         from tpusim.diagnosis import Reproducer
         from tpusim.lowering.qtable import read_qtable
 
@@ -152,13 +151,13 @@ class Bisect(Command):
         return tried[0], False
 
     def _chip(self, given: "GivenNetwork") -> str:
-        """The chip as a command in another folder names it."""
+        """The chip's name or path for a command in another folder."""
         path = Path(self.lowering.chip)
         return str(path.resolve()) if path.suffix == ".toml" else given.chip.name
 
 
 def _commands(chip: str, asked: "LoweringConfig", found: "Reproducer", tolerance: "Tolerance") -> list[str]:
-    """To be run in the folder of the small network."""
+    """The commands of show.sh, to be run in the folder of the small network."""
     words = ["--chip", chip, "--mode", str(asked.mode)]
     words += ["--asymmetric"] * asked.asymmetric + ["--matmul-perchannel"] * asked.matmul_perchannel
     words += ["--quirks-off", *asked.quirks_off] if asked.quirks_off else []

@@ -1,4 +1,4 @@
-"""What `tpusim why` shows of causes: their remedies measured on results and on the clock, and labelled samples."""
+"""The output of `tpusim why` about causes: remedies measured on results and on the clock, and labelled samples."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     Tensors = Mapping[str, np.ndarray]
 
 MOST = 12
-"""Causes that are shown at most."""
+"""At most so many causes are shown."""
 LEFT_OUT = 3
-"""Of those that do not hold."""
+"""At most so many causes whose remedy does not help on held-out samples are shown."""
 
 
 def causes_table(found: "Sequence[Cause]", remedies: "Remedies", clocked: int) -> Table:
@@ -39,7 +39,7 @@ def causes_table(found: "Sequence[Cause]", remedies: "Remedies", clocked: int) -
 
 
 def not_held_lines(found: "Sequence[Cause]", before: "Judged") -> Iterator[str]:
-    """Causes whose remedy does not hold on the samples that were held out, in few words: they are no remedies."""
+    """Short lines about causes whose remedy does not help on the held-out samples, so that it is not recommended."""
     for cause in found[:LEFT_OUT]:
         held_out = cause.remedy.judged.held_out
         if held_out is not None:
@@ -57,14 +57,14 @@ def _with_spread(found: "Measured") -> str:
 
 
 def said(cause: "Cause") -> str:
-    """The changes of a cause's remedy, the first of many."""
+    """The changes of a cause's remedy as a text; of many changes the first."""
     shown = [str(change) for change in cause.remedy.changes[:4]]
     more = len(cause.remedy.changes) - len(shown)
     return "; ".join([*shown, f"{more} more"] if more else shown)
 
 
 def cycles(tpu: "Model", costs: "Costs") -> int | None:
-    """Of a lowered module in layer groups, on the clock; None where it does not compile. costs: known of other ones."""
+    """Cycles of a lowered module in layer groups on the clock; None if it does not compile. costs: known costs."""
     from tpusim.errors import TpusimError
     from tpusim.grouping import cycles as clock
     from tpusim.grouping import divide
@@ -78,7 +78,7 @@ def cycles(tpu: "Model", costs: "Costs") -> int | None:
 
 
 def preprocessing_lines(model: "Model", samples: "Sequence[Tensors]", labels: "np.ndarray") -> Iterator[str]:
-    """What the float network says to samples that were prepared otherwise; nothing if none is better."""
+    """Preprocessings with a better top-1 of the float network; no lines without any."""
     from tpusim.diagnosis import other_preprocessing
 
     before, better = other_preprocessing(model, samples, labels)
@@ -90,7 +90,7 @@ def preprocessing_lines(model: "Model", samples: "Sequence[Tensors]", labels: "n
 
 
 def scale_lines(remedies: "Remedies", samples: "Iterable[Tensors]") -> Iterator[str]:
-    """Inputs whose scale is upside down, and the error of the integers without that."""
+    """Inputs whose scale is inverted, and the error of the integers with the right scale."""
     from tpusim.diagnosis import mistaken_scales
 
     for found in mistaken_scales(remedies, samples):

@@ -1,4 +1,4 @@
-"""`tpusim check`: what would become of a network on a chip, before anything runs."""
+"""`tpusim check`: how a network would be compiled for a chip, before anything runs."""
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -26,7 +26,7 @@ from tpusim.tables import Table
 if TYPE_CHECKING:
     from tpusim.calibration.table import CalibrationTable
     from tpusim.network import Network as GivenNetwork
-    from tpusim.prospect import LoweredOp, NodeAhead, Prospect
+    from tpusim.prospect import LoweredOp, NodeOutcome, Prospect
 
 T = TypeVar("T")
 _SHAPE = re.compile(r"\([\d, ]*\)")
@@ -34,11 +34,11 @@ _SHAPE = re.compile(r"\([\d, ]*\)")
 
 @dataclass
 class Check(Command):
-    """Tell how every node of a network is imported, what it becomes on a chip, in which numbers, local or global.
+    """Tell how every node of a network is imported, which op of the chip it becomes, in which type, local or global.
 
-    Nothing runs, unless --data is given to measure ranges. Without those, or ranges of a --table, a run or a calibrated
-    module, ranges are assumed: floats that follow from measured ranges (operands of an Add that differ 64 times, scales
-    above 126.5) are not foreseen then.
+    Nothing runs, unless --data is given to measure ranges. Without --data, a --table, a run or a calibrated module,
+    ranges are assumed. Then ops that fall back to float because of measured ranges (operands of an Add that differ 64
+    times, scales above 126.5) are not reported.
     """
 
     says = "every node (`nodes`) and op (`ops`), and what is `refused`"
@@ -50,7 +50,7 @@ class Check(Command):
     calibration: Calibration = CalibrationOptions()
 
     def execute(self, console: Output) -> bool:
-        """Print what would become of it; True if the network can be taken."""
+        """Print how the network would be compiled; True if nothing is refused."""
         from tpusim.cli.waiting import told
         from tpusim.prospect import prospect
 
@@ -86,7 +86,7 @@ class Check(Command):
 
 
 def _files(model: Path) -> list[Path]:
-    """What is read of a model."""
+    """The files of a model."""
     from tpusim.frontend.content import is_module
     from tpusim.frontend.onnx import external_files
 
@@ -94,7 +94,7 @@ def _files(model: Path) -> list[Path]:
 
 
 def _ranges(given: "GivenNetwork") -> "CalibrationTable | None":
-    """Those in force; None where they are assumed, and where the network is refused before it has any."""
+    """The ranges in force; None if they are assumed, or if the network is refused before it has any."""
     from tpusim.calibration.table import read_table
     from tpusim.errors import TpusimError
 
@@ -104,22 +104,22 @@ def _ranges(given: "GivenNetwork") -> "CalibrationTable | None":
         return None
     try:
         return given.table
-    except TpusimError:  # which becomes a part of the answer
+    except TpusimError:  # it becomes part of the result
         return None
 
 
-def _nodes(nodes: "Sequence[NodeAhead]") -> Table:
-    """A line per op type, way of import and what nodes of it become."""
+def _nodes(nodes: "Sequence[NodeOutcome]") -> Table:
+    """A line per op type, way of import and resulting ops."""
     table = Table(f"Import ({len(nodes)} nodes)").words("ONNX op").numbers("nodes").words("how")
     table.prose("becomes").names("which")
-    for group in _alike(nodes, lambda n: (n.op_type, n.how, _kinds(n), n.why)):
+    for group in _grouped(nodes, lambda n: (n.op_type, n.how, _kinds(n), n.why)):
         first = group[0]
         becomes = first.why or _kinds(first)
         table.row(first.op_type, str(len(group)), first.how, becomes, _some(n.node for n in group))
     return table
 
 
-def _kinds(node: "NodeAhead") -> str:
+def _kinds(node: "NodeOutcome") -> str:
     """`Conv`, or of parts `MatMul, Add x2`."""
     kinds = [kind.removeprefix("top.") for kind in node.top]
     counts = {kind: kinds.count(kind) for kind in kinds}
@@ -130,7 +130,7 @@ def _ops(ops: "Sequence[LoweredOp]", title: str) -> Table:
     """A line per kind of op, numbers, class and place."""
     table = Table(f"{title} ({len(ops)} ops)").words("tpu op").numbers("ops").words("numbers", "class", "memory")
     table.prose("why").names("which")
-    for group in _alike(
+    for group in _grouped(
         ops, lambda o: (o.kind, o.number, o.status, o.decisions, o.reason, _SHAPE.sub("", o.not_local))
     ):
         first = group[0]
@@ -142,8 +142,8 @@ def _ops(ops: "Sequence[LoweredOp]", title: str) -> Table:
     return table
 
 
-def _alike(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
-    """Items with equal keys together, in the order of their firsts."""
+def _grouped(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
+    """Groups of items with equal keys, in the order of their first items."""
     found: dict[Hashable, list[T]] = {}
     for item in items:
         found.setdefault(key(item), []).append(item)
@@ -158,4 +158,4 @@ def _some(names: Iterable[str]) -> str:
 def _summary(ops: "Sequence[LoweredOp]") -> str:
     float_ops = sum(op.status == "float" for op in ops)
     away = sum(bool(op.not_local) for op in ops)
-    return f"{len(ops)} ops, {float_ops} in float beside their mode, {away} from global memory; nothing is refused"
+    return f"{len(ops)} ops, {float_ops} in another float type, {away} from global memory; nothing is refused"

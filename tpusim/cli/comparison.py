@@ -1,4 +1,4 @@
-"""`tpusim compare`: two files of tensors, with the verdict that `tpusim run` gives of its own."""
+"""`tpusim compare`: two files of tensors, with the same verdict as `tpusim run`."""
 
 import json
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Compare(Command):
-    """Compare two npz files tensor by tensor with upstream's verdicts; comparing nothing is no success.
+    """Compare two npz files tensor by tensor with upstream's verdicts; comparing nothing fails.
 
-    Files that tpusim wrote say what their integers stand for and which tolerance a run compares them with. Where
-    machine and flat tensors differ, 4_tpu.mlir and inputs.npz beside the reference tell whether floats explain it.
+    Files written by tpusim contain the scales of their integers and the tolerance of a run. If machine and flat tensors
+    differ, 4_tpu.mlir and inputs.npz in the folder of the reference show whether float ops explain the difference.
     """
 
     says = "as a comparison in report.json: every tensor with verdict, cosine, euclidean and SQNR"
@@ -35,16 +35,17 @@ class Compare(Command):
     target: Annotated[In, tyro.conf.arg(metavar="TARGET.npz")]
     reference: Annotated[In, tyro.conf.arg(metavar="REFERENCE.npz")]
     tolerance: str | None = None
-    """Minimum cosine and euclidean similarity; default: what a run compares such files with, else 0.99,0.99."""
+    """Minimum cosine and euclidean similarity; default: the tolerance of a run for such files, else 0.99,0.99."""
     by_channel: bool = False
-    """Require the euclidean similarity of a tensor's channels on average, too: a large channel hides the others."""
+    """Also require the mean euclidean similarity of a tensor's channels: a large channel hides the others."""
     excepts: str = ""
     """Tensors not to compare, separated by commas."""
     save: OptionalPath = None
     """Also write the results: .csv (as upstream's tool), .json (as in report.json) or .xml (JUnit)."""
     by_layout: bool = False
-    """The target is a dump of a board or of another tool: also pair names that differ by what TPU-MLIR puts behind a
-    tensor's name, and turn NHWC and 4N round where the shapes say so."""
+    """The target is a dump of a board or of another tool: also pair names that differ by TPU-MLIR's suffixes, and
+    convert NHWC and 4N layouts where the shapes show them.
+    """
     upstream: Annotated[bool, tyro.conf.arg(aliases=["--upstream-sampling"])] = False
     """As npz_tool.py: compare equal names only, a sample of more than 400 tensors, and pass if nothing is compared;
     otherwise the cast X_f32 is compared as X where the other file has only X."""
@@ -83,7 +84,7 @@ class Compare(Command):
     def _paired(
         self, console: Output, targets: "Tensors", references: "Tensors", about: "About"
     ) -> "tuple[Tensors, About]":
-        """Under the references' names and, if asked for, in their layouts; what was done and is missing is printed."""
+        """Targets under the references' names and, with --by-layout, in their layouts; prints the changes."""
         from tpusim.verify.pairing import paired, renamed
 
         if self.upstream and not self.by_layout:
@@ -99,7 +100,7 @@ class Compare(Command):
         return found.targets, about.renamed(found.names)
 
     def _as_text(self, found: "Comparison", path: "Path") -> str:
-        """The results in the form that a file's suffix names; CSV for any that is none of them."""
+        """The results in the format of a file's suffix; CSV for any other suffix."""
         match path.suffix:
             case ".json":
                 return json.dumps(found.to_json(), indent=2) + "\n"
@@ -131,7 +132,7 @@ class Compare(Command):
 
 
 def _with_bf16(tensors: "Tensors") -> "Tensors":
-    """uint16 in a file is the pattern of a bf16."""
+    """The tensors with uint16, which in a file means the bits of bf16, converted to bf16."""
     import numpy as np
 
     from tpusim.isa.region import numpy_dtype

@@ -1,4 +1,4 @@
-"""`tpusim correct-bias`: biases that make up for what the integers of a network lose on average."""
+"""`tpusim correct-bias`: biases that compensate the mean error of a network's integers."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class CorrectBias(Command):
-    """Calibrate, correct the biases of Convs by what their integers lose on average, and calibrate again.
+    """Calibrate, correct the biases of Convs by the mean error of their integers, and calibrate again.
 
-    As `run_calibration.py --bc`. 2_canonical.mlir stays as it is, so `tpusim run --from lower` in its folder compares
-    the corrected integers with the float network as it was. Samples after those that correct are held out: corrections
-    that raise the squared error of the results on either are left out.
+    As `run_calibration.py --bc`. 2_canonical.mlir does not change, so `tpusim run --from lower` in its folder compares
+    the corrected integers with the original float network. The first samples compute the corrections, the others are
+    held out; corrections that raise the squared error of the results on either part are dropped.
     """
 
     says = (
@@ -49,20 +49,20 @@ class CorrectBias(Command):
     measuring: Measuring = MeasuringOptions()
     lowering: Lowering = LoweringOptions()
     method: Method = "kl"
-    """How thresholds are found; each as upstream's --cali_method."""
+    """Method for thresholds, as upstream's --cali_method."""
     expected_cos: float = 0.99
-    """Similarity (1 + cosine) / 2 of the network's results from which on nothing more is corrected."""
+    """Stop correcting when the network's results have this similarity, (1 + cosine) / 2."""
     min_layer_cos: float = 0.99
-    """Similarity of a Conv's result from which on the Conv is left alone."""
+    """Do not correct a Conv whose result has this similarity."""
     bc_inference_num: int = 0
-    """How many samples the biases are corrected by, the first; the others are held out. 0: half of them, at most 30."""
+    """Compute corrections on the first so many samples and hold out the others. 0: half of them, at most 30."""
     in_turn: bool = False
-    """Try every Conv with the corrections before it, and keep one that makes the Conv more similar than it was.
-    TPU-MLIR asks that it be more similar than every Conv before it, and seldom keeps one."""
+    """Try every Conv together with the earlier corrections, and keep a correction that makes the Conv more similar than
+    before. TPU-MLIR requires that it be more similar than every earlier Conv, and seldom keeps a correction."""
     out_table: OptionalPath = None
-    """Table to write; default cali_table beside the input."""
+    """Table to write; default cali_table in the input's folder."""
     out: OptionalPath = None
-    """Module to write; default 3_calibrated.mlir beside the input."""
+    """Module to write; default 3_calibrated.mlir in the input's folder."""
 
     def execute(self, console: Output) -> bool:
         """Correct, print what was tried, and write the table and the module."""
@@ -121,7 +121,7 @@ class CorrectBias(Command):
 
 
 def _lines(found: "Corrected", asked: "CorrectionConfig") -> Iterator[str]:
-    """What was tried, a Conv a line, as similarities of its result before and after, and of the network's results."""
+    """One line per tried Conv: similarities of its result before and after, and of the network's results."""
     yield f"results before: {found.before:.6f}"
     for one in found.tried:
         kept = "kept" if one.kept else "revoked"

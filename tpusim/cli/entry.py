@@ -1,4 +1,4 @@
-"""The `tpusim` command: which subcommand runs, and what becomes of errors, warnings and Ctrl-C."""
+"""The `tpusim` command: dispatch to subcommands, and handling of errors, warnings and Ctrl-C."""
 
 import _thread
 import errno
@@ -10,6 +10,7 @@ import threading
 import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -18,19 +19,20 @@ from typing import Any, cast
 from tpusim.cli.output import Output, make_safe, stderr_console
 from tpusim.cli.words import UsageError, WordError, option_of, refuse, registry, unknown
 from tpusim.errors import ConfigError, TpusimError, TpusimWarning, meant, spelled_as_options
+from tpusim.registry import CLI
 from tpusim.version import __version__
 
 COLLECT_AFTER = 20_000
 """New objects between two collections of garbage: modules are many objects that live long."""
 INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it: 128 and the number of the signal."""
+"""Exit status after Ctrl-C, as in shells: 128 plus the number of the signal."""
 UNREADABLE = 2
 """Exit status for a command line that cannot be read."""
 OURS = str(Path(__file__).parent.parent)
 LATER = 0.05
-"""Seconds until an interrupt that could not be taken comes again."""
+"""Seconds until an interrupt that could not be handled is raised again."""
 MOST_WORDS = 3
-"""More words than any command needs besides its options."""
+"""More words than the positional arguments of any command."""
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a system that cannot write any more."""
 PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
@@ -53,13 +55,13 @@ def _say(text: str) -> None:
 
 
 def _complain(text: str) -> None:
-    with suppress(OSError):  # whoever closed stderr does not read it
+    with suppress(OSError):  # stderr may be closed
         stderr_console().print(text, markup=False)
 
 
 @contextmanager
 def _interrupts() -> Generator[None]:
-    """Ctrl-C comes when it can be taken: not while a library is imported, and again after a callback that lost it."""
+    """Delay Ctrl-C while a library is imported, and raise it again after a callback that lost it."""
 
     def came(number: int, frame: FrameType | None) -> None:
         if _importing(frame):
@@ -87,7 +89,7 @@ def _interrupts() -> Generator[None]:
 
 
 def _importing(frame: FrameType | None) -> bool:
-    """Whether a library is half imported, of which some crash then; our own modules are left at once."""
+    """Whether a library is being imported, which may crash if interrupted; tpusim's modules may be interrupted."""
     while frame is not None and not frame.f_code.co_filename.startswith(OURS):
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
             return True
@@ -96,7 +98,7 @@ def _importing(frame: FrameType | None) -> bool:
 
 
 def _interrupt() -> None:
-    """As Ctrl-C; where the system can, it also ends what the main thread waits for."""
+    """Interrupt the main thread as Ctrl-C does; if the system can, also end a blocking call of it."""
     kill, main = getattr(signal, "pthread_kill", None), threading.main_thread().ident
     if kill is None or main is None:
         _thread.interrupt_main()
@@ -142,7 +144,7 @@ def _run(words: list[str], *, debug: bool) -> int:
 
 
 def _explained(error: BaseException) -> str | None:
-    """What to do about an error that is the user's or the system's; None: it is a defect of tpusim."""
+    """Advice about an error of the user or the system; None for a defect of tpusim."""
     match error:
         case KeyboardInterrupt():
             return "interrupted"
@@ -161,7 +163,7 @@ def _explained(error: BaseException) -> str | None:
 
 
 def _drop_output() -> None:
-    """What is still to be printed goes nowhere: at its end Python would fail to print it once more."""
+    """Redirect remaining output to nowhere: otherwise Python would fail to print it again when it exits."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -186,23 +188,22 @@ def _execute(words: list[str]) -> int:
         show_commands(Output())
         raise SystemExit(0)
     _require_folder()
-    from tpusim.cli.commands import COMMANDS
-
     if first.startswith("--tyro-"):  # completion
         import tyro
 
-        tyro.extras.subcommand_cli_from_dict(COMMANDS, args=words, prog="tpusim", registry=registry())
+        kinds = {name: _command(name) for name in CLI}
+        tyro.extras.subcommand_cli_from_dict(kinds, args=words, prog="tpusim", registry=registry())
     if first == "help":
         words, first = [words[1], "--help"], words[1]
-    if first == "explore" and f"explore-{''.join(words[1:2])}" in COMMANDS:
+    if first == "explore" and f"explore-{''.join(words[1:2])}" in CLI:
         words = [f"explore-{words[1]}", *words[2:]]
     name = words[0] if words else ""
-    if name not in COMMANDS:
-        refuse("tpusim", _no_command(name, list(COMMANDS)))
+    if name not in CLI:
+        refuse("tpusim", _no_command(name, list(CLI)))
     if any(word in ("--help", "-h") for word in words):
-        show_options(Output(), name, COMMANDS[name])
+        show_options(Output(), name, _command(name))
         raise SystemExit(0)
-    command = _parsed(name, COMMANDS[name], words[1:])
+    command = _parsed(name, _command(name), words[1:])
     output = Output(
         quiet=getattr(command, "quiet", False),
         verbose=bool(getattr(command, "verbose", 0)),
@@ -217,8 +218,16 @@ def _execute(words: list[str]) -> int:
     return 0 if passed else 1
 
 
+def _command(name: str) -> type:
+    """The class of a subcommand. Raises ConfigError for an installed package's that is none."""
+    kind = CLI.get(name)
+    if isinstance(kind, type) and is_dataclass(kind) and hasattr(kind, "execute"):
+        return kind
+    raise ConfigError(f"subcommand '{name}': a dataclass with a method `execute` is required, got {kind!r}")
+
+
 def _require_folder() -> None:
-    """Raise ConfigError where there is no working directory: libraries look for themselves in it."""
+    """Raise ConfigError if the working directory does not exist: libraries need one to import themselves."""
     try:
         os.getcwd()
     except OSError as error:
@@ -234,13 +243,13 @@ def _no_command(name: str, known: Sequence[str]) -> str:
 
 
 def _parsed(name: str, command: type, words: Sequence[str]) -> Any:
-    """The command with its options. Raises UsageError, or leaves with tyro's message and status 2."""
+    """The command with its options. Raises UsageError, or exits with tyro's message and status 2."""
     import tyro
 
     from tpusim.cli.help import flags_of, positionals_of
 
     prog, read = f"tpusim {name}", partial(cast("Any", tyro.cli), command)
-    for missing in range(MOST_WORDS):  # a value may be wrong in a line that lacks the model, too
+    for missing in range(MOST_WORDS):  # report a wrong value even if the model is missing, too
         try:
             found = read(args=[*["MODEL"] * missing, *words], prog=prog, registry=registry(), console_outputs=False)
         except WordError as error:

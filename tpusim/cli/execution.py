@@ -58,36 +58,37 @@ if TYPE_CHECKING:
 
 @dataclass
 class Run(Command):
-    """Take a network all the way: import, calibrate, lower, group, generate commands, simulate, verify.
+    """Run all stages for a network: import, calibrate, lower, group, generate commands, simulate, verify.
 
-    Takes a model, a module in floats (1_top.mlir, 2_canonical.mlir), or the folder of a run: then the run's model is
-    run again, with the run's options where no others are given.
+    Takes a model, a module in floats (1_top.mlir, 2_canonical.mlir), or the folder of a run, whose model is then run
+    again with the run's options as defaults.
     """
 
     says = "the folder (`out`), `seconds` by stage, and the `report` as in report.json"
 
     model: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="NETWORK")] = None
     again: OptionalPath = None
-    """Instead of a model: repeat the run of this report.json or folder with its options and files. Another --out,
-    --resume and --jobs may be given; a file that has changed since is a warning."""
+    """Instead of a model: repeat the run of this report.json or folder with its options and files. --out, --resume and
+    --jobs may be given; changed files give a warning."""
     lowering: Lowering = LoweringOptions()
     calibration: Calibration = CalibrationOptions()
     labels: OptionalPath = None
-    """Class indices (npz or npy) of the test samples; reports top-1 on every level."""
+    """Class indices (npz or npy) of the test samples; top-1 is reported for every level."""
     test_data: str | None = None
-    """Samples the labels belong to; default: the calibration samples."""
+    """Samples of the labels; default: the calibration samples."""
     local_samples: int = 0
-    """How many labelled samples the local-memory machine runs; 0: all."""
+    """The local-memory machine runs so many labelled samples; 0: all."""
     max_drop: float = 1.0
-    """Points of top-1 that quantisation may cost on more than one labelled sample before the run says FAILED."""
+    """The run is FAILED if top-1 drops by more than this many points on several labelled samples."""
     compare_samples: int = 16
-    """On how many of the samples of --data the levels are compared: the verdict is by the results of the worst of them
-    and by all tensors of the first, which the local-memory machine runs."""
+    """Compare the levels on so many samples of --data. The verdict depends on the results of the worst sample and on
+    all tensors of the first, which the local-memory machine runs.
+    """
     network: Network = NetworkOptions()
     preprocessing: Preprocessing = PreprocessOptions()
     also: tuple[str, ...] = ()
-    """Patterns on request, which change numbers: gelu_tanh, mul_too_large, weight_equalization, where_too_large; by
-    the calibration samples: smoothquant, softmax_correction."""
+    """Optional patterns, which change numbers: gelu_tanh, mul_too_large, weight_equalization, where_too_large; with
+    calibration samples: smoothquant, softmax_correction."""
     grouping: Grouping = GroupingOptions()
     dma: Timing = "early"
     """When the simulated DMA delivers; random: any order of the queues that dependencies allow."""
@@ -95,20 +96,22 @@ class Run(Command):
     """With --dma random: which order."""
     working: Working = WorkerOptions()
     keep: KeepWords = ("all",)
-    """Which tensors of the sample the run writes: all, none, or any of outputs (the network's results), names of
-    tensors and patterns such as 'layer4*'. All are computed and compared whatever it says."""
+    """Tensors of the sample to write: all, none, or any of outputs (the network's results), names of tensors and
+    patterns such as 'layer4*'. All are computed and compared in any case.
+    """
     out: OptionalPath = None
-    """Folder for the artefacts; default out/MODEL_CHIP_MODE, with _asym and _Ncores where they are asked for; of a run
-    that is run again its own."""
+    """Folder for the artefacts; default out/MODEL_CHIP_MODE, with _asym and _Ncores if these options are given; for a
+    repeated run its folder."""
     to: str = "verify"
     """Last stage to run: import, canonicalize, calibrate, lower, group, assign, codegen, infer, simulate or verify."""
     start: Annotated[str | None, tyro.conf.arg(name="from")] = None
-    """First stage to run; what the stages before made is read from the folder, edited or not."""
+    """First stage to run; the artefacts of earlier stages are read from the folder, edited or not."""
     resume: bool = False
-    """Run only what an earlier run in the folder did not complete with the same options and inputs."""
+    """Run only stages that an earlier run in the folder did not complete with the same options and inputs."""
     verify_passes: bool = False
     """Run a sample of --data after every pattern and pass of this run, and fail at the first that changes numbers;
-    quantisation itself may."""
+    quantisation itself may change them.
+    """
     instruments: Instruments = InstrumentOptions()
     dump_pass_pipeline: bool = False
     """Print the passes of the compilation as text that `tpusim opt MODEL -p TEXT` runs, and do nothing else."""
@@ -138,7 +141,7 @@ class Run(Command):
         return kept and (result.report is None or result.report.passed)
 
     def _repeated(self, path: Path) -> "RunConfig":
-        """The configuration of a run that is repeated, with warnings about what has changed since."""
+        """The configuration of a repeated run, with warnings about files that have changed since."""
         from tpusim.asked import again
 
         mine = ("again", "out", "resume", "working", "verify_passes", "instruments")
@@ -211,7 +214,7 @@ def _dump(console: Output, config: "RunConfig") -> bool:
 
 
 def _usual(model: Path, config: "RunConfig") -> Path:
-    """The usual folder of a run; of a run again that run's, unless another chip, mode or cores are asked for."""
+    """The default folder of a run; for a repeated run that run's folder, unless chip, mode or cores change."""
     from tpusim.asked import run_here
 
     earlier = run_here(model) if model.is_dir() else None
@@ -220,7 +223,7 @@ def _usual(model: Path, config: "RunConfig") -> Path:
 
 
 def _name(config: "RunConfig") -> str:
-    """The name of the usual folder: another chip, mode or number of cores does not overwrite it."""
+    """The name of the default folder, which depends on chip, mode and number of cores, so that these do not collide."""
     from tpusim import chips
 
     lowering, cores = config.lowering, config.layer_group.cores
@@ -230,7 +233,7 @@ def _name(config: "RunConfig") -> str:
 
 
 def _given(options: Any) -> Iterator[str]:
-    """Names of the fields that are not as they are by default, those of groups one by one."""
+    """Names of the fields that differ from their defaults, including those of option groups."""
     for field in fields(options):
         value = getattr(options, field.name)
         if value != field.default:
@@ -243,38 +246,43 @@ def _given(options: Any) -> Iterator[str]:
 class Infer(Command):
     """Run a network flat: an .onnx in ONNX Runtime (its tensors named as in the module), any .mlir stage in JAX.
 
-    Of the folder of a run it is 4_tpu.mlir that is run, the network as the chip computes it.
+    For the folder of a run, 4_tpu.mlir is run: the network as the chip computes it.
     """
 
     says = "the names and shapes of the `tensors` written, of a folder by file"
 
     model: NetworkPath
     input: Path
-    """Inputs: npz keyed by input name; for a module that says how its input is made of one, an image; or a folder of
-    these, each of which gets its own output."""
+    """Inputs: npz keyed by input name; an image, if the module has preprocessing options; or a folder of these, with a
+    separate output for each."""
     out: OptionalPath = None
-    """Tensors to write; default MODEL_outputs.npz next to the model. Of a folder: the folder of the outputs."""
+    """Tensors to write; default MODEL_outputs.npz next to the model. For a folder of inputs: the folder of outputs."""
     all_tensors: bool = False
     """Write every tensor, not only the network's results; the same as --keep all."""
     keep: KeepWords = ("outputs",)
     """Which tensors to write: all, or any of outputs (the network's results), names of tensors and patterns such as
     'layer4*'."""
     fast_f32: bool = False
-    """Add up the products of a float network in the order that is quickest, not in TPU-MLIR's: the results differ by
-    rounding."""
+    """Add the products of a float network in the fastest order, not in TPU-MLIR's: the results differ by rounding."""
     network: Network = NetworkOptions()
 
     def execute(self, console: Output) -> bool:
         """Run every sample and save its tensors."""
-        from tpusim.frontend.content import is_module, is_program
+        from tpusim.frontend import front_end
+        from tpusim.frontend.content import is_known, is_module, is_program
         from tpusim.verify.npz import save_tensors
 
         if self.model.is_dir():
             self.model = lowered_of(self.model)
         if is_program(self.model):
             raise ConfigError(f"{self.model} is a program, which `tpusim simulate` runs; give an .onnx or .mlir")
+        of_framework = is_known(self.model) and not is_module(self.model)
+        if of_framework and not front_end(self.model).through_onnx:
+            raise ConfigError(
+                f"{self.model}: an .onnx, a .tflite or a .mlir is required; `tpusim import` makes a .mlir of it"
+            )
         given = self.network.given()
-        if given and self.model.suffix not in (".onnx", ".tflite"):
+        if given and not of_framework:
             why = "the inputs of a module have shapes" if given == ["--input-shapes"] else "a module is not cut"
             raise ConfigError(f"{' and '.join(given)}: needs an .onnx, {why}; got {self.model}")
         if self.fast_f32 and not is_module(self.model):
@@ -282,7 +290,7 @@ class Infer(Command):
                 f"--fast-f32: needs a .mlir of a float network, got {self.model}, which has no such order"
             )
         keep = self._keep()
-        prepare = self._onnx if self.model.suffix in (".onnx", ".tflite") else self._module
+        prepare = self._onnx if of_framework else self._module
         run, about = prepare(keep)
         about = replace(about, kept="" if keep.everything or keep.asked == ("outputs",) else str(keep))
         usual = self.out or self.model.with_name(f"{self.model.stem}_outputs.npz")
@@ -296,7 +304,7 @@ class Infer(Command):
         return True
 
     def _keep(self) -> "Keep":
-        """What to write. Raises ConfigError for words that contradict each other or leave nothing."""
+        """The tensors to write. Raises ConfigError for words that contradict each other or select nothing."""
         from tpusim.verify.kept import Keep
 
         keep = Keep(self.keep)
@@ -309,7 +317,7 @@ class Infer(Command):
         return Keep() if self.all_tensors else keep
 
     def _described(self) -> "Model":
-        """The module, which says how its inputs are made of images and arrays."""
+        """The module, whose inputs have the preprocessing options."""
         from tpusim.frontend.content import is_module
 
         if not is_module(self.model):
@@ -331,7 +339,7 @@ class Infer(Command):
         reference = OnnxReference(self.model, names, input_shapes=shapes, cut=cut)
         try:
             top = canonicalize(import_onnx(self.model, input_shapes=shapes, cut=cut))[0]
-        except UnsupportedError:  # no module has names for them
+        except UnsupportedError:  # without a module, tensors keep their ONNX names
             return lambda inputs: self._kept(reference.run(inputs), results, keep), about
         called = _result_names(top)
         return lambda inputs: self._kept(as_called(top, reference.run(inputs)), called, keep), about
@@ -357,7 +365,7 @@ class Infer(Command):
     def _kept(
         self, tensors: "Mapping[str, np.ndarray]", results: "Sequence[str]", keep: "Keep"
     ) -> "Mapping[str, np.ndarray]":
-        """Those to write, of all that there are, or of the results alone. Raises ConfigError for a wrong name."""
+        """The tensors to write, selected from all tensors or from the results. Raises ConfigError for a wrong name."""
         keep.require_tensors(tensors)
         return tensors if keep.asked == ("outputs",) else keep.of(tensors, results)
 
@@ -379,21 +387,23 @@ class Simulate(Command):
 
     program: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="PROGRAM|NETWORK")]
     input: Path
-    """Inputs: npz keyed by input name; an image, where the run's module next to the program says how the input is made
-    of one; or a folder of these, each of which gets its own output."""
+    """Inputs: npz keyed by input name; an image, if the run's module next to the program has preprocessing options; or
+    a folder of these, with a separate output for each.
+    """
     out: OptionalPath = None
-    """Tensors to write; default local_outputs.npz next to the program. Of a folder: the folder of the outputs."""
+    """Tensors to write; default local_outputs.npz next to the program. For a folder: the folder of outputs."""
     keep: KeepWords = ("all",)
-    """Which of the tensors that are stored to write: all, none, or any of outputs (the network's results), names of
-    tensors and patterns such as 'layer4*'."""
+    """Stored tensors to write: all, none, or any of outputs (the network's results), names of tensors and patterns such
+    as 'layer4*'.
+    """
     trace: OptionalPath = None
-    """Chrome trace to write; default trace.json beside the program."""
+    """Chrome trace to write; default trace.json next to the program."""
     dma: Timing = "early"
     """When the DMA delivers; random: any order of the queues that dependencies allow."""
     seed: int = 0
     """With --dma random: which order."""
     sanitize: bool = True
-    """The checks that make the machine trustworthy; without them only bounds are checked."""
+    """Do all checks of the machine; without them only bounds are checked."""
     network: Network = NetworkOptions()
     preprocessing: Preprocessing = PreprocessOptions()
     calibration: Calibration = CalibrationOptions()
@@ -402,13 +412,13 @@ class Simulate(Command):
     check: OptionalPath = None
     """Tensors of flat inference (tpu_outputs.npz): compare every slice and store with them, stop at the first error."""
     collect: bool = False
-    """With --check: go on and list all commands that produced wrong values."""
+    """With --check: continue and list all commands that produced wrong values."""
     ulps: int | None = None
     """With --check: how far floats may differ, in units of the last place of the tensor's largest magnitude; default:
     256 in f32, 4 of the narrowest float where there are 16-bit ones."""
 
     def execute(self, console: Output) -> bool:
-        """Simulate every sample; True if nothing was found wrong."""
+        """Simulate every sample; True if nothing was wrong."""
         from tpusim.cli.show import engines_line, estimate, ops_table
         from tpusim.cli.stream import said_alone, show_check
         from tpusim.persistence import require_kept

@@ -1,4 +1,4 @@
-"""`tpusim explore`: what networks cost on other chips, in other precisions, cut differently."""
+"""`tpusim explore`: the cost of networks on other chips, in other precisions, cut differently."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -35,10 +35,10 @@ GROUPED_BY = f"How ops are grouped, one or more of {', '.join(STRATEGIES)}, as 1
 
 @dataclass
 class Explore(Command):
-    """Compile and cost models on chips, in modes, by strategies, with other figures of the chips, and compare.
+    """Compile models for chips, modes, strategies and changed figures of chips, and compare the costs.
 
-    Every point of the product is a row; one that cannot be compiled is a row with its error. Points are computed once:
-    started again, in the same folder, an exploration continues where it was.
+    Every point of the product is a row; a point that cannot be compiled is a row with its error. Points are computed
+    once: an exploration that is started again in the same folder continues.
     """
 
     says = "`rows`, a point each, as results.json; with --best-under the `best` of every model and batch"
@@ -54,7 +54,7 @@ class Explore(Command):
     """Number formats, as int8,f16."""
     strategies: Annotated[str, tyro.conf.arg(help=GROUPED_BY)] = "2"
     batches: str = ""
-    """Batches, as 1,4; default: the model's own."""
+    """Batches, as 1,4; default: the batch of the model."""
     cores: str = "1"
     """How many cores share the steps of every group, as 1,2."""
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
@@ -62,24 +62,24 @@ class Explore(Command):
     asymmetric: bool = False
     """Quantise INT8 with zero points."""
     verify: bool = False
-    """Also measure how similar the results of the flat network are to those before quantisation, for the first
-    8 samples together."""
+    """Also measure the similarity of the flat network's results to those before quantisation, on the first 8 samples
+    together."""
     front: str = "ms,bytes,lmem"
     """Measures of the Pareto front, of ms, cycles, bytes, lmem, weights, neurons, groups, energy, cos and euc."""
     best_under: str = ""
-    """Name the quickest point within bounds, as ms=5,cos=0.99; status 1 where a model has none."""
+    """Name the fastest point within bounds, as ms=5,cos=0.99; status 1 if a model has none."""
     rows: int = 40
-    """How many rows to print, the quickest of all; 0: all. The files have all."""
+    """Print the fastest so many rows; 0: all. The files have all."""
     plot: OptionalPath = None
-    """Draw the first measure of --front over the second here (png or svg by its name), with the front of these two."""
+    """Draw the first measure of --front over the second, with the front of these two, into this file (png or svg)."""
     plot_over: str = ""
     """With --plot: draw milliseconds, the least of all strategies and cores, over this field of --set instead."""
     out: Path = Path("explore")
-    """Folder of the results, and of what is computed already."""
+    """Folder of the results and of computed points."""
     working: Working = WorkerOptions()
 
     def execute(self, console: Output) -> bool:
-        """Compute what is missing, write and print; False if --best-under finds nothing for a model."""
+        """Compute missing points, write and print; False if no point of a model is within --best-under."""
         from tpusim.explore import explore, parse_bounds, parse_measures, require_energies
         from tpusim.explore.results import NO_PARQUET, has_parquet
 
@@ -106,7 +106,7 @@ class Explore(Command):
         return not bounds or _show_best(console, found.rows, bounds)
 
     def space(self) -> "Space":
-        """What the options ask for. Raises ConfigError."""
+        """The space of the options. Raises ConfigError."""
         from tpusim.artefacts import RunConfig
         from tpusim.explore import Space, parse_setting
 
@@ -136,7 +136,7 @@ class Explore(Command):
         )
 
     def _picture(self) -> OptionalPath:
-        """Where --plot draws; matplotlib is asked for here, before anything is computed. Raises ConfigError."""
+        """The file of --plot. Raises ConfigError without matplotlib, before anything is computed."""
         from tpusim.cli.explore_plot import KINDS, figure_class
 
         if self.plot is not None:
@@ -170,7 +170,7 @@ def _numbers(flag: str, text: str) -> tuple[int, ...]:
 
 
 def _lines(rows: Sequence["Row"], most: int) -> Iterator[Table | str]:
-    """The quickest rows of every model and batch, what was left out, then the errors."""
+    """The fastest rows of every model and batch, the number of omitted rows, then the errors."""
     from tpusim.explore import comparable
 
     good = [row for row in rows if not row.error]
@@ -186,7 +186,7 @@ def _lines(rows: Sequence["Row"], most: int) -> Iterator[Table | str]:
 
 
 def _remarks(head: str, remarks: Sequence[tuple[str, "Row"]], most: int) -> Iterator[str]:
-    """What is said of rows, once for all rows of which the same is said."""
+    """Remarks about rows; equal remarks are printed once."""
     found: dict[str, list[Row]] = {}
     for text, row in remarks:
         found.setdefault(text, []).append(row)
@@ -205,7 +205,7 @@ def _name(row: "Row") -> str:
 
 
 def _table(title: str, rows: Sequence["Row"]) -> Table:
-    """One line per row; settings and cores have columns where a row has any, or more than one."""
+    """One line per row; settings and cores have columns only if they are used."""
     table = Table(title)
     names = [name for name in ("settings", "cores") if any(getattr(row, name) not in ("", 1) for row in rows)]
     table.words("").names("chip", *names[: "settings" in names]).words("mode").names("strategy")
@@ -226,7 +226,7 @@ def _table(title: str, rows: Sequence["Row"]) -> Table:
 
 
 def _ratios(row: "Row") -> str:
-    """Bytes and cycles over what no grouping undercuts."""
+    """Bytes and cycles divided by their lower bounds."""
     pairs = (row.moved_bytes, row.least_bytes), (row.cycles, row.least_cycles)
     return ", ".join(f"{value / least:.2f}" if value and least else "-" for value, least in pairs)
 

@@ -1,4 +1,4 @@
-"""`tpusim explore diff A B`: two runs side by side."""
+"""`tpusim explore diff A B`: comparison of two runs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -25,14 +25,14 @@ NAMES = {
 
 @dataclass
 class ExploreDiff(Command):
-    """Which layer groups of two runs differ and what that costs: folders of `tpusim run`, or their report.json."""
+    """List layer groups of two runs that differ, with their costs: folders of `tpusim run`, or their report.json."""
 
     says = "`parts` whose groups differ (all with --all), and the `totals` of both"
 
     before: Annotated[In, tyro.conf.arg(metavar="A")]
     after: Annotated[In, tyro.conf.arg(metavar="B")]
     all: bool = False
-    """Also list groups that are cut alike."""
+    """Also list groups that are cut in the same way."""
 
     def execute(self, console: Output) -> bool:
         """Print groups that differ, then the sums."""

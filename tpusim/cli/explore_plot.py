@@ -18,13 +18,13 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0
 MARKS = "osD^vP*X"
 """One per mode."""
 SMALLEST, LARGER = 4.0, 3.4
-"""The mark of the first strategy, which is filled, and by how much the ring of the next one is larger, in points: those
-of strategies that come to the same are drawn around each other.
+"""The size in points of the first strategy's mark, which is filled, and the growth per further strategy, drawn as a
+ring: strategies with equal results are concentric.
 """
 WIDE = 4
-"""From this ratio of the largest value to the least on, figures of a chip have a logarithmic axis."""
+"""A chip's figure has a logarithmic axis if its largest value is so many times the least."""
 DECADE = 10
-"""From this ratio on, a measure has one."""
+"""A measure has a logarithmic axis if its largest value is so many times the least."""
 FRONT = "#666666"
 AXES = {
     "ms": ("milliseconds (estimate)", 1.0),
@@ -38,7 +38,7 @@ AXES = {
     "cos": ("cosine of the results", 1.0),
     "euc": ("euclidean similarity of the results", 1.0),
 }
-"""Measure -> what its axis says, and its unit in those of a row."""
+"""Measure -> the label of its axis, and its unit in units of a row."""
 
 
 def draw(rows: Sequence[Row], path: Path, measures: Sequence[str] = DEFAULT_FRONT, over: str = "") -> None:
@@ -50,8 +50,8 @@ def draw(rows: Sequence[Row], path: Path, measures: Sequence[str] = DEFAULT_FRON
 def figure_of(rows: Sequence[Row], measures: Sequence[str] = DEFAULT_FRONT, over: str = "") -> Any:
     """A panel for every model and batch: the first measure over the second, and the front of exactly these two.
 
-    Colours are chips, marks are modes, rings are strategies. The front is a staircase: what is beyond it is beaten by a
-    point of its corners. One measure alone is drawn over bytes, bytes over milliseconds.
+    Colours are chips, marks are modes, rings are strategies. The front is a staircase; points beyond it are dominated
+    by a point at one of its corners. One measure alone is drawn over bytes, bytes over milliseconds.
 
     over: a field that `--set` varies: milliseconds over it, the least of all strategies and cores; a line for each
     combination of the rest. Raises ConfigError if matplotlib is not installed, or no point has figures.
@@ -120,7 +120,7 @@ def _place(row: Row, shown: tuple[str, str]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Key:
-    """What stands for what: chips (with what `--set` and `--cores` make of them), modes and strategies."""
+    """The legend: chips (with their `--set` and `--cores`), modes and strategies."""
 
     chips: Mapping[str, Any]
     modes: Mapping[str, str]
@@ -210,7 +210,7 @@ def _legend(key: Key) -> Iterable[Any]:
 
 
 def least_over(rows: Sequence[Row], over: str) -> dict[str, list[tuple[float, float]]]:
-    """What else differs -> (value of the field, least milliseconds of all strategies and cores), by value."""
+    """Combination of the other options -> (value of the field, least milliseconds of all strategies and cores)."""
     found: dict[str, dict[float, float]] = {}
     for row in rows:
         settings = dict(one.split("=", 1) for one in row.settings.split(" "))
@@ -239,5 +239,5 @@ def _draw_over(axes: Any, rows: Sequence[Row], over: str) -> None:
 
 
 def _plain(text: str) -> str:
-    """Names are no mathematics: `$` stays a dollar; a leading `_` would hide an entry of a legend."""
+    """A name escaped for matplotlib: `$` stays a dollar, and a leading `_` does not hide an entry of the legend."""
     return ("\u200a" if text.startswith("_") else "") + text.replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""`tpusim explore roofline`: what bounds every op and layer group, and what would change it."""
+"""`tpusim explore roofline`: the bound of every op and layer group, and cycles with changed figures of the chip."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -33,28 +33,28 @@ if TYPE_CHECKING:
     from tpusim.simulator import Place
 
 LEAST = 0.01
-"""Share of the cycles from which on something counts as a change."""
+"""A change of at least this share of the cycles counts."""
 
 
 @dataclass
 class ExploreRoofline(Command):
-    """What bounds every op and layer group, and what would change it: the clock, asked with a figure changed.
+    """Show what bounds every op and layer group, and its cycles if a figure of the chip were changed.
 
-    Ranges are assumed where there are none, unless --data or --table is given. Twice the bandwidth and twice the lanes
-    are asked for the same commands, twice the local memory and another cut for a network that is grouped anew.
+    Missing ranges are assumed, unless --data or --table is given. Twice the bandwidth and twice the lanes are computed
+    for the same commands; for twice the local memory and another cut the network is grouped again.
     """
 
     says = "all figures, as --out writes them"
 
     model: NetworkPath
     ops: int = 12
-    """How many ops to print, those that take longest; 0: all. The file has all."""
+    """Print the so many longest ops; 0: all. The file has all."""
     best: bool = False
-    """Also cut by strategy best, which takes many times as long."""
+    """Also group by strategy best, which takes many times as long."""
     plot: OptionalPath = None
-    """Draw the ops and groups under the roofs of the chip here (an SVG file)."""
+    """Draw the ops and groups under the roofs of the chip into this SVG file."""
     out: OptionalPath = None
-    """Write all figures here, as JSON."""
+    """Write all figures to this file, as JSON."""
     network: Network = NetworkOptions()
     preprocessing: Preprocessing = PreprocessOptions()
     calibration: Calibration = CalibrationOptions()
@@ -62,7 +62,7 @@ class ExploreRoofline(Command):
     grouping: Grouping = GroupingOptions()
 
     def execute(self, console: Output) -> bool:
-        """Compile, ask the clock, print, and write what was asked for."""
+        """Compile, compute the times, print, and write the requested files."""
         from tpusim.explore.roofline import under_roofs
         from tpusim.verify.npz import write_atomically
 
@@ -103,7 +103,7 @@ def _draw(found: "Found", path: Path) -> None:
 
 
 def lines(found: "Found", most: int) -> Iterator[Table | str]:
-    """The network, its groups, its longest ops, and what changes where it is grouped anew."""
+    """The network, its groups, its longest ops, and the changes if it is grouped again."""
     roofs = found.roofs
     yield (
         f"{found.model} on {found.chip.name} in {found.mode}: {roofs.cycles:,} cycles; roofs {roofs.peak_macs:,} MAC "
@@ -121,7 +121,7 @@ def lines(found: "Found", most: int) -> Iterator[Table | str]:
 
 
 def _table(title: str, places: Sequence["Place"], whole: int) -> Table:
-    """One line for each: what it takes, its limit, and the cycles saved by each change."""
+    """One line for each: its cycles, its limit, and the cycles saved by each change."""
     from tpusim.page.roofs import LIMITS
 
     table = Table(title)
@@ -144,7 +144,7 @@ def _table(title: str, places: Sequence["Place"], whole: int) -> Table:
 
 
 def _regrouped(one: "Regrouped") -> Iterator[Table | str]:
-    """The parts that take another time, those that change most first."""
+    """The parts whose time changes, the largest change first."""
     found = [(part, part.sums("cycles")) for part in one.parts]
     changed = [item for item in found if abs(item[1][1] - item[1][0]) >= LEAST * max(item[1][0], 1)]
     if not changed:

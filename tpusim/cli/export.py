@@ -26,11 +26,11 @@ from tpusim.errors import ConfigError
 
 @dataclass
 class Export(Command):
-    """A network in integers -> QDQ ONNX that ONNX Runtime runs: the model's nodes in the integers of 4_tpu.mlir.
+    """Write a quantised network as QDQ ONNX for ONNX Runtime: the model's nodes with the integers of 4_tpu.mlir.
 
-    Takes MODEL.onnx and the 4_tpu.mlir that was made of it, the folder of a run, or a model alone, which is compiled.
+    Takes MODEL.onnx and the 4_tpu.mlir made from it, the folder of a run, or a model alone, which is compiled.
 
-    What the file cannot say of the chip is printed, and stands in its metadata (`tpusim.differences`).
+    Properties of the chip that QDQ cannot express are printed, and are in the file's metadata (`tpusim.differences`).
     """
 
     says = "`differences` of the exported model to the chip"
@@ -39,14 +39,14 @@ class Export(Command):
     module: Annotated[tyro.conf.Positional[OptionalPath], tyro.conf.arg(metavar="[4_tpu.mlir]")] = None
     """The lowered module of a MODEL; default: that of the folder, or MODEL is compiled."""
     out: OptionalPath = None
-    """Model to write; default MODEL_CHIP_qdq.onnx beside the module."""
+    """Model to write; default MODEL_CHIP_qdq.onnx in the module's folder."""
     network: Network = NetworkOptions()
     preprocessing: Preprocessing = PreprocessOptions()
     calibration: Calibration = CalibrationOptions()
     lowering: Lowering = LoweringOptions()
 
     def execute(self, console: Output) -> bool:
-        """Write the model and say what is different in it."""
+        """Write the model and print its differences."""
         from tpusim.export import export_qdq
         from tpusim.verify.npz import write_atomically
 

@@ -30,8 +30,9 @@ class Support(Command):
     op: str | None = None
     """Only this op: Conv, Softmax ..."""
     module: Path | None = None
-    """Instead of the table, the card of this network: a tpu module (4_tpu.mlir, or one of a later stage), the folder of
-    a run, or a model or module that is lowered for --chip in --mode, with assumed ranges where it has none."""
+    """Instead of the table, the card of this network: a tpu module (4_tpu.mlir, or of a later stage), the folder of a
+    run, or a model or module that is lowered for --chip in --mode; missing ranges are assumed.
+    """
     network: Network = NetworkOptions()
 
     def execute(self, console: Output) -> bool:
@@ -63,7 +64,7 @@ class Support(Command):
         return True
 
     def _lowering(self) -> LoweringOptions:
-        """What a network that is not lowered yet is lowered for."""
+        """The options of lowering for a network that is not lowered yet."""
         mode, asymmetric = (self.mode or "int8").removesuffix("-asym"), (self.mode or "").endswith("-asym")
         number_format(mode)
         found = {"chip": self.chip, "mode": self.mode and mode, "asymmetric": asymmetric or None}
@@ -101,6 +102,6 @@ def _outcome(row: "Row") -> tuple[int, str, tuple[str, ...], str]:
 
 
 def _test(row: "Row") -> str:
-    """The node id without the folder all have in common."""
+    """The node id of a test without the common folder."""
     elsewhere = "" if row.executed or not row.test else " (same form, on another chip)"
     return row.test.removeprefix("tests/") + elsewhere

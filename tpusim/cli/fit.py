@@ -1,4 +1,4 @@
-"""`tpusim fit`: whether a network has room on a chip."""
+"""`tpusim fit`: whether a network fits a chip."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class FitCommand(Command):
     """Tell whether a network fits a chip: weights and activations in global memory, layer groups in local memory.
 
-    Nothing runs, no sample is needed. What does not fit is named with the reason; status 1 if the network cannot be
-    compiled or needs more global memory than there is.
+    Nothing runs, and no sample is needed. Tensors and ops that do not fit are named with the reason; status 1 if the
+    network cannot be compiled or needs more global memory than the chip has.
     """
 
     says = "bytes of weights, activations and local memory, and what does not fit"
@@ -37,10 +37,10 @@ class FitCommand(Command):
     network: Network = NetworkOptions()
     preprocessing: Preprocessing = PreprocessOptions()
     memory: int = 0
-    """MiB of global memory that the network may take; 0: what the chip's file says."""
+    """MiB of global memory for the network; 0: the size in the chip's file."""
 
     def execute(self, console: Output) -> bool:
-        """Print what it takes; False if it does not fit."""
+        """Print the memory of the network; False if it does not fit."""
         from tpusim.prospect.fit import fit
 
         require_count("--memory", self.memory, "takes the chip's")
@@ -53,7 +53,7 @@ class FitCommand(Command):
 
 
 def lines_of(found: "Fit") -> Iterator[str]:
-    """The answer in words, line by line."""
+    """The result as text, line by line."""
     if found.refused:
         yield f"does not compile for {found.chip} in {found.mode}: {found.refused}"
         return
@@ -75,7 +75,7 @@ def lines_of(found: "Fit") -> Iterator[str]:
 
 
 def _advice(found: "Fit") -> str:
-    """What would help most."""
+    """The most effective remedy."""
     if found.weights >= found.neurons:
         return "most are weights; 8-bit or 4-bit modes have smaller ones (`tpusim explore --modes`)"
     return f"most are activations, at '{found.crowded}'; a smaller batch or image, or fewer bits"

@@ -1,8 +1,8 @@
-"""Usual values of options that can be told from values that were given, even if both are equal.
+"""Default values of options that can be distinguished from given values, even if both are equal.
 
-An option of a command that was not given takes the value that the run of a folder had; one that was given takes its
-place. So a field's default is `usual(value)`: equal to the value, and shown as it is, but of a type of its own, which
-no parsed value has. None needs no mark.
+An option that was not given on the command line has the value of the folder's run; a given option overrides it. So a
+field's default is `usual(value)`: equal to the value and printed like it, but of a special type that no parsed value
+has. None needs no mark.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class _Usual:
-    """The mark of a value that was not given."""
+    """The type of a value that was not given."""
 
 
 class _Text(str, _Usual):
@@ -25,7 +25,7 @@ class _Number(int, _Usual):
 
 
 class _Switch(int, _Usual):
-    """A truth value, since nothing may be made of bool."""
+    """A truth value, because bool cannot be subclassed."""
 
     __slots__ = ()
 
@@ -69,5 +69,5 @@ def values(options: Any) -> dict[str, Any]:
 
 
 def flags(names: Iterable[str]) -> list[str]:
-    """Options by their fields, spelled as they are typed."""
+    """Names of fields as options of the command line."""
     return [f"--{name.replace('_', '-')}" for name in names]

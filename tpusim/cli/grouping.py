@@ -1,4 +1,4 @@
-"""`tpusim group --show`: what a person reads of a grouped module, in lines of any width."""
+"""`tpusim group --show`: a grouped module as text, in lines of any width."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -9,17 +9,17 @@ from tpusim.labels import cut
 from tpusim.layer_group.files import Area, EntryView, GlobalView, GroupView, packed, view_number
 
 WIDTH = 120
-"""Columns, unless the terminal has others."""
+"""The width in columns, unless the terminal has another."""
 ABREAST = 100
-"""Columns from which on computing, loads and stores of a row stand next to each other."""
+"""From this width on, computing, loads and stores of a row are printed next to each other."""
 SMALL = 16
-"""Groups of at most this many rows are shown whole without being asked for."""
+"""Groups of at most this many rows are always shown in full."""
 PER_BLOCK = 24
-"""Rows side by side in one block of the map."""
+"""So many rows are next to each other in one block of the map."""
 NAME = 28
-"""Columns of a tensor's name, at least, where there is room for them."""
+"""The least width of a tensor's name in a wide terminal."""
 SHORT = 16
-"""The same where there is not."""
+"""The least width of a tensor's name in a narrow terminal."""
 STAGE = ("load", "compute", "store")
 
 
@@ -34,7 +34,7 @@ def as_json(view: GroupView | GlobalView) -> dict[str, Any]:
 
 
 def wrapped(first: str, parts: Sequence[str], indent: int, width: int = WIDTH) -> Iterator[str]:
-    """`first` and the parts behind it, separated by commas, over as many lines as they need."""
+    """`first` followed by the parts, separated by commas, over as many lines as they need."""
     line = first
     for i, part in enumerate(parts):
         piece = cut(part, width - indent - 1) + ("," if i < len(parts) - 1 else "")
@@ -47,7 +47,7 @@ def wrapped(first: str, parts: Sequence[str], indent: int, width: int = WIDTH) -
 
 
 def packing_lines(views: Sequence[GroupView | GlobalView], only: int | None = None) -> Iterator[str]:
-    """How little local memory each group can do with, or group `only`. Raises ConfigError without OR-Tools."""
+    """The least local memory of each group, or of group `only`. Raises ConfigError without OR-Tools."""
     yield "Packing of local memory (bytes per lane; CP-SAT, banks left out):"
     for view in views if only is None else [view_number(views, only)]:
         if isinstance(view, GlobalView):
@@ -63,7 +63,7 @@ def packing_lines(views: Sequence[GroupView | GlobalView], only: int | None = No
 
 
 def show(views: Sequence[GroupView | GlobalView], only: int | None = None, width: int = WIDTH) -> Iterator[str]:
-    """Lines for all groups and global layers, large groups in short; or for number `only` alone, whole.
+    """Lines for all groups and global layers, large groups shortened; or for number `only` alone, in full.
 
     Raises ConfigError if the module has no such number.
     """
@@ -110,7 +110,7 @@ def group_lines(view: GroupView, count: int, *, whole: bool, width: int = WIDTH)
 
 
 def _overlap_lines(view: GroupView, width: int) -> Iterator[str]:
-    """What the group and its neighbours do for each other."""
+    """The transfers that the group and its neighbours do for each other."""
     for visit in view.visits:
         when, verb = ("last", "loads") if visit.item.engine == "load" else ("first", "stores")
         yield cut(
@@ -139,7 +139,7 @@ def _row_lines(view: GroupView, width: int) -> Iterator[str]:
 
 
 def _entry_lines(view: GroupView, width: int) -> Iterator[str]:
-    """As `_row_lines` for little room: a line for each entry of a row."""
+    """As `_row_lines` for narrow terminals: a line for each entry of a row."""
     yield ""
     yield from _legend(width)
     for number, row in enumerate(view.rows):

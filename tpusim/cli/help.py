@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tpusim.cli.words import registry
+from tpusim.registry import CLI
 
 ABOUT = "Numerical simulator of the SOPHGO TPU and of the compiler in front of it."
 LISTED: dict[str, dict[str, str]] = {
@@ -60,7 +61,9 @@ LISTED: dict[str, dict[str, str]] = {
         "export": "a lowered module as QDQ ONNX",
     },
 }
-"""Heading -> command -> what it does, in a line."""
+"""Heading -> command -> its summary in one line."""
+
+PLUGINS = "From installed packages"
 
 GROUPS = {
     "model": "input-shapes input-values inputs outputs model table-of",
@@ -76,11 +79,11 @@ GROUPS = {
     "output": "out out-table out-qtable to from resume again keep trace save csv report plot plot-format plot-over "
     "write-groups quiet verbose json help",
 }
-"""Heading -> options, of whatever command, by their names without the dashes; all others are a command's own."""
+"""Heading -> options of any command, without dashes; all other options are specific to a command."""
 OWN, GIVEN = "options", "arguments"
 NO_DEFAULT = re.compile(r"\s*\((?:default: (?:None|False|''|)|required|repeatable)\)$")
 LEFT = 30
-"""Columns of an option's name and value, where there is room for them next to what is said of it."""
+"""The width of an option's name and value, if its description fits next to them."""
 
 
 def parser_of(command: type) -> argparse.ArgumentParser:
@@ -96,16 +99,18 @@ def flags_of(command: type) -> list[str]:
 
 
 def positionals_of(command: type) -> list[str]:
-    """What a command takes without an option, as its help calls it."""
+    """The positional arguments of a command, as in its help."""
     return [str(action.metavar) for action in parser_of(command)._actions if not action.option_strings]  # noqa: SLF001
 
 
 def show_commands(console: Console) -> None:
-    """What there is, a command a line."""
+    """Print all commands, one per line."""
     console.print("usage: tpusim COMMAND [OPTIONS], or tpusim COMMAND --help", markup=False, highlight=False)
     console.print(f"\n{ABOUT}", markup=False, highlight=False)
-    longest = max(len(name) for group in LISTED.values() for name in group)
-    for heading, group in LISTED.items():
+    added = {name: f"of the package {CLI.package_of(name)}" for name in CLI.plugins}
+    groups = LISTED | {PLUGINS: added} if added else LISTED
+    longest = max(len(name) for group in groups.values() for name in group)
+    for heading, group in groups.items():
         console.print(Text(f"\n{heading}", "bold"))
         for name, says in group.items():
             for line in _under(f"  {name:<{longest}}  ", says, console.width):
@@ -117,7 +122,7 @@ def show_commands(console: Console) -> None:
 
 
 def show_options(console: Console, name: str, command: type) -> None:
-    """What a command does and its options, in groups."""
+    """Print the description of a command and its options, in groups."""
     width = min(console.width, 100)
     actions = [action for action in parser_of(command)._actions if action.help != argparse.SUPPRESS]  # noqa: SLF001
     given = " ".join(str(action.metavar) for action in actions if not action.option_strings)
@@ -134,7 +139,7 @@ def show_options(console: Console, name: str, command: type) -> None:
 
 
 def _grouped(actions: Sequence[argparse.Action]) -> dict[str, list[argparse.Action]]:
-    """By heading, in the order of GROUPS after what a command has alone; headings without any are left out."""
+    """Options by heading: those specific to the command first, then in the order of GROUPS; no empty headings."""
     found: dict[str, list[argparse.Action]] = {GIVEN: [], OWN: [], **{heading: [] for heading in GROUPS}}
     for action in actions:
         found[_heading(action)].append(action)
@@ -162,7 +167,7 @@ def _lines(action: argparse.Action, width: int) -> Iterator[str]:
 
 
 def _typed(action: argparse.Action) -> str:
-    """An option as it is typed, with what follows it."""
+    """An option with its value, as it is typed."""
     value: Any = action.metavar
     if not action.option_strings:
         return str(value)
@@ -171,7 +176,7 @@ def _typed(action: argparse.Action) -> str:
 
 
 def _under(lead: str, text: str, width: int) -> Iterator[str]:
-    """`lead` and text next to it, or under it where the lead is long."""
+    """`lead` with the text next to it, or below it if the lead is long."""
     if len(lead.rstrip()) > width:  # many choices
         yield from wrap(lead.replace(",", ", "), width, initial_indent="  ", subsequent_indent="    ")
         yield from _under(" " * len(lead[: LEFT - 2]), text, width) if text else ()

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from tpusim.ir.module import Model
 
 Described = Callable[[], "Model"]
-"""The module that says which inputs there are, and how they are made of images; asked only where a file needs it."""
+"""A function that loads the module with the inputs and their preprocessing; called only if a file needs it."""
 ARRAYS = ".npz", ".npy"
 MODULES = "6_final.mlir", "5_grouped.mlir", "4_tpu.mlir"
-"""Where the inputs of a program next to them are described."""
+"""Modules that describe the inputs of a program in the same folder."""
 
 
 def each_input(path: Path, out: Path) -> Iterator[tuple[Path, Path]]:
@@ -61,7 +61,7 @@ def _of_one_input() -> tuple[str, ...]:
 
 
 def described_by(program: Path, chip: str) -> Described:
-    """The module next to a program, for the same chip. Raises ConfigError when it is asked for and there is none."""
+    """A function that loads the module next to a program, for the same chip. It raises ConfigError without one."""
 
     def found() -> "Model":
         from tpusim.cli.options import load

@@ -1,4 +1,4 @@
-"""The samples that the words of `why`, `bisect` and the searches rest on, and how these commands say so."""
+"""The samples by which `why`, `bisect` and the searches judge, and the lines that describe them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Samples, and where they are from in words."""
+    """Samples, and their origin as text."""
 
     samples: "Samples"
     origin: str
 
 
 def evidence(network: "Network", data: str | None, limit: int) -> Evidence:
-    """Samples to judge a network by: those of `data`, else those of its run's calibration, else the run's first sample.
+    """Samples to judge a network by: of `data`, or of its run's calibration, or the run's first sample.
 
-    limit: the most, 0: all. A model alone has those that it is calibrated with. Samples of a calibration come in the
-    order in which it took them.
+    limit: at most so many, 0: all. For a model alone, its calibration samples. Calibration samples keep the order of
+    calibration.
     """
     from tpusim.calibration.samples import Samples
     from tpusim.images import images_of
@@ -41,7 +41,7 @@ def evidence(network: "Network", data: str | None, limit: int) -> Evidence:
 
 
 def rests_on(halves: tuple[int, int], origin: str) -> str:
-    """What the words of a command rest on. halves: samples that choose, samples that are kept back."""
+    """A line about the samples of a judgement. halves: the number of samples that choose, and of held-out samples."""
     judged, held_out = halves
     if not held_out:
         count = f"{judged} sample{'s' * (judged > 1)}"
@@ -57,13 +57,13 @@ def measured_lines(what: str, found: "Judged") -> list[str]:
 
 
 def errors_of(found: "Judged") -> str:
-    """The error of the results on both halves, in few words."""
+    """The error of the results on both halves, in short."""
     judged = f"error {found.judged.error:.4g}"
     return judged if found.held_out is None else f"{judged} judged, {found.held_out.error:.4g} held out"
 
 
 def scoring(count: int) -> int:
-    """How many of the samples choose where upstream has 30: half of them, so that others are held out."""
+    """The number of samples that choose: upstream's 30, but at most half, so that others are held out."""
     return min((count + 1) // 2, 30)
 
 

@@ -1,4 +1,4 @@
-"""`tpusim npz`: what tensor files hold, and parts of them, as with TPU-MLIR's npz_tool."""
+"""`tpusim npz`: the content of tensor files, and parts of them, as with TPU-MLIR's npz_tool."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,20 +24,20 @@ FORMS = "show FILE, dump FILE NAME, extract IN OUT NAME..., or rename IN OLD NEW
 
 @dataclass
 class Npz(Command):
-    """Look into tensor files and take parts of them.
+    """Show tensor files and extract parts of them.
 
     `show FILE` lists names, types, shapes and values in short; `dump FILE NAME` prints all values of a tensor;
     `extract IN OUT NAME...` writes some tensors, by names or patterns such as 'layer4*'; `rename IN OLD NEW` changes a
-    name in the file itself. What the file says of scales and levels is kept. `tpusim compare` compares two files.
+    name in the file itself. Metadata of scales and levels is kept. `tpusim compare` compares two files.
     """
 
     says = "the `lines` that are printed"
 
     words: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="VERB FILE [...]")] = ()
-    """What to do, with which files and tensors."""
+    """A verb, with files and tensors."""
 
     def execute(self, console: Output) -> bool:
-        """Do what the words say. Raises ConfigError for anything else."""
+        """Execute the verb. Raises ConfigError for an unknown one."""
         match self.words:
             case ("show", file):
                 _print(console, shown(Path(file)))

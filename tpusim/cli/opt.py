@@ -17,7 +17,8 @@ from tpusim.cli.instruments import DATA, add_arguments, numbers_of, options_of
 from tpusim.cli.output import stderr_console
 from tpusim.errors import ImportModelError
 from tpusim.files import replacing
-from tpusim.frontend import import_onnx
+from tpusim.frontend import read_model
+from tpusim.frontend.content import is_known, is_module
 from tpusim.ir import text
 from tpusim.ir.module import Model, load_model, packed_weights
 from tpusim.ir.weights import save_weights
@@ -25,7 +26,7 @@ from tpusim.ops.dialects import register_dialects
 from tpusim.passes import PassContext, PassManager, parse_pipeline, pass_of, print_pipeline
 from tpusim.passes.instruments.numbers import NumbersChanged
 from tpusim.passes.instruments.reproducer import read_reproducer
-from tpusim.registry import PASSES, PIPELINES
+from tpusim.registry import FRONTENDS, PASSES, PIPELINES
 
 
 class OptMain(xDSLOptMain):
@@ -63,14 +64,15 @@ class OptMain(xDSLOptMain):
             source = data.decode("utf-8") if isinstance(data, bytes) else data
             return text.parse_module(source, self.ctx, self.get_input_name())
 
-        for suffix in ("mlir", "onnx", "tflite"):
+        for suffix in ("mlir", *FRONTENDS):
             self.available_frontends[suffix] = parse
 
     def open(self) -> None:
         """Read the module that was named, or import the model; its weights go into the context. Raises TpusimError."""
         if self.args.input_file and not self.args.split_input_file:
             path = Path(self.args.input_file)
-            self.read = import_onnx(path) if path.suffix in (".onnx", ".tflite") else load_model(path, ops.context())
+            framework = is_known(path) and not is_module(path)
+            self.read = read_model(path) if framework else load_model(path, ops.context())
             cast("PassContext", self.ctx).weights = self.read.weights.copy()
 
     def register_all_arguments(self, arg_parser: ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""What several subcommands share: how a network is given, and the options that say what is made of it."""
+"""Options shared by several subcommands: how a network is given, and how it is compiled."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -10,8 +10,8 @@ import tyro
 from tpusim.cli.given import flags, given, plain, usual, values
 from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
-from tpusim.ir.formats import ModeName, number_format
-from tpusim.registry import STRATEGIES
+from tpusim.ir.formats import number_format
+from tpusim.registry import FORMATS, STRATEGIES
 
 if TYPE_CHECKING:
     from tpusim.artefacts import Observer, RunConfig
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     Opt = str
+    Mode = str
 else:  # so that --help names plug-ins too
-    Opt = Literal[STRATEGIES.names()]
+    Opt, Mode = Literal[STRATEGIES.names()], Literal[FORMATS.names()]
 Shapes = Literal["0", "1"]
 Method = Literal["kl", "max", "percentile9999", "mse", "aciq_gauss", "aciq_laplace"]
 FrameFormat = Literal[
@@ -37,14 +38,14 @@ FrameFormat = Literal[
 Timing = Literal["early", "late", "random"]
 In = tyro.conf.Positional[Path]
 NetworkPath = Annotated[In, tyro.conf.arg(metavar="NETWORK")]
-"""A model (.onnx, .tflite), a module of any stage (.mlir), or the folder of a run: what `network_of` takes."""
+"""A model (.onnx, .tflite), a module of any stage (.mlir), or the folder of a run; read by `network_of`."""
 OptionalPath = Path | None
 KeepWords = Annotated[tuple[str, ...], tyro.conf.arg(metavar="{all,outputs,none,NAME}...")]
 """Of `--keep` (`tpusim.verify.kept`)."""
 
 
 def picture_of(plot: OptionalPath, kinds: Sequence[str] = (".svg",)) -> OptionalPath:
-    """Where `--plot` draws, if anywhere. Raises ConfigError for a name that ends in no kind of picture."""
+    """The file of `--plot`, if given. Raises ConfigError for a suffix that is no kind of picture."""
     if plot is not None and plot.suffix not in kinds:
         raise ConfigError(f"--plot {plot}: a name that ends in {' or '.join(kinds)} is required")
     return plot
@@ -104,23 +105,23 @@ def _number(word: str) -> float:
 
 @dataclass(frozen=True)
 class NetworkOptions:
-    """Which part of an ONNX model, of which extents."""
+    """The part of an ONNX model, and its input shapes."""
 
     input_shapes: tuple[str, ...] = ()
     """Static input shapes, NAME=1x3x224x224 each."""
     input_values: tuple[str, ...] = ()
-    """Inputs that always have the same value, NAME=16000 or NAME=1,2,3 each; they become constants of the network."""
+    """Inputs with a fixed value, NAME=16000 or NAME=1,2,3 each; they become constants of the network."""
     inputs: tuple[str, ...] = ()
-    """Tensors, by ONNX name, at which the network begins; what makes them is left out."""
+    """Tensors, by ONNX name, that become the network's inputs; the nodes before them are left out."""
     outputs: tuple[str, ...] = ()
-    """Tensors, by ONNX name, at which the network ends; what only others need is left out."""
+    """Tensors, by ONNX name, that become the network's outputs; nodes that only others need are left out."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes by input. Raises ConfigError."""
         return parse_shapes(self.input_shapes)
 
     def cut(self) -> "Cut":
-        """Where the network is cut out."""
+        """The cut of the network."""
         from tpusim.frontend import Cut
 
         return Cut(self.inputs, self.outputs, parse_values(self.input_values))
@@ -143,31 +144,31 @@ Network = Annotated[NetworkOptions, tyro.conf.arg(name="")]
 
 @dataclass(frozen=True)
 class PreprocessOptions:
-    """How inputs are made of image files, as TPU-MLIR does it: y = (x - mean) * scale; kept in the module."""
+    """Preprocessing of image files as in TPU-MLIR: y = (x - mean) * scale; stored in the module."""
 
     mean: str = "0,0,0"
-    """Per channel, in the order of --pixel-format; taken away first."""
+    """Subtracted first; per channel, in the order of --pixel-format."""
     scale: str = "1,1,1"
-    """Per channel; multiplied with what is left."""
+    """Multiplied after the subtraction; per channel."""
     pixel_format: Literal["bgr", "rgb", "gray", "rgba", "gbrg", "grbg", "bggr", "rggb"] = "bgr"
-    """Order of the channels that the network wants."""
+    """Order of the channels of the network's input."""
     channel_format: Literal["nchw", "nhwc"] = "nchw"
-    """Order of the axes that the network wants."""
+    """Order of the axes of the network's input."""
     resize_dims: str = ""
-    """HEIGHT,WIDTH after resizing, of which the middle is taken; default: the network's image."""
+    """HEIGHT,WIDTH after resizing, before cropping to the middle; default: the size of the network's input."""
     keep_aspect_ratio: bool = False
-    """Keep the ratio of width and height; without it images are stretched."""
+    """Keep the ratio of width and height; otherwise images are stretched."""
     keep_ratio_mode: Literal["letterbox", "short_side_scale"] = "letterbox"
-    """With --keep-aspect-ratio: the whole image on a ground, or its middle."""
+    """With --keep-aspect-ratio: pad the whole image, or crop it to its middle."""
     pad_value: int = 0
-    """Of the ground of a letterbox, 0 to 255."""
+    """Value of the padding of a letterbox, 0 to 255."""
     pad_type: Literal["center", "normal"] = "center"
-    """Where the image is on it: in the middle, or top left."""
+    """Place of the image in a letterbox: in the middle, or top left."""
     preprocess_list: str = ""
-    """Which inputs are images, numbers from 1 as in 1,3; default: all."""
+    """Numbers of the inputs that are images, from 1, as in 1,3; default: all."""
 
     def preprocess(self) -> "Preprocess | None":
-        """What the options say; None if none is given. Raises ConfigError."""
+        """The preprocessing of the options; None if none is given. Raises ConfigError."""
         from tpusim.images import Preprocess
 
         if self == PreprocessOptions():
@@ -194,7 +195,7 @@ class PreprocessOptions:
 
 
 def _numbers(name: str, listed: str) -> tuple[float, ...]:
-    """`1,2,3` -> (1.0, 2.0, 3.0), whole ones where no others are possible. Raises ConfigError."""
+    """`1,2,3` -> (1.0, 2.0, 3.0), or integers for options that need them. Raises ConfigError."""
     kind = float if name in ("mean", "scale") else int
     try:
         return tuple(kind(part) for part in listed.split(",") if listed)
@@ -208,18 +209,18 @@ Preprocessing = Annotated[PreprocessOptions, tyro.conf.arg(name="")]
 
 @dataclass(frozen=True)
 class MeasuringOptions:
-    """With which samples a network is measured."""
+    """The samples of calibration."""
 
     data: str = usual("random:8")
     """Calibration samples: npz keyed by input name, a folder of npz, npy or images, a .txt list of them, or
     random:N[:SEED]."""
     samples: int = usual(0)
-    """How many samples to use; 0: all."""
+    """Number of samples to use; 0: all."""
     tune_num: int = usual(5)
-    """How many samples tune the thresholds of methods that are tuned, as upstream; 0: they stay as measured."""
+    """Number of samples that tune thresholds, for the methods that upstream tunes; 0: no tuning."""
 
     def config(self) -> "CalibrationConfig":
-        """How thresholds are measured. Raises ConfigError for a number below 0."""
+        """The configuration of calibration. Raises ConfigError for a number below 0."""
         from tpusim.artefacts import RunConfig
 
         return self.over(RunConfig(Path())).calibration
@@ -239,10 +240,10 @@ Measuring = Annotated[MeasuringOptions, tyro.conf.arg(name="")]
 
 @dataclass(frozen=True)
 class CalibrationOptions(MeasuringOptions):
-    """Where thresholds come from; a network that has them already keeps them."""
+    """The source of thresholds; a network that already has thresholds keeps them."""
 
     method: Method = usual("kl")
-    """How thresholds are found; each as upstream's --cali_method."""
+    """Method for thresholds, as upstream's --cali_method."""
     table: OptionalPath = None
     """Use this calibration table instead of measuring."""
 
@@ -252,16 +253,16 @@ Calibration = Annotated[CalibrationOptions, tyro.conf.arg(name="")]
 
 @dataclass(frozen=True)
 class JudgedOptions:
-    """Samples to judge a network by, and where the thresholds of one without thresholds come from."""
+    """Samples to judge a network by, and the source of thresholds if it has none."""
 
     data: str | None = None
     """Samples: npz keyed by input name, a folder of npz, npy or images, a .txt list of them, or random:N[:SEED]; a
-    network without thresholds is calibrated with them too. Default: those of the run's calibration, else inputs.npz in
-    the folder; of a model alone random:8."""
+    network without thresholds is also calibrated with them. Default: those of the run's calibration, or else inputs.npz
+    in the folder; for a model alone random:8."""
     method: Method = usual("kl")
-    """How thresholds are found where there are none; each as upstream's --cali_method."""
+    """Method for missing thresholds, as upstream's --cali_method."""
     tune_num: int = usual(5)
-    """How many samples tune them; 0: they stay as measured."""
+    """Number of samples that tune thresholds; 0: no tuning."""
     table: OptionalPath = None
     """Use this calibration table instead of measuring."""
 
@@ -275,33 +276,35 @@ Judged = Annotated[JudgedOptions, tyro.conf.arg(name="")]
 
 
 def beside(path: Path, name: str, out: OptionalPath) -> Path:
-    """The output file: as asked, or the usual artefact name next to the input, in it if it is a folder."""
+    """The output file: the given one, or the default name next to the input, or in it if it is a folder."""
     return out or folder_of(path) / name
 
 
 def folder_of(path: Path) -> Path:
-    """Where the files of a network go if nothing else is asked for."""
+    """The default folder for files of a network."""
     return path if path.is_dir() else path.parent
 
 
 @dataclass(frozen=True)
 class GroupSteps:
-    """What is done to layer groups once they are chosen; see docs/layer_group.md."""
+    """Steps on layer groups after they are chosen; see docs/layer_group.md."""
 
     timestep_moves: bool = True
-    """Move loads to earlier rows and stores to later ones where the DMA is slower than the ops beside it."""
+    """Move loads to earlier rows and stores to later rows if the DMA takes longer than the ops of a row."""
     in_place: bool = True
-    """Let results take the bytes of operands that die there."""
+    """Let results take the bytes of operands that are not read later."""
     group_overlap: bool = True
-    """Load a group's first step beside the last ops of the group before, store its last beside the first ops after."""
+    """Load a group's first step during the last ops of the previous group, store its last during the next group's
+    first.
+    """
     timestep_combine: bool = True
-    """Make one row of two, and exchange a load and a store, where that is quicker (groups of up to 100 ops)."""
+    """Merge neighbouring rows, and exchange a load and a store, by TPU-MLIR's rules (groups of up to 100 ops)."""
     wide_rows: bool = False
-    """Make one row of several beside a transfer that takes longer than the ops of one (TPU-MLIR has no such rows)."""
+    """Merge rows during a transfer that takes longer than the ops of one row (TPU-MLIR has no such rows)."""
 
 
 def steps_given(steps: GroupSteps) -> list[str]:
-    """The options of a command that differ from what is done to layer groups anyway."""
+    """The options of a command that differ from the default steps."""
     base = asdict(GroupSteps())
     found = {name: value for name, value in asdict(steps).items() if value != base[name]}
     return [f"--{'' if value else 'no-'}{name.replace('_', '-')}" for name, value in found.items()]
@@ -312,14 +315,15 @@ Steps = Annotated[GroupSteps, tyro.conf.arg(name="")]
 
 @dataclass(frozen=True)
 class GroupingOptions:
-    """How ops are divided into layer groups; see docs/layer_group.md."""
+    """The division of ops into layer groups; see docs/layer_group.md."""
 
     layer_group: Opt = usual("2")
-    """1: group greedily from the tail; 2: minimise the estimated time; off: every op alone; best: what is quickest on
-    the clock of these, with wide rows, sections searched, in place, joined and cut finer (many times as long).
-    Installed plug-ins (the entry points `tpusim.strategies`) stand here by their names."""
+    """1: group greedily from the end; 2: minimise the estimated time; off: every op alone; best: the fastest on the
+    clock of these, with wide rows, searched sections, in place, joined and cut finer (takes many times as long).
+    Installed plug-ins (the entry points `tpusim.strategies`) are also listed by name.
+    """
     shape_secs_search_strategy: Shapes = usual("0")
-    """With --layer-group 2, 0: the first sections that fit; 1: search for better ones where the groups are cut."""
+    """With --layer-group 2: 0 takes the first sections that fit; 1 searches for faster ones in the chosen groups."""
     cores: int = usual(1)
     """How many cores of the chip share the steps of every group (bm1688 has 2, bm1690 has 8)."""
     force: OptionalPath = None
@@ -328,7 +332,7 @@ class GroupingOptions:
     steps: Steps = GroupSteps()
 
     def config(self) -> "LayerGroupConfig":
-        """What the options say about layer groups. Raises ConfigError for one without effect."""
+        """The configuration of layer groups. Raises ConfigError for an option without effect."""
         from tpusim.layer_group import LayerGroupConfig, read_forced
         from tpusim.layer_group.files import Forced
 
@@ -357,12 +361,12 @@ Grouping = Annotated[GroupingOptions, tyro.conf.arg(name="")]
 
 @dataclass(frozen=True)
 class LoweringOptions:
-    """What is compiled for, and how it is quantised."""
+    """The target chip and the quantisation."""
 
     chip: str = usual("bm1684x")
     """Chip to compile for: bm1684, bm1684x, bm1688, bm1690, cv180x, cv181x, cv182x, cv183x or cv186x (`tpusim chips`
     shows them), or a TOML file, which may extend a chip."""
-    mode: ModeName = usual("int8")
+    mode: Mode = usual("int8")
     """Number format."""
     asymmetric: bool = usual(False)
     """Quantise with zero points."""
@@ -374,18 +378,18 @@ class LoweringOptions:
     """Quantise the constant matrix of an INT8 MatMul by columns (BM1684X, BM1688, CV186X)."""
 
     fuse_preprocess: bool = usual(False)
-    """Inputs that are images take the bytes of a camera; mean, scale, channels and cropping are ops of the module."""
+    """Image inputs are camera bytes; mean, scale, order of channels and cropping are ops of the module."""
     customization_format: FrameFormat = usual("")
-    """With --fuse-preprocess: how the bytes lie; default: by the pixel format of the preprocessing. YUV: on CV18xx."""
+    """With --fuse-preprocess: the layout of bytes; default: by the preprocessing's pixel format. YUV only on CV18xx."""
     aligned_input: bool = usual(False)
-    """With --fuse-preprocess on CV18xx: rows and planes of frames begin at the multiples of its video subsystem."""
+    """With --fuse-preprocess on CV18xx: rows and planes of frames have the alignment of its video subsystem."""
     quant_input: bool = usual(False)
     """Inputs are the stored integers: no cast from f32 in the module."""
     quant_output: bool = usual(False)
     """Results are the stored numbers: no cast to f32 in the module."""
 
     def config(self) -> "LoweringConfig":
-        """What the options say about lowering. Raises ConfigError for one without effect."""
+        """The configuration of lowering. Raises ConfigError for an option without effect."""
         from tpusim.lowering import LoweringConfig
 
         return _with_effect(LoweringConfig(**values(self)))
@@ -396,7 +400,7 @@ class LoweringOptions:
 
 
 def _with_effect(config: "LoweringConfig") -> "LoweringConfig":
-    """The same. Raises ConfigError for an option of integers where there are none."""
+    """The given configuration. Raises ConfigError for an integer option in a float mode."""
     integers = {"--asymmetric": config.asymmetric, "--matmul-perchannel": config.matmul_perchannel}
     for flag, asked in integers.items():
         if asked and not number_format(config.mode).calibrated and config.qtable is None:
@@ -409,17 +413,17 @@ Lowering = Annotated[LoweringOptions, tyro.conf.arg(name="")]
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """Who measures and evaluates samples; the results are the same whoever does."""
+    """The workers that measure and evaluate samples; the results do not depend on them."""
 
     jobs: int = 1
-    """How many processes of this machine share the samples of calibration and evaluation."""
+    """Number of processes on this machine that share the samples of calibration and evaluation."""
     executor: str = ""
-    """A cluster that shares them instead: dask://HOST:PORT (its scheduler) or ray://HOST:PORT."""
+    """A cluster instead of processes: dask://HOST:PORT (its scheduler) or ray://HOST:PORT."""
     share: OptionalPath = None
-    """With --executor: a folder that all its workers see, for the modules they load; default: the temporary one."""
+    """With --executor: a folder that all workers can read, for modules; default: the temporary folder."""
 
     def workers(self) -> "Workers | None":
-        """Who the options name, None for this process alone. Raises ConfigError."""
+        """The workers of the options; None for this process alone. Raises ConfigError."""
         from tpusim.workers import workers_of
 
         if self.jobs < 1:
@@ -431,7 +435,7 @@ Working = Annotated[WorkerOptions, tyro.conf.arg(name="")]
 
 
 def simulator_options(dma: Timing, seed: int, *, sanitize: bool = True) -> "SimulatorOptions":
-    """What the options of a command say about the machine. Raises ConfigError for one without effect."""
+    """The options of the machine. Raises ConfigError for an option without effect."""
     from tpusim.simulator import SimulatorOptions
 
     require_count("--seed", seed, "is the first order")
@@ -441,10 +445,10 @@ def simulator_options(dma: Timing, seed: int, *, sanitize: bool = True) -> "Simu
 
 
 class Options(Protocol):
-    """A group of options that says something about the way from the network's file to what a command needs."""
+    """A group of options that changes the configuration of a network's compilation."""
 
     def over(self, base: "RunConfig") -> "RunConfig":
-        """The configuration with the options that were given in place of its own."""
+        """The configuration, overridden by the given options."""
         ...
 
 
@@ -452,10 +456,10 @@ def network_of(
     path: Path, options: "Sequence[Options]", *, assume: bool = False, floats: bool = False,
     observer: "Observer | None" = None,
 ) -> "NetworkGiven":  # fmt: skip
-    """The network of a path, in whatever form, with the options of a command.
+    """The network of a path, in any form, with the options of a command.
 
-    assume: ranges are assumed where there are none and no samples were named. floats: the command compares floats, so
-    inputs and results must be floats. Raises ConfigError for options that can change nothing any more.
+    assume: assume missing ranges if no samples are given. floats: the command compares floats, so inputs and results
+    must be floats. Raises ConfigError for options that come too late to have an effect.
     """
     from tpusim.network import open_network
 
@@ -472,7 +476,7 @@ def network_of(
 
 
 def config_of(path: Path, options: "Sequence[Options]") -> "RunConfig":
-    """What `tpusim run` is asked for: the options that were given, and the model, or the run's of a folder."""
+    """The configuration of `tpusim run`: the given options, and the model or the configuration of a folder's run."""
     from tpusim.artefacts import RunConfig
     from tpusim.asked import run_here
 
@@ -495,7 +499,7 @@ def lowered_of(folder: Path) -> Path:
 
 
 def compiled_of(path: Path, options: "Sequence[Options]") -> "NetworkGiven":
-    """The network of a program, of the folder of a run, or in any other form, which is compiled for its program."""
+    """The network of a program or of a run's folder; a network in any other form is compiled first."""
     from tpusim import chips
     from tpusim.frontend.content import is_program
     from tpusim.isa.stream import load as load_program
@@ -507,7 +511,7 @@ def compiled_of(path: Path, options: "Sequence[Options]") -> "NetworkGiven":
     useless = flags(others) + [flag for group in options for flag in _given_of(group) if group is not lowering]
     if useless:
         raise ConfigError(f"{', '.join(useless)}: {path} is compiled already; leave it out, or give the network")
-    if "chip" in given(lowering):  # an unknown chip is another mistake than the program's chip
+    if "chip" in given(lowering):  # an unknown chip is reported before a chip that differs from the program's
         load_program(path, chips.load(lowering.chip).name)
     return network_of(path, ())
 
@@ -537,7 +541,7 @@ def load(path: Path) -> "Model":
 
 
 def save(console: Output, model: "Model", path: Path) -> bool:
-    """Write a module and its weights beside it, say so; True."""
+    """Write a module and its weights into the same folder, and print their names; True."""
     from tpusim.ir.module import save_model
 
     save_model(model, path, weight_file=f"{path.stem}_weights.npz")

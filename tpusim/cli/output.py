@@ -1,6 +1,6 @@
-"""What a command prints: its result on stdout, as text or as JSON, and what it is doing on stderr.
+"""The output of a command: its result on stdout, as text or as JSON, and its progress on stderr.
 
-A terminal that cannot show a letter gets the nearest one it has, never an error.
+A character that the terminal cannot show is replaced by a similar one; it never causes an error.
 """
 
 import codecs
@@ -30,11 +30,11 @@ PLAIN = {
     "—": "-",
     "“": '"', "”": '"', "‘": "'", "’": "'", "•": "*", "≈": "~", "±": "+", "√": "v", "²": "2", "°": "o", "\xa0": " ",
 }  # fmt: skip
-"""Letters of one column each, so that tables stay straight."""
+"""Replacements of one column each, so that tables stay aligned."""
 
 
 def _nearest(error: UnicodeError) -> tuple[str, int]:
-    """For an encoding without these letters: others that look like them, of the same width."""
+    """Similar characters of the same width, for an encoding that lacks some."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return "".join(map(_plain, error.object[error.start : error.end])), error.end
@@ -53,7 +53,7 @@ codecs.register_error("tpusim.nearest", _nearest)
 
 
 def make_safe() -> None:
-    """The standard streams print every letter somehow, and a line as soon as it is complete; a closed one is empty."""
+    """Let the standard streams print any character, and each line when it is complete; replace closed streams."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  as long as the process
@@ -64,7 +64,7 @@ def make_safe() -> None:
 
 
 def _width(console: Console) -> int | None:
-    """Of a file or a pipe, and of what says that it has next to none; a terminal knows its own."""
+    """The width for a file, a pipe or an almost zero width; None: use the terminal's."""
     if console.is_terminal or os.environ.get("COLUMNS", "").isdecimal():
         return None if console.width >= LEAST else LEAST
     return PIPED
@@ -76,10 +76,10 @@ def stderr_console() -> Console:
 
 
 class Output(Console):
-    """Where a command prints.
+    """The destination of a command's output.
 
-    quiet: results alone, no progress and no details. verbose: names uncut. as_json: nothing but one JSON object, of
-    what the command calls its `result`.
+    quiet: only results, no progress and no details. verbose: full names. as_json: only one JSON object with the fields
+    that the command passes to `result`.
     """
 
     def __init__(self, *, quiet: bool = False, verbose: bool = False, as_json: bool = False) -> None:
@@ -91,19 +91,19 @@ class Output(Console):
         self._written: list[str] = []
 
     def print(self, *parts: Any, **how: Any) -> None:
-        """As a console of rich; a blank line separates a table from what was printed before it."""
+        """Print as rich's console; a blank line separates a table from earlier output."""
         if self._begun and parts and isinstance(parts[0], Table):
             super().print()
         self._begun = True
         super().print(*parts, **how)
 
     def detail(self, *parts: RenderableType, **how: Any) -> None:
-        """Print what --quiet leaves out."""
+        """Print details, which --quiet leaves out."""
         if not self.brief:
             self.print(*parts, **how)
 
     def tell(self, text: str, style: str = "") -> None:
-        """Print a line of the result as it is: no markup, no colours but `style`, wrapped on a terminal only."""
+        """Print a line of the result literally: no markup, no colours except `style`, wrapped on a terminal only."""
         self.print(text, style=style, markup=False, highlight=False, soft_wrap=not self.is_terminal)
 
     def note(self, text: str, style: str = "") -> None:
@@ -118,18 +118,18 @@ class Output(Console):
 
     @contextmanager
     def doing(self, what: str) -> Generator["LiveProgress"]:
-        """Show on stderr that something goes on; `update(TEXT)` of what is yielded says how far it is."""
+        """Show a running task on stderr; `update(TEXT)` of the yielded object shows its progress."""
         from tpusim.cli.progress import LiveProgress
 
         with LiveProgress(self) as progress, progress.stage(what):
             yield progress
 
     def result(self, **fields: Any) -> None:
-        """What JSON says of the result, in addition to what it says already."""
+        """Add fields to the JSON object of the result."""
         self._result.update(fields)
 
     def finish(self, command: str, *, passed: bool, error: str = "") -> None:
-        """Print the JSON object, if that is what is printed."""
+        """Print the JSON object if `as_json`."""
         if not self.as_json:
             return
         content = {"command": command, "passed": passed, **self._result}
@@ -140,7 +140,7 @@ class Output(Console):
 
 
 def _valid(value: Any) -> Any:
-    """The same in types of JSON; what is no number is null, what JSON has no type for is text."""
+    """A value in types of JSON; NaN and infinities become null, unknown types become text."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):

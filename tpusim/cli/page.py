@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tpusim.cli import main
 from tpusim.cli.command import Command
-from tpusim.cli.commands import COMMANDS
+from tpusim.registry import CLI
 
 WIDTH = 100
 HEAD = """# Command line
@@ -32,7 +32,7 @@ your shell looks for completions.
 
 
 def help_of(command: str) -> str:
-    """What `tpusim COMMAND --help` prints, in lines of WIDTH columns, without colours."""
+    """The output of `tpusim COMMAND --help` in lines of WIDTH columns, without colours."""
     out, before = io.StringIO(), os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = str(WIDTH)
     try:
@@ -46,14 +46,14 @@ def help_of(command: str) -> str:
 
 
 def _json_of(command: str) -> str:
-    """The line about its JSON; nothing of one that has none."""
-    kind = COMMANDS[command]
+    """The line about a command's JSON object; "" for a command without one."""
+    kind = CLI.get(command)
     return f"\n`--json`: {kind.says}.\n" if issubclass(kind, Command) else ""
 
 
 def page() -> str:
     """The whole page as Markdown."""
-    sections = (f"## {command}\n\n```text\n{help_of(command)}\n```\n{_json_of(command)}" for command in COMMANDS)
+    sections = (f"## {command}\n\n```text\n{help_of(command)}\n```\n{_json_of(command)}" for command in CLI.shipped())
     return "\n".join((HEAD, *sections))
 
 

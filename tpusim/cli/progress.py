@@ -1,4 +1,4 @@
-"""What a command is doing, on stderr: bars on a terminal, elsewhere a line for each stage as it ends."""
+"""The progress of a command on stderr: bars on a terminal, otherwise a line for each finished stage."""
 
 import time
 from collections.abc import Generator
@@ -21,11 +21,11 @@ from tpusim.cli.output import Output
 from tpusim.pipeline import STAGES
 
 EVERY = 10.0
-"""Seconds between two lines of one stage where there is no terminal."""
+"""Seconds between two lines of one stage without a terminal."""
 
 
 class RateColumn(ProgressColumn):
-    """Items per second of the last while."""
+    """A column with the recent items per second."""
 
     def render(self, task: Task) -> Text:
         """Nothing until two are done."""
@@ -87,6 +87,6 @@ class LiveProgress:
             self._line(text)
 
     def _line(self, text: str) -> None:
-        """Where there are no bars."""
+        """Print a line if bars are not shown."""
         if not self._console.is_terminal:
             self._console.print(f"{self._name:<15} {text}", markup=False, soft_wrap=True)

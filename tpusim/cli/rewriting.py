@@ -1,4 +1,4 @@
-"""`--verify-passes`: what `canonicalize` and `run` say of the patterns and passes that rewrote a network."""
+"""`--verify-passes`: the check of patterns and passes in `canonicalize` and `run`."""
 
 from tpusim.cli.output import Output
 from tpusim.passes.instruments.numbers import NumbersChanged

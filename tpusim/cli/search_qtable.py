@@ -1,4 +1,4 @@
-"""`tpusim search-qtable`: the ops to take out of the integers, at the fewest cycles."""
+"""`tpusim search-qtable`: the ops to run in float, at the fewest cycles."""
 
 import csv
 import io
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 class SearchQtable(Command):
     """Find the ops to run in float so that the results are good enough, at the fewest cycles of the whole program.
 
-    Sets that are good enough on the first samples, and not too long by an estimate, go on the clock in their layer
-    groups, so that casts and groups that are split are paid for; what is chosen is run on all samples. The table works
-    in `tpusim run --qtable` and in TPU-MLIR's model_deploy.py --quantize_table. It is not written if it raises the
-    squared error of the results, on the samples or on the half of them that is held out.
+    Sets that are good enough on the first samples, and fast enough by an estimate, are put on the clock in their layer
+    groups, so that casts and split groups count; the chosen set is run on all samples. `tpusim run --qtable` and
+    TPU-MLIR's model_deploy.py --quantize_table read the table. It is not written if it raises the squared error of the
+    results, on the samples of the search or on the held-out half.
     """
 
     says = (
@@ -56,27 +56,28 @@ class SearchQtable(Command):
     judged: Judged = JudgedOptions()
     lowering: Lowering = LoweringOptions()
     samples: int = 60
-    """How many samples to use; 0: all. Every second one is held out: the search does not see it."""
+    """Number of samples to use; 0: all. Every second sample is held out from the search."""
     expected_cos: float = 0.99
-    """The cosine that the network's results are to have, the mean over the samples that are searched with."""
+    """Required cosine of the network's results, averaged over the samples of the search."""
     labels: OptionalPath = None
-    """Class indices (npz or npy) of the samples: then top-1 is what counts, --expected of it."""
+    """Class indices (npz or npy) of the samples: the goal is then top-1, --expected."""
     metric: str | None = None
     """file.py:function, called with the results of all samples and those of the float network, both a sequence of
-    {name: array}: then the number that it gives is what counts, at least --expected."""
+    {name: array}: the goal is then that its number is at least --expected.
+    """
     expected: float | None = None
-    """What top-1 (0 to 1) or the metric has to reach."""
+    """Required top-1 (0 to 1) or metric."""
     float_mode: str = ""
-    """What ops become: f16, bf16 or f32; default: the first of them that the chip has."""
+    """Mode of float ops: f16, bf16 or f32; default: the first of them that the chip has."""
     patterns: bool = False
-    """Keep in float, unasked, what is known to be sensitive in transformers and in heads of detectors."""
+    """Always keep ops in float that are known to be sensitive in transformers and in heads of detectors."""
     clocked: int = 8
-    """About how many programs to put on the clock at most; the network as it is and the result come on top."""
+    """Put at most about so many programs on the clock, plus the network without changes and the result."""
     front: OptionalPath = None
-    """Write the Pareto front of the sets that were run on all samples and put on the clock here, as CSV: the goal's
+    """Write the Pareto front of the sets that were run on all samples and put on the clock to this CSV file: the goal's
     measure, cycles, milliseconds, ops."""
     out: OptionalPath = None
-    """Table to write; default qtable beside the module."""
+    """Table to write; default qtable in the module's folder."""
 
     def execute(self, console: Output) -> bool:
         """Search, print, write; True if the goal is reached."""
@@ -124,7 +125,7 @@ class SearchQtable(Command):
             raise ConfigError("--expected VALUE: needs --labels or --metric, and each of these needs --expected")
 
     def _goals(self, samples: "list[dict[str, np.ndarray]]") -> "tuple[Goal, Goal]":
-        """Of the samples that are searched with, and of those held out: labels are dealt out like their samples."""
+        """The goals for the samples of the search and for the held-out samples; labels are split like their samples."""
         from tpusim.search import TopOne
 
         goal = self._goal(sum(len(next(iter(sample.values()))) for sample in samples))
@@ -148,7 +149,7 @@ class SearchQtable(Command):
         return TopOne(arrays[0][:images], self.expected or 0.0)
 
     def _why_not(self, console: Output, trials: "Trials") -> None:
-        """Say where floats overflow, if they do, and what the chip's other floats reach."""
+        """Say where floats overflow, if they do, and the results with the chip's other floats."""
         found = trials.overflow(frozenset(trials.candidates))
         if found is None:
             return
@@ -196,7 +197,7 @@ class SearchQtable(Command):
 
 
 def _reach_of(trials: "Trials") -> "Iterator[tuple[str, float]]":
-    """Options with which other floats of the chip are used, and what all ops in them reach."""
+    """Options that use other floats of the chip, and the goal's measure with all ops in these floats."""
     for mode in trials.modes_of_chip:
         if mode != trials.mode:
             other, table = trials.wider(mode)
@@ -205,7 +206,7 @@ def _reach_of(trials: "Trials") -> "Iterator[tuple[str, float]]":
 
 
 def _front(trials: "Trials") -> Table:
-    """What no other set on the clock beats in the goal's measure and in cycles."""
+    """The Pareto front of the sets on the clock: the goal's measure and cycles."""
     table = Table("Sets on the front").numbers(trials.goal.name, "cycles", "ms", "ops in float")
     for one in trials.front():
         value, count = trials.score(one).value, str(len(one))
@@ -228,7 +229,7 @@ def _write_front(path: "Path", trials: "Trials") -> None:
 
 
 def _table(found: "Found", trials: "Trials", known: dict[str, str]) -> Table:
-    """The ops in float, then what the network is without and with them."""
+    """The ops in float, then accuracy and cycles of the network without and with them."""
     name, cost = trials.goal.name, found.cycles - found.base_cycles
     title = f"{name} {found.base.value:.6f} in {found.base_cycles:,} cycles as it is; "
     title += f"{found.score.value:.6f} in {found.cycles:,} ({cost:+,}) with {len(found.floats)} ops in float"

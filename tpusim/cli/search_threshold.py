@@ -1,4 +1,4 @@
-"""`tpusim search-threshold`: the method of calibration whose integers are most like the floats."""
+"""`tpusim search-threshold`: the calibration method whose integer results are most similar to float."""
 
 from dataclasses import dataclass
 
@@ -24,11 +24,11 @@ from tpusim.cli.output import Output
 
 @dataclass
 class SearchThreshold(Command):
-    """Calibrate by kl, max, percentile9999 and mse, and keep the table whose INT8 results are most like the floats.
+    """Calibrate by kl, max, percentile9999 and mse, and keep the table whose INT8 results are most similar to float.
 
     As `run_calibration.py --search search_threshold`: tables of a search are tuned, and a score is (1 + cosine) / 2.
-    A method whose squared error is above that of the table so far (of kl, where there is none), on the samples that
-    score or on those held out, is not taken.
+    A method is rejected if its squared error exceeds that of the table so far (or of kl, without a table), on the
+    samples for the score or on the held-out samples.
     """
 
     says = "the `scores` of all methods and the `best`, null if none is taken; samples `judged` and `held_out`"
@@ -39,11 +39,11 @@ class SearchThreshold(Command):
     measuring: Measuring = MeasuringOptions()
     lowering: Lowering = LoweringOptions()
     inference_num: int = 0
-    """How many samples score, the first; the others are held out. 0: half of them, at most 30."""
+    """Number of samples for the score, the first ones; the others are held out. 0: half of them, at most 30."""
     out_table: OptionalPath = None
-    """Table to write; default cali_table beside the input."""
+    """Table to write; default cali_table in the input's folder."""
     out: OptionalPath = None
-    """Module to write; default 3_calibrated.mlir beside the input."""
+    """Module to write; default 3_calibrated.mlir in the input's folder."""
 
     def execute(self, console: Output) -> bool:
         """Measure, print the scores, write the best table and the module with it."""
@@ -59,7 +59,7 @@ class SearchThreshold(Command):
         require_names(model)
         tuned = given.config.calibration.tune_samples
         path = beside(self.module, "cali_table", self.out_table)
-        now = read_table(path) if path.is_file() and given.folder is not None else None  # next to a model it is any
+        now = read_table(path) if path.is_file() and given.folder is not None else None  # next to a model it may be any
         with console.doing("search") as status:
             found = search_threshold(
                 model, data, config,

@@ -1,4 +1,4 @@
-"""What a person sees while stages run and when they are done."""
+"""The tables and lines that are printed during and after a run."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -82,7 +82,7 @@ def ops_table(engines: Mapping[str, Any], count: int = 8) -> Table:
 
 
 def fidelity_table(card: Card) -> Table:
-    """How many ops of each class, and why the others are not exact to the specification."""
+    """The number of ops of each class, and why the others are not exact to the specification."""
     table = Table(f"Fidelity ({len(card.ops)} ops, {card.casts} casts)").words("class").numbers("ops").prose("which")
     table.row("exact to spec", str(card.count("exact")), "")
     for decision, names in sorted(card.by_decision().items()):
@@ -119,7 +119,7 @@ def show_run(console: Output, a: Artefacts) -> None:
 
 
 def _next_step(a: Artefacts) -> Iterator[str]:
-    """What results lost altogether, and the command that says why integers are not good enough."""
+    """The lost parts of results, and the command that explains why integers are not accurate enough."""
     yield from (line for comparison in a.comparisons.values() if comparison.decides for line in comparison.lost)
     levels = a.comparisons.get("tpu_vs_top")
     far = levels is not None and levels.decides and not levels.passed
@@ -129,7 +129,7 @@ def _next_step(a: Artefacts) -> Iterator[str]:
 
 
 def _on_samples(comparison: Comparison) -> Iterator[str]:
-    """Results that fail on samples: the first of the samples and how many more."""
+    """Results that fail on samples: the first of these samples, and the number of others."""
     for found in comparison.over_samples:
         wrong = [i for i in found.failed if i in found.judged]
         if wrong and not found.passed:
@@ -173,7 +173,7 @@ def _show_totals(console: Output, report: Report) -> None:
 
 
 def estimate(clock_milliseconds: float, factor: float, residual: float) -> str:
-    """What the clock says of a program's time, and what measured times of the chip make of it."""
+    """The time of a program on the clock, and the estimate according to measured times of the chip."""
     if factor == 1:
         return f"{clock_milliseconds:.3f} ms (estimate)"
     return (
@@ -191,7 +191,7 @@ def _show_cores(console: Output, report: Report) -> None:
 
 
 def bounds_line(moved_bytes: int, cycles: int, bounds: LowerBounds) -> str:
-    """How far a program is above its lower bounds."""
+    """The ratios of a program to its lower bounds."""
     moved = f"{moved_bytes / 2**20:.2f} MiB moved = {bounds.traffic_ratio(moved_bytes):.2f} x what must move once"
     if not bounds.mac_cycles:
         return moved

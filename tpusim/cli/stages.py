@@ -42,7 +42,7 @@ class Import(Command):
 
     model: NetworkPath
     out: OptionalPath = None
-    """Module to write; default 1_top.mlir beside the model."""
+    """Module to write; default 1_top.mlir in the model's folder."""
     network: Network = NetworkOptions()
     preprocessing: Preprocessing = PreprocessOptions()
 
@@ -60,11 +60,11 @@ class Canonicalize(Command):
 
     module: NetworkPath
     out: OptionalPath = None
-    """Module to write; default 2_canonical.mlir beside the input."""
+    """Module to write; default 2_canonical.mlir in the input's folder."""
     network: Network = NetworkOptions()
     preprocessing: Preprocessing = PreprocessOptions()
     also: tuple[str, ...] = ()
-    """Patterns on request, which change numbers: gelu_tanh, mul_too_large, weight_equalization, where_too_large; by
+    """Optional patterns, which change numbers: gelu_tanh, mul_too_large, weight_equalization, where_too_large; with
     samples: smoothquant, softmax_correction."""
     verify_passes: bool = False
     """Run the module after every pattern that fires, and fail at the first that changes numbers."""
@@ -73,7 +73,7 @@ class Canonicalize(Command):
     random:1): npz, folder or random:N[:SEED]."""
 
     def execute(self, console: Output) -> bool:
-        """Apply patterns and say which fired how often; False if one changed numbers."""
+        """Apply patterns and print how often each fired; False if one changed numbers."""
         from tpusim.calibration.smooth import measured_rewrites
         from tpusim.cli.instruments import DATA, numbers_of
         from tpusim.cli.rewriting import show_check
@@ -110,16 +110,16 @@ class Calibrate(Command):
     asymmetric: bool = False
     """Types carry the measured (min, max), for lowering with zero points."""
     state: OptionalPath = None
-    """File of what was measured so far: a killed calibration continues from it; removed when the table is written."""
+    """File with the state of the calibration, from which a killed one continues; removed when the table is written."""
     working: Working = WorkerOptions()
     out_table: OptionalPath = None
-    """Table to write; default cali_table beside the input."""
+    """Table to write; default cali_table in the input's folder."""
     out: OptionalPath = None
-    """Module to write; default 3_calibrated.mlir beside the input."""
+    """Module to write; default 3_calibrated.mlir in the input's folder."""
 
     def execute(self, console: Output) -> bool:
         """Measure (or read) thresholds and put them into the module."""
-        from tpusim.calibration.own import with_own
+        from tpusim.calibration.quantised import with_own
         from tpusim.calibration.stage import apply_table, calibrate, require_names, save_table
         from tpusim.calibration.table import read_table
         from tpusim.cli.progress import LiveProgress
@@ -166,7 +166,7 @@ class Lower(Command):
     calibration: Calibration = CalibrationOptions()
     lowering: Lowering = LoweringOptions()
     out: OptionalPath = None
-    """Module to write; default 4_tpu.mlir beside the input."""
+    """Module to write; default 4_tpu.mlir in the input's folder."""
 
     def execute(self, console: Output) -> bool:
         """Lower one module and print its fidelity card."""
@@ -187,7 +187,7 @@ class Lower(Command):
 class Group(Command):
     """4_tpu.mlir -> 5_grouped.mlir: weights into chip layout, then layer groups.
 
-    With --show, --plot or --write-groups a module that is grouped already (5_grouped.mlir, 6_final.mlir) is only read.
+    With --show, --plot or --write-groups an already grouped module (5_grouped.mlir, 6_final.mlir) is only read.
     """
 
     says = "`groups`: ops, sections, local memory; global layers with their reason"
@@ -203,16 +203,16 @@ class Group(Command):
     group: int | None = None
     """With --show or --plot: only the group of this number (the `#` of the table of `tpusim run`), however large."""
     exact_packing: bool = False
-    """With --show: how little local memory each group can do with (OR-Tools, extra `exact`), at most 10 s a group."""
+    """With --show: the least local memory of each group (OR-Tools, extra `exact`), at most 10 s per group."""
     plot: OptionalPath = None
     """Folder for pictures of local memory and pipeline, two SVG files per group."""
     write_groups: OptionalPath = None
     """Write the groups as a file that --force takes."""
     out: OptionalPath = None
-    """Module to write; default 5_grouped.mlir beside the input."""
+    """Module to write; default 5_grouped.mlir in the input's folder."""
 
     def execute(self, console: Output) -> bool:
-        """Group one module, or read a grouped one; show what was asked for."""
+        """Group one module, or read a grouped module; print or draw it."""
         if self.group is not None and not self.show and self.plot is None:
             raise ConfigError(f"--group {self.group}: needs --show or --plot")
         if self.exact_packing and not self.show:
@@ -228,7 +228,7 @@ class Group(Command):
         return True
 
     def _opened(self, *, reads: bool) -> "GivenNetwork":
-        """The network. Raises ConfigError for options that do nothing to a module that is grouped already."""
+        """The network. Raises ConfigError for options that have no effect on an already grouped module."""
         from tpusim.frontend.content import is_module
 
         asked = (self.network, self.preprocessing, self.calibration, self.lowering)
@@ -278,7 +278,7 @@ class Group(Command):
 
 
 def _against_bounds(model: "Model") -> str:
-    """A grouped module's traffic and cycles against its lower bounds, from the commands it becomes."""
+    """A grouped module's traffic and cycles compared with its lower bounds, from its commands."""
     from tpusim.cli.show import bounds_line
     from tpusim.codegen import generate
     from tpusim.errors import TpusimError
@@ -288,7 +288,7 @@ def _against_bounds(model: "Model") -> str:
 
     try:
         program = generate(assign_addresses(model) if model.state == "TPU_DIVIDED" else model)
-    except TpusimError as error:  # a module that a hand wrote is still shown
+    except TpusimError as error:  # a module written by hand is still shown
         return f"Whole module: traffic and cycles unknown, for it does not compile: {error}"
     found = timeline(program, program.header.chip_spec)
     return f"Whole module: {bounds_line(found.load_bytes + found.store_bytes, found.cycles, lower_bounds(model))}"
@@ -307,7 +307,7 @@ class Assign(Command):
     lowering: Lowering = LoweringOptions()
     grouping: Grouping = GroupingOptions()
     out: OptionalPath = None
-    """Module to write; default 6_final.mlir beside the input."""
+    """Module to write; default 6_final.mlir in the input's folder."""
 
     def execute(self, console: Output) -> bool:
         """Assign global addresses and write the module."""
@@ -332,7 +332,7 @@ class Codegen(Command):
     lowering: Lowering = LoweringOptions()
     grouping: Grouping = GroupingOptions()
     out: OptionalPath = None
-    """Program to write; default 7_model.tpusim beside the input."""
+    """Program to write; default 7_model.tpusim in the input's folder."""
 
     def execute(self, console: Output) -> bool:
         """Generate the program and write it."""

@@ -1,4 +1,4 @@
-"""`tpusim dis`, `tpusim asm`: a program as text and back; and what `tpusim simulate --check` found."""
+"""`tpusim dis`, `tpusim asm`: a program as text and back; and the output of `tpusim simulate --check`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from tpusim.simulator import Checker
 
 SHOWN = 20
-"""How many wrong commands are printed."""
+"""At most so many wrong commands are printed."""
 
 
 @dataclass
 class Disassemble(Command):
-    """A program as text, one line per command; the whole of it can be edited and assembled again.
+    """Print a program as text, one line per command; the text of a whole program can be edited and assembled again.
 
     Takes a program (7_model.tpusim), the folder of a run, or any network, which is compiled first.
     """
@@ -77,13 +77,13 @@ class Disassemble(Command):
 
 @dataclass
 class Assemble(Command):
-    """The text of a whole program -> .tpusim. Coefficients are not text: they are taken from a program file."""
+    """Assemble the text of a whole program to .tpusim. Coefficients, which text lacks, come from a program file."""
 
     says = "the number of `commands`"
 
     text: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TEXT")]
     coefficients: Path
-    """Program file whose coefficients to take: the one the text was made of."""
+    """Program file with the coefficients: the file that was disassembled."""
     out: Path | None = None
     """Program to write; default: the text's name with .tpusim."""
 
@@ -110,12 +110,12 @@ class Assemble(Command):
 
 
 def said_alone(counts: Mapping[str, int]) -> str:
-    """What a program says and no command confirms, in one line."""
+    """The entries of a program that no command confirms, in one line."""
     return "no command confirms: " + ", ".join(f"{count} {what}" for what, count in counts.items())
 
 
 def show_check(console: Output, checker: "Checker") -> bool:
-    """What a checked run found; True if no command was wrong."""
+    """Print the result of a checked run; True if no command was wrong."""
     console.result(checked=checker.checked, mismatches=[str(mismatch) for mismatch in checker.mismatches])
     for mismatch in checker.mismatches[:SHOWN]:
         console.tell(str(mismatch))

@@ -7,12 +7,12 @@ from pathlib import Path
 from threading import Timer
 
 SECONDS = 2.0
-"""How long a command may be silent."""
+"""The longest time without output."""
 
 
 @contextmanager
 def told(doing: str, files: Callable[[], Iterable[Path]]) -> Generator[None]:
-    """Say on stderr what is being done if it is not done soon. files: those that are read, whose bytes are named."""
+    """Print on stderr what a command is doing if it takes long. files: the files that are read, printed with sizes."""
     from tpusim.cli.output import stderr_console
 
     def say() -> None:

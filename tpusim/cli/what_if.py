@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 @dataclass
 class WhatIfCommand(Command):
-    """Alternatives of one layer group, each compiled and costed: another end, other sections, another type, in place.
+    """Compile and cost alternatives of one layer group: another end, other sections, another type, in place.
 
     Writes a page with a slider over them: local memory over time, rows of the pipeline, bytes, cycles of the engines;
-    refused ones with the rule and the nearest value that works. The other groups stay as they are.
+    refused alternatives with the rule and the nearest value that works. The other groups do not change.
     """
 
     says = "the `group` and its `alternatives`, with figures or the rule that refuses them"
 
     model: NetworkPath
     group: int = -1
-    """The number of the layer group, as in the table of `tpusim run`; -1: the group that takes longest."""
+    """The number of the layer group, as in the table of `tpusim run`; -1: the longest group."""
     out: Path = Path("what_if.html")
     """The page to write."""
     network: Network = NetworkOptions()
@@ -67,7 +67,7 @@ class WhatIfCommand(Command):
 
 
 def lines(alternatives: "Sequence[Alternative]") -> Iterator[str]:
-    """What each costs, then what is refused: values of one knob that one rule refuses are one line."""
+    """The costs of alternatives, then the refused ones; values of one knob refused by one rule share a line."""
     from tpusim.page.whatif import refusals
 
     for one in alternatives:

@@ -1,4 +1,4 @@
-"""`tpusim why`: which ops of a quantised network lose how much, why, and what remedies give back."""
+"""`tpusim why`: the errors of a quantised network's ops, their causes, and the gains of remedies."""
 
 import csv
 from collections.abc import Sequence, Sized
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Why(Command):
-    """Find out why INT8 is bad: what every op loses, and the causes, by what their remedies give back.
+    """Find out why INT8 is bad: the error of every op, and the causes, ranked by the gain of their remedies.
 
     Takes a model, a module up to 3_calibrated.mlir, or the folder of a run, lowers it as `tpusim lower` does, and runs
-    the samples. Every suspected cause (ranges that do not fit, masks, outliers, unlike channels or operands under one
-    scale, sensitive ops) is put to the test: the network is lowered with its remedy and run again. Every second sample
-    is held out: remedies are ranked on the others, and one that does not lower the error on the held-out samples too is
-    not recommended. Then as many together as the asked similarity takes. The error is the squared error of the worst
-    result as a share of the mean of its squares over all samples.
+    the samples. Every suspected cause (ranges that do not fit, masks, outliers, channels or operands of different
+    magnitude under one scale, sensitive ops) is tested: the network is lowered with its remedy and run again. Every
+    second sample is held out. Remedies are ranked on the other samples; a remedy that does not lower the error on the
+    held-out samples too is not recommended. Then remedies are combined until the required similarity is reached. The
+    error is the squared error of the worst result as a share of the mean of its squares over all samples.
     """
 
     says = (
@@ -59,32 +59,32 @@ class Why(Command):
     judged: Judged = JudgedOptions()
     lowering: Lowering = LoweringOptions()
     top: int = 8
-    """How many ops to suspect of each cause, and to make float, those that lose most alone; 0: none."""
+    """Suspect so many ops of each cause, and try so many in float: those with the largest errors alone; 0: none."""
     float_mode: str = ""
-    """What they become: f16, bf16 or f32; default: the first of them that the chip has."""
+    """Mode of float ops: f16, bf16 or f32; default: the first of them that the chip has."""
     expected_cos: float = 0.99
-    """The cosine that the network's results are to have, by channels too, the mean over the held-out samples."""
+    """Required cosine of the network's results, by channels too, averaged over the held-out samples."""
     labels: OptionalPath = None
     """Class indices (npz or npy) of --data: top-1 before and after, and whether another preprocessing fits better."""
     samples: int = 64
-    """How many samples to judge by at most, half of which are held out; 0: all."""
+    """Judge by at most so many samples, half of which are held out; 0: all."""
     worst: int = 1
-    """How many elements of each of these ops to show, those furthest off, with the inputs that made them; 0: none."""
+    """Show so many elements with the largest errors of each of these ops, with their inputs; 0: none."""
     cycles: int = 3
-    """Of how many causes, the first, to put the remedy on the clock; 0: none."""
+    """Put the remedies of the first so many causes on the clock; 0: none."""
     apply: bool = False
-    """Write the remedy as new_cali_table and new_qtable beside the module, unless --out-table and --out-qtable do."""
+    """Write the remedy as new_cali_table and new_qtable to the module's folder, or to --out-table and --out-qtable."""
     out_qtable: OptionalPath = None
-    """Quantisation table to write: that of --qtable and the ops that become float."""
+    """Quantisation table to write: that of --qtable plus the ops that become float."""
     out_table: OptionalPath = None
-    """Calibration table to write: cali_table beside the module with the new thresholds."""
+    """Calibration table to write: cali_table of the module's folder with the new thresholds."""
     csv: OptionalPath = None
     """Also write the losses of all ops."""
     report: OptionalPath = None
-    """Also write the page of the run that the module belongs to, with the causes: HTML, as its report.html."""
+    """Also write the page of the module's run, with the causes: HTML, as its report.html."""
 
     def execute(self, console: Output) -> bool:
-        """Measure and print; True if the network's results have the expected cosine, as it is or with the remedy."""
+        """Measure and print; True if the results have the expected cosine, with or without the remedy."""
         from tpusim.cli.causes import causes_table, not_held_lines, overflow_lines, scale_lines
         from tpusim.cli.judging import evidence, rests_on
         from tpusim.diagnosis import Remedies, causes, losses
@@ -187,7 +187,7 @@ class Why(Command):
         return reached
 
     def _write(self, console: Output, given: "GivenNetwork", remedies: "Remedies", chosen: "Remedy") -> None:
-        """The tables that are asked for; what to ask for, if changes would be in none."""
+        """Write the requested tables; name the options for changes that none of them would contain."""
         qtable = self.out_qtable or (folder_of(self.module) / "new_qtable" if self.apply else None)
         table = self.out_table or (folder_of(self.module) / "new_cali_table" if self.apply else None)
         if qtable is not None:
@@ -202,7 +202,7 @@ class Why(Command):
             console.note(f"{' and '.join(wanted)} would write the remedy, for --qtable and --table of `tpusim run`")
 
     def _classified(self, console: Output, given: "GivenNetwork", remedies: "Remedies", chosen: "Remedy") -> None:
-        """Top-1 in float, as lowered and with the remedy; how the samples should be prepared, if otherwise."""
+        """Print top-1 in float, lowered and with the remedy, and better preprocessings of the samples."""
         from tpusim.accuracy import labels_of
         from tpusim.cli.causes import preprocessing_lines, top1_line
         from tpusim.ir.types import shape_of
@@ -269,7 +269,7 @@ def _table(found: "Sequence[Loss]", single: "Singles", remedies: "Remedies", whe
 
 
 def _changed(changes: "Sized", one: str, several: str) -> str:
-    """How many lines of a table that is written are the remedy's."""
+    """A text about how many lines of a written table belong to the remedy."""
     return f"{len(changes) or 'no'} {one if len(changes) == 1 else several}"
 
 

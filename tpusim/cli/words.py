@@ -1,4 +1,4 @@
-"""Words of the command line: values in any case, nothing empty, and what a mistyped word may have meant."""
+"""Parsing of command-line values: case-insensitive choices, no empty values, suggestions for mistyped words."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ NUMBERS: dict[type, str] = {int: "a whole number", float: "a number"}
 
 
 class WordError(Exception):
-    """A word that is no value of its option. word: as it was given; wanted: what is required there."""
+    """A word that is no value of its option. word: as given; wanted: the requirement."""
 
     def __init__(self, word: str, wanted: str) -> None:
         super().__init__(wanted)
@@ -23,14 +23,14 @@ class WordError(Exception):
 
 
 def registry() -> tyro.constructors.ConstructorRegistry:
-    """How words become values, for `tyro.cli`."""
+    """The conversions from words to values, for `tyro.cli`."""
     rules = tyro.constructors.ConstructorRegistry()
     cast("Any", rules).primitive_rule(_value)
     return rules
 
 
 def _value(info: tyro.constructors.PrimitiveTypeInfo) -> Made | None:
-    """Choices in any case; numbers; paths and texts that are not empty; tyro knows all else."""
+    """Conversions for choices in any case, numbers, and non-empty paths and texts; tyro does the rest."""
     kind: Any = cast("Any", info).type
     names = get_args(kind)
     if get_origin(kind) is Literal and all(isinstance(name, str) for name in names):
@@ -85,7 +85,7 @@ def option_of(words: Sequence[str], word: str) -> str:
 
 
 def unknown(words: Sequence[str], options: Iterable[str]) -> list[str]:
-    """Words that look like options and are none."""
+    """Words that look like options but are unknown."""
     known = set(options)
     found: list[str] = []
     for word in words:
@@ -100,15 +100,15 @@ def unknown(words: Sequence[str], options: Iterable[str]) -> list[str]:
 
 
 def _cluster(name: str, known: set[str]) -> bool:
-    """Whether it is short options together, as -vv."""
+    """Whether a word is a cluster of short options, as -vv."""
     return not name.startswith("--") and all(f"-{letter}" in known for letter in name[1:])
 
 
 def refuse(prog: str, text: str) -> NoReturn:
-    """Leave with status 2, as for every command line that cannot be read."""
+    """Exit with status 2, as for every command line that cannot be parsed."""
     more = "" if text.endswith("?") else f"; `{prog} --help` lists what there is"
     raise UsageError(f"{prog}: {text}{more}")
 
 
 class UsageError(ConfigError):
-    """A command line that cannot be read."""
+    """A command line that cannot be parsed."""

@@ -1,13 +1,17 @@
-"""Why the integers of a network are not like its floats: which op loses how much, and what single changes give back.
+"""Why the integer results of a network differ from its float results, and which changes improve them.
 
-Input: a calibrated top module, what it was lowered to, samples. Output: per tensor the error that has accumulated
-and the error of its op alone (`losses`), the elements furthest off and what they are made of (`worst_elements`); per op
-what the network's results gain if only that op is float or its range fits the values, and the fewest such changes that
-reach an asked similarity (`Remedies`), judged on samples half of which chose nothing (`Judge`); the first op that is
-too far off by itself (`first_broken`), and a network of little more than it (`Reproducer`);
-causes with their measured remedies, the best first (`causes`), accumulators that leave
-int32 (`accumulator_overflows`), and a preprocessing that fits labels better (`other_preprocessing`).
-Nothing here changes a module that it was given.
+Input: a calibrated top module, the tpu module lowered from it, samples. Output:
+
+* `losses`: for each tensor the accumulated error and the error of its op alone; `worst_elements`: the elements with the
+  largest errors and the operands that they are computed from.
+* `Remedies`: for each op the gain of the network's results if only that op is float or its range fits the values, and
+  the smallest set of such changes that reaches a given similarity. `Judge` measures them on samples, half of which are
+  held out from the choice.
+* `causes`: causes with their measured remedies, the best first; `accumulator_overflows`: accumulators that leave int32;
+  `other_preprocessing`: a preprocessing that fits labels better.
+* `first_broken`: the first op whose error alone is too large; `Reproducer`: a small network around it.
+
+No function changes a given module.
 """
 
 from tpusim.diagnosis.bisect import Broken, first_broken, scaled_by

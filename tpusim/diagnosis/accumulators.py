@@ -1,4 +1,4 @@
-"""int32 accumulators that samples overflow: lowering knows which ones can, running the samples says which ones do."""
+"""int32 accumulators that overflow on samples: lowering knows which could, running the samples shows which do."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from tpusim.ops.base import TopOp, TpuOp
 
 @dataclass(frozen=True)
 class Overflowed:
-    """An op whose sums leave int32. name: in the quantisation table. reach: the largest magnitude, in int32's steps.
+    """An op whose sums leave int32. name: its name in the quantisation table. reach: the largest magnitude of a sum.
 
-    samples, of: on how many samples of how many.
+    samples: the number of samples on which it overflows; of: the number of all samples.
     """
 
     name: str
@@ -26,7 +26,10 @@ class Overflowed:
 
 
 def overflowed(top: Model, lowered: Model, samples: Iterable[Mapping[str, np.ndarray]]) -> list[Overflowed]:
-    """In program order. top: what was lowered; lowered: without layer groups, its weights as lowering leaves them."""
+    """Ops whose accumulators overflow on samples, in program order.
+
+    top: the calibrated module; lowered: the tpu module before layer grouping and before weights are reordered.
+    """
     names = {op_name(op) for op in top.ops if isinstance(op, TopOp)}
     possible = {one.op: one.name for one in possible_overflows(names, lowered)}
     if not possible:
@@ -42,7 +45,7 @@ def overflowed(top: Model, lowered: Model, samples: Iterable[Mapping[str, np.nda
 
 
 def _sums(lowered: Model, asked: set[TpuOp], sample: Mapping[str, np.ndarray]) -> Iterable[tuple[TpuOp, np.ndarray]]:
-    """What the accumulators of these ops reach on one sample, each op on what the ops before it give."""
+    """The accumulators of these ops on one sample; operands are the results of the lowered ops before them."""
     steps, values, last, left = Steps.of(lowered), Environment(), last_uses(lowered), len(asked)
     values.update(zip(lowered.body.args, check_inputs(lowered, sample), strict=True))
     for op in lowered.ops:

@@ -1,4 +1,4 @@
-"""The first op of a lowered network that is too far off by itself."""
+"""The first op of a lowered network whose error alone is too large."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -14,16 +14,16 @@ from tpusim.verify.compare import Comparison, TensorResult, Tolerance, compare
 
 
 def compare_isolated(top: Model, tpu: Model, inputs: Tensors, tolerance: Tolerance) -> Comparison:
-    """Every op on ideal operands (`losses`) against the float op on the same, in program order, by channel too."""
+    """Compare every op on ideal operands (`losses`) with the float op on the same operands, by channel too."""
     computed, wanted = isolated(top, tpu, inputs)
     order = {name: wanted[name] for name in computed}
     return compare(computed, order, replace(tolerance, by_channel=True), label="isolated")
 
 
 def scaled_by(top: Model, tpu: Model, name: str) -> str:
-    """The op whose range a tensor is stored in: its own name, or that of a reader that joins it with others.
+    """The name of the op whose range scales a tensor: its name, or the name of a Concat that reads it.
 
-    A Concat gives its scale to operands that nobody else reads; top, tpu: as of `first_broken`.
+    A Concat gives its scale to operands without other readers. top, tpu: as in `first_broken`.
     """
     ops = {op_name(op): op for op in top.ops if isinstance(op, TopOp) and op.results}
     stored = {v: uniform_of(v) for op in tpu.ops for v in op.results if is_tensor(v)}
@@ -42,9 +42,9 @@ def _range(op: TopOp) -> tuple[float, float] | None:
 
 @dataclass(frozen=True)
 class Broken:
-    """An op that breaks a tolerance by itself. result: on the sample where it is furthest off, and that sample.
+    """An op that alone breaks a tolerance. result: the comparison on its worst sample, and that sample.
 
-    broken, samples: on how many samples of how many.
+    broken: the number of samples on which it does; samples: the number of all samples.
     """
 
     result: TensorResult
@@ -59,9 +59,9 @@ class Broken:
 
 
 def first_broken(top: Model, tpu: Model, samples: Iterable[Tensors], tolerance: Tolerance) -> Broken | None:
-    """The first tensor in program order whose op breaks the tolerance by itself on a sample; None if none does.
+    """The first tensor in program order whose op alone breaks the tolerance on a sample; None if none does.
 
-    top: a top module in any state; tpu: what it was lowered to, without layer groups. samples: by input name.
+    top: a top module in any state; tpu: the module lowered from it, without layer groups. samples: by input name.
     """
     found, count = dict[str, list[tuple[TensorResult, Tensors]]](), 0
     for sample in samples:

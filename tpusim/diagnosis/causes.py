@@ -1,8 +1,8 @@
-"""Causes of what integers lose, each with the changes that remove it and what they give back, the best first.
+"""Causes of lost accuracy, each with the changes that remove it and their measured gain, the best first.
 
-A cause is suspected where the tensors of the float network, or the table, look as it makes them look: a range that
-does not fit the values, a few values that are many times larger than all others, channels or operands of unlike range
-under one scale, an op that loses much alone. Then its remedy is measured, and the measurement alone decides the order.
+A cause is suspected if the tensors of the float network or the table show its symptoms: a range that does not fit the
+values, a few values that are many times larger than all others, channels or operands of very different range under one
+scale, an op with a large error alone. Then its remedy is measured. Only the measurement decides the order.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,28 +27,28 @@ Kind = Literal[
 ]  # fmt: skip
 
 OVERSHOT = 4.0
-"""A float op whose values end so many times further out than those of f32 is wrong, not coarse."""
+"""A float op whose largest value is so many times that of f32 is wrong, not merely coarse."""
 UNLIKE = 8.0
-"""Ranges that are so many times apart leave the smaller one 5 of 8 bits or fewer."""
+"""If ranges differ by this factor, the smaller one has at most 5 of 8 bits."""
 MASK = 1e4
-"""What is so large, and stands alone, only has to be large."""
+"""Values above this, separate from all others, are masks: their exact magnitude does not matter."""
 MASKED = 0.9
-"""The share of a tensor that may be masked."""
+"""At most this share of a tensor may be a mask."""
 OUTLYING = 0.02
-"""The share of a tensor that may be outliers."""
+"""At most this share of a tensor may be outliers."""
 WASTED = 2.0
-"""A range so many times what the sample needs is more than what other samples need."""
+"""A range so many times the largest value of the samples is too wide for other samples as well."""
 MANY = 0.5
-"""The share of ranges that are all too wide when the table was made of other data."""
+"""If this share of the ranges is too wide, the table was made with other data."""
 FREE = 0.5
-"""The share of the most that thresholds alone must give back to be before any float."""
+"""Thresholds are ranked before float ops if they alone give at least this share of the largest gain."""
 EQUAL = 0.05
-"""Remedies that give back as much but for this share are compared by how little they change."""
+"""Remedies whose gains differ by at most this share are ranked by how little they change."""
 
 
 @dataclass(frozen=True)
 class Cause:
-    """A suspicion with its measured remedy. tensor: where it is. evidence: what was seen, with numbers."""
+    """A suspected cause with its measured remedy. tensor: its place. evidence: the observation, with numbers."""
 
     kind: Kind
     tensor: str
@@ -60,13 +60,13 @@ class Cause:
 
 
 Suspect = tuple[Kind, str, str, tuple[Change, ...]]
-"""Kind, tensor, evidence and changes of a cause that was not measured yet."""
+"""Kind, tensor, evidence and changes of a cause that is not measured yet."""
 
 
 def causes(remedies: Remedies, found: Sequence[Loss], top: int) -> tuple[list[Cause], list[Cause]]:
-    """(every cause whose remedy gives something back on both halves, those whose remedy does so on one), ranked.
+    """(causes whose remedy improves both halves, causes whose remedy improves only one), each ranked.
 
-    found: losses of the network as it is lowered. top: how many ops to suspect of each kind at most.
+    found: the losses of the lowered network. top: at most so many ops are suspected of each kind.
     """
     suspects = list(dict.fromkeys(_suspects(remedies, found, top)))
     known = {frozenset(remedy.changes): remedy for remedy in remedies.worth([suspect[3] for suspect in suspects])}
@@ -81,10 +81,10 @@ def causes(remedies: Remedies, found: Sequence[Loss], top: int) -> tuple[list[Ca
 
 
 def accumulator_overflows(remedies: Remedies) -> list[Cause]:
-    """Ops whose sums leave int32 on some sample, with what the network does when they are in float.
+    """Ops whose sums leave int32 on some sample, with the network measured when they are in float.
 
-    Whether the remedy gives something back says nothing here: the flat executor adds up in wider integers, the machine
-    refuses such a sample, and chips give other numbers.
+    The remedy's measured gain means nothing: the flat executor adds in wider integers, the machine refuses such a
+    sample, and chips give other numbers.
     """
     found = overflowed(remedies.model, remedies.lowered(), remedies.judge.samples)
     changes = [_changes(remedies, [one.name]) for one in found]
@@ -97,13 +97,13 @@ def accumulator_overflows(remedies: Remedies) -> list[Cause]:
 
 
 def ranked(found: Iterable[Cause], before: float) -> list[Cause]:
-    """The most that is given back first; of those that give back as much, what changes the fewest ops to float.
+    """Causes by falling gain; causes of equal gain by the number of ops that become float.
 
-    before: the error without a remedy. Thresholds cost nothing at run time: where they give back at least half of the
-    most, they are before all floats. One cause stays per kind and tensor, and one per set of changes.
+    before: the error without a remedy. Thresholds cost nothing at run time: if they give at least half of the largest
+    gain, they come before all float ops. One cause is kept per kind and tensor, and one per set of changes.
     """
     causes = list(found)
-    lost = min(before, 1.0)  # an error of 1 is that of results that have nothing of the float ones
+    lost = min(before, 1.0)  # an error of 1 means that the results have nothing in common with the float results
     most = lost - min((cause.remedy.error for cause in causes), default=lost)
 
     def order(cause: Cause) -> tuple[bool, float, int, int, float]:
@@ -143,7 +143,7 @@ def _first(found: Iterable[tuple[float, Sequence[Suspect]]], top: int) -> Iterat
 
 
 def _other_data(remedies: Remedies) -> Iterator[Suspect]:
-    """Most ranges too wide, or too narrow, at once; with that of an input a second is enough."""
+    """Most ranges too wide or too narrow at once; if an input's range is among them, two are enough."""
     limits = remedies.limits
     reach = {name: remedies.reach(name) for name in limits}
     factors = {name: limit / reach[name] for name, limit in limits.items() if reach[name] > 0}
@@ -161,7 +161,7 @@ def _other_data(remedies: Remedies) -> Iterator[Suspect]:
 
 
 def _ranges(remedies: Remedies) -> Iterator[tuple[float, Sequence[Suspect]]]:
-    """A range that the values leave, and one of which they use little."""
+    """Ranges that values exceed, and ranges of which values use only a small part."""
     for name, limit in remedies.limits.items():
         reach = remedies.reach(name)
         if not reach or 1 / WASTED < reach / limit < FITS:
@@ -177,7 +177,10 @@ def _ranges(remedies: Remedies) -> Iterator[tuple[float, Sequence[Suspect]]]:
 
 
 def _masks(remedies: Remedies, named: set[str]) -> Iterator[tuple[float, Sequence[Suspect]]]:
-    """Values far above all others: as a mask, to be saturated; as outliers, to be cut off. named: known otherwise."""
+    """Values far above all others: masks, which may saturate, and outliers, which may be clipped.
+
+    named: tensors that already have another cause.
+    """
     for name in (name for name in remedies.limits if name not in named):
         reach = remedies.reach(name)
         bulk, largest = remedies.seen[name].bulk(MASKED if reach >= MASK else OUTLYING)
@@ -194,7 +197,7 @@ def _masks(remedies: Remedies, named: set[str]) -> Iterator[tuple[float, Sequenc
 
 
 def _overflows(remedies: Remedies, found: Sequence[Loss]) -> Iterator[Suspect]:
-    """Floats that are infinite where the network's are not; the first is where it begins."""
+    """The first op with infinite floats where the float network's are finite."""
     lost = [loss for loss in found if loss.infinite and loss.name in remedies.ops]
     if not lost:
         return
@@ -209,7 +212,7 @@ def _overflows(remedies: Remedies, found: Sequence[Loss]) -> Iterator[Suspect]:
 
 
 def _wrong_floats(remedies: Remedies, found: Sequence[Loss], top: int) -> Iterator[Suspect]:
-    """Floats that end far beyond what the op can give: a table that is extrapolated beyond its last entry."""
+    """Float ops with values far beyond the possible results: tables that are extrapolated past their last entry."""
     lost = [loss for loss in found if not loss.scale and loss.name in remedies.ops and not loss.infinite]
     for loss in [loss for loss in lost if loss.wanted and loss.largest > OVERSHOT * loss.wanted][:top]:
         operands = {name: remedies.reach(name) for name in _operands(remedies.ops[loss.name]) if name in remedies.seen}
@@ -233,7 +236,7 @@ def _wrong_floats(remedies: Remedies, found: Sequence[Loss], top: int) -> Iterat
 
 
 def _unlike_channels(remedies: Remedies) -> Iterator[tuple[float, Sequence[Suspect]]]:
-    """One channel that takes the steps from all others; a join of unlike operands has its own name."""
+    """One channel that is much larger than the others and leaves them few steps; see `_unlike_operands` for Concat."""
     joins = {name for name, op in remedies.ops.items() if len(_operands(op)) > 1}
     for name in (name for name in remedies.limits if name not in joins):
         channels = [sizes for sizes in remedies.seen[name].channels.values() if sizes.size >= 3 and np.any(sizes)]
@@ -246,12 +249,12 @@ def _unlike_channels(remedies: Remedies) -> Iterator[tuple[float, Sequence[Suspe
 
 
 def _ratio(sizes: np.ndarray) -> float:
-    """The largest magnitude as a multiple of that in the middle, zeros left out."""
+    """The largest magnitude divided by the median of those that are not zero."""
     return float(sizes.max()) / float(np.median(sizes[sizes > 0]))
 
 
 def _unlike_operands(remedies: Remedies) -> Iterator[tuple[float, Sequence[Suspect]]]:
-    """Operands that meet in one op under one scale, and differ in range."""
+    """Operands of different range that share one scale in one op."""
     for name, op in remedies.ops.items():
         sizes = {o: remedies.reach(o) for o in _operands(op) if o in remedies.limits}
         if name not in remedies.limits or len(sizes) < 2 or min(sizes.values()) <= 0:
@@ -280,7 +283,7 @@ def _sensitive(remedies: Remedies, found: Sequence[Loss], top: int) -> Iterator[
 
 
 def _in_float(remedies: Remedies, name: str) -> list[tuple[Change, ...]]:
-    """The op in float; with those that read it, whose operand is rounded otherwise; and with their readers."""
+    """Sets of ops to put into float: the op; the op with its readers; and both with the readers' readers."""
     near = [name, *_readers(remedies, [name])]
     return [_changes(remedies, names) for names in ([name], near, [*near, *_readers(remedies, near)])]
 
@@ -296,7 +299,7 @@ def _readers(remedies: Remedies, names: Iterable[str]) -> list[str]:
 
 
 def _operands(op: Operation) -> list[str]:
-    """Names of what an op reads that was computed or given, each once."""
+    """Names of the op's operands that are not constants, each once."""
     owners = (value.owner for value in op.operands if is_tensor(value))
     return list(dict.fromkeys(op_name(owner) for owner in owners if isinstance(owner, TopOp)))
 

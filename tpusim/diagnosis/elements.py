@@ -1,4 +1,4 @@
-"""The elements that an op gets most wrong by itself, and the part of its operands that they are made of."""
+"""The elements with the largest errors of an op alone, and the part of its operands that they are computed from."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,10 @@ AXES = {4: ("n", "c", "h", "w"), 5: ("n", "c", "d", "h", "w")}
 
 @dataclass(frozen=True)
 class Source:
-    """What an element is made of. window: of the tensor, (first, behind the last) by axis; low, high: floats in it."""
+    """The part of an operand that an element is computed from.
+
+    window: (first, one past the last) by axis; low, high: the range of the float values in it.
+    """
 
     tensor: str
     window: tuple[tuple[int, int], ...]
@@ -34,7 +37,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Element:
-    """One element of a tensor. found: what the op gives on ideal operands; wanted: what the float op does."""
+    """One element of a tensor. found: the op's result on ideal operands; wanted: the float op's result."""
 
     tensor: str
     index: tuple[int, ...]
@@ -48,9 +51,9 @@ class Element:
 
 
 def worst_elements(top: Model, tpu: Model, inputs: Tensors, names: Sequence[str], count: int) -> list[Element]:
-    """The `count` elements of each of these tensors that are furthest off, the furthest first.
+    """The `count` elements with the largest errors of each of these tensors, the largest first.
 
-    top, tpu, inputs: as of `losses`. A tensor that the two modules do not share is left out.
+    top, tpu, inputs: as in `losses`. Tensors that only one of the modules has are left out.
     """
     (computed, wanted), floats = isolated(top, tpu, inputs, names), run(top, inputs)
     ops = {value_name(v): op for op in tpu.ops if isinstance(op, TpuOp) for v in op.results if is_tensor(v)}
@@ -73,7 +76,7 @@ def _worst(op: TpuOp, found: np.ndarray, wanted: np.ndarray, floats: Tensors, co
 
 
 def _source(op: TpuOp, number: int, index: Sequence[int], floats: Tensors) -> Source | None:
-    """Of one operand; None of a constant."""
+    """The part of one operand; None for a constant."""
     tensor = _computed(op.operands[number])
     if tensor is None or value_name(tensor) not in floats:
         return None
@@ -85,14 +88,14 @@ def _source(op: TpuOp, number: int, index: Sequence[int], floats: Tensors) -> So
 
 
 def _computed(value: SSAValue) -> SSAValue | None:
-    """The tensor that casts in front of an operand are of; None of a constant."""
+    """The tensor before the casts of an operand; None for a constant."""
     while isinstance(value.owner, TpuCast):
         value = value.owner.operands[0]
     return value if is_tensor(value) and isinstance(value.owner, TpuOp | TopInput) else None
 
 
 def _part(op: TpuOp, number: int, axis: str, at: int, size: int) -> tuple[int, int]:
-    """(first, behind the last) that the op reads along an axis; all where it cannot be cut."""
+    """(first, one past the last) that the op reads along an axis; the whole axis if it cannot be cut."""
     needed = op.backward_slice(axis, (at, 1), number) if op.can_slice(axis) else None  # type: ignore[arg-type]
     if needed is None or size == 1:
         return 0, size

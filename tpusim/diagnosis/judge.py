@@ -1,11 +1,11 @@
-"""How far the results of a lowered network are from the float ones, on many samples, half of which are not chosen by.
+"""The error of a lowered network's results on many samples, half of which are held out from the choice of remedies.
 
-A remedy that is chosen because it helps on some samples has to help on others. So every second sample is kept back:
-remedies are ranked by the first half, and what does not hold on the other half is none.
+A remedy that is chosen because it helps on some samples must help on others. So every second sample is held out:
+remedies are ranked on the first half, and a remedy that does not help on the other half is rejected.
 
-The measure is the squared error as a share of what the float results have in squares, over all samples: it sees scale,
-and it does not saturate as a cosine does. Scores from 0 to 1 next to boxes from 0 to 640 hardly count in it, so the
-error of the slices along each axis, each as a share of its own squares, is a second measure; neither may rise.
+The measure is the squared error divided by the squares of the float results, over all samples. Unlike a cosine it
+depends on scale and does not saturate. Scores from 0 to 1 next to boxes from 0 to 640 hardly count in it. So the error
+of the slices along each axis, each divided by the squares of that slice, is a second measure; neither may rise.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 from xdsl.ir import SSAValue
 
-from tpusim.diagnosis.seen import Seen
+from tpusim.diagnosis.magnitudes import Magnitudes
 from tpusim.errors import CalibrationError
 from tpusim.inference import Gradual
 from tpusim.inference.reuse import Part, Reuse, fits_alone, parts_of
@@ -28,18 +28,18 @@ from tpusim.verify.similarity import cosine_similarity
 Tensors = Mapping[str, np.ndarray]
 
 LEAST_GAIN = 0.01
-"""A share of the error that a change must take away to be worth a word."""
+"""A change must remove at least this share of the error to be reported."""
 MOST_RISE = 0.005
-"""The share by which an error may rise that is not the largest one: integers of other ops are rounded otherwise."""
+"""An error other than the largest may rise by this share, because integers of other ops are rounded differently."""
 SHOWN = 4
-"""Samples that are kept."""
+"""So many samples are kept in memory."""
 SURE = 2.0
-"""Standard errors by which a change must be better in a typical sample."""
+"""A change must improve a typical sample by so many standard errors."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What one lowered network does on some samples.
+    """The errors of one lowered network on some samples.
 
     errors: (samples, measures), squared errors as shares of the mean squares of the float results: of every result as a
     whole, then of its slices. cosines: (samples,), of the least similar result. wholes: how many measures are of whole
@@ -52,17 +52,17 @@ class Measured:
 
     @property
     def samples(self) -> int:
-        """How many samples these are."""
+        """The number of samples."""
         return len(self.cosines)
 
     @property
     def error(self) -> float:
-        """The squared error of the worst result, as a share of its squares."""
+        """The squared error of the worst result, divided by its squares."""
         return float(self.errors[:, : self.wholes].mean(axis=0).max())
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of that between samples."""
+        """The standard deviation of `error` between samples."""
         worst = int(self.errors[:, : self.wholes].mean(axis=0).argmax())
         return float(self.errors[:, worst].std(ddof=1)) if self.samples > 1 else 0.0
 
@@ -73,25 +73,25 @@ class Measured:
 
     @property
     def cosine(self) -> float:
-        """The similarity of the least similar result, the mean over the samples."""
+        """The cosine of the least similar result, averaged over the samples."""
         return float(self.cosines.mean())
 
     @property
     def least(self) -> float:
-        """The same of the worst sample."""
+        """The cosine of the least similar result on the worst sample."""
         return float(self.cosines.min())
 
     @property
     def sqnr(self) -> float:
-        """Signal to noise in dB, of the error."""
+        """The error as signal to noise ratio in dB."""
         return float(-10 * np.log10(self.error)) if self.error > 0 else float("inf")
 
     def is_better_than(self, other: "Measured") -> bool:
-        """Whether it loses less, on these same samples: in total and in a typical one, and nowhere more.
+        """Whether errors are smaller on the same samples: in total and in a typical sample, and none is larger.
 
-        The largest error falls by LEAST_GAIN at least; it or that of a whole result falls by more than one standard
-        error, and in a typical sample by SURE of them; no other error rises by more than MOST_RISE. So the one sample
-        whose class is another does not hide that the scores of all samples are better.
+        The largest error falls by LEAST_GAIN at least. It, or the error of a whole result, falls by more than one
+        standard error, and in a typical sample by SURE of them. No other error rises by more than MOST_RISE. So a
+        single sample with another class does not hide that the scores of all samples are better.
         """
         before, after = other.errors.mean(axis=0), self.errors.mean(axis=0)
         worst = int(before.argmax())
@@ -108,14 +108,14 @@ class Measured:
 
 
 def _surely_falls(was: np.ndarray, now: np.ndarray) -> bool:
-    """Whether an error is less, by LEAST_GAIN at least, in total and in a typical sample."""
+    """Whether an error is smaller, by LEAST_GAIN at least, in total and in a typical sample."""
     if now.mean() > (1 - LEAST_GAIN) * was.mean():
         return False
     return _falls(now - was, 1.0) and _falls((now - was) / np.maximum(now + was, np.finfo(np.float64).tiny), SURE)
 
 
 def _falls(differences: np.ndarray, errors: float) -> bool:
-    """Whether the mean is below zero by so many standard errors, which few samples do not have."""
+    """Whether the mean is below zero by so many standard errors, or every difference is below zero."""
     count = len(differences)
     error = float(differences.std(ddof=1)) / np.sqrt(count) if count > 2 else 0.0
     return float(differences.mean()) < -errors * error or bool(np.all(differences < 0))
@@ -123,7 +123,7 @@ def _falls(differences: np.ndarray, errors: float) -> bool:
 
 @dataclass(frozen=True)
 class Judged:
-    """What a network does on the samples that chose its changes, and on those kept back; None: there are none."""
+    """The errors of a network on the samples that chose its changes and on held-out samples (None without any)."""
 
     judged: Measured
     held_out: Measured | None
@@ -141,17 +141,17 @@ class Judged:
 
     @property
     def last(self) -> Measured:
-        """On the samples kept back, if there are any."""
+        """The errors on the held-out samples if there are any, otherwise on the others."""
         return self.judged if self.held_out is None else self.held_out
 
 
 class Judge:
-    """The float results of samples, and what lowered networks make of these samples.
+    """Compares lowered networks with the float network on samples.
 
     top: the float network. samples: read once for the float results and once for every group of networks that are
-    measured; few are kept. choosing: how many of them, the first, choose; None: every second one. look: whether `seen`
-    is wanted: what each tensor of the float network is like. shown: the first samples, one
-    of a large network, for what is said of single ops. large: samples do not fit into batches.
+    measured; few are kept. choosing: the first so many samples choose; None: every second sample. look: whether to
+    collect `seen`, the statistics of each tensor of the float network. shown: the first samples (one for a large
+    network), for results of single ops. large: whether samples do not fit into batches.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Judge:
         self._names = [value_name(value) for value in top.results]
         self.large = fits_alone(top)
         self.shown: list[Tensors] = []
-        self.seen: dict[str, Seen] = {}
+        self.seen: dict[str, Magnitudes] = {}
         self.wanted: list[dict[str, np.ndarray]] = []
         for sample, found in self._looked(look=look):
             if len(self.shown) < SHOWN and not (self.shown and self.large):
@@ -181,11 +181,11 @@ class Judge:
         self._reuse = Reuse()
 
     def _looked(self, *, look: bool) -> Iterator[tuple[Tensors, Tensors]]:
-        """Every sample and its float results. look: at all tensors too; large ones are dropped when they were seen."""
+        """Every sample and its float results. look: collect statistics of all tensors; large ones are then dropped."""
 
         def at(name: str, tensor: np.ndarray) -> None:
             if tensor.dtype.kind == "f":
-                self.seen.setdefault(name, Seen()).add(tensor)
+                self.seen.setdefault(name, Magnitudes()).add(tensor)
 
         def seen(value: SSAValue, tensor: np.ndarray) -> np.ndarray:
             at(value_name(value), tensor)
@@ -203,7 +203,7 @@ class Judge:
 
     @property
     def samples(self) -> Iterable[Tensors]:
-        """All of them, read again."""
+        """All samples, read again."""
         return self._samples
 
     @property
@@ -213,18 +213,18 @@ class Judge:
 
     @property
     def halves(self) -> tuple[int, int]:
-        """How many of them choose, and how many are kept back."""
+        """The number of samples that choose, and of those that are held out."""
         return len(self.places(held_out=False)), len(self.places(held_out=True))
 
     def places(self, *, held_out: bool) -> range:
-        """The places of the samples of one half."""
+        """The indices of the samples of one half."""
         if self._choosing is None:
             return range(1 if held_out else 0, self.count, 2)
         first = min(self._choosing, self.count)
         return range(first, self.count) if held_out else range(first)
 
     def measured(self, models: Sequence[Model], places: Sequence[int]) -> list[Measured]:
-        """What lowered networks do on some of the samples, by their places; an op that several have is run once."""
+        """The errors of lowered networks on the samples at `places`; an op common to several networks is run once."""
         chosen = set(places)
         rows = [list[tuple[np.ndarray, float]]() for _ in models]
         left = (sample for place, sample in enumerate(self._samples) if place in chosen)
@@ -241,12 +241,12 @@ class Judge:
         ]  # fmt: skip
 
     def of_half(self, models: Sequence[Model], *, held_out: bool, most: int = 0) -> list[Measured]:
-        """What lowered networks do on one half; most: of its first samples only, if that is not 0."""
+        """The errors of lowered networks on one half; most: only on its first so many samples, 0 for all."""
         places = self.places(held_out=held_out)
         return self.measured(models, places[:most] if most else places)
 
     def judged(self, models: Sequence[Model]) -> list[Judged]:
-        """What lowered networks do on both halves."""
+        """The errors of lowered networks on both halves."""
         chosen = self.of_half(models, held_out=False)
         kept = self.of_half(models, held_out=True) if self.halves[1] else [None] * len(models)
         return [Judged(*pair) for pair in zip(chosen, kept, strict=True)]
@@ -257,7 +257,7 @@ class Judge:
         return {name: _Energies.of([sample[name] for sample in self.wanted]) for name in self._names}
 
     def _compared(self, results: Tensors, number: int) -> tuple[np.ndarray, float]:
-        """(errors, similarity) of one sample; that of the least similar result (`tpusim.diagnosis.losses`)."""
+        """(errors, cosine of the least similar result) of one sample."""
         wholes, slices, similar = list[float](), list[float](), list[float]()
         for (name, wanted), found in zip(self.wanted[number].items(), results.values(), strict=True):
             energies = self._energies[name]
@@ -274,7 +274,7 @@ class Judge:
 
 @dataclass(frozen=True)
 class _Energies:
-    """Squares of a result. whole: the mean over the samples; slices: the same by axis; of_samples: of each sample."""
+    """Squares of a result. whole: their mean over samples; slices: the same by axis; of_samples: of each sample."""
 
     whole: float
     axes: list[int]
@@ -301,7 +301,7 @@ def _cosine(found: np.ndarray, wanted: np.ndarray) -> float:
 
 
 def _errors(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Squared differences; what is no number here and is one there has lost all, and as much again."""
+    """Squared differences; where only `found` is not finite, twice the square of the float value, at least 2."""
     with np.errstate(all="ignore"):
         off = np.subtract(found, wanted, dtype=np.float64)
         off *= off
@@ -319,7 +319,7 @@ def _squares(wanted: np.ndarray) -> np.ndarray:
 
 
 def _axes(shape: Sequence[int]) -> list[int]:
-    """The axes after the first that have slices of several values, as `slices_of` takes them."""
+    """The axes after the first with slices of several values, as in `slices_of`."""
     counts = ((axis, shape[axis]) for axis in range(1, len(shape)))
     return [axis for axis, count in counts if 2 <= count <= MOST_SLICES and prod(shape) >= LEAST_VALUES * count]
 
@@ -330,6 +330,6 @@ def _along(values: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _shares(errors: np.ndarray, energies: np.ndarray) -> np.ndarray:
-    """Of slices that are not zero in float: the error as a share, 1 at most."""
+    """The relative errors, at most 1, of slices that are not zero in float."""
     lives = energies > 0
     return np.minimum(errors[lives] / energies[lives], 1.0)

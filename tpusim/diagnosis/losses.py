@@ -1,8 +1,8 @@
-"""What every op of a lowered module loses: accumulated from the network's inputs on, and alone.
+"""The error of every op of a lowered module: accumulated from the network's inputs on, and alone.
 
-Alone means on ideal operands: what the float network has there, rounded once to the type in which the op reads it. Its
-result is held against that of the float op on the same rounded operands, so that what a coarse scale takes away is the
-loss of the op that has it, not of those that read its result.
+Alone means on ideal operands: the tensors of the float network, rounded once to the type in which the op reads them.
+The result is compared with that of the float op on the same rounded operands. So the error of a coarse scale counts for
+the op whose result has that scale, not for the ops that read the result.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -27,14 +27,13 @@ Tensors = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Loss:
-    """One tensor of the lowered network beside the float one of its name.
+    """One tensor of the lowered network compared with the float tensor of the same name.
 
     name: of tensor and op. op: class of the lowered op, as in "tpu.Conv2D". stored: dtype of the result. cosine, sqnr
-    (dB): with all errors that came before. alone, sqnr_alone: of the op by itself. channels: along axis 1; dead: those
-    of them that are zero here and are not in the float network. ends: the share of values at the end of the integer
-    range. scale: of one integer step; 0 for floats. infinite: the share of values that are infinite or no number here
-    and are numbers in the float network. largest, wanted: the largest magnitude that the op gives by itself, and that
-    the float op gives there.
+    (dB): including the errors of earlier ops. alone, sqnr_alone: of the op alone. channels: along axis 1; dead: the
+    channels that are zero here but not in the float network. ends: the share of values at an end of the integer range.
+    scale: of one integer step; 0 for floats. infinite: the share of values that are not finite here but are in the
+    float network. largest, wanted: the largest magnitude of the op alone, and of the float op on the same operands.
     """
 
     name: str
@@ -54,9 +53,9 @@ class Loss:
 
 
 def losses(top: Model, tpu: Model, samples: Sequence[Tensors]) -> list[Loss]:
-    """One line per tensor that both networks have, in program order, over all of these samples together.
+    """One Loss per tensor that both networks have, in program order, over all of these samples together.
 
-    top: a top module in any state; tpu: what it was lowered to, without layer groups. samples: by input name.
+    top: a top module in any state; tpu: the module lowered from it, without layer groups. samples: by input name.
     """
     results = {value_name(value): (op, value) for op, value in _results(tpu)}
     found = dict[str, Loss]()
@@ -67,7 +66,7 @@ def losses(top: Model, tpu: Model, samples: Sequence[Tensors]) -> list[Loss]:
 
 
 Arrays = tuple[np.ndarray, ...]
-"""Of one tensor: as stored, the values it stands for, the float ones; of its op alone, and the float ones of that."""
+"""Arrays of one tensor: as stored, dequantised, float; of its op alone dequantised, and of the float op."""
 
 
 def _lost(top: Model, tpu: Model, inputs: Tensors) -> Iterator[tuple[str, Arrays]]:
@@ -94,10 +93,9 @@ def _joined(rows: Sequence[Arrays]) -> Arrays:
 def isolated(
     top: Model, tpu: Model, inputs: Tensors, names: Collection[str] | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """(what every op of the lowered network gives by itself, what its float op gives there), in program order.
+    """(results of every op of the lowered network alone, results of its float op), in program order.
 
-    Both are real values by tensor name, as `losses` holds them against each other under `alone`. names: of which
-    tensors, None: of all.
+    Both are real values by tensor name, as `losses` compares them under `alone`. names: of these tensors, None: of all.
     """
     asked, known = _names_of_both(top, tpu) if names is None else set(names), quantisation(tpu)
     computed, wanted = dict[str, np.ndarray](), dict[str, np.ndarray]()
@@ -130,13 +128,13 @@ def _loss(op: TpuOp, value: SSAValue, arrays: Arrays) -> Loss:
 
 
 def infinite_share(real: np.ndarray, wanted: np.ndarray) -> float:
-    """The share of values that are infinite or no number, and are numbers in `wanted`."""
+    """The share of values that are not finite but are finite in `wanted`."""
     lost = ~np.isfinite(real.astype(np.float32).ravel()) & np.isfinite(wanted.astype(np.float32).ravel())
     return float(np.count_nonzero(lost)) / max(lost.size, 1)
 
 
 def _largest(values: np.ndarray) -> float:
-    """The largest magnitude of those that are numbers."""
+    """The largest finite magnitude."""
     sizes = np.abs(values.astype(np.float32))
     return float(sizes[np.isfinite(sizes)].max(initial=0.0))
 
@@ -158,9 +156,9 @@ def _names_of_both(top: Model, tpu: Model) -> set[str]:
 
 
 def _alone(top: Model, tpu: Model, inputs: Tensors, floats: Walk) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Every tensor of both networks, its op executed on ideal operands: as stored, and what the float op gives there.
+    """Every tensor of both networks: its op's result on ideal operands as stored, and the float op's result.
 
-    In the order of the float network. floats: that network as it is, from which ideal operands are made.
+    In the order of the float network. floats: a walk over the float network, which provides the ideal operands.
     """
     rounded, both = dict[str, np.ndarray](), _names_of_both(top, tpu)
     inputs_too = both | {value_name(op.output) for op in tpu.ops if isinstance(op, TopInput)}
@@ -191,7 +189,7 @@ def _alone(top: Model, tpu: Model, inputs: Tensors, floats: Walk) -> Iterator[tu
 
 
 def _ideal(value: SSAValue, computed: np.ndarray, wanted: np.ndarray | None) -> np.ndarray:
-    """The float tensor as the value is stored; what was computed if there is none (casts)."""
+    """The float tensor rounded to the value's type; for casts, which have no float tensor, the computed value."""
     if wanted is None or wanted.size != computed.size:
         return computed
     wanted, uniform = wanted.reshape(computed.shape), uniform_of(value)

@@ -1,8 +1,8 @@
-"""Whether labelled samples fit a network better that were prepared otherwise: the usual mistakes, tried one by one.
+"""Usual mistakes of preprocessing, tried one by one: whether labelled samples fit better if prepared otherwise.
 
-A float network that was given bytes where it was trained on numbers from 0 to 1, or red for blue, is wrong before
-anything is quantised. No tensor shows it; labels do. Only a scale that is upside down (255 for 1/255) shows in the
-range of an input: no image reaches that far.
+A float network that gets bytes but was trained on numbers from 0 to 1, or red for blue, is wrong before anything is
+quantised. No tensor shows this, but labels do. Only an inverted scale (255 for 1/255) shows in the range of an input:
+no image has such values.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,28 +22,28 @@ from tpusim.ir.types import shape_of
 from tpusim.ops.structure import TopInput
 
 BETTER = 0.05
-"""Points of top-1, as a share, that another preparation must gain to be a cause."""
+"""Another preparation is a cause only if it gains at least this share of top-1."""
 SURE = 2.5
-"""Standard errors of the gained less the lost samples by which it must gain: a dozen preparations are tried."""
+"""Standard errors by which the gained samples must exceed the lost ones, because a dozen preparations are tried."""
 IMAGENET = (np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225]))
 """Mean and deviation of red, green and blue from 0 to 1 that most classifiers were trained with."""
 
 LARGEST = 255.0
-"""Of what an image file holds."""
+"""The largest value of an image file."""
 FAR = 1000.0
-"""A magnitude that no preparation of an image gives: LARGEST by the smallest deviation that is used is below it."""
+"""A magnitude beyond any usual preparation of an image: more than LARGEST divided by the smallest usual deviation."""
 ENOUGH = 16
-"""Samples that a scale is tried on."""
+"""A scale is tried on so many samples."""
 
 Undo = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A preparation and what the float network makes of it.
+    """A preparation and the float network's top-1 with it.
 
-    what: as a person says it. options: of `tpusim run`, for images; "" where arrays have to be made anew. top1: the
-    share that is classified as labelled.
+    what: a description for people. options: of `tpusim run`, for images; "" if arrays must be made again. top1: the
+    share of samples that is classified as labelled.
     """
 
     what: str
@@ -53,8 +53,8 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Mistaken:
-    """An input whose scale is upside down. options: of `tpusim run`, "" for arrays. judged: the errors of the integers
-    with samples that are scaled otherwise, and ranges that these have.
+    """An input whose scale is inverted. options: of `tpusim run`, "" for arrays. judged: the errors of the integers
+    with correctly scaled samples and their ranges.
     """
 
     tensor: str
@@ -64,7 +64,7 @@ class Mistaken:
 
 
 def mistaken_scales(remedies: Remedies, samples: Iterable[Tensors]) -> Iterator[Mistaken]:
-    """Images that reach further than images do, and what becomes of the integers with the scale that was meant."""
+    """Image inputs with values that no image has, and the errors of the integers with the intended scale."""
     for name, op in remedies.ops.items():
         if not isinstance(op, TopInput) or name not in remedies.seen:
             continue
@@ -85,7 +85,7 @@ def mistaken_scales(remedies: Remedies, samples: Iterable[Tensors]) -> Iterator[
 def _upside_down(
     known: Preprocess | None, reach: float, shape: Sequence[int], axis: int
 ) -> tuple[str, np.ndarray, str] | None:
-    """(evidence, factor of the samples, options) of an image that reaches too far; None if it does not."""
+    """(evidence, factor of the samples, options) of an image input with too large values; None otherwise."""
     if len(shape) != 4 or reach <= FAR or shape[axis] not in (1, 3, 4) and shape[3] not in (1, 3, 4):
         return None
     if known is None:
@@ -104,9 +104,9 @@ def _upside_down(
 
 
 def other_preprocessing(model: Model, samples: Sequence[Tensors], labels: np.ndarray) -> tuple[float, list[Prepared]]:
-    """(top-1 of the float network as it is, preparations that have more, the best first).
+    """(top-1 of the float network, preparations with a higher top-1, the best first).
 
-    model: a top module with an image as its first input, whose attributes say how samples were made of it, if they do.
+    model: a top module with an image as its first input, whose attributes may say how samples were prepared.
     """
     name, op = next((op_name(op), op) for op in model.ops if isinstance(op, TopInput))
     run, results = Gradual(model), results_of(model)[:1]
@@ -126,13 +126,13 @@ def other_preprocessing(model: Model, samples: Sequence[Tensors], labels: np.nda
 
 
 def _gains(before: np.ndarray, after: np.ndarray) -> bool:
-    """Whether more samples are classified as labelled than by chance: only those that change tell."""
+    """Whether more samples become right than by chance; only samples that change count."""
     gained, lost = int(np.count_nonzero(after & ~before)), int(np.count_nonzero(before & ~after))
     return gained - lost >= max(BETTER * len(before), SURE * (gained + lost) ** 0.5)
 
 
 def _tried(known: Preprocess | None, shape: Sequence[int]) -> Iterator[tuple[str, str, Undo]]:
-    """(what, options, from the array that was given to the one that it should have been)."""
+    """(description, options, function from the given array to the correctly preprocessed one)."""
     axis = 3 if known is not None and known.channel_format == "nhwc" else 1
     channels = shape[axis] if len(shape) == 4 else 0
     mean, scale = _factors(known, axis, channels)
@@ -172,7 +172,7 @@ def _tried(known: Preprocess | None, shape: Sequence[int]) -> Iterator[tuple[str
 
 
 def _factors(known: Preprocess | None, axis: int, channels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and scale that the samples have, to be multiplied with an input."""
+    """Mean and scale of the samples' preprocessing, in a shape that broadcasts to an input."""
     if known is None:
         return _shaped(np.zeros(channels or 1), axis), _shaped(np.ones(channels or 1), axis)
     return _shaped(np.array(known.mean[:channels]), axis), _shaped(np.array(known.scale[:channels]), axis)

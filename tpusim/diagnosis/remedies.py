@@ -1,4 +1,4 @@
-"""What the network's results gain by changes: ops in float, ranges that fit. Each is lowered, run on many samples."""
+"""The gain of a network's results by changes (ops in float, ranges that fit), each lowered and run on samples."""
 
 import tempfile
 import warnings
@@ -15,7 +15,7 @@ from xdsl.ir import SSAValue
 from tpusim import chips
 from tpusim.diagnosis.judge import LEAST_GAIN, Judge, Judged, Measured
 from tpusim.diagnosis.losses import Tensors
-from tpusim.diagnosis.seen import Seen
+from tpusim.diagnosis.magnitudes import Magnitudes
 from tpusim.errors import ConfigError, ModeWarning
 from tpusim.files import replacing
 from tpusim.ir.attrs import op_name
@@ -28,22 +28,22 @@ from tpusim.lowering.qtable import read_qtable
 from tpusim.ops.base import TopOp
 
 FLOATS = ("f16", "bf16", "f32")
-"""The cheaper first."""
+"""Float modes, the cheaper first."""
 FITS = 1.25
-"""A range that is so many times larger or smaller than the values is worth another."""
+"""A range that is so many times larger or smaller than the values does not fit."""
 FEW = 1
-"""Samples of a large network on which a change is tried first."""
+"""On a large network, a change is first tried on so many samples."""
 SERIOUS = 8
-"""Changes of a large network that are judged on all samples, the best on those few."""
+"""On a large network, so many changes, the best on the first samples, are judged on all samples."""
 UNION = 8
-"""Sets of ops of a large network that are made float at once, to see whether any of them counts."""
+"""On a large network, so many sets of ops are made float together first, to see whether any of them matters."""
 TOGETHER = 16
-"""Networks that are lowered and measured together: what they have in common is run once for each sample."""
+"""So many networks are lowered and measured together: their common ops are run once for each sample."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """Of one op: the float mode it is given, or the threshold of its result."""
+    """A change of one op: its float mode, or the threshold of its result."""
 
     name: str
     mode: str = ""
@@ -57,9 +57,9 @@ class Change:
 
 @dataclass(frozen=True)
 class Remedy:
-    """Changes, and what the network does with them on the samples that chose and on those kept back.
+    """Changes, and the network's errors with them on the samples that chose and on the held-out samples.
 
-    holds: whether it is better than the network as it is on both.
+    holds: whether the network is better with the changes on both.
     """
 
     changes: tuple[Change, ...]
@@ -68,12 +68,12 @@ class Remedy:
 
     @property
     def error(self) -> float:
-        """The largest error on the samples that chose, slices included: what remedies are ranked by."""
+        """The largest error on the samples that chose, slices included; remedies are ranked by it."""
         return self.judged.judged.largest
 
     @property
     def cosine(self) -> float:
-        """The mean similarity of the results, on the samples kept back if there are any."""
+        """The mean cosine of the results, on the held-out samples if there are any."""
         return self.judged.last.cosine
 
     @property
@@ -83,7 +83,7 @@ class Remedy:
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """What changes in a calibration table."""
+        """The changed thresholds of a calibration table."""
         return {c.name: c.threshold for c in self.changes if not c.mode}
 
 
@@ -95,10 +95,10 @@ def modes_of(changes: Sequence[Change]) -> dict[str, str]:
 class Remedies:
     """Experiments with a calibrated module on samples.
 
-    model: as it was given. judge: the float network and the samples. ops: by name. limits: the largest magnitude of
-    each range, by name. config: how it is lowered; its quantisation table stays in force. mode: of the ops that become
-    float, one of the chip's; the cheapest by default. few: on how many samples of those that choose a change is tried
-    before it is worth the others. Raises ConfigError for a module that has no thresholds or a mode that is no float.
+    model: the given module. judge: the float network and the samples. ops: by name. limits: the largest magnitude of
+    each range, by name. config: of lowering; its quantisation table stays in force. mode: the mode of ops that become
+    float, by default the chip's cheapest. few: a change is first tried on so many of the samples that choose. Raises
+    ConfigError for a module without thresholds or a mode that is no float.
     """
 
     def __init__(
@@ -127,22 +127,22 @@ class Remedies:
 
     @property
     def before(self) -> Judged:
-        """The network as it is lowered."""
+        """The errors of the lowered network without changes."""
         return self.judged([()])[0]
 
     @property
-    def seen(self) -> Mapping[str, Seen]:
-        """What the tensors of the float network are like on all samples."""
+    def seen(self) -> Mapping[str, Magnitudes]:
+        """The statistics of the float network's tensors on all samples."""
         return self.judge.seen
 
     def other_modes(self, stored: str) -> list[str]:
-        """The modes of the chip, floats first, but that of a dtype, for ops that are wrong in it."""
+        """The modes of the chip except that of dtype `stored`, floats first: remedies for ops that are wrong in it."""
         has = chips.load(self._config.chip).modes
         own = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}.get(stored, "")
         return [mode for mode in (*FLOATS[1:], *FLOATS[:1], "int8") if mode in has and mode != own]
 
     def tried(self, changes: Sequence[tuple[Change, ...]]) -> list[Measured]:
-        """What the network does with each of these sets of changes on the first `few` samples that choose."""
+        """The errors with each of these sets of changes, on the first `few` samples that choose."""
         asked = list(dict.fromkeys(one for one in changes if frozenset(one) not in self._few))
         for group in _groups(asked):
             self._told(f"{len(self._few)} changes tried")
@@ -152,7 +152,7 @@ class Remedies:
         return [self._few[frozenset(one)] for one in changes]
 
     def judged(self, changes: Sequence[tuple[Change, ...]]) -> list[Judged]:
-        """The same on all samples of both halves."""
+        """The errors with each of these sets of changes, on all samples of both halves."""
         asked = list(dict.fromkeys(one for one in changes if frozenset(one) not in self._known))
         for group in _groups(asked):
             self._told(f"{len(self._known)} remedies judged")
@@ -161,7 +161,7 @@ class Remedies:
         return [self._known[frozenset(one)] for one in changes]
 
     def worth(self, changes: Sequence[tuple[Change, ...]]) -> list[Remedy]:
-        """Those that are better on the samples that choose, the best first, with what all samples say of them."""
+        """Remedies of the sets that are better on the samples that choose, the best first, judged on all samples."""
         if self.few < self.judge.halves[0]:
             changes = self._with_effect(changes)
         none, *found = self.tried([(), *changes])
@@ -176,9 +176,9 @@ class Remedies:
         )
 
     def _with_effect(self, changes: Sequence[tuple[Change, ...]]) -> list[tuple[Change, ...]]:
-        """Without sets of ops that change nothing in float, though all of UNION sets are in float at once.
+        """The sets without those that do not matter: UNION sets at a time are put into float together.
 
-        What a set gives back is small where more ops than these give back less than half of LEAST_GAIN.
+        If such a union changes the error by less than half of LEAST_GAIN, all of its sets are dropped.
         """
         floats = list(dict.fromkeys(one for one in changes if all(change.mode == self.mode for change in one)))
         unions = {
@@ -190,7 +190,7 @@ class Remedies:
         return [one for one in changes if one not in idle]
 
     def lowered(self, changes: Sequence[Change] = ()) -> Model:
-        """The tpu module with these changes; nobody may write to that without any, of which there is one."""
+        """The tpu module with these changes. The module without changes is shared and must not be modified."""
         return self._lowered(changes) if changes else self._unchanged
 
     @cached_property
@@ -200,7 +200,7 @@ class Remedies:
     def _lowered(self, changes: Sequence[Change]) -> Model:
         modes = modes_of(changes)
         with (
-            nullcontext() if not changes else trusted(),  # others differ in scales and types alone
+            nullcontext() if not changes else trusted(),  # changed modules differ only in scales and types
             tempfile.TemporaryDirectory() as folder,
             warnings.catch_warnings(),
             remembering(self._memory),
@@ -211,23 +211,23 @@ class Remedies:
                 config = replace(config, qtable=str(Path(folder) / "qtable"))
                 self.write_qtable(Path(folder) / "qtable", modes)
             if changes:
-                warnings.simplefilter("ignore", ModeWarning)  # of an op that is part of another on this chip
+                warnings.simplefilter("ignore", ModeWarning)  # for an op that is fused into another on this chip
             thresholds = {c.name: c.threshold for c in changes if not c.mode}
             return lower(_with_thresholds(self.model, thresholds), config)[0]
 
     def single(self, names: Iterable[str]) -> list[tuple[Change, Measured]]:
-        """Each of these ops in float alone, and each of their ranges that does not fit made to fit; the best first.
+        """Each of these ops alone in float, and each of their unfitting ranges alone made to fit; the best first.
 
-        Measured as `tried` does.
+        Measured as in `tried`.
         """
         changes = [c for name in names for c in (Change(name, self.mode), *self._fitted(name))]
         found = zip(changes, self.tried([(change,) for change in changes]), strict=True)
         return sorted(found, key=lambda pair: pair[1].largest)
 
     def fewest(self, ranked: Sequence[Remedy], wanted: float) -> Remedy:
-        """Changes in the order of their gain until the results have the wanted cosine; all of them if they never do.
+        """Combine remedies in the given order until the results reach the wanted cosine; all if they never do.
 
-        One that is no gain on both halves, with those before it, is left out.
+        A remedy that, added to those before it, does not gain on both halves is left out.
         """
         best = Remedy((), self.before, holds=True)
         for remedy in ranked:
@@ -240,11 +240,11 @@ class Remedies:
         return best
 
     def qtable(self, modes: Mapping[str, str]) -> dict[str, str]:
-        """These ops after those of the quantisation table that is in force already."""
+        """The quantisation table in force, extended by these ops."""
         return {name: mode.upper() for name, mode in {**self._base, **modes}.items()}
 
     def write_qtable(self, path: Path, modes: Mapping[str, str]) -> None:
-        """The same as a file."""
+        """Write the quantisation table in force, extended by these ops."""
         lines = "".join(f"{name} {mode}\n" for name, mode in self.qtable(modes).items())
         with replacing(path) as target:
             target.write_text(f"# op_name quantize_mode\n{lines}", encoding="utf-8")
@@ -254,7 +254,7 @@ class Remedies:
         return self.seen[name].reach if name in self.seen else 0.0
 
     def _fitted(self, name: str) -> list[Change]:
-        """The largest value of all samples as the threshold, where the range is another."""
+        """A change that makes the largest value of all samples the threshold, if the range does not fit."""
         now = next(max(map(abs, limits)) for n, (_, limits) in _ranges(self.model).items() if n == name)
         seen = self.reach(name)
         return [Change(name, threshold=seen)] if seen and not 1 / FITS < seen / now < FITS else []
@@ -268,7 +268,7 @@ def _ranges(model: Model) -> dict[str, tuple[SSAValue, tuple[float, float]]]:
 
 
 def _with_thresholds(model: Model, thresholds: Mapping[str, float]) -> Model:
-    """The same module if there are none, else a copy with these; ranges without negative values stay so."""
+    """A copy of the module with these thresholds (the module itself without any); non-negative ranges stay so."""
     if not thresholds:
         return model
     work = model.clone()
@@ -285,7 +285,7 @@ def _silent(text: str) -> None:
 
 
 def _groups(changes: Sequence[tuple[Change, ...]], size: int = TOGETHER) -> Iterator[Sequence[tuple[Change, ...]]]:
-    """In order, so many at a time."""
+    """The sets of changes in order, `size` at a time."""
     left = iter(changes)
     while group := list(islice(left, size)):
         yield group

@@ -1,7 +1,7 @@
-"""The smallest network that has one op of another: ONNX cut around it, its real inputs, its ranges.
+"""The smallest network with one op of a larger network: ONNX cut around the op, with its real inputs and its ranges.
 
-A cut is possible where the ONNX file has a tensor. An op between two tensors that it does not have (one of several that
-a node became) brings its neighbours along.
+A cut is possible at tensors of the ONNX file. If a node became several ops, the inner tensors are not in the file, and
+the neighbouring ops are included.
 """
 
 import tempfile
@@ -34,9 +34,9 @@ from tpusim.verify.npz import save_tensors
 
 @dataclass(frozen=True)
 class Reproducer:
-    """A network of its own: ONNX, one sample of its inputs, and for calibrated ones the table of its ranges.
+    """A complete network: ONNX, one sample of its inputs, and, if it was calibrated, the table of its ranges.
 
-    modes: what a quantisation table says about its ops. top: its module, calibrated if the network was.
+    modes: the lines of a quantisation table for its ops. top: its module, calibrated if the network was.
     """
 
     proto: Source
@@ -58,9 +58,9 @@ class Reproducer:
     ) -> "Reproducer":
         """Cut the op of that name out of the ONNX file that the top module was made of.
 
-        inputs: one sample of the whole network; modes: its quantisation table; before: how many ops in front of it come
-        along on every way. Raises ConfigError if the file does not
-        have the module's tensors, ImportModelError if it cannot be cut there.
+        inputs: one sample of the whole network; modes: its quantisation table; before: how many ops before it are
+        included on every path. Raises ConfigError if the file does not have the module's tensors, ImportModelError if
+        it cannot be cut at them.
         """
         proto = _cut(source, model, name, before)
         top, _ = canonicalize(import_onnx(proto))
@@ -81,18 +81,18 @@ class Reproducer:
         return Reproducer(proto, _sample(top, own, run(model, inputs)), table, found, top)
 
     def compare(self, config: LoweringConfig, tolerance: Tolerance) -> Comparison:
-        """Lower it and hold its tensors against the float ones; the quantisation table is its own."""
+        """Lower it with its quantisation table and compare its tensors with the float tensors."""
         with tempfile.TemporaryDirectory() as folder:
             lowered, _ = lower(self.top, self.config(config, self.write_qtable(Path(folder))))
         found = dequantised(lowered, run(lowered, self.inputs))
         return compare(found, run(self.top, self.inputs), tolerance)
 
     def config(self, config: LoweringConfig, qtable: Path | None) -> LoweringConfig:
-        """How the whole network is lowered, with the lines of the quantisation table that are left."""
+        """The lowering of the whole network, with the quantisation table reduced to these ops."""
         return replace(config, qtable=None if qtable is None else str(qtable))
 
     def write(self, folder: Path, commands: Iterable[str], *, origin: str) -> None:
-        """op.onnx, inputs.npz, show.sh with the commands, and cali_table and qtable where they are needed."""
+        """Write op.onnx, inputs.npz, show.sh with the commands, and cali_table and qtable if they are needed."""
         folder.mkdir(parents=True, exist_ok=True)
         write_onnx(self.proto, folder / "op.onnx")
         save_tensors(folder / "inputs.npz", self.inputs)
@@ -104,7 +104,7 @@ class Reproducer:
             target.write_text(script + "\n", encoding="utf-8")
 
     def write_qtable(self, folder: Path) -> Path | None:
-        """The file of the quantisation table, None where there is nothing to write."""
+        """Write the quantisation table and return its path; None if it is empty."""
         if not self.modes:
             return None
         lines = "".join(f"{name} {mode.upper()}\n" for name, mode in self.modes.items())
@@ -114,17 +114,17 @@ class Reproducer:
 
 
 def _computed(model: Model) -> list[TopOp]:
-    """The ops that compute something: all but constants and absent operands."""
+    """The ops that compute: all except constants and absent operands."""
     return [op for op in model.ops if isinstance(op, TopOp) and not isinstance(op, TopWeight | TopNone)]
 
 
 def _cut(source: Path, model: Model, name: str, before: int) -> Source:
-    """The part of the file between the nearest tensors that it has before and behind the op."""
+    """The part of the ONNX file between its nearest tensors before and after the op."""
     has = tensors_of(source)
     op = next((op for op in _computed(model) if op_name(op) == name), None)
     if op is None:
         raise ConfigError(f"'{name}': an op of the module is required")
-    ends = _nearest_behind(op, has)
+    ends = _nearest_after(op, has)
     inside = [op, *ends]
     begins = _nearest_before(inside, has)
     for _ in range(before):
@@ -137,8 +137,8 @@ def _cut(source: Path, model: Model, name: str, before: int) -> Source:
     return extract(source, cut, {framework_name(op): shape_of(op.results[0]) for op in (*inputs, *begins)})
 
 
-def _nearest_behind(op: TopOp, has: set[str]) -> list[TopOp]:
-    """The op itself if the file has its tensor, else the first behind it that are there."""
+def _nearest_after(op: TopOp, has: set[str]) -> list[TopOp]:
+    """The op itself if the file has its tensor, otherwise the nearest ops after it whose tensors are in the file."""
     found, queue = dict[TopOp, None](), [op]
     while queue:
         now = queue.pop(0)
@@ -150,7 +150,7 @@ def _nearest_behind(op: TopOp, has: set[str]) -> list[TopOp]:
 
 
 def _nearest_before(ops: Iterable[TopOp], has: set[str]) -> list[TopOp]:
-    """What these ops read, as far back as the file has its tensors; constants are the file's own."""
+    """The nearest tensors of the file before these ops; constants are left to the file."""
     found, queue, ends = dict[TopOp, None](), list[SSAValue](), set(ops)
     for op in ends:
         queue += op.operands
@@ -169,7 +169,7 @@ def _nearest_before(ops: Iterable[TopOp], has: set[str]) -> list[TopOp]:
 
 
 def _table(own: Mapping[TopOp, TopOp], top: Model) -> CalibrationTable:
-    """The ranges in force, under the names of the cut network; scales of filters that it does not bring along."""
+    """The ranges in force under the names of the cut network, with scales of filters that its file does not contain."""
     entries, scales = dict[str, Entry](), dict[str, tuple[float, ...]]()
     for op, was in own.items():
         low, high = calibrated_range(was.results[0]) or (0.0, 0.0)
@@ -181,6 +181,6 @@ def _table(own: Mapping[TopOp, TopOp], top: Model) -> CalibrationTable:
 
 
 def _sample(top: Model, own: Mapping[TopOp, TopOp], floats: Tensors) -> dict[str, np.ndarray]:
-    """What the float network has at the inputs of the cut one."""
+    """The float network's values at the inputs of the cut network."""
     was = {op_name(op): op_name(source) for op, source in own.items()}
     return {name: floats[was[name]].reshape(shape).astype(dtype) for name, (shape, dtype) in input_specs(top).items()}

@@ -1,10 +1,10 @@
-"""Spaces of designs: what networks cost on other chips, in other precisions, cut differently, with other figures.
+"""Design spaces: the cost of networks on other chips, in other precisions, cut differently, with other chip figures.
 
-Input: a `Space`: models and what is to be varied. Output: one `Row` per point of the product, and the points that no
-other one beats (`front`). A point is compiled by the pipeline's own stages and costed by its clock; it is computed once
-and kept in the output folder under a hash of all that it depends on, so that a killed exploration continues and
-gives the same results. A point that cannot be compiled is a row with its error.
-It decides nothing about a network: what a chip can do and what a stage makes is known further down.
+Input: a `Space`: models and the varied options. Output: one `Row` per point of the product, and the Pareto front
+(`front`). A point is compiled by the pipeline's stages and costed by its clock. It is computed once and kept in the
+output folder under a hash of everything that it depends on, so that a killed exploration continues and gives the same
+results. A point that cannot be compiled is a row with its error. This package makes no decision about a network; chips
+and stages do.
 """
 
 from tpusim.explore.front import (

@@ -1,4 +1,4 @@
-"""What was computed, in a folder, under hashes of all that it depends on: a point is computed once.
+"""Computed points in a folder, under hashes of everything that they depend on: a point is computed once.
 
 Files appear whole or not at all, so that a process may be killed at any time, and several may work in one folder.
 """
@@ -25,12 +25,12 @@ POINTS, TABLES = "points", "tables"
 
 @dataclass(frozen=True)
 class Cache:
-    """The output folder of explorations; points that are there are not computed again."""
+    """The output folder of explorations; points in it are not computed again."""
 
     folder: Path
 
     def require_own(self, names: tuple[str, ...]) -> None:
-        """Raise ConfigError if one of these files is there and no exploration wrote here."""
+        """Raise ConfigError if one of these files exists in a folder that no exploration has written."""
         for name in names:
             if (self.folder / name).exists() and not (self.folder / POINTS).is_dir():
                 raise ConfigError(
@@ -48,7 +48,7 @@ class Cache:
         return self.folder / TABLES / key
 
     def get(self, key: str) -> Row | None:
-        """The row of a key; None if there is none, or none that can be read."""
+        """The row of a key; None if it does not exist or cannot be read."""
         try:
             return msgspec.json.decode((self.folder / POINTS / f"{key}.json").read_bytes(), type=Row)
         except (OSError, msgspec.MsgspecError):
@@ -75,14 +75,14 @@ class Keys:
         return cls(space, models, samples_key(space.data))
 
     def table(self, model: Path) -> str:
-        """What a model's calibration table depends on."""
+        """The hash of everything that a model's calibration table depends on."""
         space = self.space
         shapes = [repr(space.cut), repr(space.preprocess), space.preprocess_list, sorted(space.input_shapes.items())]
         asked = [repr(space.calibration), file_key(space.table), *shapes]
         return _hash([__version__, self.models[model], self.samples, asked])
 
     def point(self, point: Point) -> str:
-        """What a point's figures depend on, whatever the model's file is called."""
+        """The hash of everything that a point's figures depend on; the name of the model's file is not part of it."""
         how = [
             point.mode,
             point.strategy,
@@ -95,7 +95,7 @@ class Keys:
 
 
 def _figures(point: Point) -> list[Any]:
-    """All figures of the point's chip; for an impossible one what it was to be made of."""
+    """All figures of the point's chip; for an impossible chip its name and settings."""
     try:
         return [flattened(point.spec())]
     except TpusimError:

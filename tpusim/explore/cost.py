@@ -1,6 +1,6 @@
-"""One point after the other of a network: compiled by the pipeline's stages, costed by its clock.
+"""The points of a network one after the other: compiled by the pipeline's stages, costed by its clock.
 
-Points that share their lowered module come one after the other; it is lowered once for all of them.
+Points with the same lowered module are adjacent; it is lowered once for all of them.
 """
 
 import warnings
@@ -35,14 +35,14 @@ from tpusim.verify.compare import Tolerance, compare
 
 Tensors = dict[str, np.ndarray]
 DEFECT = "defect of tpusim: "
-"""How the error of a row begins that is none of the user's; such a row is not kept."""
+"""The prefix of an error that is not the user's; such a row is not kept."""
 DESCRIBED = Tolerance(0.0, 0.0)
-"""Tolerances that nothing fails: an exploration wants similarities, not a verdict."""
+"""A tolerance that everything passes: an exploration needs similarities, not a verdict."""
 
 
 @dataclass
 class Material:
-    """What the points of a network and batch have in common. samples: none if nothing is verified."""
+    """The common data of the points of a network and batch. samples: empty if nothing is verified."""
 
     canonical: Model
     table: CalibrationTable | None
@@ -52,19 +52,19 @@ class Material:
 
 @dataclass
 class _Lowered:
-    """A network lowered, its weights in chip layout, and what is known of it: figures by (strategy, cores)."""
+    """A lowered network with weights in chip layout, and its figures by (strategy, cores)."""
 
     config: LoweringConfig
     tpu: Model
     reordered: Model
     told: list[Warning | str]
-    """Warnings on the way, which every point is told of."""
+    """Warnings of the stages, which every point gets."""
     figures: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict[tuple[str, int], dict[str, Any]])
     similar: dict[str, float | None] | None = None
 
 
 class Bench:
-    """Computes points; keeps what the next one may share."""
+    """Computes points; keeps results that the next point may share."""
 
     def __init__(self, material: Material) -> None:
         self._material = material
@@ -84,7 +84,7 @@ class Bench:
         groups = LayerGroupConfig(point.strategy, cores=point.cores)
         config = checked(RunConfig(Path(self._material.canonical.name), lowering=lowering, layer_group=groups))
         if self._lowered is None or self._lowered.config != config.lowering:
-            self._lowered = None  # two at a time would be twice the memory
+            self._lowered = None  # frees the memory before the next network is lowered
             self._lowered = self._lower(config)
         known, chip = self._lowered, point.spec()
         for message in known.told:
@@ -132,7 +132,7 @@ class Bench:
         return _Lowered(config.lowering, tpu, reorder_weights(tpu), [one.message for one in caught])
 
     def _similarities(self, lowered: "_Lowered") -> Mapping[str, float | None]:
-        """The least of all results; {} if nothing is to be verified."""
+        """The least similarities of all results; {} if nothing is verified."""
         if not self._material.samples:
             return {}
         if lowered.similar is None:
@@ -140,7 +140,7 @@ class Bench:
         return lowered.similar
 
     def _measured(self, tpu: Model, samples: Sequence[Tensors]) -> dict[str, float | None]:
-        """Of all samples together, as if their results were one."""
+        """The similarities of all samples together, with their results joined."""
         top = self._material.canonical
         names = [value_name(value) for value in top.results]
         if self._top is None:
@@ -158,19 +158,19 @@ def _joined(each: Sequence[Tensors], names: Sequence[str]) -> Tensors:
 
 
 def _energy_uj(moved_bytes: int, macs: int, chip: ChipSpec) -> float | None:
-    """What moving and multiplying take; None where the chip does not say."""
+    """The energy of transfers and products in uJ; None if the chip's file does not give both energies."""
     if not chip.energy_pj_per_byte:
         return None
     return (moved_bytes * chip.energy_pj_per_byte + macs * chip.energy_pj_per_mac) / 1e6
 
 
 def _number(similarity: float) -> float | None:
-    """None for what is not a number, as of results that are not."""
+    """The similarity, or None for NaN (results that are not finite)."""
     return similarity if isfinite(similarity) else None
 
 
 def lowered_as(point: Point) -> tuple[object, ...]:
-    """What points have in common that share a lowered module: a chip may replace a mode by another."""
+    """A key that is equal for points with the same lowered module: a chip may replace a mode by another."""
     mode = point.mode
     with warnings.catch_warnings(), suppress(TpusimError):
         warnings.simplefilter("ignore")
@@ -179,19 +179,19 @@ def lowered_as(point: Point) -> tuple[object, ...]:
 
 
 def blank(point: Point) -> Row:
-    """What the point is, without any figure."""
+    """A row that describes the point, without figures."""
     settings = settings_text(point.settings)
     return Row(str(point.model), point.chip.name, settings, point.mode, point.strategy, point.batch, point.cores)
 
 
 def guarded(point: Point, figures: Callable[[], Mapping[str, Any]]) -> Row:
-    """The point's row: what `figures` gives, or the error that it raises."""
+    """The point's row with the result of `figures`, or with the error that it raises."""
     row = blank(point)
     try:
         return replace(row, **figures())
     except TpusimError as error:
         return replace(row, error=str(error))
-    except Exception as error:  # noqa: BLE001  a chip that does not exist may meet any; the other points go on
+    except Exception as error:  # noqa: BLE001  a chip that does not exist may cause any error; other points continue
         return replace(row, error=f"{DEFECT}{type(error).__name__}: {first_line(error)}")
 
 

@@ -1,4 +1,4 @@
-"""Two runs side by side: which layer groups differ, and what that costs. Input: the objects of two `report.json`."""
+"""Comparison of two runs: the layer groups that differ, and their costs. Input: the objects of two `report.json`."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -14,14 +14,14 @@ TOTALS = "milliseconds", "cycles", "load_bytes", "store_bytes", "commands"
 
 @dataclass(frozen=True)
 class Part:
-    """Groups of both runs that hold the same ops, as few as possible; global layers are groups with a reason."""
+    """The smallest sets of groups of both runs with the same ops; global layers are groups with a reason."""
 
     before: tuple[Json, ...]
     after: tuple[Json, ...]
 
     @property
     def changed(self) -> bool:
-        """Whether they are cut differently; costs may differ all the same."""
+        """Whether they are cut differently; costs may differ even if not."""
         return [_cut(group) for group in self.before] != [_cut(group) for group in self.after]
 
     def sums(self, figure: str) -> tuple[int, int]:
@@ -30,7 +30,7 @@ class Part:
 
 
 def read_report(path: Path) -> Json:
-    """`report.json`, or that of a run's folder. Raises ConfigError."""
+    """The object of a `report.json`, given as file or folder of a run. Raises ConfigError."""
     file = path / "report.json" if path.is_dir() else path
     try:
         found = cast("object", json.loads(file.read_text(encoding="utf-8")))
@@ -42,7 +42,7 @@ def read_report(path: Path) -> Json:
 
 
 def parts(before: Json, after: Json) -> list[Part]:
-    """All groups of two reports; ops that only one run has, as casts, are taken to stand where they stand."""
+    """All groups of two reports, in parts with the same ops; ops of one run only (casts) count for their place."""
     common = _ops(before["groups"]) & _ops(after["groups"])
     return list(_parts(list(before["groups"]), list(after["groups"]), common))
 
@@ -68,5 +68,5 @@ def _ops(groups: Sequence[Json]) -> set[str]:
 
 
 def _cut(group: Json) -> tuple[object, ...]:
-    """What a group is, without its cost."""
+    """The cut of a group, without its cost."""
     return tuple(group["ops"]), bool(group["reason"]), () if group["reason"] else tuple(group["secs"].items())

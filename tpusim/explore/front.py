@@ -1,6 +1,6 @@
-"""Which points no other one beats, and which is the best within bounds.
+"""The Pareto front of points, and the best point within bounds.
 
-Points are held against those of the same model and batch only: others do other work.
+Points are compared with points of the same model and batch only, because others do other work.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,7 +32,7 @@ DEFAULT_FRONT = ("ms", "bytes", "lmem")
 
 @dataclass(frozen=True)
 class Bound:
-    """What a measure may be at most, or a similarity at least."""
+    """An upper bound of a measure, or a lower bound of a similarity."""
 
     measure: str
     limit: float
@@ -44,7 +44,7 @@ class Bound:
 
 
 def cost(row: Row, measure: str) -> float:
-    """The measure as something to be small; infinite where it is not known."""
+    """The measure as a cost (smaller is better); infinite if it is unknown."""
     value = getattr(row, MEASURES[measure])
     if value is None:
         return inf
@@ -52,7 +52,7 @@ def cost(row: Row, measure: str) -> float:
 
 
 def undominated(costs: Sequence[tuple[float, ...]]) -> list[bool]:
-    """For each of the costs whether no other is as small in all places and smaller in one."""
+    """For each cost vector whether no other is at most as large in all components and smaller in one."""
     return [not any(other != one and _covers(other, one) for other in set(costs)) for one in costs]
 
 
@@ -71,7 +71,7 @@ def front(rows: Sequence[Row], measures: Sequence[str] = DEFAULT_FRONT) -> list[
 
 
 def best_under(rows: Sequence[Row], bounds: Sequence[Bound]) -> dict[tuple[str, int], Row | None]:
-    """(model, batch) -> its quickest row within all bounds (ties: fewer bytes, less local memory); None: none is."""
+    """(model, batch) -> its fastest row within all bounds, or None; ties: fewer bytes, then less local memory."""
     found: dict[tuple[str, int], Row | None] = {}
     for key, numbers in comparable(rows, range(len(rows))):
         within = [rows[i] for i in numbers if not rows[i].error and all(bound.holds(rows[i]) for bound in bounds)]
@@ -88,7 +88,7 @@ def comparable(rows: Sequence[Row], numbers: Iterable[int]) -> Iterator[tuple[tu
 
 
 def parse_measures(text: str, *, verified: bool) -> tuple[str, ...]:
-    """`ms,bytes` -> ("ms", "bytes"). Raises ConfigError for what is none, or is not measured."""
+    """`ms,bytes` -> ("ms", "bytes"). Raises ConfigError for unknown measures and for those that are not measured."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     require_measures(option("front"), names, verified=verified)
     return names

@@ -1,6 +1,6 @@
-"""A model as the points of a space need it: canonical in some batch, its calibration table, a sample.
+"""A model for the points of a space: canonical in some batch, its calibration table, a sample.
 
-It is calibrated once, in its own batch; tensors have the same names in any other.
+It is calibrated once, with the batch of its file; tensors have the same names in any other batch.
 """
 
 from dataclasses import dataclass, replace
@@ -12,14 +12,14 @@ import numpy as np
 
 from tpusim import network as given
 from tpusim.artefacts import RunConfig
-from tpusim.calibration.own import with_own
+from tpusim.calibration.quantised import with_own
 from tpusim.calibration.stage import calibrate, require_names, save_table
 from tpusim.calibration.table import CalibrationTable, read_table
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import ConfigError, UnsupportedError, option
 from tpusim.explore.cache import Cache
 from tpusim.explore.space import VERIFIED, Space
-from tpusim.frontend import WHOLE, Cut, import_onnx, keeping_batch
+from tpusim.frontend import WHOLE, Cut, front_end, import_onnx, keeping_batch, read_model
 from tpusim.frontend.content import is_module
 from tpusim.frontend.onnx import read_onnx
 from tpusim.inference import input_specs
@@ -32,7 +32,7 @@ Tensors = dict[str, np.ndarray]
 
 @dataclass
 class Network:
-    """One model of a space. table_key: under which its thresholds are kept."""
+    """One model of a space. table_key: the key of its thresholds in the cache."""
 
     path: Path
     space: Space
@@ -43,16 +43,16 @@ class Network:
 
     @cached_property
     def given(self) -> given.Network:
-        """The model as it is given, with what the space says of it."""
+        """The given model with the space's options."""
         return given.open_network(self.path, lambda base: _with_own_shapes(self.space.over(base)))
 
     @cached_property
     def own(self) -> Model:
-        """The canonical module in the batch of the model's file; with ranges in its types if it was given so."""
+        """The canonical module in the batch of the model's file; a calibrated module keeps its ranges."""
         return self.given.floats
 
     def canonical(self, batch: int) -> Model:
-        """Canonical in a batch, 0: its own. Raises UnsupportedError where the network does not go with it."""
+        """The canonical module in a batch, 0: that of the file. Raises UnsupportedError if that is impossible."""
         if batch in (0, batch_of(self.own)):
             return self.own
         path = self.given.model_path
@@ -61,7 +61,7 @@ class Network:
                 f"batch {batch}: {self.path} has its batch of {batch_of(self.own)} in its shapes; give the ONNX model"
             )
         if self._grown is None or self._grown[0] != batch:
-            self._grown = None  # two at a time would be twice the memory
+            self._grown = None  # frees the memory before the next batch is imported
             found, _ = canonicalize(in_batch(path, self.own, batch, self.given.config.cut))
             _require_grown(self.own, found, batch)
             self._grown = batch, found
@@ -69,7 +69,7 @@ class Network:
 
     @cached_property
     def table(self) -> CalibrationTable | None:
-        """Thresholds: those given or a run's, else measured once and read from then on; None: in the types."""
+        """Thresholds: given, of a run, or measured once and then read from the cache; None: the types have them."""
         if not self.given.measures or self.given.config.table is not None:
             return self.given.table
         return with_own(self.own, self._measured)[0]
@@ -85,7 +85,7 @@ class Network:
         return found, count
 
     def samples(self, batch: int) -> list[Tensors]:
-        """The first VERIFIED samples in arrays of the batch, at least one, from the beginning again to fill it."""
+        """The first VERIFIED samples in arrays of the batch, at least one array; samples are repeated to fill it."""
         specs = input_specs(self.own)
         times = max(batch // batch_of(self.own), 1)
         some = list(islice(self.given.calibrating(), max(VERIFIED, times)))
@@ -96,10 +96,10 @@ class Network:
 
 
 def _with_own_shapes(config: RunConfig) -> RunConfig:
-    """Without shapes of inputs that the model does not have: those are for another model."""
+    """The configuration without shapes of inputs that the model lacks: those belong to other models."""
     if not config.input_shapes or not config.model.is_file() or is_module(config.model):
         return config
-    names = {value.name for value in read_onnx(config.model).graph.input}
+    names = _inputs(config.model)
     return replace(config, input_shapes={n: shape for n, shape in config.input_shapes.items() if n in names})
 
 
@@ -107,7 +107,7 @@ def require_inputs(space: Space) -> None:
     """Raise ConfigError for a shape of an input that no model has."""
     models = [Path(model) for model in space.models]
     files = [path for path in models if path.is_file() and not is_module(path)]
-    known = {value.name for path in files if space.input_shapes for value in read_onnx(path).graph.input}
+    known = {name for path in files if space.input_shapes for name in _inputs(path)}
     if unknown := [name for name in space.input_shapes if name not in known]:
         had = ", ".join(sorted(known)) or "none"
         raise ConfigError(
@@ -115,19 +115,27 @@ def require_inputs(space: Space) -> None:
         )
 
 
+def _inputs(path: Path) -> set[str]:
+    if front_end(path).through_onnx:
+        return {value.name for value in read_onnx(path).graph.input}
+    return set(input_specs(read_model(path)))
+
+
 def batch_of(model: Model) -> int:
-    """The leading extent of its inputs, 1 where none has a shape."""
+    """The leading extent of the model's inputs; 1 if none has a shape."""
     return next((shape[0] for shape, _ in input_specs(model).values() if shape), 1)
 
 
 def in_batch(path: Path, own: Model, batch: int, cut: Cut = WHOLE) -> Model:
-    """The model imported with inputs of another batch; a Reshape to its own batch keeps the one that comes."""
+    """The model imported with inputs of another batch; a Reshape to the file's batch is adapted."""
     shapes = {name: (batch, *shape[1:]) for name, (shape, _) in input_specs(own).items() if shape}
+    if not front_end(path).through_onnx:
+        return read_model(path, input_shapes=shapes, cut=cut)
     return import_onnx(keeping_batch(path, batch_of(own)), name=own.name, input_shapes=shapes, cut=cut)
 
 
 def _require_grown(own: Model, found: Model, batch: int) -> None:
-    """Raise UnsupportedError unless every result has the batch in front in place of the own one."""
+    """Raise UnsupportedError unless every result has the new batch as its first extent in place of the file's."""
     for before, after in zip(own.results, found.results, strict=True):
         first = batch_of(own)
         wanted = (shape_of(before)[0] * batch // first, *shape_of(before)[1:])

@@ -19,7 +19,7 @@ KINDS = {str: "string", bool: "bool_", int: "int64", float: "float64"}
 
 
 def write_results(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Write all rows; the files that were written. A parquet file of earlier rows goes where there is no pyarrow."""
+    """Write all rows and return the files. Without pyarrow, an old parquet file is removed."""
     with replacing(folder / JSON) as temporary:
         lines = ",\n".join(msgspec.json.encode(row).decode() for row in rows)
         temporary.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
@@ -35,7 +35,7 @@ def write_results(rows: Sequence[Row], folder: Path) -> list[Path]:
 
 
 def read_rows(path: str | Path) -> list[Row]:
-    """The rows of a results.json. Raises ConfigError for what is none."""
+    """The rows of a results.json. Raises ConfigError for another file."""
     try:
         return msgspec.json.decode(Path(path).read_bytes(), type=list[Row])
     except (OSError, msgspec.MsgspecError) as error:

@@ -1,7 +1,7 @@
-"""A network under the roofs of its chip: what bounds every op and layer group, and what would change that.
+"""The roofline of a network: the bound of every op and layer group, and cycles with changed figures of the chip.
 
-What needs no other program is the clock's (`tpusim.simulator.roofline`). More local memory and another cut need one:
-the network is grouped again, and parts that hold the same ops are compared.
+Changes that keep the program are computed by the clock (`tpusim.simulator.roofline`). More local memory and another cut
+need another program: the network is grouped again, and parts with the same ops are compared.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Regrouped:
-    """The network grouped anew: what differs, the cycles of all of it, and the parts that hold the same ops."""
+    """The network grouped again: the change, the cycles of the program, and the parts with the same ops."""
 
     name: str
     cycles: int
@@ -35,7 +35,7 @@ class Regrouped:
 
 @dataclass(frozen=True)
 class Found:
-    """A network under the roofs."""
+    """The roofline of a network."""
 
     model: str
     chip: ChipSpec
@@ -44,7 +44,7 @@ class Found:
     regrouped: tuple[Regrouped, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """All of it but the groups of what was grouped anew, of which the cycles are kept."""
+        """All results; of other groupings only their cycles, not their groups."""
         again = {one.name: one.cycles for one in self.regrouped}
         return {
             "model": self.model, "chip": self.chip.name, "mode": self.mode, **self.roofs.to_json(), "regrouped": again,
@@ -54,7 +54,7 @@ class Found:
 def under_roofs(
     tpu: Model, config: LayerGroupConfig | None = None, *, best: bool = False, progress: Progress | None = None
 ) -> Found:
-    """A lowered module under the roofs of its chip. best: also cut by strategy best, which takes many times as long."""
+    """The roofline of a lowered module. best: also group it by strategy best, which takes many times as long."""
     config = config or LayerGroupConfig()
     told = progress or _silent
     model = reorder_weights(tpu) if tpu.state == "TPU_LOWERED" else tpu
@@ -79,7 +79,7 @@ def _silent(text: str) -> None:
 def _anew(
     model: Model, chip: ChipSpec, config: LayerGroupConfig, *, best: bool
 ) -> Iterator[tuple[str, Model, LayerGroupConfig]]:
-    """(what differs, module, options) of every other grouping."""
+    """(change, module, options) of every other grouping."""
     larger = model.clone()
     spec = chip.replace(f"{chip.name} {MEMORY}", lmem_bytes=2 * chip.lmem_bytes)
     larger.set(chip=spec.name, chip_definition=chips.define(spec))
@@ -94,7 +94,7 @@ def _clocked(grouped: Model) -> tuple[Program, Timeline]:
 
 
 def _groups(program: Program, found: Timeline) -> Sequence[dict[str, Any]]:
-    """Groups as `report.json` has them, as far as they are compared."""
+    """The groups with the keys of `report.json` that are compared."""
     return [
         {"ops": list(entry.ops), "secs": entry.secs, "reason": entry.reason, **vars(found.groups[entry.id])}
         for entry in program.groups

@@ -1,27 +1,27 @@
-"""What is known of one point."""
+"""The results of one point."""
 
 import msgspec
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One point of a space: what it is, and what it costs or why it cannot be had.
+    """One point of a space: its description, and its costs or its error.
 
-    Bytes are those of one run of the point's batch. Measures are None where there is an error; similarities also where
+    Bytes are those of one run of the point's batch. Measures are None if the point has an error, similarities also if
     nothing was verified.
     """
 
     model: str
     chip: str
     settings: str
-    """What differs from the chip, as in "lmem_bytes=131072 bandwidth.s2l=32.0"."""
+    """Changed fields of the chip, as in "lmem_bytes=131072 bandwidth.s2l=32.0"."""
     mode: str
     strategy: str
     batch: int
-    """Batch of this point; 0 stands for the model's own."""
+    """Batch of this point; 0 is the batch of the model's file."""
     cores: int
     error: str = ""
     note: str = ""
-    """Warnings on the way, as of a mode that stands for another."""
+    """Warnings of the stages, for example that a mode was replaced by another."""
     milliseconds: float | None = None
     """On the clock, times the chip's factor, as in `report.json`."""
     cycles: int | None = None
@@ -34,13 +34,13 @@ class Row(msgspec.Struct, frozen=True):
     groups: int | None = None
     global_layers: int | None = None
     least_bytes: int | None = None
-    """What no grouping undercuts: constants, network inputs and results, each moved once."""
+    """A lower bound for any grouping: constants, network inputs and results, each moved once."""
     least_cycles: int | None = None
-    """The same of cycles: the products at the peak rate or the loads, the longer engine (`LowerBounds`)."""
+    """A lower bound of cycles for any grouping: products at the peak rate or loads, the longer one (`LowerBounds`)."""
     energy_uj: float | None = None
-    """Of moved bytes and multiply-accumulates, in uJ; None where the chip's file does not give both energies."""
+    """Energy of moved bytes and multiply-accumulates, in uJ; None if the chip's file does not give both energies."""
     cosine: float | None = None
-    """The least of the network's results, of the flat tpu module against the top module."""
+    """The least cosine of the network's results, flat tpu module against top module."""
     euclidean: float | None = None
     front: bool = False
-    """Whether no other point of the model and batch is as good in all measures asked for, and better in one."""
+    """Whether no other point of the model and batch is at least as good in all chosen measures and better in one."""

@@ -1,4 +1,4 @@
-"""An exploration: which points are known, the others computed, all of them written."""
+"""An exploration: known points are read, the others are computed, and all are written."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -28,14 +28,14 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Exploration:
-    """All rows in the order of the space's points, the files they are in, and how many were computed in this call."""
+    """All rows in the order of the space's points, the written files, and how many points this call computed."""
 
     rows: tuple[Row, ...]
     files: tuple[Path, ...]
     computed: int
 
     def __repr__(self) -> str:
-        """How many points there are, on the front, and with an error."""
+        """The number of points, of those on the front, and of those with an error."""
         errors, best = sum(bool(row.error) for row in self.rows), sum(row.front for row in self.rows)
         return f"<Exploration: {len(self.rows)} points, {best} on the front, {errors} with an error>"
 
@@ -48,11 +48,11 @@ def explore(
     workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> Exploration:
-    """Compute the points of a space that the folder `out` does not have yet, and write its results there.
+    """Compute the points of a space that the folder `out` does not have yet, and write all results to it.
 
-    measures: of the front, names of `MEASURES`. workers: who computes points, None: this process. progress: told how
-    many of how many points are done. Raises ConfigError for what no point could have, and for a folder in which
-    something else is; what goes wrong with a point is its row's `error`.
+    measures: of the front, names of `MEASURES`. workers: compute the points; None: this process. progress: called with
+    the number of finished points and of all points. Raises ConfigError for options that are impossible for all points,
+    and for a folder with other content; an error of a single point is its row's `error`.
     """
     require_measures("measures", measures, verified=space.verify)
     require_energies("measures", measures, space)
@@ -75,7 +75,7 @@ def explore(
 
 
 def _called(row: Row, point: Point) -> Row:
-    """The row, of whichever point it was computed for, as this one's."""
+    """A row that was computed for an equal point, with the description of this point."""
     own = blank(point)
     return replace(row, model=own.model, chip=own.chip, settings=own.settings)
 
@@ -87,7 +87,7 @@ def _silent(done: int, total: int) -> None:
 def _computed(
     missing: Sequence[Keyed], space: Space, cache: Cache, keys: Keys, workers: Workers | None
 ) -> Iterator[tuple[str, Row]]:
-    """(key, row) of points, as soon as each is computed."""
+    """(key, row) of each point when it is computed."""
     if workers is None:
         for alike, material in _materials(missing, space, cache, keys, None):
             bench = None if isinstance(material, TpusimError) else Bench(material)
@@ -100,18 +100,18 @@ def _computed(
 def _materials(
     missing: Sequence[Keyed], space: Space, cache: Cache, keys: Keys, workers: Workers | None
 ) -> Iterator[tuple[list[Keyed], Material | TpusimError]]:
-    """Points that share their material, with it or the error that is all of theirs."""
+    """Points with common material, together with it or with their common error."""
     for model, of_model in groupby(missing, lambda one: one[1].model):
         network = Network(model, space, cache, keys.table(model), workers)
-        for alike in _alike(of_model):
+        for alike in _by_material(of_model):
             try:
                 yield alike, _material(network, alike[0][1])
             except TpusimError as error:
                 yield alike, error
 
 
-def _alike(points: Iterator[Keyed]) -> Iterator[list[Keyed]]:
-    """Points of one model by batch, and whether they need thresholds."""
+def _by_material(points: Iterator[Keyed]) -> Iterator[list[Keyed]]:
+    """Points of one model in groups by batch and by whether they need thresholds."""
     for _, of_batch in groupby(points, lambda one: one[1].batch):
         found = list(of_batch)
         for wanted in (True, False):
@@ -121,7 +121,7 @@ def _alike(points: Iterator[Keyed]) -> Iterator[list[Keyed]]:
 
 
 def _material(network: Network, point: Point) -> Material:
-    """What the points of a network, batch and kind of mode share. Raises the TpusimError that is all of theirs."""
+    """The common data of the points of a network, batch and kind of mode. Raises their common TpusimError."""
     space = network.space
     return Material(
         network.canonical(point.batch),
@@ -146,7 +146,7 @@ def _raising(error: TpusimError) -> Callable[[], dict[str, object]]:
 def _sent(
     materials: Iterator[tuple[list[Keyed], Material | TpusimError]], crew: Crew, ahead: int
 ) -> Iterator[tuple[str, Row]]:
-    """The rows of points that others compute; while they do, the next network is made ready here."""
+    """The rows of points that workers compute; meanwhile this process prepares the next network."""
     sent: deque[tuple[list[Keyed], Path]] = deque()
     failed: deque[tuple[str, Row]] = deque()
 
@@ -165,13 +165,13 @@ def _sent(
             yield failed.popleft()
         part, path = sent.popleft()
         yield from zip((key for key, _ in part), rows, strict=True)
-        if sent and sent[0][1] != path:  # the order is kept: all that needed it are done
+        if sent and sent[0][1] != path:  # results keep their order, so all points of the previous module are done
             rmtree(path.parent)
     yield from failed
 
 
 def _shared(crew: Crew, model: Model, number: int) -> Path:
-    """Save a module where workers can load it, in a folder of its own; its path."""
+    """Save a module in a new folder where workers can load it, and return its path."""
     path = crew.folder / str(number) / "2_canonical.mlir"
     path.parent.mkdir()
     save_model(model, path)
@@ -179,6 +179,6 @@ def _shared(crew: Crew, model: Model, number: int) -> Path:
 
 
 def _parts(alike: Sequence[Keyed], most: int) -> list[list[Keyed]]:
-    """Points that share a lowered module together; each alone where that is too few parts to keep all busy."""
+    """Points grouped by lowered module, or each alone if that gives too few parts to keep all workers busy."""
     found = [list(part) for _, part in groupby(alike, lambda one: lowered_as(one[1]))]
     return found if len(found) >= most else [[one] for one in alike]

@@ -23,14 +23,14 @@ from tpusim.registry import STRATEGIES
 Value: TypeAlias = int | float | str | bool
 Settings: TypeAlias = tuple[tuple[str, Value], ...]
 FIXED = ("name", "family", "extends")
-"""Fields that say which chip it is; another one is another chip."""
+"""Fields that identify a chip, which cannot be varied."""
 VERIFIED = 8
-"""Samples that similarities are of; a single result that is near zero tells nothing of a network."""
+"""Similarities are measured on so many samples; a single result that is near zero says nothing about a network."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One design. batch: 0: the model's own."""
+    """One design. batch: 0 is the batch of the model's file."""
 
     model: Path
     chip: ChipSpec
@@ -51,12 +51,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Space:
-    """What is varied, and how every point is compiled.
+    """The varied options, and the options common to all points.
 
-    chips: names, TOML files or chips. settings: field of a chip, as in "bandwidth.s2l", -> values. batches: 0 is the
-    model's own. models: files of models and modules, folders of runs. data: samples for calibration and `verify`, as
-    `RunConfig`, which has the fields from `table` on too; a shape is for the models with an input of that name. verify:
-    also compare the results of the flat network with those of the top module, for the first sample.
+    chips: names, TOML files or chips. settings: field of a chip, as in "bandwidth.s2l", -> values. batches: 0 is that
+    of the model's file. models: files of models and modules, folders of runs. data: samples for calibration and
+    `verify`, as in `RunConfig`, which also has the fields from `table` on; an input shape applies to models with an
+    input of that name. verify: also compare the results of the flat network with those of the top module, on VERIFIED
+    samples.
     """
 
     models: Sequence[str | Path]
@@ -77,7 +78,7 @@ class Space:
     preprocess_list: tuple[int, ...] = ()
 
     def over(self, base: RunConfig) -> RunConfig:
-        """A model's configuration with what the space says that is not as usual."""
+        """A model's configuration, overridden by the space's options that differ from their defaults."""
         usual, names = (
             Space(()),
             ("data", "calibration", "table", "input_shapes", "cut", "preprocess", "preprocess_list"),
@@ -86,9 +87,9 @@ class Space:
         return replace(base, **found)
 
     def points(self) -> list[Point]:
-        """All points, those of a model and batch together, and among them those of a chip and mode.
+        """All points, ordered by model and batch, then by chip and mode.
 
-        Raises ConfigError for what no point could have: a model that is no file, an unknown chip, field, mode or
+        Raises ConfigError for options that no point can have: a model that is no file, an unknown chip, field, mode or
         strategy.
         """
         models, specs = [_file(model) for model in self.models], [chips.load(chip) for chip in self.chips]
@@ -124,7 +125,7 @@ class Space:
 
 
 def require_energies(flag: str, measures: Sequence[str], space: Space) -> None:
-    """Raise ConfigError if energy is to be measured and no chip of the space says what a byte and a product take."""
+    """Raise ConfigError if energy is a measure and no chip of the space gives the energies of a byte and a product."""
     if "energy" not in measures:
         return
     for point in space.points():
@@ -147,12 +148,12 @@ def parse_setting(text: str) -> tuple[str, tuple[Value, ...]]:
 
 
 def settings_text(settings: Settings) -> str:
-    """Fields and values for people, and for the name of the chip that has them."""
+    """Fields and values for people, and for the name of the changed chip."""
     return " ".join(f"{name}={value}" for name, value in settings)
 
 
 def _value(text: str) -> Value:
-    """A number or truth value as JSON has it; any other text is itself."""
+    """A number or truth value in JSON's form; any other text unchanged."""
     try:
         found: Any = json.loads(text)
     except ValueError:
@@ -187,13 +188,13 @@ def _require_field(chip: ChipSpec, name: str, values: Sequence[Value]) -> None:
         hint = f"; did you mean {' or '.join(close)}?" if close else "; `tpusim chips show CHIP` lists them"
         raise ConfigError(f"{option('set', name)}: chip {chip.name} has no such field that can be varied{hint}")
     for value in values:
-        if not _alike(known[name], value):
+        if not _same_kind(known[name], value):
             wanted = f"a value like {known[name]!r} is required, got {value!r}"
             raise ConfigError(f"{option('set', name)}: {wanted}; give a chip of your own as a TOML file for lists")
 
 
-def _alike(usual: object, value: Value) -> bool:
-    """Whether a value can stand where `usual` does; None is a number that was not given."""
+def _same_kind(usual: object, value: Value) -> bool:
+    """Whether a value is of the same kind as `usual`; None stands for a number that is not given."""
     if isinstance(usual, bool) or isinstance(value, bool):
         return type(usual) is type(value)
     if isinstance(usual, int):

@@ -1,6 +1,7 @@
-"""What if one layer group were cut differently: its alternatives, each compiled and costed, or refused by a rule.
+"""Alternatives of one layer group, each compiled and costed, or refused by a rule.
 
-The other groups stay as they were chosen. Moving the end of the group gives ops to the one behind it or takes some.
+The other groups do not change, except that moving the end of the group gives ops to the next group or takes ops from
+it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,19 +25,19 @@ from tpusim.simulator.summary import summary
 from tpusim.simulator.timing import timeline
 
 MOVES = -8, -4, -2, -1, 1, 2, 4, 8
-"""By how many ops the end of the group is moved."""
+"""Numbers of ops by which the end of the group is moved."""
 COUNTS = 1, 2, 3, 4, 6, 8, 12, 16
-"""Sections along an axis that are tried."""
+"""The numbers of sections to try along an axis."""
 AXES = "h", "n"
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """One way to cut the group. knob: what is turned, as "sections h"; value: how far; shipped: as it was chosen.
+    """One way to cut the group. knob: the varied option, as "sections h"; value: its value; shipped: the present cut.
 
     figures: of the program and of the group, {} if it is refused; why: the rule that refuses it; change: the nearest
-    value of the same knob that works, "" if none of those tried does. view: None if refused.
+    tried value of the same knob that works, "" without any. view: None if refused.
     """
 
     knob: str
@@ -63,9 +64,9 @@ class WhatIf:
 def what_if(
     tpu: Model, config: LayerGroupConfig | None = None, group: int | None = None, progress: Progress | None = None
 ) -> WhatIf:
-    """The alternatives of a group of a lowered module; group: default the one that takes longest on the clock.
+    """The alternatives of a group of a lowered module; group: by default the longest on the clock.
 
-    Raises ConfigError for a group that is not there.
+    Raises ConfigError for a group that does not exist.
     """
     config = config or LayerGroupConfig()
     model = reorder_weights(tpu) if tpu.state == "TPU_LOWERED" else tpu
@@ -92,7 +93,7 @@ Pins = tuple[ForcedGroup, ...]
 
 @dataclass(frozen=True)
 class _Bench:
-    """Makes alternatives of one group: the other groups are pinned as they are."""
+    """Makes alternatives of one group; the other groups are pinned."""
 
     model: Model
     config: LayerGroupConfig
@@ -100,7 +101,7 @@ class _Bench:
     at: int
 
     def wanted(self) -> Iterator[tuple[str, str, Pins | None]]:
-        """(knob, value, what is pinned; None: searched in place) of every alternative."""
+        """(knob, value, pinned groups; None: searched with results in place) of every alternative."""
         own = self.found[self.at]
         for moved in MOVES:
             pins = self._moved(moved)
@@ -117,7 +118,7 @@ class _Bench:
             yield "in place", "results have bytes of their own", None
 
     def tried(self, knob: str, value: str, pins: Pins | None) -> Alternative:
-        """One alternative for the group: its cost, or why it was refused."""
+        """One alternative of the group with its cost or the reason of its refusal."""
         layers = tuple(item for item in self.config.force if item.type == "GLOBAL")
         pinned = (*layers, *(pins or ()))
         config = replace(self.config, in_place=False) if pins is None else replace(self.config, opt="2", force=pinned)
@@ -130,7 +131,7 @@ class _Bench:
         return tuple(own if i == self.at else _pin(view, {}) for i, view in enumerate(self.found))
 
     def _moved(self, moved: int) -> Pins:
-        """The groups with the end of this one moved; () if it or the next group would have no op, or is not there."""
+        """The groups with the end of this one moved; () if this or the next group would be empty or is missing."""
         names = [op_name(op) for op in self.model.ops if isinstance(op, TpuOp)]
         own = self.found[self.at]
         first, last = names.index(own.ops[0][0]), names.index(own.ops[-1][0]) + moved
@@ -147,12 +148,12 @@ class _Bench:
 
 
 def _touch(own: GroupView, after: GroupView, names: Sequence[str]) -> bool:
-    """Whether nothing stands between two groups."""
+    """Whether no op is between two groups."""
     return names.index(own.ops[-1][0]) + 1 == names.index(after.ops[0][0])
 
 
 def _pin(view: GroupView, counts: dict[str, int], kind: GroupType | None = None) -> ForcedGroup:
-    """The group as it is but for some sections, or of another type with searched ones."""
+    """The group with some sections changed, or with another type and searched sections."""
     sections = Counts(**{**view.sections, **counts}) if kind is None else None
     return ForcedGroup(view.ops[0][0], view.ops[-1][0], msgspec.convert(str(kind or view.kind), TypeName), sections)
 
@@ -164,7 +165,7 @@ def _longest(grouped: Model, found: Sequence[GroupView]) -> GroupView:
 
 
 def _costed(grouped: Model, first: str) -> tuple[dict[str, Any], GroupView]:
-    """(figures of the program and of the group that begins with an op, the group); as in `report.json`."""
+    """(figures of the program and of the group that starts with op `first`, as in `report.json`; the group)."""
     chip = chips.of(grouped)
     program = generate(assign_addresses(grouped))
     found = timeline(program, chip)
@@ -185,7 +186,7 @@ def _costed(grouped: Model, first: str) -> tuple[dict[str, Any], GroupView]:
 
 
 def _with_changes(found: Sequence[Alternative]) -> Iterator[Alternative]:
-    """Refused ones with the nearest value of the same knob that works."""
+    """The alternatives, refused ones completed with the nearest value of the same knob that works."""
     for i, one in enumerate(found):
         able = [j for j, other in enumerate(found) if other.knob == one.knob and other.figures]
         if not one.why:

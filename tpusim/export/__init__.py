@@ -1,9 +1,9 @@
-"""Modules for other programs: QDQ ONNX that ONNX Runtime runs (`qdq`), and a graph for Model Explorer (`explorer`).
+"""Modules for other programs: QDQ ONNX for ONNX Runtime (`qdq`), and a graph for Model Explorer (`explorer`).
 
-QDQ ONNX has the model's own nodes with the integers of a lowered INT8 module. Input: the ONNX model and the tpu module
-that was made of it. Output: the model with QuantizeLinear and DequantizeLinear on every tensor that the module stores
-in bytes, weights and biases as the module's integers, and the list of what the file cannot say
-(`Exported.differences`), which stands in its metadata too.
+QDQ ONNX has the nodes of the original model with the integers of a lowered INT8 module. Input: the ONNX model and the
+tpu module lowered from it. Output: the model with QuantizeLinear and DequantizeLinear on every tensor that the module
+stores in bytes, weights and biases as the module's integers, and a list of the properties that QDQ cannot express
+(`Exported.differences`), which is also in the file's metadata.
 """
 
 from tpusim.export.explorer import MEASURES, graph, node_data

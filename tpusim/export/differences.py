@@ -1,4 +1,4 @@
-"""What a QDQ file of a module cannot say, in words."""
+"""The properties of a module that a QDQ file cannot express, as sentences."""
 
 from collections import defaultdict
 from collections.abc import Collection
@@ -20,7 +20,7 @@ EXACT_IN_FLOAT = frozenset(
 
 
 def differences(tpu: Model, written: Collection[str], exact: Collection[str]) -> list[str]:
-    """Sentences. written: ops whose tensor has its Q and DQ in the file; exact: products with their integers there."""
+    """One sentence per difference. written: ops whose tensor has Q and DQ in the file; exact: integer products."""
     found, in_float = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     unwritten: list[str] = []
     for op in tpu.ops:

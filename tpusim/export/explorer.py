@@ -1,9 +1,9 @@
-"""A grouped module as a graph for Model Explorer, and what a run measured as data of its nodes.
+"""A grouped module as a graph for Model Explorer, and a run's measures as data of its nodes.
 
-Model Explorer cannot read the module's own text: its reader of MLIR takes only the dialects that it was built with. So
-the graph is in its own JSON (`{label, graphs: [{id, nodes}]}`): a node is an op, its id the name of the op's tensor,
-its namespace the layer group. Node data is a file for each measure: `{graph id: {name, results, thresholds}}`, or with
-`gradient` in the place of `thresholds`.
+Model Explorer cannot read the module's text: its MLIR reader knows only the dialects that it was built with. So the
+graph is written as Model Explorer's JSON (`{label, graphs: [{id, nodes}]}`): a node is an op, its id the name of the
+op's tensor, its namespace the layer group. Node data is one file per measure: `{graph id: {name, results,
+thresholds}}`, or with `gradient` instead of `thresholds`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,20 +20,20 @@ from tpusim.schedule import numbered
 
 Json = dict[str, Any]
 Group = tuple[Literal["input", "group", "global", "view"], int | None]
-"""Where an op is, and the number of its layer group or global layer."""
+"""The place of an op, and the number of its layer group or global layer."""
 
 MEASURES = "cosine", "sqnr", "cycles", "group"
 LONGEST = 8
-"""Of the lists of numbers that a node shows: kernels and strides are shorter, multipliers longer."""
+"""The longest list of numbers that a node shows: kernels and strides are shorter, multipliers longer."""
 RED, ORANGE, YELLOW, GREEN = "#f4a9a0", "#fcd3a1", "#fbf0a8", "#bfe5c5"
 COSINE = {0.9: RED, 0.99: ORANGE, 0.999: YELLOW, 1.0: GREEN}
 SQNR = {10.0: RED, 20.0: ORANGE, 30.0: YELLOW, 1e6: GREEN}
-"""Up to which value a node has which colour."""
+"""Upper limit of SQNR in dB -> colour of a node."""
 CYCLES = {0.0: "#ffffff", 0.5: ORANGE, 1.0: "#e2604f"}
-"""The colours at the least and the greatest value, and between."""
+"""The colours from the least (0) to the greatest value (1)."""
 GROUPS = "#aec7e8", "#ffbb78", "#98df8a", "#c5b0d5", "#c49c94", "#f7b6d2", "#dbdb8d", "#9edae5"
 GLOBAL = "#e0e0e0"
-"""Of layer groups by turns, and of all global layers."""
+"""Colours of layer groups, used in rotation, and of all global layers."""
 
 
 def graph(model: Model) -> Json:
@@ -44,12 +44,12 @@ def graph(model: Model) -> Json:
 
 
 def graph_name(model: Model) -> str:
-    """By which node data names the graph."""
+    """The id of the graph in node data."""
     return model.name or "main"
 
 
 def node_data(model: Model, report: Mapping[str, Any]) -> Iterator[tuple[str, Json]]:
-    """(measure, node data) of what the object of a `report.json` says of the module's ops: as far as it says it."""
+    """(measure, node data) for each measure of the module's ops that the object of a `report.json` has."""
     tensors = report.get("compare", {}).get("tpu_vs_top", {}).get("tensors", ())
     works = (report.get("roofline") or {"ops": ()})["ops"]
     found = (
@@ -70,13 +70,13 @@ def _result(value: Any) -> Any:
 
 
 def _sqnr(tensor: Mapping[str, Any]) -> float | Json | None:
-    """In dB; what is equal has none."""
+    """SQNR in dB; "equal" for equal tensors; None if it was not measured."""
     found = tensor["sqnr_db"]
     return {"value": "equal", "bgColor": GREEN} if found is None and tensor["passed"] else found
 
 
 def _group(group: Group) -> Json | None:
-    """As a text, so that groups are counted and not added up."""
+    """The group as a text, so that Model Explorer does not add numbers of groups."""
     kind, number = group
     if number is None:
         return None
@@ -86,7 +86,7 @@ def _group(group: Group) -> Json | None:
 
 
 def _place(group: Group) -> str:
-    """The namespace: what is in it is drawn as one box that opens."""
+    """The namespace of an op: Model Explorer draws a namespace as one box that opens."""
     return f"group {group[1]}" if group[0] == "group" else ""
 
 
@@ -139,7 +139,7 @@ def _edge(source: SSAValue, index: int) -> Json:
 
 
 def _source(value: SSAValue) -> SSAValue | None:
-    """The result of an op or of a network input that a value is, through loads and stores; None for a constant."""
+    """The result of an op or a network input before loads and stores; None for a constant."""
     owner = value.owner
     if isinstance(owner, TpuLoad):
         return _source(owner.input)
@@ -154,7 +154,7 @@ def _metadata(index: int, value: SSAValue) -> Json:
 
 
 def _attributes(op: Operation) -> Iterator[tuple[str, str]]:
-    """What a person reads at a node: the name in the model's file, constants, and short attributes."""
+    """The attributes shown at a node: the name in the model's file, constants, and short attributes."""
     if framework_name(op) not in ("", op_name(op)):
         yield "name in the model", framework_name(op)
     for i, value in enumerate(op.operands):

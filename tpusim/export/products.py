@@ -1,4 +1,4 @@
-"""Integers of products with weights in a tpu module, and the real numbers that they stand for."""
+"""Integers of products with weights in a tpu module, and their scales."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,9 +21,10 @@ from tpusim.ops.structure import TopWeight
 
 @dataclass(frozen=True)
 class IntegerProduct:
-    """weight: (oc, ic/group, ...) of a Conv, (K, N) of a matrix; a scale for each output channel, or one.
+    """A product with constant weight. weight: (oc, ic/group, ...) of a Conv, (K, N) of a matrix.
 
-    bias: int32 in steps of weight times input, without what a zero point of the input adds.
+    The weight has a scale for each output channel, or one. bias: int32 in steps of weight times input, without the term
+    of the input's zero point.
     """
 
     name: str
@@ -69,7 +70,7 @@ def _data(value: SSAValue, model: Model) -> np.ndarray | None:
 
 
 def _factor(op: Operation) -> np.ndarray | None:
-    """What accumulators are multiplied by, one number or one per channel; None of another form."""
+    """The factor of accumulators, one number or one per channel; None for another form of requant."""
     m = op.attributes.get("multiplier", op.attributes.get("multipliers"))
     r = op.attributes.get("rshift", op.attributes.get("rshifts"))
     if not (isinstance(m, ArrayAttr) and isinstance(r, ArrayAttr)):
@@ -81,6 +82,6 @@ def _factor(op: Operation) -> np.ndarray | None:
 
 
 def fallback_of(op: Operation) -> str:
-    """Why an op is in float, "" if it is not."""
+    """The reason why an op is in float, "" if it is not."""
     why = op.attributes.get("fallback")
     return why.data if isinstance(why, StringAttr) else ""

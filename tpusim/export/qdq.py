@@ -1,4 +1,4 @@
-"""Put the integers of a tpu module into the ONNX model that it was made of."""
+"""Write the integers of a tpu module into its original ONNX model."""
 
 # some functions of the onnx package are only partly annotated:
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -27,17 +27,19 @@ from tpusim.ops.cast import TpuCast
 from tpusim.ops.structure import TopInput
 
 OPSET = 13
-"""The first whose QuantizeLinear has scales per channel."""
+"""The first opset whose QuantizeLinear has scales per channel."""
 IR_VERSION = 8
-BEHIND = frozenset({"Relu", "Clip"})
-"""Nodes behind a product that its integers do too."""
-FUSED = frozenset({*BEHIND, "Add", "Sub", "Mul", "Div", "BatchNormalization", "Identity", "Dropout"})
-"""Nodes behind a product that may have gone into its weights."""
+AFTER_PRODUCT = frozenset({"Relu", "Clip"})
+"""Nodes after a product that its integer op also computes."""
+FUSED = frozenset({*AFTER_PRODUCT, "Add", "Sub", "Mul", "Div", "BatchNormalization", "Identity", "Dropout"})
+"""Nodes after a product that may be folded into its weights."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """The QDQ model, and what is different in it, a sentence each; also in its metadata as `tpusim.differences`."""
+    """The QDQ model, and its differences from the module, a sentence each; also in its metadata as
+    `tpusim.differences`.
+    """
 
     model: onnx.ModelProto
     differences: tuple[str, ...]
@@ -50,10 +52,10 @@ def export_qdq(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     cut: Cut = WHOLE,
 ) -> Exported:
-    """The ONNX model `source` in the integers of `tpu`, lowered from it in INT8.
+    """The ONNX model `source` with the integers of `tpu`, the INT8 module lowered from it.
 
-    Raises UnsupportedError if the module stores nothing in bytes, ImportModelError in another state, or for a model
-    that cannot be read.
+    Raises UnsupportedError if the module stores nothing in bytes, ImportModelError if the module is in another state or
+    the model cannot be read.
     """
     tpu.require_state("TPU_LOWERED", stage="export")
     canonical, _ = canonicalize(import_onnx(source, input_shapes=input_shapes, cut=cut))
@@ -85,7 +87,7 @@ def _recent(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _stored(tpu: Model) -> dict[str, QuantParams]:
-    """What the bytes of each op's result, and of each network input, stand for."""
+    """Scale and zero point of each op's result and of each network input that is stored in bytes."""
     found: dict[str, QuantParams] = {}
     for op in tpu.ops:
         uniform = uniform_of(op.results[0]) if isinstance(op, TpuOp) else None
@@ -109,7 +111,7 @@ def _state(proto: onnx.ModelProto, tpu: Model, told: Sequence[str]) -> None:
 
 
 class _Writer:
-    """Changes one ONNX graph in place and looks up who makes what in it."""
+    """Changes one ONNX graph in place, and looks up producers of tensors in it."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._graph = graph
@@ -121,7 +123,7 @@ class _Writer:
         self.tensors = (self._makers.keys() | {i.name for i in graph.input}) - self._constants
 
     def weigh(self, tensor: str, product: IntegerProduct) -> bool:
-        """Give the node that computes a tensor its integers; False if no node of the model is this product."""
+        """Write the integers of a product into the node that computes a tensor; False if no node is this product."""
         chain = self._chain(tensor)
         node = chain[-1] if chain else None
         if (
@@ -135,8 +137,8 @@ class _Writer:
             return False
         axis = weight.ndim - 1 if product.is_matrix else 0
         node.input[1] = self._dequantised(f"{product.name}_weight", weight, product.scales, axis)
-        kept = [n for n in reversed(chain[:-1]) if n.op_type in BEHIND]
-        dropped = [n for n in chain[:-1] if n.op_type not in BEHIND]
+        kept = [n for n in reversed(chain[:-1]) if n.op_type in AFTER_PRODUCT]
+        dropped = [n for n in chain[:-1] if n.op_type not in AFTER_PRODUCT]
         self._bias(node, product)
         self._rewire([node, *kept], tensor, product)
         for gone in dropped:
@@ -144,7 +146,7 @@ class _Writer:
         return True
 
     def _chain(self, tensor: str) -> list[onnx.NodeProto]:
-        """From the maker of a tensor back to the product, with what stands between."""
+        """The nodes from the producer of a tensor back to the product."""
         chain: list[onnx.NodeProto] = []
         while (node := self._makers.get(tensor)) is not None:
             chain.append(node)
@@ -157,7 +159,7 @@ class _Writer:
         return []
 
     def _shape(self, name: str, product: IntegerProduct) -> np.ndarray | None:
-        """The weight as the node has it; None if it is another one by now."""
+        """The weight in the node's layout; None if the weight was changed by fusions."""
         stated = next((t for t in self._graph.initializer if t.name == name), None)
         if product.is_matrix or stated is None:
             return product.weight
@@ -178,24 +180,24 @@ class _Writer:
         return self._dequantised(f"{product.name}_bias", bias, product.bias_scales, 0)
 
     def _rewire(self, nodes: Sequence[onnx.NodeProto], tensor: str, product: IntegerProduct) -> None:
-        """The product, the sum with its bias if it has none of its own, and a relu, one behind the other."""
+        """Connect the product, a sum with the bias if the node has no bias input, and a relu."""
         nodes = list(nodes)
         if product.bias is not None and nodes[0].op_type == "MatMul":
             total = helper.make_node("Add", [nodes[0].output[0], self._int32(product)], [f"{tensor}_total"])
-            nodes.insert(1, self._behind(nodes[0], total))
+            nodes.insert(1, self._inserted_after(nodes[0], total))
         for number, node in enumerate(nodes):
             if number:
                 node.input[0] = nodes[number - 1].output[0]
             node.output[0] = tensor if node is nodes[-1] else f"{tensor}_{node.op_type.lower()}_{number}"
 
-    def _behind(self, before: onnx.NodeProto, node: onnx.NodeProto) -> onnx.NodeProto:
-        """The node in the graph, which has a copy."""
+    def _inserted_after(self, before: onnx.NodeProto, node: onnx.NodeProto) -> onnx.NodeProto:
+        """Insert a node after another, and return the graph's copy of it."""
         place = 1 + next(i for i, n in enumerate(self._graph.node) if n == before)
         self._graph.node.insert(place, node)
         return self._graph.node[place]
 
     def _dequantised(self, name: str, array: np.ndarray, scales: np.ndarray, axis: int) -> str:
-        """A constant of integers behind a DequantizeLinear."""
+        """Add a constant of integers with a DequantizeLinear, and return the result's name."""
         scale = scales.astype(np.float32)
         self._graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array), f"{name}_quantized"))
         self._graph.initializer.append(
@@ -208,7 +210,7 @@ class _Writer:
         return name
 
     def quantise(self, stored: Mapping[str, QuantParams]) -> None:
-        """A pair behind every stored tensor, for all that reads it; a result of the graph keeps its name behind one."""
+        """Insert Q and DQ after every stored tensor, for all its readers; the DQ of a graph's result keeps its name."""
         results = {o.name for o in self._graph.output}
         self._makers = {name: node for node in self._graph.node for name in node.output}
         pairs: dict[str, list[onnx.NodeProto]] = {}

@@ -1,4 +1,4 @@
-"""The fidelity card of a lowered model: how many ops are exact to the specification, and what the others are."""
+"""The fidelity card of a lowered model: how many ops are exact to the specification, and why others are not."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -26,7 +26,7 @@ TITLES: Mapping[Status, str] = {
 
 @dataclass(frozen=True)
 class OpFidelity:
-    """One op: `number` is the type it is stored in (int8, f16, bf16, f32), `reason` says why it is a fallback."""
+    """One op: `number` is the stored type of its result (int8, f16, bf16, f32), `reason` the reason of a fallback."""
 
     op: str
     kind: str
@@ -37,7 +37,7 @@ class OpFidelity:
 
 
 def fidelity_of(op: Operation) -> OpFidelity:
-    """What the text of a tpu op says about it: attributes `fallback` and `decisions`, element type of the result."""
+    """The fidelity of a tpu op, from its attributes `fallback` and `decisions` and the element type of its result."""
     listed, why = op.attributes.get("decisions"), op.attributes.get("fallback")
     decisions: tuple[str, ...] = ()
     if isinstance(listed, ArrayAttr):
@@ -48,9 +48,9 @@ def fidelity_of(op: Operation) -> OpFidelity:
 
 
 def number_type(op: Operation) -> str:
-    """int8 for quantised bytes of either sign, int4 for 4 bits, else the element type.
+    """int8 for quantised bytes of either sign, int4 for 4 bits, otherwise the element type.
 
-    Of indices and accumulators it is the operand's.
+    For results that are indices or accumulators it is the type of the operand.
     """
     value = op.results[0]
     if isinstance(element_of(value), IntegerType) and op.operands:
@@ -61,13 +61,13 @@ def number_type(op: Operation) -> str:
 
 @dataclass(frozen=True)
 class Card:
-    """Every op of a model but casts, in program order, and how many casts between number types there are."""
+    """Every op of a model except casts, in program order, and the number of casts between number types."""
 
     ops: tuple[OpFidelity, ...]
     casts: int = 0
 
     def count(self, status: Status) -> int:
-        """Ops of one class."""
+        """The number of ops of one class."""
         return sum(op.status == status for op in self.ops)
 
     def by_decision(self) -> dict[str, list[str]]:
@@ -75,7 +75,7 @@ class Card:
         return _grouped((d, op.op) for op in self.ops for d in op.decisions)
 
     def by_reason(self) -> dict[tuple[str, str], list[str]]:
-        """(float type, reason) -> names of the ops that fall back so."""
+        """(float type, reason) -> names of the ops with this fallback."""
         return _grouped(((op.number, op.reason), op.op) for op in self.ops if op.status == "float")
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""docs/support.md: the support table as a page for people, made of nothing but the table's data."""
+"""docs/support.md: the support table as a page for people, made from the table's data alone."""
 
 from collections.abc import Iterable, Sequence
 from textwrap import fill
@@ -71,7 +71,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _decisions(support: Support) -> str:
-    """Which decisions the ops follow, and those behind every integer number."""
+    """The decisions that ops follow, and the decisions that apply to every integer."""
     rows: list[list[str]] = []
     for name, says in DECISIONS.items():
         met = [(s, o) for s in support.ops for o in s.outcomes if name in o.decisions]
@@ -130,7 +130,7 @@ def _executed(support: Support, mode: str, chips: Sequence[str]) -> str:
 
 
 def _frames(support: Support) -> str:
-    """What stands behind an input that takes frames of a camera: op, type, where, and a test."""
+    """The ops after an input of camera frames: op, type, cells, and a test."""
     rows: list[Sequence[str]] = []
     for entry in support.frames:
         for o in worst_first(entry.outcomes):
@@ -162,6 +162,6 @@ def _rows(entry: OpSupport) -> set[str]:
 
 
 def _proof(entry: OpSupport, support: Support) -> str:
-    """A test of the op's integers if it has any, else of its float form."""
+    """A test of the op's integers if it has integer forms, otherwise of its float form."""
     integers_first = sorted(entry.outcomes, key=lambda o: o.number != "int8")
     return next((f"`{t}`" for o in integers_first if (t := proof(o, o.cells[0], support)[0])), "")

@@ -1,4 +1,4 @@
-"""What ops and reports refer to: sections of numerics.md and its `Decision:` lines, each in one line."""
+"""The sections of numerics.md and its `Decision:` lines, each in one line, to which ops and reports refer."""
 
 from typing import Final
 
@@ -74,4 +74,4 @@ EVERYWHERE: Final[dict[str, str]] = {
     "DN-10": "multiplier, shift and zero point are separate numbers; packing them changes no value",
     "DN-23": "no hidden mixed-precision heuristics: only tables, marks and the fallback lists",
 }
-"""Decisions behind every integer number, listed once and not per op."""
+"""Decisions that apply to every integer, listed once and not per op."""

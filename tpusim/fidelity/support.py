@@ -1,6 +1,6 @@
 """The support table: every op on every chip in every mode, as measured from the op rows of the tests.
 
-`support.json` beside this module is written by `make support`, never by hand; a test compares it with the code.
+`make support` writes `support.json` in this folder; it is never edited by hand, and a test compares it with the code.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,9 +18,9 @@ MODES: tuple[str, ...] = tuple(f.title for f in (INT8, INT8_ASYMMETRIC, F16, BF1
 
 
 class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an op becomes in some cells ("chip/mode"), as some op rows show.
+    """The lowered form of an op in some cells ("chip/mode"), with the op rows that show it.
 
-    number: the type it is stored in. decisions, reason: as on the tpu op (`tpusim.fidelity.card`).
+    number: the stored type. decisions, reason: as on the tpu op (`tpusim.fidelity.card`).
     """
 
     status: Status
@@ -42,10 +42,10 @@ class OpSupport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Support(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole table.
 
-    refused: cell -> why the chip does not have the mode at all. oracles, tests: cell -> node id of the test that holds
-    a row's integers against an independent oracle, or executes it flat and on the machine, with {row} in it; rows are
-    lowered in the other cells too. rewritten: ops that canonicalization always turns into others. frames: tpu ops
-    that `--fuse-preprocess` puts behind an input; the rows of their outcomes are node ids of tests.
+    refused: cell -> why the chip lacks the mode. oracles, tests: cell -> node id, with {row} in it, of the test that
+    compares a row's integers with an independent oracle, or that executes it flat and on the machine; in other cells
+    rows are only lowered. rewritten: ops that canonicalization always turns into others. frames: tpu ops that
+    `--fuse-preprocess` adds after an input; the rows of their outcomes are node ids of tests.
     """
 
     chips: tuple[str, ...]
@@ -58,7 +58,7 @@ class Support(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One line of `tpusim support`: an op on a chip in a mode, by one outcome."""
+    """One line of `tpusim support`: an op on a chip in a mode with one outcome."""
 
     op: str
     chip: str
@@ -70,9 +70,9 @@ class Row(msgspec.Struct, frozen=True):
     spec: tuple[str, ...]
     rows: tuple[str, ...]
     test: str
-    """The test that proves it: node id of its first row in this cell, else in another cell of the same outcome."""
+    """The test that proves it: node id of its first row in this cell, or in another cell of the same outcome."""
     executed: bool
-    """Whether that test is of this very chip and mode."""
+    """Whether that test runs on this chip in this mode."""
 
 
 @cache
@@ -92,7 +92,7 @@ def cell(chip: str, mode: str) -> str:
 
 
 def proof(outcome: Outcome, where: str, support: Support) -> tuple[str, bool]:
-    """(node id of a test that executes the outcome, whether in this very cell); ("", False): it is only lowered."""
+    """(node id of a test that executes the outcome, whether in this cell); ("", False) if it is only lowered."""
     for place in (where, *outcome.cells):
         oracle = support.oracles.get(place) if outcome.number == "int8" else None
         found = oracle or support.tests.get(place)
@@ -102,12 +102,12 @@ def proof(outcome: Outcome, where: str, support: Support) -> tuple[str, bool]:
 
 
 def worst_first(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Refused, float fallbacks, decisions, exact; of one class the one with more rows first."""
+    """Outcomes in the order refused, float fallbacks, decisions, exact; within a class by falling number of rows."""
     return sorted(outcomes, key=lambda o: (WORST_FIRST.index(o.status), -len(o.rows), o.number, o.rows))
 
 
 def lines(support: Support, chip: str | None = None, mode: str | None = None, op: str | None = None) -> list[Row]:
-    """The table as lines, only of one chip, mode or op if asked. Raises ConfigError for one that is not there."""
+    """The table as lines, optionally for one chip, mode or op. Raises ConfigError for an unknown one."""
     entries = (*support.ops, *support.frames)
     names = [s.op for s in entries]
     named = None if op is None else _named(op, names)
@@ -139,6 +139,6 @@ def _lines_of(support: Support, entry: OpSupport, chip: str, mode: str) -> Itera
         yield Row(entry.op, chip, mode, "refused", "", (), support.refused[where], entry.spec, (), "", False)
         return
     for o in worst_first(o for o in entry.outcomes if where in o.cells):
-        of_frames = entry in support.frames  # their rows are tests
+        of_frames = entry in support.frames  # their rows are node ids of tests
         test, executed = (o.rows[0], len(o.rows) == 1) if of_frames else proof(o, where, support)
         yield Row(entry.op, chip, mode, o.status, o.number, o.decisions, o.reason, entry.spec, o.rows, test, executed)

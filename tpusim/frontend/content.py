@@ -1,12 +1,14 @@
-"""What a file is that is no model, by its first bytes."""
+"""The kind of a file that is no model, by its first bytes."""
 
 import os
 import re
 import zipfile
 from pathlib import Path
 
+from tpusim.registry import FRONTENDS
+
 BEGIN = 4096
-"""Bytes that are looked at."""
+"""The number of bytes that are examined."""
 ONNX = "an ONNX protobuf by its first byte"
 MAGIC: dict[bytes, str] = {
     b"version https://git-lfs": "a Git LFS pointer in place of the file; fetch the file with `git lfs pull`",
@@ -20,7 +22,7 @@ MAGIC: dict[bytes, str] = {
 
 
 def what_it_is(path: str | os.PathLike[str]) -> str:
-    """What a file that cannot be read as a model is, and what to do; "" if it cannot be told."""
+    """The kind of a file that cannot be read as a model, with advice; "" if the kind is unknown."""
     path = Path(path)
     if path.is_dir():
         return "a folder; give the file of a model in it"
@@ -41,9 +43,14 @@ def what_it_is(path: str | os.PathLike[str]) -> str:
     return known or _text(begin)
 
 
+def is_known(path: Path) -> bool:
+    """Whether the ending of a name says what is in the file: a module, a program, or the network of a front end."""
+    return path.suffix in (".mlir", ".tpusim") or path.suffix.removeprefix(".") in FRONTENDS
+
+
 def is_module(path: Path) -> bool:
-    """Whether a file, of whatever name, is the text of an MLIR module; one called .mlir is, whatever is in it."""
-    if path.suffix in (".mlir", ".onnx", ".tflite", ".tpusim"):
+    """Whether a file is the text of an MLIR module, by its content; a file named .mlir always is."""
+    if is_known(path):
         return path.suffix == ".mlir"
     try:
         with path.open("rb") as file:
@@ -55,8 +62,8 @@ def is_module(path: Path) -> bool:
 
 
 def is_program(path: Path) -> bool:
-    """Whether a file, of whatever name, is a program; one called .tpusim is, whatever is in it."""
-    if path.suffix in (".mlir", ".onnx", ".tflite", ".tpusim"):
+    """Whether a file is a program, by its content; a file named .tpusim always is."""
+    if is_known(path):
         return path.suffix == ".tpusim"
     try:
         with zipfile.ZipFile(path) as archive:
@@ -82,7 +89,7 @@ def _text(begin: bytes) -> str:
     try:
         text = begin.decode("utf-8")
     except UnicodeDecodeError as error:
-        if error.start < len(begin) - 4:  # else a letter is cut in two
+        if error.start < len(begin) - 4:  # otherwise the last character may be incomplete
             return ""
         text = begin[: error.start].decode("utf-8")
     if "module.state" in text:

@@ -1,4 +1,4 @@
-"""What a network's own framework computes, whatever it is: the first of the levels that are compared."""
+"""The results of a network in its framework: the first of the compared levels."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeAlias
@@ -15,10 +15,10 @@ Function: TypeAlias = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarr
 
 
 class Reference(Protocol):
-    """Computes a network as its framework does. Tensors have the framework's names (`as_called` has the module's)."""
+    """Computes a network in its framework. Tensors have the framework's names; `as_called` renames them."""
 
     level: str
-    """What comparisons call it: `onnx` gives `top_vs_onnx`."""
+    """The name of the level in comparisons: `onnx` gives `top_vs_onnx`."""
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Tensors:
         """All intermediate tensors that the framework gives, and the results, for one set of inputs by name."""
@@ -26,9 +26,9 @@ class Reference(Protocol):
 
 
 class FunctionReference:
-    """A Python function as the reference: it takes arrays by input name, and gives as many tensors as it likes.
+    """A Python function as the reference: from arrays by input name to any number of tensors by name.
 
-    Only tensors that the module has under the same name are compared; there must be one.
+    Only tensors with the same name in the module are compared; at least one is required.
     """
 
     level = "function"
@@ -47,9 +47,9 @@ class FunctionReference:
 
 
 def as_called(model: Model, tensors: Mapping[str, np.ndarray]) -> Tensors:
-    """Tensors by the framework's name -> the same under the names of the module's ops that equal them.
+    """Tensors by the framework's names, renamed to the module's ops whose results equal them.
 
-    A tensor that the module does not have (a Conv before its batch norm) keeps its name.
+    A tensor that the module lacks (a Conv before its batch norm) keeps its name.
     """
     names = {framework_name(op): op_name(op) for op in model.ops}
     called = {names[tensor]: array for tensor, array in tensors.items() if tensor in names}

@@ -1,6 +1,6 @@
-"""`import_torch`: a torch.nn.Module through PyTorch's own ONNX exporter; needs the extra `torch`."""
+"""`import_torch`: a torch.nn.Module through PyTorch's ONNX exporter; needs the extra `torch`."""
 
-# torch is optional and not there when types are checked:
+# torch is optional and not installed when types are checked:
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -19,8 +19,8 @@ Exporter = Literal["dynamo", "torchscript"]
 def import_torch(module: Any, example: Any, *, exporter: Exporter = "dynamo") -> Model:
     """Export a module in evaluation mode with an example of its inputs, and import the ONNX model.
 
-    example: a tensor, or a tuple of them, whose shapes the network gets. The module's own mode stays as it was.
-    Raises ConfigError if torch is missing or if it is given no module, ImportModelError with the exporter's reason.
+    example: a tensor, or a tuple of them; the network gets their shapes. The module's mode is restored afterwards.
+    Raises ConfigError if torch is missing or the argument is no module, ImportModelError with the exporter's reason.
     """
     torch = _torch()
     if not isinstance(module, torch.nn.Module):
@@ -33,7 +33,7 @@ def import_torch(module: Any, example: Any, *, exporter: Exporter = "dynamo") ->
     try:
         with torch.no_grad():
             proto = _exported(torch, module, arguments, exporter)
-    except Exception as error:  # noqa: BLE001  whatever the exporter or the module's own code raises
+    except Exception as error:  # noqa: BLE001  the exporter or the module's code may raise anything
         other = "torchscript" if exporter == "dynamo" else "dynamo"
         raise ImportModelError(
             f"{type(module).__name__}: PyTorch's exporter '{exporter}' cannot take it ({first_line(error)}); "

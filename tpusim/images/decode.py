@@ -1,4 +1,4 @@
-"""Image files to arrays as OpenCV's `imread` gives them: height x width x channels, uint8."""
+"""Image files to the arrays of OpenCV's `imread`: height x width x channels, uint8."""
 
 import warnings
 from pathlib import Path
@@ -18,7 +18,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".jfif", ".bmp")
 PNG_GRAY = (9797, 19234, 3737)
 """Shares of red, green and blue in 1/32768, rounded down: libpng's, for 0.299 and 0.587."""
 OPENCV_GRAY = (4899, 9617, 1868)
-"""The same in 1/16384, rounded to nearest: OpenCV's, for every other file but JPEG, whose own luma is taken."""
+"""The same in 1/16384, rounded to nearest: OpenCV's, for all other files except JPEG, which has its luma stored."""
 
 
 def decode(path: Path, channels: Channels) -> Pixels:
@@ -44,7 +44,7 @@ def _pixels(image: Any, channels: Channels) -> Pixels:
         image.draft("L", None)
     if image.mode in ("I", "I;16"):
         image = _of_16_bits(image, channels)
-    if channels == "rgba":  # which leaves the orientation alone, as imread with IMREAD_UNCHANGED does
+    if channels == "rgba":  # ignores the orientation, as imread with IMREAD_UNCHANGED
         return np.asarray(image.convert("RGBA"))
     image, kind = ImageOps.exif_transpose(image), image.format
     if channels == "color":
@@ -55,7 +55,7 @@ def _pixels(image: Any, channels: Channels) -> Pixels:
 
 
 def _of_16_bits(image: Any, channels: Channels) -> Any:
-    """Gray levels of 16 bits in 8: the high byte; with alpha asked for, clipped (U-73)."""
+    """Gray levels of 16 bits in 8: the high byte; for rgba clipped to 255 (U-73)."""
     from PIL import Image
 
     wide = np.asarray(image).astype(np.int64)
@@ -63,12 +63,12 @@ def _of_16_bits(image: Any, channels: Channels) -> Any:
 
 
 def _without_alpha(image: Any) -> Any:
-    """Red, green and blue of an image; what is transparent has its color all the same."""
+    """Red, green and blue of an image; transparent pixels keep their color."""
     return image.convert("RGBA").convert("RGB") if image.mode in ("LA", "PA") else image.convert("RGB")
 
 
 def _gray(color: NDArray[np.int64], kind: str | None) -> Pixels:
-    """Gray levels of red, green and blue, by the arithmetic of the file format's own decoder."""
+    """Gray levels of red, green and blue, by the arithmetic of the file format's decoder."""
     if kind == "PNG":
         return (color @ np.array(PNG_GRAY) >> 15).astype(np.uint8)
     return (color @ np.array(OPENCV_GRAY) + (1 << 13) >> 14).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Frames of a camera for modules that do the preprocessing themselves (`--fuse-preprocess`): options, and the bytes."""
+"""Camera frames for modules that contain the preprocessing (`--fuse-preprocess`): options and bytes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,13 +19,13 @@ from tpusim.ops.structure import TopInput
 Tensors = Mapping[str, NDArray[Any]]
 
 NEAR = 0.01
-"""How far from a whole number a byte may come out of f32 by mean and scale."""
+"""The largest distance from a whole number of a byte that is computed back from f32 by mean and scale."""
 
 
 def fused(
     name: str, shape: Sequence[int], preprocess: Preprocess, format: str, alignment: tuple[int, int] | None
 ) -> Fused:
-    """How an input of this shape takes frames. Raises ConfigError for a format that does not fit its preprocessing."""
+    """The form of frames for an input of this shape. Raises ConfigError if the format contradicts its preprocessing."""
     format = format or {"rgb": "RGB_PLANAR", "bgr": "BGR_PLANAR", "gray": "GRAYSCALE"}.get(preprocess.pixel_format, "")
     if format not in FORMATS:
         asked = option("customization_format", format) if format else f"frames in {preprocess.pixel_format}"
@@ -59,22 +59,22 @@ def fused(
 
 
 def always_aligned(format: str) -> bool:
-    """Whether frames of a format come in aligned rows and planes only, as those in YUV do."""
+    """Whether frames of a format always have aligned rows and planes, as YUV frames do."""
     return format in YUV
 
 
 def _order(preprocess: Preprocess) -> str:
-    """The order "rgb" or "bgr": the raw formats of cameras leave files as bgr."""
+    """The order "rgb" or "bgr": with the raw formats of cameras, files are read as bgr."""
     return "rgb" if preprocess.pixel_format == "rgb" else "bgr"
 
 
 def inputs_of(
     tpu: Model, sample: Tensors, images: Mapping[str, Preprocess], *, nearest: bool = False
 ) -> dict[str, Any]:
-    """What a lowered module takes for a sample of floats: frames and stored integers where it wants them.
+    """The inputs of a lowered module for a sample of floats: frames and stored integers where the module has them.
 
-    images: the preprocessing of the inputs before they were fused. nearest: samples that are no image are drawn at
-    random, and the nearest frame will do. Raises CalibrationError for other samples that are none.
+    images: the preprocessing of the inputs before it was fused. nearest: use the nearest frame for samples that are no
+    image (random ones). Raises CalibrationError for such samples otherwise.
     """
     found: dict[str, Any] = {}
     for op in tpu.ops:
@@ -94,9 +94,9 @@ def inputs_of(
 def frame_of(
     floats: NDArray[Any], preprocess: Preprocess, frame: Frame, name: str, *, nearest: bool
 ) -> NDArray[np.uint8]:
-    """The frame whose preprocessing makes these floats; what is cropped off is zero.
+    """The frame whose preprocessing gives these floats; cropped pixels are zero.
 
-    One in YUV is that of the same image: it holds the colours of every fourth pixel only.
+    A YUV frame is that of the same image, with the colours of every fourth pixel only.
     """
     count = preprocess.channels
     mean, scale = (np.asarray(v[:count], np.float32)[:, None, None] for v in (preprocess.mean, preprocess.scale))

@@ -1,4 +1,4 @@
-"""How a network wants its images: options, attributes of `top.Input`, the array made of files (interface.md 3.3)."""
+"""The preprocessing of images: options, attributes of `top.Input`, and arrays from files (interface.md 3.3)."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -26,13 +26,13 @@ Array = NDArray[np.float32] | NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Preprocess:
-    """What is done with an image file before the network has it; defaults, names and order are TPU-MLIR's.
+    """The preprocessing of an image file; defaults, names and order are TPU-MLIR's.
 
-    resize_dims: (height, width) after resizing, of which the middle is taken if the network's image is smaller; (): as
-    the network's image. keep_aspect_ratio: by keep_ratio_mode, letterbox (on pad_value) or short_side_scale (cropped);
-    else the image is stretched. pixel_format: order of channels; gbrg, grbg, bggr and rggb say what a camera gives and
-    leave files as bgr. mean, scale: (x - mean) * scale by channel, in f32. frame: how the bytes lie that the input of a
-    lowered module takes (`--fuse-preprocess`), which are not cropped; None: floats.
+    resize_dims: (height, width) after resizing; if the network's image is smaller, its middle is used; (): the
+    network's size. keep_aspect_ratio: by keep_ratio_mode, letterbox (padded with pad_value) or short_side_scale
+    (cropped); otherwise the image is stretched. pixel_format: order of channels; gbrg, grbg, bggr and rggb describe a
+    camera, and files are read as bgr. mean, scale: (x - mean) * scale by channel, in f32. frame: the layout of input
+    bytes of a lowered module (`--fuse-preprocess`), which are not cropped; None: floats.
     """
 
     mean: tuple[float, ...] = (0.0, 0.0, 0.0)
@@ -47,7 +47,7 @@ class Preprocess:
     frame: Frame | None = None
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for what no image can have."""
+        """Raise ConfigError for impossible options."""
         for name, values in (("mean", self.mean), ("scale", self.scale)):
             if len(values) < self.channels or not np.isfinite(values).all():
                 raise ConfigError(
@@ -68,7 +68,7 @@ class Preprocess:
         return {"gray": 1, "rgba": 4}.get(self.pixel_format, 3)
 
     def fitted(self, name: str, shape: Sequence[int]) -> "Preprocess":
-        """With resize_dims of an input of this shape. Raises ConfigError if no image of these options fits it."""
+        """The options with resize_dims for an input of this shape. Raises ConfigError if they do not fit it."""
         dims = "batch, height, width, channels" if self.channel_format == "nhwc" else "batch, channels, height, width"
         has = shape[-1 if self.channel_format == "nhwc" else 1] if len(shape) == 4 else 0
         if has != self.channels:
@@ -110,9 +110,9 @@ class Preprocess:
 
     @classmethod
     def of(cls, op: TopInput) -> "Preprocess | None":
-        """What the attributes of an input say; None if it is no image.
+        """The preprocessing in the attributes of an input; None if it is no image.
 
-        Raises ConfigError for an attribute of another type or value than a preprocessing has.
+        Raises ConfigError for an attribute of a wrong type or value.
         """
         found = op.attributes
         if "pixel_format" not in found or found.get("channel_format") == text("none"):
@@ -134,7 +134,7 @@ def _listed(values: Iterable[float]) -> str:
 
 @dataclass(frozen=True)
 class Reader:
-    """How an attribute is read: its Python value, or None if it is none of what is allowed."""
+    """A reader of an attribute: its Python value, or None if it is not allowed."""
 
     allowed: str
     value: Callable[[Attribute], object]
@@ -181,11 +181,11 @@ READERS: dict[str, Reader] = {
     "do_preprocess": _FLAG,
     "yuv_type": _text_of(""),
 }
-"""The attributes of `top.Input` that are read; a yuv_type would mean files in YUV, which are not read."""
+"""Readers of the attributes of `top.Input`; yuv_type is missing, because YUV files are not supported."""
 
 
 def _read(op: TopInput, attribute: str) -> object:
-    """The value of an attribute of an input; ConfigError if it is none of what is allowed."""
+    """The value of an attribute of an input. Raises ConfigError if it is not allowed."""
     found, reader = op.attributes[attribute], READERS[attribute]
     value = reader.value(found)
     if value is None:
@@ -203,9 +203,9 @@ def images_of(model: Model) -> dict[str, Preprocess]:
 
 
 def with_preprocess(model: Model, preprocess: Preprocess, which: Sequence[int] = ()) -> Model:
-    """The module itself, with the options on its inputs. which: their numbers from 1; (): all of them.
+    """Write the options on inputs of the module, and return it. which: numbers of inputs from 1; (): all of them.
 
-    Raises ConfigError for an input that is no such image.
+    Raises ConfigError for an input that is no image of these options.
     """
     inputs = [op for op in model.ops if isinstance(op, TopInput)]
     for number in which:
@@ -220,9 +220,9 @@ def with_preprocess(model: Model, preprocess: Preprocess, which: Sequence[int] =
 
 
 def prepare(files: Sequence[Path], preprocess: Preprocess, shape: Sequence[int]) -> Array:
-    """The input of these images: one per image of the batch, or one that all of them are.
+    """The input made from these files: one per image of the batch, or a single file for all.
 
-    shape: of the input. Raises CalibrationError for a file that is no image, and for a number that is not the batch's.
+    shape: of the input. Raises CalibrationError for a file that is no image, and for another number of files.
     """
     batch = shape[0]
     if len(files) not in (1, batch):
@@ -242,7 +242,7 @@ def prepare(files: Sequence[Path], preprocess: Preprocess, shape: Sequence[int])
 
 
 def _frames(files: Sequence[Path], preprocess: Preprocess, frame: Frame, batch: int) -> NDArray[np.uint8]:
-    """The bytes of a camera: of the images' size after resizing, in the order of the frame."""
+    """The camera frames of files: in the size after resizing and the order of the frame."""
     sized = [_sized(decode(file, _read_as(preprocess)), preprocess, frame.height, frame.width) for file in files]
     images = np.stack(sized)
     planes = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
@@ -256,7 +256,7 @@ def _read_as(preprocess: Preprocess) -> Channels:
 
 
 def _sized(image: Pixels, preprocess: Preprocess, height: int, width: int) -> Pixels:
-    """In the network's size: resized, then its middle."""
+    """An image in the network's size: resized, then cropped to its middle."""
     to = preprocess.resize_dims or (height, width)
     if not preprocess.keep_aspect_ratio:
         found = resize(image, *to)

@@ -1,8 +1,8 @@
-"""Other sizes of an image, as OpenCV's `resize` makes them of uint8: bilinear, in 11-bit fixed point.
+"""Resized uint8 images, as OpenCV's `resize`: bilinear, in 11-bit fixed point.
 
-A position of the result lies between two of the source; their weights are rounded to 1/2048 (ties to even). Rows are
-interpolated first, then columns; of the products with the column's weights, the sixteen low bits are lost each, and
-two more are rounded. Half the size in both directions is the rounded mean of four.
+A position of the result lies between two positions of the source; their weights are rounded to 1/2048 (ties to even).
+Rows are interpolated first, then columns. The sixteen low bits of each product with a column's weight are dropped, and
+the sum is rounded by two more bits. Half the size in both directions is the rounded mean of four.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ ONE = 2048
 
 
 class Taps(NamedTuple):
-    """Per position of the result: the two positions of the source, and their weights."""
+    """For each position of the result: the two positions of the source, and their weights."""
 
     first: Ints
     second: Ints
@@ -45,7 +45,7 @@ def resize(image: Pixels, height: int, width: int) -> Pixels:
 
 
 def _taps(source: int, target: int, *, ends: bool) -> Taps:
-    """ends: a position before the first or behind the last of the source is that one, with the whole weight."""
+    """The taps along an axis. ends: a position outside the source uses its first or last element with full weight."""
     scale = 1.0 / (target / source)
     where = ((np.arange(target) + 0.5) * scale - 0.5).astype(np.float32)
     first = np.floor(where).astype(np.int64)
@@ -57,7 +57,7 @@ def _taps(source: int, target: int, *, ends: bool) -> Taps:
 
 
 def letterbox(image: Pixels, height: int, width: int, *, pad_value: int, centered: bool) -> Pixels:
-    """As large as fits, its aspect ratio kept, on a ground of pad_value: in the middle, or at the top left."""
+    """Scale to fit inside the size with the same aspect ratio, and pad with pad_value: centred, or at the top left."""
     h, w = image.shape[:2]
     scale = min(width / w, height / h)
     small = resize(image, max(int(h * scale), 1), max(int(w * scale), 1))
@@ -68,7 +68,7 @@ def letterbox(image: Pixels, height: int, width: int, *, pad_value: int, centere
 
 
 def short_side(image: Pixels, height: int, width: int) -> Pixels:
-    """As small as covers the size, its aspect ratio kept, and the middle of that."""
+    """Scale to cover the size with the same aspect ratio, and crop to the middle."""
     h, w = image.shape[:2]
     scale = max(width / w, height / h)
     large = resize(image, max(int(h * scale), height), max(int(w * scale), width))

@@ -20,18 +20,18 @@ from tpusim.ops.base import Array
 from tpusim.ops.structure import TopInput
 
 Inputs = Mapping[str, Array] | Array
-"""Arrays by input name; of a network with one input the array alone will do."""
+"""Arrays by input name; for a network with one input also the array alone."""
 
 
 class Flat:
     """A module as a function of samples: `flat(x)` gives the network's results by name.
 
-    Real results are stored as the module has them; integers and bools of the network's framework come in its types.
+    Real results have the module's stored type; results that are integers or bools in the framework have those types.
 
-    The first axis of every input and result counts samples. A module has a batch size of its own; any multiple of it,
-    and any number if it is 1, runs in one call that is compiled once per number. Integer results are those of one
-    sample after the other, bit for bit. NumPy arrays give NumPy arrays, JAX arrays give JAX arrays (on their device).
-    quick: as of `Graph`; only for float networks is it another result, and a quicker one.
+    The first axis of every input and result counts samples. Any multiple of the module's batch size runs in one call,
+    which is compiled once per number. Integer results equal those of one sample at a time, bit for bit. NumPy arrays
+    give NumPy arrays, JAX arrays give JAX arrays (on their device). quick: as in `Graph`; only float networks are then
+    faster and have other low bits.
 
     `jax.grad` and `jax.jvp` of float networks give the derivative of the plain expression of each op; results stay the
     same bits. Where a float becomes a quantised integer they raise ConfigError with the name of the op.
@@ -83,7 +83,7 @@ class Flat:
         return {op_name(op): _typed(op, given[op_name(op)]) for op in self._inputs}
 
     def _groups(self, named: Mapping[str, Array]) -> int:
-        """How many times the module's own batch is there."""
+        """The number of samples in units of the module's batch."""
         counts: dict[str, int] = {}
         for name, (shape, _) in self._specs.items():
             found = named[name].shape
@@ -102,14 +102,14 @@ class Flat:
 
 
 def _typed(op: TopInput, array: Array) -> Array:
-    """As the module stores it; of an array on a device the values are not looked at."""
+    """An input in the module's stored type; the values of an array on a device are not checked."""
     if isinstance(array, jax.Array):
         return array.astype(storage_dtype(tensor_of(op.input).element_type))
     return stored_input(op, array_of(op, array))
 
 
 def _given(y: Array, dtype: np.dtype, scale: tuple[float, int] | None) -> Array:
-    """A result in the type of the framework; a quantised real stays as it is stored."""
+    """A result in the framework's type; a quantised real number keeps its stored type."""
     if not is_integer(dtype):
         return y if scale is not None or dtype == np.float32 else y.astype(dtype)
     real = y if scale is None else scale[0] * (y.astype(np.int32) - scale[1])

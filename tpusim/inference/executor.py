@@ -42,14 +42,14 @@ def inputs_of(model: Model) -> list[TopInput]:
 
 
 def input_specs(model: Model) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Shape and dtype of every network input by name; the dtype is what the user gives."""
+    """Shape and dtype of every network input by name; the dtype is that of the user's array."""
     return {op_name(op): (shape_of(op.output), op.given) for op in inputs_of(model)}
 
 
 def check_inputs(model: Model, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """The arrays in argument order, as the module stores them.
 
-    Raises ConfigError for a missing input, a wrong shape, and values that the input's type or the module's cannot hold.
+    Raises ConfigError for a missing input, a wrong shape, and values outside the input's type or the module's type.
     """
     arrays: list[np.ndarray] = []
     for op in inputs_of(model):
@@ -64,7 +64,7 @@ def check_inputs(model: Model, inputs: Mapping[str, np.ndarray]) -> list[np.ndar
 
 
 def array_of(op: TopInput, given: object) -> np.ndarray:
-    """What is given for an input, as an array. Raises ConfigError for rows of unlike lengths."""
+    """The given value of an input as an array. Raises ConfigError for rows of different lengths."""
     try:
         return np.asarray(given)
     except ValueError as error:
@@ -74,7 +74,7 @@ def array_of(op: TopInput, given: object) -> np.ndarray:
 
 
 def stored_input(op: TopInput, array: np.ndarray) -> np.ndarray:
-    """A network input as the module stores it. Raises ConfigError for values that one of the types does not hold."""
+    """A network input in the module's stored type. Raises ConfigError for values outside one of the types."""
     try:
         return border.stored(array, op.given, storage_dtype(tensor_of(op.input).element_type))
     except ValueError as error:
@@ -95,7 +95,7 @@ def run(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
 
 
 def chip_of(model: Model) -> ChipSpec | None:
-    """The chip that a module was lowered for; None for a top module, which is for all."""
+    """The chip of a lowered module; None for a top module, which does not depend on a chip."""
     return chips.of(model) if model.attribute("module.chip") else None
 
 
@@ -103,9 +103,9 @@ def chip_of(model: Model) -> ChipSpec | None:
 class Steps:
     """The ops of one module, executed on an environment to which their results are added.
 
-    chip: None for a top module; record: is told the results of every op that computes; forms: constant operands in the
-    form that their op's kernel reads; quick: float ops of a top module as their estimates; shuffled: ops that have
-    nothing left to do, and the values that are their results.
+    chip: None for a top module; record: called with the results of every op that computes; forms: constant operands in
+    the form that their op's kernel reads; quick: compute float ops of a top module by their estimates; shuffled: ops
+    whose work is done by earlier constants, and the values that are their results.
     """
 
     weights: Mapping[str, Array]
@@ -117,7 +117,7 @@ class Steps:
 
     @classmethod
     def of(cls, model: Model, record: Recorder | None = None) -> "Steps":
-        """With a module's own weights, on its chip."""
+        """The steps of a module with its weights, on its chip."""
         return cls(model.weights, chip_of(model), record)
 
     def block(self, block: Block, environment: Environment) -> None:
@@ -126,7 +126,7 @@ class Steps:
             self.step(op, environment)
 
     def step(self, op: Operation, environment: Environment) -> None:
-        """One op. Raises ConfigError for a tpu op in a module of no chip."""
+        """Compute one op. Raises ConfigError for a tpu op in a module without a chip."""
         if isinstance(op, TopWeight):
             environment[op.output] = self.weights.get(op_name(op))  # None: only their forms are here
         elif isinstance(op, TopNone):
@@ -147,7 +147,7 @@ class Steps:
                 self.record(op, results)
 
     def results(self, op: ShapedOp, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """What an op computes. Raises ImportModelError where its attributes do not go with its operands."""
+        """The results of an op. Raises ImportModelError if its attributes contradict its operands."""
         if isinstance(op, TpuOp) and self.chip is None:
             raise ConfigError(f"{op.name} '{op_name(op)}': the chip is required, got a module without module.chip")
         if any(is_tensor(v) and uniform_of(v) is not None for v in op.results):
@@ -165,7 +165,7 @@ class Steps:
             ) from error
 
     def _estimated(self, op: TopOp, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """What an op computes, sums in any order; arrays in between as `with_few_transpositions` leaves them."""
+        """The results of an op with sums in any order; inner arrays in the layout of `with_few_transpositions`."""
         estimate = estimate_of(op)
         orders = {i: order for i, order in estimate.operands.items() if (op, i) not in self.forms}
         stored = [jnp.transpose(v, orders[i]) if i in orders else v for i, v in enumerate(operands)]
@@ -189,7 +189,7 @@ def tensor_ops(model: Model) -> Iterator[Operation]:
 
 
 def kept_names(model: Model, keep: Sequence[str] | str | None) -> list[str]:
-    """Tensor names: those given; for None the network's results, by the ops that make them; for "all" every one."""
+    """Tensor names: the given ones; for None the network's results, by the ops that make them; for "all" all."""
     if keep is None:
         return [value_name(_made(v)) for v in model.results if isinstance(v.owner, Operation)]
     return [value_name(v) for op in tensor_ops(model) for v in op.results] if keep == "all" else list(keep)
@@ -206,8 +206,8 @@ class Graph:
     """The whole network as one compiled function; weights are arguments, so nothing is baked in twice.
 
     Args: model: any stage; keep: tensor names to return, or None for the network's results (by the name of the op
-    that makes them), or "all". quick: add up f32 products in the order that is quickest, which nobody states: the
-    results differ from the others' by rounding, and between processors and batches.
+    that makes them), or "all". quick: add f32 products in the fastest order, which is not specified: results differ by
+    rounding from those in the stated order, and between processors and batches.
     """
 
     def __init__(self, model: Model, keep: Sequence[str] | str | None = None, *, quick: bool = False) -> None:
@@ -229,7 +229,7 @@ class Graph:
         self._compiled = Stored(with_few_transpositions(self.trace), self.identity, fixed=self.weights)
 
     def _taken_shuffles(self) -> Iterator[tuple[Operation, SSAValue]]:
-        """Ops that shuffle channels and the values that are in their order already, by the forms of who makes them."""
+        """Ops that shuffle channels, with values that have that order already: their constants were reordered."""
         kept = {v for op in tensor_ops(self.model) for v in op.results if value_name(v) in self.keep}
         for found in shuffles(self.model.ops, kept | set(self.model.results)):
             op = found.made.owner
@@ -244,7 +244,7 @@ class Graph:
                 yield found.last, found.made
 
     def _form(self, op: ShapedOp, index: int, raw: np.ndarray) -> Any:
-        """A constant operand as its op's kernel reads it."""
+        """A constant operand in the form that its op's kernel reads."""
         if not self._quick or not isinstance(op, TopOp):
             return op.for_kernel(index, raw) if isinstance(op, KernelConstants) else raw
         orders = estimate_of(op).operands
@@ -253,7 +253,7 @@ class Graph:
         return np.ascontiguousarray(raw.transpose(orders[index])) if index in orders else raw
 
     def identity(self) -> str | None:
-        """Of the compiled function: module, chip, constants, texts of both packages; None with ops from elsewhere."""
+        """A hash of module, chip, constants and texts of both packages; None with ops of other packages."""
         if not all(type(op).__module__.startswith(("tpusim.", "xdsl.")) for op in self.model.body.walk()):
             return None
         texts = text_of(Path(tpusim_kernels.__file__).parent), text_of(Path(__file__).parents[1])
@@ -286,7 +286,7 @@ class Graph:
 
 
 def _made(value: SSAValue) -> SSAValue:
-    """The value as an op computes it: inside the group that returns it, and before its store."""
+    """The value that an op computes: inside the group that returns it, and before its store."""
     owner = value.owner
     assert isinstance(owner, Operation)
     if isinstance(owner, TpuGroup):
@@ -314,7 +314,7 @@ def _concrete_weights(model: Model) -> set[str]:
 
 
 def _weight_owner(value: SSAValue) -> TopWeight | None:
-    """The top.Weight behind a value, through loads."""
+    """The top.Weight of a value, before its loads."""
     owner: Any = value.owner
     while isinstance(owner, Transfer):
         owner = owner.input.owner
@@ -322,14 +322,14 @@ def _weight_owner(value: SSAValue) -> TopWeight | None:
 
 
 def quantisation(model: Model) -> dict[str, tuple[float, int]]:
-    """(scale, zero point) of every tensor that the module says is quantised."""
+    """(scale, zero point) of every quantised tensor of the module."""
     types = {op_name(op): op.results[0] for op in tensor_ops(model) if op.results and is_tensor(op.results[0])}
     found = {name: uniform_of(value) for name, value in types.items()}
     return {name: (u.scale.data, u.zero_point.value.data) for name, u in found.items() if u is not None}
 
 
 def without_padding(value: SSAValue, array: np.ndarray) -> np.ndarray:
-    """What a value of a top module holds without the rows that fill it up to fixed extents (FilledUp)."""
+    """A value of a top module without the rows that pad it to fixed extents (TopOp.without_padding)."""
     return value.owner.without_padding(array) if isinstance(value.owner, FilledUp) else array
 
 
@@ -337,13 +337,13 @@ def real_of(array: np.ndarray, scale: float, zero_point: int) -> np.ndarray:
     """Real values of stored integers: scale * (q - zero point) in f32."""
     if array.dtype.itemsize > 2:
         return np.float32(scale) * (array.astype(np.int32) - zero_point).astype(np.float32)
-    return np.float32(scale) * (array.astype(np.float32) - np.float32(zero_point))  # f32 holds every difference
+    return np.float32(scale) * (array.astype(np.float32) - np.float32(zero_point))  # differences are exact in f32
 
 
 class RealValues(Mapping[str, np.ndarray]):
-    """Tensors as the real values that they stand for, each made when it is asked for: a quarter of the memory.
+    """Tensors as real values, each converted when it is read, which needs a quarter of the memory.
 
-    Those that the module says are quantised by `real_of`, others as they are.
+    Quantised tensors of the module are dequantised (`real_of`), others unchanged.
     """
 
     def __init__(self, model: Model, tensors: Mapping[str, np.ndarray]) -> None:
@@ -369,7 +369,7 @@ def dequantised(model: Model, tensors: Mapping[str, np.ndarray]) -> dict[str, np
 
 
 def last_uses(model: Model, kept: Collection[SSAValue] = ()) -> dict[Operation, list[SSAValue]]:
-    """Op -> the values that nobody reads after it; those to be kept are left out."""
+    """Op -> the values that are not read after it, without those to be kept."""
     last: dict[SSAValue, Operation] = {}
     for op in model.ops:
         last.update(dict.fromkeys((*op.operands, *op.results), op))

@@ -1,10 +1,10 @@
-"""Sample after sample: op by op at first, in batches when that pays. The only place that chooses.
+"""Runs sample after sample: op by op at first, in batches when that pays. Only this module decides which.
 
-Op by op every op is an executable of its own, shared by all ops that are equal and kept on disk. What a batch saves is
-the start of calls, most of the time of an op on a small tensor. Batches of a float network go op by op too (`Stacked`):
-nearly all of it is sums in a stated order, of which XLA can merge nothing, and compiling the whole of digits takes
-95 MiB, that of its ops 20. A lowered network is compiled as a whole, which merges requants into products. Measured in
-docs/performance.md.
+Op by op, every op is a separate executable, shared by all equal ops and kept on disk. A batch saves the start of calls,
+which is most of the time of an op on a small tensor. Batches of a float network also go op by op (`Stacked`): nearly
+all of its work is sums in a stated order, which XLA cannot merge, and compiling the whole of digits takes 95 MiB,
+compiling its ops 20. A lowered network is compiled as a whole, which merges requants into products. Measurements are in
+docs/performance.md and docs/performance_history.md.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,22 +21,22 @@ from tpusim.ir.module import Model
 from tpusim.threads import abreast
 
 FEW = 32
-"""Samples of a lowered network that go op by op."""
+"""The first so many samples of a lowered network go op by op."""
 FEW_FLOAT = 1024
-"""The same of a float network: compiling its ops once more costs as much as starting them about 1,500 times."""
+"""The same for a float network: compiling its ops again costs as much as starting them about 1,500 times."""
 LARGE = 4 << 20
-"""Bytes of all tensors above which starting ops costs nothing beside computing them, so that no batch pays."""
+"""If all tensors have more bytes, starting ops costs nothing compared with computing them, and no batch pays."""
 BATCH, BATCH_BYTES = 32, 8 << 20
-"""The most samples of a batch for one device, and bytes of what is held of them."""
+"""The most samples of a batch for one device, and the most bytes of their kept tensors."""
 Tensors = dict[str, np.ndarray]
 S = TypeVar("S", bound=Mapping[str, np.ndarray])
 
 
 class Gradual:
-    """A module as a function of samples; the bits do not tell which way one went.
+    """A module as a function of samples; the bits do not depend on the way that was chosen.
 
     Args as of `Graph`: model: any stage; keep: tensor names to return, or None for the network's results, or "all".
-    devices: who shares the samples of a batch, None: all of this process; several always take batches.
+    devices: they share the samples of a batch; None: all of this process; several devices always take batches.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class Gradual:
         return self._op_by_op(inputs) if self._left or self._never or self._stacks else self._whole()(inputs)
 
     def each(self, samples: Iterable[S]) -> Iterator[tuple[S, Tensors]]:
-        """Run samples in their order: every sample and its tensors. No more than a batch of them is held at a time.
+        """Run samples in order and yield every sample with its tensors; at most one batch is in memory at a time.
 
-        Large tensors leave processors idle between ops: of those two samples are run at a time. Raises ConfigError for
-        inputs that do not fit.
+        Networks with large tensors leave processors idle between ops, so two samples are run at a time. Raises
+        ConfigError for inputs that do not fit.
         """
         left = iter(samples)
         if len(self._devices) == 1:
@@ -72,13 +72,13 @@ class Gradual:
             yield from through(lambda sample: (sample, self._found(sample)), self._alone(left))
         size = self._batch()
         while batch := list(islice(left, size)):
-            if len(self._devices) == 1 and len(batch) < size:  # a batch is computed whole
+            if len(self._devices) == 1 and len(batch) < size:  # only whole batches are computed as batches
                 yield from ((sample, self._op_by_op(sample)) for sample in batch)
                 return
             yield from zip(batch, self._batched()(batch), strict=True)
 
     def _alone(self, samples: Iterator[S]) -> Iterator[S]:
-        """Those that go op by op."""
+        """The samples that go op by op."""
         while self._left or self._never:
             sample = next(samples, None)
             if sample is None:

@@ -1,12 +1,12 @@
-"""The layout of a whole graph: transpositions are put off, and most of them never happen.
+"""The layout of a whole graph: transpositions are delayed, and most of them cancel.
 
-Kernels take and give NCHW, and compute convolutions in NHWC. Of one kernel alone the two transpositions are two copies;
-in a graph the second of one kernel and the first of the next are each other's inverse, but what stands between them
-(requants, additions, pools, concatenations) keeps XLA from seeing it. Here a traced graph is evaluated on arrays that
-may be stored in another order of axes than the graph means. A transposition only renames axes; primitives that work
-element by element, or along an axis, are applied to the array as it is stored; others get it in order, as do the
-results. Nothing else changes: no value is computed in another way. Derivatives are not kept: who differentiates the
-graph takes those of the traced function itself (`Flat`).
+The operands and results of kernels are NCHW, but convolutions compute in NHWC. In a single kernel the two
+transpositions are two copies. In a graph the second transposition of one kernel and the first of the next are inverse,
+but the ops between them (requants, additions, pools, concatenations) prevent XLA from cancelling them. Here a traced
+graph is evaluated on arrays that may be stored in another order of axes than in the graph. A transposition only renames
+axes. Primitives that work element by element or along an axis are applied to the stored array. Other primitives, and
+the results of the graph, get the array in the graph's order. Values do not change. Derivatives are not supported;
+`Flat` differentiates the traced function itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,14 +22,14 @@ Order = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Laid:
-    """A value as it is stored: axis i of the array is axis order[i] of what the graph means."""
+    """A stored value: axis i of the array is axis order[i] of the graph's value."""
 
     array: Any
     order: Order
 
     @classmethod
     def plain(cls, array: Any) -> "Laid":
-        """An array whose axes are in their own order."""
+        """An array whose axes are in the graph's order."""
         return cls(array, tuple(range(array.ndim)) if hasattr(array, "ndim") else ())
 
     def in_order(self, order: Order) -> Any:
@@ -38,14 +38,14 @@ class Laid:
 
     @property
     def meant(self) -> Any:
-        """The array as the graph means it."""
+        """The array in the graph's order of axes."""
         return self.in_order(tuple(sorted(self.order)))
 
 
 def _permuted(array: Any, permutation: Sequence[int]) -> Any:
-    """`lax.transpose` with axes merged that stay together.
+    """`lax.transpose` after merging axes that stay together.
 
-    From NCHW to NHWC it is of rank 3, so that XLA does not fold it into a convolution, which no library would take.
+    NCHW to NHWC then has rank 3, and XLA does not fold it into a convolution, for which it would not use its library.
     """
     runs: list[list[int]] = []
     for axis in permutation:
@@ -72,7 +72,7 @@ REDUCTIONS = frozenset({"reduce_sum", "reduce_max", "reduce_min", "reduce_and", 
 
 
 def with_few_transpositions(body: Callable[..., Any]) -> Callable[..., Any]:
-    """`body`, a function that JAX traces, with its transpositions put off; the same results bit for bit."""
+    """`body`, a function that JAX traces, with delayed transpositions; the same results bit for bit."""
 
     def relaid(*arguments: Any) -> Any:
         closed, shape = cast("Any", jax).make_jaxpr(body, return_shape=True)(*arguments)
@@ -109,7 +109,7 @@ def _applied(equation: Any, operands: list[Laid]) -> Sequence[Laid]:
     if name == "optimization_barrier":
         arrays = equation.primitive.bind(*(x.array for x in operands), **params)
         return [Laid(array, x.order) for array, x in zip(arrays, operands, strict=True)]
-    if name == "reduce_sum" and operands[0].array.dtype.kind == "f":  # the order of axes is that of the terms
+    if name == "reduce_sum" and operands[0].array.dtype.kind == "f":  # the order of axes is the order of the terms
         return _in_order(equation, operands)
     rule = _RULES.get(name)
     if rule is not None and any(x.order != tuple(sorted(x.order)) for x in operands) or name == "transpose":
@@ -118,7 +118,7 @@ def _applied(equation: Any, operands: list[Laid]) -> Sequence[Laid]:
 
 
 def _in_order(equation: Any, operands: Sequence[Laid]) -> list[Laid]:
-    """Any other primitive, on what the graph means."""
+    """Apply any other primitive to arrays in the graph's order."""
     primitive = equation.primitive
     results = primitive.bind(*(x.meant for x in operands), **primitive.get_bind_params(equation.params))
     return [Laid.plain(y) for y in (results if primitive.multiple_results else [results])]
@@ -169,7 +169,7 @@ def _reduce(equation: Any, operands: Sequence[Laid]) -> Laid:
 
 
 def _reshape(equation: Any, operands: Sequence[Laid]) -> Laid:
-    """Axes that are merged or split stay where they are stored; those of one group are brought together."""
+    """A reshape of a stored array: axes that are merged or split are made adjacent; the others keep their place."""
     (x,), sizes = operands, equation.params["new_sizes"]
     place = {axis: i for i, axis in enumerate(x.order)}
     meant = [x.array.shape[place[axis]] for axis in range(len(x.order))]
@@ -184,7 +184,7 @@ def _reshape(equation: Any, operands: Sequence[Laid]) -> Laid:
 
 
 def _groups(old: list[int], new: list[int]) -> list[tuple[list[int], list[int]]]:
-    """(axes before, axes after) of equal size, as short as can be."""
+    """Pairs of (axes before, axes after) of equal size, as short as possible."""
     found: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(old) or j < len(new):

@@ -1,4 +1,4 @@
-"""What the results of a network are joined of: which part every element comes from."""
+"""The parts that are joined into a network's results: the part of every element."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,11 +15,11 @@ from tpusim.ops.interfaces import Joins
 from tpusim.ops.structure import TopNone, TopWeight
 
 Parts = tuple[np.ndarray, Sequence[str]]
-"""(of every element the number of its part, the names of the parts)."""
+"""(the number of the part of every element, the names of the parts)."""
 
 
 def parts_of(top: Model) -> Mapping[str, Parts]:
-    """By name, every result of a top module that ops join and move without computing anything.
+    """Parts of every result of a top module that is joined from others, by name of the result.
 
     Parts are followed through ops that only move elements, so that a part is what one op computed.
     """
@@ -50,7 +50,7 @@ class _Traced:
             constants = [self._constant(v) for v in op.operands[1:]]
             return self._moved(op, [self._numbers(op.operands[0]), *constants], value)
         self.names.append(value_name(value))
-        return np.full(shape_of(value), len(self.names) - 1, np.float32)  # a move takes reals
+        return np.full(shape_of(value), len(self.names) - 1, np.float32)  # ops that move elements expect reals
 
     def _moved(self, op: TopOp, operands: list[Array], value: SSAValue) -> Array:
         results = Steps.of(self.top).results(op, operands)

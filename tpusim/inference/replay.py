@@ -1,8 +1,8 @@
-"""What the flat kernels give for the machine's own inputs: the reference behind "bit-exact" after a float op.
+"""The flat kernels' results on the machine's tensors: the reference of "bit-exact" after a float op.
 
 Float ops are computed by two independent implementations that may differ in the last place, and a later cast may turn
-that into one integer step. So a tensor with a float op upstream is compared with what the flat kernel of its op gives
-on the tensors the machine itself had there (architecture section 5).
+that into one integer step. So a tensor that depends on a float op is compared with the result of its op's flat kernel
+on the operands that the machine had (architecture section 5).
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from tpusim.ops.structure import TopNone, TopWeight
 
 
 def float_upstream(model: Model) -> set[str]:
-    """Names of tensors of a lowered module (no groups yet) in which a float computation takes part."""
+    """Names of tensors of a lowered module (no groups yet) that depend on a float computation."""
     tainted: set[SSAValue] = set()
     for op in _computing(model):
         if _computes_float(op) or any(v in tainted for v in op.operands):
@@ -32,7 +32,7 @@ def _computing(model: Model) -> Iterator[TpuOp]:
 
 
 def _computes_float(op: TpuOp) -> bool:
-    """Whether the op takes and gives floats and is not a pure view."""
+    """Whether the op has float operands and results and is not a pure view."""
     values = [v for v in (*op.operands, *op.results) if is_tensor(v) and not isinstance(v.owner, TopWeight)]
     return not op.in_place() and all(uniform_of(v) is None for v in values)
 
@@ -41,7 +41,7 @@ def replay(model: Model, machine: Mapping[str, np.ndarray]) -> dict[str, np.ndar
     """For every tensor with a float op upstream: the flat result of its op on the machine's tensors.
 
     Args: model: the lowered module (state TPU_LOWERED); machine: every tensor of the machine by name, inputs included.
-    A tensor whose op has an operand that the machine did not show is left out, except views, which are recomputed.
+    A tensor whose op has an operand that the machine did not store is left out, except views, which are recomputed.
     """
     wanted = float_upstream(model)
     steps, values = Steps.of(model), Environment()
@@ -62,7 +62,7 @@ def replay(model: Model, machine: Mapping[str, np.ndarray]) -> dict[str, np.ndar
 
 
 def _adopt(op: Operation, values: Environment, machine: Mapping[str, np.ndarray]) -> None:
-    """Take the machine's tensor as the op's result, if the machine has shown it."""
+    """Use the machine's tensor as the op's result, if the machine stored it."""
     for result in op.results:
         if op_name(op) in machine:
             values[result] = machine[op_name(op)]

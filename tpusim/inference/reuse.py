@@ -1,7 +1,7 @@
-"""Running many modules that are nearly the same: an op whose operands and constants are known is not run again.
+"""Runs many nearly equal modules: an op with the same operands and constants is run only once.
 
-Samples go in batches where their tensors are small: an op is then one call for all of a batch, mapped over the samples.
-What is compiled for it depends on shapes alone, so that a module with other scales compiles nothing anew. Integers have
+Samples with small tensors go in batches: an op is then one call for the whole batch, mapped over the samples. The
+compiled function depends on shapes alone, so that a module with other scales needs no new compilation. Integers have
 the bits of one sample alone.
 """
 
@@ -27,35 +27,35 @@ from tpusim.ops.structure import TopWeight
 
 Tensors = Mapping[str, np.ndarray]
 LIMIT = 160 << 20
-"""Bytes of results that are kept, or twice those of the largest module; the oldest go first."""
+"""At most so many bytes of results are kept, or twice those of the largest module; the oldest are dropped first."""
 MODELS = 16
 """Modules whose signatures are remembered."""
 FEW = 8
-"""Samples up to which a batch costs more, to compile, than it saves."""
+"""For up to so many samples, compiling a batch costs more than the batch saves."""
 BATCH, BATCH_BYTES = 32, 32 << 20
 """The most samples of a batch, and bytes of all their tensors."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Samples that are run together: their places, and their arrays; several are stacked."""
+    """Samples that are run together: their indices, and their arrays; several are stacked."""
 
     places: tuple[int, ...]
     samples: tuple[Tensors, ...]
 
     @property
     def stacked(self) -> bool:
-        """Whether arrays have an axis of samples in front."""
+        """Whether the first axis of the arrays counts samples."""
         return len(self.samples) > 1
 
 
 def fits_alone(model: Model) -> bool:
-    """Whether the tensors of one sample are so large that no batch is made."""
+    """Whether the tensors of one sample are so large that samples are run one by one."""
     return bytes_of(model, kept_names(model, "all")) * 2 > BATCH_BYTES
 
 
 def parts_of(samples: Iterable[Tensors], model: Model) -> Iterator[Part]:
-    """Samples as they are run together: one by one if they are few or large. model: any that they are for."""
+    """Samples in parts that are run together: one by one if they are few or large. model: any model for them."""
     left, places = iter(samples), count()
     fits = BATCH_BYTES // max(bytes_of(model, kept_names(model, "all")), 1)
     first = list(islice(left, FEW + 1))
@@ -76,7 +76,7 @@ def _chained(first: Iterable[Tensors], rest: Iterable[Tensors]) -> Iterator[Tens
 class Reuse:
     """Runs lowered modules without layer groups on parts of the same samples, op by op.
 
-    samples: those that `results` and `tensors` run, one by one.
+    samples: run by `results` and `tensors`, one by one.
     """
 
     def __init__(self, samples: Sequence[Tensors] = ()) -> None:
@@ -86,14 +86,14 @@ class Reuse:
         self._signed: OrderedDict[Operation, dict[Operation, bytes]] = OrderedDict()
 
     def results(self, model: Model, number: int | None = None) -> list[dict[str, np.ndarray]]:
-        """The network's results of every sample as real values, by the names of the values that are returned.
+        """The network's results of every sample as real values, by the names of the returned values.
 
-        number: of the first samples only.
+        number: only the first so many samples.
         """
         return [found for part in self._parts[:number] for found in self.of_part(model, part)]
 
     def of_part(self, model: Model, part: Part, names: Collection[str] | None = None) -> list[dict[str, np.ndarray]]:
-        """Tensors of every sample of a part as real values, by name; names: which, None: the network's results."""
+        """Tensors of every sample of a part as real values, by name; names: None: the network's results."""
         wanted = (
             {value_name(value): value for value in model.results}
             if names is None
@@ -110,11 +110,11 @@ class Reuse:
         ]  # fmt: skip
 
     def tensors(self, model: Model, number: int, names: Collection[str]) -> dict[str, np.ndarray]:
-        """Tensors of one sample, by its place, as real values."""
+        """Tensors of one sample, given by its index, as real values."""
         return self.of_part(model, self._parts[number], names)[0]
 
     def _run(self, model: Model, part: Part, wanted: set[SSAValue]) -> tuple[Environment, set[SSAValue]]:
-        """The wanted values, and which of all values differ between samples."""
+        """The wanted values, and the set of values that differ between samples."""
         known, steps, values = self._signatures(model), Steps.of(model), Environment()
         values.update(zip(model.body.args, _arguments(model, part), strict=True))
         many, last = set[SSAValue](model.body.args), last_uses(model, wanted)
@@ -138,7 +138,7 @@ class Reuse:
         return values, many
 
     def _signatures(self, model: Model) -> dict[Operation, bytes]:
-        """Those of a module; the last few modules' are remembered, for parts come one after the other."""
+        """The signatures of a module; the last few are cached, because parts come one by one."""
         if model.module not in self._signed:
             self._signed[model.module] = _signatures(model)
             self._limit = max(self._limit, 2 * bytes_of(model, kept_names(model, "all")))
@@ -160,7 +160,7 @@ def _arguments(model: Model, part: Part) -> list[np.ndarray]:
 
 
 def _mapped(steps: Steps, op: ShapedOp, values: Environment, many: set[SSAValue]) -> Sequence[Array]:
-    """An op on stacked operands; one that has to see its operands as data goes sample by sample."""
+    """An op on stacked operands; an op that needs its operands as concrete data runs sample by sample."""
     operands = [values[value] for value in op.operands]
     axes = [0 if value in many else None for value in op.operands]
     stacked = [array for array, axis in zip(operands, axes, strict=True) if axis == 0]
@@ -182,12 +182,12 @@ def _mapped(steps: Steps, op: ShapedOp, values: Environment, many: set[SSAValue]
 
 
 def _signatures(model: Model) -> dict[Operation, bytes]:
-    """Of every op that computes: all that its results follow from, the network's inputs apart."""
+    """For every op that computes a hash of everything that determines its results, except the network's inputs."""
     of_value: dict[SSAValue, bytes] = {arg: f"input {i}".encode() for i, arg in enumerate(model.body.args)}
     found: dict[Operation, bytes] = {}
     for op in model.ops:
         digest = hashlib.blake2b(digest_size=16)
-        for part in _own(op, model):
+        for part in _description(op, model):
             digest.update(part)
         for value in op.operands:
             digest.update(of_value[value])
@@ -198,8 +198,8 @@ def _signatures(model: Model) -> dict[Operation, bytes]:
     return found
 
 
-def _own(op: Operation, model: Model) -> Iterator[bytes]:
-    """What an op says itself: kind, attributes, types; of a constant its values."""
+def _description(op: Operation, model: Model) -> Iterator[bytes]:
+    """An op without its operands: kind, attributes, types, and the values of a constant."""
     yield repr(described(op)).encode()
     if isinstance(op, TopWeight):
         array = model.weights[op_name(op)]

@@ -1,7 +1,7 @@
-"""A graph on batches of samples, shared by several devices: each takes its part one sample after the other.
+"""A graph on batches of samples, shared by several devices: each computes its part one sample after the other.
 
-Nothing is merged over samples, so the bits are those of one sample alone, whatever the op: a product of several samples
-at once may be added up in another order. What a batch saves is the start of a call, and what devices share is time.
+A product of several samples at once might be added in another order. So nothing is merged over samples, and the bits
+are those of one sample alone. A batch saves the start of calls; several devices save time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ AXIS = "samples"
 class Batches:
     """A graph as a function of up to `size` samples, compiled once.
 
-    devices: of one kind, each takes size / len(devices) samples; size: a multiple of their number.
+    devices: of one kind, each computes size / len(devices) samples; size: a multiple of their number.
     """
 
     def __init__(self, graph: Graph, devices: Sequence[Any], size: int) -> None:
@@ -61,7 +61,7 @@ class Batches:
 
 
 def _shared(body: Any, mesh: Mesh) -> Any:
-    """`body` of (weights, arguments), each device with its part of the arguments."""
+    """`body` of (weights, arguments), run on each device with its part of the arguments."""
     split = PartitionSpec(AXIS)
     mapped = jax.shard_map(body, mesh=mesh, in_specs=(PartitionSpec(), split), out_specs=split, check_vma=False)
     return cast("Any", jax).jit(mapped)

@@ -1,8 +1,8 @@
-"""Channel shuffles of a whole graph, done by the constants of the op in front of them.
+"""Channel shuffles of a whole graph, folded into the constants of the op before them.
 
-Views and Permutes that together put the channels of a tensor in another order (shufflenet's) are the slowest way that a
-compiled loop can read: byte by byte, and with the loop in front of them drawn in. Where an op's constants can be in
-that order from the beginning, nothing is left to do.
+Views and Permutes that together reorder the channels of a tensor (shufflenet's) make a compiled loop read byte by byte,
+and XLA fuses the loop before them into it, which is slow. If the constants of the op before them can be reordered
+instead, the shuffle needs no work at run time.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -18,7 +18,7 @@ from tpusim.ops.interfaces import Rearranges
 
 @dataclass(frozen=True)
 class Shuffle:
-    """`last` gives the channels of `made` in another order: channel i is channel order[i] there."""
+    """`last` has the channels of `made` in another order: its channel i is channel order[i] of `made`."""
 
     made: SSAValue
     last: ShapedOp
@@ -26,7 +26,7 @@ class Shuffle:
 
 
 def shuffles(ops: Iterable[Operation], kept: Collection[SSAValue]) -> Iterator[Shuffle]:
-    """The shuffles between ops that compute, whose values nobody else reads; kept: values that must be as they are."""
+    """The shuffles between two ops that compute, without other readers; kept: values that must not be reordered."""
     for op in ops:
         if isinstance(op, ShapedOp) and not isinstance(op, Rearranges) and len(op.results) == 1:
             chain = list(_chain(op.results[0], kept))
@@ -37,7 +37,7 @@ def shuffles(ops: Iterable[Operation], kept: Collection[SSAValue]) -> Iterator[S
 
 
 def _chain(value: SSAValue, kept: Collection[SSAValue]) -> Iterator[ShapedOp]:
-    """The ops behind a value that only rearrange it, each the only reader of the one before."""
+    """The ops after a value that only rearrange it, each the only reader of the previous one."""
     while value not in kept and value.has_one_use():
         op = next(iter(value.uses)).operation
         if not isinstance(op, ShapedOp) or not isinstance(op, Rearranges):
@@ -47,7 +47,7 @@ def _chain(value: SSAValue, kept: Collection[SSAValue]) -> Iterator[ShapedOp]:
 
 
 def _order(value: SSAValue, chain: list[ShapedOp]) -> np.ndarray | None:
-    """The order of channels that ops give, None where they do more, or nothing."""
+    """The order of channels after these ops; None if they do more than reorder channels, or nothing."""
     shape = shape_of(value)
     if len(shape) < 2 or shape_of(chain[-1].results[0]) != shape:  # noqa: PLR2004  no channels
         return None

@@ -1,7 +1,7 @@
-"""A float network on several samples at once, op by op: each op is one function that takes one sample after another.
+"""A float network on several samples at once, op by op: each op is one function that computes sample after sample.
 
-As in a whole graph the start of a call is paid once for all samples. But an op compiles in little memory, is shared by
-all ops that are equal, and kept on disk. Nothing is merged over samples, so the bits are those of one sample alone.
+As in a whole graph, a call starts once for all samples. But an op compiles in little memory, is shared by all equal
+ops, and is kept on disk. Nothing is merged over samples, so the bits are those of one sample alone.
 """
 
 import hashlib
@@ -76,18 +76,18 @@ class Stacked:
 
 
 def _repeated(array: Array, count: int) -> np.ndarray:
-    """An array that all samples share, as if each had its own."""
+    """An array that all samples share, repeated for each sample."""
     single = np.asarray(array)
     return np.broadcast_to(single, (count, *single.shape))
 
 
 def _text(op: ShapedOp, mapped: Sequence[bool]) -> str:
-    """All that an op's function depends on besides the program."""
+    """A text of everything that an op's function depends on except the program."""
     return repr((described(op), list(mapped)))
 
 
 def _identity(op: ShapedOp, text: str) -> str | None:
-    """The name of the compiled function: the op and the texts of both packages; None for an op from elsewhere."""
+    """The name of the compiled function: the op and the texts of both packages; None for an op of another package."""
     if not type(op).__module__.startswith("tpusim."):
         return None
     texts = text_of(Path(tpusim_kernels.__file__).parent), text_of(Path(__file__).parents[1])

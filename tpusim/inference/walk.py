@@ -1,4 +1,4 @@
-"""A run of a module op by op, as far as it was asked for: for those who look at every tensor of a large network."""
+"""A lazy run of a module, op by op, to examine every tensor of a large network in little memory."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 
@@ -12,14 +12,14 @@ from tpusim.ops.base import Array, ShapedOp
 from tpusim.ops.structure import TopNone, TopWeight
 
 Made = Callable[[SSAValue, np.ndarray], Array]
-"""What the ops after it read instead of a result."""
+"""A function that gives the array that later ops read instead of a result."""
 
 
 class Walk:
-    """Tensors of one run by name. Each is computed when it, or one after it, is asked for, and dropped when taken.
+    """Tensors of one run by name. Each is computed when it or a later one is read, and dropped when it is taken.
 
-    names: of the tensors that are kept until they are taken. made: is told of every result of an op. A tensor that no
-    op has left to read is dropped. Raises ConfigError for inputs that do not fit.
+    names: of the tensors that are kept until they are taken. made: called with every result of an op. A tensor that no
+    remaining op reads is dropped. Raises ConfigError for inputs that do not fit.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Walk:
         self._steps = self._walked(model, inputs)
 
     def see(self, name: str) -> np.ndarray | None:
-        """A tensor that was not taken; None if it is none of the names."""
+        """A tensor that was not taken yet; None if it is not among the names."""
         if name not in self.names:
             return None
         while name not in self._kept:
@@ -38,7 +38,7 @@ class Walk:
         return self._kept[name]
 
     def take(self, name: str) -> np.ndarray:
-        """A tensor that nobody asks for again."""
+        """A tensor, which is then dropped."""
         self.see(name)
         return self._kept.pop(name)
 

@@ -7,7 +7,7 @@ value of this class with the lowering methods of the ops that have one, handed o
     W4A8 = NumberFormat("w4a8", "w4", weight="i4", fallback=("integer",), unit="int8", methods={"top.MatMul": lower_w4})
     tpusim.compile(model, samples, mode=W4A8)
 
-Nothing is registered, so nothing is left behind. Source: docs/spec/numerics.md 2.1, 2.2, 7.1, 12 and 14.
+A package may give one a name (`tpusim.registry.FORMATS`). Source: docs/spec/numerics.md 2.1, 2.2, 7.1, 12 and 14.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,9 +16,10 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from tpusim.errors import ConfigError, meant
+from tpusim.registry import FORMATS
 
 ModeName = Literal["int8", "f32", "f16", "bf16"]
-"""The names of `FORMATS`, as a type."""
+"""The names of the formats that ship, as a type."""
 Granularity = Literal["tensor", "channel", "group"]
 LoweringMethod: TypeAlias = Callable[[Any, Any], Any]
 """(top op, LoweringContext) -> the value that stands for the result, or why the op declines, as text."""
@@ -98,16 +99,16 @@ INT8 = NumberFormat("int8", "integer", granularity="channel", fallback=("float",
 INT8_ASYMMETRIC = replace(INT8, zero_points=True)
 """The same with zero points (`--asymmetric`)."""
 F32, F16, BF16 = _float_format("f32"), _float_format("f16"), _float_format("bf16")
-FORMATS: Mapping[str, NumberFormat] = MappingProxyType({f.name: f for f in (F32, F16, BF16, INT8)})
-"""The formats that a name stands for."""
 
 
 def number_format(mode: str | NumberFormat, *, asymmetric: bool = False) -> NumberFormat:
     """The format of a mode, with zero points if asked for and stored as integers. Raises ConfigError for no mode."""
-    found = mode if isinstance(mode, NumberFormat) else FORMATS.get(mode.lower())
-    if found is None:
+    if not isinstance(mode, NumberFormat) and mode.lower() not in FORMATS:
         raise ConfigError(
             f"mode '{mode}': one of {', '.join(FORMATS)}, or a tpusim.ir.formats.NumberFormat is required"
             f"{meant(str(mode), FORMATS)}"
         )
+    found = mode if isinstance(mode, NumberFormat) else FORMATS.get(mode.lower())
+    if not isinstance(found, NumberFormat):
+        raise ConfigError(f"mode '{mode}': a tpusim.ir.formats.NumberFormat is required, got {type(found).__name__}")
     return replace(found, zero_points=True) if asymmetric and not found.is_float else found

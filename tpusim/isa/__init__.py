@@ -1,9 +1,10 @@
 """The contract between code generation and the machine.
 
 `region` says which bytes a command touches (views of LMEM and GMEM), `layout` has the stride formulas of every layout,
-`commands` the TIU, GDMA and global-kernel commands, `check` and `shapes` the legality rules of a chip (one function is
-one rule), `cycles` how long a command takes (`blocks`: the contiguous runs of a view), and `stream` the program:
-command streams with ids and dependencies, coefficients and the tensor table, with its file form.
+`commands` the TIU, GDMA and global-kernel commands, a file each with fields, operands, rules and cycles, `functions`
+the macro functions likewise. `check` has the rules that all commands obey (one function is one rule), `steps` and
+`transfers` what cycles and transfer times are made of, `cycles` how long a command takes on a chip, and `stream` the
+program: command streams with ids and dependencies, coefficients and the tensor table, with its file form.
 
 Invariants: a command is frozen data; its reads() and writes() name every byte it touches; nothing else connects codegen
 and simulator. This package knows no op of the IR. Sources: docs/spec/codegen.md 2 to 4, docs/spec/hardware.md 2 and 4.

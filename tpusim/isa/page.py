@@ -17,7 +17,7 @@ from tpusim.chips import available, load
 from tpusim.files import replacing
 from tpusim.isa import archive, commands, layout, listing, region, stream, text
 from tpusim.isa.check import BODY_RULES, RULES
-from tpusim.isa.commands import Command, GlobalKernel, HostCall, Requant
+from tpusim.isa.commands import Command, Requant
 from tpusim.isa.region import View, bits
 from tpusim.registry import COMMANDS, FUNCTIONS
 
@@ -192,11 +192,8 @@ _ALIASES = (
 )
 
 
-_TOGETHER: dict[type[Command], str] = {GlobalKernel: "TIU and GDMA together", HostCall: "the host's processor"}
-
-
 def _command(opcode: str, kind: type[Command]) -> str:
-    engine = _TOGETHER.get(kind, kind.engine.upper())
+    engine = kind.works or kind.engine.upper()
     body = f"### {opcode}\n\n{kind.__name__}, {engine}. {_prose(kind)}\n\n{_table(kind, Command.__struct_fields__)}"
     if opcode == next(iter(COMMANDS)):
         body += f"\n**Requant.** {_prose(Requant)}\n\n{_table(Requant)}"

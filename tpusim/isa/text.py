@@ -42,9 +42,8 @@ def command_line(command: Command) -> str:
     """The line of a command, without its end."""
     opcode = str(command.__struct_config__.tag)
     line = f"{command.engine:<4} {command.id:>6} dep={command.dep:<5} {opcode:<15}{_pairs(command, _POSITIONAL)}"
-    if not isinstance(command, GlobalKernel):
+    if (body := command.computed) is command:
         return line
-    body = command.body
     inherited = [name for name, value in _inherited(command).items() if getattr(body, name) == value]
     return f"{line} computes {body.__struct_config__.tag}{_pairs(body, inherited)}"
 

@@ -19,7 +19,7 @@ from tpusim.compat import Quirk, checked
 from tpusim.errors import ConfigError, ModeWarning, UnsupportedError
 from tpusim.interfaces import ask
 from tpusim.ir.attrs import flag, op_name, set_op_name, value_name
-from tpusim.ir.formats import FORMATS, NumberFormat, number_format
+from tpusim.ir.formats import NumberFormat, number_format
 from tpusim.ir.module import Model
 from tpusim.ir.names import names_in
 from tpusim.ir.once import once
@@ -46,6 +46,7 @@ from tpusim.ops.interfaces import Lowering as LoweringInterface
 from tpusim.ops.recurrent import float_type_of_part
 from tpusim.ops.rescale import requantised_indices
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, make_none, make_weight
+from tpusim.registry import FORMATS
 
 LOG = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ LOG = logging.getLogger(__name__)
 class LoweringConfig:
     """Options of the lowering stage.
 
-    chip: a name of tpusim.chips, a TOML file, or a chip itself. mode: a name of `tpusim.ir.formats.FORMATS` or a format
+    chip: a name of tpusim.chips, a TOML file, or a chip itself. mode: a name of `tpusim.registry.FORMATS` or a format
     itself. asymmetric: quantise with zero points; a format that has them says so for the run. qtable: a quantisation
     table (file, or name:MODE,...) with the modes of single ops, by the names of FORMATS and of `mode`.
     quirks_off: names of upstream's quirks that are not to be reproduced (`tpusim.compat.Quirk`).
@@ -80,7 +81,8 @@ class LoweringConfig:
     def __post_init__(self) -> None:
         """A format with zero points asks for them; names are as their chips and formats write them."""
         if isinstance(self.mode, str):
-            object.__setattr__(self, "mode", self.mode.lower())
+            name = self.mode.lower()
+            object.__setattr__(self, "mode", number_format(name) if name in FORMATS.plugins else name)
         if isinstance(self.chip, str) and self.chip.lower() in available():
             object.__setattr__(self, "chip", self.chip.lower())
         if isinstance(self.mode, NumberFormat) and self.mode.zero_points:
@@ -503,9 +505,9 @@ def table_of(config: LoweringConfig, chip: ChipSpec) -> dict[str, NumberFormat]:
     """Op name -> format of the quantisation table, as the chip has it; empty without one."""
     if config.qtable is None:
         return {}
-    known = {format.name: format for format in (*FORMATS.values(), config.format)}
     table = read_qtable(config.qtable, config.format)
-    listed = {name: number_format(known[mode], asymmetric=config.asymmetric) for name, mode in table.items()}
+    modes = {name: config.format if mode == config.format.name else mode for name, mode in table.items()}
+    listed = {name: number_format(mode, asymmetric=config.asymmetric) for name, mode in modes.items()}
     return table_for_chip(listed, chip)
 
 

@@ -11,15 +11,16 @@ from warnings import warn
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, ModeWarning
-from tpusim.ir.formats import FORMATS, NumberFormat
+from tpusim.ir.formats import NumberFormat, number_format
+from tpusim.registry import FORMATS
 
 
 def read_qtable(source: str | Path, own: NumberFormat | None = None) -> dict[str, str]:
     """Op name -> mode. Raises ConfigError that names the line and what is wrong with it.
 
-    own: a format that may be named besides those of `tpusim.ir.formats`.
+    own: a format that may be named besides those of `tpusim.registry.FORMATS`.
     """
-    known = {f.spelling: f.name for f in (*FORMATS.values(), *(() if own is None else (own,)))}
+    known = {name.upper(): name for name in (*FORMATS, *(() if own is None else (own.name,)))}
     path = Path(source)
     if path.is_file():
         try:
@@ -63,4 +64,5 @@ def table_for_chip(table: Mapping[str, NumberFormat], chip: ChipSpec) -> dict[st
     if missing and chip.bf16_unit:
         shown = ", ".join(missing[:8]) + (" ..." if len(missing) > 8 else "")
         warn(ModeWarning(f"quantisation table: {shown}: {chip.name} has bf16 only, which is used"), stacklevel=3)
-    return {name: FORMATS[chip.float_fallback] if name in missing else format for name, format in table.items()}
+    fallback = number_format(chip.float_fallback)
+    return {name: fallback if name in missing else format for name, format in table.items()}

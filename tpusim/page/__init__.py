@@ -1,9 +1,9 @@
-"""`report.html`: what a run found, as one page that needs no network.
+"""`report.html`: the results of a run as one page that needs no internet connection.
 
-Input: the object of `report.json`, and what the run has besides it (`Evidence`): histograms of the float tensors with
-the ranges that were calibrated, layer groups, the timeline, the causes that `tpusim why` found. Output: one file of
-HTML with its style, its script and its pictures inside. Templates (Jinja2, everything escaped) say how it looks,
-`pictures` where the shapes of a picture stand; nothing here computes what a network does.
+Input: the object of `report.json`, and other data of the run (`Evidence`): histograms of the float tensors with the
+calibrated ranges, layer groups, the timeline, the causes of `tpusim why`. Output: one file of HTML that contains its
+style, script and pictures. Templates (Jinja2, everything escaped) define the look, `pictures` the coordinates of
+shapes; nothing in this package computes a network.
 """
 
 from tpusim.page.evidence import Cause, Diagnosis, Evidence, Histogram, Work, histograms, works

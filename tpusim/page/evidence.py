@@ -1,4 +1,4 @@
-"""What the page shows besides `report.json`: plain values, so that any run, or a part of one, can fill them in."""
+"""The data of the page that `report.json` lacks: plain values, which any run, complete or not, can provide."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ from tpusim.simulator import Timeline
 
 BINS = 48
 MOST = 1_000_000
-"""Elements of a tensor that are counted at most: every second, third ... of a larger one."""
+"""At most so many elements of a tensor are counted: every second, third ... of a larger tensor."""
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """The values of a float tensor of the first sample, and the range that was calibrated.
+    """The values of a float tensor of the first sample, and its calibrated range.
 
     counts: of BINS bins of equal width from `low` to `high`, the least and the greatest value. limits: the range that
     integers keep, None if there is none. clipped: the share (0 to 1) of the values outside it.
@@ -31,7 +31,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Work:
-    """One command on the clock, or several of one op that follow each other; times in nanoseconds."""
+    """One command on the clock, or several successive commands of one op; times in nanoseconds."""
 
     op: str
     group: int
@@ -43,9 +43,9 @@ class Work:
 
 @dataclass(frozen=True)
 class Cause:
-    """A remedy that `tpusim why` tried: for which tensor, what, and the least cosine of the results with it alone.
+    """A remedy that `tpusim why` tried: its tensor, the change, and the least cosine of the results with it alone.
 
-    kind, evidence: of the cause that it removes, and what was seen of it; "" for an op that was tried as all are.
+    kind, evidence: the kind of the cause that it removes, and the observation; "" for an op without a suspected cause.
     """
 
     tensor: str
@@ -57,11 +57,12 @@ class Cause:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What `tpusim why` found. cosine: of the results as they are; causes: as ranked, then the ops that
-    were tried one by one, the best remedy first.
+    """The result of `tpusim why`. cosine: of the results without changes.
 
-    alone: tensor -> SQNR in dB of its op on ideal operands. chosen: the remedies that are enough together, with
-    `reached` as the cosine.
+    causes: as ranked, then the ops that were tried one by one, the best remedy first.
+
+    alone: tensor -> SQNR in dB of its op on ideal operands. chosen: the combined remedies, which give the cosine
+    `reached`.
     """
 
     cosine: float
@@ -73,7 +74,7 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All of it; what is empty is not shown."""
+    """All data of a run for the page; empty fields are not shown."""
 
     histograms: Mapping[str, Histogram] = field(default_factory=dict[str, Histogram])
     groups: tuple[GroupView | GlobalView, ...] = ()
@@ -103,7 +104,7 @@ def _histogram(values: np.ndarray, limits: tuple[float, float] | None) -> Histog
 
 
 def works(program: Program, found: Timeline) -> Iterator[Work]:
-    """The timeline by engines, commands of one op that follow each other on an engine as one."""
+    """The timeline by engines; successive commands of one op on an engine are one Work."""
     last: dict[tuple[int, str], Work] = {}
     for span in sorted(found.spans, key=lambda span: span.start_ns):
         command = program.commands[span.index]

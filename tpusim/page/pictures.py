@@ -1,4 +1,4 @@
-"""Where the shapes of a picture stand, in pixels; the template draws them as SVG."""
+"""The shapes of a picture with their coordinates in pixels; the template draws them as SVG."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ LETTER = 6.2
 ROW, LINE = 92, 18
 """A row of the loop across, and an entry of a track down."""
 LEFT, TOP = 64, 8
-"""Room for the names of the axes."""
+"""Space for the names of the axes."""
 MAP_HEIGHT = 340
 NAME, ENTRY = 34, 14
 """Letters of a name in the list of areas, and from one line of it to the next."""
@@ -33,7 +33,7 @@ GOLDEN = 137.508
 class Box:
     """A rectangle with a text in it; kind: its class in the style sheet; hue: of its colour in degrees, if it has one.
 
-    title: what is shown when the pointer rests on it.
+    title: the text shown when the pointer rests on it.
     """
 
     x: float
@@ -56,7 +56,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Dot:
-    """A point with what it says when the pointer rests on it."""
+    """A point with the text shown when the pointer rests on it."""
 
     x: float
     y: float
@@ -78,7 +78,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Picture:
-    """All shapes, and `says`, the alternative text."""
+    """All shapes, and `says`, the alternative text for readers who do not see them."""
 
     width: float
     height: float
@@ -92,7 +92,7 @@ class Picture:
 
 
 def short(name: str, width: float) -> str:
-    """The name as it fits into so many pixels, "" if next to nothing of it does."""
+    """The name shortened to so many pixels, "" if almost nothing of it fits."""
     letters = int((width - 4) / LETTER)
     return cut(name, letters) if letters >= 3 else ""
 
@@ -124,7 +124,7 @@ def similarity(series: Mapping[str, Sequence[tuple[str, float]]], titles: Mappin
 
 
 def merged(lists: Sequence[Sequence[str]]) -> list[str]:
-    """All names, each behind the one that stands before it in the first list that has it."""
+    """The union of the lists; each name follows its predecessor in the first list that contains it."""
     found: list[str] = []
     for names in lists:
         at = 0
@@ -136,7 +136,7 @@ def merged(lists: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _level(sqnr: float) -> float:
-    """The height at which a ratio is drawn; what is not a number is drawn at the bottom."""
+    """The height at which a ratio is drawn; NaN is drawn at the bottom."""
     share = min(max(sqnr, 0.0), CAP) / CAP if sqnr == sqnr else 0.0
     return TOP + (CHART[1] - TOP) * (1 - share)
 
@@ -159,7 +159,7 @@ def _ends(names: Sequence[str], place: Mapping[str, float]) -> Iterator[Text]:
 
 
 def histogram(found: Histogram) -> Picture:
-    """Bars of the values, and the range that integers keep, on an axis that has room for both."""
+    """Bars of the values, and the range of the integers, on an axis that contains both."""
     width, height = SPARK
     low, high = (edge(found.low, found.high, *(found.limits or ())) for edge in (min, max))
     scale, most = width / (high - low or 1.0), max(found.counts)
@@ -311,7 +311,7 @@ def _track(work: Work) -> tuple[int, str]:
 
 
 def _put_together(found: Sequence[Work], least: float) -> Iterator[tuple[Work, int]]:
-    """(work, how many it stands for): those that are shorter than `least` together with their neighbours."""
+    """(work, number of merged works): works shorter than `least` are merged with their neighbours."""
     kept: list[Work] = []
     for work in sorted(found, key=lambda w: w.start):
         if kept and work.stop - kept[0].start > least:

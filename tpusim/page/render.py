@@ -33,11 +33,11 @@ BOUNDS = {
     "dependency": "waiting for the other engine",
     "sync": "synchronisation",
 }
-"""What bounds a group or op -> how the page says it."""
+"""The limit of a group or op -> its text on the page."""
 STORED = ("top_vs_onnx", "tpu_vs_top", "local_vs_tpu")
-"""Where the type of a tensor is taken from, the last one first: it compares what is stored, the others real values."""
+"""Comparisons that give the type of a tensor, the last first: it compares stored values, the others real values."""
 QUANTISED = ("tpu_vs_top", "top_vs_onnx")
-"""Comparisons whose tensors the table of tensors and ops lists; the first that there is."""
+"""The table of tensors and ops lists the tensors of the first of these comparisons that the report has."""
 NOTHING_ELSE: Final = Evidence()
 
 
@@ -62,7 +62,7 @@ class Row:
 
 
 def report_page(report: Json, evidence: Evidence = NOTHING_ELSE) -> str:
-    """The page of one report, given as the object that `report.json` holds."""
+    """The page of one report, given as the object of `report.json`."""
     return environment().get_template("report.html").render(
         report=report,
         evidence=evidence,
@@ -107,7 +107,7 @@ def environment() -> Environment:
 
 
 def rows(report: Json, evidence: Evidence) -> list[Row]:
-    """Tensors and ops in the order of the network: what was compared, then ops of which nothing was."""
+    """Tensors and ops in the order of the network: compared tensors first, then ops without a compared tensor."""
     compared: Json = next((report["compare"][c] for c in QUANTISED if c in report["compare"]), Json())
     engines: Json = report.get("engines") or {}
     similar: dict[str, Json] = {tensor["name"]: tensor for tensor in compared.get("tensors", ())}
@@ -139,7 +139,7 @@ def _made(evidence: Evidence) -> Iterable[tuple[str, tuple[str, str]]]:
 
 
 def _similarity(compare: Json, diagnosis: Diagnosis | None) -> Picture | None:
-    """The views that there are, the one of `tpusim why` among them."""
+    """The picture of similarity along the network with all available views, including that of `tpusim why`."""
     series = {name: [(t["name"], _ratio(t)) for t in c["tensors"]] for name, c in compare.items() if c["tensors"]}
     if diagnosis is not None and diagnosis.alone:
         series["alone"] = list(diagnosis.alone.items())
@@ -147,20 +147,20 @@ def _similarity(compare: Json, diagnosis: Diagnosis | None) -> Picture | None:
 
 
 def _by_sample(comparison: Json) -> dict[str, Json]:
-    """Tensor -> what several samples say of it."""
+    """Tensor -> its similarities over several samples."""
     several: list[Json] = comparison.get("over_samples", []) if comparison.get("samples", 1) > 1 else []
     return {found["name"]: found for found in several}
 
 
 def _worst(found: Iterable[Json]) -> Json | None:
-    """The tensor that is least similar on one of several samples; None if all are equal, or there is one sample."""
+    """The tensor with the least similar sample; None if all are equal, or with a single sample."""
     least = ("least_cosine", "least_euclidean")
     unlike = (over for over in found if any(over[name] != 1 for name in least))
     return min(unlike, key=lambda over: [-1e9 if over[name] is None else over[name] for name in least], default=None)
 
 
 def _ratio(tensor: Json) -> float:
-    """SQNR in dB; infinite if equal or close, no number if it cannot be measured."""
+    """SQNR in dB; infinite if equal or close, NaN if it cannot be measured."""
     if tensor["sqnr_db"] is None:
         return float("inf" if tensor["passed"] else "nan")
     return float(tensor["sqnr_db"])

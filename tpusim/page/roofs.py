@@ -18,18 +18,18 @@ LIMITS: Final = {
     "dependency": "waiting for the other engine",
     "sync": "synchronisation",
 }
-"""Limit -> how it is said."""
+"""Limit -> its text in the legend."""
 HEIGHT = 300
 NAMED, LETTERS = 3, 24
-"""How many groups are called by their first op, those that take longest, and letters of such a name."""
+"""So many of the longest groups are labelled with their first op, in so many letters."""
 RADII = 3.0, 6.0
-"""Of the dots of ops and of groups."""
+"""Radii of the dots of ops and of groups."""
 Axis = tuple[float, float]
 """The logarithms of both ends."""
 
 
 def roofs(roofline: Json) -> Picture | None:
-    """Ops and groups that multiply and move something; None where there are none. roofline: as in `report.json`.
+    """The picture of ops and groups that multiply and move data; None without any. roofline: as in `report.json`.
 
     Colours are limits, small dots ops, large ones groups.
     """
@@ -61,7 +61,7 @@ def _class(limit: str) -> str:
 
 
 def _said(roofline: Json, across: Axis, up: Axis) -> Iterator[Text]:
-    """What both roofs are, next to them."""
+    """The labels of both roofs."""
     peak, rate = roofline["peak_macs"], roofline["load_rate"]
     x, y = _at(10 ** across[1], peak, across, up)
     yield Text(x - 4, y - 5, f"{peak:,} multiply-adds per cycle", "end")
@@ -85,13 +85,13 @@ def per_byte(place: Json) -> float:
 
 
 def _axis(values: Sequence[float]) -> Axis:
-    """Whole decades that hold all values."""
+    """An axis of whole decades that contains all values."""
     low, high = floor(log10(min(values))), ceil(log10(max(values)))
     return float(low), float(max(high, low + 1))
 
 
 def _at(x: float, y: float, across: Axis, up: Axis) -> tuple[float, float]:
-    """Where a point is drawn; what is below the axis is drawn on it."""
+    """The place of a point in pixels; a point below an axis is drawn on it."""
     share = (log10(x) - across[0]) / (across[1] - across[0])
     rise = max((log10(y) - up[0]) / (up[1] - up[0]), 0.0)
     return LEFT + share * (CHART[0] - LEFT - 12), TOP + (1 - rise) * (HEIGHT - TOP)

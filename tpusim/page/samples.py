@@ -17,7 +17,7 @@ def over_samples(compare: Mapping[str, Json], titles: Mapping[str, str]) -> Iter
 
 
 def _picture(found: Json) -> Picture:
-    """Cosines in order, and their median; a sample that is not judged, or whose cosine is no number, is left out."""
+    """Cosines in order, and their median; samples that are not judged or whose cosine is NaN are left out."""
     judged = [i for i, c in enumerate(found["cosines"]) if c is not None and i not in found["not_judged"]]
     ordered = sorted(judged, key=lambda i: found["cosines"][i])
     cosines = [found["cosines"][i] for i in ordered]

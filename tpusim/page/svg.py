@@ -1,4 +1,4 @@
-"""A picture of the page as a file of its own: SVG that any viewer shows, with its title and its legend."""
+"""A picture of the page as a separate file: SVG for any viewer, with title and legend."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from tpusim.page.render import TEMPLATES, environment
 from tpusim.verify.npz import write_atomically
 
 LEFT, LINE = 10.0, 16.0
-"""Where title and legend begin across, and from one of their lines to the next."""
+"""The left margin of title and legend, and the height of their lines."""
 
 
 def write_svg(path: Path, picture: Picture, title: Sequence[str]) -> None:
@@ -20,7 +20,7 @@ def write_svg(path: Path, picture: Picture, title: Sequence[str]) -> None:
 
 
 def svg_file(picture: Picture, title: Sequence[str]) -> str:
-    """The picture as SVG in the page's light colours. It names them one by one: few viewers know variables of CSS."""
+    """The picture as SVG in the page's light colours, written as values: few viewers support CSS variables."""
     width = max([picture.width, *(1.3 * LETTER * len(line) for line in title)]) + 2 * LEFT
     first = 20 + LINE * len(title)
     legend = list(_legend(picture.legend, width, first))
@@ -44,6 +44,6 @@ def _legend(entries: Mapping[str, str], width: float, y: float) -> Iterator[tupl
 
 @cache
 def light() -> Mapping[str, str]:
-    """Name of a colour -> what it is in the page's light scheme."""
+    """Name of a colour -> its value in the page's light scheme."""
     style = (TEMPLATES / "style.css").read_text(encoding="utf-8")
     return dict(re.findall(r"--(\w+): ([^;]+);", style[: style.index("@media")]))

@@ -1,4 +1,4 @@
-"""The what-if page: alternatives of one layer group, computed before, behind a slider."""
+"""The what-if page: precomputed alternatives of one layer group, selected with a slider."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from tpusim.page.render import environment, size
 from tpusim.verify.npz import write_atomically
 
 GOT = re.compile(r", got \w+ = \d+$")
-"""What a rule says of the one value."""
+"""The part of a rule's message that depends on the value."""
 
 
 class Shown(Protocol):
@@ -41,7 +41,7 @@ class Found(Protocol):
 
 
 def what_if_page(found: Found) -> str:
-    """One page of HTML that needs no network."""
+    """One page of HTML that needs no internet connection."""
     panels = [
         (one, None if one.view is None else memory_map(one.view), None if one.view is None else pipeline(one.view))
         for one in found.alternatives
@@ -60,7 +60,7 @@ def write_what_if(path: Path, found: Found) -> None:
 
 
 def refusals(alternatives: Iterable[Shown]) -> list[tuple[str, list[str], str, str]]:
-    """(knob, values, rule, nearest value that works) of what is refused; values that share all else are together."""
+    """(knob, values, rule, nearest value that works) of refused alternatives; values with equal rest are merged."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for one in alternatives:
         if one.why:

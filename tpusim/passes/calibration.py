@@ -5,7 +5,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from tpusim.calibration.own import with_own
+from tpusim.calibration.quantised import with_own
 from tpusim.calibration.samples import Samples
 from tpusim.calibration.smooth import rewritten
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table

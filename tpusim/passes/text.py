@@ -81,7 +81,9 @@ def _made(name: str, text: str, where: str) -> Pass:
         raise ConfigError(
             f"pipeline '{where}': no pass is called '{name}'{meant(name, known)}; the passes are {', '.join(known)}"
         )
-    cls: type[Pass] = PASSES.get(name)
+    cls: Any = PASSES.get(name)
+    if not isinstance(cls, type) or not issubclass(cls, Pass) or cls.name != name:
+        raise ConfigError(f"pass '{name}': a subclass of tpusim.passes.Pass of that name is required, got {cls!r}")
     return cls(**_values(cls, options, name))
 
 

@@ -1,10 +1,11 @@
-"""What would become of a network on a chip, before anything runs: `tpusim check`.
+"""The compilation of a network for a chip, reported before anything runs: `tpusim check`.
 
-Input: an ONNX model, a chip and a mode. Output: a `Prospect`: how every node is imported, which tpu op holds its
-result, in which numbers, whether from local memory; for what cannot be taken why, and where the network can be cut.
-No sample runs: without a calibration table ranges are assumed (`assumed`), so what depends on them is not foreseen.
+Input: an ONNX model, a chip and a mode. Output: a `Prospect`: how every node is imported, which tpu op computes its
+result, in which type, and whether from local memory; for refused nodes the reason, and where the network can be cut.
+No sample runs. Without a calibration table ranges are assumed (`assumed`), so decisions that depend on ranges may
+differ in a run.
 """
 
-from tpusim.prospect.ahead import LoweredOp, NodeAhead, Prospect, prospect
+from tpusim.prospect.compilation import LoweredOp, NodeOutcome, Prospect, prospect
 
-__all__ = ["LoweredOp", "NodeAhead", "Prospect", "prospect"]
+__all__ = ["LoweredOp", "NodeOutcome", "Prospect", "prospect"]

@@ -1,4 +1,4 @@
-"""A calibration table of no sample: every tensor is as large as its constants make it, masks are as large as masks."""
+"""A calibration table without samples: thresholds are derived from the constants, and masks keep their magnitude."""
 
 from math import prod
 
@@ -14,11 +14,11 @@ from tpusim.ops.interfaces import Weighs, number_of
 from tpusim.ops.masking import MASK, has_mask
 
 USUAL = 1.0
-"""The threshold of inputs, and of what a product with weights gives."""
+"""The threshold of inputs and of products with weights."""
 
 
 def assumed_table(model: Model) -> CalibrationTable:
-    """Thresholds for lowering a canonical module to see which form its ops take; no integer of it means anything."""
+    """Thresholds for lowering a canonical module in order to see the forms of its ops; its integers mean nothing."""
     sizes: dict[SSAValue, float] = {}
     for op in model.ops:
         if isinstance(op, TopOp):
@@ -31,7 +31,7 @@ def assumed_table(model: Model) -> CalibrationTable:
 def assumed_lowering(canonical: Model, config: LoweringConfig, table: CalibrationTable | None = None) -> Model:
     """A canonical module lowered without a sample; table: thresholds, None: they are assumed.
 
-    Raises a TpusimError where lowering does.
+    Raises the TpusimErrors of lowering.
     """
     if config.format.calibrated or config.qtable is not None:
         found = assumed_table(canonical) if table is None else table
@@ -52,7 +52,7 @@ def _size(op: TopOp, sizes: dict[SSAValue, float], model: Model) -> float:
 
 
 def _of_constant(op: TopOp, size: float) -> float:
-    """With the number that an op adds or multiplies by."""
+    """The threshold after an op that adds or multiplies by a constant."""
     number = abs(number_of(op) or 0.0)
     if op.RANGE.add_constant or op.RANGE.sub_constant:
         size += number

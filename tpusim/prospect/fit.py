@@ -1,4 +1,4 @@
-"""`fit`: whether a network has room on a chip, in global and in local memory, and what stands in the way."""
+"""`fit`: whether a network fits the global and the local memory of a chip, and which tensors or ops do not."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -8,7 +8,7 @@ from typing import Any, Literal
 from tpusim import chips
 from tpusim.chips import ChipSpec
 from tpusim.errors import TpusimError
-from tpusim.frontend import WHOLE, Cut, import_onnx
+from tpusim.frontend import WHOLE, Cut, read_model
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import stored_bytes
@@ -18,19 +18,19 @@ from tpusim.memory import assign_addresses
 from tpusim.memory.assign import Neuron, live_ranges
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TopWeight
-from tpusim.prospect.lowered import lowered_ahead
+from tpusim.prospect.lowered import lowered_without_samples
 from tpusim.schedule import tensor_name
 
 Cause = Literal["never local", "too large for it", "has its own kernel"]
 LARGEST = 5
-"""How many of the largest tensors are named."""
+"""So many of the largest tensors are named."""
 Sizes = tuple[tuple[str, int], ...]
 """(name, bytes), the largest first."""
 
 
 @dataclass(frozen=True)
 class Outside:
-    """An op that works from global memory: never local there, too large, or alone where the library has a kernel."""
+    """An op that works from global memory: never local on the chip, too large, or alone with a library kernel."""
 
     op: str
     kind: str
@@ -40,10 +40,10 @@ class Outside:
 
 @dataclass(frozen=True)
 class Fit:
-    """What a network takes on a chip, in bytes; refused: why it cannot be compiled at all, "" if it can.
+    """The memory of a network on a chip, in bytes; refused: why it cannot be compiled, "" if it can.
 
-    room: global memory, 0 if unknown. weights, neurons: the two regions; constants: the largest weights; crowd: the
-    tensors that live together where most bytes do, at the op `crowded`. peaks: of each group, per lane.
+    room: global memory, 0 if unknown. weights, neurons: sizes of the two regions; constants: the largest weights;
+    crowd: the tensors alive at the op with the most live bytes, `crowded`. peaks: local memory of each group, per lane.
     """
 
     chip: str
@@ -61,18 +61,18 @@ class Fit:
 
     @property
     def needed(self) -> int:
-        """Bytes of global memory that weights and neurons take."""
+        """Bytes of global memory for weights and neurons."""
         return self.weights + self.neurons
 
     @property
     def fits(self) -> bool | None:
-        """Whether it has room; None if how much there is is unknown."""
+        """Whether it fits global memory; None if the size of that is unknown."""
         if self.refused:
             return False
         return self.needed <= self.room if self.room else None
 
     def to_json(self) -> dict[str, Any]:
-        """As `tpusim fit --json` prints it."""
+        """The object that `tpusim fit --json` prints."""
         return {**asdict(self), "needed": self.needed, "fits": self.fits}
 
 
@@ -84,14 +84,14 @@ def fit(
     cut: Cut = WHOLE,
     room: int = 0,
 ) -> Fit:
-    """What a model, or a module of any state, takes on a chip in a mode, without a sample: ranges change no size.
+    """The memory of a model, or a module of any state, on a chip in a mode. No sample is needed: ranges change no size.
 
-    room: bytes of global memory; 0: what the chip's file says. Raises ImportModelError for a file that cannot be read;
-    what of the network cannot be compiled is told.
+    room: bytes of global memory; 0: the size in the chip's file. Raises ImportModelError for a file that cannot be
+    read; `refused` of the result says why a network cannot be compiled.
     """
     chip = chips.load(config.chip)
     mode = str(config.mode)
-    known = model if isinstance(model, Model) else import_onnx(model, input_shapes=input_shapes, cut=cut)
+    known = model if isinstance(model, Model) else read_model(model, input_shapes=input_shapes, cut=cut)
     try:
         final = _addressed(known, config)
     except TpusimError as error:
@@ -107,13 +107,13 @@ def fit(
 
 
 def assumed(model: Path, config: LoweringConfig) -> Model:
-    """A model lowered without a sample, its weights in the chip's layout; no integer of it means anything."""
-    return reorder_weights(lowered_ahead(import_onnx(model), config))
+    """A model lowered without a sample, with weights in the chip's layout; its integers mean nothing."""
+    return reorder_weights(lowered_without_samples(read_model(model), config))
 
 
 def _addressed(model: Model, config: LoweringConfig) -> Model:
-    """With all stages that the module has not gone through."""
-    tpu = lowered_ahead(model, config)
+    """The module after all remaining stages up to address assignment."""
+    tpu = lowered_without_samples(model, config)
     tpu = reorder_weights(tpu) if tpu.state == "TPU_LOWERED" else tpu
     grouped = group_layers(tpu, LayerGroupConfig()) if tpu.state == "TPU_REORDERED" else tpu
     return assign_addresses(grouped) if grouped.state == "TPU_DIVIDED" else grouped
@@ -124,7 +124,7 @@ def _largest(sizes: Sequence[tuple[str, int]]) -> Sizes:
 
 
 def _crowd(model: Model, chip: ChipSpec) -> tuple[str, Sizes]:
-    """(the tensor made where most bytes of activations live together, these tensors)."""
+    """(the tensor made where the most bytes of activations are alive, the tensors alive there)."""
     neurons, _ = live_ranges(model, chip)
 
     def beside(made: Neuron) -> list[Neuron]:
@@ -137,7 +137,7 @@ def _crowd(model: Model, chip: ChipSpec) -> tuple[str, Sizes]:
 
 
 def _outside(model: Model, chip: ChipSpec) -> tuple[Outside, ...]:
-    """Ops that no group has; views are free and no such ops."""
+    """Ops outside all groups, without views, which cost nothing."""
     reasons = {view.name: view.reason for view in views(model) if not isinstance(view, GroupView)}
     ops = [op for op in model.ops if isinstance(op, TpuOp) and op_name(op) in reasons and not op.in_place()]
     return tuple(

@@ -1,4 +1,4 @@
-"""Lowering without a sample, from whatever stage a module has reached."""
+"""Lowering without a sample, from any stage of a module."""
 
 from tpusim.calibration.table import CalibrationTable
 from tpusim.canonicalize import canonicalize
@@ -7,8 +7,8 @@ from tpusim.lowering import LoweringConfig, lower, optimize_for_chip
 from tpusim.prospect.assumed import assumed_lowering
 
 
-def lowered_ahead(model: Model, config: LoweringConfig, table: CalibrationTable | None = None) -> Model:
-    """A module lowered for the chip, with assumed ranges if it has none and no table is given; itself if lowered."""
+def lowered_without_samples(model: Model, config: LoweringConfig, table: CalibrationTable | None = None) -> Model:
+    """A module lowered for the chip, with assumed ranges if no table is given; a lowered module is returned."""
     if model.state.startswith("TPU"):
         return model
     if model.state == "TOP_CALIBRATED":

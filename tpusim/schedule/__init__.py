@@ -1,10 +1,10 @@
-"""The schedule of a layer group: the contract between who plans it and who writes, costs, shows or runs it.
+"""The schedule of a layer group: produced by planning, read by everything that writes, costs, shows or runs groups.
 
-A `GroupSchedule` says all that is decided about a group (`group`): its ops and tensors (`graph`), sections and slices
-(`steps`), rows of ops and transfers (`rows`), areas of local memory, what it does for its neighbours. `turns` (`loop`)
-is its loop: iteration, row, item and step, in the order of docs/spec/layer_group.md 15; `lifetime` says in which rows a
-tensor is alive. `to_attrs` and `from_attrs` (`attrs`) are its text form: what was written by hand reads the same.
-`numbered` (`numbers`) counts the groups of a module.
+A `GroupSchedule` has all decisions about a group (`group`): its ops and tensors (`graph`), sections and slices
+(`steps`), rows of ops and transfers (`rows`), areas of local memory, and the transfers that it does for its neighbours.
+`turns` (`loop`) is its loop: iteration, row, item and step, in the order of docs/spec/layer_group.md 15; `lifetime`
+says in which rows a tensor is alive. `to_attrs` and `from_attrs` (`attrs`) convert to and from its text form, which may
+also be written by hand. `numbered` (`numbers`) numbers the groups of a module.
 
 Invariants: a schedule is frozen data. This package decides nothing, emits no command, names no op, and knows neither
 addresses in global memory nor cycles.

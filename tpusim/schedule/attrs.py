@@ -1,6 +1,6 @@
 """The text form of a schedule: `flow` and section counts of a `tpu.Group`, `#tpu.lg` of its items (layer_group.md 14).
 
-A module written by hand reads as one that the search made; nothing else than the attributes is looked at.
+A module written by hand is read like a module of the search: only these attributes matter.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ Kind = TypeVar("Kind", bound=Scheduled)
 
 @dataclass(frozen=True)
 class ScheduleAttrs:
-    """What is written: attributes of the group, and `#tpu.lg` of every op, load and store."""
+    """The text form of a schedule: attributes of the group, and `#tpu.lg` of every op, load and store."""
 
     group: dict[str, Attribute]
     items: dict[Scheduled, LayerGroupInfo]
@@ -70,7 +70,7 @@ def _guests(guests: Sequence[Guest]) -> list[int]:
 
 
 def _by_row(ids: Mapping[int, Sequence[int]]) -> list[int]:
-    """-(row + 1), then the ids of the row, and so on."""
+    """The flow list: for each row -(row + 1), then the ids of its items."""
     return [code for row, found in ids.items() for code in (-(row + 1), *found)]
 
 
@@ -104,7 +104,7 @@ def slice_info(slices: ValueSlices) -> LayerGroupInfo:
 
 
 def from_attrs(group: TpuGroup) -> GroupSchedule:
-    """The schedule of a written group. Raises ImportModelError where its attributes are missing or contradict."""
+    """The schedule of a group in text form. Raises ImportModelError if its attributes are missing or contradict."""
     reader = _Reader(group)
     before, after = group.neighbour("up"), group.neighbour("down")
     overlap = Overlap(
@@ -124,7 +124,7 @@ class _Reader:
         self.by_id = {info.id: self._items[op] for op, info in self._infos.items()}
 
     def schedule(self) -> GroupSchedule:
-        """The group's schedule as its attributes say, without the overlap with its neighbours."""
+        """The group's schedule from its attributes, without the overlap with its neighbours."""
         owners = {op: info for op, info in self._infos.items() if not isinstance(op, TpuStore)}
         self._check_stores()
         graph = self._graph()
@@ -132,7 +132,7 @@ class _Reader:
         return GroupSchedule(graph, Sections(**self._group.sections()), slices, self._rows(), _placed(owners))
 
     def given(self, way: Way) -> tuple[Transferred, ...]:
-        """Own transfers that a neighbour does."""
+        """Transfers of this group that a neighbour does."""
         codes = sorted(self._group.given(way))
         kind = "load" if way == "up" else "store"
         return tuple(self.transfers(codes, kind, f"self_{way}_overlap_op", "").values())
@@ -192,7 +192,7 @@ class _Reader:
             stored.add(store.input)
 
     def _check(self, store: TpuStore) -> None:
-        """A store reads its tensor where and as it was made."""
+        """Raise ImportModelError unless a store reads its tensor at the address and with the slices of its producer."""
         source, own = store.input.owner, self._infos[store]
         made = self._infos.get(source) if isinstance(source, Operation) else None
         if made is None:
@@ -247,7 +247,7 @@ def _placed(infos: Mapping[Operation, LayerGroupInfo]) -> Allocation:
 
 
 def _taken(group: TpuGroup, way: Way, other: TpuGroup | None) -> tuple[Guest, ...]:
-    """What a group does for the one before (up) or after it (down)."""
+    """The transfers that a group does for the group before it (up) or after it (down)."""
     rows = group.taken(way)
     codes = [code for found in rows.values() for code in found]
     name, where = f"other_{way}_overlap_op", " before it" if way == "up" else " after it"

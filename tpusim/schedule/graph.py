@@ -1,4 +1,4 @@
-"""What a group is made of: its ops, and the tensors that enter and leave it."""
+"""The ops of a group, and the tensors that enter and leave it."""
 
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Arrange = Callable[["GroupSchedule"], "tuple[Row, ...]"]
-"""Where the transfers of a group without addresses go."""
+"""A function that places the transfers of a group without addresses in rows."""
 
 
 Costs = dict[object, float]
@@ -27,12 +27,12 @@ Costs = dict[object, float]
 
 
 class Memo:
-    """What the candidates of one search have in common: answers that do not depend on the rest of a group, by question.
+    """Results shared by the candidates of one search: those that do not depend on the rest of a group, by question.
 
     in_place: whether results may take the bytes of operands (layer_group.md 10.1, rule 6). A module must not change
-    while its memo is in use; a memo is of one chip, with any size of local memory. costs: of groups by what their ops
-    are, also from searches in other modules of the chip. arrange: gives a candidate's rows their transfers;
-    None: they stay beside the op before their user.
+    while its memo is in use; a memo is valid for one chip, with any size of local memory. costs: of groups by a
+    description of their ops, also from searches in other modules of the chip. arrange: places the transfers of a
+    candidate in its rows; None: each stays in the row of the op before its user.
     """
 
     def __init__(
@@ -56,9 +56,8 @@ class Subgraph:
     """Consecutive ops of one group.
 
     inputs: activations made outside; weights: constants read inside; outputs: values used outside, or by no op, in
-    program order. compact: constants stored without EU alignment.
-    kind: how the group sees its tensors. memo: what was asked of single ops and tensors, shared by the candidates of
-    one search; a module must not change while its memo is in use.
+    program order. compact: constants stored without EU alignment. kind: the type of the group. memo: results for single
+    ops and tensors, shared by the candidates of one search; a module must not change while its memo is in use.
     """
 
     ops: tuple[TpuOp, ...]
@@ -121,7 +120,7 @@ def subgraph(
         for read in _reads(op, memo):
             if id(read.value.owner) not in inside:
                 (weights if read.constant else inputs)[read.value] = None
-        spread.update(memo.get(("spread", op), lambda op=op: _spread(op, chip)))
+        spread.update(memo.get(("spread", op), lambda op=op: _aligned(op, chip)))
     outputs = [op.results[0] for op in ops if _leaves(op, inside, memo)]
     compact = frozenset(w for w in weights if w not in spread)
     return Subgraph(tuple(ops), tuple(inputs), tuple(weights), tuple(outputs), compact, kind, memo)
@@ -147,13 +146,13 @@ def _uses(value: SSAValue, memo: Memo) -> tuple[tuple[Operation, int], ...]:
 
 
 def _leaves(op: TpuOp, inside: Set[int], memo: Memo) -> bool:
-    """Whether the op's result is stored. Decision: so is one that nothing uses: the module asks for it."""
+    """Whether the op's result is stored. Decision: an unused result is stored, because it is a result of the module."""
     users = memo.get(("users", op), lambda: tuple(id(user) for user, _ in _uses(op.results[0], memo)))
     return not users or any(user not in inside for user in users)
 
 
-def _spread(op: TpuOp, chip: ChipSpec) -> tuple[SSAValue, ...]:
-    """The operands that the op does not read compact; a constant that no op of its group reads so is compact."""
+def _aligned(op: TpuOp, chip: ChipSpec) -> tuple[SSAValue, ...]:
+    """The operands that the op reads aligned; a constant that no op of its group reads aligned is compact."""
     compact = op.compact_operands(chip)
     return tuple(v for i, v in enumerate(op.operands) if i not in compact)
 

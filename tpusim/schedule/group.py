@@ -1,4 +1,4 @@
-"""`GroupSchedule`: everything that is decided about a layer group."""
+"""`GroupSchedule`: all decisions about a layer group."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
@@ -36,21 +36,21 @@ class Guest:
 
 @dataclass(frozen=True)
 class Overlap:
-    """What a group and its neighbours do for each other (layer_group.md 13, 15)."""
+    """The transfers that a group and its neighbours do for each other (layer_group.md 13, 15)."""
 
     self_up: tuple[Transferred, ...] = ()
-    """Loads for the first step that the group before does."""
+    """Loads for the first step that the previous group does."""
     self_down: tuple[Transferred, ...] = ()
-    """Stores of the last step that the group after does."""
+    """Stores of the last step that the next group does."""
     other_up: tuple[Guest, ...] = ()
-    """Stores of the group before, beside the ops of the first step."""
+    """Stores of the previous group that run during the ops of the first step."""
     other_down: tuple[Guest, ...] = ()
-    """Loads of the group after, beside the ops of the last step."""
+    """Loads of the next group that run during the ops of the last step."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An item of a row. stays: steps at which what was there from an earlier one is still good."""
+    """An item of a row. stays: steps at which its tensor of an earlier step is still valid and is not moved."""
 
     item: Scheduled
     stage: int
@@ -59,10 +59,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class GroupSchedule:
-    """How a group runs: who plans one makes it, who writes, costs, checks, shows or runs one reads it.
+    """The complete schedule of a layer group: produced by planning, read by everything else.
 
-    The tensors are those of the ops: of a group that is not written yet, the values of the module; of one that was read
-    from its attributes, the results of its loads and ops.
+    Its tensors are the values of the module for a planned group, and the results of loads and ops for a group that was
+    read from attributes.
     """
 
     graph: Subgraph
@@ -84,7 +84,7 @@ class GroupSchedule:
 
     @cached_property
     def entries(self) -> tuple[tuple[Entry, ...], ...]:
-        """The items of every row with what the loop asks about them."""
+        """The items of every row with their data for the loop."""
         return tuple(tuple(Entry(i, stage_of(i), self._stays(tensor_of(i))) for i in row.items) for row in self.rows)
 
     def _stays(self, value: SSAValue) -> Container[int]:

@@ -1,4 +1,4 @@
-"""When a tensor is alive: from the row that makes it to that of its last use, around the loop (layer_group.md 9)."""
+"""Lifetimes of tensors: from the row that makes one to the row of its last use, around the loop (layer_group.md 9)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Buffer:
         return frozenset(row for first, end in self.spans(count) for row in range(first, end))
 
     def spans(self, count: int) -> tuple[tuple[int, int], ...]:
-        """The same as (first row, row behind the last), once or, around the end of the loop, twice."""
+        """The rows as one interval (first row, one past the last), or two if they wrap around the end of the loop."""
         if self.held:
             return ((0, count),)
         if self.start <= self.end:
@@ -37,7 +37,7 @@ class Buffer:
 
 
 def lifetimes(rows: Sequence[Row]) -> dict[SSAValue, tuple[int, int]]:
-    """(row that makes it, row of its last use) of every tensor, in the order in which one step makes them.
+    """(row that makes it, row of its last use) of every tensor, in the order of one step.
 
     A tensor that is still needed when the next step makes it lives in all rows.
     """
@@ -51,7 +51,7 @@ def lifetimes(rows: Sequence[Row]) -> dict[SSAValue, tuple[int, int]]:
 
 
 def _date(row: Row, stage: int, now: int, born: dict[SSAValue, int], died: dict[SSAValue, int]) -> None:
-    """What one stage makes and uses in a row; `now` counts rows from the first one of the step."""
+    """Record the tensors that one stage makes and uses in a row; `now` counts rows from the first row of the step."""
     if stage == 1:
         for op in row.layers:
             born[op.results[0]] = now
@@ -74,7 +74,7 @@ def areas(schedule: GroupSchedule) -> list[Buffer]:
 
 
 def marks(owner: SSAValue | TpuOp, rows: Sequence[Row]) -> Mapping[int, str]:
-    """What happens to a tensor or a work area, by row: `L` loaded, `W` computed, `S` stored, `R` read."""
+    """The uses of a tensor or a work area by row: `L` loaded, `W` computed, `S` stored, `R` read."""
     found = {index: _marks(owner, row) for index, row in enumerate(rows)}
     return {index: text for index, text in found.items() if text}
 

@@ -1,7 +1,7 @@
-"""The loop of a group (layer_group.md 15), the only one: what runs in which iteration, row and step.
+"""The loop of a group (layer_group.md 15), defined here only: the items of each iteration and row, and their steps.
 
 Iteration k runs stage 0 for step k, stage 1 for step k-1, stage 2 for step k-2; two more iterations than steps drain
-the pipeline. What stays in local memory is loaded in the first iteration of its stage only.
+the pipeline. Tensors that stay in local memory are loaded in the first iteration of their stage only.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ from tpusim.schedule.rows import Scheduled, Transferred
 
 
 class Turn(NamedTuple):
-    """An item that runs. step: of the loop of its own group, `home`; row: of the group in whose loop it runs."""
+    """An item that runs. step: in the loop of its group, `home`; row: of the group in whose loop it runs."""
 
     iteration: int
     row: int
@@ -26,7 +26,7 @@ def turns(group: GroupSchedule, steps: range | None = None, iterations: Iterable
     """Everything that runs for consecutive steps of a group on one core, in order, neighbours' transfers included.
 
     steps: all unless given. iterations: counted from the first of these steps; all unless given. Inside a row ops come
-    first, then transfers, then guests; the engines run side by side.
+    first, then transfers, then guests; the engines run at the same time.
     """
     part = range(group.sections.steps) if steps is None else steps
     count = len(part)
@@ -46,7 +46,7 @@ def turns(group: GroupSchedule, steps: range | None = None, iterations: Iterable
 def _edges(
     group: GroupSchedule, iteration: int, count: int, last: int
 ) -> tuple[tuple[Transferred, ...], tuple[Guest, ...]]:
-    """(what neighbours do of this iteration, what this one does for them); a loop of one step has both in one."""
+    """(transfers of this iteration that neighbours do, transfers that it does for neighbours)."""
     overlap = group.overlap
     given = overlap.self_up if iteration == 0 else overlap.self_down if iteration == last else ()
     up = overlap.other_up if iteration == 1 else ()
@@ -55,5 +55,5 @@ def _edges(
 
 
 def edge_step(transfer: Transferred, home: GroupSchedule) -> int:
-    """The step of a group that neighbours do a transfer of: loads of the first, stores of the last."""
+    """The step of a transfer that a neighbour does: the first for loads, the last for stores."""
     return 0 if transfer.kind == "load" else home.sections.steps - 1

@@ -1,4 +1,4 @@
-"""The rows of a group's loop: which ops and transfers run side by side (layer_group.md 8)."""
+"""The rows of a group's loop: ops and transfers that run at the same time (layer_group.md 8)."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +19,7 @@ class Transferred:
 
 
 Scheduled: TypeAlias = TpuOp | Transferred
-"""What the engines do in a row: the TIU computes ops, the GDMA moves tensors."""
+"""An item of a row: the TIU computes ops, the GDMA moves tensors."""
 
 
 def stage_of(item: Scheduled) -> int:
@@ -34,7 +34,7 @@ def tensor_of(item: Scheduled) -> SSAValue:
 
 @dataclass(frozen=True)
 class Row:
-    """One time step: ops, mostly one, and the transfers beside them. Rows are barriers."""
+    """One time step: ops, mostly one, and the transfers at the same time. A row ends in a barrier."""
 
     layers: tuple[TpuOp, ...] = ()
     transfers: tuple[Transferred, ...] = ()
@@ -46,7 +46,7 @@ class Row:
 
     @cached_property
     def used(self) -> frozenset[SSAValue]:
-        """What the ops of the row read and write."""
+        """The tensors that the ops of the row read and write."""
         return frozenset(value for op in self.layers for value in (*op.operands, *op.results))
 
     def touches(self, value: SSAValue) -> bool:
@@ -58,7 +58,7 @@ class Row:
         return any(value in op.operands for op in self.layers)
 
     def plus(self, *transfers: Transferred) -> "Row":
-        """The row with more transfers behind its own."""
+        """The row with more transfers after its present ones."""
         return Row(self.layers, (*self.transfers, *transfers))
 
     def without(self, *transfers: Transferred) -> "Row":

@@ -1,4 +1,4 @@
-"""Sections and slices: how often a group is cut along each axis, and which window of a tensor a step works on."""
+"""Sections and slices: the number of cuts along each axis, and the window of a tensor in each step."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +13,7 @@ LOOP_ORDER: tuple[Axis, ...] = ("n", "d", "h", "w", "c")
 
 
 class Step(NamedTuple):
-    """One turn of a group's loop: the index of the section along each axis."""
+    """One step of a group's loop: the index of the section along each axis."""
 
     n: int = 0
     c: int = 0
@@ -39,7 +39,7 @@ class Sections:
 
     @property
     def steps(self) -> int:
-        """Turns of the group's loop: the product of the sections."""
+        """The number of steps of the group's loop: the product of the sections."""
         return self.n * self.c * self.d * self.h * self.w
 
     @property
@@ -70,7 +70,8 @@ class Sections:
 class ValueSlices:
     """Windows of one tensor, one list per axis; the slices are their Cartesian product.
 
-    A list has one window per section of its axis, or every list has one: the tensor is loaded once and stays.
+    A list has one window per section of its axis. If every list has a single window, the tensor is loaded once and
+    stays.
     """
 
     n: Windows
@@ -86,7 +87,7 @@ class ValueSlices:
 
     @cached_property
     def largest(self) -> tuple[int, int, int, int]:
-        """(n, c, h, w) of the largest slice as it lies in a lane: n counts d*n."""
+        """(n, c, h, w) of the largest slice as stored in a lane: n counts d*n."""
         n, c, d, h, w = self.sizes
         return d * n, c, h, w
 
@@ -97,7 +98,7 @@ class ValueSlices:
 
     @cached_property
     def resident(self) -> bool:
-        """Whether there is one slice only."""
+        """Whether the tensor has a single slice."""
         return all(len(windows) == 1 for windows in self.axes)
 
     @property
@@ -121,15 +122,15 @@ class ValueSlices:
         return tuple([windows[i % len(windows)][1] for windows, i in zip(self.axes, step, strict=True)])
 
     def oversteps(self, step: Step) -> bool:
-        """Whether a list has no window of its own for the step: what was there stays."""
+        """Whether a list has no separate window for the step, so that the tensor stays in place."""
         return any(i >= len(windows) for windows, i in zip(self.axes, step, strict=True))
 
     @cached_property
     def unshared(self) -> "ValueSlices":
-        """The windows without what an earlier one along the axis has.
+        """The windows without the part that an earlier window along the axis contains.
 
-        A stored tensor that has users in its group may have halos; no two steps shall store the same element, since
-        steps of different cores are not ordered.
+        A stored tensor with users in its group may have halos. No two steps may store the same element, because steps
+        of different cores are not ordered.
         """
         return ValueSlices(*map(_unshared, self.axes))
 

@@ -1,15 +1,16 @@
-"""Which ops to take out of the integers: enough for a similarity or a metric, and as few cycles as can be found.
+"""Searches for mixed precision: a set of float ops that reaches a similarity or a metric at few cycles.
 
-Input: a calibrated module, how it is lowered, samples, a `Goal`. Output: a `Found` table of op -> float mode, which
-`write_qtable` writes for `--qtable` and for TPU-MLIR's `--quantize_table`. What is minimised is the clock of the whole
-program, layer groups included: a float that splits a group, or that needs casts, is charged for it, and one that saves
-casts is not.
+Input: a calibrated module, the options of lowering, samples, a `Goal`. Output: a `Found` table of op -> float mode,
+which `write_qtable` writes for `--qtable` and for TPU-MLIR's `--quantize_table`. The search minimises the clock of the
+whole program, layer groups included: a float op is charged for the groups that it splits and the casts that it needs,
+and gets the credit for casts that it saves.
 
-* `goal.py` says what is to be reached: a cosine, top-1, or a function of the user's.
+* `goal.py` has the goals: a cosine, top-1, or a user's function.
 * `trials.py` lowers, runs and costs one set of float ops; each set once.
-* `fewest.py` searches among the sets, and for comparison by accuracy alone; `known.py` has the ops that people keep in
-  float anyway.
-* `thresholds.py` compares the methods of calibration on a chip; `bias.py` corrects biases by what the integers lose.
+* `fewest.py` searches among the sets, and for comparison by accuracy alone; `known.py` has the ops that people usually
+  keep in float.
+* `thresholds.py` compares the methods of calibration on a chip; `bias.py` corrects biases by the mean error of
+  integers.
 """
 
 from tpusim.search.bias import Corrected, CorrectionConfig, correct_biases

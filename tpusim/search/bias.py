@@ -1,15 +1,15 @@
-"""Bias correction: a Conv's bias gets what its integers lose on average, channel by channel, where that helps.
+"""Bias correction: the mean error of a Conv's integers is added to its bias, by channel, where that helps.
 
-As `run_calibration.py --bc` (U-69, numerics.md 15.6). The network's integers and the
-chip's cheapest float are run on the first samples. In program order, a Conv whose result is not similar enough to the
-float one gets, by channel, the mean difference of the two added to its bias. That is kept unless the network's results,
-or the Conv's own, are then less similar than the best so far. Similar is (1 + cosine) / 2.
+As `run_calibration.py --bc` (U-69, numerics.md 15.6). The network is run in integers and in the chip's cheapest float
+on the first samples. In program order, a Conv whose result is not similar enough to the float result gets the mean
+difference of each channel added to its bias. The correction is kept unless the network's results, or the Conv's result,
+are then less similar than the best so far. The similarity is (1 + cosine) / 2.
 
-As there, every Conv is tried on the network without corrections, and the best of the Convs' own results is one figure
-for all of them, so that a Conv behind a better one is seldom corrected. With `in_turn` a Conv is tried with the
-corrections before it, and its result is held against what it was.
+As in upstream, every Conv is tried on the network without corrections, and the best of the Convs' results is a single
+figure for all Convs, so that a Conv after a better one is seldom corrected. With `in_turn` a Conv is tried together
+with the earlier corrections, and its result is compared with its result before the correction.
 
-Afterwards the corrected network is calibrated again; that is the caller's part.
+Afterwards the caller must calibrate the corrected network again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,9 +39,11 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class CorrectionConfig:
-    """When to correct. expected: similarity of the network's results from which on nothing more is corrected. layer:
-    similarity of a Conv's result from which on it is left alone. samples: how many to measure with, the first.
-    in_turn: a Conv is measured and tried with the corrections before it, and held against what it was then.
+    """Options of bias correction.
+
+    expected: correction stops when the network's results have this similarity. layer: a Conv whose result has this
+    similarity is not corrected. samples: the first so many samples are measured. in_turn: a Conv is measured and tried
+    together with the earlier corrections.
     """
 
     expected: float = 0.99
@@ -52,9 +54,7 @@ class CorrectionConfig:
 
 @dataclass(frozen=True)
 class Correction:
-    """One Conv that was tried: its similarity before and after, that of the network's results with it, and whether
-    it was kept.
-    """
+    """One tried Conv: its similarity before and after, that of the network's results, and whether it was kept."""
 
     name: str
     before: float
@@ -65,7 +65,7 @@ class Correction:
 
 @dataclass(frozen=True)
 class Corrected:
-    """The module with the corrections that were kept; the similarity of the results before; what was tried."""
+    """The module with the kept corrections, the similarity of the results before, and all tried corrections."""
 
     model: Model
     before: float
@@ -81,10 +81,10 @@ def correct_biases(
     *,
     progress: Progress | None = None,
 ) -> Corrected:
-    """Correct the biases of a canonical module for one chip; `model` itself stays as it is.
+    """Correct the biases of a canonical module for one chip; `model` is not changed.
 
-    table: its thresholds. config: how it is lowered, with its quantisation table. Raises ConfigError for a mode without
-    integers and for a network without a Conv that has a bias, CalibrationError without samples.
+    table: its thresholds. config: of lowering, with the quantisation table. Raises ConfigError for a mode without
+    integers and for a network without a Conv with bias, CalibrationError without samples.
     """
     asked = asked or CorrectionConfig()
     if not config.format.calibrated:
@@ -99,7 +99,7 @@ def correct_biases(
 
 
 def with_bias(model: Model, name: str, bias: np.ndarray) -> Model:
-    """A copy in which the Conv of this name has this bias, (oc,) of f32."""
+    """A copy of the module with this bias, f32 (oc,), at the Conv of this name."""
     work = model.clone()
     op = next(one for one in work.ops if isinstance(one, TopConv) and op_name(one) == name)
     weight = make_weight(work.weights, f"{name}_corrected_bias", bias)
@@ -114,7 +114,7 @@ def _silent(text: str) -> None:
 
 
 class _Corrector:
-    """The integers and the float of a network on the same samples."""
+    """A network in integers and in float on the same samples."""
 
     def __init__(
         self, model: Model, table: CalibrationTable, samples: list[dict[str, np.ndarray]], config: LoweringConfig
@@ -128,7 +128,7 @@ class _Corrector:
         return lower(apply_table(model, self._table, asymmetric=self._config.asymmetric), self._config)[0]
 
     def corrected(self, convs: list[TopConv], asked: CorrectionConfig, progress: Progress) -> Corrected:
-        """Try the Convs in program order, until the results are as similar as is asked."""
+        """Try the Convs in program order until the results have the expected similarity."""
         integers, found = self._lowered(self._model), self._model
         before = best = self._results(integers)
         tried, closest = list[Correction](), 0.0
@@ -154,7 +154,7 @@ class _Corrector:
         return Corrected(found, before, tuple(tried))
 
     def _results(self, model: Model) -> float:
-        """Similarity of the network's results with the float ones."""
+        """Similarity of the network's results with the float results."""
         found, wanted = self._reuse.results(model), self._reuse.results(self._float)
         named = [dict(zip(w, f.values(), strict=True)) for f, w in zip(found, wanted, strict=True)]
         return (1 + mean_cosine(named, wanted)) / 2
@@ -170,7 +170,7 @@ class _Corrector:
         return (1 + mean_cosine([{name: found} for found, _ in pairs], [{name: wanted} for _, wanted in pairs])) / 2
 
     def _lost(self, integers: Model, name: str) -> tuple[float, np.ndarray]:
-        """The similarity of a Conv's result, and by channel the mean of float - integer; sums of f32 (U-69)."""
+        """The similarity of a Conv's result, and the mean of float - integer by channel; f32 sums (U-69)."""
         sums: list[np.ndarray] = [np.zeros((), np.float32), np.zeros((), np.float32)]
         for pair in self._pairs(integers, name):
             for which, tensor in enumerate(pair):

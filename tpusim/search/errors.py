@@ -1,9 +1,9 @@
-"""What the integers of every op do to the network's results: vectors that add up.
+"""A linear model of errors: how the integers of each op change the network's results, as vectors that add up.
 
-An op's own error is what its integers give on ideal operands, less what the float op gives there. Added to the float
-network's tensor, and all behind it computed in f32, it changes the results by a vector. As far as the network is linear
-in its errors, those of several ops change them by the sum: so the cosine of any set follows from the products of these
-vectors, without a run. How far that is from the truth is for the caller to measure.
+The error of an op is its integer result on ideal operands minus the float op's result. Added to the float network's
+tensor and propagated in f32, it changes the results by a vector. As far as the network is linear in its errors, several
+ops change the results by the sum of their vectors. So the cosine of any set of ops follows from the inner products of
+these vectors, without a run. The caller must measure how accurate this is.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -21,14 +21,14 @@ from tpusim.ops.base import Array, ShapedOp
 
 Tensors = Mapping[str, np.ndarray]
 LONGEST = 4096
-"""Values of a result beyond which errors are folded into as many sums of random signs, which keeps their products."""
+"""A longer error vector is folded into so many sums with random signs, which keeps inner products approximately."""
 
 
 class Errors:
-    """The errors of some ops, added up.
+    """The error vectors of some ops.
 
-    names: the ops, by their results. products: of the vectors of any two of them, (samples, results, ops, ops), where
-    the float network's result has length 1; what lies along that result changes no cosine.
+    names: the ops, by their results. products: inner products of every two vectors, (samples, results, ops, ops), in
+    units of the float network's result; the component along that result is removed, because it changes no cosine.
     """
 
     def __init__(self, names: Sequence[str], products: np.ndarray) -> None:
@@ -36,16 +36,16 @@ class Errors:
 
     @classmethod
     def of(cls, top: Model, tpu: Model, samples: Sequence[Tensors], names: Sequence[str]) -> "Errors":
-        """Measured on samples. top: the float network; tpu: what it was lowered to with these ops in integers."""
+        """Measure on samples. top: the float network; tpu: the module lowered from it with these ops in integers."""
         return cls(names, np.stack([_products(top, tpu, sample, names) for sample in samples]))
 
     def loss(self, names: Collection[str]) -> float:
-        """1 - cosine, of the least similar result, the mean over the samples, with these ops in integers."""
+        """1 - cosine of the least similar result, averaged over the samples, with these ops in integers."""
         here = np.array([name in names for name in self.names])
         return self.loss_of(here)
 
     def loss_of(self, here: np.ndarray) -> float:
-        """The same; here: by op, whether it is in integers."""
+        """As `loss`; here: a flag for each op, whether it is in integers."""
         chosen = here.astype(np.float64)
         squares: np.ndarray = np.maximum(self._products @ chosen @ chosen, 0.0)
         losses: np.ndarray = 1 - 1 / np.sqrt(1 + squares)
@@ -53,7 +53,7 @@ class Errors:
 
 
 def _products(top: Model, tpu: Model, sample: Tensors, names: Sequence[str]) -> np.ndarray:
-    """Of one sample: (results, ops, ops)."""
+    """The inner products of one sample: (results, ops, ops)."""
     steps, floats = Steps.of(top), dict[SSAValue, Array]()
     floats.update(zip(top.body.args, check_inputs(top, sample), strict=True))
     steps.block(top.body, floats)
@@ -65,14 +65,14 @@ def _products(top: Model, tpu: Model, sample: Tensors, names: Sequence[str]) -> 
         if name in computed and name in places:
             here = np.asarray(floats[places[name]])
             error = (computed[name].astype(np.float64) - wanted[name].reshape(computed[name].shape)).reshape(here.shape)
-            changed = _behind(top, steps, floats, places[name], (here + error).astype(here.dtype))
+            changed = _propagated(top, steps, floats, places[name], (here + error).astype(here.dtype))
         for row, value in zip(rows, top.results, strict=True):
             row.append(_vector(np.asarray(changed.get(value, floats[value])), np.asarray(floats[value])))
     return np.stack([np.stack(row) @ np.stack(row).T for row in rows])
 
 
-def _behind(top: Model, steps: Steps, floats: Environment, at: SSAValue, array: np.ndarray) -> Environment:
-    """The tensors that change where one has other values, that one included."""
+def _propagated(top: Model, steps: Steps, floats: Environment, at: SSAValue, array: np.ndarray) -> Environment:
+    """The tensors that change if value `at` becomes `array`, including `at`."""
     changed: Environment = {at: array}
     for op in top.ops:
         if at in op.results or not any(value in changed for value in op.operands):
@@ -84,7 +84,7 @@ def _behind(top: Model, steps: Steps, floats: Environment, at: SSAValue, array: 
 
 
 def _vector(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The change of a result for a result of length 1, without what lies along it."""
+    """The change of a result relative to its norm, without the component along the result."""
     one, other = (array.astype(np.float64).ravel() for array in (found, wanted))
     length = float(np.linalg.norm(other)) or 1.0
     with np.errstate(all="ignore"):

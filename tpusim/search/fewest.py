@@ -1,11 +1,14 @@
-"""The set of float ops that reaches the goal at the fewest cycles that are found.
+"""Search for the set of float ops that reaches the goal at the fewest cycles.
 
-What the integers of every op do to the results is measured on two samples (`Errors`); what it costs alone is estimated,
-for those that lose most. For a cosine a first set is the cheapest by these two, with what the measured sets before it
-lose more than was foreseen; for another goal ops are taken by loss for their cycles, as few as reach it. Then the set
-is improved: ops left out, ops beside it taken in (casts vanish, groups join again), ops exchanged. What decides is the
-clock, and the goal on all samples; errors, a few samples and estimates of cycles only tell which sets are worth that.
-The same inputs give the same set.
+1. The errors of every op's integers are measured on two samples (`Errors`), and the cycles of the ops with the largest
+   errors in float are estimated.
+2. A first set. For a cosine it is the cheapest set according to these errors and estimates, corrected by the difference
+   between measured and predicted loss of the sets before. For another goal ops are added by loss per cycle until the
+   goal is reached.
+3. The set is improved: ops are removed, neighbours are added (casts vanish, groups join again), ops are exchanged.
+
+The clock and the goal on all samples decide. Errors, a few samples and estimated cycles only select the sets that are
+measured. The same inputs give the same set.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,25 +21,25 @@ from tpusim.search.model import Foreseen
 from tpusim.search.trials import Floats, Score, Trials
 
 PRICED = 12
-"""How many ops are priced alone, those that lose most."""
+"""The cycles in float of so many ops, those with the largest losses, are estimated one by one."""
 MORE = 0.01
-"""By how much of the best set's cycles another one may have more, both estimated, and still be put on the clock."""
+"""A set is put on the clock if its estimated cycles exceed those of the best set by at most this share."""
 EXCHANGES = 3
-"""How many ops are tried in the place of one."""
+"""So many ops are tried in exchange for one."""
 ATTEMPTS = 8
-"""How many first sets are measured at most before the model of errors is given up."""
+"""The model of errors is given up if so many first sets miss the goal."""
 SPARE = 1.05
-"""By how much a set may lose more than it is allowed, foreseen, and still be tried."""
+"""A set is tried if its predicted loss is at most so many times the allowed loss."""
 CLOCKED = 8
-"""How many programs are put on the clock at most, by default."""
+"""The default limit of programs that are put on the clock."""
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Found:
-    """A set, what it reaches and costs, and the same of the network as it is.
+    """A set of float ops with its accuracy and cost, and those of the network without it.
 
-    losses: of the cosine by op, with all others in float; {} if the network reaches the goal as it is.
+    losses: of the cosine by op, with all others in float; {} if the network reaches the goal without changes.
     """
 
     floats: Floats
@@ -51,16 +54,15 @@ class Found:
 def search(
     trials: Trials, start: Floats = frozenset(), *, clocked: int = CLOCKED, progress: Progress | None = None
 ) -> Found:
-    """The cheapest set found. start: ops that are float in any case. clocked: programs to put on the clock at
-    most, about.
+    """The cheapest set of the search. start: ops that are float in any case. clocked: cost about so many programs.
 
-    If not even all ops in float reach the goal, these are the set, and `reached` is False.
+    If not even all ops in float reach the goal, the set is all ops, and `reached` is False.
     """
     return _Search(trials, start, clocked, progress or _silent).found()
 
 
 def search_by_loss(trials: Trials, start: Floats = frozenset(), *, progress: Progress | None = None) -> Found:
-    """What goes by accuracy alone finds: the ops that lose most, as few as reach the goal; only then it is grouped."""
+    """A search by accuracy alone: the fewest ops with the largest losses that reach the goal; only that is costed."""
     return _Search(trials, start, 0, progress or _silent).found(by_loss=True)
 
 
@@ -102,9 +104,9 @@ class _Search:
     # ------------------------------------------------------------------------------------------------- first sets
 
     def _beginning(self, *, by_loss: bool) -> Floats:
-        """A set that is likely to reach the goal: by loss alone, or the cheapest of that, by loss for cycles and all.
+        """A first set that is likely to reach the goal: by loss alone, or the cheapest of three orders.
 
-        The score of one that does not reach it makes the next one likelier.
+        Each failed candidate sharpens the estimate that chooses the next.
         """
         if by_loss:
             return self._first(list(self._losses))
@@ -115,7 +117,7 @@ class _Search:
 
     @cached_property
     def _prices(self) -> dict[str, float]:
-        """Cycles of an op in float alone, estimated, casts included; of those that lose most. Others cost the mean."""
+        """Estimated cycles of an op alone in float, casts included, for the ops with the largest losses."""
         base, asked = self._trials.estimate(self._start), dict[str, float]()
         for name in islice(self._losses, PRICED):
             self._told(f"cycles of {name} in float")
@@ -124,7 +126,7 @@ class _Search:
 
     @cached_property
     def _foreseen(self) -> Foreseen | None:
-        """What errors and estimates say of sets; None if the goal is no cosine."""
+        """The predictions of loss and cycles for sets; None if the goal is no cosine."""
         goal = self._trials.goal
         if not isinstance(goal, Cosine):
             return None
@@ -132,7 +134,7 @@ class _Search:
         return Foreseen(self._trials.errors, self._start, self._rough, self._prices, beside, 1 - goal.target)
 
     def _foreseen_set(self) -> Floats | None:
-        """The cheapest on the clock of the sets that are the cheapest foreseen, and reach the goal; None: none does."""
+        """Of the sets with the least predicted cycles that reach the goal, the cheapest on the clock; or None."""
         trials, model, best = self._trials, self._foreseen, None
         assert model is not None
         for _ in range(ATTEMPTS):
@@ -155,19 +157,19 @@ class _Search:
         return best
 
     def _allows(self, names: list[str]) -> bool:
-        """Whether a set is foreseen to lose no more than it may."""
+        """Whether the predicted loss of a set is small enough to try it."""
         model = self._foreseen
         assert model is not None
         return model.loss(self._start | set(names)) <= model.allowed
 
     def _by_price(self) -> list[str]:
-        """The ops by loss for their cycles."""
+        """The ops by falling loss per cycle."""
         usual = sum(self._prices.values()) / max(len(self._prices), 1)
         prices = {name: max(self._prices.get(name, usual), 1.0) for name in self._losses}
         return sorted(self._losses, key=lambda name: -self._losses[name] / prices[name])
 
     def _first(self, order: list[str]) -> Floats:
-        """The shortest beginning of an order that is likely to reach the goal, bisected as if longer were better."""
+        """The shortest prefix of an order that is likely to reach the goal, bisected as if longer were better."""
         low, high = 0, len(order)
         while low < high:
             middle = (low + high) // 2
@@ -181,9 +183,10 @@ class _Search:
     # ------------------------------------------------------------------------------------------------ improvements
 
     def _improved(self, chosen: Floats) -> Floats:
-        """No move makes the set cheaper any more, or enough programs were on the clock.
+        """Improve the set until no move makes it cheaper, or enough programs were on the clock.
 
-        A few samples choose the way; the last set on it that reaches the goal on all of them is where the next begins.
+        A few samples choose a sequence of moves. The next sequence starts from the last set of the previous one that
+        reaches the goal on all samples.
         """
         while True:
             way = [chosen, *self._way(chosen)]
@@ -193,7 +196,7 @@ class _Search:
             chosen = reached
 
     def _way(self, chosen: Floats) -> Iterator[Floats]:
-        """Sets, each by one move cheaper than the one before, and likely to reach the goal."""
+        """A sequence of sets: each is one move from the previous, cheaper, and likely to reach the goal."""
         while True:
             better = next((one for one in self._moves(chosen) if self._is_cheaper(one, chosen)), None)
             if better is None:
@@ -202,7 +205,7 @@ class _Search:
             chosen = better
 
     def _is_cheaper(self, one: Floats, than: Floats) -> bool:
-        """Whether it is likely to reach the goal and takes fewer cycles, or as many with fewer ops in float."""
+        """Whether set `one` is likely to reach the goal with fewer cycles, or as many with fewer ops in float."""
         trials = self._trials
         if one == than or trials.tried[1] >= self._clocked or not self._promises(one, than):
             return False
@@ -210,7 +213,7 @@ class _Search:
         return (trials.cycles(one), len(one)) < (trials.cycles(than), len(than))
 
     def _promises(self, one: Floats, than: Floats) -> bool:
-        """Whether nothing speaks against it before it is on the clock: estimates of its cycles, then a few samples."""
+        """Whether estimated cycles and then a few samples allow the set, before it is put on the clock."""
         trials, model = self._trials, self._foreseen if self._losses else None
         if model is not None and model.loss(one) > SPARE * model.allowed:
             return False
@@ -223,19 +226,19 @@ class _Search:
         )
 
     def _returned(self, floats: Floats) -> float:
-        """The cycles that other groups may give back: what groups cost this set more than the network as it is."""
+        """The cycles that other groups may save: by how much the groups of this set cost more than the network's."""
         asked = self._trials
         mine, base = (asked.cycles(one) - asked.estimate(one) for one in (floats, frozenset[str]()))
         return min(max(mine - base, 0.0), asked.estimate(floats) * MORE)
 
     @cached_property
     def _rough(self) -> dict[str, float]:
-        """What every op takes longer in float than in integers, estimated in cycles without casts."""
+        """Estimated additional cycles of every op in float, without casts."""
         floats, integers = (self._trials.estimates(one) for one in (self._all, self._start))
         return {name: floats.get(name, 0.0) - integers.get(name, 0.0) for name in self._all}
 
     def _moves(self, chosen: Floats) -> Iterator[Floats]:
-        """Sets near to this one: without an op, with one beside it or that saves casts, with one instead of another."""
+        """Neighbouring sets: an op removed, an adjacent op or an op that saves casts added, two ops exchanged."""
         mine = sorted(chosen - self._start, key=lambda name: self._losses[name])
         for name in mine:
             yield chosen - {name}

@@ -1,4 +1,4 @@
-"""What a network in mixed precision has to reach."""
+"""Goals of a network in mixed precision."""
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ Results = Sequence[Tensors]
 
 
 class Goal(Protocol):
-    """A measure of results, and the value it has to have; larger is better."""
+    """A measure of results and the value that it must reach; larger is better."""
 
     @property
     def target(self) -> float:
@@ -26,16 +26,16 @@ class Goal(Protocol):
 
     @property
     def name(self) -> str:
-        """What is measured, in a word."""
+        """The name of the measure."""
         ...
 
     def value(self, found: Results, wanted: Results) -> float:
-        """Of the results found; wanted: those of the float network for the same samples."""
+        """The measure of the results; wanted: those of the float network for the same samples."""
         ...
 
 
 def cosine(found: Results, wanted: Results) -> float:
-    """The least cosine of any result, the mean over the samples; in f64, for losses of 1e-6 are told apart by it."""
+    """The least cosine of any result, averaged over the samples; in f64, because losses of 1e-6 are compared."""
     return float(np.mean([min(_cosine(f[name], w[name]) for name in w) for f, w in zip(found, wanted, strict=True)]))
 
 
@@ -49,7 +49,7 @@ def mean_cosine(found: Results, wanted: Results) -> float:
 
 
 def _cosine(found: np.ndarray, wanted: np.ndarray) -> float:
-    """Of two tensors; 1 for equal ones, 0 where one of them is all zeros or not finite."""
+    """The cosine of two tensors; 1 for equal tensors, 0 if one of them is all zeros or not finite."""
     one, other = (array.astype(np.float64).ravel() for array in (found, wanted))
     if np.array_equal(one, other):
         return 1.0
@@ -72,14 +72,14 @@ class Cosine:
 
 @dataclass(frozen=True)
 class TopOne:
-    """The share of samples whose largest value of the first result is at their label; labels: a class per sample."""
+    """Top-1 accuracy: the share of images whose largest value of the first result is at the label; labels: classes."""
 
     labels: np.ndarray
     target: float
     name: str = "top-1"
 
     def value(self, found: Results, wanted: Results) -> float:
-        """Of all images; a sample may have several."""
+        """Top-1 of all images; a sample may have several."""
         del wanted
         scores = [next(iter(one.values())) for one in found]
         per = len(self.labels) // len(scores)
@@ -89,14 +89,14 @@ class TopOne:
 
 @dataclass(frozen=True)
 class UserMetric:
-    """A function of the user's, called with the results found and those of the float network."""
+    """A user's function, called with the results and those of the float network."""
 
     function: Callable[[Results, Results], Any]
     target: float
     name: str = "metric"
 
     def value(self, found: Results, wanted: Results) -> float:
-        """Raises ConfigError unless the function gives a finite number."""
+        """The function's number. Raises ConfigError unless it is finite."""
         try:
             number = float(self.function(found, wanted))
         except (TypeError, ValueError) as error:
@@ -107,7 +107,7 @@ class UserMetric:
 
     @classmethod
     def read(cls, text: str, target: float) -> "UserMetric":
-        """From `file.py:function`; the file is executed. Raises ConfigError."""
+        """Read `file.py:function`; the file is executed. Raises ConfigError."""
         path, colon, name = text.rpartition(":")
         if not colon or not Path(path).is_file():
             raise ConfigError(f"metric '{text}': file.py:function is required, there is no file '{path}'")

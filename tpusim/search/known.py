@@ -1,9 +1,9 @@
-"""Ops that people keep in float whatever is measured: what is known of transformers and of YOLO heads.
+"""Ops that are usually kept in float, by rules for transformers and for YOLO heads.
 
-The rules are those by which a table is filled before the search (U-71): in a network with attention the sums
-that a LayerNorm reads, SiLU and GELU; of a detector's head the last convolutions and all that comes after them. Here
-Softmax and LayerNorm themselves are named too, where the chip has them in integers. Masks need no rule: an op that
-reads one is in float by lowering (DN-31).
+TPU-MLIR fills its table by these rules before it searches (U-71): in a network with attention the sums that a LayerNorm
+reads, SiLU and GELU; in a detector's head the last convolutions and all ops after them. tpusim adds Softmax and
+LayerNorm, if the chip has them in integers. Masks need no rule: lowering puts an op that reads a mask into float
+(DN-31).
 """
 
 from collections.abc import Iterator
@@ -17,17 +17,17 @@ from tpusim.ops.base import TopOp
 PRODUCT = "top.MatMul"
 STEEP = {"top.SiLU", "top.GELU", "top.Softmax", "top.LayerNorm"}
 HEAD_BEFORE = {"top.SiLU", "top.LeakyRelu"}
-HEAD_BEHIND = {"top.Concat", "top.Reshape"}
+AFTER_HEAD = {"top.Concat", "top.Reshape"}
 
 
 def known_floats(model: Model) -> dict[str, str]:
-    """Op name -> why it is to be float, in program order; {} for a network without attention and head."""
+    """Op name -> the reason to keep it in float, in program order; {} for a network without attention and head."""
     found: dict[Operation, str] = {}
     if _has_attention(model):
         found |= dict(_of_transformers(model))
     for op in model.ops:
         if _ends_a_head(op):
-            found |= {one: "head of a detector" for one in (op, *_behind(op)) if one not in found}
+            found |= {one: "head of a detector" for one in (op, *_dependents(op)) if one not in found}
     return {op_name(op): found[op] for op in model.ops if op in found}
 
 
@@ -40,18 +40,18 @@ def _of_transformers(model: Model) -> Iterator[tuple[Operation, str]]:
 
 
 def _has_attention(model: Model) -> bool:
-    """Whether a Softmax goes into a product of two activations, and there is a LayerNorm."""
+    """Whether the network has a Softmax that a product of two activations reads, and a LayerNorm."""
     kinds = {op.name for op in model.ops}
     weighs = (user for op in model.ops if op.name == "top.Softmax" for user in _users(op))
     return "top.LayerNorm" in kinds and any(user.name == PRODUCT for user in weighs)
 
 
 def _ends_a_head(op: Operation) -> bool:
-    """Whether it is a last convolution: an activation before it, a Concat or Reshape behind, no convolution then."""
+    """Whether it is a last convolution: after an activation, before a Concat or Reshape, and no convolution follows."""
     if op.name != "top.Conv":
         return False
     users = _users(op)
-    if len(users) != 1 or users[0].name not in HEAD_BEHIND:
+    if len(users) != 1 or users[0].name not in AFTER_HEAD:
         return False
     before = op.operands[0].owner
     return (
@@ -61,7 +61,7 @@ def _ends_a_head(op: Operation) -> bool:
     )
 
 
-def _behind(op: Operation) -> list[Operation]:
+def _dependents(op: Operation) -> list[Operation]:
     """Every op that depends on it."""
     found, left = dict[Operation, None](), _users(op)
     while left:

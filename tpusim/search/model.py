@@ -1,4 +1,4 @@
-"""Sets of float ops by what errors and estimates foresee of them: the cheapest that loses no more than is allowed."""
+"""Sets of float ops by predicted loss and cycles: the cheapest set whose loss is allowed."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -7,15 +7,15 @@ import numpy as np
 from tpusim.search.errors import Errors
 
 LEAST = 1.0
-"""Cycles that an op counts for at least where it is weighed against its loss."""
+"""The least number of cycles that counts when the loss of an op is divided by its cycles."""
 
 
 class Foreseen:
-    """Loss and cycles of any set, foreseen; it learns from sets that were measured.
+    """Predicts loss and cycles of any set, and learns from measured sets.
 
-    start: ops that are float in any case. longer: cycles of an op in float above those in integers; prices: the same
-    with the casts around it, of some ops. between: (producer, consumer, elements) of the tensors. allowed: the loss
-    (1 - cosine) that a set may have.
+    start: ops that are float in any case. longer: additional cycles of each op in float; prices: the same including
+    casts, for some ops. between: (producer, consumer, elements) of the tensors. allowed: the loss (1 - cosine) that a
+    set may have.
     """
 
     def __init__(
@@ -42,20 +42,20 @@ class Foreseen:
         self.allowed, self._factor = allowed, 1.0
 
     def loss(self, floats: Collection[str]) -> float:
-        """1 - cosine of a set, times what the last measured one lost more than foreseen."""
+        """Predicted 1 - cosine of a set, times the ratio of measured to predicted loss of the last measured set."""
         return self._factor * self._errors.loss(set(self._names) - set(floats))
 
     def learn(self, floats: Collection[str], loss: float) -> None:
-        """What a set really lost: others are taken to lose as much more, or less."""
+        """Learn from the measured loss of a set: predictions are scaled by its ratio to the predicted loss."""
         foreseen = self._errors.loss(set(self._names) - set(floats))
         self._factor = loss / foreseen if loss > 0 and foreseen > 0 else self._factor
 
     def cycles(self, here: np.ndarray) -> float:
-        """What a set takes longer than the network in integers, casts included; here: by op, whether it is float."""
+        """Predicted additional cycles of a set, casts included; here: a flag for each op, whether it is float."""
         return float(self._longer[here].sum()) + self._per_element * self._crossing(here)
 
     def cheapest(self) -> frozenset[str]:
-        """By loss for cycles, op by op, until the loss is allowed; then improved by single ops and exchanges."""
+        """Add ops by loss per cycle until the loss is allowed; then improve by single ops and exchanges."""
         here = self._start.copy()
         while self._lost(here) > self.allowed and not here.all():
             here = max(self._with_one_more(here), key=lambda one: self._worth(one, here))
@@ -70,14 +70,14 @@ class Foreseen:
         return self._factor * self._errors.loss_of(~here)
 
     def _worth(self, one: np.ndarray, than: np.ndarray) -> float:
-        """By how much less it loses for a cycle."""
+        """The loss saved per additional cycle."""
         return (self._lost(than) - self._lost(one)) / max(self.cycles(one) - self.cycles(than), LEAST)
 
     def _with_one_more(self, here: np.ndarray) -> list[np.ndarray]:
         return [_changed(here, i) for i in np.flatnonzero(~here)]
 
     def _improved(self, here: np.ndarray) -> np.ndarray | None:
-        """The cheapest set that differs in one op or has one in the place of another; None: no cheaper one is good."""
+        """The cheapest allowed set that differs by one op or one exchange; None if none is cheaper."""
         mine, others = np.flatnonzero(here & ~self._start), np.flatnonzero(~here)
         near = [_changed(here, i) for i in (*mine, *others)] + [_changed(here, i, j) for i in mine for j in others]
         now = self.cycles(here)
@@ -86,7 +86,7 @@ class Foreseen:
         return next((one for one in cheaper if self._lost(one) <= self.allowed), None)
 
     def _crossing(self, here: np.ndarray) -> float:
-        """Elements of the tensors between an op in float and one in integers, one cast for each tensor and producer."""
+        """Elements of the tensors between float and integer ops: one cast for each tensor and producer."""
         apart = here[self._from] != here[self._to]
         firsts = np.unique(self._from[apart], return_index=True)[1]
         return float(self._elements[apart][firsts].sum())

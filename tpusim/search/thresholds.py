@@ -1,10 +1,10 @@
-"""The method of calibration whose integers are most like the floats: `search_threshold` (U-70).
+"""The calibration method whose integer results are most similar to float: `search_threshold` (U-70).
 
-Every method gives a table, tuned where a search tunes it; each is lowered and run on the first samples. Their score is
-(1 + cosine) / 2, the mean over results and samples; of equal ones the first method wins.
+Every method gives a table, tuned if upstream's search tunes it; each table is lowered and run on the first samples. The
+score is upstream's similarity (1 + cosine) / 2, averaged over results and samples; the first of equal methods wins.
 
-Samples after those are held out: a method whose integers have a larger squared error than those of the table so far (of
-kl, where there is none), there or on the samples that score, is not taken.
+The later samples are held out. A method is rejected if, on either part of the samples, its integers have a larger
+squared error than those of the table so far (or of kl, without a table).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,16 +25,16 @@ from tpusim.search.goal import mean_cosine
 
 METHODS = ("kl", "max", "percentile9999", "mse")
 INFERRED = 30
-"""How many samples the tables are judged by (U-70, --inference_num)."""
+"""The number of samples for the score (U-70, --inference_num)."""
 Sample = Mapping[str, np.ndarray]
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Tables:
-    """A table of every method, how many samples they are of, how each scores, and its errors on both halves.
+    """The table of every method, their number of samples, their scores, and their errors on both halves.
 
-    now: the errors of the table so far; None: there is none. halves: samples that score, and that are held out.
+    now: the errors of the table so far, or None. halves: the number of samples for the score and of held-out samples.
     """
 
     tables: dict[str, CalibrationTable]
@@ -46,7 +46,7 @@ class Tables:
 
     @property
     def best(self) -> str | None:
-        """The method with the highest score of those that raise no error; None: all raise that of the table so far."""
+        """The method with the highest score among those that raise no error; None if all do."""
         base = self.errors[METHODS[0]] if self.now is None else self.now
         able = [method for method in self.scores if not self.errors[method].raises(base)]
         return max(able, key=lambda method: self.scores[method], default=None)
@@ -64,8 +64,8 @@ def search_threshold(
 ) -> Tables:
     """Tables by all methods, and their scores on a chip.
 
-    model: canonical. config: how it is lowered for a score. now: the table so far. Raises ConfigError for a mode
-    without thresholds.
+    model: canonical. config: of the lowering for a score. now: the table so far. Raises ConfigError for a mode without
+    thresholds.
     """
     if not config.format.calibrated:
         raise ConfigError(f"search-threshold: a mode with thresholds is required, got {config.format.name}")

@@ -38,16 +38,16 @@ from tpusim.search.goal import Cosine, Goal, cosine
 Floats = frozenset[str]
 """The names of the ops that a trial computes in float."""
 FLOATS = ("f16", "bf16", "f32")
-"""The cheaper first."""
+"""Float modes, the cheaper first."""
 MEASURED = 2
-"""Samples, the first, that errors are measured on."""
+"""Errors are measured on the first so many samples."""
 FEW = 4
-"""Samples, the first, that tell which sets are worth running on all of them."""
+"""The first so many samples select the sets that are run on all samples."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """Of a set: the cosine with the float network, and what the goal measures."""
+    """The accuracy of a set: the cosine with the float network, and the goal's measure."""
 
     cosine: float
     value: float
@@ -61,8 +61,8 @@ def cheapest_float(chip: str | ChipSpec) -> str:
 class Trials:
     """Experiments with a calibrated module.
 
-    config: how it is lowered; its quantisation table stays in force. samples: what cosine and goal are measured on.
-    mode: of the ops that become float, "": the cheapest of the chip. Raises ConfigError for a mode that is no float.
+    config: of lowering; its quantisation table stays in force. samples: for cosine and goal. mode: of the ops that
+    become float, "": the chip's cheapest. Raises ConfigError for a mode that is no float.
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class Trials:
 
     @property
     def tried(self) -> tuple[int, int]:
-        """How many sets were run, and how many put on the clock."""
+        """The number of sets that were run, and that were put on the clock."""
         return len({floats for floats, _ in self._on_few}), len(self._cycles)
 
     def score(self, floats: Floats) -> Score:
-        """How good the results are with these ops in float."""
+        """The accuracy of the results with these ops in float."""
         if floats not in self._scores:
             named = self._results(floats, len(self.samples))
             self._scores[floats] = Score(cosine(named, self.wanted), self.goal.value(named, self.wanted))
@@ -124,27 +124,28 @@ class Trials:
         return self.score(floats).value >= self.goal.target
 
     def loss(self, floats: Floats) -> float:
-        """1 - cosine, by FEW samples as `likely` does unless all were run."""
+        """1 - cosine on all samples if they were run, otherwise estimated from FEW samples as in `likely`."""
         if floats in self._scores:
             return 1 - self._scores[floats].cosine
         return (1 - self.cosine(floats)) * self._beyond
 
     @cached_property
     def errors(self) -> Errors:
-        """What the integers of every candidate do to the results, on the first MEASURED samples."""
+        """The error vectors of every candidate's integers, on the first MEASURED samples."""
         with remembering(self._memory):
             return Errors.of(self._model, self._lowered(frozenset()), self.samples[:MEASURED], self.candidates)
 
     def judged(self, floats: Floats, held_out: Sequence[Mapping[str, np.ndarray]]) -> tuple[Judged, Judged]:
-        """Errors of the network as it is and with these ops in float: on the samples, and on those held out."""
+        """Errors of the network without changes and with these ops in float, on the samples and on held-out samples."""
         judge = Judge(self._model, [*self.samples, *held_out], choosing=len(self.samples), look=False)
         with remembering(self._memory):
             before, after = judge.judged([self._lowered(one) for one in (frozenset[str](), floats)])
         return before, after
 
     def overflow(self, floats: Floats) -> tuple[str, float, float] | None:
-        """Where the first sample's floats become infinite that are not in f32: the first tensor, the share of its
-        values, and how far they reach in f32; None: nowhere.
+        """The first tensor of the first sample with infinities that f32 does not have; None if no tensor has.
+
+        Its name, the share of its infinite values, and their largest magnitude in f32.
         """
         wanted = run(self._model, self.samples[0])
         for name, tensor in run(self._lowered(floats), self.samples[0]).items():
@@ -155,9 +156,9 @@ class Trials:
         return None
 
     def wider(self, mode: str) -> "tuple[Trials, str]":
-        """The same experiments in another float mode, and the table that puts ops into it which are no candidates.
+        """The same experiments in another float mode, and a table that puts the ops that are float anyway into it.
 
-        Those are float in any case, in the chip's own choice, which is as narrow as the mode that overflows.
+        Those ops are no candidates; the chip chose a mode for them that is as narrow as the mode that overflows.
         """
         names = {op_name(op) for op in self._lowered(frozenset()).ops if isinstance(op, TpuOp)}
         others = [op_name(op) for op in self._model.ops if isinstance(op, TopOp) and op_name(op) in names]
@@ -171,28 +172,28 @@ class Trials:
         return list(neighbours(self._model))
 
     def likely(self, floats: Floats) -> bool:
-        """The same by FEW samples if the goal is a cosine; of other goals they say little.
+        """Whether a set probably reaches the goal: by FEW samples for a cosine, by all samples for other goals.
 
-        All samples are taken to lose as many times as much as those as they did in the last set that was run on all.
+        The loss on FEW samples is scaled by its ratio to the loss on all samples in the last set that was run on all.
         """
         if floats in self._scores or not isinstance(self.goal, Cosine) or len(self.samples) <= FEW:
             return self.reached(floats)
         return self.loss(floats) <= 1 - self.goal.target
 
     def _results(self, floats: Floats, count: int) -> list[dict[str, np.ndarray]]:
-        """Of the first samples, by the names of the float results."""
+        """The results of the first samples, under the names of the float results."""
         with remembering(self._memory):
             found = self._reuse.results(self._lowered(floats), count)
         return [dict(zip(w, f.values(), strict=True)) for f, w in zip(found, self.wanted, strict=False)]
 
     def cycles(self, floats: Floats) -> int:
-        """What the whole program takes on the clock, in the layer groups that it then has."""
+        """The cycles of the whole program on the clock, in its new layer groups."""
         if floats not in self._cycles:
             self._cycles[floats] = clock(divide(self._reordered(floats), self._groups, self._costs))
         return self._cycles[floats]
 
     def estimates(self, floats: Floats) -> dict[str, float]:
-        """By op, casts included, its cycles in a group at least: to compute, or to load its constants; no grouping."""
+        """A lower bound of each op's cycles, casts included, without grouping: to compute, or to load its constants."""
         kinds = dict(_kind(op) for op in self._lowered(floats).ops if isinstance(op, TpuOp))
         if not self._leasts.keys() >= kinds.items():
             costs = CostModel(chips.load(self._config.chip))
@@ -214,7 +215,7 @@ class Trials:
         return self.cycles(floats) / chip.tiu_mhz / 1000 * chip.calibration.factor
 
     def front(self) -> list[Floats]:
-        """Of the sets run on all samples and put on the clock those that no other one beats in both, by cycles."""
+        """The Pareto front of accuracy and cycles of the sets that were run on all samples and costed, by cycles."""
         best: list[Floats] = []
         both = self._cycles.keys() & self._scores.keys()
         for one in sorted(both, key=lambda floats: (self._cycles[floats], -self.score(floats).value, len(floats))):
@@ -244,7 +245,7 @@ class Trials:
         return {value_name(value): found[value_name(value)] for value in self._model.results}
 
     def _candidates(self) -> tuple[str, ...]:
-        """The ops whose results are integers as it is, and which the table in force does not name."""
+        """The ops with integer results that the quantisation table in force does not name."""
         lowered = self._lowered(frozenset())
         stored = [v for op in lowered.ops if isinstance(op, TpuOp) for v in op.results if is_tensor(v)]
         integers = {value_name(value) for value in stored if uniform_of(value) is not None}
@@ -252,38 +253,38 @@ class Trials:
         return tuple(name for name in names if name in integers and name not in self.base)
 
     def _lowered(self, floats: Floats) -> Model:
-        """The module with these ops in float; the last one is kept, for what is run is put on the clock next."""
+        """The module with these ops in float; the last one is kept, because a set that was run is costed next."""
         if self._last is None or self._last[0] != floats:
             self._last = floats, self._lower(floats)
         return self._last[1]
 
     def _reordered(self, floats: Floats) -> Model:
-        """The same with its weights in chip layout."""
+        """The module with these ops in float and its weights in chip layout."""
         if self._ready is None or self._ready[0] != floats:
             self._ready = floats, reorder_weights(self._lowered(floats))
         return self._ready[1]
 
     def _lower(self, floats: Floats) -> Model:
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-            warnings.simplefilter("ignore", ModeWarning)  # an op that goes into another has no say; its set is tried
+            warnings.simplefilter("ignore", ModeWarning)  # the mode of an op that is fused into another has no effect
             config = self._config
             if floats:
                 config = replace(config, qtable=str(Path(folder) / "qtable"))
                 modes = {**self.base, **dict.fromkeys(floats, self.mode)}
                 write_qtable(Path(folder) / "qtable", modes)
-            first = not self._scores  # as it is; sets that go on the clock are verified there
+            first = not self._scores  # only the first module is verified here; costed sets are verified when grouped
             with remembering(self._memory), nullcontext() if first else trusted():
                 return optimize_for_chip(lower(self._model, config)[0])
 
 
 def _kind(op: TpuOp) -> tuple[str, str]:
-    """An op by its name, and the types of its activations: in one network nothing else of it changes its time."""
+    """A key of an op: its name and the types of its activations, which alone determine its time in one network."""
     values = (v for v in (*op.operands, *op.results) if is_tensor(v) and not isinstance(v.owner, TopWeight))
     return op_name(op), " ".join(str(storage_dtype(element_of(v))) for v in values)
 
 
 def _least_ns(op: TpuOp, why_global: str | None, costs: CostModel) -> float:
-    """The time of a global layer; in a group, of what the op computes or of its constants' way there."""
+    """A lower bound in ns: of a global layer its time, in a group the time to compute or to load constants."""
     if why_global is not None:
         return costs.global_ns(op)
     held = (value for value in op.operands if isinstance(value.owner, TopWeight))

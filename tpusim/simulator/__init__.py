@@ -4,7 +4,7 @@ Input: a `Program` of `tpusim.isa` (two command queues per core, coefficients, t
 Output: `SimulationResult`: every tensor stored in global memory, captured when it is complete, and the `Timeline`.
 
 Invariants: tensors exist only as commands' views of bytes (`memory`); nothing is passed around behind the memory's
-back. Commands execute in NumPy (`tiu`, `conv`, `function`, `gdma`), integers exactly, written independently of the JAX
+back. Commands execute in NumPy (`handlers`: a function for each), integers exactly, written independently of the JAX
 kernels so that agreement between the two means something. What depends on no value is checked once, before the first
 run (`sanitizer`): bounds, write protection, legality (`tpusim.isa.check`), uninitialised reads, deadlock, and accesses
 of two queues that nothing orders in some legal timing (`races`, by the vector clocks of `happens`). Early and late DMA

@@ -199,7 +199,7 @@ def owners(program: Program, chip: ChipSpec) -> list[str]:
             command = commands[index]
             if command.engine != "gdma" or not command.writes():
                 continue
-            (target,) = command.writes()
+            target = command.writes()[0]
             if target.memory == "lmem":
                 near = _first_using(commands, indices[place + 1 :], target, chip, reading=True)
             else:

@@ -1,7 +1,7 @@
-"""What a file of tensors says of itself: which level they are of, and what its integers stand for.
+"""Metadata of a tensor file: the level of its tensors, and the scale and zero point of its integers.
 
-It is kept where `numpy.load` and other readers of `.npz` do not look, in the comments of the zip archive and of its
-members, so that it travels with the tensors and nobody else sees more than arrays.
+It is stored in the comments of the zip archive and of its members. `numpy.load` and other readers of `.npz` ignore
+comments, so the metadata travels with the tensors and other programs see only arrays.
 """
 
 import json
@@ -23,10 +23,10 @@ Quantisation = tuple[float, int]
 
 @dataclass(frozen=True)
 class About:
-    """level: onnx, top, tpu or local, "" if unknown; mode: of the run; mixed: whether a quantisation table changed it.
+    """Metadata of a tensor file. level: onnx, top, tpu or local, "" if unknown; mode: the mode of the run.
 
-    quantised: what the integers of a tensor stand for, scale * (q - zero point). kept: the `--keep` that left tensors
-    out, "" if none did.
+    mixed: whether a quantisation table changed modes of ops. quantised: scale and zero point by tensor name: a stored q
+    is the number scale * (q - zero point). kept: the `--keep` that left tensors out, or "".
     """
 
     level: str = ""
@@ -48,11 +48,11 @@ class About:
         return _encoded({"scale": scale, "zero_point": zero_point})
 
     def real(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The tensors with their integers as the f32 they stand for, where that is known."""
+        """The tensors, dequantised to f32 where scale and zero point are known."""
         return {name: self._real(name, value) for name, value in tensors.items()}
 
     def renamed(self, names: Mapping[str, str]) -> "About":
-        """The same of tensors of which some have other names."""
+        """The same metadata with some tensors renamed; names: old -> new."""
         return replace(self, quantised={names.get(name, name): found for name, found in self.quantised.items()})
 
     def _real(self, name: str, stored: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ class About:
 
 
 def read_about(path: Path) -> About:
-    """What the file says; nothing for one that another program wrote."""
+    """The metadata of the file; empty if another program wrote it."""
     try:
         with zipfile.ZipFile(path) as archive:
             head = _decoded(archive.comment)
@@ -80,7 +80,7 @@ def _encoded(content: Mapping[str, Any]) -> bytes:
 
 
 def _decoded(comment: bytes) -> dict[str, Any]:
-    """The comment of somebody else says nothing."""
+    """A comment as JSON; empty if another program wrote it."""
     try:
         content: Any = json.loads(comment)
         return dict(content["tpusim"])
@@ -101,7 +101,7 @@ def _quantisation(content: Mapping[str, Any]) -> Quantisation | None:
 
 
 def usual_tolerance(target: About, reference: About) -> Tolerance:
-    """What `tpusim run` compares two such files with; of other pairs, what `npz_tool.py compare` does."""
+    """The tolerance of `tpusim run` for these two levels; for other pairs, that of `npz_tool.py compare`."""
     levels = (target.level, reference.level)
     if levels == ("top", "onnx"):
         return TOP_VS_ONNX
@@ -114,7 +114,7 @@ def usual_tolerance(target: About, reference: About) -> Tolerance:
 def comparable(
     targets: Mapping[str, Tensor], references: Mapping[str, Tensor], target: About, reference: About
 ) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
-    """Both sides; a tensor that is integers on one of them as what the integers stand for."""
+    """Both sides; a tensor that is integer on one side only is dequantised."""
     mixed = {n for n in references if n in targets and is_integer(targets[n].dtype) != is_integer(references[n].dtype)}
     return (
         {**targets, **target.real({n: targets[n] for n in mixed})},
@@ -123,7 +123,7 @@ def comparable(
 
 
 def unknown_scale(targets: Mapping[str, Tensor], references: Mapping[str, Tensor]) -> str:
-    """A warning about bytes that are still compared with floats, "" if there are none."""
+    """A warning about bytes of unknown scale that are compared with floats, or ""."""
     found = [n for n in references if n in targets and _bytes_and_floats(targets[n].dtype, references[n].dtype)]
     if not found:
         return ""

@@ -1,4 +1,4 @@
-"""Channels of a quantised tensor one by one: a verdict over the whole tensor hides all but the largest of them."""
+"""Channels of a quantised tensor compared one by one: a verdict of the whole tensor hides all but the largest."""
 
 import math
 from collections.abc import Iterator
@@ -10,19 +10,19 @@ import numpy as np
 from tpusim.verify.similarity import Tensor
 
 LEAST_VALUES: Final = 4
-"""In a channel of fewer values (the classes behind a softmax) a zero is an ordinary small number."""
+"""In a channel of fewer values (such as the classes after a softmax) a zero is an ordinary small number."""
 
 MOST_SLICES: Final = 4096
-"""More along one axis are no channels."""
+"""An axis with more slices is not an axis of channels."""
 
 
 @dataclass(frozen=True)
 class Channels:
     """The channels of one tensor, those of axis 1; a vector is one.
 
-    dead: are zero here and are not in float. least_cosine: of the least similar channel, worst_channel, among those
-    that are not zero in float; 1 if there is none. saturated: the share of values at an end of the integer range, 0 for
-    floats. values: in each channel.
+    dead: the number of channels that are zero here and not in float. least_cosine: the cosine of the least similar
+    channel, worst_channel, among those that are not zero in float; 1 if all are. saturated: the share of values at an
+    end of the integer range, 0 for floats. values: the number of values in each channel.
     """
 
     count: int
@@ -34,7 +34,7 @@ class Channels:
 
     @property
     def lost(self) -> int:
-        """Dead channels; 0 where a channel is too small to tell."""
+        """The number of dead channels; 0 if a channel has too few values to tell."""
         return self.dead if self.values >= LEAST_VALUES else 0
 
     def to_json(self) -> dict[str, Any]:
@@ -46,9 +46,9 @@ class Channels:
 
 
 def channels_of(stored: Tensor, real: Tensor, wanted: Tensor) -> Channels:
-    """What became of the channels of a tensor: as stored, as the values it stands for, and as it is in float.
+    """The channels of a quantised tensor compared with float. stored: its integers; real: dequantised; wanted: float.
 
-    `wanted` may be of another shape with as many elements.
+    `wanted` may have another shape with as many elements.
     """
     found, floats = _by_channel(real), _by_channel(wanted.reshape(real.shape))
     lives = np.any(floats, axis=1)
@@ -61,7 +61,7 @@ def channels_of(stored: Tensor, real: Tensor, wanted: Tensor) -> Channels:
 
 
 def slices_of(found: Tensor, wanted: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """By axis behind the first: slices of both tensors as f64 rows, those that are not zero in `wanted`.
+    """For each axis after the first: the slices of both tensors, as f64 rows, that are not zero in `wanted`.
 
     Transformers have their channels along the last axis, images along axis 1. `found` may be of another shape with as
     many elements. An axis of fewer than two slices, or of slices of fewer than LEAST_VALUES, is left out.
@@ -77,7 +77,7 @@ def slices_of(found: Tensor, wanted: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def euclidean_by_channel(found: Tensor, wanted: Tensor) -> float:
-    """The euclidean similarity of a slice, on average, along the axis where it is least (`slices_of`).
+    """The mean euclidean similarity of the slices along one axis, for the axis with the least mean (`slices_of`).
 
     1 - |f - w| / |(f + w) / 2| of each slice, at least 0, in f64; 1 if no axis has slices.
     """
@@ -91,7 +91,7 @@ def _mean_euclidean(found: Tensor, wanted: Tensor) -> float:
 
 
 def saturated_share(stored: Tensor) -> float:
-    """The share of an integer tensor that saturation may have made, 0 for floats; 0 is no end of unsigned values."""
+    """The share of an integer tensor at an end of its range, 0 for floats; an unsigned 0 does not count as an end."""
     if not np.issubdtype(stored.dtype, np.integer):
         return 0.0
     limits = np.iinfo(stored.dtype)
@@ -106,7 +106,7 @@ def _by_channel(tensor: Tensor) -> Tensor:
 
 
 def _cosines(found: Tensor, wanted: Tensor) -> Tensor:
-    """Of each channel, 0 where either is zero everywhere."""
+    """The cosine of each channel; 0 where either side is zero everywhere."""
     with np.errstate(all="ignore"):
         sizes = np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1)
         return np.where(sizes == 0, 0.0, np.sum(found * wanted, axis=1) / sizes)

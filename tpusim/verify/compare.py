@@ -43,15 +43,16 @@ PASSED, FAILED, NOTHING_COMPARED = "PASSED", "FAILED", "NOTHING COMPARED"
 """Verdicts of a whole comparison."""
 
 SAMPLED_NAMES = 200
-"""With the sampling of U-94, how many names are compared at least once there are more."""
+"""With the sampling of U-94, at least so many names are compared."""
 
 
 @dataclass(frozen=True)
 class Tolerance:
     """The least cosine and euclidean similarity (both exclusive) a tensor may have and still be SIMILAR.
 
-    absolute: a tensor that is nowhere further from its reference is CLOSE whatever its similarities. by_channel: the
-    euclidean similarity is required of its channels on average, too (`euclidean_by_channel`). Upstream has neither.
+    absolute: a tensor whose every element is within this distance of its reference is CLOSE, whatever its similarities.
+    by_channel: the mean euclidean similarity of its channels must pass, too (`euclidean_by_channel`). Upstream has
+    neither.
     """
 
     cosine: float
@@ -91,10 +92,10 @@ class Int8Counts:
 
 @dataclass(frozen=True)
 class TensorResult:
-    """What was found for one tensor; `shape` and `dtype` are the target's as stored, before alignment.
+    """The comparison of one tensor; `shape` and `dtype` are the target's as stored, before alignment.
 
-    EQUAL and CLOSE tensors have similarities 1, 1 and infinity (U-92, its CSV). For NOT_EQUAL, where TPU-MLIR
-    measures nothing, they are measured all the same, to tell one step from garbage. NOT_MATCH has 0, 0 and -infinity.
+    EQUAL and CLOSE tensors have similarities 1, 1 and infinity (U-92, its CSV). For NOT_EQUAL TPU-MLIR measures
+    nothing; they are measured here, to tell an error of one step from garbage. NOT_MATCH has 0, 0 and -infinity.
     """
 
     name: str
@@ -113,7 +114,7 @@ class TensorResult:
     channels: Channels | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """One element of `tensors` in `report.json`; what is not a finite number is null."""
+        """One element of `tensors` in `report.json`; a number that is not finite is null."""
         content: dict[str, Any] = {
             "name": self.name,
             "verdict": self.verdict,
@@ -132,11 +133,11 @@ class TensorResult:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of comparing two sets of tensors, and what was not compared and why.
+    """The results of comparing two sets of tensors, and the tensors that were not compared, with reasons.
 
-    upstream: a comparison of no tensor passes, as `npz_tool.py compare` has it. tensors: of the first sample, if there
-    are several; over_samples: of all `samples` of them. lost: what results lost altogether, a line each. decides:
-    whether a run passes or fails by it.
+    upstream: a comparison of no tensor passes, as in `npz_tool.py compare`. tensors: of the first sample; over_samples:
+    of all `samples`. lost: parts and channels of results that are lost entirely, one line each. decides: whether the
+    verdict of a run depends on it.
     """
 
     label: str
@@ -194,7 +195,7 @@ class Comparison:
         return PASSED if on_samples and all(self._passes(tensor) for tensor in self.tensors) else FAILED
 
     def _passes(self, tensor: TensorResult) -> bool:
-        """Of several samples the first does not count where it is too small to judge."""
+        """Whether the tensor passes; with several samples, a first sample that is too small to judge does not count."""
         return tensor.passed or tensor.name in self._small
 
     @cached_property
@@ -241,7 +242,7 @@ class Comparison:
         return sum(tensor.verdict == verdict for tensor in self.tensors)
 
     def coverage(self) -> str:
-        """One line: what was compared and what was not."""
+        """One line that says how many tensors were compared and how many were not."""
         parts = [
             f"{self.compared} compared",
             f"{len(self.only_in_target)} only in target",
@@ -253,7 +254,7 @@ class Comparison:
         return "coverage: " + ", ".join(parts)
 
     def warning(self) -> str | None:
-        """What a reader of the verdict must know: that nothing was compared, and what both sides have instead."""
+        """A warning if nothing was compared, with the names that both sides have; otherwise None."""
         if not self.empty:
             return None
         sides = {"target": self.only_in_target, "reference": self.only_in_reference}
@@ -305,8 +306,8 @@ def compare(
 ) -> Comparison:
     """Compare every tensor that both sides have, in the order of the references.
 
-    `excepts` are names left out (exact match), `key` compares that one tensor only. upstream: as `npz_tool.py`, about
-    200 of more names are compared, and comparing nothing passes.
+    `excepts` are names to leave out (exact match); with `key` only that tensor is compared. upstream: as `npz_tool.py`,
+    compare about 200 names if there are more, and let a comparison of nothing pass.
     """
     excluded = set(excepts)
     common = [name for name in references if name in targets]
@@ -359,8 +360,8 @@ def compare_tensors(
 ) -> TensorResult:
     """Align two tensors and give the first verdict that applies.
 
-    With `int8_tensor_close` an int8 tensor that differs fails whatever the tolerance (U-92). Infinities
-    for numbers that the target's type does not hold are no difference, unless asked for what upstream has.
+    With `int8_tensor_close` an int8 tensor that differs fails whatever the tolerance (U-92). An
+    infinity in place of a number beyond the range of the target's type is no difference, except with `upstream`.
     """
     with np.errstate(all="ignore"):
         verdict = _verdict(target, reference, tolerance, name, int8_tensor_close, upstream=upstream)
@@ -409,7 +410,7 @@ def _verdict(
         return _Verdict(NOT_MATCH, (0.0, 0.0, -math.inf), note=note)
     t, r, note = aligned
     past = None if upstream else beyond_type(t, r, target.dtype)
-    if past is not None:  # what masks others is not measured with them
+    if past is not None:  # an infinite mask would hide the similarity of the other elements
         t, r = np.where(past, 0, t), np.where(past, 0, r)
         note = _both(note, f"{np.count_nonzero(past):,} numbers beyond {_type_name(target)} are at its end")
     if np.array_equal(t, r):

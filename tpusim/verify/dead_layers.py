@@ -1,4 +1,4 @@
-"""Layers that a verdict passes although most of them is gone: one large channel carries the cosine of a tensor."""
+"""Layers that pass although most of their channels are dead: one large channel determines the cosine of a tensor."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -10,15 +10,15 @@ from tpusim.verify.compare import Comparison, TensorResult
 from tpusim.verify.similarity import Tensor, is_integer
 
 DEAD_SHARE: Final = 0.25
-"""The share of dead channels from which on a layer gets a warning."""
+"""A layer with at least this share of dead channels gets a warning."""
 
 
 def with_channels(
     comparison: Comparison, stored: Mapping[str, Tensor], real: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
 ) -> Comparison:
-    """The same verdicts; integer tensors also have what became of their channels.
+    """The same comparison with `channels` added to integer tensors.
 
-    stored: the target's integers; real: the values they stand for; wanted: the reference.
+    stored: the target's integers; real: the same dequantised; wanted: the reference.
     """
 
     def looked_at(tensor: TensorResult) -> TensorResult:

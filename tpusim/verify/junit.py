@@ -1,4 +1,4 @@
-"""A comparison as JUnit XML, which CI systems show: a suite, a test case for each tensor."""
+"""A comparison as JUnit XML for CI systems: one suite with a test case for each tensor."""
 
 from xml.etree import ElementTree
 
@@ -6,9 +6,9 @@ from tpusim.verify.compare import Comparison, TensorResult
 
 
 def to_junit(found: Comparison, *, name: str) -> str:
-    """The text of the file. A tensor that the target lacks, and one left out, is a skipped case.
+    """The text of the file. Tensors that the target lacks or that were left out are skipped cases.
 
-    name: the suite's.
+    name: the name of the suite.
     """
     skipped = [
         *((tensor, "the target does not have it") for tensor in found.only_in_reference),

@@ -1,4 +1,4 @@
-"""`--keep`: which of the tensors that a command computes it writes."""
+"""`--keep`: which of the computed tensors a command writes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ WORDS = ("all", "outputs", "none")
 
 @dataclass(frozen=True)
 class Keep:
-    """asked: "all", "none", or any of "outputs" (the network's results), names of tensors and patterns of names.
+    """A selection of tensors. asked: "all", "none", or "outputs" (the network's results), names and patterns of names.
 
-    Patterns are those of a shell (`*`, `?`, `[abc]`); a tensor whose name is one of the words is `[a]ll`. Verdicts do
-    not depend on it: only files get fewer tensors. Raises ConfigError where words contradict each other.
+    Patterns are those of a shell (`*`, `?`, `[abc]`); a tensor that is called `all` is written `[a]ll`. Verdicts do not
+    depend on the selection: only files get fewer tensors. Raises ConfigError if the words contradict each other.
     """
 
     asked: tuple[str, ...] = ("all",)
@@ -41,7 +41,7 @@ class Keep:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """What is asked for by name."""
+        """The names and patterns of the selection."""
         return tuple(word for word in self.asked if word not in WORDS)
 
     def of(self, tensors: Mapping[str, Tensor], outputs: Iterable[str]) -> dict[str, Tensor]:

@@ -1,8 +1,8 @@
-"""What a result has lost altogether: a part or channel of one value on every sample where float has more.
+"""Parts and channels of results that are lost entirely: constant on every sample although they vary in float.
 
 Source: interface.md DI-12.
 
-Boxes in pixels and scores from 0 to 1 in one tensor have a cosine of 0.9999 when all scores are 0.
+Example: boxes in pixels and scores from 0 to 1 in one tensor have a cosine of 0.9999 even if all scores are 0.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,33 +16,33 @@ from tpusim.verify.channels import LEAST_VALUES, MOST_SLICES
 from tpusim.verify.similarity import Tensor
 
 SHARE: Final = 1 / 16
-"""Of the largest value of its part: a channel that stays below is small, and may round to nothing."""
+"""A channel below this share of the largest value of its part is small, and may round to zero."""
 MOST_SAID: Final = 4
-"""Lines about one result."""
+"""At most so many lines are printed about one result."""
 
 
 class Parts(NamedTuple):
-    """What a result is joined of. numbers: of every element, its part, [*result]; names: of the parts."""
+    """The parts that a Concat joins into a result. numbers: the part of each element, [*result]; names: of parts."""
 
     numbers: np.ndarray
     names: Sequence[str]
 
 
 class _Dead(NamedTuple):
-    """The one value of a slice, and the largest magnitude of float there."""
+    """A dead slice: its only value, and its largest magnitude in float."""
 
     value: float
     size: float
 
 
 class _Extent:
-    """The least and the greatest value of each of several slices, over samples, on both sides."""
+    """The least and the greatest value of each slice over samples, on both sides."""
 
     def __init__(self) -> None:
         self._ends: list[tuple[np.ndarray, np.ndarray]] = []
 
     def add(self, found: Tensor, wanted: Tensor) -> None:
-        """Rows: the slices; NaN and infinities are passed over."""
+        """Add a sample; rows are the slices, NaN and infinities are ignored."""
         now = [(_reduced(rows, np.fmin, np.inf), _reduced(rows, np.fmax, -np.inf)) for rows in (found, wanted)]
         self._ends = [
             (np.minimum(a[0], b[0]), np.maximum(a[1], b[1])) for a, b in zip(self._ends or now, now, strict=True)
@@ -54,7 +54,7 @@ class _Extent:
         return np.maximum(np.abs(low), np.abs(high))
 
     def constant(self, share: np.ndarray) -> Iterator[tuple[int, _Dead]]:
-        """(slice, what became of it) where it has one value; float goes further from that, and varies, by `share`."""
+        """(slice, its value) of slices with a single value, where float differs from it and varies, both by `share`."""
         (low, high), (least, most) = self._ends
         away = np.maximum(np.abs(least - low), np.abs(most - low))
         varies = (most > least) & np.where(low == 0, True, most - least >= share)
@@ -69,7 +69,7 @@ def _reduced(rows: Tensor, end: Any, usual: float) -> np.ndarray:
 
 
 class Watch:
-    """One result over samples. parts: what it is joined of; None: it is one part."""
+    """One result over samples. parts: the parts that are joined in it; None: it is a single part."""
 
     def __init__(self, name: str, parts: Parts | None) -> None:
         self._name, self._parts = name, parts
@@ -77,7 +77,7 @@ class Watch:
         self._samples = self._not_finite = 0
 
     def add(self, found: Tensor, wanted: Tensor) -> None:
-        """One sample more, both as real values of the float result's shape."""
+        """Add a sample: both sides as real values in the float result's shape."""
         found, wanted = (array.astype(np.float64) for array in (found, wanted))
         self._samples += 1
         self._not_finite += int(np.count_nonzero(~np.isfinite(found) & (np.abs(wanted) < MASK)))
@@ -91,7 +91,7 @@ class Watch:
                 self._by_axis.setdefault(axis, _Extent()).add(*(_slices(array, axis) for array in (found, wanted)))
 
     def _rows(self, array: Tensor) -> Tensor:
-        """The parts as rows: they differ in size, so what is of another part is NaN, which counts for nothing."""
+        """One row for each part, of the size of the result: elements of other parts are NaN, which is ignored."""
         numbers, names = self._need()
         if len(names) == 1:
             return array.reshape(1, -1)
@@ -102,7 +102,7 @@ class Watch:
         return self._parts
 
     def lost(self) -> Iterator[str]:
-        """One line for each part and channel that is lost; the channels of a part that is lost are not named again."""
+        """One line for each lost part and each lost channel of the other parts."""
         if self._not_finite:
             yield f"{self._not_finite:,} values of {self._name} are infinite or no numbers, and are numbers in float"
         if not self._samples or not self._need().numbers.size:
@@ -119,7 +119,7 @@ class Watch:
         return {i: dead for i, dead in found if counts[i] * self._samples >= LEAST_VALUES}
 
     def _lost_parts(self, dead: Mapping[int, _Dead]) -> Iterator[str]:
-        """Dead parts, put together as channels where they fill whole ones with one value."""
+        """Dead parts; parts that fill whole channels with one value are reported as channels."""
         numbers, names = self._need()
         gone = _member(numbers, dead)
         if gone.all():

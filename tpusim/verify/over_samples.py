@@ -1,7 +1,7 @@
-"""Similarities of two levels over several samples: of every tensor the least, the median and the worst sample.
+"""Similarities of two levels over several samples: least and median for every tensor, and the worst sample.
 
-A verdict on one sample says little of the others. Samples come one after the other and none is kept: of a tensor there
-remain three numbers a sample.
+A verdict on one sample says little about the others. Samples come one after the other and none is kept: three numbers
+remain for each tensor and sample.
 """
 
 import math
@@ -16,7 +16,7 @@ from tpusim.verify.lost import Parts, Watch
 from tpusim.verify.similarity import Tensor, measured
 
 SMALL: Final = 1 / 32
-"""Of the median norm: a sample whose float tensor is smaller (a black image) has next to nothing to be similar to."""
+"""A sample whose float tensor is smaller than this share of the median norm (a black image) is not judged."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class OverSamples:
 
     @property
     def least_cosine(self) -> float:
-        """That of the worst sample."""
+        """The cosine of the worst sample."""
         return self.cosines[self.worst]
 
     @property
     def least_euclidean(self) -> float:
-        """The least of the samples that count."""
+        """The least euclidean similarity of the samples that count."""
         return min((self.euclideans[i] for i in self.judged), key=_low)
 
     @property
@@ -70,7 +70,7 @@ class OverSamples:
         return not set(self.failed) & set(self.judged)
 
     def to_json(self) -> dict[str, Any]:
-        """One element of `over_samples` in `report.json`; what is not a finite number is null."""
+        """One element of `over_samples` in `report.json`; a number that is not finite is null."""
         content: dict[str, Any] = {
             "name": self.name,
             "is_result": self.is_result,
@@ -96,8 +96,8 @@ class _Column:
 class Collected:
     """Collects the similarities of two levels, sample after sample; every sample has the same tensors.
 
-    tolerance: what results must reach on each sample that counts. results: their names. parts: what results are joined
-    of, by name; given, what is dead of a result is looked for.
+    tolerance: required of results on each sample that counts. results: their names. parts: the joined parts of results,
+    by name; if given, dead parts of results are reported.
     """
 
     def __init__(self, tolerance: Tolerance, results: Sequence[str], parts: Mapping[str, Parts] | None = None) -> None:
@@ -107,7 +107,7 @@ class Collected:
         self._count = 0
 
     def add(self, targets: Mapping[str, Tensor], references: Mapping[str, Tensor]) -> None:
-        """One sample more: real values by tensor name."""
+        """Add a sample: real values by tensor name."""
         for name, reference in references.items():
             target = targets.get(name)
             if target is not None and target.size == reference.size:
@@ -130,7 +130,7 @@ class Collected:
             watch.add(target.reshape(reference.shape), reference)
 
     def judged(self, first: Comparison) -> Comparison:
-        """The comparison of the first sample with what all of them say; it is among them."""
+        """The comparison of the first sample, completed with the similarities of all samples, the first included."""
         found = tuple(self._over(name, column) for name, column in self._columns.items())
         lost = tuple(line for watch in self._watches.values() for line in watch.lost())
         return replace(first, over_samples=found, samples=self._count, lost=lost)

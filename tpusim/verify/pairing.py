@@ -1,7 +1,7 @@
-"""Dumps of a board or of another tool beside ours: tensors paired by what names and shapes say, in our layout.
+"""Tensors of a board's or another tool's dump paired with tpusim's by names and shapes, and brought into its layout.
 
 `npz_tool.py compare` pairs equal names only, and reads other shapes of as many elements in the order of their bytes.
-`compare` also pairs a cast with the tensor it casts (`renamed`); the rest it does on request.
+`compare` always pairs a cast with the tensor that it casts (`renamed`), and the rest on request (`paired`).
 """
 
 import re
@@ -13,18 +13,18 @@ import numpy as np
 from tpusim.verify.similarity import Tensor
 
 CAST = re.compile(r"_(f32|f16|bf16|si8|ui8|si16|si32)$")
-"""What the compiler puts after the name of a tensor for the cast of it."""
+"""The suffix that the compiler appends to a tensor's name for its cast."""
 ENDINGS = (CAST, re.compile(r"_[A-Z][A-Za-z0-9]*$"))
-"""What TPU-MLIR puts after the name of a framework's tensor: the type of a cast, the kind of an op."""
+"""The suffixes that TPU-MLIR appends to a framework's tensor name: the type of a cast, the kind of an op."""
 PACKED = 4
 """Samples in a word of BM1684's 4N layout."""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """targets: by the names of the references, in their layout; the others as they were. notes: what was done.
+    """targets: paired tensors under their references' names and layouts, the others unchanged; notes: the changes.
 
-    names: a target's name -> its reference's, where they differ.
+    names: a target's name -> its reference's, if they differ.
     """
 
     targets: dict[str, Tensor]
@@ -35,17 +35,17 @@ class Pairs:
 def renamed(
     targets: Mapping[str, Tensor], references: Mapping[str, Tensor], endings: Sequence[re.Pattern[str]] = (CAST,)
 ) -> Pairs:
-    """Give targets the names of references: those that differ by one of the endings, where no third one does."""
+    """Give targets the names of references that differ only by one of the endings, if the pair is unique."""
     names = _names(targets, references, endings)
     notes = tuple(f"{name} is compared as {reference}" for name, reference in names.items())
     return Pairs({names.get(name, name): tensor for name, tensor in targets.items()}, notes, names)
 
 
 def paired(targets: Mapping[str, Tensor], references: Mapping[str, Tensor]) -> Pairs:
-    """Give targets the names and layouts of references where those say so without doubt.
+    """Give targets the names and layouts of references wherever the pair is unambiguous.
 
-    A name is a reference's if they are equal without what upstream puts behind it, and if no other tensor of either
-    side is. Layouts: NHWC for NCHW and back, and 4N (batch / 4, c, h, w * 4 or w, 4) for n samples.
+    Two names are a pair if they are equal without upstream's suffixes, and no other tensor of either side equals them.
+    Layouts: NHWC for NCHW and back, and 4N (batch / 4, c, h, w * 4 or w, 4) for n samples.
     """
     by_name = renamed(targets, references, ENDINGS)
     found: dict[str, Tensor] = {}
@@ -61,7 +61,7 @@ def paired(targets: Mapping[str, Tensor], references: Mapping[str, Tensor]) -> P
 def _names(
     targets: Mapping[str, Tensor], references: Mapping[str, Tensor], endings: Sequence[re.Pattern[str]]
 ) -> dict[str, str]:
-    """Target -> reference for names that are not equal, but alone alike, and of as many elements."""
+    """Target -> reference for names that are equal without suffixes, are unique, and have as many elements."""
     left, right = (
         [n for n in side if n not in other] for side, other in ((targets, references), (references, targets))
     )
@@ -85,20 +85,20 @@ def _by_stem(names: Sequence[str], endings: Sequence[re.Pattern[str]]) -> dict[s
 
 
 def _samples(size: int, reference: Tensor) -> bool:
-    """Whether so many elements are the reference's, filled up to whole words of 4N or not."""
+    """Whether `size` is the reference's number of elements, with or without padding to whole 4N words."""
     batch = reference.shape[0] if reference.ndim else 1
     filled = reference.size // max(batch, 1) * -(-batch // PACKED) * PACKED
     return size in (reference.size, filled)
 
 
 def _in_layout(tensor: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, str]:
-    """The tensor as the shape has it, and how it lay; ("" if nothing was done) where its shape is another layout's."""
+    """The tensor in the layout of `shape`, and the name of its previous layout ("" if it was not changed)."""
     if tensor.shape == shape or len(shape) != 4:
         return tensor, ""
     n, c, h, w = shape
     if tensor.shape == (n, h, w, c):
         return np.ascontiguousarray(tensor.transpose(0, 3, 1, 2)), "NHWC"
-    if tensor.shape == (n, w, c, h):  # the reference is NHWC: (n, h, w, c) by its own letters
+    if tensor.shape == (n, w, c, h):  # the reference is NHWC: its (n, h, w, c) are called (n, c, h, w) here
         return np.ascontiguousarray(tensor.transpose(0, 2, 3, 1)), "NCHW"
     words = -(-n // PACKED)
     if tensor.shape in ((words, c, h, w * PACKED), (words, c, h, w, PACKED)):

@@ -38,7 +38,7 @@ def print_comparison(
     targets: Mapping[str, Tensor] | None = None,
     references: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Print what `npz_tool.py compare` prints, a coverage line and, if nothing was compared, a warning.
+    """Print the lines of `npz_tool.py compare`, a coverage line and, if nothing was compared, a warning.
 
     `verbose` counts the `-v`: 1 adds the measures, 2 the largest elements of failing tensors, 3 their elements that
     differ, 4 all their elements; from 2 on the tensors themselves are needed.
@@ -112,7 +112,7 @@ def difference_lines(name: str, target: Tensor, reference: Tensor, verbose: int)
 
 
 def summary_table(comparisons: Iterable[Comparison]) -> Table:
-    """One row per comparison with its worst tensor, and one for its results where there are several samples."""
+    """One row per comparison with its worst tensor, and with several samples another row for the results."""
     table = Table("Verification (worst / median over the samples)")
     table.words("comparison").numbers("samples", "tensors", "cosine", "euclid").names("worst tensor")
     table.numbers("sample").words("exact", "tolerance", "verdict")
@@ -142,7 +142,7 @@ def _similarities(comparison: Comparison) -> tuple[str, str, Text, str]:
 
 
 def _over_samples(found: Sequence[OverSamples], comparison: Comparison | None = None) -> tuple[str, str, Text, str]:
-    """The same of the tensor that is worst on one of the samples, and on which."""
+    """As `_similarities`, for the tensor with the worst sample, and that sample."""
     worst = worst_of(found)
     if worst is None:
         return "1.0000", "1.0000", Text("-"), ""

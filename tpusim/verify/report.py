@@ -1,6 +1,6 @@
-"""The report of a run: `report.json` for scripts; `tpusim.page` makes the page for people of it.
+"""The report of a run: `report.json` for scripts; `tpusim.page` makes the page for people from it.
 
-Keys of the JSON may be added, never renamed; `schema.py` says what they hold.
+Keys of the JSON may be added, never renamed; `schema.py` describes their values.
 """
 
 import json
@@ -29,7 +29,7 @@ class StageTime:
 
 @dataclass(frozen=True)
 class Group:
-    """One layer group: its ops, its slicing and what executing it moved and took."""
+    """One layer group: its ops, its slicing, the bytes that it moved and the cycles that it took."""
 
     id: int
     ops: Sequence[str]
@@ -40,17 +40,17 @@ class Group:
     store_bytes: int = 0
     cycles: int = 0
     reason: str = ""
-    """For a layer that runs from global memory: why it is not in local memory."""
+    """The reason why a layer runs from global memory; "" in a group."""
     tiu_cycles: int = 0
     """How long the TIU works for it."""
     gdma_cycles: int = 0
     """How long the DMA works for it."""
     dependency_cycles: int = 0
-    """How long the busier of the two waits for the other one."""
+    """How long the busier engine waits for the other."""
     sync_cycles: int = 0
     """How long it waits for another core, or because both engines are needed at once."""
     bound: str = ""
-    """What limits it: tiu, gdma, dependency or sync."""
+    """The limiting factor: tiu, gdma, dependency or sync."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class Totals:
 
     compulsory_bytes: constants, network inputs and outputs, each once; mac_cycles: the multiply-accumulates at the peak
     rate of the chip. The ratios say how far above these bounds the program is; 0 where a bound is 0.
-    milliseconds: the estimate, clock_milliseconds (the cycles' time) times time_factor; measured times of the chip lie
-    within the share time_residual of such estimates (hardware.md DH-08), 1 and 0 where none are known.
+    milliseconds: the estimate, clock_milliseconds (the cycles' time) times time_factor. Measured times of the chip lie
+    within the share time_residual of such estimates (hardware.md DH-08). Without measurements these are 1 and 0.
     """
 
     commands: int = 0
@@ -102,9 +102,10 @@ class Core:
 class Accuracy:
     """Top-1 accuracy (0 to 1) on labelled data: float model, flat quantised model, local-memory machine.
 
-    local_exact_tensors is how many tensors the machine stores before which no float op stands (none in a float mode);
-    local_bit_exact_samples counts the samples for which all of these equal the flat ones. lost: samples that are right
-    in float only; gained: quantised only. max_drop: points of top-1 (hundredths) that quantisation may cost.
+    local_exact_tensors: the number of stored tensors that do not depend on a float op (none in a float mode);
+    local_bit_exact_samples: the samples for which all of these equal the flat ones. lost: samples that are right in
+    float only; gained: right after quantisation only. max_drop: points of top-1 (hundredths) that quantisation may
+    cost.
     """
 
     samples: int
@@ -125,7 +126,7 @@ class Accuracy:
 
     @property
     def drop_margin(self) -> float:
-        """Half the 95 % confidence interval of `drop`, in points: both levels saw the same samples, so pairs count.
+        """Half the 95 % confidence interval of `drop`, in points; paired, because both levels have the same samples.
 
         Source: normal approximation of the difference of paired proportions (McNemar's counts).
         """
@@ -134,7 +135,7 @@ class Accuracy:
 
     @property
     def passed(self) -> bool:
-        """Whether no more is lost than may be; one sample proves nothing."""
+        """Whether top-1 drops by no more than `max_drop`; one sample proves nothing."""
         return self.samples < 2 or self.drop <= self.max_drop
 
 
@@ -142,7 +143,7 @@ class Accuracy:
 class FileRead:
     """A file, folder or source of samples that a run read, as it was given, and the SHA-256 of its content.
 
-    The hash of several files is that of their names and contents; "" for what is no file (`random:8`).
+    The hash of several files covers their names and contents; it is "" for a source that is no file (`random:8`).
     """
 
     path: str
@@ -151,10 +152,10 @@ class FileRead:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a report is of. date: ISO 8601 with the zone; command: the line that was typed, "" in Python.
+    """The run that a report describes. date: ISO 8601 with the zone; command: the command line, "" in Python.
 
-    folder: the working directory; config: all options, as the manifest has them; files: what was read, by its role
-    (model, data, table ...); measured: samples that the calibration table was measured with, 0 if it was given.
+    folder: the working directory; config: all options, as in the manifest; files: the files read, by role (model, data,
+    table ...); measured: the number of samples that calibration measured, 0 if a table was given.
     """
 
     date: str
@@ -168,7 +169,7 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything `tpusim run` found."""
+    """All results of `tpusim run`, as `report.json` has them."""
 
     version: str
     model: str
@@ -184,14 +185,14 @@ class Report:
     fidelity: Mapping[str, Any] | None = None
     """How far to trust the numbers, as `tpusim.fidelity.Card.to_json` gives it."""
     engines: Mapping[str, Any] | None = None
-    """How busy the engines are and what holds them up, as the simulator's `Summary.to_json` gives it."""
+    """How busy the engines are and what they wait for, as the simulator's `Summary.to_json` gives it."""
     cores: tuple[Core, ...] = ()
     """The cores that were used."""
     roofline: Mapping[str, Any] | None = None
-    """What bounds groups and ops and what would change it, as the simulator's `Roofline.to_json` gives it."""
+    """The bounds of groups and ops, and cycles with changed figures, as the simulator's `Roofline.to_json` gives it."""
     run: RunRecord | None = None
     warnings: tuple[str, ...] = ()
-    """What is odd about the calibration table and its samples."""
+    """Warnings about the calibration table and its samples."""
 
     def __repr__(self) -> str:
         """What was run, and the verdicts."""
@@ -255,7 +256,7 @@ def build_report(
     run: RunRecord | None = None,
     warnings: Iterable[str] = (),
 ) -> Report:
-    """A report from plain values; keys as in `report.json`, and a key that is not one of those is a `TypeError`."""
+    """A report from plain values with the keys of `report.json`; an unknown key is a `TypeError`."""
     return Report(
         version=version,
         model=model,

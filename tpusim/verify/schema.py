@@ -1,7 +1,7 @@
-"""What `report.json` holds, as types: the JSON schema that ships is made of them, and `read_report` reads with them.
+"""The content of `report.json` as types: the shipped JSON schema is generated from them, and `read_report` uses them.
 
-`python -m tpusim.verify.schema` prints the schema; `report.schema.json` beside this file is what it prints. A key that
-is added keeps the version; one that is renamed, or means something else, raises `report.SCHEMA_VERSION`.
+`python -m tpusim.verify.schema` prints the schema, which is stored as `report.schema.json` in this folder. Adding a key
+keeps the version; renaming a key or changing its meaning raises `report.SCHEMA_VERSION`.
 """
 
 import json
@@ -22,7 +22,7 @@ class _Strict(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ChannelsFile(_Strict):
-    """What became of the channels of an integer tensor: how many, how many are dead (zero, and not in float)."""
+    """The channels of an integer tensor: how many, and how many are dead (zero, and not in float)."""
 
     count: int
     dead: int
@@ -50,7 +50,7 @@ class TensorFile(_Strict):
 
 
 class OverSamplesFile(_Strict):
-    """One tensor over all samples, known by their numbers from 0; cosines: of a result, by sample.
+    """One tensor over all samples, which are numbered from 0; cosines: of a result, by sample.
 
     not_judged: samples whose float tensor is too small to tell similarity from rounding; they do not count.
     """
@@ -68,10 +68,10 @@ class OverSamplesFile(_Strict):
 
 
 class ComparisonFile(_Strict):
-    """Two sets of tensors: the verdict, the tolerance (cosine, euclidean), and what was not compared.
+    """Two sets of tensors: the verdict, the tolerance (cosine, euclidean), and the tensors that were not compared.
 
-    tensors are of the first sample, over_samples of all of them; lost says what of the results is gone on all samples.
-    The run's verdict is not by a comparison that does not decide.
+    tensors: of the first sample; over_samples: of all samples; lost: parts of results that are lost on all samples.
+    decides: whether the run's verdict depends on this comparison.
     """
 
     passed: bool
@@ -138,7 +138,7 @@ class OpWorkFile(_Strict):
 
 
 class EnginesFile(_Strict):
-    """Shares of the whole time in which the engines work, and the cycles behind them."""
+    """Shares of the whole time in which the engines work, and the cycles of each share."""
 
     tiu_busy: float
     gdma_busy: float
@@ -182,7 +182,7 @@ class RooflineFile(_Strict):
 class ReportFile(_Strict, kw_only=True):
     """The report of one run; accuracy, fidelity, engines and roofline only where the run measured them.
 
-    run: what the report is of; None for a network that was compiled in memory. warnings: what is odd about the
+    run: the run that the report describes; None for a network that was compiled in memory. warnings: about the
     calibration table and its samples.
     """
 
@@ -208,7 +208,7 @@ class ReportFile(_Strict, kw_only=True):
 
 
 def read_report(path: str | Path) -> ReportFile:
-    """The content of a `report.json`. Raises ConfigError for one of another version or another form."""
+    """The content of a `report.json`. Raises ConfigError for another version or another form."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         found = cast("dict[str, Any]", content).get("schema") if isinstance(content, dict) else None
@@ -231,7 +231,7 @@ def schema() -> dict[str, Any]:
 
 
 def text() -> str:
-    """The schema as the file that ships has it."""
+    """The schema as the text of the shipped file."""
     return json.dumps(schema(), indent=1) + "\n"
 
 

@@ -1,9 +1,9 @@
-"""Alignment of two tensors and the measures of their similarity, as `tensor_compare.py` takes them (U-93).
+"""Alignment of two tensors and the measures of their similarity, as in `tensor_compare.py` (U-93).
 
-Sums and products are taken in the dtype upstream takes them in, because a verdict next to the tolerance depends on it:
-f32 for floats, the wrapping integer type for integers. Only where they overflow in f32 (a mask of -3.4e38 squared) and
-upstream's measure is no number or 0, they are taken in f64, which holds the squares of all f32. The
-caller (`compare_tensors`) silences NumPy's warnings.
+Sums and products have upstream's dtypes, because a verdict near the tolerance depends on them: f32 for floats, the
+wrapping integer type for integers. Only if they overflow in f32 (a mask of -3.4e38 squared), so that upstream's measure
+is NaN or 0, f64 is used, which can represent the squares of all f32. The caller (`compare_tensors`) silences NumPy's
+warnings.
 """
 
 import math
@@ -19,9 +19,9 @@ Tensor = NDArray[Any]
 CLOSE_ORDERS = (5, 4, 3)
 """Decimal places tried for CLOSE, best first."""
 INFINITY_STAND_IN = 10000.0
-"""What an infinity counts as in the similarities."""
+"""The value that replaces an infinity in the similarities."""
 NARROW = {"bfloat16": 2.0**128 - 2.0**120, "uint16": 2.0**128 - 2.0**120, "float8_e5m2": 57344.0}
-"""The largest finite number of types that NumPy does not have (uint16: the bits of bf16), where infinity is next."""
+"""The largest finite number of types that NumPy lacks and that have infinities (uint16: the bits of bf16)."""
 
 
 def align(target: Tensor, reference: Tensor, name: str = "") -> tuple[Tensor, Tensor, str] | None:
@@ -43,11 +43,11 @@ def align(target: Tensor, reference: Tensor, name: str = "") -> tuple[Tensor, Te
 
 
 def beyond_type(target: Tensor, reference: Tensor, dtype: np.dtype[Any]) -> NDArray[np.bool_] | None:
-    """Where the target has the end of its type for a number that the type does not hold; None: nowhere.
+    """Where the target has an infinity or the end of its type for a number beyond the type's range; None: nowhere.
 
-    A mask of -3.4e38 is -infinity in F16 and BF16, and one of -1e9 in F16; an infinity is as good a mask as such a
-    number even where the type holds it. dtype: the target's as stored, uint16 for
-    the bits of bf16; target, reference: aligned. Where both are infinite they do not differ.
+    A mask of -3.4e38 is -infinity in F16 and BF16, a mask of -1e9 is -infinity in F16; an infinity is as good a mask as
+    such a number even if the type can represent it. dtype: the target's as stored, uint16 for the bits of bf16; target,
+    reference: aligned. Elements that are infinite on both sides do not differ.
     """
     if dtype.kind != "f" and dtype.name not in NARROW:
         return None
@@ -71,9 +71,9 @@ def cosine_similarity(target: Tensor, reference: Tensor) -> float:
 
 
 def measured(target: Tensor, reference: Tensor) -> tuple[float, float, float]:
-    """(cosine, euclidean similarity, norm of the reference) by three products in f32; what overflows is no number.
+    """(cosine, euclidean similarity, norm of the reference) by three products in f32; NaN if a product overflows.
 
-    For many tensors: within 1e-5 of what `cosine_similarity` and `euclidean_similarity` give.
+    A fast form for many tensors: within 1e-5 of `cosine_similarity` and `euclidean_similarity`.
     """
     t, r = (array.astype(np.float32, copy=False).ravel() for array in (target, reference))
     with np.errstate(all="ignore"):
@@ -114,14 +114,14 @@ def sqnr_db(target: Tensor, reference: Tensor) -> float:
 
 
 def _powers(target: Tensor, reference: Tensor) -> tuple[Any, Any]:
-    """Of the signal and of the noise, both without their mean."""
+    """The powers of signal and noise, both without their mean."""
     noise = target - reference
     signal_power = np.sum(np.square(target - np.sum(target) / target.size))
     return signal_power, np.sum(np.square(noise - np.sum(noise) / noise.size))
 
 
 def within(target: Tensor, reference: Tensor, distance: float) -> bool:
-    """Whether |t - r| <= distance everywhere; NaN and infinities are near themselves."""
+    """Whether |t - r| <= distance everywhere; NaN and infinities equal themselves."""
     return bool(np.allclose(target, reference, rtol=0.0, atol=distance, equal_nan=True))
 
 

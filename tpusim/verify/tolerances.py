@@ -6,8 +6,8 @@ from tpusim.errors import ConfigError
 from tpusim.verify.compare import Tolerance
 
 F32_ABSOLUTE: Final = 2.0**-22
-"""Two units in the last place of 1.0: what functions that saturate at 1 (sigmoid, tanh) are computed to in f32, however
-small their result. ONNX Runtime's sigmoid is off by up to 1.7e-7, and gives 0 where 1e-9 is right."""
+"""Two units in the last place of 1.0: the absolute accuracy in f32 of functions that saturate at 1 (sigmoid, tanh),
+however small their result. ONNX Runtime's sigmoid is off by up to 1.7e-7, and gives 0 where 1e-9 is right."""
 
 TOP_VS_ONNX: Final = Tolerance(0.99, 0.99, F32_ABSOLUTE)
 """The float top module against the framework (`model_transform`), and the absolute tolerance of f32."""
@@ -16,7 +16,7 @@ LOCAL_VS_TPU: Final = Tolerance(0.99, 0.90)
 LOCAL_VS_TPU_QTABLE: Final = Tolerance(0.98, 0.80)
 """The same with a quantisation table."""
 NPZ_TOOL: Final = Tolerance(0.99, 0.99)
-"""`npz_tool compare` when nothing is said."""
+"""The default of `npz_tool compare`."""
 
 _INTEGER = Tolerance(0.90, 0.80)
 _HALF = Tolerance(0.99, 0.90)

@@ -33,7 +33,7 @@ def byte_dot(x: Array, w: Array) -> Array:
         ws = jnp.concatenate([ws, jnp.ones((*ws.shape[:-1], 1), jnp.int8)], axis=-1)  # the extra column sums x'
     batch = tuple(range(w.ndim - 2)) if w.ndim > 2 else ()
     rows = x.shape[-2]
-    if a or rows == 1:  # the extra row sums w'; a single row no library takes
+    if a or rows == 1:  # the extra row sums w'; XLA gives no product of a single row to its library
         xs = jnp.concatenate([xs, jnp.ones((*xs.shape[:-2], 1, xs.shape[-1]), jnp.int8)], axis=-2)
     acc = dot(xs, ws, (x.ndim - 1, w.ndim - 2), (batch, batch))
     if a:

@@ -1,8 +1,8 @@
 """The exponential in f32, bit for bit as two libraries compute it (U-38).
 
-Compared bit by bit with `model_runner.py` on a processor with AVX-512 (tests/test_as_upstream.py): the
-compiler picks oneDNN's kernel by what the processor has. Results below the smallest normal number of f32 are zero, as
-XLA leaves them on a CPU.
+Established by comparing bits with `model_runner.py` on a processor with AVX-512 (tests/test_as_upstream.py);
+oneDNN chooses its kernel by the processor's features. Results below the smallest normal f32 are zero, as from XLA on a
+CPU.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jax import lax
 from tpusim_kernels.base import Array, pin
 
 PARTS = 32
-"""How finely the C library cuts an octave."""
+"""The number of parts into which the C library divides an octave."""
 CUBIC = tuple(float.fromhex(c) for c in ("0x1.c6af84b912394p-5", "0x1.ebfce50fac4f3p-3", "0x1.62e42ff0c52d6p-1"))
 """glibc (2.28 on): 2^r = 1 + c2*r + c1*r^2 + c0*r^3 for |r| <= 1/64."""
 QUINTIC = tuple(np.uint32(c).view(np.float32) for c in (0x3C07CFCE, 0x3D2B9D0D, 0x3E2AAD40, 0x3EFFFEE3, 0x3F7FFFFB))
@@ -25,7 +25,7 @@ LEAST = np.uint32(0xC2AEAC50).view(np.float32)
 
 
 def exp_of_libm(x: Array) -> Array:
-    """e^x of f32 `x` as glibc's expf has it: a cubic in double, rounded once."""
+    """e^x of f32 `x` as glibc's expf: a cubic in double, rounded once."""
     z = x.astype(jnp.float64) * (PARTS * np.log2(np.e))
     whole = lax.round(jnp.clip(z, -200.0 * PARTS, 200.0 * PARTS), lax.RoundingMethod.TO_NEAREST_EVEN)
     r = (z - whole) / PARTS
@@ -39,7 +39,7 @@ def exp_of_libm(x: Array) -> Array:
 
 
 def exp_of_onednn(x: Array) -> Array:
-    """e^x of f32 `x` <= 0 as oneDNN's vectors have it: a quintic in f32 by fused multiply-adds."""
+    """e^x of f32 `x` <= 0 as oneDNN's vector code: a quintic in f32 by fused multiply-adds."""
     near = jnp.maximum(x, LEAST)
     n = jnp.floor(pin(near * LOG2_E) + np.float32(0.5))
     r = near - n * LN_2

@@ -1,8 +1,8 @@
 """Elementwise kernels outside a trace: one executable for all shapes of about one size.
 
-A network has tensors of dozens of shapes, and each would be compiled for. So the elements are laid out in a row that is
-filled up to a power of two, many of them in several rows. What is compiled is the same function, and elements do not
-meet: bits are the same.
+A network has tensors of dozens of shapes, and each would need a compilation. So the elements are copied into a row that
+is padded to a power of two; a large tensor takes several rows. The compiled function is the same and treats every
+element alone, so the bits are the same.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from tpusim_kernels.base import Array
 
 P = ParamSpec("P")
 LEAST, MOST = 1 << 12, 1 << 20
-"""Elements that a row has; of more there are several rows."""
+"""The shortest and the longest row, in elements; a longer tensor takes several rows."""
 Elementwise = Callable[Concatenate[Array, P], Array]
 
 
 def in_rows(function: Elementwise[P]) -> Elementwise[P]:
-    """The same kernel: of its first argument, any shape, element by element, and of scalars.
+    """The same kernel, applied in rows: elementwise in its first argument, of any shape; all others are scalars.
 
-    Outside a trace and on a CPU it runs on rows, which NumPy fills and cuts: nothing is compiled for that. What NumPy
-    holds is NumPy's again, so that a large weight is there twice and not four times.
+    Outside a trace and on a CPU it runs on rows, which NumPy fills and cuts without a compilation. A NumPy argument
+    gives a NumPy result, so that a large weight exists twice in memory and not four times.
     """
 
     @functools.wraps(function)

@@ -37,7 +37,7 @@ SLOPE_RANGES: Mapping[str, float] = {
 """R per function with a slope table (numerics 10).
 
 SOFT_SIGN is not in numerics 10; its range is that of lib/Conversion/TopToTpu/CV18xx/Softsign.cpp (U-58). Decision:
-the tanh form of GELU has a table of its own, of GELU's range.
+the tanh form of GELU has a separate table with GELU's range.
 """
 
 POWERS: Mapping[str, float] = {"SQRT": 0.5, "RSQRT": -0.5, "SQUARE": 2.0, "RECIPROCAL": -1.0}
@@ -79,7 +79,7 @@ def activation_table(mode: str, coeffs: tuple[float, ...] = ()) -> TablePair:
 
 
 def _mantissas() -> NDArray[np.float64]:
-    """1 + i/128 for both halves: the lowest bit of the exponent, which the index also holds, plays no part."""
+    """1 + i/128 for both halves: the index also contains the lowest bit of the exponent, which is ignored."""
     return np.tile(1.0 + np.arange(HALF) / HALF, 2)
 
 
@@ -107,7 +107,7 @@ def power_table(exponent: float, factor: float = 1.0) -> TablePair:
 def log_table() -> TablePair:
     """(exponent, mantissa) entries of the natural logarithm (numerics 10, "log").
 
-    exponent entry 0 and the negative half: -max BF16, but entry 128 (-0) is 0, which upstream leaves as it finds it;
+    exponent entry 0 and the negative half: -max BF16, except entry 128 (-0), which is 0: upstream does not set it;
     entry 1+i: BF16((-62+i)*ln 2). mantissa: BF16(ln(1+i/128)).
     """
     table = np.full(ENTRIES, _bits(LARGEST | 0x8000))

@@ -1,17 +1,17 @@
-"""In which form integer products are computed: the one place that chooses, by the backend of JAX.
+"""The form in which integer products are computed, chosen here alone, by the backend of JAX.
 
 Every form gives the same int32 sums; they differ in what a backend has a fast path for.
 
 * library: int8 dots and int8 convolutions as XLA hands them to its library on a CPU.
-* int8: int8 dots; convolutions are dots of patches, since XLA has no int8 convolution to int32 on a GPU. On a GPU it is
-  refused unless XLA_FLAGS has `--xla_gpu_enable_triton_gemm=false`: XLA's Triton kernels give twice the sum of an int8
-  dot where the autotuner picks them (jaxlib 0.11.2, H200: 60 of 217 random dots; 318 of 349 without autotuning; none of
-  594 with that flag; none of 334 in the form bfloat16).
+* int8: int8 dots; convolutions are dots of patches, since XLA has no int8 convolution to int32 on a GPU. On a GPU this
+  form is refused unless XLA_FLAGS contains `--xla_gpu_enable_triton_gemm=false`: if the autotuner picks XLA's Triton
+  kernels, an int8 dot gives twice the sum (jaxlib 0.11.2, H200: 60 of 217 random dots; 318 of 349 without autotuning;
+  none of 594 with that flag; none of 334 in the form bfloat16).
 * bfloat16, float32: operands of that type, which holds every int8, and sums in f32 over at most `CHUNK` terms, so that
   no partial sum is beyond 2^24, in whatever order it is added up; the chunks are added in int32.
 
-And in which order f32 products are added up: in that of U-34 (`prim.inorder`), or in that of XLA's library; and whether
-float kernels are traced as the plain expressions that are differentiated.
+This module also chooses the order in which f32 products are added (that of U-34, `prim.inorder`, or that of XLA's
+library), and whether float kernels are traced as plain expressions, which can be differentiated.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ import jax
 
 FORMS = ("library", "int8", "bfloat16", "float32")
 BY_BACKEND = {"cpu": "library", "gpu": "bfloat16"}
-"""Of other backends it is "float32", which every one has."""
+"""The form of each backend; other backends use "float32", which all support."""
 CHUNK = 1024
-"""128 * 128 * 1024 = 2^24: up to there f32 holds every integer."""
+"""128 * 128 * 1024 = 2^24: f32 represents every integer up to that exactly."""
 VARIABLE = "TPUSIM_PRODUCTS"
 WITHOUT_TRITON = "--xla_gpu_enable_triton_gemm=false"
 BYTE_PRODUCTS = {"avx_vnni", "avx512_vnni", "amx_int8", "asimddp", "i8mm"}
-"""What processors that add up products of bytes in one instruction say of themselves."""
+"""Feature flags of processors that add products of bytes in one instruction."""
 _asked: list[str] = []
 _estimates = ContextVar("estimates", default=False)
 _plain = ContextVar("plain", default=False)
@@ -74,7 +74,7 @@ def using(name: str) -> Generator[None]:
 
 
 def processor() -> list[str]:
-    """The lines of the system's description of its processors that tell what they execute; none where it has none."""
+    """The lines with feature flags in the system's description of its processors; empty without such a description."""
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
         return sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))})
@@ -85,14 +85,14 @@ def processor() -> list[str]:
 def has_byte_products() -> bool:
     """Whether int8 products are several times as fast as f32 ones: on accelerators, and processors that say so.
 
-    On an AVX2 processor without them three took twice the time of one in f32.
+    On an AVX2 processor without such instructions, three int8 products took twice the time of one f32 product.
     """
     words = {word for line in processor() for word in line.split()}
     return jax.default_backend() != "cpu" or bool(words & BYTE_PRODUCTS)
 
 
 def estimating() -> bool:
-    """Whether f32 products are those of XLA's library just now (`estimates`)."""
+    """Whether f32 products currently use XLA's library (`estimates`)."""
     return _estimates.get()
 
 
@@ -100,8 +100,8 @@ def estimating() -> bool:
 def estimates() -> Generator[None]:
     """Compute f32 products by XLA's library inside the context (of this thread).
 
-    It adds them up in an order that nobody states: several times as fast, and other bits. For searches that compute
-    what they choose once more in order.
+    The library adds in an undocumented order: several times as fast, with other low bits. This is for searches that
+    compute their final choice again in order.
     """
     before = _estimates.set(True)
     try:
@@ -111,13 +111,13 @@ def estimates() -> Generator[None]:
 
 
 def is_plain() -> bool:
-    """Whether kernels are traced as plain expressions just now (`plain`)."""
+    """Whether kernels are currently traced as plain expressions (`plain`)."""
     return _plain.get()
 
 
 @contextmanager
 def plain() -> Generator[None]:
-    """Trace kernels as the expressions that their derivatives are taken of, inside the context (of this thread).
+    """Trace kernels as the expressions that are differentiated, inside the context (of this thread).
 
     Nothing is fenced, f32 products are the library's (`estimates`), and rounding to a smaller float has the derivative
     1. The bits differ from those that a kernel computes.
@@ -131,5 +131,5 @@ def plain() -> Generator[None]:
 
 
 def choice() -> tuple[str, bool, bool]:
-    """All that is chosen here: what is traced and kept of a kernel under one choice holds under no other."""
+    """All choices of this module. A traced or stored kernel is valid for one combination of them only."""
     return form(), estimating(), is_plain()

@@ -1,12 +1,13 @@
 """f32 sums of products in a stated order, one rounding per term.
 
 The float interpreter of TPU-MLIR computes convolutions and products by oneDNN on x86 (U-34): every element is a chain
-of fused multiply-adds in the order of k, in blocks of k whose sums are added in order. Found by comparing bits with
-`model_runner.py` for K up to 4,608 (tests/upstream). A stated order also gives the same bits alone and inside a
-larger jit, on any number of threads and for any batch.
+of fused multiply-adds in the order of k, in blocks of k whose sums are added in order. Established by comparing bits
+with `model_runner.py` for K up to 4,608 (tests/upstream). A stated order also gives the same bits alone and
+inside a larger jit, on any number of threads and for any batch.
 
-The chain relies on XLA contracting `acc + a * b` into one fused multiply-add, which it does on processors that have
-one. Where two products meet the choice would be the compiler's, so the chain begins with zeros that it does not see.
+The chain relies on XLA contracting `acc + a * b` into one fused multiply-add, which XLA does on processors with that
+instruction. In a sum of two products the compiler could contract either one, so the chain starts from zeros that the
+compiler cannot see.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from tpusim_kernels.prim.forms import estimating
 from tpusim_kernels.prim.library import product
 
 STEPS = 16
-"""Terms that one turn of a loop may add: the accumulators are read and written once for so many."""
+"""Terms that one iteration of a loop adds between reading and writing the accumulators."""
 
 
 def convolution_blocks(k: int) -> tuple[int, ...]:
-    """How a convolution's k is cut: 384 at a time, two halves of what is between one and two blocks."""
+    """The block sizes of a convolution's k: 384 each; a rest between one and two blocks is cut into two halves."""
     blocks: list[int] = []
     while k:
         blocks.append(k if k <= 384 else 384 if k >= 768 else (k + 1) // 2)
@@ -37,7 +38,7 @@ def convolution_blocks(k: int) -> tuple[int, ...]:
 
 
 def matmul_blocks(k: int) -> tuple[int, ...]:
-    """How a matrix product's k is cut: 1,024 at a time if there are more, else 512 at a time."""
+    """The block sizes of a matrix product's k: 1,024 each if k is larger than that, otherwise 512 each."""
     size = 1024 if k > 1024 else 512
     return (*[size] * (k // size), *[k % size] * bool(k % size))
 
@@ -46,7 +47,7 @@ def dot_in_order(a: Array, b: Array, blocks: Sequence[int]) -> Array:
     """Compute sum_k a[..., m, k] * b[..., k, n] in f32: a chain per block, the blocks added in order.
 
     a (..., M, K), b (..., K, N) f32 with batch axes that are equal or 1; blocks: sizes that add up to K. The chains of
-    equal blocks advance side by side. Only estimates (`prim.forms`) have the library's order.
+    equal blocks advance together. Estimates (`prim.forms`) use the library's order instead.
     """
     if not blocks:
         return jnp.zeros((*a.shape[:-1], b.shape[-1]), jnp.float32)
@@ -111,7 +112,7 @@ def added_up(terms: Array) -> Array:
 
 
 def float_sum(terms: Array) -> Array:
-    """The sum of `added_up`, which estimates (`prim.forms`) take in any order."""
+    """`added_up`, or for estimates (`prim.forms`) the sum in any order."""
     return jnp.sum(terms, axis=0) if estimating() else added_up(terms)
 
 
@@ -125,7 +126,7 @@ def float_sum_of_squares(rows: Array) -> Array:
 
 
 def sum_in_lanes(terms: Array, lanes: int) -> Array:
-    """The f32 sum over axis 0 as vectors of so many lanes have it: a sum in index order each, added up by halves."""
+    """The f32 sum over axis 0 by vectors of `lanes`: each lane sums in index order, then halves are added."""
     padded = jnp.pad(terms, [(0, -len(terms) % lanes)] + [(0, 0)] * (terms.ndim - 1))
     total = added_up(padded.reshape(-1, lanes, *terms.shape[1:]))
     while len(total) > 1:
@@ -135,13 +136,13 @@ def sum_in_lanes(terms: Array, lanes: int) -> Array:
 
 @custom_vmap
 def _chains(a: Array, b: Array) -> Array:
-    """`chains` of rank 3: by the library where it keeps the order for these extents."""
+    """`chains` of rank 3, by the library if it keeps the order for these extents."""
     return ordered_product(a, b)
 
 
 @_chains.def_vmap
 def _many_chains(count: int, batched: Sequence[bool], a: Array, b: Array) -> tuple[Array, bool]:
-    """All samples at once; the library is asked for the extents that they have together."""
+    """The rule of `vmap`: all samples in one call, so that the library is tried with their combined extents."""
     left, right = (
         jnp.broadcast_to(x if has else x[None], (count, *x.shape[-3:])).reshape(-1, *x.shape[-2:])
         for x, has in zip((a, b), batched, strict=True)
@@ -153,8 +154,8 @@ def _many_chains(count: int, batched: Sequence[bool], a: Array, b: Array) -> tup
 def _chain(a: Array, b: Array) -> Array:
     """One block: acc = fma(a_k, b_k, acc) for all k, from acc = 0.
 
-    A loop of one step would be taken apart, and two products without a sum between them meet: there are two at least.
-    Zeros fill the last step: they leave the sum as it is.
+    The loop has at least two steps: XLA unrolls a loop of one step, and may then contract another product. The last
+    step is padded with zeros, which leave the sum unchanged.
     """
     k = a.shape[-1]
     if k == 1:
@@ -179,8 +180,9 @@ def _chain(a: Array, b: Array) -> Array:
 def matrix_vector(a: Array, b: Array) -> Array:
     """Compute sum_k a[..., k] * b[..., k] in f32, as oneDNN multiplies a matrix with one vector; axes broadcast.
 
-    Eight chains over k, as far as there are whole sixteens, are added by neighbours, halves and neighbours. So are the
-    products of each part of the rest, of 8, 4, 2 and 1 elements, and the sums of the parts in this order.
+    Eight chains run over the largest multiple of 16 elements of k; they are added by neighbours, halves and neighbours.
+    The rest is cut into parts of 8, 4, 2 and 1 elements; the products of each part are added in the same way, and then
+    the sums of the parts in this order.
     """
     k = a.shape[-1]
     whole = k - k % 16

@@ -1,10 +1,10 @@
-"""f32 products of XLA's library that add up in order: found by asking the library, shape by shape.
+"""f32 products of XLA's library that add in order, established by a trial for each shape.
 
 On a CPU most of the library's matrix products are what `prim.inorder` wants: one chain of fused multiply-adds per
-element, in the order of k. Some shapes get other kernels, with several accumulators. Nothing that XLA documents tells
-them apart, so a product of the same shape is computed from numbers whose sums show any other order, and compared with
-the chain. This costs a few milliseconds while a kernel is traced; the library's product is up to four times as fast as
-a loop, and there is nothing of it to compile.
+element, in the order of k. Some shapes get other kernels, with several accumulators. XLA does not document which. So a
+product of the same shape is computed from numbers whose sums reveal any other order, and compared with the chain. This
+costs a few milliseconds while a kernel is traced; the library's product is up to four times as fast as a loop and needs
+no compilation.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ WIDTH = 64
 ENOUGH = 52
 """Rows that suffice where they were tried (AVX-512)."""
 LAST = 16
-"""Columns that may be missing in the last tile: it is then still the widest."""
+"""Columns that may be missing in the last tile: the library then still uses its widest tile."""
 SMALL = 1 << 15
-"""Elements of a matrix below which more rows cost less than compiling a product of one row."""
+"""For matrices of fewer elements, computing more rows costs less than compiling a product of one row."""
 POOL = 8191
 """Different numbers in a trial; a prime, so that no row is like another."""
 BATCHES, ROWS, COLUMNS = (1, 1), (10, 8), (20, 24)
-"""What is looked at: so many at either end, where the library's tiles differ, and so many in between."""
+"""The batches, rows and columns that a trial compares: (at either end, where the tiles differ; in between)."""
 
 
 def product(a: Array, b: Array, *, upright: bool = True) -> Array | None:
-    """Compute a @ b in f32, each element one chain over k from 0; None where the library has another order.
+    """Compute a @ b in f32, each element one chain over k from 0; None if the library adds in another order.
 
-    a (B, M, K), or (B, K, M) if not upright, b (B, K, N), f32. On processors without AVX-512 only upright products were
-    found in order: then `a` is transposed.
+    a (B, M, K), or (B, K, M) if not upright, b (B, K, N), f32. On processors without AVX-512 only upright products add
+    in order: then `a` is transposed.
     """
     (count, k, n), m = b.shape, a.shape[1 if upright else 2]
     form = in_order(count, m, k, n, upright=upright)
@@ -56,7 +56,7 @@ def product(a: Array, b: Array, *, upright: bool = True) -> Array | None:
 
 
 class Form(NamedTuple):
-    """A product that is in order: its left operand as (B, M, K), or else as (B, K, M); its rows and columns."""
+    """A product that adds in order: upright, with a left operand (B, M, K), or not, (B, K, M); its rows and columns."""
 
     upright: bool
     rows: int
@@ -64,7 +64,7 @@ class Form(NamedTuple):
 
 
 def in_order(count: int, m: int, k: int, n: int, *, upright: bool) -> Form | None:
-    """The form in which `product` computes such extents, None if there is none. upright: how the left operand comes."""
+    """The form in which `product` computes these extents, or None. upright: the layout of the given left operand."""
     if jax.default_backend() != "cpu" or k < 2 or not count * m * n:
         return None
     forms = (Form(stands, *ends) for stands in ((True,) if upright else (False, True)) for ends in _extents(m, k, n))
@@ -72,19 +72,19 @@ def in_order(count: int, m: int, k: int, n: int, *, upright: bool) -> Form | Non
 
 
 def _turned(a: Array) -> Array:
-    """(B, K, M) as (B, M, K), and stored so: pinned as rows, or the transposition would become part of the product."""
+    """(B, K, M) stored as (B, M, K): the pin keeps XLA from merging the transposition into the product."""
     count, k, m = a.shape
     return pin(jnp.swapaxes(a, 1, 2).reshape(count, m * k)).reshape(count, m, k)
 
 
 def filled(n: int) -> int:
-    """Columns that the library's tiles hold: with fewer in the last one, it has another order."""
+    """`n` columns padded to whole tiles of the library: with a narrower last tile it adds in another order."""
     wide = -(-n // WIDTH) * WIDTH
     return n if wide - n < LAST else wide
 
 
 def _extents(m: int, k: int, n: int) -> Iterator[tuple[int, int]]:
-    """(rows, columns) to try: as they are, then filled up; of a small row first as a matrix, which is not compiled."""
+    """(rows, columns) to try: as given, then padded; a single small row first as a matrix, to save a compilation."""
     wide = -(-n // WIDTH) * WIDTH
     if m == 1 and k * n <= SMALL:
         yield WIDTH, wide
@@ -96,7 +96,7 @@ def _extents(m: int, k: int, n: int) -> Iterator[tuple[int, int]]:
 
 
 def _fenced(a: Array, b: Array, upright: bool) -> Array:
-    """The product with nothing that XLA could merge with it, so that it is the same in every program."""
+    """The product between barriers: XLA can merge nothing with it, so it is the same in every program."""
     lone = a.shape[0] == 1
     if lone:
         a, b = a.reshape(a.shape[1:]), b.reshape(b.shape[1:])
@@ -137,7 +137,7 @@ def _looked_at(extent: int, ends: int, middle: int) -> NDArray[np.int64]:
 
 
 def _chain(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The sums as they must be, one rounding per term."""
+    """The required sums, computed by NumPy with one rounding per term."""
     left, right = a.astype(np.float64), b.astype(np.float64)
     total = np.zeros((*a.shape[:2], b.shape[2]), np.float32)
     for k in range(a.shape[2]):

@@ -14,9 +14,9 @@ I64 = NDArray[np.int64]
 
 
 def _best_fit(scales: ArrayLike, limit: int, first: int, last: int) -> tuple[I64, I64, NDArray[np.bool_]]:
-    """All scales at once: the smallest n in first..last with the strictly smallest f32 error; (m, r, found)."""
+    """For each scale the smallest n in first..last with the least f32 error: (m, r, whether any m is below limit)."""
     n = np.arange(first, last + 1)
-    with np.errstate(over="ignore", invalid="ignore"):  # a scale beyond f32 is infinite there, and fits nothing
+    with np.errstate(over="ignore", invalid="ignore"):  # a scale beyond f32 becomes infinite, and nothing fits it
         wide = np.atleast_1d(np.asarray(scales, np.float64)).astype(np.float32).astype(np.float64)
         m = round_half_away(np.ldexp(wide[:, None], n[None, :]))
         error = np.abs(np.ldexp(m, -n[None, :]) - wide[:, None]).astype(np.float32)
@@ -94,7 +94,7 @@ def tflite_multiplier(M: float) -> tuple[int, int]:  # the spec's name
 
 
 def _small_shift(q: float) -> int | None:
-    """The smallest r >= 0 with q*2^(r+1) >= 127, searched to 62; None when there is none (q too small or zero)."""
+    """The smallest r >= 0 with q*2^(r+1) >= 127, searched to 62; None if q is too small or zero."""
     return next((r for r in range(63) if math.ldexp(q, r + 1) >= 127), None)
 
 

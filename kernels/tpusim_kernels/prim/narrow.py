@@ -1,8 +1,8 @@
-"""Requantisation to bytes in int32, bit for bit that of int64 (numerics 4.4), where a multiplier allows it.
+"""Requantisation to bytes in int32, bit for bit equal to int64 (numerics 4.4), for the multipliers that allow it.
 
 RSR(v*m, r, HALF_UP) needs 64 bits, and vectors of 64-bit integers take three to four times as long as those of 32: they
-are half as many lanes, and their products are several instructions. What is stored is a byte, though, so operands
-beyond some bound all saturate alike, and up to it two products by parts of the multiplier stay below 2^31:
+have half as many lanes, and a product is several instructions. But the result is a byte, so operands beyond some bound
+all saturate. Up to that bound the products with two parts of the multiplier stay below 2^31:
 
     with m*2^(30-r) = high*2^8 + low:  (v*m*2^(30-r) + 2^29) >> 30 = (v*high + (v*low >> 8) + 2^21) >> 22
 """
@@ -44,8 +44,8 @@ class Narrow(NamedTuple):
 def narrow(m: NDArray[Any], r: NDArray[Any], b: NDArray[Any] | None, zero_point: int, dtype: str) -> Narrow | None:
     """Multipliers m/2^r and int32 biases (C,) or (1,) of results stored as `dtype`; None where they need int64.
 
-    zero_point: of the result, which is added to what `requantize_narrow` gives. They do where a multiplier is not
-    positive, a shift outside 0..30, the result no byte, or a scale below about 2^-15.
+    zero_point: the zero point that is added to the result of `requantize_narrow`. int64 is needed if a multiplier is
+    not positive, a shift is outside 0..30, the result is not a byte, or a scale is below about 2^-15.
     """
     m, r = np.broadcast_arrays(np.asarray(m, np.int64).reshape(-1), np.asarray(r, np.int64).reshape(-1))
     if dtype not in BYTES or m.min() <= 0 or m.max() >= 1 << 31 or r.min() < 0 or r.max() > SHIFT:
@@ -66,7 +66,7 @@ def narrow(m: NDArray[Any], r: NDArray[Any], b: NDArray[Any] | None, zero_point:
 
 
 def requantize_narrow(acc: Array, scale: Narrow) -> Array:
-    """RSR((acc + b)*m, r, HALF_UP) of int32 accumulators (..., C), as int32; other values where both saturate alike.
+    """RSR((acc + b)*m, r, HALF_UP) of int32 accumulators (..., C), as int32; values that saturate may differ.
 
     The sum acc + b may leave int32.
     """
@@ -82,7 +82,7 @@ def all_small(ms: Iterable[int], rs: Iterable[int]) -> bool:
 
 
 def multiply_shift_small(v: Array, m: ArrayLike, r: ArrayLike) -> Array:
-    """RSR(v*m, r, HALF_UP) in int32, for |v| < 2^13 and what `all_small` takes: |v*m| + 2^29 < 2^30."""
+    """RSR(v*m, r, HALF_UP) in int32, for |v| < 2^13 and parameters that `all_small` accepts: |v*m| + 2^29 < 2^30."""
     m, r = (lax.convert_element_type(p, jnp.int32) for p in (m, r))
     half = jnp.right_shift(jnp.left_shift(jnp.int32(1), r), jnp.int32(1))
     return jnp.right_shift(v * m + half, r)

@@ -12,9 +12,9 @@ REQUANT_MODES = ("multiply_shift", "only_shift", "qdm")
 
 
 def _scaled(m: Array, r: Array) -> tuple[Array, Array]:
-    """(multiplier with the left shift of a negative r in it, right shift >= 0).
+    """(multiplier, right shift >= 0); the left shift of a negative r is applied to the multiplier.
 
-    The multiplier ends at 2^31: what it multiplies then leaves int32, as the exact product does, and saturates alike.
+    The multiplier is limited to 2^31: the product then leaves int32 and saturates, as the exact product does.
     """
     left = jnp.clip(-r, 0, 31)
     limit = jnp.asarray(1 << 31, jnp.int64) >> left

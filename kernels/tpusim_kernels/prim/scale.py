@@ -35,7 +35,7 @@ def saturate_np(x: ArrayLike, dtype: str) -> NDArray[np.integer]:
 def quantised(x: NDArray[np.floating], scale: ArrayLike, dtype: str) -> NDArray[np.integer]:
     """sat(round-half-away(x / scale)) in f64; scale: one number, or one for each entry of the first axis.
 
-    A part at a time: a filter of 100 million weights takes 8 bytes for each in f64, several times over.
+    Computed in parts to limit memory: a filter of 100 million weights would take 800 MB in f64, several times.
     """
     scales = np.asarray(scale, np.float64).reshape(-1, 1)
     rows = x.reshape(len(scales), -1) if len(scales) > 1 else x.reshape(-1, 1)
@@ -49,7 +49,7 @@ def quantised(x: NDArray[np.floating], scale: ArrayLike, dtype: str) -> NDArray[
 
 def _saturated_half_away(x: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
     """`saturate_np` of `round_half_away` as floats, in fewer passes; the argument is overwritten."""
-    info, whole = np.iinfo(dtype), np.trunc(x)  # whose zeros have the sign of what they are made of
+    info, whole = np.iinfo(dtype), np.trunc(x)  # trunc keeps the sign, also of zero
     with np.errstate(invalid="ignore"):
         np.abs(np.subtract(x, whole, out=x), out=x)
     whole += np.copysign(x >= 0.5, whole)
@@ -59,7 +59,7 @@ def _saturated_half_away(x: NDArray[np.float64], dtype: str) -> NDArray[np.float
 
 
 def narrow_product(values: ArrayLike, factor: float) -> NDArray[np.float32]:
-    """f32(values) * f32(factor) in f32: how constants are scaled whose factor is a `float` (U-49)."""
+    """f32(values) * f32(factor) in f32: how constants are scaled whose factor is a C++ `float` (U-49)."""
     return np.asarray(values, np.float32) * np.float32(factor)
 
 

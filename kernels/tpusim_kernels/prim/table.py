@@ -85,7 +85,7 @@ def table_values(mode: str, coeffs: tuple[float, ...], source: Bytes) -> F64:
 
 
 def function_values(function: Callable[[F64], F64], source: Bytes) -> F64:
-    """(256,) as `table_values`, of any function of doubles."""
+    """`table_values` of any function of doubles: (256,)."""
     q = np.arange(256, dtype=np.uint8).view(np.int8 if source.signed else np.uint8).astype(np.float64)
     with np.errstate(all="ignore"):
         return function((q - source.zero_point) * source.scale)
@@ -101,7 +101,7 @@ def lookup_table(mode: str, coeffs: tuple[float, ...], source: Bytes, target: By
 
 
 def byte_table(function: Callable[[F64], F64], source: Bytes, target: Bytes) -> NDArray[np.integer]:
-    """(256,) as `lookup_table`, of any function of doubles (numerics 10)."""
+    """`lookup_table` of any function of doubles: (256,) (numerics 10)."""
     return _stored(function_values(function, source), target)
 
 

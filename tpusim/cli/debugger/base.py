@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from tpusim.cli.debugger.words import ALIASES, USAGE
+from tpusim.cli.debugger.syntax import ALIASES, USAGE
 from tpusim.errors import ConfigError, TpusimError, meant
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ PROMPT = "(tpusim) "
 SHOWN = 12
 """Mismatches, slices and pending commands that are printed at once."""
 _REPEATED = ("step", "next", "continue", "back", "rcontinue", "list")
-"""What an empty line at a terminal does again."""
+"""Commands that an empty line at a terminal repeats."""
 
 
 class Base(cmd.Cmd):
@@ -57,7 +57,7 @@ class Base(cmd.Cmd):
                     self.say("interrupted; quit leaves")
 
     def precmd(self, line: str) -> str:
-        """Show what came through a pipe, so that the output reads like a session."""
+        """Print a command that came through a pipe, so that the output reads like a session."""
         if self._piped and line != "EOF":
             self.say(f"{PROMPT}{line.rstrip()}")
         return line.split("#", 1)[0].strip() if self._piped else line.strip()
@@ -77,13 +77,13 @@ class Base(cmd.Cmd):
             return False
 
     def emptyline(self) -> bool:
-        """Repeat the last motion, as an empty line asks for."""
+        """Repeat the last motion after an empty line."""
         if self.lastcmd.split(" ", 1)[0] in _REPEATED and not self._piped:
             return self.onecmd(self.lastcmd)
         return False
 
     def tensors(self) -> list[str]:
-        """Every tensor that global or local memory holds at some time."""
+        """Every tensor that is in global or local memory at some time."""
         from tpusim.simulator.debugger.breakpoints import tensor_names
 
         return tensor_names(self.debugger.program)
@@ -108,7 +108,7 @@ class Base(cmd.Cmd):
         self.say(f"{place.stage}, group {place.group}, cycle {place.cycles:,}", "dim", indent=6)
 
     def show_stop(self, stop: "Stop") -> None:
-        """Print why and where the machine stands still."""
+        """Print why and where the machine stopped."""
         for one in stop.mismatches:
             self.fail(f"wrong: {one}")
         for one in stop.breakpoints:
@@ -116,7 +116,7 @@ class Base(cmd.Cmd):
         self.show_place()
 
     def number(self, text: str, default: int | None = 1, what: str = "a count") -> int:
-        """A count or number of the user's, called `what`; without a default it must be there. Raises ConfigError."""
+        """A user's count or number, called `what` in errors; required without a default. Raises ConfigError."""
         if not text and default is not None:
             return default
         if not text.isdecimal() or len(text) > 12:
@@ -126,7 +126,7 @@ class Base(cmd.Cmd):
 
 @contextmanager
 def _history(*, enabled: bool) -> Generator[None]:
-    """Line editing and the history file, for as long as a terminal session lasts; without them it works as well."""
+    """Line editing and the history file during a terminal session; both are optional."""
     if not enabled:
         yield
         return

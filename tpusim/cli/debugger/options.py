@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Debug:
-    """Execute a program command by command: breakpoints, steps forwards and backwards, looks into memory.
+    """Execute a program command by command: breakpoints, steps forwards and backwards, display of memory.
 
     Takes a program (7_model.tpusim), the folder of a run, or any network, which is compiled first. Reads commands from
     the terminal, or from a pipe; `help` lists them.
@@ -39,15 +39,15 @@ class Debug:
 
     program: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="PROGRAM|NETWORK")]
     input: Path | None = None
-    """Inputs, npz keyed by input name; default: seeded random ones (integers over their range, floats normal)."""
+    """Inputs, npz keyed by input name; default: seeded random inputs (integers over their range, floats normal)."""
     check: Path | None = None
     """Tensors of flat inference (tpu_outputs.npz): wrong values stop the machine as they are produced."""
     dma: Literal["early", "late", "random"] = "early"
     """When the DMA delivers; random: any order of the queues that dependencies allow."""
     seed: int = 0
-    """Of the random inputs, and of --dma random."""
+    """Seed of the random inputs, and of --dma random."""
     sanitize: bool = True
-    """Check the program first; one that the sanitizer refuses is debugged without it anyway."""
+    """Check the program first; if the sanitizer refuses it, it is debugged without the sanitizer."""
     ulps: int | None = None
     """With --check: how far floats may differ, in units of the last place of the tensor's largest magnitude; default:
     256 in f32, 4 of the narrowest float where there are 16-bit ones."""
@@ -57,7 +57,7 @@ class Debug:
     lowering: Lowering = LoweringOptions()
     grouping: Grouping = GroupingOptions()
     history: int = 256
-    """MiB of overwritten bytes to keep for going back; further back the program runs again from the start."""
+    """MiB of overwritten bytes to keep for going back; to go further back, the program runs again from the start."""
 
     def execute(self, console: Console) -> bool:
         """Run the prompt of the debugger."""
@@ -95,7 +95,7 @@ class Debug:
         try:
             return made(sanitize=True)
         except (SimulationError, CommandError) as error:
-            without = made(sanitize=False)  # raises again what no machine can run
+            without = made(sanitize=False)  # raises again if no machine can run the program
             console.print(Text(f"the sanitizer refuses this program: {error}", "yellow"))
             console.print(Text("debugging it without the sanitizer", "yellow"))
             return without

@@ -1,4 +1,4 @@
-"""The prompt: motion, help and completion, on top of the commands for breakpoints and looks."""
+"""The prompt: motion, help and completion, on top of the commands for breakpoints and inspection."""
 
 from inspect import cleandoc
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from tpusim.cli.debugger.looks import Looks
-from tpusim.cli.debugger.words import ALIASES, USAGE, beginning
+from tpusim.cli.debugger.inspection import Inspection
+from tpusim.cli.debugger.syntax import ALIASES, USAGE, beginning
 from tpusim.errors import ConfigError
 
 
-class Prompt(Looks):
+class Prompt(Inspection):
     """All commands; the docstring of each is its help text."""
 
     def do_step(self, text: str) -> None:
@@ -47,7 +47,7 @@ class Prompt(Looks):
         self.show_stop(stop)
 
     def _count(self, done: int, asked: int, what: str) -> None:
-        """Say how much was not done."""
+        """Say how many commands were not executed or undone."""
         if done < asked:
             self.say(f"{done} of {asked} commands {what}", "yellow")
 
@@ -78,7 +78,7 @@ class Prompt(Looks):
         return True
 
     def do_help(self, arg: str) -> None:
-        """What there is, or how a command is used."""
+        """List the commands, or show the use of a command."""
         word = ALIASES.get(arg, arg)
         if word and word not in USAGE:
             raise ConfigError(f"no command '{word}'; help lists them")
@@ -93,7 +93,7 @@ class Prompt(Looks):
             self.say(rest.strip("\n"), indent=2)
 
     def completenames(self, text: str, *ignored: Any) -> list[str]:
-        """Commands that begin so."""
+        """Commands that start with a text."""
         return beginning(text, USAGE)
 
     def complete_break(self, text: str, *ignored: Any) -> list[str]:

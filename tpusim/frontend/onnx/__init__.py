@@ -4,11 +4,11 @@ Input: an ONNX file or ModelProto, and static input shapes where the model leave
 TOP_F32: one `top.*` op per ONNX node, named as TPU-MLIR does (U-16, `naming.py`), so that its tables and npz files fit;
 the location also keeps the ONNX name, so that every tensor can be compared with ONNX Runtime's (`as_called`).
 
-Constant subgraphs are evaluated (`folding.py`), Identity and Dropout vanish; what else a node means is said by its
-mapper: `table.py` has a module per family of nodes (`windows.py`, `activations.py` ...), which hands attributes and
-constants to the `make` of the ops. Network inputs may be of any numbers or bools, and results keep the types the model
-has (`element_types.py`). Whatever cannot be imported (ops, attributes, computed shapes) is reported in one error for
-the whole model. `OnnxReference` runs a model in ONNX Runtime.
+Constant subgraphs are evaluated (`folding.py`), Identity and Dropout vanish. All other nodes are read by mappers:
+`table.py` lists a module per family of nodes (`windows.py`, `activations.py` ...), whose mappers pass attributes and
+constants to the `make` of the ops. Network inputs may be numbers of any type or bools, and results keep the model's
+types (`element_types.py`). Everything that cannot be imported (ops, attributes, computed shapes) is reported in one
+error for the whole model. `OnnxReference` runs a model in ONNX Runtime.
 """
 
 from onnx import ModelProto

@@ -1,4 +1,4 @@
-"""What to do about nodes that tpusim cannot take, by node type."""
+"""Advice about nodes that tpusim cannot import, by node type."""
 
 from tpusim.errors import option
 
@@ -27,7 +27,7 @@ ADVICE: dict[str, str] = {
 
 
 def no_such_op(op_type: str, domain: str) -> str:
-    """Why a node of a type that tpusim does not have is refused, and what to do."""
+    """The reason why a node of an unknown type is refused, with advice."""
     known = ADVICE.get(op_type, "") if domain in ("", "ai.onnx", "ai.onnx.preview.training") else ""
     spelled = known.format(outputs=option("outputs"), inputs=option("inputs"))
     return "tpusim has no such op" + (f": {spelled}" if known else "")

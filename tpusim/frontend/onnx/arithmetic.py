@@ -1,4 +1,4 @@
-"""Element-wise ops of several tensors: arithmetic, comparisons and logic, Where, and Cast between what they hold."""
+"""Element-wise ops of several tensors: arithmetic, comparisons and logic, Where, and Cast."""
 
 import numpy as np
 from onnx import TensorProto
@@ -44,7 +44,7 @@ def add(node: Node) -> SSAValue:
 
 
 def power(node: Node) -> SSAValue:
-    """Pow; a square, a root and the like as what they are."""
+    """Pow; constant exponents such as 2 or 0.5 become the special op."""
     exponent = node.constant(1)
     number = float(exponent.reshape(-1)[0]) if exponent is not None and exponent.size == 1 else None
     keeps = exponent is not None and exponent.ndim <= len(node.shape(0)) and node.constant(0) is None
@@ -81,7 +81,7 @@ def logical_not(node: Node) -> SSAValue:
 def cast(node: Node) -> SSAValue:
     """Cast: to bool unequal to 0, of floats to integers towards 0; others change nothing (floats are f32 here).
 
-    What an integer becomes in a narrower type is the importer's, as everywhere where integers wrap around.
+    The importer converts an integer to a narrower type, as everywhere where integers wrap around.
     """
     x, target = node.value(0), int(node.take("to", 0))
     saturates, source = bool(node.take("saturate", 1)), node.dtype(0)
@@ -98,7 +98,7 @@ def cast(node: Node) -> SSAValue:
 
 
 def _to_small_float(node: Node, x: SSAValue, target: np.dtype, *, saturates: bool) -> SSAValue:
-    """Saturated here, rounded at the border: only a result of the network may be of 8 bits or fewer."""
+    """Saturate here; the border rounds, because only a result of the network may be of 8 bits or fewer."""
     if not node.tensors.is_last(node.output):
         raise ValueError(f"only a result of the network may be cast to {target}, but other nodes read '{node.output}'")
     if not saturates:

@@ -1,4 +1,4 @@
-"""Models for another batch than they were exported with."""
+"""Models with another batch than that of their export."""
 
 from pathlib import Path
 
@@ -20,10 +20,10 @@ def keeping_batch(path: Path, batch: int) -> Path | onnx.ModelProto:
 
 
 def keep_batch(graph: onnx.GraphProto, batch: int) -> None:
-    """Reshapes to the batch of an export take over the one that comes: a 0 in front of the shape (opset 5).
+    """Let Reshapes to the exported batch keep the batch of their input, by a 0 as first extent (opset 5).
 
-    A constant shape that begins with the same number for another reason is changed too: whoever imports the model with
-    other inputs looks at the shapes of its results.
+    A constant shape that starts with the same number for another reason is changed too, so the caller must check the
+    shapes of the results.
     """
     names = {node.input[1] for node in graph.node if node.op_type == "Reshape" and not _zeros_are_zero(node)}
     for tensor in graph.initializer:

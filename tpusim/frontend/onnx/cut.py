@@ -1,4 +1,4 @@
-"""`Cut`: a sub-network of a model: where it begins and ends, and which of its inputs are fixed to values."""
+"""`Cut`: a sub-network of a model, given by its inputs and outputs, and inputs that are fixed to values."""
 
 # some functions of the onnx package are only partly annotated:
 # pyright: reportUnknownMemberType=false
@@ -21,11 +21,11 @@ AWAY = "_made_before_the_cut"
 
 @dataclass(frozen=True)
 class Cut:
-    """Which tensors become the inputs and the outputs of a model, by ONNX name; none: they stay the model's.
+    """The tensors that become inputs and outputs of a model, by ONNX name; none: the model's inputs or outputs.
 
-    An input of the model that the outputs need beside `inputs` stays one. A new input of unknown type is float32.
-    values: what inputs of the model are fixed to, so that they are constants: one number for all elements, as many as
-    there are elements in their order, or an array of the input's shape. Kept as Python numbers and lists of them.
+    An input of the model that the outputs need in addition to `inputs` stays an input. A new input of unknown type is
+    float32. values: constants for inputs of the model: one number for all elements, one number per element in order, or
+    an array of the input's shape. Stored as Python numbers and lists of them.
     """
 
     inputs: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Cut:
     values: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
-        """Make numbers and lists of arrays. Raises ConfigError for what is neither."""
+        """Convert arrays to numbers and lists. Raises ConfigError for other values."""
         object.__setattr__(self, "values", {name: _numbers(name, value) for name, value in self.values.items()})
 
     def __bool__(self) -> bool:
@@ -85,7 +85,7 @@ class Cut:
             graph.output.extend(types.get(name) or onnx.ValueInfoProto(name=name) for name in self.outputs)
 
     def _set_inputs(self, graph: onnx.GraphProto, types: Mapping[str, onnx.ValueInfoProto]) -> None:
-        """What made the new inputs makes tensors of other names; only a node whose other results are read stays."""
+        """Make tensors inputs: their producers get other output names, and stay only if other results are read."""
         given = {i.name for i in graph.input}
         for node in graph.node:
             node.output[:] = [f"{name}{AWAY}" if name in self.inputs else name for name in node.output]
@@ -125,7 +125,7 @@ def _all_read(graph: onnx.GraphProto) -> set[str]:
 def _types(
     model: onnx.ModelProto, input_shapes: Mapping[str, Sequence[int]] | None, label: str
 ) -> dict[str, onnx.ValueInfoProto]:
-    """Type, and shape where it is static, of every tensor that ONNX's inference knows."""
+    """Type, and static shape if known, of every tensor that ONNX's inference knows."""
     graph = onnx.GraphProto()
     graph.CopyFrom(model.graph)
     stated = {i.name for i in graph.input}
@@ -141,4 +141,4 @@ def _types(
 
 
 WHOLE = Cut()
-"""The model as it is."""
+"""The whole model."""

@@ -1,7 +1,7 @@
-"""ONNX node type -> how it is written with other ONNX nodes. A module per family has them; a new family is a line here.
+"""ONNX node type -> its decomposition into other ONNX nodes. Each family has a module; a new family is a line here.
 
-A node type with a mapper too is decomposed where the mapper cannot read it. What ONNX itself defines by other ops
-(`functions.py`) needs no entry.
+A node type that also has a mapper is decomposed if the mapper cannot read it. Ops that ONNX itself defines by other ops
+(`functions.py`) need no entry.
 """
 
 from collections.abc import Callable

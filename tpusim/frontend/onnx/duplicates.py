@@ -1,7 +1,7 @@
-"""Nodes that compute what an earlier node has computed: one of them is enough.
+"""Merges nodes that compute the same as an earlier node.
 
-The real front end merges them before it reads the graph, which shows in what can be fused: a Relu is not fused behind
-an Add that two nodes read.
+The real front end merges them before it reads the graph, which affects fusion: a Relu is not fused into an Add that two
+nodes read.
 """
 
 import hashlib
@@ -14,17 +14,17 @@ import onnx
 from tpusim.frontend.onnx.model_file import LARGE
 
 SOME = 1024
-"""How many elements of a large constant are looked at first."""
+"""So many elements of a large constant are compared first."""
 
 
 @dataclass
 class Duplicates:
     """The nodes without attributes seen so far, and the outputs that stand for those of later equal ones.
 
-    Equal nodes have one op type and the same inputs: constants of one content, or tensors of one name. Names are those
-    of the graph, so that equal nodes behind equal nodes stay apart here (canonicalisation merges them after its
-    patterns, U-18). A node whose result the graph returns stays, for it has a name to keep, and may stand for
-    later ones.
+    Equal nodes have the same op type and the same inputs: constants of equal content, or tensors of the same name.
+    Names are those of the graph, so equal nodes after equal nodes are not merged here (canonicalisation merges them
+    after its patterns, U-18). A node whose result the graph returns keeps its name and is not merged into
+    another; later nodes may be merged into it.
     """
 
     returned: frozenset[str]
@@ -33,7 +33,7 @@ class Duplicates:
     _large: dict[Hashable, list[np.ndarray]] = field(default_factory=dict[Hashable, list[np.ndarray]])
 
     def merge(self, node: onnx.NodeProto, constant: Callable[[str], np.ndarray | None], inputs: Iterable[str]) -> bool:
-        """Whether an earlier node gives this one's outputs; inputs: its input names without Identity nodes."""
+        """Merge a node into an earlier equal one if there is any, and return whether; inputs: names before Identity."""
         if node.attribute:
             return False
         key = (node.domain, node.op_type, len(node.output), *(self._content(name, constant) for name in inputs))
@@ -44,7 +44,7 @@ class Duplicates:
         return True
 
     def _content(self, name: str, constant: Callable[[str], np.ndarray | None]) -> Hashable:
-        """The name of a computed tensor, or what a constant consists of."""
+        """The name of a computed tensor, or the content of a constant."""
         array = constant(name) if name else None
         if array is None:
             return name

@@ -1,7 +1,7 @@
 """Element types of a graph's tensors, for models that do not compute in float32 alone.
 
-A top module computes in f32 and holds integers in it. That is exact where no integer leaves 2^24 and where an op means
-the same for reals; ops that do not (a division that rounds, a sum that wraps around) are read by their types.
+A top module computes in f32 and stores integers in it. That is exact if no integer exceeds 2^24 and if the op is the
+same for reals. Ops that differ for integers (a division that rounds, a sum that wraps around) are read by their types.
 """
 
 from collections.abc import Hashable, Sequence
@@ -31,7 +31,7 @@ class ElementTypes:
         self._results: dict[Hashable, tuple[int, ...]] = {}
 
     def of(self, name: str) -> int:
-        """The element type; of a tensor that nothing states a type for, FLOAT."""
+        """The element type; FLOAT for a tensor of unknown type."""
         return self._found.get(name) or TensorProto.FLOAT
 
     def dtype(self, name: str) -> np.dtype:
@@ -47,7 +47,7 @@ class ElementTypes:
         return self.dtype(name).kind in "iu"
 
     def note(self, node: onnx.NodeProto, opsets: Sequence[onnx.OperatorSetIdProto]) -> None:
-        """Find the types of a node's outputs from those of its inputs."""
+        """Infer the types of a node's outputs from those of its inputs."""
         key = (node.domain, node.op_type, len(node.output), *(self.of(n) if n else 0 for n in node.input))
         key = (key, *((a.name, a.i) for a in node.attribute if a.type == onnx.AttributeProto.INT))
         if key not in self._results:
@@ -70,7 +70,7 @@ class ElementTypes:
 
 
 def _stated(schema: onnx.defs.OpSchema, node: onnx.NodeProto, index: int) -> int:
-    """The type of an output that no operand decides, for operands that the operator set does not allow; else 0."""
+    """The type of an output that no operand determines, if the operator set forbids the operands; otherwise 0."""
     to = next((a.i for a in node.attribute if a.name == "to"), 0)
     outputs = schema.outputs
     kind = outputs[min(index, len(outputs) - 1)].type_str

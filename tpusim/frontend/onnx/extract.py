@@ -1,4 +1,4 @@
-"""A file of its own from a part of a model."""
+"""A part of a model as a separate model."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -42,7 +42,7 @@ def extract(source: Source, cut: Cut, shapes: Shapes) -> onnx.ModelProto:
 
 
 def write_onnx(source: Source, path: Path) -> None:
-    """Write a model; one too large for a file of its own has its constants beside it."""
+    """Write a model; the constants of a large model go to a second file in the same folder."""
     proto = read_onnx(source)
     if proto_bytes(proto) > PROTO_LIMIT:
         save_external(proto, path)
@@ -60,7 +60,7 @@ def _state_shapes(graph: onnx.GraphProto, shapes: Shapes) -> None:
 
 
 def _leave_out_unused(graph: onnx.GraphProto) -> None:
-    """Constants, inputs and shapes of the rest of the network."""
+    """Remove constants, inputs and shapes of the rest of the network."""
     read = {name for node in graph.node for name in reads(node)}
     constants = [constant for constant in graph.initializer if constant.name in read]
     inputs: Sequence[onnx.ValueInfoProto] = [value for value in graph.input if value.name in read]

@@ -1,4 +1,4 @@
-"""Inputs that are fixed to values: they become constants, so that what depends on them alone is decided at import."""
+"""Inputs that are fixed to values become constants, so that nodes that depend on them alone are evaluated at import."""
 
 # some functions of the onnx package are only partly annotated:
 # pyright: reportUnknownMemberType=false
@@ -18,9 +18,9 @@ from tpusim.frontend.onnx.model_file import NUMBERS, GraphInput, dims_text, grap
 
 
 def fix_inputs(graph: onnx.GraphProto, values: Mapping[str, Any], label: str) -> None:
-    """Make constants of inputs, in place; values: numbers by input name, as `Cut` takes them.
+    """Replace inputs by constants, in place; values: numbers by input name, as in `Cut`.
 
-    Raises ImportModelError for a name that no input has, and for values that its type or shape does not hold.
+    Raises ImportModelError for a name that no input has, and for values that do not fit its type or shape.
     """
     inputs = {i.name: i for i in graph_inputs(graph, None, label)}
     for name, value in values.items():

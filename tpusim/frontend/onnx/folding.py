@@ -1,7 +1,7 @@
-"""Evaluate nodes whose inputs are constant, one at a time, in ONNX Runtime: the framework the results are held against.
+"""Evaluate nodes whose inputs are constant, one at a time, in ONNX Runtime, with which results are compared.
 
-What that lacks (new operator sets, bfloat16) is evaluated by ONNX's own reference.
-An op that only shapes a constant therefore needs no code of its own here.
+Nodes that it lacks (new operator sets, bfloat16) are evaluated by ONNX's reference evaluator. So an op that only
+reshapes constants needs no code in tpusim.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ from tpusim.frontend.onnx.session import Session
 
 IR_VERSION = 8
 LARGEST_NEW = 2**27
-"""Elements of the largest constant that may be made of small ones."""
+"""The most elements of a constant that is computed from small ones."""
 GROWTH = 8
-"""How many times a constant may be as large as what it is made of."""
+"""A constant may have at most so many times the elements of its inputs."""
 SMALL = 64
-"""Elements of inputs that may be extents."""
+"""Inputs of at most so many elements may be extents."""
 _RANDOM = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 )
@@ -53,7 +53,7 @@ def evaluate(
 
 
 def _require_size(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> None:
-    """Raise ImportModelError for a constant so large that making it would be all that the import does."""
+    """Raise ImportModelError for a constant that would take too much time and memory to compute."""
     probe = onnx.ModelProto()
     probe.CopyFrom(model)
     small = {name: array for name, array in feeds.items() if array.size <= SMALL and array.dtype.kind in "iuf"}
@@ -61,7 +61,7 @@ def _require_size(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> No
     try:
         inferred = onnx.shape_inference.infer_shapes(probe, data_prop=True).graph.output
     except (onnx.shape_inference.InferenceError, ValueError):
-        return  # whoever evaluates it says what is wrong
+        return  # its evaluation reports the error
     limit = max(LARGEST_NEW, *(GROWTH * array.size for array in feeds.values()), 0)
     for output in inferred:
         shape = [d.dim_value for d in output.type.tensor_type.shape.dim]
@@ -85,14 +85,14 @@ def _alone(
 def by_definition(
     node: onnx.NodeProto, opsets: Sequence[onnx.OperatorSetIdProto], feeds: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray] | None:
-    """What ONNX's own definition gives, also where ONNX Runtime lacks the op or the type; None if there is none."""
+    """The outputs by ONNX's reference evaluator, which has ops and types that ONNX Runtime lacks; None if it fails."""
     from onnx.reference import ReferenceEvaluator  # 0.4 s that few networks need
 
     model = _alone(node, opsets, feeds)
     try:
         evaluator: Any = ReferenceEvaluator(model)
         found: list[Any] = evaluator.run(None, dict(feeds))
-    except Exception:  # noqa: BLE001  whatever its Python code runs into
+    except Exception:  # noqa: BLE001  its Python code may raise anything
         return None
     names = [o.name for o in model.graph.output]
     return {name: np.asarray(y) for name, y in zip(names, found, strict=True) if not isinstance(y, list | dict)}

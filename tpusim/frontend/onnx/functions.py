@@ -1,4 +1,4 @@
-"""ONNX function bodies: an op that ONNX itself defines by others is read as those."""
+"""ONNX function bodies: an op that ONNX itself defines by other ops is replaced by these."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,16 +12,16 @@ from tpusim.frontend.onnx.model_file import DEFAULT_DOMAINS
 
 NEWEST = onnx.defs.onnx_opset_version()
 EVER_THE_SAME = frozenset({"Selu", "Shrink", "ThresholdedRelu"})
-"""Ops that got a body in a later operator set and have always meant what it says."""
+"""Ops that got a body in a later operator set without a change of meaning."""
 
 
 def function_nodes(
     node: onnx.NodeProto, version: int, opset: int, types: Mapping[str, onnx.TypeProto]
 ) -> tuple[list[onnx.NodeProto], int] | None:
-    """The nodes that ONNX defines a node by, and the version of their operator set; None if it defines it by no others.
+    """The nodes of ONNX's definition of a node, and the version of their operator set; None without such a definition.
 
-    version: of the operator set that the node is of; opset: of ONNX's own. types: of its inputs, shapes included. The
-    nodes read and make the tensors that the node does; the tensors between them are called after the first.
+    version: of the node's operator set; opset: of ONNX's default operator set. types: of the node's inputs, with
+    shapes. The nodes have the inputs and outputs of the given node; inner tensors are named after its first output.
     """
     domain = "" if node.domain in DEFAULT_DOMAINS else node.domain
     if not onnx.defs.has(node.op_type, version, domain):
@@ -91,7 +91,7 @@ def _inlined(
 
 
 def _renamed(nodes: Sequence[onnx.NodeProto], output: str, kept: set[str]) -> list[onnx.NodeProto]:
-    """The same with inner tensors called after what the whole computes, so that no two bodies share a name."""
+    """The nodes with inner tensors renamed after the output, so that no two bodies share a name."""
 
     def new(name: str) -> str:
         return name if not name or name in kept else f"{output}_{name}"

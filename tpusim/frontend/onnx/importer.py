@@ -1,4 +1,4 @@
-"""`import_onnx`: read a model node by node, and say all at once what cannot be imported."""
+"""`import_onnx`: read a model node by node, and report everything that cannot be imported in one error."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -101,9 +101,9 @@ def opened(
     pairs: bool = True,
     mapped: bool = False,
 ) -> "Importer":
-    """A checked model, of which no node is read yet. pairs: whether Q and DQ are computed, not taken out.
+    """An importer of a checked model, before it reads nodes. pairs: keep Q and DQ nodes, do not remove them.
 
-    mapped: whether large weights stay in their files, which must not change as long as the module is used.
+    mapped: large weights stay in their files, which must not change as long as the module is used.
     """
     label = model_label(source)
     proto = cut.of(read_onnx(source, whole=False), input_shapes, label)
@@ -121,9 +121,9 @@ def inspect_onnx(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     cut: Cut = WHOLE,
 ) -> Inspection:
-    """`import_onnx`, with what became of every node; what cannot be imported is told, not raised.
+    """`import_onnx` with the outcome of every node; refused nodes are part of the result, no error is raised.
 
-    Large weights of files beside the model stay there.
+    Large weights stay in the model's external files.
     """
     importer = opened(source, input_shapes=input_shapes, cut=cut, pairs=False, mapped=True)
     importer.read_all()
@@ -135,10 +135,10 @@ def inspect_onnx(
 
 
 class Importer(Reader):
-    """One import: reads every node and makes the network of them; `outcomes` says what became of each.
+    """One import: reads every node and builds the network; `outcomes` has the outcome of each node.
 
-    A tensor whose node could not be imported gets a stand-in value of the inferred shape where there is one, so that
-    the nodes behind it are checked.
+    A tensor whose node could not be imported gets a stand-in value of the inferred shape if that is known, so that the
+    nodes after it can be checked.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Importer(Reader):
         self._inputs, self._quantised = inputs, quantised or Quantised()
         self.nodes = live_nodes(proto.graph)
         self.outcomes: list[Outcome] = []
-        self._behind: set[str] = set()
+        self._after_refusal: set[str] = set()
         self._foldable: set[str] = set()
         self._problems = Problems(label)
         for t in proto.graph.sparse_initializer:
@@ -173,18 +173,18 @@ class Importer(Reader):
         how, why = self._tried(node)
         if why:
             self._problem(node, why)
-        inputs = tuple(n for n in reads(node) if self._resolve(n) in self._values and n not in self._behind)
-        inputs = tuple(n for n in inputs if n not in self._wanted)  # it decides what the node is, and is no data
-        if how in ("refused", "behind a refusal") or self._behind & reads(node):
-            self._behind.update(node.output)
+        inputs = tuple(n for n in reads(node) if self._resolve(n) in self._values and n not in self._after_refusal)
+        inputs = tuple(n for n in inputs if n not in self._wanted)  # such an input is a parameter, not data
+        if how in ("refused", "after a refusal") or self._after_refusal & reads(node):
+            self._after_refusal.update(node.output)
         made = () if how == "refused" else tuple(self._module.since(end))
         self.outcomes.append(Outcome(node_name(node), node.op_type, how, made, why, inputs, tuple(node.output)))
 
     def _tried(self, node: onnx.NodeProto) -> tuple[How, str]:
-        """What became of a node, and why if it is refused."""
+        """The outcome of a node, and the reason if it is refused."""
         if not all(self._is_known(name) for name in node.input):
             if self._would_fold(node) or is_imported(node, self._version(node.domain)):
-                return "behind a refusal", ""  # its input comes from a node that has been reported
+                return "after a refusal", ""  # its input comes from a node that has been reported
             return "refused", no_such_op(node.op_type, node.domain)
         try:
             return self._read(node), ""
@@ -195,11 +195,11 @@ class Importer(Reader):
             return "refused", str(error)
         except (TpusimError, ValueError) as error:
             return "refused", str(error)
-        except (ArithmeticError, MemoryError) as error:  # numbers of the model that nobody thought of
+        except (ArithmeticError, MemoryError) as error:  # unexpected numbers in the model
             return "refused", f"its numbers lead nowhere: {first_line(error)}"
 
     def _would_fold(self, node: onnx.NodeProto) -> bool:
-        """Whether a node would be computed at import, had all before it been imported: no such op is needed then."""
+        """Whether a node would be constant if all nodes before it were imported; then its op need not be supported."""
         of_constants = foldable(node) and all(self._is_constant(n) or n in self._foldable for n in node.input)
         if node.domain not in DEFAULT_DOMAINS or not (of_constants or node.op_type in MEASURED):
             return False
@@ -219,7 +219,7 @@ class Importer(Reader):
 
     @cached_property
     def _inferred_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Static float32 shapes by ONNX shape inference; only asked for once something is wrong."""
+        """Static float32 shapes by ONNX shape inference; only needed after a problem."""
         graph = onnx.GraphProto()
         graph.CopyFrom(self._proto.graph)
         kept = [node for node in graph.node if node.op_type != "Size"]  # whose number onnx follows one by one
@@ -234,7 +234,7 @@ class Importer(Reader):
         return {v.name: shape for v in (*inferred.value_info, *inferred.output) if (shape := _float_shape(v))}
 
     def finish(self, name: str, *, constants: bool) -> Network:
-        """The network; raises NetworkRefused if there were problems, of which a constant result is one by default."""
+        """The network. Raises NetworkRefused if there were problems; without `constants` a constant result is one."""
         fixed = self._fixed_results() if constants else {}
         outputs = [o for o in self._proto.graph.output if o.name not in fixed]
         results = list(self._results([o.name for o in outputs]))
@@ -263,7 +263,7 @@ class Importer(Reader):
         return frozenset(found & {i.name for i in self._inputs})
 
     def _are_small(self, names: frozenset[str]) -> bool:
-        """Whether inputs have few elements, as those do that decide about a network."""
+        """Whether inputs have few elements, like inputs that control a network."""
         return all(prod(i.shape or ()) <= SMALL for i in self._inputs if i.name in names)
 
     def _results(self, outputs: Sequence[str]) -> Iterator[SSAValue]:
@@ -290,7 +290,7 @@ class Importer(Reader):
                 _call(owner, self._naming.returned_as(framework_name(owner), name, through_dropout=dropped))
             if (
                 not isinstance(owner, Operation) or framework_name(owner) == name
-            ):  # else it stands in for a refused node
+            ):  # otherwise it is the stand-in of a refused node
                 yield value
             else:
                 copy = make_view(value)

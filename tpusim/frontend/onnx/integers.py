@@ -1,4 +1,4 @@
-"""What integer arithmetic does beyond that of reals: quotients are rounded towards 0, narrow results wrap around."""
+"""Integer arithmetic on top of real arithmetic: quotients are rounded towards 0, narrow results wrap around."""
 
 import numpy as np
 from xdsl.ir import SSAValue
@@ -15,11 +15,11 @@ ROUNDING = frozenset({"Div", "ReduceMean", "ReduceL2"})
 WRAPPING = frozenset({"Add", "Sum", "Sub", "Mul", "Neg", "Abs", "MatMul", "Gemm", "ReduceSum", "ReduceL1", "Pow"})
 """Ops whose result on integers of 8 and 16 bits wraps around."""
 PRODUCTS = frozenset({"Mul", "MatMul", "Gemm", "Pow", "ReduceProd"})
-"""Of these, on 16 bits f32 does not hold what wraps around."""
+"""Those of WRAPPING whose results of 16-bit integers may exceed f32's exact range before they wrap around."""
 
 
 def finishes(op_type: str, source: np.dtype, result: np.dtype) -> bool:
-    """Whether there is something left to do. Raises ValueError where f32 does not hold what wraps around."""
+    """Whether the result must be rounded or wrapped. Raises ValueError if f32 is not exact before the wrap."""
     if not is_integer(result) or result.kind == "b":
         return False
     narrow = bits_of(result) <= 16
@@ -33,7 +33,7 @@ def finishes(op_type: str, source: np.dtype, result: np.dtype) -> bool:
 
 
 def finished(builder: Builder, x: SSAValue, op_type: str, result: np.dtype, name: str) -> SSAValue:
-    """The integers of a type that the exact result stands for."""
+    """The exact result, rounded and wrapped to an integer type."""
     if op_type in ROUNDING:
         return TopTrunc.make(builder, x, name=name)
 

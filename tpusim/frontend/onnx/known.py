@@ -1,4 +1,4 @@
-"""What is known of the tensors of a graph while it is imported: constants, values of the module, other names."""
+"""The tensors of a graph during import: constants, values of the module, aliases."""
 
 from collections.abc import Sequence
 
@@ -22,9 +22,9 @@ from tpusim.ops.builder import ModuleBuilder
 class Known:
     """The tensors of a graph, by name; implements the `Tensors` that mappers see.
 
-    An ONNX tensor is a constant (`_constants`, NumPy), a value of the module (`_values`), or an alias of another one
-    (`_aliases`: outputs of Identity and Dropout, `_dropped` are those behind a Dropout; `_duplicates`: of nodes that
-    repeat an earlier one).
+    An ONNX tensor is a constant (`_constants`, NumPy), a value of the module (`_values`), or an alias of another
+    tensor: `_aliases` are outputs of Identity and Dropout (those after a Dropout are also in `_dropped`), `_duplicates`
+    are outputs of nodes that repeat an earlier node.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Read an ONNX model and answer what the importer asks of the graph as a whole: is it valid, which inputs has it."""
+"""Read an ONNX model, check it, and determine its inputs."""
 
 # some functions of the onnx package are only partly annotated:
 # pyright: reportUnknownMemberType=false
@@ -27,7 +27,7 @@ PROTO_LIMIT = 2**31 - 1
 """Bytes that protobuf can serialise; the ONNX checker needs a serialised model."""
 DEFAULT_DOMAINS = ("", "ai.onnx")
 LARGE = 1 << 20
-"""Bytes of a tensor that is not copied for a check, and of a file that are read at a time."""
+"""Tensors of more bytes are not copied for a check; also the bytes of a file that are read at a time."""
 LARGEST = 2**31 - 1
 """Elements of the largest input: more than 4 GB of any type but bytes, which is what the chips address."""
 NUMBERS: dict[int, np.dtype] = {
@@ -47,7 +47,7 @@ NUMBERS: dict[int, np.dtype] = {
 }  # fmt: skip
 """ONNX element types that network inputs may have, and the NumPy types in which users give them."""
 AXES = {3: "NCL", 4: "NCHW", 5: "NCDHW"}
-"""What free dims without a name are called, by rank."""
+"""Names for free dims without a name, by rank."""
 WORD = r"(?!x)[A-Za-z][A-Za-z0-9_]*"
 """Names of free dims that are repeated as they are; not the x between extents, nor terms such as `s0 + 1`."""
 Source = str | os.PathLike[str] | onnx.ModelProto
@@ -71,7 +71,7 @@ class GraphInput:
 
 
 def model_label(source: Source) -> str:
-    """How messages call the model: its path, or the name of its graph."""
+    """The name of the model in messages: its path, or the name of its graph."""
     if isinstance(source, onnx.ModelProto):
         return source.graph.name or "(in memory)"
     return os.fspath(source)
@@ -80,7 +80,7 @@ def model_label(source: Source) -> str:
 def read_onnx(source: Source, *, whole: bool = True) -> onnx.ModelProto:
     """A checked model with its local functions inlined; `source` itself is not changed.
 
-    whole: with all numbers; else large initializers of files beside the model stay there, for `Numbers` to read.
+    whole: read all numbers; otherwise large initializers stay in external files, from which `Numbers` reads them.
     Raises ImportModelError that names the file and the reason: missing, not a protobuf, truncated, invalid ONNX.
     """
     model = source if isinstance(source, onnx.ModelProto) else _load(source, whole=whole)
@@ -111,7 +111,7 @@ def _require_opset(model: onnx.ModelProto, label: str) -> None:
 
 def _load(path: str | os.PathLike[str], *, whole: bool) -> onnx.ModelProto:
     if os.fspath(path).endswith(".tflite"):
-        from tpusim.frontend.tflite import onnx_of_tflite  # few networks come so
+        from tpusim.frontend.tflite import onnx_of_tflite  # rarely needed
 
         return onnx_of_tflite(path)
     try:
@@ -132,7 +132,7 @@ def _load(path: str | os.PathLike[str], *, whole: bool) -> onnx.ModelProto:
 
 
 def _load_numbers(model: onnx.ModelProto, folder: Path, *, whole: bool) -> None:
-    """Read what files beside the model hold; not whole: a large initializer only if its file is not there to read."""
+    """Read external initializers; not whole: large ones only if their file cannot be read later."""
     whole = whole or any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in model.graph.node)
     later = [] if whole else [t for t in model.graph.initializer if _is_outside(t) and (folder / _place(t)).is_file()]
     for tensor in later:
@@ -143,14 +143,14 @@ def _load_numbers(model: onnx.ModelProto, folder: Path, *, whole: bool) -> None:
 
 
 def _place(tensor: TensorProto) -> str:
-    """The file of an initializer, from the folder of the model."""
+    """The external file of an initializer, relative to the model's folder."""
     return next((e.value for e in tensor.external_data if e.key == "location"), "")
 
 
 class Numbers:
-    """Reads initializers; those of files beside a model from there, one at a time, none is kept.
+    """Reads initializers, external ones from their files, one at a time; none is kept.
 
-    mapped: their arrays are the files' own pages, for who is done before anybody changes the files.
+    mapped: their arrays are memory-mapped pages of the files, which must not change as long as the arrays are used.
     """
 
     def __init__(self, source: Source, *, mapped: bool = False) -> None:
@@ -187,7 +187,7 @@ class Numbers:
 
 
 def _check(model: onnx.ModelProto, label: str) -> None:
-    """Run the ONNX checker, on all but the numbers of large tensors, unless the rest is too large to be serialised."""
+    """Run the ONNX checker, without the numbers of large tensors, unless the rest is too large to be serialised."""
     light = _without_numbers(model)
     if proto_bytes(light) > PROTO_LIMIT:
         return
@@ -198,7 +198,7 @@ def _check(model: onnx.ModelProto, label: str) -> None:
 
 
 def _without_numbers(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy with empty tensors in place of large well-formed ones: the checker takes twice what it is given."""
+    """A copy with empty tensors in place of large well-formed ones: the checker needs twice the memory of its input."""
     light, graph = onnx.ModelProto(), model.graph
     for whole, part, left_out in ((model, light, "graph"), (graph, light.graph, "initializer")):
         for field, value in whole.ListFields():
@@ -232,14 +232,14 @@ def _is_outside(tensor: TensorProto) -> bool:
 
 
 def _size(tensor: TensorProto) -> int:
-    """Bytes by the shape and type, 0 where they do not say."""
+    """Bytes according to shape and type; 0 if these are unknown."""
     if tensor.data_type not in NUMBERS or min(tensor.dims, default=0) <= 0:
         return 0
     return prod(tensor.dims) * NUMBERS[tensor.data_type].itemsize
 
 
 def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model, or a copy where every input and output states a shape: the checker insists, exporters leave it out."""
+    """The model, or a copy with a shape at every input and output: the checker needs it, exporters omit it."""
     if all(v.type.tensor_type.HasField("shape") for v in (*model.graph.input, *model.graph.output)):
         return model
     copy = onnx.ModelProto()
@@ -251,7 +251,7 @@ def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def proto_bytes(model: onnx.ModelProto) -> int:
-    """Serialised size, which takes as much memory to find out; above PROTO_LIMIT where protobuf cannot serialise it."""
+    """The serialised size; more than PROTO_LIMIT if protobuf cannot serialise it. Needs as much memory."""
     try:
         return model.ByteSize()
     except (EncodeError, ValueError):
@@ -259,13 +259,13 @@ def proto_bytes(model: onnx.ModelProto) -> int:
 
 
 def weight_bytes(graph: onnx.GraphProto) -> int:
-    """Of the initializers, by their shapes and types; those of strings count as nothing."""
+    """Bytes of the initializers according to shapes and types; strings count as 0."""
     tensors = [t for t in graph.initializer if t.data_type in NUMBERS]
     return sum(prod(t.dims) * NUMBERS[t.data_type].itemsize for t in tensors)
 
 
 def external_files(path: Path) -> list[Path]:
-    """The files beside an ONNX model that hold weights of it; none for a file that is no model."""
+    """The external files with weights of an ONNX model; none for a file that is no model."""
     if path.suffix == ".tflite" or not _mentions(path, b"location"):
         return []
     try:
@@ -286,7 +286,7 @@ def _beside(folder: Path, location: str) -> Path | None:
 
 
 def _mentions(path: Path, word: bytes) -> bool:
-    """Whether a word stands in a file, of which little is in memory at a time; False for one that cannot be read."""
+    """Whether a file contains a word, read in small pieces; False if it cannot be read."""
     end = b""
     try:
         with path.open("rb") as file:
@@ -300,7 +300,7 @@ def _mentions(path: Path, word: bytes) -> bool:
 
 
 def save_external(model: onnx.ModelProto, path: Path) -> None:
-    """Write a model whose tensors are too large for one protobuf, with the tensors in a file beside it."""
+    """Write a model whose tensors are too large for one protobuf, with the tensors in an external file."""
     onnx.save_model(model, path, save_as_external_data=True, location="weights")
 
 
@@ -414,7 +414,7 @@ def check_inputs(inputs: Iterable[GraphInput], label: str) -> None:
 
 
 def _suggested(dims: Sequence[int | str] | None) -> list[int | str]:
-    """A shape for the command line: a batch of 1, a word for every other dim that only the user knows."""
+    """A suggested shape for the command line: a batch of 1, a placeholder for every other unknown dim."""
     if dims is None:
         return ["EXTENTS"]
     letters = AXES.get(len(dims), tuple(f"D{axis}" for axis in range(len(dims))))

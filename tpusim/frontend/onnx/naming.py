@@ -1,17 +1,17 @@
-"""What TPU-MLIR calls the tensors of an ONNX graph (U-16): its tables and npz files fit our module of the same file.
+"""TPU-MLIR's names of the tensors of an ONNX graph (U-16): its tables and npz files fit our module of the same file.
 
-A tensor is named by its ONNX name, "_" and the type of the node that makes it (`stem_Relu`, `logits_Gemm`, `b_Split`);
-a network input keeps its name. The graph is simplified before it is named, which shows in these places:
+The name is the ONNX name, "_" and the type of the node that makes the tensor (`stem_Relu`, `logits_Gemm`, `b_Split`); a
+network input keeps its name. The graph is simplified before names are given, which affects these cases:
 
-* Conv -> BatchNormalization, the only user: one Conv, called after the Conv's output (`c_Conv`), or after the batch
-  norm's where the graph returns that. The output of the Conv before the batch norm is no tensor any more. So are a Conv
-  without a bias and an Add behind it of a constant per channel, on the right.
-* An Identity vanishes; the tensor that the graph returns through one takes the name of the graph output. A Dropout
+* Conv -> BatchNormalization, its only user: one Conv, named after the Conv's output (`c_Conv`), or after the batch
+  norm's output if the graph returns that. The Conv's output before the batch norm no longer exists. The same holds for
+  a Conv without bias and an Add after it whose right operand is a constant per channel.
+* An Identity vanishes; a tensor that the graph returns through an Identity has the name of the graph output. A Dropout
   vanishes too, but the tensor before it keeps its name.
 
 * A Ceil has no type in its name.
 
-What is fused later is named by the pattern that fuses it. Read off what `model_transform.py` prints.
+Patterns name the results of later fusions. The rules were derived from the output of `model_transform.py`.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ import onnx
 
 @dataclass(frozen=True)
 class Name:
-    """What an op is called, and the ONNX tensor that its result equals if that is called otherwise."""
+    """The name of an op, and the ONNX tensor that equals its result if that has another name."""
 
     text: str
     onnx: str = ""
@@ -32,7 +32,7 @@ class Name:
 class Naming:
     """Names of the tensors that nodes make, by ONNX name; `plain`: every tensor keeps its ONNX name.
 
-    constants: shapes of those that the graph brings, by name.
+    constants: shapes of the graph's constants, by name.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Naming:
             self._name_parts_of_convs(nodes, constants)
 
     def of(self, tensor: str) -> Name:
-        """The name of a tensor; one that ONNX does not have (of an op made of several) keeps the name it is given."""
+        """The name of a tensor; an inner tensor of a decomposed node keeps its given name."""
         if tensor in self._special:
             return self._special[tensor]
         if self._types.get(tensor) in (None, "Ceil"):
@@ -79,7 +79,7 @@ class Naming:
 
 
 def _is_bias(add: onnx.NodeProto, conv: onnx.NodeProto, constants: Mapping[str, Sequence[int]]) -> bool:
-    """Whether an Add has a constant per channel on the right, behind a Conv that has no bias."""
+    """Whether an Add after a Conv without bias has a constant per channel as its right operand."""
     filter, offset = constants.get(conv.input[1], ()), constants.get(add.input[1])
     if offset is None or not filter or len(offset) > len(filter) or any(conv.input[2:3]):
         return False

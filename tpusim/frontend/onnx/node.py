@@ -1,4 +1,4 @@
-"""`Node`: what a mapper sees of one ONNX node, with attributes and constants as Python values."""
+"""`Node`: one ONNX node as mappers see it, with attributes and constants as Python values."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from tpusim.ops.base import Builder
 
 
 class ConstantNeeded(ValueError):
-    """Where `tensor` has to be known when the model is compiled, but is computed by the network."""
+    """A `tensor` that must be constant is computed by the network."""
 
     def __init__(self, tensor: str, what: str) -> None:
         super().__init__(f"constant {what} are required, '{tensor}' is computed")
@@ -22,13 +22,13 @@ class ConstantNeeded(ValueError):
 
 
 class Tensors(Protocol):
-    """What the importer knows of the tensors of a graph, by name."""
+    """The tensors of a graph during import, by name."""
 
     opset: int
 
     @property
     def builder(self) -> Builder:
-        """What `make` of an op takes."""
+        """The builder for `make` of an op."""
         ...
 
     def value(self, name: str) -> SSAValue:
@@ -51,7 +51,7 @@ class Tensors(Protocol):
 
 @dataclass
 class Node:
-    """One node; `take` and `options` mark attributes as understood, others than those are problems of the model."""
+    """One node. `take` and `options` mark attributes as read; all other attributes are problems of the model."""
 
     op_type: str
     name: str
@@ -63,7 +63,7 @@ class Node:
 
     @property
     def builder(self) -> Builder:
-        """What `make` of an op takes."""
+        """The builder for `make` of an op."""
         return self.tensors.builder
 
     @property
@@ -82,13 +82,13 @@ class Node:
         return self.attributes.get(key, default)
 
     def options(self, *keys: str, **renamed: str) -> dict[str, Any]:
-        """The attributes that are given, of these; renamed: the name in the result and that in ONNX."""
+        """Those of these attributes that are given; renamed: name in the result = name in ONNX."""
         names = {**{key: key for key in keys}, **renamed}
         self.taken.update(names.values())
         return {new: self.attributes[key] for new, key in names.items() if key in self.attributes}
 
     def has(self, index: int) -> bool:
-        """Whether an optional input is given; an empty name stands for an absent one."""
+        """Whether an optional input is given; an empty name means that it is absent."""
         return len(self.inputs) > index and bool(self.inputs[index])
 
     def value(self, index: int) -> SSAValue:
@@ -145,7 +145,7 @@ class Node:
 
 
 def as_float(constant: np.ndarray, name: str) -> np.ndarray:
-    """Bools and integers as f32. Raises ValueError for integers that f32 does not hold."""
+    """Bools and integers as f32. Raises ValueError for integers that f32 cannot represent."""
     if constant.dtype.kind not in "biu":
         raise ValueError(f"floats, bools or integers are required, '{name}' is {constant.dtype}")
     real = constant.astype(np.float32)

@@ -45,7 +45,7 @@ def layer_normalization(node: Node) -> SSAValue:
 
 
 def rms_normalization(node: Node) -> SSAValue:
-    """RMSNormalization over the last axis; others are done as ONNX defines it."""
+    """RMSNormalization over the last axis; other axes use ONNX's function body."""
     _require_float_statistics(node)
     x, weight = node.value(0), node.optional(1)
     if int(node.take("axis", -1)) % len(shape_of(x)) != len(shape_of(x)) - 1:

@@ -1,4 +1,4 @@
-"""What became of each node of a model at import, for those who want to know before anything runs."""
+"""The outcome of each node of a model at import, for reports before anything runs."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ from xdsl.ir import Operation
 from tpusim.frontend.onnx.problems import NetworkRefused
 from tpusim.ir.module import Model
 
-How = Literal["passed on", "folded", "merged", "mapped", "decomposed", "function body", "refused", "behind a refusal"]
+How = Literal["passed on", "folded", "merged", "mapped", "decomposed", "function body", "refused", "after a refusal"]
 """passed on: the result is the input (Identity); folded: computed at import; merged: an earlier node does the same;
 mapped: read as a top op; decomposed: as other ONNX ops; function body: as those that ONNX defines it by."""
 
@@ -28,7 +28,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Inspection:
-    """All nodes that the outputs need, in order; the model, or what refuses it."""
+    """All nodes that the outputs need, in order; the model, or the error that refuses it."""
 
     nodes: tuple[Outcome, ...]
     model: Model | None

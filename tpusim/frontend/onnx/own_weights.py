@@ -1,4 +1,4 @@
-"""Own scales of a quantised model, put into the module: ranges of tensors, scales of filters and matrices."""
+"""Scales of a quantised model, written into the module: ranges of tensors, scales of filters and matrices."""
 
 from collections.abc import Iterable, Sequence
 
@@ -22,7 +22,7 @@ OF_ONE_FORM = frozenset({"Transpose", "Identity", "Reshape"})
 def keep_own_scales(
     model: Model, found: Quantised, nodes: Sequence[onnx.NodeProto], outcomes: Iterable[Outcome]
 ) -> None:
-    """State in the module what the pairs said, and what of it cannot be said there."""
+    """Write the scales of the Q and DQ pairs into the module, and note the scales that it cannot express."""
     if not (found.ranges or found.weights or found.notes):
         return
     notes = list(found.notes)
@@ -42,7 +42,7 @@ def _of_product(
     makers: dict[str, onnx.NodeProto],
     ops: Sequence[Operation],
 ) -> Iterable[str]:
-    """Scales for the weight of a product; what cannot be kept of them."""
+    """Write the scales of a product's weight; yields messages about scales that cannot be kept."""
     own = found.weights.get(_before_views(node.input[1], makers))
     op = next((op for op in ops if isinstance(op, TopOp) and isinstance(op, Weighs)), None)
     weight = op.operands[1].owner if op is not None else None
@@ -63,13 +63,13 @@ def _of_product(
 
 
 def _before_views(name: str, makers: dict[str, onnx.NodeProto]) -> str:
-    """The constant that a weight is another view of."""
+    """The constant before the views of a weight."""
     maker = makers.get(name)
     return _before_views(maker.input[0], makers) if maker is not None and maker.op_type in OF_ONE_FORM else name
 
 
 def channel_scales(op: TopOp, weight: np.ndarray, scales: np.ndarray) -> tuple[float, ...] | None:
-    """One scale, or one per output channel, in which the weight is whole numbers of int8; None if it is not."""
+    """One scale, or one per output channel, such that the weight is int8 in units of it; None if it is not."""
     rows = op.by_channel(weight) if isinstance(op, Weighs) else None
     if rows is None or len(scales) not in (1, len(rows)):
         return None

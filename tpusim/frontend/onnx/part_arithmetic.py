@@ -19,7 +19,7 @@ def mean(p: Parts) -> None:
 
 
 def is_nan(p: Parts) -> None:
-    """What is unequal to itself."""
+    """IsNaN: a number that is unequal to itself."""
     p.result("Not", p.op("Equal", p.x, p.x))
 
 
@@ -98,7 +98,7 @@ def reduction(p: Parts) -> None:
 
 
 def bit_shift(p: Parts) -> None:
-    """Products with powers of two, rounded down; by no count of bits that the type has only signs are left."""
+    """BitShift as products with powers of two, rounded down; a shift by all bits leaves only the sign."""
     dtype, bits = p.node.dtype(0), 8 * p.node.dtype(0).itemsize
     right = p.node.take("direction") == "RIGHT"
     x, count = p.op("Cast", p.x, to=1), p.op("Cast", p.input(1), to=1)
@@ -114,7 +114,7 @@ def bit_shift(p: Parts) -> None:
 
 
 def _with_sign(p: Parts, x: str, dtype: np.dtype) -> str:
-    """Bits as the number that they are in two's complement."""
+    """The number that bits represent in two's complement."""
     if dtype.kind != "i":
         return x
     bits = 8 * dtype.itemsize
@@ -161,7 +161,7 @@ def bitwise_not(p: Parts) -> None:
 
 
 def gemm(p: Parts) -> None:
-    """Alpha and beta beside computed operands; a C of any shape that broadcasts."""
+    """Gemm with alpha and beta and computed operands; C may have any shape that broadcasts."""
     left = p.op("Transpose", p.x, perm=[1, 0]) if p.node.take("transA", 0) else p.x
     right = p.op("Transpose", p.input(1), perm=[1, 0]) if p.node.take("transB", 0) else p.input(1)
     alpha, beta = (float(p.node.take(key, 1.0)) for key in ("alpha", "beta"))

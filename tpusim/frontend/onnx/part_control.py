@@ -1,4 +1,4 @@
-"""Control flow that is decided when the model is compiled: If, Loop and Scan become the nodes that they run."""
+"""Control flow with constant conditions: If, Loop and Scan become the nodes that they run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -10,7 +10,7 @@ from tpusim.frontend.onnx.functions import rename
 from tpusim.frontend.onnx.parts import Parts
 
 MOST_NODES = 20_000
-"""Nodes that one loop may become."""
+"""One loop may become at most so many nodes."""
 
 
 def branch(p: Parts) -> None:
@@ -44,7 +44,7 @@ def loop(p: Parts) -> None:
 
 
 def _require_endless(body: onnx.GraphProto) -> None:
-    """The condition that a loop's body gives is the one it gets, or the constant true."""
+    """Raise unless the condition that a loop's body returns is its input condition or the constant true."""
     name = body.output[0].name
     made = {n.output[0]: n for n in body.node}
     while name in made and made[name].op_type == "Identity":
@@ -103,8 +103,8 @@ def _return(p: Parts, carried: Sequence[str], stacked: Sequence[tuple[list[str],
 def inlined(
     p: Parts, graph: onnx.GraphProto, given: Mapping[str, str], constants: Mapping[str, np.ndarray] | None = None
 ) -> list[str]:
-    """Append a subgraph's nodes; given: tensors by the names of its inputs. Its outputs."""
-    prefix = p.op("Identity", np.array(0))  # a name that nothing else has
+    """Append a subgraph's nodes and return its outputs; given: tensors by the names of its inputs."""
+    prefix = p.op("Identity", np.array(0))  # a unique name
     names = dict(given)
     for name, array in (constants or {}).items():
         names[name] = p.op("Identity", array)

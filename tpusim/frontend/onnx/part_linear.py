@@ -16,7 +16,7 @@ MODES = ("coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside", "
 
 
 def resize(p: Parts) -> None:
-    """Axis by axis: a Gather where every element is another's copy, else a product with a matrix."""
+    """Resize axis by axis: a Gather if every element is a copy of another, otherwise a product with a matrix."""
     shape, modes = p.node.shape(0), {key: p.node.take(key) for key in MODES}
     axes = [int(a) % len(shape) for a in p.node.take("axes") or range(len(shape))]
     index = 1 if p.node.op_type == "Upsample" or p.node.opset < 11 else 2
@@ -48,7 +48,7 @@ def _sizes(p: Parts, extents: list[int], scales: list[Any] | None, sizes: list[i
 def _matrix(
     size: int, out: int, scale: float | None, region: list[float] | None, modes: dict[str, Any]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """((size, out) weights, what is added) of one axis, by what ONNX's definition makes of the unit vectors."""
+    """((size, out) weights, added constant) of one axis, from ONNX's definition applied to unit vectors."""
     kept = {key: value for key, value in modes.items() if value is not None}
     names = ["x", "roi" if region else "", "scales" if scale else "", "" if scale else "sizes"]
     node = helper.make_node("Resize", names[:3] if scale else names, ["y"], axes=[1], **kept)

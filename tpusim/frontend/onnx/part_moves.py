@@ -1,4 +1,4 @@
-"""Ops that move, choose or mask elements, by those that the top dialect has."""
+"""Ops that move, choose or mask elements, decomposed into those of the top dialect."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
@@ -55,7 +55,7 @@ def scatter_nd(p: Parts) -> None:
 
 
 def tensor_scatter(p: Parts) -> None:
-    """Updates at a place of their own per sample along an axis, which is cyclic or not."""
+    """TensorScatter: updates at a separate place for each sample along an axis, which may be cyclic."""
     shape, update = p.node.shape(0), p.node.shape(1)
     axis = int(p.node.take("axis", -2)) % len(shape)
     along = np.arange(update[axis], dtype=INT).reshape([-1 if a == axis else 1 for a in range(len(shape))])
@@ -68,7 +68,7 @@ def tensor_scatter(p: Parts) -> None:
 
 
 def trilu(p: Parts) -> None:
-    """What lies on the other side of a diagonal becomes 0."""
+    """Trilu: elements on the other side of a diagonal become 0."""
     shape, upper = p.node.shape(0), bool(p.node.take("upper", 1))
     diagonal = int(p.node.need(1, "diagonals").reshape(-1)[0]) if p.input(1) else 0
     ones = np.ones(shape[-2:], bool)
@@ -136,7 +136,7 @@ def pad(p: Parts) -> None:
 
 
 def einsum(p: Parts) -> None:
-    """Products and sums by letters: operands one after the other, each pair as a product that broadcasts, then a sum.
+    """Einsum: operands one after the other, each pair as a broadcast product, then a sum.
 
     Two operands that share summed letters are a MatMul.
     """
@@ -196,7 +196,7 @@ def _diagonal(p: Parts, x: str, letters: list[str], shape: tuple[int, ...]) -> t
 def _product(
     p: Parts, left: tuple[str, list[str]], right: tuple[str, list[str]], later: set[str], sizes: Mapping[str, int]
 ) -> tuple[str, list[str]]:
-    """The product of two operands, summed over what only they have; sizes: the extent of every letter."""
+    """The product of two operands, summed over the letters that only they have; sizes: the extent of every letter."""
     (x, mine), (y, theirs) = left, right
     both = [v for v in mine if v in theirs]
     summed = [v for v in both if v not in later]
@@ -304,7 +304,7 @@ def space_to_depth(p: Parts) -> None:
 
 
 def known_when_compiled(p: Parts) -> None:
-    """What only makes constants: its inputs must be constant."""
+    """Nodes that only make constants; their inputs must be constant."""
     for index, name in enumerate(p.node.inputs):
         if name:
             p.node.need(index, "operands")

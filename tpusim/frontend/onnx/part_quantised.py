@@ -1,4 +1,4 @@
-"""ONNX nodes of quantised arithmetic: their integers are computed exactly, held in floats."""
+"""ONNX nodes of quantised arithmetic, computed exactly with integers stored in floats."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ FLOAT = TensorProto.FLOAT
 
 
 def _along(p: Parts, name: str, shape: tuple[int, ...], rank: int, axis: int) -> str:
-    """A parameter per channel beside a tensor of `rank` axes."""
+    """A parameter per channel with the rank of its tensor."""
     if len(shape) != 1 or shape == (1,):
         return name
     return p.reshape(name, *[shape[0] if a == axis % rank else 1 for a in range(rank)])
@@ -90,7 +90,7 @@ def _window(p: Parts) -> dict[str, object]:
 
 
 def qlinear_matmul(p: Parts) -> None:
-    """A MatMul of what the integers stand for, quantised."""
+    """QLinearMatMul: a MatMul of dequantised operands, quantised."""
     rank = len(p.node.shape(0)), len(p.node.shape(3))
     left = p.op("Mul", _centred(p, 0, 2, rank[0] - 2), _scale(p, 1, rank[0], rank[0] - 2))
     right = p.op("Mul", _centred(p, 3, 5, rank[1] - 1), _scale(p, 4, rank[1], rank[1] - 1))
@@ -103,7 +103,7 @@ def _scale(p: Parts, index: int, rank: int, axis: int) -> str:
 
 
 def qlinear_conv(p: Parts) -> None:
-    """A Conv of what the integers stand for, quantised."""
+    """QLinearConv: a Conv of dequantised operands, quantised."""
     x = p.op("Mul", _centred(p, 0, 2), _scale(p, 1, 4, 1))
     rank = len(p.node.shape(3))
     w = p.op("Mul", _centred(p, 3, 5, 0), _scale(p, 4, rank, 0))

@@ -151,7 +151,7 @@ def _initial(p: Parts, index: int, d: int, shape: tuple[int, int], axis: int) ->
 
 
 def _masked(p: Parts, t: int, batch: int, old: list[str], new: list[str]) -> tuple[str, list[str]]:
-    """Behind a sample's end the result is 0 and its states stay."""
+    """After a sample's end the result is 0 and its states do not change."""
     lengths = p.node.constant(4)
     if not p.input(4) or (lengths is not None and lengths.min() > t):
         return new[0], new

@@ -17,10 +17,10 @@ def f32(value: object) -> np.ndarray:
 
 
 def roi_align(p: Parts) -> None:
-    """Bilinear samples of every region's bins: rows and columns are weighted apart, which makes rows x image x columns.
+    """RoiAlign by products rows x image x columns with the bilinear weights of every region's samples.
 
-    Averages are taken of rows and columns at once. By maximum, ONNX takes the largest of all samples' four weighted
-    corners: a product for each corner.
+    Averages are part of the weights. For the maximum, ONNX uses the largest of all samples' four weighted corners,
+    which takes a product for each corner.
     """
     half = (
         str(p.node.take("coordinate_transformation_mode", "half_pixel" if p.node.opset >= 16 else "")) == "half_pixel"
@@ -52,7 +52,7 @@ def roi_align(p: Parts) -> None:
 
 
 def _align_by_size(p: Parts, sizes: tuple[int, int], scale: float, *, half: bool, mode: str) -> None:
-    """RoiAlign with as many samples as a bin is long: constant regions, whose averages are constant weights."""
+    """RoiAlign whose number of samples depends on the size of a bin, for constant regions and thus constant weights."""
     regions = p.node.constant(1)
     if regions is None or mode != "avg":
         raise ValueError(
@@ -71,7 +71,7 @@ def _align_by_size(p: Parts, sizes: tuple[int, int], scale: float, *, half: bool
 
 
 def _means_by_size(start: np.ndarray, end: np.ndarray, bins: int, length: int, *, half: bool) -> np.ndarray:
-    """(regions, bins, length): how much every place counts in the average of a bin; no sample at all counts nothing."""
+    """(regions, bins, length): the weight of every place in the average of a bin; 0 for a bin without samples."""
     spans = end - start if half else np.maximum(end - start, f32(1.0))
     found = np.zeros((len(start), bins, length), np.float32)
     for region, (first, span) in enumerate(zip(start, spans, strict=True)):
@@ -88,18 +88,18 @@ def _means_by_size(start: np.ndarray, end: np.ndarray, bins: int, length: int, *
 
 @dataclass(frozen=True)
 class Places:
-    """Samples along an axis of so many places. edge: (regions, samples), clipped to it; inside: 0 for those too far."""
+    """Samples along an axis of `length` places. edge: (regions, samples), clipped to the axis; inside: 0 if too far."""
 
     edge: str
     inside: str
     length: int
 
     def both(self, p: Parts) -> str:
-        """(regions, samples, length): how much every place counts."""
+        """(regions, samples, length): the weight of every place."""
         return self._weighted(p, self._near(p, self.edge))
 
     def corners(self, p: Parts) -> tuple[str, str]:
-        """The same for the place below a sample alone, and for the one above."""
+        """The weights of only the place below a sample, and of only the place above it."""
         below = p.op("Floor", self.edge)
         above = p.op("Min", p.op("Add", below, f32(1.0)), f32(self.length - 1))
         share = p.op("Unsqueeze", p.op("Sub", self.edge, below), np.array([2], INT))

@@ -1,4 +1,4 @@
-"""Pools that the top dialect has no form of, as what they do at each place of the window; and their inverses."""
+"""Pools that the top dialect lacks, decomposed into slices at each place of the window; and their inverses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from tpusim.frontend.onnx.parts import Parts
 
 INT = np.int64
 MOST_PLACES = 1024
-"""Elements of a window that is taken apart."""
+"""Windows of at most so many elements are decomposed."""
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows over the spatial axes: what a pool's attributes mean for its input."""
+    """Windows over the spatial axes, from a pool's attributes and its input."""
 
     size: tuple[int, ...]
     kernel: tuple[int, ...]
@@ -57,7 +57,7 @@ class Windows:
         return list(product(*([i * d for i in range(k)] for k, d in zip(self.kernel, self.dilations, strict=True))))
 
     def reach(self) -> list[int]:
-        """Elements behind the input that the last windows read."""
+        """The number of elements past the end of the input that the last windows read."""
         needs = zip(self.out, self.strides, self.kernel, self.dilations, self.size, self.before, strict=True)
         return [max((o - 1) * s + (k - 1) * d + 1 - n - b, 0) for o, s, k, d, n, b in needs]
 

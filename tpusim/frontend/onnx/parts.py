@@ -1,4 +1,4 @@
-"""`Parts`: what a decomposition writes the nodes of another node to."""
+"""`Parts`: the nodes that a decomposition writes."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -10,15 +10,15 @@ from onnx import helper, numpy_helper
 from tpusim.frontend.onnx.node import Node
 
 PARTS_OPSET = 22
-"""Version of the operator set that decompositions are written in; ONNX Runtime folds what is constant in them."""
+"""Version of the operator set of decompositions; ONNX Runtime folds their constant nodes."""
 Part: TypeAlias = str | np.ndarray | np.generic
 """A tensor by name, or a constant."""
 
 
 class Parts:
-    """The nodes that a node is made of, in ONNX's own ops; used: the outputs that something reads.
+    """The nodes of a decomposition, in ONNX's default operator set; used: the outputs of the node that are read.
 
-    `opset` is the version of the operator set that they are in. `whole`: the node is one op to TPU-MLIR, of this type.
+    `opset` is the version of that operator set. `whole`: TPU-MLIR imports the node as one op of this type.
     Args of `op` are tensors by name, arrays and numbers, which become constants, or "" for an absent input.
     """
 
@@ -39,7 +39,7 @@ class Parts:
         return self.node.inputs[index] if self.node.has(index) else ""
 
     def output(self, index: int) -> str:
-        """The name of an output, "" for one that nothing reads."""
+        """The name of an output, "" if it is not read."""
         name = self.node.outputs[index] if index < len(self.node.outputs) else ""
         return name if name in self.used else ""
 
@@ -53,7 +53,7 @@ class Parts:
         return self._append(op_type, inputs, names, attributes)
 
     def result(self, op_type: str, *inputs: Part, index: int = 0, **attributes: Any) -> None:
-        """Append the node that makes an output; nothing if nothing reads that."""
+        """Append the node that makes an output, unless the output is not read."""
         if self.output(index):
             self._append(op_type, inputs, [self.output(index)], attributes)
 

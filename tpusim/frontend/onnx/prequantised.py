@@ -1,8 +1,8 @@
-"""QuantizeLinear and DequantizeLinear pairs: taken out of a model, their scales kept beside it.
+"""QuantizeLinear and DequantizeLinear pairs are removed from a model, and their scales are kept separately.
 
-A pair on a computed tensor (one scale, 8 bits) says how that tensor is stored: the network is imported without it.
-Pairs on constants stay, they are folded: the filter is what its integers stand for. What a pair cuts off and no node
-does is written out: ONNX Runtime's quantizer leaves out a Relu in front of integers that begin at zero.
+A pair on a computed tensor (one scale, 8 bits) says how that tensor is stored: the network is imported without the
+pair. Pairs on constants stay and are folded, which dequantises the filter. If a pair clips values and no node does, the
+clip is written as a node: ONNX Runtime's quantizer omits a Relu before integers that start at zero.
 """
 
 # some functions of the onnx package are only partly annotated:
@@ -38,7 +38,7 @@ class WeightScales:
 
 @dataclass
 class Quantised:
-    """What the pairs of a model say. ranges: by ONNX tensor; weights: by the constant's name behind its pair."""
+    """The scales of a model's pairs. ranges: by ONNX tensor; weights: by the name of a constant after its pair."""
 
     ranges: dict[str, OwnRange] = field(default_factory=dict[str, OwnRange])
     weights: dict[str, WeightScales] = field(default_factory=dict[str, WeightScales])
@@ -46,7 +46,7 @@ class Quantised:
 
 
 def without_pairs(model: onnx.ModelProto) -> tuple[onnx.ModelProto, Quantised]:
-    """The model with each pair on a computed tensor taken out, and what the pairs said; itself if there are none."""
+    """The model without the pairs on computed tensors, and their scales; the given model if it has no pairs."""
     if not any(_is(node, "DequantizeLinear") for node in model.graph.node):
         return model, Quantised()
     work = onnx.ModelProto()
@@ -59,7 +59,7 @@ def _is(node: onnx.NodeProto, op_type: str) -> bool:
 
 
 class _Pairs:
-    """Takes the pairs of QuantizeLinear and DequantizeLinear out of one model, in place."""
+    """Removes the pairs of QuantizeLinear and DequantizeLinear of one model, in place."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._graph = model.graph
@@ -74,7 +74,7 @@ class _Pairs:
         self._found = Quantised()
 
     def taken_out(self) -> Quantised:
-        """Put the tensor itself, or its Relu, in the place of each second half."""
+        """Replace each DequantizeLinear of a pair by the tensor, or by its Relu."""
         new: list[onnx.NodeProto] = []
         for node in self._graph.node:
             made = list(self._instead(node)) if _is(node, "DequantizeLinear") else [node]
@@ -120,7 +120,7 @@ class _Pairs:
         yield from self._cut(x, y, found) if cut else [helper.make_node("Identity", [x], [y])]
 
     def _cut(self, x: str, y: str, found: OwnRange) -> Iterator[onnx.NodeProto]:
-        """The Relu, or Relu6, that the integers stand for."""
+        """The Relu or Relu6 that the range of the integers implies."""
         if abs(found.limits[1] - RELU6) > 1e-3 or not self._clips:
             yield helper.make_node("Relu", [x], [y])
             return
@@ -130,7 +130,7 @@ class _Pairs:
         yield helper.make_node("Clip", [x, *ends], [y])
 
     def _parameters(self, node: onnx.NodeProto) -> OwnRange | None:
-        """Of a half with one scale and 8 bits; None for any other."""
+        """Scale and zero point of a Q or DQ node with one scale and 8 bits; None for any other."""
         scale, zero = self._array(node, 1), self._array(node, 2)
         if zero is None and (len(node.input) < 3 or not node.input[2]) and not node.attribute:
             zero = np.zeros((), np.uint8)
@@ -152,12 +152,12 @@ class _Pairs:
         return numpy_helper.to_array(maker.attribute[0].t)
 
     def _source(self, name: str) -> str:
-        """The tensor itself, of one behind pairs that are taken out."""
+        """The tensor before the removed pairs."""
         maker = self._makers.get(name)
         return self._source(maker.input[0]) if maker is not None and _is(maker, "Identity") else name
 
     def _is_non_negative(self, name: str, seen: frozenset[str] = frozenset()) -> bool:
-        """Whether a tensor has no number below zero by what makes it, or by integers that begin at zero."""
+        """Whether a tensor cannot be negative, because of its producer or because its integers start at zero."""
         maker = self._makers.get(name)
         if maker is None or name in seen or len(seen) > 64:
             return False

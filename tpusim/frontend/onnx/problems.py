@@ -1,4 +1,4 @@
-"""What is wrong with a model, in one message: a line for all nodes of a type that are refused for one reason."""
+"""All problems of a model in one message, with a line for all nodes of a type that are refused for the same reason."""
 
 import shlex
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from tpusim.errors import UnsupportedError, option
 
 
 class NetworkRefused(UnsupportedError):
-    """A model that cannot be imported; `wanted`: its inputs that would have to be constant for it."""
+    """A model that cannot be imported; `wanted`: the inputs that would have to be constant."""
 
     def __init__(self, message: str, wanted: frozenset[str]) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class Problems:
         return bool(self.nodes or self.others)
 
     def of_model(self, line: str) -> None:
-        """Note a problem that is no node's."""
+        """Note a problem of the model as a whole."""
         self.others.append(line)
 
     def of_node(self, op_type: str, name: str, operators: str, why: str) -> None:

@@ -1,4 +1,4 @@
-"""`Reader`: fold, alias or build one node after the other; what a node is made of is read in its place."""
+"""`Reader`: fold, alias or build one node after the other; the nodes of a decomposition are read in its place."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -35,19 +35,19 @@ from tpusim.ops.building import BuildError
 from tpusim.ops.recurrent import mark_parts
 
 DEEPEST = 12
-"""How many nodes may be made of each other in turn."""
+"""The deepest nesting of decompositions."""
 PASSED_ON = frozenset({"Identity", "Dropout", "Cast"})
-"""Their result is their input, of a Cast where it is float32 already."""
+"""Nodes whose result is their input; a Cast only if its input is float32 already."""
 MEASURED = frozenset({"Shape", "Size"})
-"""They need only the extents of their input."""
+"""Nodes that need only the extents of their input."""
 OF_ONE_TYPE = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "MatMul", "Gemm", "Concat"})
 
 
 class Reader(Known):
     """Reads nodes in order; raises for one that cannot be imported.
 
-    A node has up to three ways: its mapper, the nodes that it is decomposed to, the body that ONNX defines it by. A way
-    that fails is undone before the next is tried. `_wanted` are tensors that a way would have had constant.
+    A node has up to three ways: its mapper, its decomposition, ONNX's function body. A way that fails is undone before
+    the next is tried. `_wanted` are tensors that a failed way needed to be constant.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Reader(Known):
         return True
 
     def _merge(self, node: onnx.NodeProto) -> bool:
-        """A node that repeats an earlier one: the outputs are that one's; parts of nodes are left alone."""
+        """Merge a node that repeats an earlier one, and return whether; nodes of decompositions are not merged."""
         return self._depth == 0 and self._duplicates.merge(
             node, self.constant, (self._aliases.get(name, name) for name in node.input)
         )
@@ -130,7 +130,7 @@ class Reader(Known):
         return np.array(shape[attributes.get("start", 0) : attributes.get("end")], np.int64)
 
     def _build(self, node: onnx.NodeProto) -> How:
-        """By its mapper; where that cannot, by the nodes that it is made of, or that ONNX defines it by."""
+        """Build a node by its mapper; if that fails, by its decomposition or by ONNX's function body."""
         refused: Exception | None = None
         ways: dict[How, Callable[[onnx.NodeProto], bool]] = {
             "mapped": self._by_mapper, "decomposed": self._by_parts, "function body": self._by_function
@@ -146,7 +146,7 @@ class Reader(Known):
                 if isinstance(error, ConstantNeeded):
                     self._wanted.add(error.tensor)
                 if way == self._by_mapper and isinstance(error, UnsupportedError):
-                    raise  # what the node says has no meaning that another way could find
+                    raise  # the node itself is invalid, so no other way can read it
                 refused = refused or error
         raise refused or UnsupportedError(no_such_op(node.op_type, node.domain))
 
@@ -205,7 +205,7 @@ class Reader(Known):
         return self.opset if domain in DEFAULT_DOMAINS else opset_version(self._proto, domain)
 
     def _read_inner(self, node: onnx.NodeProto, nodes: Sequence[onnx.NodeProto], opset: int) -> None:
-        """Read the nodes that make up another, as far as its results need them. Raises for the first that cannot be."""
+        """Read the nodes of a decomposition that its results need. Raises for the first that cannot be read."""
         if self._depth > DEEPEST:
             raise UnsupportedError("its decomposition never ends: its parts decompose into further parts")
         outer = self.opset, self._opsets
@@ -228,7 +228,7 @@ class Reader(Known):
         self._refuse_outputs(node, [name for name in needed if not self._is_known(name)])
 
     def _bind(self, node: onnx.NodeProto, value: SSAValue | Sequence[SSAValue]) -> None:
-        """Name the results: all values of the mapper; of a single one further results of its op are the others."""
+        """Name the results: the values of the mapper; if it gives one value, all results of that value's op."""
         results = [value] if isinstance(value, SSAValue) else list(value)
         if isinstance(value, OpResult) and value.index == 0 and len(value.op.results) == len(node.output):
             results = list(value.op.results)
@@ -249,7 +249,7 @@ class Reader(Known):
             raise ImportModelError(f"output '{names[0]}' (number {list(node.output).index(names[0])}) is not supported")
 
     def _is_default(self, node: onnx.NodeProto, key: str, read: Node) -> bool:
-        """Whether an attribute states what its absence means."""
+        """Whether an attribute has its default value."""
         if not onnx.defs.has(node.op_type, self.opset, ""):
             return False
         known = onnx.defs.get_schema(node.op_type, self.opset, "").attributes.get(key)
@@ -259,7 +259,7 @@ class Reader(Known):
 
 
 def is_imported(node: onnx.NodeProto, version: int) -> bool:
-    """Whether there is a way to import nodes of this type."""
+    """Whether nodes of this type can be imported."""
     if node.domain not in DEFAULT_DOMAINS:
         return has_function(node.op_type, version, node.domain)
     known = node.op_type in PASSED_ON or node.op_type in MEASURED or node.op_type in MAPPERS or node.op_type in PARTS
@@ -267,7 +267,7 @@ def is_imported(node: onnx.NodeProto, version: int) -> bool:
 
 
 def node_name(node: onnx.NodeProto) -> str:
-    """What messages call a node: its name, else its first named output."""
+    """The name of a node in messages: its name, or else its first named output."""
     return node.name or next((name for name in node.output if name), "(unnamed)")
 
 

@@ -1,4 +1,4 @@
-"""Reductions over axes, and the places of the largest and smallest."""
+"""Reductions over axes, and the indices of the largest and smallest elements."""
 
 from xdsl.ir import SSAValue
 

@@ -28,15 +28,15 @@ from tpusim.frontend.onnx.prequantised import without_pairs
 from tpusim.frontend.onnx.session import Session
 
 IN_MEMORY = 16 << 20
-"""Bytes of weights above which a model goes to ONNX Runtime as a file: of one in memory it makes two copies more."""
+"""A model with more bytes of weights is given to ONNX Runtime as a file; a model in memory would be copied twice."""
 
 
 class OnnxReference:
     """A session of the original model that returns named tensors; make it once, run it on many samples.
 
     Args: source: path or ModelProto. names: tensors to return, None for every tensor a node makes. input_shapes: as
-    for `import_onnx`, as is `cut`. threads: of ONNX Runtime, 0 for its default. pairs: whether Q and DQ are computed;
-    a network is imported without them. integers: whether they may be computed by integer kernels (`Session`).
+    for `import_onnx`, as is `cut`. threads: of ONNX Runtime, 0 for its default. pairs: compute Q and DQ nodes (a
+    network is imported without them). integers: let ONNX Runtime use integer kernels for them (`Session`).
     """
 
     level = "onnx"
@@ -55,7 +55,7 @@ class OnnxReference:
         self._label = model_label(source)
         proto = cut.of(read_onnx(source), input_shapes, self._label)
         proto = proto if pairs else without_pairs(proto)[0]
-        if isinstance(source, onnx.ModelProto) and proto is source:  # it is changed
+        if isinstance(source, onnx.ModelProto) and proto is source:  # the copy is modified below
             proto = onnx.ModelProto()
             proto.CopyFrom(source)
         nodes = live_nodes(proto.graph)
@@ -91,7 +91,7 @@ class OnnxReference:
             raise ImportModelError(f"model '{self._label}': {error}") from error
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The tensors by name for one set of inputs, which become what the model takes.
+        """The tensors by name for one set of inputs, which are converted to the model's types.
 
         Raises ImportModelError for a missing or misshapen input.
         """

@@ -1,4 +1,4 @@
-"""ONNX Runtime behind two calls: open a model, run it. All that has no types stays in this file."""
+"""A wrapper of ONNX Runtime with two calls: open a model, run it. All untyped code is in this file."""
 
 # onnxruntime has no type stubs:
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -20,8 +20,8 @@ class Session:
     """A model loaded on the CPU. Raises ImportModelError with ONNX Runtime's reason.
 
     Args: content: a serialised model, or the path of one. threads: per operator, 0 for ONNX Runtime's default.
-    integers: whether it may join QuantizeLinear, an op and DequantizeLinear into a kernel of integers. On processors
-    without VNNI instructions these saturate sums of two products to 16 bits.
+    integers: let ONNX Runtime fuse QuantizeLinear, an op and DequantizeLinear into an integer kernel. On processors
+    without VNNI instructions such kernels saturate sums of two products to 16 bits.
     """
 
     def __init__(self, content: bytes | os.PathLike[str], *, threads: int, integers: bool = False) -> None:
@@ -29,7 +29,7 @@ class Session:
         options.intra_op_num_threads = threads
         options.log_severity_level = _SILENT
         options.add_session_config_entry("session.disable_quant_qdq", "0" if integers else "1")
-        options.add_session_config_entry("session.force_spinning_stop", "1")  # else its threads go on after a run
+        options.add_session_config_entry("session.force_spinning_stop", "1")  # otherwise its threads spin after a run
         try:
             self._session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # noqa: BLE001  its exceptions share no base class

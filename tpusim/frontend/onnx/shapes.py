@@ -57,7 +57,7 @@ def transpose(node: Node) -> SSAValue:
 
 
 def concat(node: Node) -> SSAValue:
-    """Concat; what has no elements is left out."""
+    """Concat; operands without elements are left out."""
     filled = [node.value(i) for i in range(len(node.inputs)) if 0 not in node.shape(i)]
     axis = int(node.take("axis", 1))
     return filled[0] if len(filled) == 1 else TopConcat.make(node.builder, filled, axis=axis, name=node.output)
@@ -158,7 +158,7 @@ def top_k(node: Node) -> list[SSAValue]:
 
 
 def non_max_suppression(node: Node) -> SSAValue:
-    """NonMaxSuppression; how many boxes it keeps at most is constant, so that the result has fixed extents."""
+    """NonMaxSuppression; the limit of kept boxes must be constant, so that the result has fixed extents."""
     if not node.has(2):
         raise ValueError("max_output_boxes_per_class is required: without it ONNX keeps no box")
     most = int(node.need(2, "max_output_boxes_per_class").reshape(-1)[0])

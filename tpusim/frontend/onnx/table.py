@@ -10,4 +10,4 @@ FAMILIES: tuple[ModuleType, ...] = (
 )  # fmt: skip
 
 MAPPERS: dict[str, Mapper] = {op_type: mapper for family in FAMILIES for op_type, mapper in family.MAPPERS.items()}
-"""All of them; a node type is in one family (held by tests)."""
+"""All mappers; a test checks that each node type is in one family only."""

@@ -42,8 +42,8 @@ def max_pool(node: Node) -> SSAValue:
 def average_pool(node: Node) -> SSAValue:
     """AveragePool: the mean of each window.
 
-    With ceil_mode a last window may reach beyond the pads. What it finds there is never counted, whatever
-    count_include_pad says of the pads themselves; where both occur, the pads become zeros of a Pad.
+    With ceil_mode the last window may extend past the pads. Elements past the pads are never counted, even with
+    count_include_pad. If both occur, the pads become zeros of a Pad.
     """
     options = POOL | node.options(*WINDOW, "ceil_mode")
     x, counted = node.value(0), bool(node.take("count_include_pad", 0))
@@ -60,7 +60,7 @@ def average_pool(node: Node) -> SSAValue:
 
 
 def _pads_and_beyond(spatial: Sequence[int], options: dict[str, Any]) -> tuple[list[int], list[int]]:
-    """(the pads of a window, what its last windows read behind them if the extents are rounded up), as pads."""
+    """(the pads, the additional pads that the last windows read if extents are rounded up)."""
     down, up = (
         ints(window_attributes(tuple(spatial), **options, ceil_mode=rounded_up)["pads"]) for rounded_up in (False, True)
     )

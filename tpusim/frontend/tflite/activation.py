@@ -1,4 +1,4 @@
-"""Activation functions: as ops, and fused behind another op."""
+"""Activation functions: as ops, and fused into another op."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ FUNCTIONS = {
 
 
 def activated(w: Writer, op: Operator) -> str:
-    """The name that the op itself writes to, with its fused activation function behind it."""
+    """The name for the result of an op before its fused activation function."""
     target, number = w.target(op.outputs[0]), _fused(op)
     if not 0 <= number < len(ACTIVATIONS):
         known = ", ".join(f"{i} ({name})" for i, name in enumerate(ACTIVATIONS))

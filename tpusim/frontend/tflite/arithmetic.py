@@ -112,7 +112,7 @@ def prelu(w: Writer, op: Operator) -> None:
 
 
 def operands(w: Writer, op: Operator) -> tuple[list[str], bool]:
-    """The operands, and whether they are images as NCHW: all of four axes, or constants that get those they lack."""
+    """The operands, and whether they are NCHW images: all have four axes, or are constants padded to four axes."""
     rank = len(w.tensor(op.outputs[0]).shape)
     tensors = [w.tensor(n) for n in op.inputs]
     images = rank == 4 and all(len(t.shape) == 4 or t.data is not None for t in tensors)
@@ -120,7 +120,7 @@ def operands(w: Writer, op: Operator) -> tuple[list[str], bool]:
 
 
 def _operand(w: Writer, number: int) -> str:
-    """As NCHW; a constant of fewer axes gets those it lacks in front first."""
+    """An operand as NCHW; a constant of fewer axes first gets leading axes of length 1."""
     tensor = w.tensor(number)
     if tensor.data is None or tensor.data.ndim == 4:
         return w.value(number, images=True)
@@ -226,7 +226,7 @@ def l2_normalize(w: Writer, op: Operator) -> None:
 
 
 def local_response(w: Writer, op: Operator) -> None:
-    """Over 2 radius + 1 channels; alpha is that of one, not of all as in ONNX."""
+    """LRN over 2 radius + 1 channels; alpha is per channel, not for all channels as in ONNX."""
     size = 2 * op.option("Radius", 0) + 1
     more = {key: op.option(key.capitalize(), 0.0) for key in ("bias", "beta")}
     alpha = op.option("Alpha", 0.0) * size
@@ -243,7 +243,7 @@ def cumulate(w: Writer, op: Operator) -> None:
 
 
 def requantise(w: Writer, op: Operator) -> None:
-    """Quantize and Dequantize: the same numbers; the result has a pair of its own."""
+    """Quantize and Dequantize: the same numbers; the result gets a separate Q and DQ pair."""
     w.node("Identity", [w.value(op.inputs[0], images=True)], w.target(op.outputs[0]))
     w.done(op.outputs[0], images=True)
 

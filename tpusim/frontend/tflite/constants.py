@@ -1,4 +1,4 @@
-"""Weights that a file stores in fewer bits, as the constants that its ops read."""
+"""Weights stored in fewer bits, converted to the constants that ops read."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from tpusim.frontend.tflite.file import Graph, Operator, Tensor
 def with_constants(graph: Graph) -> Graph:
     """The graph without the Dequantize ops of constants: their results are constants.
 
-    Those of float16 are the same numbers in float32; integers keep their scales, as they do where an op reads them.
+    float16 constants become float32 with the same values; integers keep their scales.
     """
     tensors, operators = list(graph.tensors), list[Operator]()
     for op in graph.operators:

@@ -1,4 +1,4 @@
-"""Which ONNX nodes a TFLite op is; `onnx_of_tflite` for a whole file."""
+"""The ONNX nodes of each TFLite op; `onnx_of_tflite` converts a whole file."""
 
 import os
 from collections.abc import Callable
@@ -17,7 +17,7 @@ def onnx_of_tflite(path: str | os.PathLike[str]) -> onnx.ModelProto:
     """The network of a file as a QDQ model.
 
     Raises ConfigError without the package `tflite`, ImportModelError for a damaged file, UnsupportedError with one line
-    per kind of op that cannot be taken.
+    per kind of unsupported op.
     """
     label = f"model '{os.fspath(path)}'"
     try:
@@ -39,7 +39,7 @@ def _written(graph: Graph, label: str) -> onnx.ModelProto:
 
 
 def _tried(writer: Writer, op: Operator) -> str:
-    """Write an op; why it cannot be, "" if it could. What is behind one that cannot is looked at too."""
+    """Write an op and return "", or the reason why it is refused; later ops are examined as well."""
     why = "tpusim has no such op"
     try:
         if op.kind in OPS:

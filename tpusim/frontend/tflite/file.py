@@ -1,4 +1,4 @@
-"""A TFLite flatbuffer as plain data; nothing in it is trusted."""
+"""A TFLite flatbuffer as plain data; all of its content is checked."""
 
 # the generated readers of the package are not annotated:
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -23,7 +23,7 @@ TYPES: Mapping[str, Any] = {
     "INT32": np.int32, "INT64": np.int64, "BOOL": np.bool_,
 }  # fmt: skip
 DAMAGE = (struct.error, IndexError, ValueError, TypeError, AttributeError, KeyError, OverflowError, UnicodeError)
-"""What reading beyond or across the tables of a damaged file ends in."""
+"""Exceptions that reading a damaged file may raise."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Operator:
-    """inputs: numbers of tensors, -1 for an absent one; options: the reader of the op's own table, None without."""
+    """An op. inputs: numbers of tensors, -1 if absent; options: the reader of the op's options table, or None."""
 
     kind: str
     options: Any
@@ -49,7 +49,7 @@ class Operator:
     outputs: tuple[int, ...]
 
     def option(self, name: str, default: Any) -> Any:
-        """A field of the op's own table; default: its value where the file leaves the table out."""
+        """A field of the op's options table; default: its value if the file has no such table."""
         return default if self.options is None else getattr(self.options, name)()
 
 

@@ -16,12 +16,12 @@ REFLECT = 0
 
 
 def reshape(w: Writer, op: Operator) -> None:
-    """Reshape, Squeeze, ExpandDims: the result's shape says it all."""
+    """Reshape, Squeeze, ExpandDims: determined by the result's shape."""
     _shaped(w, w.value(op.inputs[0], images=False), op.outputs[0])
 
 
 def _shaped(w: Writer, x: str, number: int) -> None:
-    """A result that is another view of what there is."""
+    """Write a result that is another view of tensor `x`."""
     y = w.target(number)
     w.node("Reshape", [x, w.array(f"{y}_shape", np.array(w.tensor(number).shape, np.int64))], y)
     w.done(number, images=False)
@@ -46,7 +46,7 @@ def pad(w: Writer, op: Operator) -> None:
 
 
 def mirror_pad(w: Writer, op: Operator) -> None:
-    """With what is next to the border, in reverse order: without the border itself, or with it."""
+    """Pad with the elements next to the border in reverse order, excluding or including the border itself."""
     amounts, y = _by_axis(w.integers(op.inputs[1]).reshape(-1, 2)), w.target(op.outputs[0])
     x, mode = w.value(op.inputs[0], images=True), op.option("Mode", REFLECT)
     if mode == REFLECT:
@@ -65,7 +65,7 @@ def mirror_pad(w: Writer, op: Operator) -> None:
 
 
 def _by_axis(values: np.ndarray) -> np.ndarray:
-    """What is said of every axis, in the order of axes that an image is written in."""
+    """Values given for every axis, in the order of axes of the written image (NCHW)."""
     return values[list(TO_NCHW)] if len(values) == 4 else values
 
 
@@ -76,7 +76,7 @@ def _axis(axis: int, rank: int) -> int:
 
 
 def concat(w: Writer, op: Operator) -> None:
-    """Along an axis that all have."""
+    """Join tensors along an existing axis."""
     axis, target = _axis(op.option("Axis", 0), len(w.tensor(op.outputs[0]).shape)), activated(w, op)
     w.node("Concat", [w.value(number, images=True) for number in op.inputs], target, axis=axis)
     activate(w, op)
@@ -96,7 +96,7 @@ def pack(w: Writer, op: Operator) -> None:
 
 
 def unpack(w: Writer, op: Operator) -> None:
-    """The parts along an axis, which goes."""
+    """The parts along an axis, which is removed."""
     x, rank = op.inputs[0], len(w.tensor(op.inputs[0]).shape)
     parts = [f"{w.target(n)}_part" for n in op.outputs]
     w.node("Split", [w.value(x, images=False)], *parts, axis=op.option("Axis", 0) % rank)
@@ -137,7 +137,7 @@ def strided_slice(w: Writer, op: Operator) -> None:
         if is_["Ellipsis"]:
             index.append(None)
         elif is_["NewAxis"]:
-            continue  # the result's shape has it
+            continue  # the result's shape already contains the new axis
         elif is_["ShrinkAxis"]:
             index.append(slice(begin, begin + 1 if begin != -1 else None, 1))
         else:

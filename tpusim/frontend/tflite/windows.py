@@ -41,7 +41,7 @@ def _strides(op: Operator) -> tuple[int, int]:
 
 
 def _filter(w: Writer, number: int, order: Sequence[int], axis: int = 0) -> str:
-    """A filter with its axes in ONNX's order; axis: where several scales lie then."""
+    """A filter with its axes in ONNX's order; axis: the axis of several scales in that order."""
     tensor = w.tensor(number)
     if tensor.data is not None:
         return w.constant(number, tensor.data.transpose(order), axis, "oihw")
@@ -69,7 +69,7 @@ def convolution(w: Writer, op: Operator) -> None:
 
 
 def transposed_convolution(w: Writer, op: Operator) -> None:
-    """The result's extents, filters (oc, h, w, ic), x: what a convolution of the result would read, back to front."""
+    """TransposeConv: operands are the result's extents, filters (oc, h, w, ic) and x."""
     x, y, strides = op.inputs[2], op.outputs[0], _strides(op)
     given, made, filter = image(w, x), image(w, y), image(w, op.inputs[1])
     if min(strides) < 1:

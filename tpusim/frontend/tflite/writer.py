@@ -1,4 +1,4 @@
-"""`Writer`: ONNX nodes of a TFLite graph, every image in the order of axes that an op asks for."""
+"""`Writer`: ONNX nodes of a TFLite graph, with every image in the order of axes that an op needs."""
 
 # some functions of the onnx package are only partly annotated:
 # pyright: reportUnknownMemberType=false
@@ -21,7 +21,7 @@ BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
 class Writer:
-    """The nodes so far. A computed tensor of four axes has a name in either order, made when it is asked for."""
+    """The nodes so far. A computed tensor of four axes has a name in each order of axes, made when it is needed."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -52,7 +52,7 @@ class Writer:
         return name
 
     def integers(self, number: int) -> np.ndarray:
-        """What a constant that steers an op holds. Raises UnsupportedError for a computed one."""
+        """The integers of a constant parameter of an op. Raises UnsupportedError if it is computed."""
         tensor = self.tensor(number)
         if tensor.data is None or tensor.data.dtype.kind not in "iu":
             raise UnsupportedError(f"'{tensor.name}': constant integers are required")
@@ -77,7 +77,7 @@ class Writer:
         return self._names[number, images]
 
     def constant(self, number: int, data: np.ndarray, axis: int, form: str = "") -> str:
-        """A constant's data in some shape, its integers behind a DequantizeLinear; axis: that of several scales."""
+        """Add a constant's data, integers with a DequantizeLinear; axis: the axis of several scales."""
         tensor = self.tensor(number)
         name = f"{tensor.name}_{form}" if form else tensor.name
         if not len(tensor.scales):
@@ -93,20 +93,20 @@ class Writer:
         return self.node("DequantizeLinear", parts, name, **({} if one else {"axis": axis}))
 
     def target(self, number: int) -> str:
-        """The name that an op's own result gets."""
+        """The name for the result of an op, before its Q and DQ pair."""
         name = self.tensor(number).name
         return f"{name}_real" if number in self.graph.outputs else name
 
     def done(self, number: int, *, images: bool) -> None:
-        """Say that an op has written `target(number)`; images: a result of four axes is NCHW."""
+        """Note that an op has written `target(number)`; images: a result of four axes is NCHW."""
         self._put(number, self.target(number), images=images and len(self.tensor(number).shape) == 4)
 
     def stand_in(self, number: int) -> None:
-        """The tensor counts as made, of an op that is refused."""
+        """Treat the result of a refused op as written."""
         self._names.setdefault((number, False), self.tensor(number).name)
 
     def _put(self, number: int, name: str, *, images: bool) -> None:
-        """The tensor is there under a name: behind its pair, if it is quantised."""
+        """Record the name of a tensor, after adding its Q and DQ pair if it is quantised."""
         tensor = self.tensor(number)
         if len(tensor.scales) == 1 and tensor.dtype in BYTES:
             parts = [

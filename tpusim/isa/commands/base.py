@@ -93,6 +93,8 @@ class Command(
     inputs_: ClassVar[tuple[str, ...]] = ()
     outputs_: ClassVar[tuple[str, ...]] = ("output",)
 
+    works: ClassVar[str] = ""
+    """What executes it, where that is not its engine alone."""
     on_chip: ClassVar[bool] = True
     """Whether the chip does this, so that its clock counts it."""
     memory: ClassVar[Memory | None] = "lmem"
@@ -163,7 +165,7 @@ class Command(
     @property
     def stage(self) -> str:
         """What it does in the pipeline of its group: load, compute, store (layer_group.md 8)."""
-        return "compute"
+        return "compute" if self.engine == "tiu" else "copy"
 
     @property
     def computed(self) -> "Command":

@@ -25,6 +25,7 @@ class GlobalKernel(Command, frozen=True, tag="global"):
     """
 
     outputs_ = ()
+    works = "TIU and GDMA together"
     memory = "gmem"
 
     body: TiuCommand

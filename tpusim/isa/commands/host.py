@@ -12,6 +12,7 @@ class HostCall(GlobalKernel, frozen=True, tag="host"):
     GDMA. body: what is computed, in the element types that system memory has.
     """
 
+    works = "the host's processor"
     on_chip = False
 
     @property

@@ -1,8 +1,8 @@
 """Macro functions: what an `fn` command may compute, one frozen class each (codegen.md DC-04).
 
 A class has the function's parameters with their types, says which shapes go with each other, and what the function is
-made of, for the clock. What it computes is the machine's: `tpusim.simulator.function` registers a meaning per class,
-and is an error at import if one has none. In text a function is JSON, `{"name":"softmax","axis":1}`.
+made of, for the clock. What it computes is the machine's: the registry's `MEANINGS` has a function for each,
+by its name. In text a function is JSON, `{"name":"softmax","axis":1}`.
 """
 
 from tpusim.isa.functions.attention import Attention, AttentionWeights

@@ -1,4 +1,4 @@
-"""Which rewriting changes numbers: a module before and after every pattern and pass, on one sample."""
+"""The first rewriting that changes numbers: compares a module before and after every pattern and pass on one sample."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from tpusim.passes.instruments.base import Instrument, Step
 Tensors = Mapping[str, np.ndarray]
 
 FLOAT_TOLERANCE = 1e-4
-"""How far a float tensor may move, as a share of its largest magnitude: constants are folded in f64 and narrowed once,
-and sums of thousands of f32 products are taken in another order. Integers may not move at all."""
+"""How far a float tensor may change, relative to its largest magnitude: constants are folded in f64 and narrowed once,
+and sums of thousands of f32 products are taken in another order. Integers may not change at all."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A rewriting that moved a tensor. firing: which of all that were checked, from 1; moved, largest: the greatest
-    difference and the greatest magnitude before; allowed: the share of it that is.
+    """A rewriting that changed a tensor. firing: its number among the checked rewritings, from 1; moved, largest: the
+    greatest difference and the greatest magnitude before; allowed: the tolerated share of that magnitude.
     """
 
     rewriting: str
@@ -103,7 +103,7 @@ class NumbersChanged(Instrument):
 
 
 def _first_change(rewriting: str, firing: int, before: Tensors, after: Tensors) -> Change | None:
-    """The first tensor in program order that is another; None if all that both have are as they were."""
+    """The first tensor in program order that changed; None if all common tensors are the same."""
     for name, now in after.items():
         was = before.get(name)
         if was is None or was.size != now.size:
@@ -116,7 +116,7 @@ def _first_change(rewriting: str, firing: int, before: Tensors, after: Tensors) 
 
 
 def _distance(was: np.ndarray, now: np.ndarray) -> tuple[float, float]:
-    """(greatest difference, greatest magnitude before); what is not finite must stay what it is."""
+    """(greatest difference, greatest magnitude before); values that are not finite must not change."""
     a, b = was.astype(np.float64).ravel(), now.astype(np.float64).ravel()
     finite = np.isfinite(a)
     largest = float(np.abs(a[finite]).max(initial=0.0))

@@ -1,4 +1,4 @@
-"""The table of a network that is quantised already: its own ranges and weight scales, and what must be measured yet."""
+"""The calibration table of a quantised network: ranges and weight scales from its file, the rest measured."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,13 +15,14 @@ from tpusim.ops.base import TopOp
 from tpusim.ops.interfaces import Weighs
 
 Measure = Callable[[], tuple[CalibrationTable, int]]
-"""Measures a table of all tensors: it, and how many samples there were."""
+"""Measures a table of all tensors: (table, number of samples)."""
 
 
 def own_table(model: Model) -> CalibrationTable:
-    """What a canonical module brings along; an empty table if it is not quantised.
+    """The ranges and scales of a canonical module; an empty table if it is not quantised.
 
-    A threshold is 127 steps of signed bytes and 255 of unsigned ones. A scale of a whole filter is repeated by channel.
+    A threshold is 127 steps of signed bytes or 255 of unsigned bytes. A single scale of a filter is repeated by
+    channel.
     """
     ops, ranges = [op for op in model.ops if isinstance(op, TopOp)], own_ranges(model)
     own = {op_name(op): ranges[name] for op, name in names_in(ops, ranges).items()}
@@ -43,9 +44,9 @@ def _weight_scales(model: Model, ops: Sequence[TopOp]) -> list[tuple[str, tuple[
 
 
 def with_own(model: Model, measure: Measure) -> tuple[CalibrationTable, int]:
-    """The module's own table, with measured entries for the tensors it lacks, and how many samples were measured.
+    """The module's table completed by measured entries for missing tensors, and the number of measured samples.
 
-    Nothing is measured if no range is missing. Warns of what the import could not keep and of what was measured.
+    Nothing is measured if no range is missing. Warns of scales that the import could not keep and of measured tensors.
     """
     own = own_table(model)
     for note in not_kept(model):

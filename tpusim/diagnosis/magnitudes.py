@@ -1,6 +1,6 @@
-"""What the values of a float network's tensors are like over many samples, without keeping them.
+"""Statistics of the magnitudes of a float network's tensors over many samples, without keeping the samples.
 
-A tensor's magnitudes are counted in bins of a sixteenth of an octave, so that a sample more costs time and no memory.
+Magnitudes are counted in bins of a sixteenth of an octave, so that another sample costs time but no memory.
 """
 
 from dataclasses import dataclass, field
@@ -11,15 +11,15 @@ SHIFT = 19
 """Bits of an f32 below its exponent and the first four of its fraction."""
 BINS = 1 << (31 - SHIFT)
 CHUNK = 1 << 18
-"""Values that are counted at a time, so that what that takes stays in the caches."""
+"""Values that are counted at a time, so that intermediate arrays fit the caches."""
 
 
 @dataclass
-class Seen:
-    """One tensor: how many values, and how many of them in each bin.
+class Magnitudes:
+    """The magnitudes of one tensor: the number of values, and their counts by bin.
 
-    channels: by axis, the largest magnitude of each: along axis 1, of rows of tokens along axis 2 too. reach: of all
-    values. Those that are not finite count as zeros.
+    channels: by axis, the largest magnitude of each channel: along axis 1, and for rows of tokens along axis 2 too.
+    reach: the largest magnitude of all values. Values that are not finite count as zeros.
     """
 
     count: int = 0
@@ -28,7 +28,7 @@ class Seen:
     channels: dict[int, np.ndarray] = field(default_factory=dict[int, np.ndarray])
 
     def add(self, tensor: np.ndarray) -> None:
-        """Another sample of the tensor."""
+        """Add a sample of the tensor."""
         values = np.ascontiguousarray(tensor, np.float32)
         if not np.isfinite(values).all():
             values = np.where(np.isfinite(values), values, np.float32(0))
@@ -45,16 +45,16 @@ class Seen:
             self.channels[axis] = channels if known is None else np.maximum(known, channels)
 
     def above(self, limit: float) -> float:
-        """The share of values of a larger magnitude; in the limit's bin as if they lay evenly."""
+        """The share of values of a larger magnitude, interpolated linearly in the limit's bin."""
         at = int(np.float32(limit).view(np.uint32)) >> SHIFT
         low, high = _edges(at)
         part = (min(high, self.reach) - limit) / (min(high, self.reach) - low) if limit < self.reach else 0.0
         return (float(self.bins[at + 1 :].sum()) + max(part, 0.0) * float(self.bins[at])) / max(self.count, 1)
 
     def bulk(self, share: float) -> tuple[float, float]:
-        """(the magnitude below the widest gap above `share` of the values, the largest); (0, 0) of fewer than two.
+        """(the magnitude below the widest gap above `share` of the values, the largest); (0, 0) for fewer than two.
 
-        Zeros count for nothing.
+        Zeros are ignored.
         """
         occupied = np.flatnonzero(self.bins[1:]) + 1
         counts = self.bins[occupied]
@@ -69,6 +69,6 @@ class Seen:
 
 
 def _edges(at: int) -> tuple[float, float]:
-    """Where a bin begins and ends."""
+    """The lower and upper end of a bin."""
     low, high = np.array([at, at + 1], np.uint32) << np.uint32(SHIFT)
     return float(low.view(np.float32)), float(high.view(np.float32))

@@ -1,4 +1,4 @@
-"""Commands of the prompt that show memory, the machine's state and what was compared."""
+"""Commands of the prompt that show memory, the machine's state and comparisons."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpusim.cli.debugger.base import SHOWN
-from tpusim.cli.debugger.stops import Stops
-from tpusim.cli.debugger.words import indexed
+from tpusim.cli.debugger.breakpoints import Breakpoints
+from tpusim.cli.debugger.syntax import indexed
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _AROUND = 3
 _LISTED = 8
 
 
-class Looks(Stops):
+class Inspection(Breakpoints):
     """`print`, `x`, `info`, `list`, `check`."""
 
     def do_print(self, text: str) -> None:
@@ -65,7 +65,7 @@ class Looks(Stops):
         return []
 
     def _named(self, name: str) -> "Slice | Stored":
-        """The newest slice if local memory holds it, else the stored tensor."""
+        """The newest slice if it is in local memory, otherwise the stored tensor."""
         debugger = self.debugger
         if name not in self.tensors():
             raise ConfigError(f"no operand or tensor '{name}'; info command and info tensors list them")

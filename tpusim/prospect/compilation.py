@@ -1,18 +1,19 @@
-"""`prospect`: import, canonicalise and lower a network without running it, and tell what became of every node."""
+"""`prospect`: import, canonicalise and lower a network without running it, and report the result for every node."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from xdsl.ir import Operation
 
 from tpusim import chips
-from tpusim.calibration.own import own_table
+from tpusim.calibration.quantised import own_table
 from tpusim.calibration.table import CalibrationTable
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import TpusimError
 from tpusim.fidelity.card import fidelity_of
-from tpusim.frontend import WHOLE, Cut, Inspection, Outcome, inspect_onnx
+from tpusim.frontend import WHOLE, Cut, Inspection, Outcome, front_end, inspect_onnx, read_model
 from tpusim.frontend.onnx import Source
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
@@ -22,12 +23,12 @@ from tpusim.lowering import LoweringConfig, reorder_weights
 from tpusim.ops.base import TopOp
 from tpusim.ops.structure import TopInput
 from tpusim.prospect.assumed import assumed_table
-from tpusim.prospect.lowered import lowered_ahead
+from tpusim.prospect.lowered import lowered_without_samples
 
 
 @dataclass(frozen=True)
-class NodeAhead:
-    """An ONNX node: how it is imported, as which top ops, which tpu op holds its result, why it is refused."""
+class NodeOutcome:
+    """An ONNX node: how it is imported, as which top ops, which tpu op computes its result, why it is refused."""
 
     node: str
     op_type: str
@@ -52,13 +53,13 @@ class LoweredOp:
 
 @dataclass(frozen=True)
 class Prospect:
-    """What would become of a network; `refused` is the error that a run would end with, "" if there is none.
+    """The compilation of a network; `refused` is the error that a run would end with, or "".
 
-    not_kept: what of a quantised network's own numbers the import could not keep.
-    cut: outputs that end the network in front of what is refused. assumed: whether no table said the ranges.
+    not_kept: scales of a quantised network that the import could not keep. cut: outputs that end the network before the
+    refused nodes. assumed: whether ranges were assumed because no table gave them.
     """
 
-    nodes: tuple[NodeAhead, ...]
+    nodes: tuple[NodeOutcome, ...]
     ops: tuple[LoweredOp, ...]
     refused: str
     cut: tuple[str, ...]
@@ -66,7 +67,7 @@ class Prospect:
     not_kept: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As `tpusim check --json` prints it."""
+        """The object that `tpusim check --json` prints."""
         return {
             "taken": not self.refused, "refused": self.refused, "cut": list(self.cut), "assumed": self.assumed,
             "not_kept": list(self.not_kept),
@@ -82,12 +83,14 @@ def prospect(
     cut: Cut = WHOLE,
     table: CalibrationTable | None = None,
 ) -> Prospect:
-    """What would become of a model, or a module, on a chip in a mode; table: thresholds, else they are assumed.
+    """The compilation of a model or module for a chip and mode; table: thresholds, None: they are assumed.
 
-    Raises ImportModelError for a file that cannot be read and ConfigError for an unknown chip; what of the network
-    cannot be taken is told.
+    Raises ImportModelError for a file that cannot be read and ConfigError for an unknown chip; refused nodes are part
+    of the result.
     """
     chip = chips.load(config.chip)
+    if isinstance(model, Path | str) and not front_end(Path(model)).through_onnx:
+        model = read_model(Path(model), input_shapes=input_shapes, cut=cut)
     seen = Inspection((), model, None) if isinstance(model, Model) else inspect_onnx(
         model, input_shapes=input_shapes, cut=cut
     )  # fmt: skip
@@ -100,7 +103,7 @@ def prospect(
         return Prospect(nodes, (), str(seen.refusal), _before(seen), assumed)
     holders, ops, refused = dict[Operation, str](), tuple[LoweredOp, ...](), ""
     try:
-        tpu = lowered_ahead(seen.model, config, table)
+        tpu = lowered_without_samples(seen.model, config, table)
         ops = tuple(_lowered_ops(tpu, chip))
         holders = _holders(seen.model, {op.op for op in ops})
     except TpusimError as error:
@@ -110,13 +113,13 @@ def prospect(
 
 
 def own_or_assumed(canonical: Model) -> CalibrationTable | None:
-    """The table of a quantised network, what it lacks assumed; None of any other."""
+    """The table of a quantised network, completed by assumed ranges; None for any other network."""
     own = own_table(canonical)
     return replace(own, entries={**assumed_table(canonical).entries, **own.entries}) if own.own else None
 
 
 def _before(seen: Inspection) -> tuple[str, ...]:
-    """The tensors in front of the nodes that are refused, in order; those of network inputs are no cut."""
+    """The tensors before the refused nodes, in order; network inputs are left out."""
     made = {name for node in seen.nodes for name in node.outputs}
     names = [n for node in seen.nodes if node.how == "refused" for n in node.inputs if n in made]
     return tuple(dict.fromkeys(names))
@@ -134,7 +137,7 @@ def _lowered_ops(tpu: Model, chip: chips.ChipSpec) -> list[LoweredOp]:
 
 
 def _holders(top: Model, kept: set[str]) -> dict[Operation, str]:
-    """Of each imported op the tpu op that holds its result, or into which it went: the next that has a name there."""
+    """For each imported op the tpu op that computes its result, or the next tpu op if it was fused into that."""
     found: dict[Operation, str] = {}
     for op in reversed([op for op in top.ops if isinstance(op, TopOp)]):
         users = [use.operation for result in op.results for use in result.uses]
@@ -145,7 +148,9 @@ def _holders(top: Model, kept: set[str]) -> dict[Operation, str]:
     return found
 
 
-def _node(outcome: Outcome, holders: Mapping[Operation, str]) -> NodeAhead:
+def _node(outcome: Outcome, holders: Mapping[Operation, str]) -> NodeOutcome:
     computed = [op for op in outcome.ops if not isinstance(op, TopInput)]
     inside = next((holders[op] for op in reversed(computed) if op in holders), "")
-    return NodeAhead(outcome.node, outcome.op_type, outcome.how, tuple(op.name for op in computed), inside, outcome.why)
+    return NodeOutcome(
+        outcome.node, outcome.op_type, outcome.how, tuple(op.name for op in computed), inside, outcome.why
+    )

@@ -1,6 +1,6 @@
-"""What is odd about samples and thresholds: said in one line for each kind, because integers from it are of no use.
+"""Warnings about samples and thresholds that make useless integers, one line for each kind.
 
-Nothing is said of what healthy networks have: dead tensors inside, masks, indices, inputs of one number, one sample.
+Properties of healthy networks give no warning: dead inner tensors, masks, indices, inputs of one number, one sample.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,16 +17,16 @@ from tpusim.ops.base import TopOp, holds
 from tpusim.ops.structure import TopInput
 
 FAR = 16
-"""How many times larger or smaller than images the values of an input are that were prepared in another way.
+"""An input whose values differ from those of images by this factor was preprocessed differently.
 
-Decision: dark and bright images are less than 16 times darker or brighter than white; a missing or double scale of
-1/255 is 255 times.
+Decision: dark and bright images differ from white by less than 16 times; a missing or double scale of 1/255 by 255
+times.
 """
 SHOWN = 4
 
 
-def doubts(model: Model, statistics: ActivationStatistics, taken: Taken) -> tuple[str, ...]:
-    """One line for each kind of doubt about the measured samples of a network; none if there is none."""
+def sample_warnings(model: Model, statistics: ActivationStatistics, taken: Taken) -> tuple[str, ...]:
+    """One line for each kind of doubt about the measured samples of a network."""
     return tuple(_found(model, statistics.tensors, taken))
 
 
@@ -52,7 +52,7 @@ def _found(model: Model, seen: dict[str, TensorStatistics], taken: Taken) -> Ite
 
 
 def _constant_inputs(model: Model, seen: dict[str, TensorStatistics]) -> list[str]:
-    """Inputs of one value. Where another input varies, 0 and 1 may be a mask."""
+    """Inputs with a single value, except 0 or 1 if another input varies: such an input may be a mask."""
     inputs = [op for op in model.ops if isinstance(op, TopInput) and op_name(op) in seen]
     real = [op_name(op) for op in inputs if op.held() == "real" and prod(shape_of(op.output)) > 1]
     constant = [name for name in real if seen[name].minimum == seen[name].maximum]
@@ -62,13 +62,13 @@ def _constant_inputs(model: Model, seen: dict[str, TensorStatistics]) -> list[st
 
 
 def _real(model: Model, names: Sequence[str]) -> list[str]:
-    """Those of the tensors that stand for real numbers, not for truth values, indices or integers."""
+    """The tensors that are real numbers, not truth values, indices or integers."""
     ops = [op for op in model.ops if isinstance(op, TopOp) and op_name(op) in names]
     return [op_name(op) for op in ops if holds(op.results[0]) == "real"]
 
 
 def _range(name: str, image: Preprocess, found: TensorStatistics) -> str:
-    """What an image's values may be, and are, if they are far from it."""
+    """A text with the possible and the measured range of an image if they are far apart, otherwise ""."""
     channels = zip(image.mean[: image.channels], image.scale[: image.channels], strict=True)
     ends = [(value - mean) * scale for mean, scale in channels for value in (0, 255)]
     due = max(map(abs, ends))

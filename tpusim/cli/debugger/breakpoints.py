@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING, Literal
 
 from tpusim.cli.debugger.base import Base
-from tpusim.cli.debugger.words import access, address, is_address
+from tpusim.cli.debugger.syntax import access, address, is_address
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
     from tpusim.simulator.debugger import Access, Breakpoint, ByteRange
 
 
-class Stops(Base):
+class Breakpoints(Base):
     """`break`, `delete`, `enable`, `disable`."""
 
     def do_break(self, text: str) -> None:
@@ -56,7 +56,7 @@ class Stops(Base):
         return debugger.break_on(tensor=first, access=wanted)
 
     def _range(self, words: list[str]) -> "ByteRange":
-        """`[lmem|gmem] A [B] [lane L] [core K]`; B is the first byte behind the range."""
+        """The byte range of `[lmem|gmem] A [B] [lane L] [core K]`; B is one past the last byte."""
         from tpusim.simulator.debugger import ByteRange
 
         memory, start, words = self.address(words)
@@ -69,7 +69,7 @@ class Stops(Base):
         return ByteRange(memory, start, stop, lane, core)
 
     def address(self, words: list[str]) -> tuple[Literal["lmem", "gmem"], int, list[str]]:
-        """(memory, address, the words behind) of `[lmem|gmem] ADDRESS ...`. Raises ConfigError."""
+        """(memory, address, the remaining words) of `[lmem|gmem] ADDRESS ...`. Raises ConfigError."""
         if words[0] in ("lmem", "gmem"):
             if len(words) < 2:
                 raise ConfigError(f"{words[0]}: an address such as 0x500 or 1280 is required")

@@ -1,4 +1,4 @@
-"""What lowering and grouping will refuse whatever the samples are: known before samples are measured."""
+"""Errors of lowering and grouping that do not depend on samples, raised before samples are measured."""
 
 import re
 import warnings
@@ -11,25 +11,25 @@ from tpusim.ir.module import Model
 from tpusim.layer_group import ForcedGroup, require_named
 from tpusim.lowering import LoweringConfig
 from tpusim.ops.base import ShapedOp, TpuOp
-from tpusim.prospect.ahead import own_or_assumed
 from tpusim.prospect.assumed import assumed_lowering
+from tpusim.prospect.compilation import own_or_assumed
 
 
 def require_lowerable(canonical: Model, config: LoweringConfig, forced: Sequence[ForcedGroup] = ()) -> list[str]:
-    """Lower a canonical module with assumed ranges and throw it away; the names of its ops.
+    """Lower a canonical module with assumed ranges, drop the result, and return the names of its ops.
 
-    Raises ConfigError for an option, a name of the quantisation table or of a forced group that no op has, and
-    UnsupportedError for what the chip does not have. Whatever may depend on ranges is left to the run: which inputs can
-    be integers, and names of casts.
+    Raises ConfigError for an impossible option and for names of the quantisation table or of a forced group that no op
+    has, and UnsupportedError for anything that the chip lacks. Errors that may depend on ranges are left to the run:
+    whether inputs can be integers, and names of casts.
     """
     names = [op_name(op) for op in canonical.ops if isinstance(op, ShapedOp)]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ModeWarning)  # the run's own lowering says it
+        warnings.simplefilter("ignore", ModeWarning)  # the run's lowering warns
         try:
             tpu = assumed_lowering(canonical, replace(config, quant_input=False), own_or_assumed(canonical))
         except (ConfigError, UnsupportedError):
             raise
-        except TpusimError:  # of a range
+        except TpusimError:  # caused by an assumed range
             return names
     known = [op_name(op) for op in tpu.ops if isinstance(op, TpuOp)]
     names = list(dict.fromkeys([*names, *known]))
@@ -38,11 +38,11 @@ def require_lowerable(canonical: Model, config: LoweringConfig, forced: Sequence
 
 
 def may_be_cast(name: str, known: Sequence[str]) -> bool:
-    """Whether a name that no op has may be that of a cast, which begins with the name of what it casts."""
+    """Whether a name that no op has may be that of a cast, which starts with the name of the tensor that it casts."""
     return name not in known and any(name.startswith(other) for other in known)
 
 
 def names_nothing(pattern: str, known: Sequence[str]) -> bool:
-    """Whether neither an op nor a cast can have a name, or a name of a pattern with `*`, `?` and `[abc]`."""
+    """Whether neither an op nor a cast can match a name or pattern (`*`, `?`, `[abc]`)."""
     begin = re.split(r"[*?\[]", pattern)[0]
     return not any(begin.startswith(name) or (begin != pattern and name.startswith(begin)) for name in known)

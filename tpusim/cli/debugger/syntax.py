@@ -1,4 +1,4 @@
-"""What the words of a line at the prompt mean."""
+"""The syntax of lines at the prompt."""
 
 import re
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ USAGE = {
     "help": "help [COMMAND]",
     "quit": "quit",
 }
-"""Command -> how it is written, in the order of `help`."""
+"""Command -> its usage, in the order of `help`."""
 
 ALIASES = {
     "b": "break",
@@ -56,12 +56,12 @@ ALIASES = {
 
 
 def beginning(text: str, names: Iterable[str]) -> list[str]:
-    """The names that begin so, each once."""
+    """The names that start with a text, each once."""
     return [name for name in dict.fromkeys(names) if name.startswith(text)]
 
 
 def access(words: list[str]) -> "Access":
-    """Take `read` or `write` off the end."""
+    """Remove `read` or `write` from the end of the words, and return the access."""
     if len(words) > 1 and words[-1] in ("read", "write"):
         return "read" if words.pop() == "read" else "write"
     return "any"

@@ -1,6 +1,5 @@
-"""A strategy for layer groups as a plug-in: halve a run of ops as long as the halves are quicker than the whole.
+"""A strategy for layer groups as a plug-in: halve a run of ops as long as the halves are faster than the whole.
 
-pip install examples/strategy_plugin
 tpusim run MODEL.onnx --layer-group halves
 """
 
@@ -11,7 +10,7 @@ from tpusim.schedule import GroupSchedule, Memo
 
 
 def halves(ops: list[TpuOp], chip: Chip, cores: int = 1, memo: Memo | None = None) -> list[Decided]:
-    """The ops as one group where it works and its halves would take longer; else the groups of the halves."""
+    """The ops as one group if that is possible and its halves are not faster; otherwise the groups of the halves."""
     return _divided(ops, chip, CostModel(chip, cores), memo or Memo())
 
 
@@ -20,7 +19,7 @@ def _divided(ops: list[TpuOp], chip: Chip, model: CostModel, memo: Memo) -> list
         return [alone(ops[0], chip, memo)]
     middle = len(ops) // 2
     parts = [found for half in (ops[:middle], ops[middle:]) for found in _divided(half, chip, model, memo)]
-    whole = plan(ops, chip, memo=memo)  # a schedule, or in words why there is none
+    whole = plan(ops, chip, memo=memo)  # a schedule, or the reason why none is possible
     if isinstance(whole, GroupSchedule) and model.group_ns(whole) <= model.total_ns(parts):
         return [whole]
     return parts
