@@ -17,18 +17,19 @@ from tpusim.chips import files
 from tpusim.cli import main
 from tpusim.errors import ConfigError, ImportModelError
 from tpusim.frontend import import_onnx
-from tpusim.ir.formats import FORMATS
+from tpusim.ir.formats import number_format
 from tpusim.ir.module import load_model
 from tpusim.ir.text import print_module
 from tpusim.isa.stream import load
 from tpusim.layer_group import ForcedGroup
 from tpusim.layer_group.files import Counts
+from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops import context
 from tpusim.passes import Pass, PassContext, PassManager, Pipeline, parse_pipeline, pass_of, print_pipeline
 from tpusim.passes.canonicalize import Canonicalize
 from tpusim.passes.codegen import Codegen
 from tpusim.passes.layer_group import LayerGroup
-from tpusim.passes.lowering import ConvertTopToTpu
+from tpusim.passes.lowering import STEPS, ConvertTopToTpu
 from tpusim.passes.pipelines import DEPLOY
 from tpusim.registry import PASSES, PIPELINES
 
@@ -86,7 +87,7 @@ def test_a_chip_that_does_not_ship_survives_as_text(tmp_path: Path):
     (found,) = parse_pipeline(print_pipeline(ConvertTopToTpu(mine))).steps
     assert isinstance(found, ConvertTopToTpu) and found.chip == mine
     with pytest.raises(ConfigError, match="mode of a pipeline's text is a number, bool or text, got NumberFormat"):
-        print_pipeline(ConvertTopToTpu(mode=replace(FORMATS["int8"], name="mine")))
+        print_pipeline(ConvertTopToTpu(mode=replace(number_format("int8"), name="mine")))
 
 
 @pytest.mark.every
@@ -216,6 +217,20 @@ def test_deploy_gives_the_program_of_a_run(tmp_path_factory: pytest.TempPathFact
     ctx = PassContext()
     PassManager(parse_pipeline(f"deploy{{file={table}}}")).run(load_model(folder / "1_top.mlir", context()), ctx)
     assert ctx.program is not None and ctx.program.commands == load(one).commands
+
+
+def test_a_lowering_spelled_out_step_by_step(tmp_path_factory: pytest.TempPathFactory):
+    """The steps of convert-top-to-tpu as passes of a pipeline give its module; alone they say what they need."""
+    model = load_model(digits_run(tmp_path_factory, "bm1684x", "int8") / "3_calibrated.mlir", context())
+    steps = ",".join(("processor-assign{chip=bm1688 mode=int8}", *(step.name for step in STEPS)))
+    whole, one, other = "convert-top-to-tpu{chip=bm1688 mode=int8}", PassContext(), PassContext()
+    spelled, expected = PassManager(steps).run(model, one), PassManager(whole).run(model, other)
+    texts = {print_module(one.module) for one in (spelled, expected, lower(model, LoweringConfig("bm1688"))[0])}
+    assert len(texts) == 1
+    assert {n: a.tobytes() for n, a in spelled.weights.items()} == {n: a.tobytes() for n, a in expected.weights.items()}
+    assert one.fallbacks == other.fallbacks and other.conversion is None
+    with pytest.raises(ConfigError, match="pass propagate-ranges: .* processor-assign is required before it"):
+        PassManager("propagate-ranges").run(model)
 
 
 def test_a_run_dumps_its_pipeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

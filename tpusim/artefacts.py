@@ -20,6 +20,7 @@ from tpusim.layer_group import LayerGroupConfig
 from tpusim.lowering import LoweringConfig
 from tpusim.lowering.lower import Fallback
 from tpusim.page import Evidence
+from tpusim.passes.instruments import Instrument
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.verify.compare import Comparison
 from tpusim.verify.kept import Keep
@@ -106,6 +107,8 @@ class Artefacts:
 
     config: RunConfig
     observer: Observer
+    instruments: tuple[Instrument, ...] = ()
+    """Who watches the passes."""
     from_file: bool = True
     """Whether `config.model` is a file of a framework, not the name of a module."""
     reference: Reference | None = None

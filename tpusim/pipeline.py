@@ -35,6 +35,7 @@ from tpusim.heap import give_back
 from tpusim.images import images_of
 from tpusim.inference import input_specs
 from tpusim.ir.attrs import value_name
+from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
 from tpusim.isa.stream import Program
 from tpusim.layer_group import lower_bounds, products
@@ -44,6 +45,7 @@ from tpusim.lowering.qtable import read_qtable
 from tpusim.ops.base import ShapedOp
 from tpusim.passes import Pass, PassContext, PassManager, Pipeline
 from tpusim.passes.codegen import Codegen
+from tpusim.passes.instruments import Instrument
 from tpusim.passes.pipelines import calibrated, canonical, commands, grouped, imported, lowered
 from tpusim.persistence import ARTEFACTS, FILES, PROGRAM, is_calibrated, load_module, shown_early, stage_keys
 from tpusim.prospect.refusals import names_nothing, require_lowerable
@@ -67,13 +69,18 @@ def stage_import(a: Artefacts) -> None:
         return
     a.top = read_model(a.config.model, input_shapes=a.config.input_shapes, cut=a.config.cut)
     if steps := pipeline_of("import", a.config):
-        a.top = PassManager(steps).run(a.top)
+        a.top = _passed(a, steps, a.top)
+
+
+def _passed(a: Artefacts, steps: Sequence[Pass], model: Model, ctx: PassContext | None = None) -> Model:
+    """What passes make of a copy of the module, under the instruments of the run."""
+    return PassManager(steps, a.instruments).run(model, ctx)
 
 
 def stage_canonicalize(a: Artefacts) -> None:
     """Top patterns and fusions; then what is rewritten on request by what samples show."""
     ctx = PassContext(samples=a.given)
-    a.canonical = PassManager(pipeline_of("canonicalize", a.config)).run(need(a.top, "the top module"), ctx)
+    a.canonical = _passed(a, pipeline_of("canonicalize", a.config), need(a.top, "the top module"), ctx)
     a.patterns = dict(sorted(ctx.patterns.items()))
 
 
@@ -92,7 +99,7 @@ def stage_calibrate(a: Artefacts) -> None:
         steps = steps[-1:]
     elif a.config.table is None:
         ctx.calibration_state = _calibration_state(a)
-    a.calibrated = PassManager(steps).run(model, ctx)
+    a.calibrated = _passed(a, steps, model, ctx)
     if ctx.calibration_state is not None:
         ctx.calibration_state.unlink(missing_ok=True)
     a.table, a.measured = ctx.table, ctx.measured
@@ -119,25 +126,24 @@ def _calibration_state(a: Artefacts) -> Path | None:
 def stage_lower(a: Artefacts) -> None:
     """Top -> tpu for a chip and mode, as the chip's compiler hands it to the layer groups."""
     ctx = PassContext()
-    model = need(a.calibrated, "the calibrated module")
-    a.tpu = PassManager(pipeline_of("lower", a.config)).run(model, ctx)
+    a.tpu = _passed(a, pipeline_of("lower", a.config), need(a.calibrated, "the calibrated module"), ctx)
     a.fallbacks = ctx.fallbacks
 
 
 def stage_group(a: Artefacts) -> None:
     """Weights into chip layout, then layer groups."""
-    a.grouped = PassManager(pipeline_of("group", a.config)).run(need(a.tpu, "the tpu module"))
+    a.grouped = _passed(a, pipeline_of("group", a.config), need(a.tpu, "the tpu module"))
 
 
 def stage_assign(a: Artefacts) -> None:
     """Give every tensor an address in global memory."""
-    a.final = PassManager(pipeline_of("assign", a.config)).run(need(a.grouped, "the grouped module"))
+    a.final = _passed(a, pipeline_of("assign", a.config), need(a.grouped, "the grouped module"))
 
 
 def stage_codegen(a: Artefacts) -> None:
     """TIU and GDMA commands of the addressed module."""
     ctx = PassContext()
-    PassManager(pipeline_of("codegen", a.config)).run(need(a.final, "the addressed module"), ctx)
+    _passed(a, pipeline_of("codegen", a.config), need(a.final, "the addressed module"), ctx)
     a.program = ctx.program
 
 
@@ -212,14 +218,16 @@ STAGES: dict[str, Callable[[Artefacts], None]] = {
 """The stages by name, in processing order."""
 
 
-def run(config: RunConfig, observer: Observer | None = None, *, command: str = "") -> Artefacts:
-    """Run the stages up to `config.to`. command: the command line, for the report.
+def run(
+    config: RunConfig, observer: Observer | None = None, *, command: str = "", instruments: Iterable[Instrument] = ()
+) -> Artefacts:
+    """Run the stages up to `config.to`. command: the command line, for the report. instruments: who watches the passes.
 
     Raises TpusimError, with a note that says where the artefacts of finished stages are; those of an earlier run in the
     folder stay as they are until this one is done. What the run reads is examined before anything is written.
     """
     config = checked(config)
-    a = Artefacts(config, observer or Silent(), from_file=not is_module(config.model))
+    a = Artefacts(config, observer or Silent(), tuple(instruments), from_file=not is_module(config.model))
     wanted = list(STAGES)[: list(STAGES).index(config.to) + 1]
     writing = wanted[wanted.index(config.start) :] if config.start is not None else wanted
     names = tuple(dict.fromkeys(name for stage in writing for name in FILES[stage].names))

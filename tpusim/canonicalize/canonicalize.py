@@ -1,20 +1,19 @@
 """The driver of canonicalisation: all patterns to a fix point."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Sequence
 from itertools import compress
 from operator import not_
-from typing import TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
-from xdsl.pattern_rewriter import GreedyRewritePatternApplier, PatternRewriter, PatternRewriteWalker, RewritePattern
+from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.errors import ConfigError, meant
 from tpusim.ir.attrs import copy_name, op_name
 from tpusim.ir.module import Model, is_returned
+from tpusim.ir.rewriting import rewrite, tell
 from tpusim.ir.text import verify
 from tpusim.ir.weights import WeightStore
 from tpusim.ops import op_classes
@@ -26,44 +25,22 @@ from tpusim.registry import PATTERNS
 
 MERGED = "CommonSubexpression"
 """What the merging of identical ops is counted as."""
-Watch: TypeAlias = Callable[[str], None]
-"""Is told the name of every pattern that has fired, while the module is as the pattern left it."""
 
 
-@dataclass
-class Counted(RewritePattern):
-    """A pattern whose firings are counted under its class name, and watched if somebody wants to."""
-
-    pattern: RewritePattern
-    firings: Counter[str] = field(repr=False)
-    watch: Watch | None = field(default=None, repr=False)
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """Apply the pattern; it fired if it changed anything."""
-        self.pattern.match_and_rewrite(op, rewriter)
-        self.firings[type(self.pattern).__name__] += rewriter.has_done_action
-        if self.watch is not None and rewriter.has_done_action:
-            self.watch(type(self.pattern).__name__)
-
-
-def canonicalize(
-    model: Model, also: Sequence[str] = (), watch: Callable[[str, Model], None] | None = None
-) -> tuple[Model, dict[str, int]]:
+def canonicalize(model: Model, also: Sequence[str] = ()) -> tuple[Model, dict[str, int]]:
     """A simplified copy of a top module, and how often each pattern fired, by class name.
 
-    also: patterns that change INT8 numbers, by their names in `registry.PATTERNS`. watch: is called with the name of
-    every pattern that has fired, and the module as it is then, which it must not change. Raises ImportModelError for a
-    module in another state than TOP_F32, or if a rewrite left an invalid one, ConfigError for an unknown name.
+    also: patterns that change INT8 numbers, by their names in `registry.PATTERNS`. Raises ImportModelError for a module
+    in another state than TOP_F32, or if a rewrite left an invalid one, ConfigError for an unknown name.
     """
     model.require_state("TOP_F32", stage="canonicalize")
     work = model.clone()
-    seen: Watch | None = None if watch is None else lambda name: watch(name, work)
     parts = named_parts(work.ops)
-    firings = apply_patterns(work.module, work.weights, also, seen)
+    firings = apply_patterns(work, also)
     merge_identical(work.module, firings)
     keep_parts(work.ops, parts)
-    if seen is not None and MERGED in firings:
-        seen(MERGED)
+    if MERGED in firings:
+        tell(MERGED, work)
     weights = remove_unused(work.module, work.weights)
     verify(work.module, "after canonicalize")
     return Model(work.module, weights), firings
@@ -96,18 +73,14 @@ def _made(name: str, weights: WeightStore) -> RewritePattern:
     return pattern
 
 
-def apply_patterns(
-    module: ModuleOp, weights: WeightStore, also: Sequence[str] = (), watch: Watch | None = None
-) -> dict[str, int]:
+def apply_patterns(model: Model, also: Sequence[str] = ()) -> dict[str, int]:
     """Apply every top op's patterns until none fires; the store gains weights. Returns the firings by class name."""
-    firings: Counter[str] = Counter()
-    own = [p for cls in op_classes(TopOp, module) for p in cls.canonicalization_patterns(weights)]
-    asked, once = asked_patterns(weights, also)
-    patterns: list[RewritePattern] = [Counted(p, firings, watch) for p in (*asked, *own)]
-    PatternRewriteWalker(GreedyRewritePatternApplier(patterns, dce_enabled=False)).rewrite_module(module)
+    usual = [p for cls in op_classes(TopOp, model.module) for p in cls.canonicalization_patterns(model.weights)]
+    asked, once = asked_patterns(model.weights, also)
+    firings = Counter(rewrite(model, [*asked, *usual]))
     for pattern in once:
-        PatternRewriteWalker(Counted(pattern, firings, watch), apply_recursively=False).rewrite_module(module)
-    return {name: count for name, count in sorted(firings.items()) if count}
+        firings.update(rewrite(model, [pattern], recursively=False))
+    return dict(sorted(firings.items()))
 
 
 def merge_identical(module: ModuleOp, firings: dict[str, int]) -> None:

@@ -13,6 +13,7 @@ import tyro
 
 from tpusim.cli.command import Command
 from tpusim.cli.inputs import described_by, each_input, read_input
+from tpusim.cli.instruments import InstrumentOptions, Instruments
 from tpusim.cli.options import (
     Calibration,
     CalibrationOptions,
@@ -108,33 +109,42 @@ class Run(Command):
     resume: bool = False
     """Run only stages that an earlier run in the folder did not complete with the same options and inputs."""
     verify_passes: bool = False
-    """Afterwards run the network's first sample after every pattern and pass, and fail at the first that changes
-    numbers; quantisation itself may change them.
+    """Run a sample of --data after every pattern and pass of this run, and fail at the first that changes numbers;
+    quantisation itself may change them.
     """
+    instruments: Instruments = InstrumentOptions()
     dump_pass_pipeline: bool = False
     """Print the passes of the compilation as text that `tpusim opt MODEL -p TEXT` runs, and do nothing else."""
 
     def execute(self, console: Output) -> bool:
         """Run all stages; True if every comparison passed, and top-1 if there are labels."""
+        from tpusim.cli.instruments import numbers_of
         from tpusim.cli.progress import LiveProgress
-        from tpusim.cli.rewriting import check_run, show_check
+        from tpusim.cli.rewriting import show_check
         from tpusim.cli.show import show_run
         from tpusim.pipeline import run
 
         config = self._config() if self.again is None else self._repeated(self.again)
         if self.dump_pass_pipeline:
             return _dump(console, config)
-        with LiveProgress(console) as progress:
-            result = run(config, progress, command=shlex.join(["tpusim", *sys.argv[1:]]))
+        check = numbers_of(config.data) if self.verify_passes else None
+        watching = [*self.instruments.instruments(_to_stderr), *([check] if check is not None else [])]
+        try:
+            with LiveProgress(console) as progress:
+                command = shlex.join(["tpusim", *sys.argv[1:]])
+                result = run(config, progress, command=command, instruments=watching)
+        finally:
+            for line in (line for one in watching if one is not check for line in one.report()):
+                _to_stderr(line)
         show_run(console, result)
-        kept = not self.verify_passes or show_check(console, check_run(result))
+        kept = check is None or show_check(console, check)
         return kept and (result.report is None or result.report.passed)
 
     def _repeated(self, path: Path) -> "RunConfig":
         """The configuration of a repeated run, with warnings about files that have changed since."""
         from tpusim.asked import again
 
-        mine = ("again", "out", "resume", "working", "verify_passes")
+        mine = ("again", "out", "resume", "working", "verify_passes", "instruments")
         given = [name for name in _given(self) if name not in mine]
         if given:
             names = ", ".join("the model" if name == "model" else f"--{name.replace('_', '-')}" for name in given)
@@ -187,6 +197,10 @@ class Run(Command):
             )
 
 
+def _to_stderr(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
 def _dump(console: Output, config: "RunConfig") -> bool:
     """Print the pipeline of a run; True."""
     from tpusim.passes import print_pipeline
@@ -223,7 +237,9 @@ def _given(options: Any) -> Iterator[str]:
     for field in fields(options):
         value = getattr(options, field.name)
         if value != field.default:
-            yield from _given(value) if is_dataclass(value) and field.name != "working" else (field.name,)
+            yield from (
+                _given(value) if is_dataclass(value) and field.name not in ("working", "instruments") else (field.name,)
+            )
 
 
 @dataclass

@@ -1,6 +1,8 @@
 """`tpusim opt IN.mlir -p 'pass{option=..},pass'`: named passes through xDSL's driver and registry."""
 
 import re
+import sys
+from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -11,6 +13,7 @@ from xdsl.utils.exceptions import ArgSpecParseError, ParseError, VerifyException
 from xdsl.xdsl_opt_main import xDSLOptMain
 
 from tpusim import ops
+from tpusim.cli.instruments import DATA, add_arguments, numbers_of, options_of
 from tpusim.cli.output import stderr_console
 from tpusim.errors import ImportModelError
 from tpusim.files import replacing
@@ -21,6 +24,8 @@ from tpusim.ir.module import Model, load_model, packed_weights
 from tpusim.ir.weights import save_weights
 from tpusim.ops.dialects import register_dialects
 from tpusim.passes import PassContext, PassManager, parse_pipeline, pass_of, print_pipeline
+from tpusim.passes.instruments.numbers import NumbersChanged
+from tpusim.passes.instruments.reproducer import read_reproducer
 from tpusim.registry import FRONTENDS, PASSES, PIPELINES
 
 
@@ -33,6 +38,7 @@ class OptMain(xDSLOptMain):
     weight_file = ""
     printed: builtin.ModuleOp
     manager: PassManager
+    numbers: NumbersChanged | None = None
     read: Model | None = None
     """What was named on the command line; None: it comes from stdin."""
 
@@ -69,13 +75,37 @@ class OptMain(xDSLOptMain):
             self.read = read_model(path) if framework else load_model(path, ops.context())
             cast("PassContext", self.ctx).weights = self.read.weights.copy()
 
+    def register_all_arguments(self, arg_parser: ArgumentParser) -> None:
+        """Those of xDSL's driver, and the instruments."""
+        super().register_all_arguments(arg_parser)
+        add_arguments(arg_parser)
+        arg_parser.add_argument(
+            "--verify-passes", metavar="DATA", nargs="?", const=DATA, default="",
+            help=f"run a sample of DATA ({DATA}) after every pattern and pass; fail if one changed numbers",
+        )  # fmt: skip
+        arg_parser.add_argument(
+            "--run-reproducer", action="store_true", help="the input is what --crash-reproducer wrote: run its passes"
+        )
+
     def setup_pipeline(self) -> None:
         """Read the pipeline in the text form of `tpusim.passes`, which xDSL's does not contain: it nests."""
-        self.manager = PassManager(parse_pipeline(self.args.passes))
+        if self.args.run_reproducer:
+            pipeline = read_reproducer(Path(self.args.input_file or ""))
+        else:
+            pipeline = parse_pipeline(self.args.passes)
+        instruments = list(options_of(self.args).instruments(_to_stderr))
+        if self.args.verify_passes:
+            self.numbers = numbers_of(self.args.verify_passes)
+            instruments.append(self.numbers)
+        self.manager = PassManager(pipeline, instruments, verify=not self.args.disable_verify)
 
     def apply_passes(self, prog: builtin.ModuleOp) -> None:
-        """Run the pipeline under the pass manager."""
-        self.manager.apply(cast("PassContext", self.ctx), prog)
+        """Run the pipeline under the pass manager; print what its instruments report."""
+        try:
+            self.manager.apply(cast("PassContext", self.ctx), prog)
+        finally:
+            for line in self.manager.report():
+                _to_stderr(line)
 
     def register_all_targets(self) -> None:
         """MLIR text is the only target; `-t` with another is a usage error."""
@@ -89,8 +119,15 @@ class OptMain(xDSLOptMain):
         return super().output_resulting_program(prog).rstrip("\n") + "\n"
 
 
+def _to_stderr(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
 def optimise(words: Sequence[str]) -> int:
-    """Run the driver; exit status 0. Raises TpusimError for bad input or a failing pass."""
+    """Run the driver; exit status 0, 1 if a pass changed numbers that it must keep.
+
+    Raises TpusimError for bad input or a failing pass.
+    """
     try:
         return _optimise(OptMain("tpusim pass driver", list(_gathered(words))))
     except (ArgSpecParseError, ParseError, VerifyException, ValueError) as error:
@@ -115,12 +152,12 @@ def _optimise(driver: OptMain) -> int:
     driver.open()
     if output:
         _write(driver, context, Path(output))
-        return 0
-    before = set(context.weights)
-    driver.run()
-    if set(context.weights) - before:
-        stderr_console().print("tpusim: the module has new weights; write it with -o OUT.mlir to get them beside it")
-    return 0
+    else:
+        before = set(context.weights)
+        driver.run()
+        if set(context.weights) - before:
+            stderr_console().print("tpusim: the module has new weights; write it with -o OUT.mlir to get them too")
+    return int(driver.numbers is not None and driver.numbers.first is not None)
 
 
 def _write(driver: OptMain, context: PassContext, output: Path) -> None:

@@ -74,9 +74,11 @@ class Canonicalize(Command):
 
     def execute(self, console: Output) -> bool:
         """Apply patterns and print how often each fired; False if one changed numbers."""
-        from tpusim.calibration.smooth import measured_rewrites, patterns_of
-        from tpusim.canonicalize import canonicalize
-        from tpusim.cli.rewriting import check_of, show_check
+        from tpusim.calibration.smooth import measured_rewrites
+        from tpusim.cli.instruments import DATA, numbers_of
+        from tpusim.cli.rewriting import show_check
+        from tpusim.passes import PassContext, PassManager
+        from tpusim.passes.pipelines import canonical
 
         measured = measured_rewrites(self.also)
         if self.data is not None and not (self.verify_passes or measured):
@@ -84,27 +86,15 @@ class Canonicalize(Command):
         if self.data is None and measured:
             raise ConfigError(f"--also {measured[0]}: needs --data, the samples that decide about its factors")
         top = network_of(self.module, (self.network, self.preprocessing)).earliest
-        check = check_of(top, self.data or "random:1") if self.verify_passes else None
-        model, patterns = canonicalize(top, patterns_of(self.also), check)
-        model, patterns = self._by_samples(model, patterns)
+        check = numbers_of(self.data or DATA) if self.verify_passes else None
+        ctx, steps = PassContext(), canonical(self.also, self.data or DATA)
+        model = PassManager(steps, () if check is None else (check,)).run(top, ctx)
+        patterns = dict(sorted(ctx.patterns.items()))
         console.result(patterns=patterns)
-        for name, count in sorted(patterns.items()):
+        for name, count in patterns.items():
             console.print(f"{name}: {count}", highlight=False)
         saved = save(console, model, beside(self.module, "2_canonical.mlir", self.out))
         return saved and (check is None or show_check(console, check))
-
-    def _by_samples(self, model: "Model", patterns: dict[str, int]) -> "tuple[Model, dict[str, int]]":
-        """The module after rewrites that need samples, and their counts."""
-        from tpusim.calibration.samples import Samples
-        from tpusim.calibration.smooth import rewritten
-        from tpusim.images import images_of
-        from tpusim.inference import input_specs
-
-        if self.data is None:
-            return model, patterns
-        samples = Samples(self.data, input_specs(model), shuffled=True, images=images_of(model))
-        model, counts = rewritten(model, self.also, samples)
-        return model, patterns | counts
 
 
 @dataclass
@@ -182,11 +172,12 @@ class Lower(Command):
         """Lower one module and print its fidelity card."""
         from tpusim.cli.show import fidelity_table
         from tpusim.fidelity import card_of
-        from tpusim.lowering import lower, optimize_for_chip
+        from tpusim.passes import PassManager
+        from tpusim.passes.pipelines import lowered
 
         asked = (self.network, self.preprocessing, self.calibration, self.lowering)
         given = network_of(self.module, asked)
-        model = optimize_for_chip(lower(given.calibrated, given.lowering)[0])
+        model = PassManager(lowered(given.lowering)).run(given.calibrated)
         console.result(card=card_of(model).to_json())
         console.detail(fidelity_table(card_of(model)))
         return save(console, model, beside(self.module, "4_tpu.mlir", self.out))
@@ -254,11 +245,10 @@ class Group(Command):
         return network_of(self.module, (*asked, self.grouping))
 
     def _grouped(self, given: "GivenNetwork") -> "Model":
-        from tpusim.grouping import divide
-        from tpusim.lowering import reorder_weights
+        from tpusim.passes import PassManager
+        from tpusim.passes.pipelines import grouped
 
-        tpu = given.tpu
-        return divide(tpu if tpu.state == "TPU_REORDERED" else reorder_weights(tpu), given.config.layer_group)
+        return PassManager(grouped(given.config.layer_group)).run(given.tpu)
 
     def _show(self, console: Output, model: "Model") -> None:
         from tpusim.cli.grouping import as_json, packing_lines, show
@@ -321,11 +311,12 @@ class Assign(Command):
 
     def execute(self, console: Output) -> bool:
         """Assign global addresses and write the module."""
-        from tpusim.memory import assign_addresses
+        from tpusim.passes import PassManager
+        from tpusim.passes.memory import AddressAssign
 
         asked = (self.network, self.preprocessing, self.calibration, self.lowering, self.grouping)
         grouped = network_of(self.module, asked).grouped
-        return save(console, assign_addresses(grouped), beside(self.module, "6_final.mlir", self.out))
+        return save(console, PassManager([AddressAssign()]).run(grouped), beside(self.module, "6_final.mlir", self.out))
 
 
 @dataclass

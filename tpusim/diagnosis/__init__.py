@@ -10,7 +10,6 @@ Input: a calibrated top module, the tpu module lowered from it, samples. Output:
 * `causes`: causes with their measured remedies, the best first; `accumulator_overflows`: accumulators that leave int32;
   `other_preprocessing`: a preprocessing that fits labels better.
 * `first_broken`: the first op whose error alone is too large; `Reproducer`: a small network around it.
-* `PassCheck`: the first rewriting that changes numbers.
 
 No function changes a given module.
 """
@@ -20,13 +19,12 @@ from tpusim.diagnosis.causes import Cause, accumulator_overflows, causes
 from tpusim.diagnosis.elements import Element, worst_elements
 from tpusim.diagnosis.judge import Judge, Judged, Measured
 from tpusim.diagnosis.losses import Loss, losses
-from tpusim.diagnosis.passes import PassCheck
 from tpusim.diagnosis.preprocessing import Mistaken, Prepared, mistaken_scales, other_preprocessing
 from tpusim.diagnosis.remedies import Change, Remedies, Remedy
 from tpusim.diagnosis.reproducer import Reproducer
 
 __all__ = [
-    "Broken", "Cause", "Change", "Element", "Judge", "Judged", "Loss", "Measured", "Mistaken", "PassCheck", "Prepared",
+    "Broken", "Cause", "Change", "Element", "Judge", "Judged", "Loss", "Measured", "Mistaken", "Prepared",
     "Remedies", "Remedy", "Reproducer", "accumulator_overflows", "causes", "first_broken", "losses", "mistaken_scales",
     "other_preprocessing", "scaled_by", "worst_elements",
 ]  # fmt: skip

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpusim.inference.executor import Environment, Steps, check_inputs, last_uses
+from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.lowering.overflow import overflows, possible_overflows
-from tpusim.ops.base import TpuOp
+from tpusim.ops.base import TopOp, TpuOp
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ def overflowed(top: Model, lowered: Model, samples: Iterable[Mapping[str, np.nda
 
     top: the calibrated module; lowered: the tpu module before layer grouping and before weights are reordered.
     """
-    possible = {one.op: one.name for one in possible_overflows(top, lowered)}
+    names = {op_name(op) for op in top.ops if isinstance(op, TopOp)}
+    possible = {one.op: one.name for one in possible_overflows(names, lowered)}
     if not possible:
         return []
     reach, broken, count = dict.fromkeys(possible, 0), dict.fromkeys(possible, 0), 0

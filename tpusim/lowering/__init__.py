@@ -9,7 +9,8 @@ The stage names no op: what an op does to ranges is its RangeRule, what it becom
 """
 
 from tpusim.lowering.chip_optimize import optimize_for_chip
-from tpusim.lowering.lower import LoweringConfig, config_for_chip, lower
+from tpusim.lowering.conversion import Conversion, lower
+from tpusim.lowering.lower import LoweringConfig, config_for_chip
 from tpusim.lowering.reorder import reorder_weights
 
-__all__ = ["LoweringConfig", "config_for_chip", "lower", "optimize_for_chip", "reorder_weights"]
+__all__ = ["Conversion", "LoweringConfig", "config_for_chip", "lower", "optimize_for_chip", "reorder_weights"]

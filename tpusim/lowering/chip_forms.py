@@ -1,11 +1,10 @@
 """What a chip asks of single ops: forms that its lowering expects, and rules of its file that name them."""
 
-from xdsl.pattern_rewriter import GreedyRewritePatternApplier, PatternRewriteWalker
-
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError
 from tpusim.interfaces import ask_class, rules
 from tpusim.ir.module import Model
+from tpusim.ir.rewriting import rewrite
 from tpusim.ops import op_classes
 from tpusim.ops.base import TopOp, TpuOp
 from tpusim.ops.dialects import is_op
@@ -22,7 +21,7 @@ def rewrite_for_chip(model: Model, chip: ChipSpec) -> None:
         if (rewrites := ask_class(cls, ChipRewrites, chip)) is not None
         for pattern in rewrites.chip_patterns(model.weights, chip)
     ]
-    PatternRewriteWalker(GreedyRewritePatternApplier(patterns, dce_enabled=False)).rewrite_module(model.module)
+    rewrite(model, patterns)
     keep_parts(model.ops, parts)
 
 
@@ -31,7 +30,7 @@ def fuse_for_chip(model: Model, chip: ChipSpec) -> None:
     fusing = [ask_class(cls, FusingRewrites, chip) for cls in op_classes(TpuOp, model.module)]
     patterns = [p for rewrites in fusing if rewrites is not None for p in rewrites.fusing_patterns(chip)]
     if patterns:
-        PatternRewriteWalker(GreedyRewritePatternApplier(patterns, dce_enabled=False)).rewrite_module(model.module)
+        rewrite(model, patterns)
 
 
 def require_fitting_rules(chip: ChipSpec) -> None:

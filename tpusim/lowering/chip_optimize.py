@@ -1,10 +1,9 @@
 """processor-tpu-optimize: a lowered module as the chip's compiler rewrites it in front of the layer groups."""
 
-from xdsl.pattern_rewriter import GreedyRewritePatternApplier, PatternRewriteWalker
-
 from tpusim import chips
 from tpusim.interfaces import ask_class
 from tpusim.ir.module import Model
+from tpusim.ir.rewriting import rewrite
 from tpusim.ir.text import verify
 from tpusim.ops import op_classes
 from tpusim.ops.base import TpuOp
@@ -23,10 +22,7 @@ def optimize_for_chip(model: Model) -> Model:
     patterns = [
         p for rewrites in rewriting if rewrites is not None for p in rewrites.lowered_patterns(work.weights, chip)
     ]
-    if not patterns:
-        return model
-    walker = PatternRewriteWalker(GreedyRewritePatternApplier(patterns, dce_enabled=False))
-    if not walker.rewrite_module(work.module):
+    if not patterns or not rewrite(work, patterns):
         return model
     verify(work.module, "after processor-tpu-optimize")
     return work

@@ -1,7 +1,7 @@
 """The lowering driver: walk the top module, let each op build its tpu form, insert casts where types differ."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 from warnings import warn
@@ -24,7 +24,6 @@ from tpusim.ir.module import Model
 from tpusim.ir.names import names_in
 from tpusim.ir.once import once
 from tpusim.ir.quantisation import QuantParams
-from tpusim.ir.text import verify
 from tpusim.ir.types import (
     UniformType,
     calibrated_range,
@@ -36,17 +35,12 @@ from tpusim.ir.types import (
     uniform_of,
 )
 from tpusim.ir.weights import WeightStore
-from tpusim.lowering.borders import frames_of, strip_input_casts
-from tpusim.lowering.chip_forms import fuse_for_chip, require_fitting_rules, rewrite_for_chip
-from tpusim.lowering.marks import counts, float_marks, masks, parts
-from tpusim.lowering.overflow import warn_of_overflow
-from tpusim.lowering.own import mark_changed_scales
-from tpusim.lowering.propagate import keep_ranges, propagate
+from tpusim.lowering.marks import counts
 from tpusim.lowering.qtable import read_qtable, table_for_chip
 from tpusim.ops.base import PART_OF, FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.dialects import load_dialect_of
-from tpusim.ops.frames import Fused, fold_swaps, frame_type, lower_frame
+from tpusim.ops.frames import Fused, frame_type, lower_frame
 from tpusim.ops.interfaces import FloatRule, FloatTypes
 from tpusim.ops.interfaces import Lowering as LoweringInterface
 from tpusim.ops.recurrent import float_type_of_part
@@ -469,15 +463,15 @@ class Lowering:
 
 
 def listed_formats(
-    model: Model, table: Mapping[str, NumberFormat], canonical: Model | None = None
+    model: Model, table: Mapping[str, NumberFormat], known: Collection[str] = ()
 ) -> dict[TopOp, NumberFormat]:
     """The format of every op of the table. Raises ConfigError for names that no op has.
 
-    canonical: the module before it was rewritten for its chip; names that only it has get a ModeWarning.
+    known: the names that meant ops before the module was rewritten for its chip; those that are lost get a ModeWarning.
     """
-    names = _named(model, table)
+    names = named_ops(model, table)
     lost = set(table) - set(names.values())
-    merged = lost & set(_named(canonical, table).values()) if lost and canonical is not None else set[str]()
+    merged = lost & set(known)
     if merged:
         listed = ", ".join(sorted(merged))
         told = f"quantisation table: on this chip {listed} is part of the op behind it; list that"
@@ -502,11 +496,12 @@ def _with_parts(listed: Mapping[TopOp, NumberFormat]) -> dict[TopOp, NumberForma
     return found
 
 
-def _named(model: Model, table: Mapping[str, NumberFormat]) -> dict[TopOp, str]:
+def named_ops(model: Model, table: Mapping[str, NumberFormat]) -> dict[TopOp, str]:
+    """The name in a quantisation table that means each op; without the ops that none means."""
     return names_in((op for op in model.ops if isinstance(op, TopOp)), table)
 
 
-def _table(config: LoweringConfig, chip: ChipSpec) -> dict[str, NumberFormat]:
+def table_of(config: LoweringConfig, chip: ChipSpec) -> dict[str, NumberFormat]:
     """Op name -> format of the quantisation table, as the chip has it; empty without one."""
     if config.qtable is None:
         return {}
@@ -526,45 +521,3 @@ def _type_word(dtype: np.dtype[Any]) -> str:
     if dtype.kind in "iu":
         return f"{'ui' if dtype.kind == 'u' else 'si'}{dtype.itemsize * 8}"
     return dtype.name.replace("float", "f")
-
-
-def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
-    """Lower a top module; returns the tpu module and the ops that fell back to float.
-
-    Raises UnsupportedError for a mode the chip does not have, ImportModelError for a module in the wrong state.
-    """
-    config = config_for_chip(config)
-    chip = load(config.chip)
-    require_fitting_rules(chip)
-    if config.matmul_perchannel and not chip.column_multipliers:
-        able = ", ".join(name for name in available() if load(name).column_multipliers)
-        raise UnsupportedError(f"matmul_perchannel on {chip.name}: a multiplier per column is required; {able} have it")
-    if config.asymmetric and not chip.asymmetric:
-        able = ", ".join(name for name in available() if load(name).asymmetric)
-        raise UnsupportedError(f"asymmetric quantisation on {chip.name} is not supported; it is on {able}")
-    work = model.clone()
-    rewrite_for_chip(work, chip)
-    listed = listed_formats(work, _table(config, chip), model)
-    formats: dict[Operation, NumberFormat] = {
-        op: listed.get(op, config.format) for op in work.ops if isinstance(op, TopOp)
-    }
-    integers = any(format.calibrated for format in formats.values())
-    states = ("TOP_CALIBRATED",) if integers else ("TOP_F32", "TOP_CALIBRATED")
-    model.require_state(*states, stage="lower")
-    marks: dict[Operation, str] = {}
-    if integers:
-        keep_ranges(work, chip)
-        found = float_marks(work) | parts(work, chip)
-        marks = {op: why for op, why in found.items() if op not in listed and formats[op].calibrated}
-        in_float = {op for op, format in listed.items() if format.name in ("f32", "f16")}
-        propagate(work, chip, in_float | (marks.keys() & masks(work).keys()))
-    stage = Lowering(work, config, chip, formats, marks, frames_of(work, config, chip))
-    lowered = stage.run()
-    fold_swaps(lowered)
-    if config.quant_input:
-        strip_input_casts(lowered)
-    fuse_for_chip(lowered, chip)
-    mark_changed_scales(work, stage.quant, lowered)
-    warn_of_overflow(model, lowered)
-    verify(lowered.module, "after lowering")
-    return lowered, stage.fallbacks

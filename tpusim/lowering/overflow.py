@@ -12,7 +12,7 @@ from tpusim.errors import ModeWarning, option
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of
-from tpusim.ops.base import TopOp, TpuOp
+from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TopWeight
 
 INT32 = np.iinfo(np.int32)
@@ -40,9 +40,8 @@ class Overflow:
         return max(-self.limits[0], self.limits[1])
 
 
-def possible_overflows(top: Model, lowered: Model) -> Iterator[Overflow]:
-    """In program order. top: what was lowered; lowered: before its weights are reordered."""
-    names = {op_name(op) for op in top.ops if isinstance(op, TopOp)}
+def possible_overflows(names: Collection[str], lowered: Model) -> Iterator[Overflow]:
+    """In program order. names: of the ops that were lowered; lowered: before its weights are reordered."""
     for op in lowered.ops:
         if not isinstance(op, TpuOp):
             continue
@@ -54,9 +53,9 @@ def possible_overflows(top: Model, lowered: Model) -> Iterator[Overflow]:
             )
 
 
-def warn_of_overflow(top: Model, lowered: Model) -> None:
+def warn_of_overflow(names: Collection[str], lowered: Model) -> None:
     """A ModeWarning that names all of these ops, the first with what they can reach."""
-    found = [one for one in possible_overflows(top, lowered) if not one.told]
+    found = [one for one in possible_overflows(names, lowered) if not one.told]
     if not found:
         return
     shown = ", ".join(f"'{one.name}' ({one.reach:,})" for one in found[:MOST]) + " ..." * (len(found) > MOST)

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 from typing_extensions import override
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block
 from xdsl.passes import ModulePass
 
+from tpusim.errors import ConfigError
 from tpusim.ir.module import Model, ModelContext, State
+from tpusim.ir.text import trusted
 from tpusim.ir.weights import WeightStore
 from tpusim.passes.context import PassContext
+
+ANCHORS = ("builtin.module", "func.func")
+"""Ops that a pipeline may work on, each inside the one before it."""
 
 
 class Codec(NamedTuple):
@@ -29,12 +37,15 @@ class Pass(ModulePass):
     """A rewriting of a module. Fields are the options: of the text form, of the command line and of Python.
 
     requires: the states of a module that it takes; produces: the state that it leaves, None for the same. exact: it
-    leaves the numbers that the module computes. anchor: the op that it works on in the text form of pipelines.
+    leaves the numbers that the module computes. reads_only: it leaves the module as it is. composite: it runs
+    other passes, which are watched and verified one by one. anchor: the op that it works on in the text form.
     """
 
     requires: ClassVar[frozenset[State]] = frozenset(State)
     produces: ClassVar[State | None] = None
     exact: ClassVar[bool] = True
+    reads_only: ClassVar[bool] = False
+    composite: ClassVar[bool] = False
     anchor: ClassVar[str] = "builtin.module"
     codecs: ClassVar[Mapping[str, Codec]] = {}
 
@@ -44,7 +55,8 @@ class Pass(ModulePass):
         if not isinstance(ctx, PassContext):
             self._apply_for(ctx, op)
             return
-        result = self.rewrite(ctx.model(op), ctx)
+        with nullcontext() if self.composite else trusted():  # the manager verifies what a pass leaves
+            result = self.rewrite(ctx.model(op), ctx)
         ctx.weights = result.weights
         if result.module is not op:
             _move(result.module, op)
@@ -60,6 +72,15 @@ class Pass(ModulePass):
     @abstractmethod
     def rewrite(self, model: Model, ctx: PassContext) -> Model:
         """The rewritten module with its weights: the given one, which may be changed, or another."""
+
+    @property
+    def title(self) -> str:
+        """What instruments call it."""
+        return self.name
+
+    def alone(self, ctx: PassContext, path: Path) -> Pass:
+        """The pass for a context without what it takes from this one, which is written to files named after `path`."""
+        return self
 
     @classmethod
     def from_config(cls, config: object, **more: Any) -> Self:
@@ -77,18 +98,43 @@ def _move(source: ModuleOp, target: ModuleOp) -> None:
     target.body.add_block(block)
 
 
+def detached(model: Model) -> Model:
+    """A model with the content of another, which is left empty; ops stay the objects that they are."""
+    module = ModuleOp([])
+    _move(model.module, module)
+    model.module.body.add_block(Block())
+    return Model(module, model.weights)
+
+
 @dataclass(frozen=True)
 class Pipeline(Pass):
     """Passes in order. at: the op they work on; a network has one function, so all of them see the same module."""
 
     name: ClassVar[str] = "pipeline"
+    composite: ClassVar[bool] = True
     steps: tuple[Pass, ...] = ()
     at: str = "builtin.module"
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a pass of modules inside a function."""
+        for step in self.steps:
+            inner = step.at if isinstance(step, Pipeline) else step.anchor
+            if ANCHORS.index(inner) < ANCHORS.index(self.at):
+                raise ConfigError(f"pipeline {self.at}: {step.title} works on {inner}; put it outside {self.at}(...)")
 
     @override
     def rewrite(self, model: Model, ctx: PassContext) -> Model:
         ctx.run(self.steps, model.module)
         return ctx.model(model.module)
+
+    @property
+    @override
+    def title(self) -> str:
+        return self.at
+
+    @override
+    def alone(self, ctx: PassContext, path: Path) -> Pass:
+        return Pipeline(tuple(step.alone(ctx, path) for step in self.steps), self.at)
 
     def flat(self) -> Iterator[Pass]:
         """All passes in order, without the pipelines around them."""

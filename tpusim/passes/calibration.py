@@ -1,6 +1,6 @@
 """Passes that give a top module its ranges, and those that read samples for it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from typing_extensions import override
@@ -8,7 +8,7 @@ from typing_extensions import override
 from tpusim.calibration.quantised import with_own
 from tpusim.calibration.samples import Samples
 from tpusim.calibration.smooth import rewritten
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
+from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table
 from tpusim.calibration.table import read_table
 from tpusim.images import images_of
 from tpusim.inference import input_specs
@@ -38,6 +38,7 @@ class Calibrate(CalibrationConfig, Pass):
 
     name = "calibrate"
     requires = frozenset({State.TOP})
+    reads_only = True
     data: str = DATA
 
     @override
@@ -68,6 +69,14 @@ class ImportCalibrationTable(Pass):
         if self.file or ctx.table is None:
             ctx.table = read_table(Path(self.file or TABLE))
         return apply_table(model, ctx.table, asymmetric=self.asymmetric)
+
+    @override
+    def alone(self, ctx: PassContext, path: Path) -> Pass:
+        if self.file or ctx.table is None:
+            return self
+        table = path.with_name(f"{path.stem}_cali_table")
+        save_table(table, ctx.table, CalibrationConfig(), ctx.measured, module=path.name)
+        return replace(self, file=str(table))
 
 
 @dataclass(frozen=True)

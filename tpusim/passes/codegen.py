@@ -21,6 +21,7 @@ class Codegen(Pass):
 
     name = "codegen"
     requires = frozenset({State.ADDRESSED})
+    reads_only = True
     model_file: str = ""
     cores: int = 0
 

@@ -15,8 +15,10 @@ from xdsl.passes import ModulePass, PassPipeline
 from tpusim.calibration.table import CalibrationTable
 from tpusim.errors import ImportModelError
 from tpusim.ir.module import Model, ModelContext
+from tpusim.ir.rewriting import watching
 from tpusim.isa.stream import Program
 from tpusim.layer_group import Costs
+from tpusim.lowering import Conversion
 from tpusim.lowering.lower import Fallback
 from tpusim.passes.instruments.base import Instrument, Step
 from tpusim.workers import Workers
@@ -34,7 +36,8 @@ class PassContext(ModelContext):
 
     Given by the caller: table, samples (of the calibration passes), costs (of layer groups that are known already),
     workers, progress and calibration_state (of the calibration: a file that it continues from). Made by passes: table,
-    measured (number of samples that it was measured with), patterns (firings by class name), fallbacks, program.
+    measured (number of samples that it was measured with), patterns (firings by class name), conversion (the lowering
+    in progress), fallbacks, program.
     """
 
     table: CalibrationTable | None = None
@@ -45,6 +48,7 @@ class PassContext(ModelContext):
     calibration_state: Path | None = None
     measured: int = 0
     patterns: Counter[str] = field(default_factory=Counter[str])
+    conversion: Conversion | None = None
     fallbacks: list[Fallback] = field(default_factory=list[Fallback])
     program: Program | None = None
     instruments: tuple[Instrument, ...] = ()
@@ -65,27 +69,25 @@ class PassContext(ModelContext):
             if following is not None:
                 self._before(rest.pop(0), op, tuple(rest))
 
-        depth = len(self.path)
+        depth, watched = len(self.path), any(one.watches_patterns for one in self.instruments)
         try:
-            PassPipeline(tuple(steps), between).apply(self, module)
+            with watching(self if watched else None):
+                PassPipeline(tuple(steps), between).apply(self, module)
         except Exception as error:
             if len(self.path) > depth:
-                step = self._step(module)
+                step = Step(self.path, self.model(module), self)
                 for instrument in self.instruments:
                     instrument.failed(step, error)
             raise
         finally:
             self.path = self.path[:depth]
 
-    def fired(self, pattern: str, module: ModuleOp, seconds: float) -> None:
-        """A rewrite pattern has changed the module; seconds: what it took."""
-        self.patterns[pattern] += 1
-        step = self._step(module)
+    def tried(self, pattern: str, model: Model, seconds: float, *, fired: bool) -> None:
+        """A rewrite pattern was tried; see `tpusim.ir.rewriting.Watch`."""
+        step = Step(self.path, model, self)
         for instrument in self.instruments:
-            instrument.fired(pattern, step, seconds)
-
-    def _step(self, module: ModuleOp, rest: tuple[Pass, ...] = ()) -> Step:
-        return Step(self.path, self.model(module), rest)
+            if instrument.watches_patterns:
+                instrument.tried(pattern, step, seconds, fired=fired)
 
     def _before(self, step: Pass, module: ModuleOp, rest: tuple[Pass, ...]) -> None:
         model = self.model(module)
@@ -96,10 +98,10 @@ class PassContext(ModelContext):
             )
         self.path = (*self.path, step)
         for instrument in self.instruments:
-            instrument.before(self._step(module, rest))
+            instrument.before(Step(self.path, model, self, rest))
 
     def _after(self, module: ModuleOp) -> None:
-        step = self._step(module)
+        step = Step(self.path, self.model(module), self)
         for instrument in reversed(self.instruments):
             instrument.after(step)
         self.path = self.path[:-1]

@@ -1,6 +1,6 @@
 """The pass manager: runs a pipeline on a copy of a module, watched by instruments."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -12,9 +12,11 @@ from tpusim.passes.text import parse_pipeline
 
 
 class PassManager:
-    """Runs a pipeline: a `Pipeline`, passes in order, or their text. The module is verified after every pass."""
+    """Runs a pipeline: a `Pipeline`, passes in order, or their text. verify: the module, after every pass."""
 
-    def __init__(self, pipeline: Pass | Iterable[Pass] | str, instruments: Iterable[Instrument] = ()) -> None:
+    def __init__(
+        self, pipeline: Pass | Iterable[Pass] | str, instruments: Iterable[Instrument] = (), *, verify: bool = True
+    ) -> None:
         if isinstance(pipeline, str):
             pipeline = parse_pipeline(pipeline)
         elif isinstance(pipeline, Pass):
@@ -22,13 +24,15 @@ class PassManager:
         else:
             pipeline = Pipeline(tuple(pipeline))
         self.pipeline: Pipeline = pipeline
-        self.instruments = (Verify(), *instruments)
+        watching = (*instruments, Verify()) if verify else tuple(instruments)
+        self.instruments = tuple(sorted(watching, key=lambda one: one.innermost))
 
     def run(self, model: Model, ctx: PassContext | None = None) -> Model:
         """What the pipeline makes of a copy of the module. ctx: what is given to passes, and gets what they make."""
         ctx = ctx or PassContext()
         ctx.weights = model.weights.copy()
-        module = model.module.clone()
+        reads_only = all(step.reads_only for step in self.pipeline.flat())
+        module = model.module if reads_only else model.module.clone()
         self.apply(ctx, module)
         return ctx.model(module)
 
@@ -36,3 +40,8 @@ class PassManager:
         """Rewrite a module in place; its weights are in the context. Raises TpusimError of a pass."""
         ctx.instruments = self.instruments
         ctx.run(self.pipeline.steps, module)
+
+    def report(self) -> Iterator[str]:
+        """What the instruments have to say after a run, line by line."""
+        for instrument in self.instruments:
+            yield from instrument.report()

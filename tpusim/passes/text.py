@@ -13,11 +13,9 @@ from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from tpusim.errors import ConfigError, meant
-from tpusim.passes.base import Codec, Pass, Pipeline
+from tpusim.passes.base import ANCHORS, Codec, Pass, Pipeline
 from tpusim.registry import PASSES, PIPELINES
 
-ANCHORS = ("builtin.module", "func.func")
-"""Ops that a pipeline may work on, each inside the one before it."""
 OPEN, CLOSE = "({", ")}"
 PLAIN = re.compile(r"[A-Za-z0-9_./:+-]+")
 """Values that need no quotation marks."""
@@ -67,22 +65,11 @@ def _steps(text: str) -> Iterator[Pass]:
                 raise ConfigError(
                     f"pipeline '{element}': ANCHOR(PASSES) is required, ANCHOR one of {', '.join(ANCHORS)}"
                 )
-            yield _anchored(Pipeline(tuple(_steps(rest[1:-1])), name))
+            yield Pipeline(tuple(_steps(rest[1:-1])), name)
         elif not rest or (rest[0], rest[-1]) == ("{", "}"):
             yield _made(name, rest[1:-1], element)
         else:
             raise ConfigError(f"pipeline '{element}': NAME or NAME{{OPTION=VALUE ...}} is required")
-
-
-def _anchored(pipeline: Pipeline) -> Pipeline:
-    """The pipeline. Raises ConfigError for a pass of modules inside a function."""
-    for step in pipeline.steps:
-        inner = step.at if isinstance(step, Pipeline) else step.anchor
-        if ANCHORS.index(inner) < ANCHORS.index(pipeline.at):
-            raise ConfigError(
-                f"pipeline {pipeline.at}: {step.name} works on {inner}; put it outside {pipeline.at}(...)"
-            )
-    return pipeline
 
 
 def _made(name: str, text: str, where: str) -> Pass:

@@ -1,14 +1,16 @@
 """The first rewriting that changes numbers: compares a module before and after every pattern and pass on one sample."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from tpusim.errors import TpusimError
 from tpusim.inference import run
 from tpusim.ir.attrs import framework_name, op_name
 from tpusim.ir.module import Model
+from tpusim.passes.instruments.base import Instrument, Step
 
 Tensors = Mapping[str, np.ndarray]
 
@@ -38,22 +40,53 @@ class Change:
         )
 
 
-class PassCheck:
-    """Runs a module after every rewriting, and remembers the first rewriting that changed numbers.
+class NumbersChanged(Instrument):
+    """Runs the module after every pattern and pass that keeps numbers, and remembers the first that changed some.
 
-    inputs: one sample by input name. Tensors are compared with those of the previous module, by name; a tensor with a
-    new name by the framework's tensor that it equals.
+    inputs: one sample by input name, or the function that gives it for the first module. Tensors are compared with
+    those of the module before, by name, and where a name is new, by the framework's tensor that it equals. After a pass
+    that changes numbers on purpose, and after the first change, nothing is compared with what was before.
     """
 
-    def __init__(self, model: Model, inputs: Tensors) -> None:
+    watches_patterns = True
+
+    def __init__(self, inputs: Tensors | Callable[[Model], Tensors]) -> None:
         self._inputs = inputs
-        self._now = self._run(model)
+        self._sample: Tensors = {}
+        self._now: Tensors | None = None
         self.checked = 0
         self.first: Change | None = None
 
-    def __call__(self, name: str, model: Model) -> None:
-        """Check one rewriting; after the first change nothing more is run."""
-        if self.first is not None:
+    @override
+    def before(self, step: Step) -> None:
+        if self._now is None and self.first is None:
+            self._sample = self._inputs(step.model) if callable(self._inputs) else self._inputs
+            self._now = self._run(step.model)
+
+    @override
+    def after(self, step: Step) -> None:
+        if step.step.reads_only or step.step.composite:
+            return
+        if all(one.exact for one in step.path):
+            self._check(step.name, step.model)
+        else:
+            self._now = None
+
+    @override
+    def tried(self, pattern: str, step: Step, seconds: float, *, fired: bool) -> None:
+        if fired and all(one.exact for one in step.path):
+            self._check(pattern, step.model)
+
+    @override
+    def report(self) -> Iterator[str]:
+        if self.first is None:
+            yield f"verify-passes: {self.checked} patterns and passes changed no numbers"
+        else:
+            yield f"verify-passes: {self.first}"
+
+    def _check(self, name: str, model: Model) -> None:
+        """Check one; after the first change nothing more is run."""
+        if self.first is not None or self._now is None:
             return
         self.checked += 1
         try:
@@ -63,15 +96,10 @@ class PassCheck:
         self.first = _first_change(name, self.checked, self._now, after)
         self._now = after
 
-    def restart(self, model: Model) -> None:
-        """Continue from another module without comparing it with the previous one."""
-        if self.first is None:
-            self._now = self._run(model)
-
     def _run(self, model: Model) -> dict[str, np.ndarray]:
         work = model.clone()
         names = {op_name(op): framework_name(op) for op in work.ops}
-        return {names.get(name, name): array for name, array in run(work, self._inputs).items()}
+        return {names.get(name, name): array for name, array in run(work, self._sample).items()}
 
 
 def _first_change(rewriting: str, firing: int, before: Tensors, after: Tensors) -> Change | None:

@@ -1,0 +1,134 @@
+"""One lowering step by step: the order of the steps, and what one leaves for the next besides the module."""
+
+from collections.abc import Mapping
+
+from xdsl.ir import Operation
+
+from tpusim.chips import available, load
+from tpusim.errors import UnsupportedError
+from tpusim.ir.attrs import op_name
+from tpusim.ir.formats import NumberFormat
+from tpusim.ir.module import Model
+from tpusim.ir.text import verify
+from tpusim.lowering.borders import frames_of, strip_input_casts
+from tpusim.lowering.chip_forms import fuse_for_chip, require_fitting_rules, rewrite_for_chip
+from tpusim.lowering.lower import (
+    Fallback,
+    Lowering,
+    LoweringConfig,
+    config_for_chip,
+    listed_formats,
+    named_ops,
+    table_of,
+)
+from tpusim.lowering.marks import float_marks, masks, parts
+from tpusim.lowering.overflow import warn_of_overflow
+from tpusim.lowering.own import mark_changed_scales
+from tpusim.lowering.propagate import keep_ranges, propagate
+from tpusim.ops.base import TopOp
+from tpusim.ops.frames import fold_swaps
+
+
+class Conversion:
+    """The lowering of a top module, which it changes: its methods in their order, as `lower` calls them.
+
+    Raises UnsupportedError for a mode or option that the chip does not have, ConfigError for a wrong table.
+    """
+
+    def __init__(self, top: Model, config: LoweringConfig) -> None:
+        self.config = config_for_chip(config)
+        self.chip = load(self.config.chip)
+        self._require_supported()
+        self.top = top
+        self._table = table_of(self.config, self.chip)
+        self._names = {op_name(op) for op in top.ops if isinstance(op, TopOp)}
+        self._known = set(named_ops(top, self._table).values())
+        self._listed: Mapping[TopOp, NumberFormat] = {}
+        self._formats: dict[Operation, NumberFormat] = {}
+        self._marks: dict[Operation, str] = {}
+        self._stage: Lowering | None = None
+
+    def _require_supported(self) -> None:
+        require_fitting_rules(self.chip)
+        name, config = self.chip.name, self.config
+        if config.matmul_perchannel and not self.chip.column_multipliers:
+            able = ", ".join(one for one in available() if load(one).column_multipliers)
+            raise UnsupportedError(f"matmul_perchannel on {name}: a multiplier per column is required; {able} have it")
+        if config.asymmetric and not self.chip.asymmetric:
+            able = ", ".join(one for one in available() if load(one).asymmetric)
+            raise UnsupportedError(f"asymmetric quantisation on {name} is not supported; it is on {able}")
+
+    def rewrite_top(self) -> None:
+        """Rewrite the top module by the patterns that ops have for the chip."""
+        rewrite_for_chip(self.top, self.chip)
+
+    def choose_formats(self) -> None:
+        """Give every op its number format, and mark the ops that integers would ruin."""
+        self._listed = listed_formats(self.top, self._table, self._known)
+        usual = self.config.format
+        self._formats = {op: self._listed.get(op, usual) for op in self.top.ops if isinstance(op, TopOp)}
+        if not self._integers:
+            self.top.require_state("TOP_F32", "TOP_CALIBRATED", stage="lower")
+            return
+        self.top.require_state("TOP_CALIBRATED", stage="lower")
+        keep_ranges(self.top, self.chip)
+        found = float_marks(self.top) | parts(self.top, self.chip)
+        self._marks = {op: why for op, why in found.items() if op not in self._listed and self._formats[op].calibrated}
+
+    @property
+    def _integers(self) -> bool:
+        return any(format.calibrated for format in self._formats.values())
+
+    def propagate(self) -> None:
+        """Let ranges follow the ops, if there are integers."""
+        if self._integers:
+            in_float = {op for op, format in self._listed.items() if format.name in ("f32", "f16")}
+            propagate(self.top, self.chip, in_float | (self._marks.keys() & masks(self.top).keys()))
+
+    def convert(self) -> Model:
+        """Lower every op; the tpu module, which the steps after this change."""
+        frames = frames_of(self.top, self.config, self.chip)
+        self._stage = Lowering(self.top, self.config, self.chip, self._formats, self._marks, frames)
+        return self._stage.run()
+
+    def fold_swaps(self, lowered: Model) -> None:
+        """Fold swaps of an image's channels into the convolutions that read it."""
+        fold_swaps(lowered)
+
+    def strip_casts(self, lowered: Model) -> None:
+        """Let inputs be stored integers, if that is asked for."""
+        if self.config.quant_input:
+            strip_input_casts(lowered)
+
+    def fuse(self, lowered: Model) -> None:
+        """Fuse tpu ops as the chip's lowering does."""
+        fuse_for_chip(lowered, self.chip)
+
+    def check(self, lowered: Model) -> None:
+        """Mark scales of a quantised network that are not kept; warn of accumulators that can overflow."""
+        assert self._stage is not None  # `convert` comes before
+        mark_changed_scales(self.top, self._stage.quant, lowered)
+        warn_of_overflow(self._names, lowered)
+
+    @property
+    def fallbacks(self) -> list[Fallback]:
+        """The ops that were asked for integers and run in float."""
+        return [] if self._stage is None else self._stage.fallbacks
+
+
+def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
+    """Lower a top module; returns the tpu module and the ops that fell back to float.
+
+    Raises UnsupportedError for a mode the chip does not have, ImportModelError for a module in the wrong state.
+    """
+    conversion = Conversion(model.clone(), config)
+    conversion.rewrite_top()
+    conversion.choose_formats()
+    conversion.propagate()
+    lowered = conversion.convert()
+    conversion.fold_swaps(lowered)
+    conversion.strip_casts(lowered)
+    conversion.fuse(lowered)
+    conversion.check(lowered)
+    verify(lowered.module, "after lowering")
+    return lowered, conversion.fallbacks
