@@ -17,7 +17,7 @@ from tpusim.chips import files
 from tpusim.cli import main
 from tpusim.errors import ConfigError, ImportModelError
 from tpusim.frontend import import_onnx
-from tpusim.ir.formats import FORMATS
+from tpusim.ir.formats import INT8
 from tpusim.ir.module import load_model
 from tpusim.ir.text import print_module
 from tpusim.isa.stream import load
@@ -85,8 +85,10 @@ def test_a_chip_that_does_not_ship_survives_as_text(tmp_path: Path):
     mine = files.changed(chips.load("bm1688"), "mine", {"search_gbs": 9.5})
     (found,) = parse_pipeline(print_pipeline(ConvertTopToTpu(mine))).steps
     assert isinstance(found, ConvertTopToTpu) and found.chip == mine
-    with pytest.raises(ConfigError, match="mode of a pipeline's text is a number, bool or text, got NumberFormat"):
-        print_pipeline(ConvertTopToTpu(mode=replace(FORMATS["int8"], name="mine")))
+    with pytest.raises(
+        ConfigError, match="mode of a pipeline's text is a name, one of .*, got the NumberFormat 'mine'"
+    ):
+        print_pipeline(ConvertTopToTpu(mode=replace(INT8, name="mine")))
 
 
 @pytest.mark.every
