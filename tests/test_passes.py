@@ -86,7 +86,9 @@ def test_a_chip_that_does_not_ship_survives_as_text(tmp_path: Path):
     mine = files.changed(chips.load("bm1688"), "mine", {"search_gbs": 9.5})
     (found,) = parse_pipeline(print_pipeline(ConvertTopToTpu(mine))).steps
     assert isinstance(found, ConvertTopToTpu) and found.chip == mine
-    with pytest.raises(ConfigError, match="mode of a pipeline's text is a number, bool or text, got NumberFormat"):
+    with pytest.raises(
+        ConfigError, match="mode of a pipeline's text is a name, one of .*, got the NumberFormat 'mine'"
+    ):
         print_pipeline(ConvertTopToTpu(mode=replace(number_format("int8"), name="mine")))
 
 

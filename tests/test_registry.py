@@ -26,7 +26,8 @@ from tpusim.ir.weights import WeightStore
 from tpusim.lowering import LoweringConfig
 from tpusim.lowering.qtable import read_qtable
 from tpusim.ops import context
-from tpusim.passes import parse_pipeline
+from tpusim.passes import parse_pipeline, print_pipeline
+from tpusim.passes.lowering import ConvertTopToTpu
 from tpusim.registry import CLI, DIALECTS, PATTERNS, Table
 
 pytestmark = pytest.mark.every
@@ -293,6 +294,8 @@ def test_a_format_of_a_package_is_a_mode_like_any_other(install: Install) -> Non
     assert config.format is W4A8 and config.mode is W4A8
     assert read_qtable("a:W4A8,b:F16") == {"a": "w4a8", "b": "f16"}
     assert config_from(stated(RunConfig(Path("m.onnx"), lowering=config)), Path("r")).lowering.format is W4A8
+    (step,) = parse_pipeline(print_pipeline(ConvertTopToTpu(mode="w4a8"))).steps
+    assert isinstance(step, ConvertTopToTpu) and step.format is W4A8
     with pytest.raises(ConfigError, match=r"mode 'odd': a tpusim.ir.formats.NumberFormat is required, got int"):
         number_format("odd")
     with pytest.raises(

@@ -9,10 +9,12 @@ from typing_extensions import override
 from tpusim import chips
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError
+from tpusim.ir.formats import NumberFormat
 from tpusim.ir.module import Model, State
 from tpusim.lowering import Conversion, LoweringConfig, optimize_for_chip, reorder_weights
 from tpusim.passes.base import Codec, Pass, detached
 from tpusim.passes.context import PassContext
+from tpusim.registry import FORMATS
 
 
 def read_chip(text: str) -> str | ChipSpec:
@@ -34,6 +36,18 @@ def write_chip(chip: str | ChipSpec) -> str:
     return json.dumps({"name": stated.name, **json.loads(chips.define(stated))}, sort_keys=True)
 
 
+def write_mode(mode: str | NumberFormat) -> str:
+    """The name of a mode. Raises ConfigError for a format that is not registered under its name."""
+    if isinstance(mode, str):
+        return mode
+    if mode.name in FORMATS and FORMATS.get(mode.name) is mode:
+        return mode.name
+    raise ConfigError(
+        f"convert-top-to-tpu: mode of a pipeline's text is a name, one of {', '.join(FORMATS)}, got the NumberFormat "
+        f"'{mode}'; register it (entry point group {FORMATS.group})"
+    )
+
+
 TOP = frozenset({State.TOP, State.CALIBRATED})
 
 
@@ -44,7 +58,7 @@ class ProcessorAssign(LoweringConfig, Pass):
     name = "processor-assign"
     requires = TOP
     reads_only = True
-    codecs = {"chip": Codec(read_chip, write_chip)}
+    codecs = {"chip": Codec(read_chip, write_chip), "mode": Codec(str, write_mode)}
 
     @override
     def rewrite(self, model: Model, ctx: PassContext) -> Model:
@@ -192,7 +206,7 @@ class ConvertTopToTpu(LoweringConfig, Pass):
     produces = State.LOWERED
     exact = False
     composite = True
-    codecs = {"chip": Codec(read_chip, write_chip)}
+    codecs = {"chip": Codec(read_chip, write_chip), "mode": Codec(str, write_mode)}
 
     @override
     def rewrite(self, model: Model, ctx: PassContext) -> Model:

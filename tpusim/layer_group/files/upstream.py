@@ -12,7 +12,7 @@ import msgspec
 from tpusim.ops.logical import AXES
 
 SPLIT = "_mul_scale", "_new_cast"
-"""Some casts are two ops in TPU-MLIR: the first has the name of the second with one of these. They are one op in tpusim."""
+"""Some casts are two ops in TPU-MLIR: the first has the name of the second with one of these. They are one op here."""
 RETURN = "func.return"
 """Listed among the global layers, but no op of the network."""
 
