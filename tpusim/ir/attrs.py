@@ -1,5 +1,6 @@
 """Attributes as plain Python values, op names (and the framework's tensors) as locations, and `#tpu.lg`."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -195,7 +196,7 @@ class LayerGroupAttr(Data[LayerGroupInfo]):
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> LayerGroupInfo:
         """`<key = value, ...>` where a value is an integer, a boolean or a list of integers."""
-        known = {f.name: f.default for f in fields(LayerGroupInfo)}
+        known = _FIELDS
         values: dict[str, object] = {}
 
         def entry() -> None:
@@ -209,10 +210,40 @@ class LayerGroupAttr(Data[LayerGroupInfo]):
         parser.parse_comma_separated_list(parser.Delimiter.ANGLE, entry)
         return LayerGroupInfo(**values)  # type: ignore[arg-type]
 
+    @classmethod
+    def of_text(cls, printed: str) -> "LayerGroupAttr | None":
+        """The attribute of a whole text such as it is printed; None for any other spelling, which the parser reads."""
+        begin = f"#{cls.name}<"
+        if not printed.startswith(begin) or not printed.endswith(">"):
+            return None
+        inner, values, end = printed[len(begin) : -1], dict[str, object](), 0
+        for match in _PRINTED_FIELD.finditer(inner):
+            key, value = match.groups()
+            if match.start() != end or key not in _FIELDS or key in values:
+                return None
+            read = _printed_value(value, _FIELDS[key])
+            if read is None:
+                return None
+            values[key], end = read, match.end()
+        return cls(LayerGroupInfo(**values)) if end == len(inner) else None  # type: ignore[arg-type]
+
     def print_parameter(self, printer: Printer) -> None:
         """Print the fields in the form that is parsed."""
         items = ", ".join(f"{f.name} = {_value_text(getattr(self.data, f.name))}" for f in fields(self.data))
         printer.print_string(f"<{items}>")
+
+
+_FIELDS = {f.name: f.default for f in fields(LayerGroupInfo)}
+_PRINTED_FIELD = re.compile(r"(\w+) = (true|false|-?\d+|\[(?:-?\d+(?:, -?\d+)*)?\])(?:, (?=\w)|$)", re.ASCII)
+
+
+def _printed_value(text: str, like: object) -> object:
+    """A field's value of its text; None if the field is of another kind."""
+    if text[0] == "[":
+        return (tuple(map(int, text[1:-1].split(", "))) if len(text) > 2 else ()) if isinstance(like, tuple) else None
+    if text in ("true", "false"):
+        return text == "true" if isinstance(like, bool) else None
+    return int(text) if isinstance(like, int) and not isinstance(like, bool) else None
 
 
 def _parse_value(parser: AttrParser, like: object) -> object:
