@@ -1,7 +1,7 @@
 """Attributes as plain Python values, op names (and the framework's tensors) as locations, and `#tpu.lg`."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import cast
@@ -213,19 +213,8 @@ class LayerGroupAttr(Data[LayerGroupInfo]):
     @classmethod
     def of_text(cls, printed: str) -> "LayerGroupAttr | None":
         """The attribute of a whole text such as it is printed; None for any other spelling, which the parser reads."""
-        begin = f"#{cls.name}<"
-        if not printed.startswith(begin) or not printed.endswith(">"):
-            return None
-        inner, values, end = printed[len(begin) : -1], dict[str, object](), 0
-        for match in _PRINTED_FIELD.finditer(inner):
-            key, value = match.groups()
-            if match.start() != end or key not in _FIELDS or key in values:
-                return None
-            read = _printed_value(value, _FIELDS[key])
-            if read is None:
-                return None
-            values[key], end = read, match.end()
-        return cls(LayerGroupInfo(**values)) if end == len(inner) else None  # type: ignore[arg-type]
+        match = _PRINTED.fullmatch(printed)
+        return cls(LayerGroupInfo(*[read(v) for read, v in zip(_READ, match.groups(), strict=True)])) if match else None
 
     def print_parameter(self, printer: Printer) -> None:
         """Print the fields in the form that is parsed."""
@@ -234,16 +223,23 @@ class LayerGroupAttr(Data[LayerGroupInfo]):
 
 
 _FIELDS = {f.name: f.default for f in fields(LayerGroupInfo)}
-_PRINTED_FIELD = re.compile(r"(\w+) = (true|false|-?\d+|\[(?:-?\d+(?:, -?\d+)*)?\])(?:, (?=\w)|$)", re.ASCII)
 
 
-def _printed_value(text: str, like: object) -> object:
-    """A field's value of its text; None if the field is of another kind."""
-    if text[0] == "[":
-        return (tuple(map(int, text[1:-1].split(", "))) if len(text) > 2 else ()) if isinstance(like, tuple) else None
-    if text in ("true", "false"):
-        return text == "true" if isinstance(like, bool) else None
-    return int(text) if isinstance(like, int) and not isinstance(like, bool) else None
+def _printed_ints(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(", "))) if text else ()
+
+
+def _printed_kind(value: object) -> tuple[str, Callable[[str], object]]:
+    """The pattern of a field as it is printed, and what reads its group."""
+    if isinstance(value, tuple):
+        return r"\[((?:-?\d+(?:, -?\d+)*)?)\]", _printed_ints
+    return ("(true|false)", "true".__eq__) if isinstance(value, bool) else (r"(-?\d+)", int)
+
+
+_PRINTED = re.compile(
+    f"#tpu.lg<{', '.join(f'{name} = {_printed_kind(value)[0]}' for name, value in _FIELDS.items())}>", re.ASCII
+)
+_READ = [_printed_kind(value)[1] for value in _FIELDS.values()]
 
 
 def _parse_value(parser: AttrParser, like: object) -> object:

@@ -14,11 +14,11 @@ reads. entries: attributes and types by id. headers, operations, index, properti
 from tpusim.ir.bytecode.dialects import EVERYBODY, RELEASES, Release, release
 from tpusim.ir.bytecode.forms import DialectCodes, Form
 from tpusim.ir.bytecode.reading import Bytecode, is_bytecode
-from tpusim.ir.bytecode.resources import Resource, Resources
+from tpusim.ir.bytecode.resources import Blob, Resource, Resources
 from tpusim.ir.bytecode.sections import MAGIC, VERSIONS
 from tpusim.ir.bytecode.writing import encode
 
 __all__ = [
-    "EVERYBODY", "MAGIC", "RELEASES", "VERSIONS", "Bytecode", "DialectCodes", "Form", "Release", "Resource", "Resources",
+    "EVERYBODY", "MAGIC", "RELEASES", "VERSIONS", "Blob", "Bytecode", "DialectCodes", "Form", "Release", "Resource", "Resources",
     "encode", "is_bytecode", "release",
 ]  # fmt: skip

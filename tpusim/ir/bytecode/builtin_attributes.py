@@ -8,6 +8,7 @@ from xdsl.dialects.builtin import (
     AffineMapAttr,
     AffineSetAttr,
     ArrayAttr,
+    BytesAttr,
     CallSiteLoc,
     DenseArrayBase,
     DenseIntOrFPElementsAttr,
@@ -42,7 +43,10 @@ from tpusim.ir.bytecode.varints import varint
 
 LOCATIONS = (UnknownLoc, FileLineColLoc, CallSiteLoc, NameLoc, FusedLoc, FileRangeLoc)
 STRING, LOCATION, SYMBOL = attribute_of(StringAttr), attribute_of(*LOCATIONS), attribute_of(SymbolRefAttr)
-NUMBERS, TENSOR = attribute_of(DenseIntOrFPElementsAttr), attribute_of(*[DenseIntOrFPElementsAttr, RawDenseAttr, DenseStringsAttr])
+NUMBERS, TENSOR = (
+    attribute_of(DenseIntOrFPElementsAttr),
+    attribute_of(*[DenseIntOrFPElementsAttr, RawDenseAttr, DenseStringsAttr]),
+)
 
 
 def _made(cls: Any, **fields: object) -> Any:
@@ -77,6 +81,18 @@ ELEMENTS = Codec(_read_attributes, _write_attributes)
 def _key(name: str) -> StringAttr:
     """The name of an entry as an attribute; the same few occur in every op."""
     return StringAttr(name)
+
+
+def _read_text(cursor: Cursor, tables: Tables) -> Attribute:
+    raw = tables.raw_text(cursor)
+    try:
+        return StringAttr(raw.decode())
+    except UnicodeDecodeError:
+        return BytesAttr(raw)
+
+
+ANY_TEXT = Codec(_read_text, TEXT.write)
+"""A string; bytes that are no UTF-8 are a bytes attribute, as in xDSL's parser."""
 
 
 def _read_dictionary(cursor: Cursor, tables: Tables) -> dict[str, Attribute]:
@@ -156,7 +172,8 @@ def _stride_of(value: Attribute) -> int:
 ATTRIBUTES = (
     Form(0, ArrayAttr, (ELEMENTS,), lambda a: (a.data,), ArrayAttr),
     Form(1, DictionaryAttr, (ENTRIES,), lambda a: (a.data,), DictionaryAttr),
-    Form(2, StringAttr, (TEXT,), lambda a: (a.data,), StringAttr),
+    Form(2, StringAttr, (ANY_TEXT,), lambda a: (a.data,), _same),
+    Form(2, BytesAttr, (ANY_TEXT,), lambda a: (a.data.decode("utf-8", "surrogateescape"),), _same),
     Form(3, TypedStringAttr, (TEXT, TYPE), lambda a: (a.text.data, a.type),
          lambda text, kind: TypedStringAttr(StringAttr(text), kind)),
     Form(4, SymbolRefAttr, (STRING,), lambda a: (a.root_reference,), _symbol,

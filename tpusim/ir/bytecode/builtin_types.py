@@ -1,5 +1,6 @@
 """The types of the builtin dialect by code."""
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 from xdsl.dialects.builtin import (
@@ -44,7 +45,20 @@ from xdsl.ir import Attribute
 from xdsl.ir.affine import AffineMap
 
 from tpusim.ir.bytecode.cursor import Cursor
-from tpusim.ir.bytecode.forms import ATTRIBUTE, BOOL, SIGNED, TYPE, VARINT, Codec, Form, Tables, attribute_of, constant, many
+from tpusim.ir.bytecode.forms import (
+    ATTRIBUTE,
+    BOOL,
+    SIGNED,
+    TYPE,
+    VARINT,
+    Codec,
+    Form,
+    Output,
+    Tables,
+    attribute_of,
+    constant,
+    many,
+)
 from tpusim.ir.bytecode.numbers import WIDEST
 
 DYNAMIC = -(1 << 63)
@@ -94,7 +108,9 @@ def _spaceless(value: Any) -> bool:
 
 
 def _layout_of(value: MemRefType[Attribute]) -> Attribute:
-    return AffineMapAttr(AffineMap.identity(value.get_num_dims())) if isinstance(value.layout, NoneAttr) else value.layout
+    return (
+        AffineMapAttr(AffineMap.identity(value.get_num_dims())) if isinstance(value.layout, NoneAttr) else value.layout
+    )
 
 
 def _memref(shape: list[int], element: Attribute, layout: Any, space: Attribute | None = None) -> Attribute:
@@ -105,6 +121,23 @@ def _memref(shape: list[int], element: Attribute, layout: Any, space: Attribute 
 
 def _scalable(value: VectorType[Attribute]) -> tuple[bool, ...]:
     return tuple(bool(dim.value.data) for dim in value.scalable_dims.data)
+
+
+def _read_scalable(cursor: Cursor, tables: Tables) -> tuple[list[bool], list[int]]:
+    """The flags and extents of a vector. LLVM 16 writes how many of the last dimensions are scalable, no flags."""
+    count = cursor.count("dimensions")
+    if count and cursor.position < cursor.end and cursor.data[cursor.position] > 1:
+        shape = SHAPE.read(cursor, tables)
+        return [index >= len(shape) - count for index in range(len(shape))], shape
+    return [cursor.boolean() for _ in range(count)], SHAPE.read(cursor, tables)
+
+
+def _write_scalable(value: tuple[Sequence[bool], Sequence[int]], out: Output) -> None:
+    many(BOOL).write(value[0], out)
+    SHAPE.write(value[1], out)
+
+
+SCALABLE = Codec(_read_scalable, _write_scalable)
 
 
 def _vector(flags: list[bool], shape: list[int], element: Attribute) -> Attribute:
@@ -141,7 +174,8 @@ TYPES = (
     Form(18, UnrankedTensorType, (TYPE,), lambda t: (t.element_type,), UnrankedTensorType),
     Form(19, VectorType, (SHAPE, TYPE), lambda t: (_shape(t), t.element_type),
          lambda shape, element: VectorType(element, shape), lambda t: not any(_scalable(t))),
-    Form(20, VectorType, (many(BOOL), SHAPE, TYPE), lambda t: (_scalable(t), _shape(t), t.element_type), _vector),
+    Form(20, VectorType, (SCALABLE, TYPE), lambda t: ((_scalable(t), _shape(t)), t.element_type),
+         lambda parts, element: _vector(*parts, element)),
     constant(21, FloatTF32Type()),
     constant(22, Float8E5M2Type()),
     constant(23, Float8E4M3Type()),

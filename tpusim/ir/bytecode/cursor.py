@@ -30,6 +30,7 @@ class Cursor:
             f"bytecode '{self.file}': byte {at:,} in section {self.section}: {why}; "
             "write the file again with the tool that made it"
         )
+
     def at_end(self) -> bool:
         """Whether everything was read."""
         return self.position >= self.end
@@ -109,10 +110,12 @@ class Cursor:
 
     def terminated(self) -> str:
         """UTF-8 text up to a byte of zero."""
-        begin = position = self.position
-        while position < self.end and self.data[position]:
-            position += 1
-        if position == self.end:
+        begin = self.position
+        if isinstance(self.data, bytes):
+            position = self.data.find(0, begin, self.end)
+        else:
+            position = next((at for at in range(begin, self.end) if not self.data[at]), -1)
+        if position < 0:
             self.fail("text that ends in a byte of zero is required, the section ends before")
         self.position = position + 1
         return self.text(begin, position)

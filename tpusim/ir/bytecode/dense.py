@@ -118,7 +118,9 @@ def _write_dense(value: DenseIntOrFPElementsAttr, out: Output) -> None:
     raw = _narrowed(data, element, stored_bytes(element), held)
     if _is_bit(element):
         splat = len(data) < count
-        raw = bytes((0xFF * raw[0],)) if splat else np.packbits(np.frombuffer(raw, np.uint8), bitorder="little").tobytes()
+        raw = (
+            bytes((0xFF * raw[0],)) if splat else np.packbits(np.frombuffer(raw, np.uint8), bitorder="little").tobytes()
+        )
     out.type(value.type)
     out.raw(varint(len(raw)) + raw)
 

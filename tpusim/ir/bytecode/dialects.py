@@ -23,7 +23,8 @@ class Release:
     """What one release of MLIR reads.
 
     versions: the highest version of the format that is safe for it. attributes, types: the highest code of the builtin
-    dialect; what has a higher one is written as text. quant: the same for quant.
+    dialect; what has a higher one is written as text. quant: the same for quant. layouts: of properties, as
+    `properties.layout_to_write` counts releases.
     """
 
     name: str
@@ -31,23 +32,22 @@ class Release:
     attributes: int
     types: int
     quant: int = 5
-    known: frozenset[str] = frozenset()
+    layouts: int = 0
 
 
 RELEASES: Mapping[str, Release] = {
     release.name: release
     for release in (
-        Release("llvm16", 0, 16, 20, 0),
-        Release("llvm18", 4, 20, 20),
-        Release("llvm19", 4, 20, 20),
+        Release("llvm16", 0, 16, 19, 0),
+        Release("llvm18", 4, 20, 20, 5, 2),
+        Release("llvm19", 4, 20, 20, 5, 1),
         Release("llvm22", 6, 22, 20, 6),
         Release("llvm24", 6, 25, 32, 6),
-        Release("tpuc-opt", 4, 20, 20),
+        Release("tpuc-opt", 4, 20, 20, 5, 2),
     )
 }
 EVERYBODY = Release("everybody", 4, 20, 20)
 """Version 4 with codes that every MLIR since LLVM 17 reads."""
-OLDEST = RELEASES["llvm16"]
 
 
 def release(name: str) -> Release:

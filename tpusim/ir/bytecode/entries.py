@@ -102,6 +102,10 @@ class Entries:
         """The text whose index comes next."""
         return self.strings.read(cursor)
 
+    def raw_text(self, cursor: Cursor) -> bytes:
+        """The bytes of the text whose index comes next; they need not be UTF-8."""
+        return self.strings.bytes_at(cursor.varint(), cursor)
+
     def handle(self, cursor: Cursor) -> tuple[str, str]:
         """The dialect and key of the resource whose number comes next."""
         index = cursor.varint()
@@ -157,7 +161,12 @@ class Entries:
         kind = self._attributes
         begin, end = kind.begin[index], kind.begin[index + 1]
         data = self._data.data
-        if end - begin < 3 or data[begin] != _INTEGER_CODE or not kind.custom[index] or kind.dialect[index] != "builtin":
+        if (
+            end - begin < 3
+            or data[begin] != _INTEGER_CODE
+            or not kind.custom[index]
+            or kind.dialect[index] != "builtin"
+        ):
             return None
         head = data[begin + 1]
         if not head & 1 or not self._is_i64(head >> 1):
@@ -217,7 +226,9 @@ class Entries:
             raise
         except Exception as error:  # noqa: BLE001  xDSL's classes meet parts that do not fit with errors of every kind
             dialect = kind.dialect[index]
-            cursor.fail(f"{kind.what} {index:,} of dialect '{dialect}' cannot be made of its fields, {first_line(error)}")
+            cursor.fail(
+                f"{kind.what} {index:,} of dialect '{dialect}' cannot be made of its fields, {first_line(error)}"
+            )
         finally:
             self._depth -= 1
             kind.values[index] = found

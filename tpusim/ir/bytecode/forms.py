@@ -37,6 +37,10 @@ class Tables(Protocol):
         """The text whose index comes next."""
         ...
 
+    def raw_text(self, cursor: Cursor) -> bytes:
+        """The bytes of the text whose index comes next; they need not be UTF-8."""
+        ...
+
     def handle(self, cursor: Cursor) -> tuple[str, str]:
         """The dialect and key of the resource whose number comes next."""
         ...

@@ -5,8 +5,17 @@ They print as MLIR prints them and travel through bytecode unchanged. None is us
 
 from typing import cast
 
-from xdsl.dialects.builtin import ArrayAttr, BuiltinAttribute, BytesAttr, IntAttr, IntegerType, NoneAttr, StringAttr
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatData
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    BuiltinAttribute,
+    BytesAttr,
+    DenseIntOrFPElementsAttr,
+    FloatData,
+    IntAttr,
+    IntegerType,
+    NoneAttr,
+    StringAttr,
+)
 from xdsl.ir import Attribute, ParametrizedAttribute, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.printer import Printer
@@ -135,18 +144,15 @@ class SparseAttr(ParametrizedAttribute, BuiltinAttribute):
 
     def print_builtin(self, printer: Printer) -> None:
         """Print as MLIR does."""
-        printer.print_string("sparse<")
-        self._print_part(printer, self.indices)
-        printer.print_string(", ")
-        self._print_part(printer, self.values)
-        printer.print_string(">")
+        parts = (_literal(self.indices), _literal(self.values))
+        printer.print_string(f"sparse<{', '.join(filter(None, parts))}>")
         _print_typed(printer, self.type)
 
-    @staticmethod
-    def _print_part(printer: Printer, part: Attribute) -> None:
-        text = str(part)
-        begin = text.index("<") + 1
-        printer.print_string(text[begin : text.rindex("> :")])
+
+def _literal(tensor: Attribute) -> str:
+    """What stands in the brackets of a dense attribute."""
+    text = str(tensor)
+    return text[text.index("<") + 1 : text.rindex("> :")]
 
 
 class _Ranged(ParametrizedAttribute, TypeAttribute):
@@ -173,9 +179,7 @@ class AnyQuantType(_Ranged):
 
     def print_parameters(self, printer: Printer) -> None:
         """Print as MLIR does."""
-        self.print_storage(
-            printer, self.storage, self.minimum.data, self.maximum.data, bool(self.flags.data & 1)
-        )
+        self.print_storage(printer, self.storage, self.minimum.data, self.maximum.data, bool(self.flags.data & 1))
         if not isinstance(self.expressed, NoneAttr):
             printer.print_string(":")
             printer.print_attribute(self.expressed)
@@ -201,9 +205,7 @@ class RangedUniformType(_Ranged):
 
     def print_parameters(self, printer: Printer) -> None:
         """Print as MLIR does."""
-        self.print_storage(
-            printer, self.storage, self.minimum.data, self.maximum.data, bool(self.flags.data & 1)
-        )
+        self.print_storage(printer, self.storage, self.minimum.data, self.maximum.data, bool(self.flags.data & 1))
         printer.print_string(":")
         printer.print_attribute(self.expressed)
         pairs = zip(self.scales.data, self.zero_points.data, strict=True)
@@ -233,9 +235,7 @@ class SubChannelType(_Ranged):
 
     def print_parameters(self, printer: Printer) -> None:
         """Print as MLIR does."""
-        self.print_storage(
-            printer, self.storage, self.minimum.data, self.maximum.data, bool(self.flags.data & 1)
-        )
+        self.print_storage(printer, self.storage, self.minimum.data, self.maximum.data, bool(self.flags.data & 1))
         printer.print_string(":")
         printer.print_attribute(self.expressed)
         blocks = zip(self.axes.data, self.block_sizes.data, strict=True)

@@ -26,6 +26,7 @@ class Lane(IntEnum):
     TYPE_LOCATED = 3  # of an argument whose location follows
     OP = 4
     HANDLE = 5
+    PRESENT = 6  # an attribute as an optional reference
 
 
 Token = bytes | int
@@ -127,9 +128,18 @@ class Numbering:
             number = kind.by_contents[contents] = len(kind.entries)
             kind.entries.append(entry)
             kind.uses.append(0)
+        else:
+            self._uncount(entry)
         kind.by_identity[id(value)] = number
         kind.kept.append(value)
         return number
+
+    def _uncount(self, entry: Entry) -> None:
+        """Forget the uses by an encoding that is not written: how modules share their objects must not show."""
+        for token in entry.tokens:
+            if isinstance(token, int) and token % LANES in (Lane.ATTRIBUTE, Lane.TYPE):
+                kind = self.types if token % LANES else self.attributes
+                kind.uses[token // LANES] -= 1
 
     def _encoded(self, value: Attribute, is_type: bool) -> tuple[Entry, Attribute | None]:
         """The entry of an attribute, and the attribute itself if it equals no other."""
@@ -193,7 +203,7 @@ def order_of(kind: _Kind, dialects: Mapping[str, int]) -> Order:
 
 def references(lane: Lane, ids: Sequence[int]) -> dict[int, bytes]:
     """The bytes of every token of a lane."""
-    if lane in (Lane.TYPE_ALONE, Lane.TYPE_LOCATED):
-        located = lane is Lane.TYPE_LOCATED
-        return {number * LANES + lane: flagged(index, located) for number, index in enumerate(ids)}
+    if lane in (Lane.TYPE_ALONE, Lane.TYPE_LOCATED, Lane.PRESENT):
+        flag = lane is not Lane.TYPE_ALONE
+        return {number * LANES + lane: flagged(index, flag) for number, index in enumerate(ids)}
     return {number * LANES + lane: varint(index) for number, index in enumerate(ids)}

@@ -59,7 +59,7 @@ def encoded_bits(bits: int, width: int) -> bytes:
     if width <= 8:
         return bytes((bits,))
     if width <= 64:
-        return signed(to_signed(bits, width))
+        return signed(bits if width < 64 else to_signed(bits, width))
     words = max((bits.bit_length() + 63) // 64, 1)
     parts = (to_signed(bits >> (64 * word) & (WORD - 1), 64) for word in range(words))
     return varint(words) + b"".join(map(signed, parts))
@@ -94,18 +94,16 @@ INTEGER = Codec(_read_integer, _write_integer)
 
 
 def float_from_bits(kind: Attribute, bits: int) -> Attribute:
-    """The float attribute of these bits: of a Python float if that gives the same bits again."""
-    value = _unpacked(kind, bits)
-    if value is not None and bits_of_float(value, kind) == bits:
-        return FloatAttr(value, cast("AnyFloat", kind))
+    """The float attribute of these bits: of a Python float if that gives the same bits again.
+
+    xDSL cannot print floats of 80 and 128 bits: they are kept as bits too.
+    """
+    if not isinstance(kind, Float80Type | Float128Type):
+        size = cast("Any", kind).compile_time_size
+        value = cast("Any", kind).unpack(bits.to_bytes(size, "little"), 1)[0]
+        if bits_of_float(value, kind) == bits:
+            return FloatAttr(value, cast("AnyFloat", kind))
     return BitsFloatAttr(IntAttr(bits), kind)
-
-
-def _unpacked(kind: Attribute, bits: int) -> float | None:
-    if isinstance(kind, Float80Type | Float128Type):
-        return _from_wide(bits, *_WIDE[type(kind)])
-    size = cast("Any", kind).compile_time_size
-    return cast("Any", kind).unpack(bits.to_bytes(size, "little"), 1)[0]
 
 
 def bits_of_float(value: float, kind: Attribute) -> int:
@@ -137,20 +135,6 @@ def _to_wide(value: float, fraction: int, stored_one: bool) -> int:
     mantissa <<= fraction - _FRACTION
     head = exponent << 1 | one if stored_one else exponent
     return (sign << 15 + stored_one | head) << fraction | mantissa
-
-
-def _from_wide(bits: int, fraction: int, stored_one: bool) -> float | None:
-    """The nearest Python float, None beyond its range."""
-    mantissa, head = bits & ((1 << fraction) - 1), bits >> fraction
-    one = head & 1 if stored_one else int(bool(head & _EXPONENT))
-    head >>= stored_one
-    sign, exponent = -1.0 if head >> 15 else 1.0, head & _EXPONENT
-    if exponent == _EXPONENT:
-        return sign * float("nan" if mantissa else "inf")
-    try:
-        return sign * ((one << fraction | mantissa) / (1 << fraction)) * 2.0 ** (exponent - _BIAS)
-    except OverflowError:
-        return None
 
 
 def _read_float(cursor: Cursor, tables: Tables) -> Attribute:

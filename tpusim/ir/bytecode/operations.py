@@ -79,7 +79,9 @@ class _Frame:
 class OperationReader:
     """Makes the ops of a file in a context."""
 
-    def __init__(self, ctx: Context, version: int, names: Names, entries: Entries, properties: Properties | None) -> None:
+    def __init__(
+        self, ctx: Context, version: int, names: Names, entries: Entries, properties: Properties | None
+    ) -> None:
         self._ctx, self._version, self._names = ctx, version, names
         self._entries, self._properties = entries, properties
         self._classes: dict[int, tuple[type[Operation], frozenset[str]]] = {}

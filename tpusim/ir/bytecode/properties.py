@@ -4,7 +4,7 @@ Nothing in a file says the layout. The known ones are tried, then the one that x
 one that fills the entry exactly with attributes of the right classes is taken.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, DictionaryAttr, StringAttr, SymbolRefAttr, UnitAttr, i32
@@ -14,7 +14,10 @@ from xdsl.irdl import IRDLOperation, OptPropertyDef
 from tpusim.errors import ImportModelError
 from tpusim.ir.bytecode.cursor import Cursor
 from tpusim.ir.bytecode.entries import Entries
-from tpusim.ir.bytecode.varints import varint
+from tpusim.ir.bytecode.varints import flagged, varint
+
+SPARSEST = 256
+"""The last index of segment sizes that are written as pairs."""
 
 
 class Property(NamedTuple):
@@ -33,6 +36,7 @@ _ARGUMENTS, _RESULTS = Property("arg_attrs", ArrayAttr, True), Property("res_att
 _SYMBOL, _VISIBILITY = Property("sym_name", StringAttr), Property("sym_visibility", StringAttr, True)
 _TYPE, _CALLEE = Property("function_type", TypeAttribute), Property("callee", SymbolRefAttr)
 _NO_INLINE = Property("no_inline", UnitAttr, True)
+_BRANCHES = Property("operandSegmentSizes", DenseArrayBase, False, 3)
 
 LAYOUTS: Mapping[str, tuple[Layout, ...]] = {
     "builtin.module": ((Property("sym_name", StringAttr, True), _VISIBILITY),),
@@ -42,8 +46,10 @@ LAYOUTS: Mapping[str, tuple[Layout, ...]] = {
     ),
     "func.call": ((_ARGUMENTS, _CALLEE, _NO_INLINE, _RESULTS), (_CALLEE, _NO_INLINE), (_CALLEE,)),
     "func.return": ((),),
+    "cf.cond_br": ((Property("branch_weights", DenseArrayBase, True), _BRANCHES), (_BRANCHES,)),
+    "scf.for": ((Property("unsignedCmp", UnitAttr, True),), ()),
 }
-"""The layouts of ops by name: first that of LLVM 22 and 24, then those of LLVM 19 and 18."""
+"""The layouts of ops by name: first that of LLVM 22 and 24, then those of LLVM 19 and 18, where they differ."""
 
 
 class Properties:
@@ -110,11 +116,13 @@ def _layouts(name: str, cls: type[Operation]) -> Iterator[Layout]:
 
 
 def _defined(cls: type[IRDLOperation]) -> Layout:
-    """The layout that xDSL's definition of an op suggests: its properties in alphabetical order."""
+    """The layout that xDSL's definition suggests: properties in alphabetical order, those with a default optional."""
     definition = cls.get_irdl_definition()
     segments = {"operandSegmentSizes": len(definition.operands), "resultSegmentSizes": len(definition.results)}
     return tuple(
-        Property(name, Attribute, isinstance(kind, OptPropertyDef), segments.get(name, 0))
+        Property(
+            name, Attribute, isinstance(kind, OptPropertyDef) or kind.default_value is not None, segments.get(name, 0)
+        )
         for name, kind in sorted(definition.properties.items())
     )
 
@@ -137,11 +145,21 @@ def _sparse_array(cursor: Cursor, length: int) -> list[int]:
     return found
 
 
-def layout_to_write(name: str) -> Layout:
-    """The layout of a known op, as LLVM 22 and 24 read it."""
-    return LAYOUTS[name][0]
+def layout_to_write(op: Operation, release: int) -> Layout | None:
+    """The layout of an op's properties, None for an op that has none. release: 0 for LLVM 22 and 24, 1 for 19, 2 for 18."""
+    known = LAYOUTS.get(op.name)
+    if known is not None:
+        return known[min(release, len(known) - 1)]
+    return (_defined(type(op)) or None) if isinstance(op, IRDLOperation) else None
 
 
-def absent() -> bytes:
-    """A property that is not given."""
-    return varint(0)
+def encoded_segments(sizes: Sequence[int]) -> bytes:
+    """Segment sizes as version 6 writes them."""
+    used = [index for index, size in enumerate(sizes) if size]
+    if 2 * len(used) > len(sizes) or (used and used[-1] > SPARSEST):
+        return flagged(len(sizes), False) + b"".join(map(varint, sizes))
+    if not used:
+        return flagged(0, True)
+    bits = used[-1].bit_length()
+    pairs = (varint(sizes[index] << bits | index) for index in used)
+    return flagged(len(used), True) + varint(bits) + b"".join(pairs)

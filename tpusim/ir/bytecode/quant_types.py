@@ -104,7 +104,10 @@ def _of_blocks(flags: int, storage: IntegerType, expressed: Attribute, low: int,
 
 
 HEAD = (VARINT, TYPE, TYPE)
-OF_TENSOR, OF_AXIS = (*HEAD, DOUBLE, SIGNED, SIGNED, SIGNED), (*HEAD, VARINT, SIGNED, SIGNED, many(DOUBLE), many(SIGNED))
+OF_TENSOR, OF_AXIS = (
+    (*HEAD, DOUBLE, SIGNED, SIGNED, SIGNED),
+    (*HEAD, VARINT, SIGNED, SIGNED, many(DOUBLE), many(SIGNED)),
+)
 
 TYPES = (
     Form(1, AnyQuantType, (VARINT, TYPE, SIGNED, SIGNED), lambda t: (t.flags.data, t.storage, *_range(t)),

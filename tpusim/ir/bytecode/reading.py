@@ -67,7 +67,9 @@ class Bytecode:
             with path.open("rb") as file:
                 data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
-            raise ImportModelError(f"bytecode '{path}' cannot be read: {error}; give a file that is not empty") from error
+            raise ImportModelError(
+                f"bytecode '{path}' cannot be read: {error}; give a file that is not empty"
+            ) from error
         return cls(memoryview(data), ctx, str(path), dialects)
 
     def _read_tables(self, sections: dict[Section, Cursor]) -> None:

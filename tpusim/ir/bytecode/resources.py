@@ -14,8 +14,18 @@ from tpusim.ir.bytecode.strings import Strings, StringTable
 from tpusim.ir.bytecode.varints import varint
 
 BLOB, BOOL, TEXT = range(3)
-Resource = memoryview | np.ndarray | bytes | bool | str
-"""A blob (read as a read-only memoryview of the file), a boolean or a text."""
+
+
+@dataclass(frozen=True, eq=False)
+class Blob:
+    """Bytes, read as a view of the file, and what their place in a file is a multiple of (0: as the writer likes)."""
+
+    data: memoryview | np.ndarray | bytes
+    alignment: int = 0
+
+
+Resource = Blob | bool | str
+"""A blob, a boolean or a text."""
 Groups = Mapping[str, Mapping[str, Resource | None]]
 """Owner -> key -> resource; None for a key that is declared without contents."""
 ALIGNMENT, MAPPED_ALIGNMENT, MAPPED_BYTES = 16, 64, 1 << 16
@@ -63,7 +73,7 @@ def _read_entry(entry: Cursor, kind: int, strings: Strings) -> Resource:
     if kind == BLOB:
         alignment, size = entry.varint(), entry.varint()
         entry.align(alignment)
-        value = entry.take(size)
+        value = Blob(memoryview(entry.take(size)), alignment)
     else:
         value = entry.boolean() if kind == BOOL else strings.read(entry)
     entry.require_end("a resource")
@@ -87,21 +97,22 @@ class EncodedResources:
 def encode_resources(external: Groups, of_dialects: Mapping[int, Mapping[str, Resource | None]],
                      strings: StringTable) -> EncodedResources:  # fmt: skip
     """The resources of a file; of_dialects by the dialect's id."""
-    groups = [*external.values(), *of_dialects.values()]
-    total = sum(len(_raw(value)) for group in groups for value in group.values())
-    alignment = MAPPED_ALIGNMENT if total >= MAPPED_BYTES else ALIGNMENT
+    values = [value for group in (*external.values(), *of_dialects.values()) for value in group.values()]
+    blobs = [value for value in values if isinstance(value, Blob)]
+    alignment = MAPPED_ALIGNMENT if sum(len(_raw(blob)) for blob in blobs) >= MAPPED_BYTES else ALIGNMENT
     writer = _ResourceWriter(strings, alignment)
     offsets = varint(len(external))
     offsets += b"".join(strings.reference(owner) + writer.group(group) for owner, group in external.items())
     offsets += b"".join(varint(dialect) + writer.group(group) for dialect, group in of_dialects.items())
-    return EncodedResources(offsets, writer.data, alignment if writer.blobs else 1)
+    return EncodedResources(offsets, writer.data, max((blob.alignment or alignment for blob in blobs), default=1))
 
 
-def _raw(value: Resource | None) -> memoryview:
-    """The bytes of a blob, none of anything else."""
-    if isinstance(value, np.ndarray):
-        return memoryview(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
-    return memoryview(value).cast("B") if isinstance(value, bytes | memoryview) else memoryview(b"")
+def _raw(blob: Blob) -> memoryview:
+    """The bytes of a blob."""
+    data = blob.data
+    if isinstance(data, np.ndarray):
+        data = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+    return memoryview(data).cast("B")
 
 
 class _ResourceWriter:
@@ -110,7 +121,6 @@ class _ResourceWriter:
     def __init__(self, strings: StringTable, alignment: int) -> None:
         self.strings, self.alignment = strings, alignment
         self.data: list[bytes | memoryview] = []
-        self.blobs = False
         self._size = 0
 
     def group(self, group: Mapping[str, Resource | None]) -> bytes:
@@ -135,9 +145,8 @@ class _ResourceWriter:
         if isinstance(value, str):
             self._append(self.strings.reference(value))
             return TEXT
-        blob = _raw(value)
-        self._append(varint(self.alignment) + varint(len(blob)))
-        self._append(bytes((PADDING,)) * (-self._size % self.alignment))
+        blob, alignment = _raw(value), value.alignment or self.alignment
+        self._append(varint(alignment) + varint(len(blob)))
+        self._append(bytes((PADDING,)) * (-self._size % alignment))
         self._append(blob)
-        self.blobs = True
         return BLOB

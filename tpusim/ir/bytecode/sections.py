@@ -38,7 +38,9 @@ def read_section(cursor: Cursor, expected: Section | None = None) -> tuple[Secti
     code = head & ~ALIGNED
     if code > max(Section) or expected not in (None, code):
         cursor.position = start
-        cursor.fail(f"a section {expected.name if expected is not None else 'id from 0 to 8'} is required, got id {code}")
+        cursor.fail(
+            f"a section {expected.name if expected is not None else 'id from 0 to 8'} is required, got id {code}"
+        )
     if head & ALIGNED:
         cursor.align(cursor.varint())
     found = Section(code)
@@ -53,7 +55,9 @@ def read_sections(cursor: Cursor, version: int) -> dict[Section, Cursor]:
         section, body = read_section(cursor)
         if section in found or section not in TOP_LEVEL:
             cursor.position = start
-            cursor.fail(f"a second section {section.name}" if section in found else f"{section.name} at the top of a file")
+            cursor.fail(
+                f"a second section {section.name}" if section in found else f"{section.name} at the top of a file"
+            )
         found[section] = body if section is Section.RESOURCE else body.copied()
     required = {*REQUIRED, *([Section.PROPERTIES] if version >= 5 else [])}
     if Section.RESOURCE in found or Section.RESOURCE_OFFSET in found:

@@ -36,6 +36,12 @@ class Strings:
             text = self._texts[index] = self._cursor.text(begin, end)
         return text
 
+    def bytes_at(self, index: int, user: Cursor) -> bytes:
+        """The bytes of a text, which may be any."""
+        if index >= len(self._texts):
+            user.fail(f"text {index:,} of {len(self._texts):,} does not exist")
+        return bytes(self._cursor.data[self._begin[index] : self._begin[index + 1] - 1])
+
     def read(self, user: Cursor) -> str:
         """The text whose index comes next in `user`."""
         return self.at(user.varint(), user)

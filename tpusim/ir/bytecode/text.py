@@ -2,12 +2,15 @@
 
 from xdsl.context import Context
 from xdsl.ir import Attribute
+from xdsl.utils.exceptions import ParseError
 from xdsl.utils.mlir_lexer import MLIRTokenKind
 
 from tpusim.ir.attrs import LayerGroupAttr
 from tpusim.ir.bytecode.entries import TextParser
 from tpusim.ir.text import ModuleParser
 
+SHOWN = 80
+"""Characters of a text that errors quote."""
 SHORT_CUTS = {f"#{LayerGroupAttr.name}<": LayerGroupAttr.of_text}
 """Attributes that a module has one of for each op, by the beginning of their text."""
 
@@ -25,9 +28,12 @@ def parser_for(ctx: Context, file: str) -> TextParser:
 
 def _parsed(ctx: Context, text: str, file: str, is_type: bool) -> Attribute:
     parser = ModuleParser(ctx, text, file)
-    found = parser.parse_type() if is_type else _attribute(parser)
+    try:
+        found = parser.parse_type() if is_type else _attribute(parser)
+    except ParseError as error:
+        raise ValueError(f"the text `{text[:SHOWN]}` does not parse: {error.msg}") from error
     if parser._current_token.kind != MLIRTokenKind.EOF:  # pyright: ignore[reportPrivateUsage]
-        parser.raise_error("the end of the text is required")
+        raise ValueError(f"the text `{text[:SHOWN]}` has more than one attribute or type")
     return found
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Union
+from typing import Union, cast
 
-from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, UnknownLoc, UnregisteredOp
+from xdsl.dialects.builtin import DenseArrayBase, DictionaryAttr, IntegerType, ModuleOp, UnknownLoc, UnregisteredOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.traits import IsolatedFromAbove
 
@@ -14,7 +14,8 @@ from tpusim.ir.bytecode import headers
 from tpusim.ir.bytecode.dialects import EVERYBODY, Release, by_name
 from tpusim.ir.bytecode.forms import DialectCodes
 from tpusim.ir.bytecode.names import encode_names
-from tpusim.ir.bytecode.numbering import LANES, Entry, Lane, Numbering, Order, order_of, references
+from tpusim.ir.bytecode.numbering import LANES, Entry, Lane, Numbering, Order, Token, order_of, references
+from tpusim.ir.bytecode.properties import Property, encoded_segments, layout_to_write
 from tpusim.ir.bytecode.resources import EncodedResources, Groups, Resource, encode_resources
 from tpusim.ir.bytecode.sections import MAGIC, VERSIONS, Section, aligned_section, section_bytes
 from tpusim.ir.bytecode.strings import StringTable
@@ -67,7 +68,9 @@ class _Writer:
         self._numbering = Numbering(release, codes, self._strings)
         self._dialects: dict[str, int] = {}
         self._ops: dict[str, int] = {}
-        self._properties: dict[int, int] = {}
+        self._properties: dict[tuple[Token, ...], int] = {}
+        self._known_ops: set[str] = set()
+        self._layouts = release.layouts
 
     # -- operations
 
@@ -75,7 +78,7 @@ class _Writer:
         numbering = self._numbering
         name = _name(op)
         out.append(self._ops.setdefault(name, len(self._ops)) * LANES + Lane.OP)
-        attributes, properties = self._attributes(op)
+        attributes, properties = self._split(op, name)
         mask_at = len(out)
         out += (b"", numbering.attribute(op.location))
         mask = 0
@@ -84,8 +87,7 @@ class _Writer:
             out.append(numbering.attribute(DictionaryAttr(attributes)))
         if properties:
             mask |= headers.PROPERTIES
-            token = numbering.attribute(DictionaryAttr(properties))
-            out.append(varint(self._properties.setdefault(token, len(self._properties))))
+            out.append(varint(self._properties.setdefault(properties, len(self._properties))))
         if op.results:
             mask |= headers.RESULTS
             out.append(varint(len(op.results)))
@@ -103,14 +105,28 @@ class _Writer:
             self._regions(op, values, out)
         out[mask_at] = bytes((mask,))
 
-    def _attributes(self, op: Operation) -> tuple[dict[str, Attribute], dict[str, Attribute]]:
-        """Attributes and properties as the version writes them: below 5 all are attributes."""
+    def _split(self, op: Operation, name: str) -> tuple[dict[str, Attribute], tuple[Token, ...]]:
+        """Attributes, and properties as encoded; below version 5 all are attributes."""
         attributes = dict(op.attributes)
         if isinstance(op, UnregisteredOp):
             del attributes[NAME_OF_UNREGISTERED]
-        if self._version >= 5:
-            return attributes, op.properties
-        return {**attributes, **op.properties}, {}
+        if self._version < 5:
+            return {**attributes, **op.properties}, ()
+        layout = layout_to_write(op, self._layouts)
+        if layout is None:
+            return attributes, (self._numbering.attribute(DictionaryAttr(op.properties)),) if op.properties else ()
+        self._known_ops.add(name)
+        named = {wanted.name for wanted in layout}
+        attributes |= {key: value for key, value in op.properties.items() if key not in named}
+        return attributes, tuple(self._property(wanted, op.properties.get(wanted.name)) for wanted in layout)
+
+    def _property(self, wanted: Property, value: Attribute | None) -> Token:
+        if value is None:
+            return varint(0)
+        if wanted.segments and self._version >= 6:
+            return encoded_segments(cast("DenseArrayBase[IntegerType]", value).get_values())
+        token = self._numbering.attribute(value)
+        return token + Lane.PRESENT if wanted.optional else token
 
     def _regions(self, op: Operation, values: _Values, out: Code) -> None:
         isolated = not isinstance(op, UnregisteredOp) and op.has_trait(IsolatedFromAbove)
@@ -214,6 +230,8 @@ class _Writer:
         """The bytes of every token."""
         names = {name: index for index, name in enumerate(chain(*[group for _, group in self._op_groups()]))}
         known = references(Lane.ATTRIBUTE, attributes.ids)
+        if self._properties:
+            known |= references(Lane.PRESENT, attributes.ids)
         for lane in (Lane.TYPE, Lane.TYPE_ALONE, Lane.TYPE_LOCATED):
             known |= references(lane, types.ids)
         handles = self._numbering.handles
@@ -222,10 +240,10 @@ class _Writer:
         return known | references(Lane.OP, [names[name] for name in self._ops])
 
     def _names(self) -> bytes:
-        """Section DIALECT. No op is marked as known to the writer: its properties are then a dictionary, which every
-        release reads, whatever its layout of them."""
+        """Section DIALECT."""
         groups = [
-            (dialect, [(name[len(dialect) + 1 :], False) for name in names]) for dialect, names in self._op_groups()
+            (dialect, [(name[len(dialect) + 1 :], name in self._known_ops) for name in names])
+            for dialect, names in self._op_groups()
         ]
         versions = {name: self._codes[name].write_version() for name in self._dialects if name in self._codes}
         stated = {name: version for name, version in versions.items() if version is not None}
@@ -240,14 +258,14 @@ class _Writer:
             for dialect, group in _by_dialect([entries[number] for number in order.numbers]):
                 offsets += [varint(self._dialects[dialect]), varint(len(group))]
                 for entry in group:
-                    encoded = b"".join([t if type(t) is bytes else known[t] for t in entry.tokens])  # type: ignore[index]
+                    encoded = _joined(entry.tokens, known)
                     data.append(encoded)
                     offsets.append(flagged(len(encoded), entry.custom))
         return b"".join(data), b"".join(offsets)
 
     def _encoded_properties(self, known: Mapping[int, bytes]) -> bytes:
-        """Section PROPERTIES: for each a reference to a dictionary."""
-        entries = [known[token] for token in self._properties]
+        """Section PROPERTIES."""
+        entries = [_joined(tokens, known) for tokens in self._properties]
         return varint(len(entries)) + b"".join(varint(len(entry)) + entry for entry in entries)
 
 
@@ -256,6 +274,10 @@ def _by_dialect(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
     for entry in entries:
         groups.setdefault(entry.dialect, []).append(entry)
     return list(groups.items())
+
+
+def _joined(tokens: Sequence[Token], known: Mapping[int, bytes]) -> bytes:
+    return b"".join([token if isinstance(token, bytes) else known[token] for token in tokens])
 
 
 def _name(op: Operation) -> str:
