@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import cast
+from typing import Any, cast
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -214,7 +214,10 @@ class LayerGroupAttr(Data[LayerGroupInfo]):
     def of_text(cls, printed: str) -> "LayerGroupAttr | None":
         """The attribute of a whole text such as it is printed; None for any other spelling, which the parser reads."""
         match = _PRINTED.fullmatch(printed)
-        return cls(LayerGroupInfo(*[read(v) for read, v in zip(_READ, match.groups(), strict=True)])) if match else None
+        if match is None:
+            return None
+        values = [read(group) for read, group in zip(_READ, match.groups(), strict=True)]
+        return cls(LayerGroupInfo(*cast("list[Any]", values)))
 
     def print_parameter(self, printer: Printer) -> None:
         """Print the fields in the form that is parsed."""

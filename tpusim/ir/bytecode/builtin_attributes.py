@@ -1,5 +1,9 @@
 """The attributes and locations of the builtin dialect by code."""
 
+# xDSL's generic classes are known in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, cast
@@ -33,10 +37,28 @@ from tpusim.ir.bytecode import affine, dense
 from tpusim.ir.bytecode.builtin_types import DYNAMIC
 from tpusim.ir.bytecode.cursor import Cursor
 from tpusim.ir.bytecode.forms import (
-    ATTRIBUTE, HANDLE, SIGNED, TEXT, TYPE, VARINT, Codec, Form, Output, Tables, attribute_of, constant, many,
+    ATTRIBUTE,
+    HANDLE,
+    SIGNED,
+    TEXT,
+    TYPE,
+    VARINT,
+    Codec,
+    Form,
+    Output,
+    Tables,
+    attribute_of,
+    constant,
+    many,
 )  # fmt: skip
 from tpusim.ir.bytecode.missing import (
-    BitsFloatAttr, DenseStringsAttr, DistinctAttr, FileRangeLoc, RawDenseAttr, SparseAttr, TypedStringAttr,
+    BitsFloatAttr,
+    DenseStringsAttr,
+    DistinctAttr,
+    FileRangeLoc,
+    RawDenseAttr,
+    SparseAttr,
+    TypedStringAttr,
 )  # fmt: skip
 from tpusim.ir.bytecode.numbers import FLOAT, INTEGER
 from tpusim.ir.bytecode.varints import varint

@@ -1,7 +1,11 @@
 """The types of the builtin dialect by code."""
 
+# xDSL's generic classes are known in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
@@ -75,7 +79,7 @@ def _read_integer(cursor: Cursor, _: Tables) -> Attribute:
 
 
 def _integer_head(value: IntegerType) -> int:
-    return cast("int", value.width.data) << 2 | SIGNS.index(cast("Signedness", value.signedness.data))
+    return value.width.data << 2 | SIGNS.index(value.signedness.data)
 
 
 INTEGER = Codec(_read_integer, lambda value, out: VARINT.write(_integer_head(value), out))
@@ -175,7 +179,7 @@ TYPES = (
     Form(19, VectorType, (SHAPE, TYPE), lambda t: (_shape(t), t.element_type),
          lambda shape, element: VectorType(element, shape), lambda t: not any(_scalable(t))),
     Form(20, VectorType, (SCALABLE, TYPE), lambda t: ((_scalable(t), _shape(t)), t.element_type),
-         lambda parts, element: _vector(*parts, element)),
+         lambda parts, element: _vector(parts[0], parts[1], element)),
     constant(21, FloatTF32Type()),
     constant(22, Float8E5M2Type()),
     constant(23, Float8E4M3Type()),

@@ -1,4 +1,4 @@
-"""`Cursor`: reads the primitives of MLIR bytecode from one section, and refuses what is damaged by offset and section."""
+"""`Cursor`: reads the primitives of MLIR bytecode from one section; names offset and section of damage."""
 
 from collections.abc import Callable
 from typing import NoReturn, TypeVar

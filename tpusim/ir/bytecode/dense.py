@@ -1,8 +1,12 @@
 """Elements of tensors: from MLIR's raw buffers to the bytes that xDSL's attributes hold, and back.
 
-MLIR packs i1 eight to a byte, stores any other integer in whole bytes without its sign, and stores one element where all
-are equal. xDSL stores every element, signed, in the bytes of the next struct format.
+MLIR packs i1 eight to a byte, stores any other integer in whole bytes without its sign, and stores one element where
+all are equal. xDSL stores every element, signed, in the bytes of the next struct format.
 """
+
+# xDSL's generic classes are known in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
 
 from math import prod
 from typing import Any, cast

@@ -1,5 +1,9 @@
 """Attributes and types by id, decoded when they are first used."""
 
+# xDSL's generic classes are known in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -232,7 +236,7 @@ class Entries:
         finally:
             self._depth -= 1
             kind.values[index] = found
-        return found
+        return cast("Attribute", found)
 
     def _read(self, kind: _Kind, index: int, cursor: Cursor) -> Attribute:
         dialect = kind.dialect[index]

@@ -1,4 +1,4 @@
-"""What section IR says of an op before its regions, as numbers: read alike by who makes ops and who passes over them."""
+"""What section IR says of an op before its regions, as numbers: for making ops and for passing over them."""
 
 from typing import NamedTuple
 

@@ -7,7 +7,6 @@ from typing import cast
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
-    BuiltinAttribute,
     BytesAttr,
     DenseIntOrFPElementsAttr,
     FloatData,
@@ -16,7 +15,7 @@ from xdsl.dialects.builtin import (
     NoneAttr,
     StringAttr,
 )
-from xdsl.ir import Attribute, ParametrizedAttribute, TypeAttribute
+from xdsl.ir import Attribute, BuiltinAttribute, ParametrizedAttribute, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.printer import Printer
 
@@ -121,7 +120,8 @@ def _print_nested(printer: Printer, values: list[StringAttr], shape: tuple[int, 
 @irdl_attr_definition
 class RawDenseAttr(ParametrizedAttribute, BuiltinAttribute):
     """A tensor of an element type that xDSL cannot unpack (i128, f80 ...), as MLIR stores it; one element if all are
-    equal."""
+    equal.
+    """
 
     name = "builtin.raw_dense"
     type: Attribute

@@ -12,7 +12,8 @@ from tpusim.ir.bytecode.varints import flagged, varint
 @dataclass(frozen=True)
 class Names:
     """dialects: by id. versions: version bytes by dialect. ops: full names by id. registered: whether the writer knew
-    the op, by id (true for all before version 5, which does not say)."""
+    the op, by id (true for all before version 5, which does not say).
+    """
 
     dialects: list[str] = field(default_factory=list[str])
     versions: dict[str, bytes] = field(default_factory=dict[str, bytes])

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from xdsl.dialects.builtin import BuiltinAttribute, UnregisteredAttr
-from xdsl.ir import Attribute, TypeAttribute
+from xdsl.dialects.builtin import UnregisteredAttr
+from xdsl.ir import Attribute, BuiltinAttribute, TypeAttribute
 from xdsl.printer import Printer
 
 from tpusim.ir.bytecode.dialects import Release

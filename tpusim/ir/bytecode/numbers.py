@@ -1,5 +1,9 @@
 """Integers and floats of a known type: their bits in the file and the values that attributes have."""
 
+# xDSL's generic classes are known in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+
 import struct
 from typing import Any, cast
 
@@ -8,8 +12,8 @@ from xdsl.dialects.builtin import (
     Float80Type,
     Float128Type,
     FloatAttr,
-    IntAttr,
     IndexType,
+    IntAttr,
     IntegerAttr,
     IntegerType,
     Signedness,
@@ -139,16 +143,15 @@ def _to_wide(value: float, fraction: int, stored_one: bool) -> int:
 
 def _read_float(cursor: Cursor, tables: Tables) -> Attribute:
     kind = tables.type(cursor)
-    width = getattr(kind, "bitwidth", None)
-    if not isinstance(kind, AnyFloat) or width is None:
+    if not isinstance(kind, AnyFloat):
         cursor.fail(f"a float type is required, got {kind}")
-    return float_from_bits(kind, read_bits(cursor, width))
+    return float_from_bits(kind, read_bits(cursor, cast("Any", kind).bitwidth))
 
 
 def _write_float(value: Any, out: Output) -> None:
     out.type(value.type)
     bits = value.bits.data if isinstance(value, BitsFloatAttr) else bits_of_float(value.value.data, value.type)
-    out.raw(encoded_bits(bits, value.type.bitwidth))
+    out.raw(encoded_bits(bits, cast("Any", value.type).bitwidth))
 
 
 FLOAT = Codec(_read_float, _write_float)

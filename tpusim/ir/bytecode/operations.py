@@ -8,8 +8,8 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import DictionaryAttr, UnknownLoc
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue, Use
 from xdsl.irdl import IRDLOperation
-from xdsl.utils.exceptions import UnregisteredConstructException
 from xdsl.parser.core import ForwardDeclaredValue
+from xdsl.utils.exceptions import UnregisteredConstructException
 
 from tpusim.ir.bytecode.builtin_attributes import LOCATIONS
 from tpusim.ir.bytecode.cursor import Cursor

@@ -22,7 +22,8 @@ SPARSEST = 256
 
 class Property(NamedTuple):
     """One property of a layout: its name, the class of its attribute, whether it may be absent, for segment sizes how
-    many."""
+    many.
+    """
 
     name: str
     cls: type = Attribute
@@ -73,7 +74,7 @@ class Properties:
             found = self._matched(cursor, layout, entries)
             if found is not None:
                 return found
-        entry.fail(f"the properties of '{name}' have a layout that is not known")
+        return entry.fail(f"the properties of '{name}' have a layout that is not known")
 
     def _dictionary(self, entry: Cursor, entries: Entries) -> dict[str, Attribute]:
         """The properties of an op that the writer did not know: one dictionary."""
@@ -146,7 +147,7 @@ def _sparse_array(cursor: Cursor, length: int) -> list[int]:
 
 
 def layout_to_write(op: Operation, release: int) -> Layout | None:
-    """The layout of an op's properties, None for an op that has none. release: 0 for LLVM 22 and 24, 1 for 19, 2 for 18."""
+    """The layout of an op's properties, None if it has none. release: 0 for LLVM 22 and 24, 1 for 19, 2 for 18."""
     known = LAYOUTS.get(op.name)
     if known is not None:
         return known[min(release, len(known) - 1)]

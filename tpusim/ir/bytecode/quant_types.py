@@ -1,9 +1,20 @@
 """The types of the quant dialect by code. Storage is a signless integer; a flag says whether it is signed."""
 
+# xDSL's generic classes are known in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+
 from typing import Any, cast
 
 from xdsl.dialects.builtin import (
-    ArrayAttr, DenseIntOrFPElementsAttr, FloatData, IntAttr, IntegerAttr, IntegerType, NoneAttr, Signedness,
+    ArrayAttr,
+    DenseIntOrFPElementsAttr,
+    FloatData,
+    IntAttr,
+    IntegerAttr,
+    IntegerType,
+    NoneAttr,
+    Signedness,
 )  # fmt: skip
 from xdsl.ir import Attribute
 
@@ -34,11 +45,11 @@ def _uniform(
     """The uniform type of our quant dialect, or the one with a narrower range."""
     if not isinstance(storage, IntegerType) or not 1 <= cast("int", storage.width.data) <= 32:
         raise TypeError(f"a storage type of 1 to 32 bits is required, got {storage}")
-    bits, signed = cast("int", storage.width.data), bool(flags & 1)
+    bits, signed = storage.width.data, bool(flags & 1)
     factors = ArrayAttr(map(FloatData, scales))
     if limits != ((-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)):
         return RangedUniformType(
-            IntAttr(flags), storage, expressed, *map(IntAttr, limits), IntAttr(axis), factors,
+            IntAttr(flags), storage, expressed, IntAttr(limits[0]), IntAttr(limits[1]), IntAttr(axis), factors,
             ArrayAttr(map(IntAttr, zeros)),
         )  # fmt: skip
     stored = IntegerType(bits, Signedness.SIGNED if signed else Signedness.UNSIGNED)

@@ -1,4 +1,4 @@
-"""`Bytecode`: an opened file. Its tables are read at once, a function when it is asked for, an attribute when it is used."""
+"""`Bytecode`: an opened file. Its tables are read at once, functions when asked for, attributes when used."""
 
 import mmap
 from collections import Counter
@@ -39,7 +39,7 @@ class Bytecode:
     """An opened file of MLIR bytecode.
 
     name: what errors call it. version: of the format. producer: who wrote it. dialects, dialect_versions, resources,
-    sizes: what its tables say. Blobs of resources are views of the file. ctx: has the dialects of the ops and of what is
+    sizes: what its tables say. Blobs of resources are views of the file. ctx: the dialects of the ops and of what is
     written as text. dialects: encodings in addition to those of builtin and quant.
     Raises ImportModelError with file, byte offset and section for a damaged file, when what is damaged is read.
     """

@@ -111,7 +111,7 @@ def _raw(blob: Blob) -> memoryview:
     """The bytes of a blob."""
     data = blob.data
     if isinstance(data, np.ndarray):
-        data = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        data = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
     return memoryview(data).cast("B")
 
 
