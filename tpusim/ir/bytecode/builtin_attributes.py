@@ -138,11 +138,11 @@ ENTRIES = Codec(_read_dictionary, _write_dictionary)
 
 
 def _read_distinct(cursor: Cursor, tables: Tables) -> Attribute:
-    return DistinctAttr(IntAttr(cursor.position), tables.attribute(cursor))
+    return DistinctAttr(IntAttr(tables.distinct()), tables.attribute(cursor))
 
 
 DISTINCT = Codec(_read_distinct, ATTRIBUTE.write)
-"""Its number is its place in the file, which no other has."""
+"""They are numbered in the order in which they are read."""
 
 
 def _symbol(root: StringAttr, nested: list[SymbolRefAttr] | None = None) -> SymbolRefAttr:
@@ -154,7 +154,7 @@ def _nested(value: SymbolRefAttr) -> tuple[Any, ...]:
 
 
 def _file_location(filename: StringAttr, places: list[int]) -> Attribute:
-    """A place in a file, of as many numbers as are known: line, column, end column, end line."""
+    """A place in a file, of as many numbers as are known: line, column, end line if it differs, end column."""
     if len(places) > 4:
         raise ValueError(f"at most 4 numbers of a place in a file, got {len(places)}")
     if len(places) < 3:

@@ -6,6 +6,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import count as numbers
 from typing import Any, cast
 
 from xdsl.dialects.builtin import IntegerType, Signedness
@@ -57,6 +58,7 @@ class Entries:
         self._data, self._parse, self._dialects = data, parse, dialects
         self._forms: dict[tuple[str, bool], Forms] = {}
         self._depth = 0
+        self._distinct = numbers()
         self._spare = SPARE + data.end
         self._integers: set[int] = set()
         self._attributes, self._types = _Kind("attribute"), _Kind("type")
@@ -121,6 +123,10 @@ class Entries:
         """What `read_version` of a dialect made of its version bytes; None without any."""
         stated, codes = self.names.versions.get(dialect), self._dialects.get(dialect)
         return codes.read_version(stated) if codes and stated is not None else None
+
+    def distinct(self) -> int:
+        """A number that no attribute of the file has yet."""
+        return next(self._distinct)
 
     def spend(self, size: int) -> bool:
         """Whether `size` more bytes may be made of splats."""

@@ -49,6 +49,10 @@ class Tables(Protocol):
         """What `read_version` of a dialect made of its version bytes; None without any."""
         ...
 
+    def distinct(self) -> int:
+        """A number that no attribute of the file has yet."""
+        ...
+
     def spend(self, size: int) -> bool:
         """Whether `size` bytes may be made that the file does not hold, for a splat."""
         ...

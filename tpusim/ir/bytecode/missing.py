@@ -72,7 +72,7 @@ class DistinctAttr(ParametrizedAttribute, BuiltinAttribute):
 
 @irdl_attr_definition
 class FileRangeLoc(ParametrizedAttribute, BuiltinAttribute):
-    """A place in a file with an end: `"file":1:2 to 3:4`. places: line, column, end column and, if given, end line."""
+    """A place in a file with an end: `"file":1:2 to 3:4`. places: line, column, end line if it differs, end column."""
 
     name = "builtin.file_range_loc"
     filename: StringAttr
@@ -80,10 +80,10 @@ class FileRangeLoc(ParametrizedAttribute, BuiltinAttribute):
 
     def print_builtin(self, printer: Printer) -> None:
         """Print as MLIR does."""
-        line, column, end, *last = (place.data for place in self.places)
+        line, column, *lines, end = (place.data for place in self.places)
         with printer.in_location():
             printer.print_attribute(self.filename)
-            printer.print_string(f":{line}:{column} to {last[0] if last else ''}:{end}")
+            printer.print_string(f":{line}:{column} to {lines[0] if lines else ''}:{end}")
 
 
 @irdl_attr_definition

@@ -43,7 +43,7 @@ def _uniform(
     zeros: list[int],
 ) -> Attribute:  # fmt: skip
     """The uniform type of our quant dialect, or the one with a narrower range."""
-    if not isinstance(storage, IntegerType) or not 1 <= cast("int", storage.width.data) <= 32:
+    if not isinstance(storage, IntegerType) or not 1 <= storage.width.data <= 32:
         raise TypeError(f"a storage type of 1 to 32 bits is required, got {storage}")
     bits, signed = storage.width.data, bool(flags & 1)
     factors = ArrayAttr(map(FloatData, scales))

@@ -8,8 +8,8 @@ from tpusim.ir.bytecode.varints import varint
 
 MAGIC = b"ML\xefR"
 VERSIONS = range(7)
-"""Versions of the format. 1: versions of dialects; 2: sections around isolated regions; 3: use-list orders; 4: number of
-op names, no unknown locations of arguments; 5: properties; 6: segment sizes as sparse arrays."""
+"""Versions of the format. 1: versions of dialects; 2: sections around isolated regions; 3: use-list orders; 4: number
+of op names, no unknown locations of arguments; 5: properties; 6: segment sizes as sparse arrays."""
 ALIGNED = 0x80
 
 
