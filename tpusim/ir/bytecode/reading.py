@@ -75,6 +75,7 @@ class Bytecode:
     def _read_tables(self, sections: dict[Section, Cursor]) -> None:
         self.sizes = sizes(sections)
         strings = Strings(sections[Section.STRING])
+        self._dialects_at = again(sections[Section.DIALECT])
         self._names = read_names(sections[Section.DIALECT], strings, self.version)
         self.resources = Resources()
         if Section.RESOURCE in sections:
@@ -137,7 +138,7 @@ class Bytecode:
         module = self._made(cursor, Scope())
         cursor.require_end("the module")
         if not isinstance(module, ModuleOp):
-            raise ImportModelError(f"bytecode '{self.name}': a builtin.module is required, got {module.name}")
+            self._ir.fail(f"a builtin.module is required, got '{module.name}'")
         for dialect in self.dialect_versions:
             self._codes[dialect].upgrade(module, self._entries.version_of(dialect))
         return module
@@ -145,9 +146,9 @@ class Bytecode:
     def _check_versions(self) -> None:
         for dialect in self.dialect_versions:
             if dialect not in self._codes:
-                raise ImportModelError(
-                    f"bytecode '{self.name}': dialect '{dialect}' has a version, and nothing here knows its versions; "
-                    f"known are {', '.join(self._codes)}"
+                self._dialects_at.fail(
+                    f"dialect '{dialect}' has a version, and nothing here knows its versions; known are "
+                    f"{', '.join(self._codes)}"
                 )
 
     @staticmethod
