@@ -4,7 +4,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
 
-from typing import Any, cast
+from typing import Any
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -68,7 +68,7 @@ def _of_axis(flags: int, storage: Attribute, expressed: Attribute, axis: int, lo
 
 def _head(value: Any) -> tuple[int, Attribute, Attribute]:
     if isinstance(value, UniformType):
-        return int(value.signed), IntegerType(cast("int", value.storage.width.data)), value.expressed
+        return int(value.signed), IntegerType(value.storage.width.data), value.expressed
     return value.flags.data, value.storage, value.expressed
 
 
