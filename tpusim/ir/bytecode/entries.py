@@ -12,7 +12,7 @@ from typing import Any, cast
 from xdsl.dialects.builtin import IntegerType, Signedness
 from xdsl.ir import Attribute, TypeAttribute
 
-from tpusim.errors import ImportModelError, first_line
+from tpusim.errors import TpusimError, first_line
 from tpusim.ir.attrs import int_attr
 from tpusim.ir.bytecode.cursor import Cursor
 from tpusim.ir.bytecode.forms import Classes, DialectCodes, Form
@@ -232,7 +232,7 @@ class Entries:
         try:
             found = self._read(kind, index, cursor)
             cursor.require_end(f"{kind.what} {index:,}")
-        except ImportModelError:
+        except TpusimError:
             raise
         except Exception as error:  # noqa: BLE001  xDSL's classes meet parts that do not fit with errors of every kind
             dialect = kind.dialect[index]

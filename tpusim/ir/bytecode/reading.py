@@ -10,7 +10,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Operation
 
-from tpusim.errors import ImportModelError, first_line
+from tpusim.errors import ImportModelError, TpusimError, first_line
 from tpusim.ir.bytecode.cursor import Cursor
 from tpusim.ir.bytecode.dialects import by_name
 from tpusim.ir.bytecode.entries import Entries
@@ -162,7 +162,7 @@ class Bytecode:
         reader = OperationReader(self._ctx, self.version, self._names, self._entries, self._properties)
         try:
             return reader.op(cursor, scope)
-        except ImportModelError:
+        except TpusimError:
             raise
         except Exception as error:  # noqa: BLE001  xDSL's ops meet parts that do not fit with errors of every kind
             cursor.fail(f"an op cannot be made of its parts, {first_line(error)}")

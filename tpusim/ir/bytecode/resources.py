@@ -23,6 +23,14 @@ class Blob:
     data: memoryview | np.ndarray | bytes
     alignment: int = 0
 
+    @property
+    def raw(self) -> memoryview:
+        """The bytes, not copied unless an array is not contiguous."""
+        data = self.data
+        if isinstance(data, np.ndarray):
+            data = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
+        return memoryview(data).cast("B")
+
 
 Resource = Blob | bool | str
 """A blob, a boolean or a text."""
@@ -99,20 +107,12 @@ def encode_resources(external: Groups, of_dialects: Mapping[int, Mapping[str, Re
     """The resources of a file; of_dialects by the dialect's id."""
     values = [value for group in (*external.values(), *of_dialects.values()) for value in group.values()]
     blobs = [value for value in values if isinstance(value, Blob)]
-    alignment = MAPPED_ALIGNMENT if sum(len(_raw(blob)) for blob in blobs) >= MAPPED_BYTES else ALIGNMENT
+    alignment = MAPPED_ALIGNMENT if sum(len(blob.raw) for blob in blobs) >= MAPPED_BYTES else ALIGNMENT
     writer = _ResourceWriter(strings, alignment)
     offsets = varint(len(external))
     offsets += b"".join(strings.reference(owner) + writer.group(group) for owner, group in external.items())
     offsets += b"".join(varint(dialect) + writer.group(group) for dialect, group in of_dialects.items())
     return EncodedResources(offsets, writer.data, max((blob.alignment or alignment for blob in blobs), default=1))
-
-
-def _raw(blob: Blob) -> memoryview:
-    """The bytes of a blob."""
-    data = blob.data
-    if isinstance(data, np.ndarray):
-        data = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
-    return memoryview(data).cast("B")
 
 
 class _ResourceWriter:
@@ -145,7 +145,7 @@ class _ResourceWriter:
         if isinstance(value, str):
             self._append(self.strings.reference(value))
             return TEXT
-        blob, alignment = _raw(value), value.alignment or self.alignment
+        blob, alignment = value.raw, value.alignment or self.alignment
         self._append(varint(alignment) + varint(len(blob)))
         self._append(bytes((PADDING,)) * (-self._size % alignment))
         self._append(blob)
