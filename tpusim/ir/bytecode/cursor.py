@@ -41,7 +41,7 @@ class Cursor:
             self.fail(f"{what} must fill its bytes exactly, {self.end - self.position:,} are left")
 
     def byte(self) -> int:
-        """One byte."""
+        """Return the next byte and pass over it."""
         if self.position >= self.end:
             self.fail("a byte is required, the section ends here")
         value = self.data[self.position]

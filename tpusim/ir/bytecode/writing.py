@@ -240,7 +240,7 @@ class _Writer:
         return known | references(Lane.OP, [names[name] for name in self._ops])
 
     def _names(self) -> bytes:
-        """Section DIALECT."""
+        """Encode section DIALECT: dialects with their versions, names of ops."""
         groups = [
             (dialect, [(name[len(dialect) + 1 :], name in self._known_ops) for name in names])
             for dialect, names in self._op_groups()
@@ -264,7 +264,7 @@ class _Writer:
         return b"".join(data), b"".join(offsets)
 
     def _encoded_properties(self, known: Mapping[int, bytes]) -> bytes:
-        """Section PROPERTIES."""
+        """Encode section PROPERTIES: what each op refers to by index."""
         entries = [_joined(tokens, known) for tokens in self._properties]
         return varint(len(entries)) + b"".join(varint(len(entry)) + entry for entry in entries)
 
