@@ -303,6 +303,16 @@ def test_functions_of_real_writers() -> None:
         assert "quant.uniform<i8:f32, 0.25:3>" in str(file.function("main"))
 
 
+def test_symbol_that_uses_values_around_it() -> None:
+    """Only an op that is not isolated can; it is read with the whole module."""
+    text = """builtin.module { %0 = "t.mk"() : () -> i32
+      "t.symbol"() ({ "t.use"(%0) : (i32) -> () }) {sym_name = "x"} : () -> () }"""
+    file = Bytecode(encode(parsed(text)), any_dialect())
+    with pytest.raises(ImportModelError, match="uses values of the module around it"):
+        file.function("x")
+    assert plain(file.module()) == plain(parsed(text))
+
+
 def other_dialect(data: bytes) -> bytes:
     """A file whose entries of dialect quant are of dialect "abcde", which nothing knows."""
     return data.replace(b"quant\0", b"abcde\0")

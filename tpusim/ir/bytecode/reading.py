@@ -161,11 +161,14 @@ class Bytecode:
     def _made(self, cursor: Cursor, scope: Scope) -> Operation:
         reader = OperationReader(self._ctx, self.version, self._names, self._entries, self._properties)
         try:
-            return reader.op(cursor, scope)
+            found = reader.op(cursor, scope)
         except TpusimError:
             raise
         except Exception as error:  # noqa: BLE001  xDSL's ops meet parts that do not fit with errors of every kind
             cursor.fail(f"an op cannot be made of its parts, {first_line(error)}")
+        if scope.forward:
+            cursor.fail(f"{found.name} uses values of the module around it, and cannot be read without that")
+        return found
 
     def _symbol(self, header: Header, cursor: Cursor) -> str | None:
         """The symbol of an op: its property or attribute `sym_name`."""
