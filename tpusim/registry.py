@@ -419,6 +419,7 @@ CLI = Table[Any](
     {
         "run": "tpusim.cli.execution:Run",
         "check": "tpusim.cli.check:Check",
+        "inspect": "tpusim.cli.inspect:Inspect",
         "fit": "tpusim.cli.fit:FitCommand",
         "import": "tpusim.cli.stages:Import",
         "canonicalize": "tpusim.cli.stages:Canonicalize",

@@ -3,10 +3,11 @@
 import re
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 from xdsl.dialects import builtin
 from xdsl.targets.mlir import MLIRTarget
 from xdsl.utils.exceptions import ArgSpecParseError, ParseError, VerifyException
@@ -15,12 +16,14 @@ from xdsl.xdsl_opt_main import xDSLOptMain
 from tpusim import ops
 from tpusim.cli.instruments import DATA, add_arguments, numbers_of, options_of
 from tpusim.cli.output import stderr_console
-from tpusim.errors import ImportModelError
+from tpusim.errors import ConfigError, ImportModelError
 from tpusim.files import replacing
 from tpusim.frontend import read_model
 from tpusim.frontend.content import is_known, is_module
 from tpusim.ir import text
+from tpusim.ir.bytecode import EVERYBODY, RELEASES
 from tpusim.ir.module import Model, load_model, packed_weights
+from tpusim.ir.one_file import encode_module
 from tpusim.ir.weights import save_weights
 from tpusim.ops.dialects import register_dialects
 from tpusim.passes import PassContext, PassManager, parse_pipeline, pass_of, print_pipeline
@@ -49,6 +52,11 @@ class OptMain(xDSLOptMain):
             self.ctx.load_dialect(dialect)
         register_dialects(self.ctx)
 
+    @property
+    def binary(self) -> bool:
+        """Whether bytecode is to be written."""
+        return self.args.emit_bytecode is not None or self.args.bytecode_for is not None or self.args.one_file
+
     def register_all_passes(self) -> None:
         """Those of the registry; pipelines are read by `tpusim.passes`, which looks passes up by itself."""
         for name in (*PASSES, *PIPELINES):
@@ -73,19 +81,29 @@ class OptMain(xDSLOptMain):
             path = Path(self.args.input_file)
             framework = is_known(path) and not is_module(path)
             self.read = read_model(path) if framework else load_model(path, ops.context())
+            self.args.frontend = "mlir"  # the file says what it is, not its suffix
             cast("PassContext", self.ctx).weights = self.read.weights.copy()
 
     def register_all_arguments(self, arg_parser: ArgumentParser) -> None:
-        """Those of xDSL's driver, and the instruments."""
+        """Those of xDSL's driver, of the instruments, and of bytecode."""
         super().register_all_arguments(arg_parser)
         add_arguments(arg_parser)
-        arg_parser.add_argument(
+        add = arg_parser.add_argument
+        add(
+            "--emit-bytecode",
+            nargs="?",
+            type=int,
+            const=EVERYBODY.version,
+            metavar="N",
+            help="write MLIR bytecode of this version (0 to 6) to -o; by default the version that the reader needs",
+        )
+        add("--bytecode-for", choices=tuple(RELEASES), help="the reader of the bytecode: its version and its codes")
+        add("--one-file", action="store_true", help="write bytecode with the weights in it, no npz")  # fmt: skip
+        add(
             "--verify-passes", metavar="DATA", nargs="?", const=DATA, default="",
             help=f"run a sample of DATA ({DATA}) after every pattern and pass; fail if one changed numbers",
         )  # fmt: skip
-        arg_parser.add_argument(
-            "--run-reproducer", action="store_true", help="the input is what --crash-reproducer wrote: run its passes"
-        )
+        add("--run-reproducer", action="store_true", help="the input is what --crash-reproducer wrote: run its passes")
 
     def setup_pipeline(self) -> None:
         """Read the pipeline in the text form of `tpusim.passes`, which xDSL's does not contain: it nests."""
@@ -153,6 +171,8 @@ def _optimise(driver: OptMain) -> int:
     if output:
         _write(driver, context, Path(output))
     else:
+        if driver.binary:
+            raise ConfigError("opt: bytecode is no text for a terminal; name a file, -o OUT.mlirbc")
         before = set(context.weights)
         driver.run()
         if set(context.weights) - before:
@@ -166,4 +186,15 @@ def _write(driver: OptMain, context: PassContext, output: Path) -> None:
     with replacing(output) as temporary:
         driver.args.output_file = str(temporary)
         driver.run()
-        save_weights(packed_weights(driver.printed, context.weights), output.parent / driver.weight_file)
+        weights = packed_weights(driver.printed, context.weights)
+        if driver.binary:
+            temporary.write_bytes(_bytecode(driver, weights))
+        if not driver.args.one_file:
+            save_weights(weights, output.parent / driver.weight_file)
+
+
+def _bytecode(driver: OptMain, weights: Mapping[str, np.ndarray]) -> bytes:
+    """The module as bytecode in the version and with the codes that were asked for."""
+    args = driver.args
+    reader = RELEASES[args.bytecode_for] if args.bytecode_for else EVERYBODY
+    return encode_module(driver.printed, weights if args.one_file else None, version=args.emit_bytecode, release=reader)

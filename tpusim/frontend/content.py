@@ -5,6 +5,7 @@ import re
 import zipfile
 from pathlib import Path
 
+from tpusim.ir.bytecode import MAGIC as BYTECODE
 from tpusim.registry import FRONTENDS
 
 BEGIN = 4096
@@ -49,14 +50,17 @@ def is_known(path: Path) -> bool:
 
 
 def is_module(path: Path) -> bool:
-    """Whether a file is the text of an MLIR module, by its content; a file named .mlir always is."""
+    """Whether a file is an MLIR module, text or bytecode, by its content; a file named .mlir always is."""
     if is_known(path):
         return path.suffix == ".mlir"
     try:
         with path.open("rb") as file:
-            lines = file.read(BEGIN).decode("utf-8", errors="replace").splitlines()
+            begin = file.read(BEGIN)
     except OSError:
         return False
+    if begin.startswith(BYTECODE):
+        return True
+    lines = begin.decode("utf-8", errors="replace").splitlines()
     first = next((line for line in map(str.strip, lines) if line and not line.startswith("//")), "")
     return re.match(r'"?(builtin\.)?module"?\b', first) is not None
 

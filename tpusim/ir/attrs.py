@@ -1,9 +1,10 @@
 """Attributes as plain Python values, op names (and the framework's tensors) as locations, and `#tpu.lg`."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import cast
+from typing import Any, cast
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -195,7 +196,7 @@ class LayerGroupAttr(Data[LayerGroupInfo]):
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> LayerGroupInfo:
         """`<key = value, ...>` where a value is an integer, a boolean or a list of integers."""
-        known = {f.name: f.default for f in fields(LayerGroupInfo)}
+        known = _FIELDS
         values: dict[str, object] = {}
 
         def entry() -> None:
@@ -209,10 +210,39 @@ class LayerGroupAttr(Data[LayerGroupInfo]):
         parser.parse_comma_separated_list(parser.Delimiter.ANGLE, entry)
         return LayerGroupInfo(**values)  # type: ignore[arg-type]
 
+    @classmethod
+    def of_text(cls, printed: str) -> "LayerGroupAttr | None":
+        """The attribute of a whole text such as it is printed; None for any other spelling, which the parser reads."""
+        match = _PRINTED.fullmatch(printed)
+        if match is None:
+            return None
+        values = [read(group) for read, group in zip(_READ, match.groups(), strict=True)]
+        return cls(LayerGroupInfo(*cast("list[Any]", values)))
+
     def print_parameter(self, printer: Printer) -> None:
         """Print the fields in the form that is parsed."""
         items = ", ".join(f"{f.name} = {_value_text(getattr(self.data, f.name))}" for f in fields(self.data))
         printer.print_string(f"<{items}>")
+
+
+_FIELDS = {f.name: f.default for f in fields(LayerGroupInfo)}
+
+
+def _printed_ints(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(", "))) if text else ()
+
+
+def _printed_kind(value: object) -> tuple[str, Callable[[str], object]]:
+    """The pattern of a field as it is printed, and what reads its group."""
+    if isinstance(value, tuple):
+        return r"\[((?:-?\d+(?:, -?\d+)*)?)\]", _printed_ints
+    return ("(true|false)", "true".__eq__) if isinstance(value, bool) else (r"(-?\d+)", int)
+
+
+_PRINTED = re.compile(
+    f"#tpu.lg<{', '.join(f'{name} = {_printed_kind(value)[0]}' for name, value in _FIELDS.items())}>", re.ASCII
+)
+_READ = [_printed_kind(value)[1] for value in _FIELDS.values()]
 
 
 def _parse_value(parser: AttrParser, like: object) -> object:

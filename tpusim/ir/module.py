@@ -22,6 +22,8 @@ from tpusim.errors import ImportModelError
 from tpusim.files import is_file_name, replacing
 from tpusim.ir import text
 from tpusim.ir.attrs import int_attr, op_name
+from tpusim.ir.bytecode import is_bytecode
+from tpusim.ir.one_file import encode_module, read_module, write_module
 from tpusim.ir.packing import pack, packed_shape, unpack
 from tpusim.ir.types import AnyTensor, calibrated_range, is_packed, is_tensor, storage_dtype, tensor_of
 from tpusim.ir.weights import WeightStore, load_weights, save_weights
@@ -192,16 +194,26 @@ def _unpacked(module: ModuleOp, weights: WeightStore) -> WeightStore:
     return WeightStore(found)
 
 
+def save_one_file(model: Model, path: Path) -> None:
+    """Write module and weights as one file of bytecode (`tpusim.ir.one_file`); it appears whole or not at all."""
+    write_module(path, encode_module(model.module, packed_weights(model.module, model.weights)))
+
+
 def load_model(path: Path, ctx: Context) -> Model:
-    """Read a module and its weights. Raises ImportModelError."""
-    module = text.parse_module(text.read_text(path), ctx, str(path))
+    """Read a module, text or bytecode, and its weights. Raises ImportModelError."""
+    if is_bytecode(path):
+        module, stored = read_module(path, ctx, NamesWeight)
+    else:
+        module, stored = text.parse_module(text.read_text(path), ctx, str(path)), None
     model = Model(module, WeightStore())
     if not model.state and (state := _state_of(module)):
         model.set(state=state)
     weight_file = model.attribute("module.weight_file")
     if weight_file and not is_file_name(weight_file):
         raise ImportModelError(f"module '{path}': module.weight_file must be a file name, got '{weight_file}'")
-    weights = _unpacked(module, load_weights(path.parent / weight_file)) if weight_file else model.weights
+    if stored is None:
+        stored = load_weights(path.parent / weight_file) if weight_file else model.weights
+    weights = _unpacked(module, stored)
     _check_weights(module, weights, path, weight_file)
     return Model(module, weights)
 

@@ -146,6 +146,11 @@ def parse_module(text: str, ctx: Context, name: str = "<text>") -> ModuleOp:
         reached = "" if parser is None or isinstance(error, ParseError) else f"line {_line_at(text, parser.pos)}: "
         raise ImportModelError(f"module '{name}' does not parse: {reached}{_explained(error, ctx)}") from error
     parser.name_ops()
+    return checked(module, name)
+
+
+def checked(module: ModuleOp, name: str) -> ModuleOp:
+    """A module that was read from `name`, in the form that the stages take, and verified. Raises ImportModelError."""
     _read_properties_as_attributes(module)
     _require_static_shapes(module, name)
     try:

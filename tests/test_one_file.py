@@ -1,0 +1,110 @@
+"""Models as bytecode: recognised by content, weights in the file, and the commands that write and show it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tpusim.errors import ImportModelError
+from tpusim.frontend.content import is_module
+from tpusim.ir.bytecode import Blob, Bytecode, is_bytecode
+from tpusim.ir.module import Model, load_model, save_model, save_one_file
+from tpusim.ir.one_file import SCHEMA, TOOL, WEIGHTS, encode_module
+from tpusim.ir.text import parse_module, print_module
+from tpusim.ir.weights import WeightStore
+from tpusim.ops import context
+
+TEXT = """
+module attributes {module.name = "net", module.state = "TOP_F32", module.weight_file = "weights.npz"} {
+  func.func @main(%arg0: tensor<1x3xf32>) -> tensor<1x3xf32> {
+    %0 = "top.Input"(%arg0) : (tensor<1x3xf32>) -> tensor<1x3xf32> loc("in")
+    %1 = "top.Weight"() : () -> tensor<3xf32> loc("w")
+    %2 = "top.Weight"() : () -> tensor<3xi4> loc("packed")
+    %3 = "top.Add"(%0, %1) {do_relu = false, relu_limit = -1.0 : f64} : (tensor<1x3xf32>, tensor<3xf32>) -> tensor<1x3xf32> loc("y")
+    func.return %3 : tensor<1x3xf32>
+  }
+}
+"""  # noqa: E501
+VALUES = {"w": np.array([1, -2, 0.5], np.float32), "packed": np.array([-8, 3, 7], np.int8)}
+
+
+@pytest.fixture
+def model() -> Model:
+    return Model(parse_module(TEXT, context()), WeightStore(VALUES))
+
+
+def test_weights_in_one_file(model: Model, tmp_path: Path) -> None:
+    path = tmp_path / "net.any"
+    save_one_file(model, path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["net.any"]
+    assert is_bytecode(path) and is_module(path)
+    read = load_model(path, context())
+    assert read.module.is_structurally_equivalent(model.module)
+    assert {name: array.tolist() for name, array in read.weights.items()} == {
+        name: array.tolist() for name, array in VALUES.items()
+    }
+    assert not read.weights["w"].flags.owndata and not read.weights["w"].flags.writeable
+    packed = Bytecode.open(path, context()).resources.external[WEIGHTS]["packed"]
+    assert isinstance(packed, Blob) and len(packed.raw) == 2
+
+
+def test_weights_in_an_npz(model: Model, tmp_path: Path) -> None:
+    save_model(model, tmp_path / "net.mlir")
+    (tmp_path / "net.mlir").write_bytes(encode_module(model.module))
+    assert load_model(tmp_path / "net.mlir", context()).weights["w"].tolist() == VALUES["w"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("weights", "why"),
+    (
+        ({"w": VALUES["w"][:2], "packed": np.zeros(2, np.uint8)}, "'w' of tensor<3xf32> requires a blob of 12 bytes"),
+        ({"w": VALUES["w"]}, "'packed' is not there"),
+    ),
+)  # fmt: skip
+def test_weights_that_do_not_fit(model: Model, tmp_path: Path, weights: dict[str, np.ndarray], why: str) -> None:
+    (tmp_path / "net").write_bytes(encode_module(model.module, weights))
+    with pytest.raises(ImportModelError, match=why):
+        load_model(tmp_path / "net", context())
+
+
+def test_schema(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later schema is refused; an earlier one is brought up to date, step by step."""
+    path = tmp_path / "net"
+    save_one_file(model, path)
+    assert Bytecode.open(path, context()).resources.external[TOOL] == {"schema": str(SCHEMA)}
+    for name, value in (("SCHEMA", SCHEMA + 2), ("UPGRADES", {})):
+        monkeypatch.setattr(f"tpusim.ir.one_file.{name}", value)
+    steps: list[int] = []
+    for step in (SCHEMA, SCHEMA + 1):
+        monkeypatch.setitem(
+            sys.modules["tpusim.ir.one_file"].UPGRADES, step, lambda module, step=step: steps.append(step)
+        )
+    save_one_file(model, tmp_path / "later")
+    assert load_model(path, context()).weights["w"].tolist() == VALUES["w"].tolist()
+    assert steps == [SCHEMA, SCHEMA + 1]
+    monkeypatch.setattr("tpusim.ir.one_file.SCHEMA", SCHEMA)
+    with pytest.raises(ImportModelError, match=f"schema {SCHEMA + 2} of the dialects top and tpu"):
+        load_model(tmp_path / "later", context())
+
+
+def tpusim(*words: object) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "tpusim", *map(str, words)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_commands(model: Model, tmp_path: Path) -> None:
+    save_model(model, tmp_path / "net.mlir")
+    tpusim("opt", tmp_path / "net.mlir", "--one-file", "--bytecode-for", "llvm19", "-o", tmp_path / "net.mlirbc")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["net.mlir", "net.mlirbc", "weights.npz"]
+    assert load_model(tmp_path / "net.mlirbc", context()).weights["w"].tolist() == VALUES["w"].tolist()
+    told = json.loads(tpusim("inspect", tmp_path / "net.mlirbc", "--json"))
+    assert (told["version"], told["producer"], told["ops"]["top.Weight"]) == (4, "tpusim", 2)
+    assert told["resources"] == {"tpusim.schema": "1", "tpusim_weights.w": 12, "tpusim_weights.packed": 2}
+    printed = tpusim("opt", tmp_path / "net.mlirbc")
+    assert '"top.Add"' in printed and print_module(model.module).count("loc(") == printed.count("loc(")

@@ -1,0 +1,67 @@
+"""`tpusim inspect`: what a file of MLIR bytecode contains, from its tables alone."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from tpusim.cli.command import Command
+from tpusim.cli.output import Output
+from tpusim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tpusim.ir.bytecode import Bytecode, Resource
+
+
+@dataclass
+class Inspect(Command):
+    """Tell who wrote a file of MLIR bytecode, its version, sections, dialects, ops and resources.
+
+    No op and no attribute is made, so files of dialects that tpusim does not know can be inspected.
+    """
+
+    says = "`version`, `producer`, `sections`, `dialects`, `ops`, `resources`"
+
+    file: Annotated[Path, tyro.conf.Positional]
+    """A file that begins with the magic number of MLIR bytecode; its name does not matter."""
+
+    def execute(self, console: Output) -> bool:
+        """Print what the tables of the file say."""
+        from tpusim.ir.bytecode import Bytecode, is_bytecode
+        from tpusim.ops import context
+
+        if not is_bytecode(self.file):
+            raise ConfigError(f"inspect: '{self.file}' is no file of MLIR bytecode, which is required")
+        ctx = context()
+        ctx.allow_unregistered = True
+        found = _found(Bytecode.open(self.file, ctx))
+        console.print(f"{self.file}: MLIR bytecode {found['version']} by {found['producer']}", markup=False)
+        for title in ("sections", "dialects", "ops", "resources"):
+            console.print(f"{title}:")
+            for name, value in found[title].items():
+                console.print(
+                    f"  {name:<32} {value:,}" if isinstance(value, int) else f"  {name:<32} {value}", markup=False
+                )
+        console.result(**found)
+        return True
+
+
+def _found(file: "Bytecode") -> dict[str, Any]:
+    groups = {**file.resources.external, **file.resources.of_dialects}
+    listed = {f"{owner}.{key}": _told(value) for owner, group in groups.items() for key, value in group.items()}
+    return {
+        "version": file.version,
+        "producer": file.producer,
+        "sections": file.sizes,
+        "dialects": {name: file.dialect_versions.get(name, b"").hex() or "no version" for name in file.dialects},
+        "ops": dict(file.op_counts.most_common()),
+        "resources": listed,
+    }
+
+
+def _told(value: "Resource | None") -> int | str:
+    """A resource: bytes of a blob, or the value."""
+    if value is None:
+        return "declared, without contents"
+    return str(value) if isinstance(value, bool | str) else len(value.raw)

@@ -1,0 +1,25 @@
+"""MLIR bytecode, versions 0 to 6: the binary form of a module, as MLIR's tools read and write it.
+
+Input and output are modules of xDSL. `Bytecode.open` maps a file and reads its tables; `Bytecode.module` makes the
+module, `Bytecode.function` one function; `Bytecode.resources` has the blobs after the module as views of the map.
+`encode` writes. Whatever is damaged raises ImportModelError with byte offset and section. The reader allocates by what
+it has read, never by a number in the file. It knows the encodings of builtin, quant and of the `DialectCodes` it is
+given; of any other dialect it reads what is written as text, and refuses the rest by the dialect's name when used.
+
+varints, cursor, sections, strings, names, resources: the layers of the format. forms: how the codes of a dialect are
+described; builtin_attributes, builtin_types, quant_types: these descriptions; dialects: the codes that each release of
+MLIR reads. entries: attributes and types by id. headers, operations, index, properties: section IR. reading, writing:
+files.
+"""
+
+from tpusim.ir.bytecode.dialects import EVERYBODY, RELEASES, Release, release
+from tpusim.ir.bytecode.forms import DialectCodes, Form
+from tpusim.ir.bytecode.reading import Bytecode, is_bytecode
+from tpusim.ir.bytecode.resources import Blob, Resource, Resources
+from tpusim.ir.bytecode.sections import MAGIC, VERSIONS
+from tpusim.ir.bytecode.writing import encode
+
+__all__ = [
+    "EVERYBODY", "MAGIC", "RELEASES", "VERSIONS", "Blob", "Bytecode", "DialectCodes", "Form", "Release", "Resource",
+    "Resources", "encode", "is_bytecode", "release",
+]  # fmt: skip

@@ -1,0 +1,209 @@
+"""Attributes and types to write: each gets one entry, and ids are given by use once all are known."""
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from xdsl.dialects.builtin import UnregisteredAttr
+from xdsl.ir import Attribute, BuiltinAttribute, TypeAttribute
+from xdsl.printer import Printer
+
+from tpusim.ir.bytecode.dialects import Release
+from tpusim.ir.bytecode.forms import DialectCodes, Form
+from tpusim.ir.bytecode.strings import StringTable
+from tpusim.ir.bytecode.varints import flagged, varint
+
+LANES = 8
+
+
+class Lane(IntEnum):
+    """What a token refers to: token = number * LANES + lane. A number is given when a thing is first met."""
+
+    ATTRIBUTE = 0
+    TYPE = 1
+    TYPE_ALONE = 2  # of an argument without a location
+    TYPE_LOCATED = 3  # of an argument whose location follows
+    OP = 4
+    HANDLE = 5
+    PRESENT = 6  # an attribute as an optional reference
+
+
+Token = bytes | int
+"""Bytes as they are, or a reference whose id is not known yet."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An attribute or type: its dialect, whether the encoding is the dialect's own, and the encoding."""
+
+    dialect: str
+    custom: bool
+    tokens: tuple[Token, ...]
+
+
+@dataclass
+class _Kind:
+    """The attributes, or the types, of a file. kept: what numbers by identity are of, so that no id is reused."""
+
+    lane: Lane
+    by_identity: dict[int, int] = field(default_factory=dict[int, int])
+    by_contents: dict[object, int] = field(default_factory=dict[object, int])
+    entries: list[Entry] = field(default_factory=list[Entry])
+    uses: list[int] = field(default_factory=list[int])
+    kept: list[Attribute] = field(default_factory=list[Attribute])
+
+
+class _Parts:
+    """Where a form writes one entry (`forms.Output`)."""
+
+    __slots__ = ("_numbering", "tokens")
+
+    def __init__(self, numbering: "Numbering") -> None:
+        self.tokens: list[Token] = []
+        self._numbering = numbering
+
+    def raw(self, data: bytes) -> None:
+        """Bytes as they are."""
+        self.tokens.append(data)
+
+    def attribute(self, value: Attribute) -> None:
+        """A reference to an attribute."""
+        self.tokens.append(self._numbering.attribute(value))
+
+    def attributes(self, values: Sequence[Attribute]) -> None:
+        """References to attributes, without their number."""
+        self.tokens += map(self._numbering.attribute, values)
+
+    def type(self, value: Attribute) -> None:
+        """A reference to a type."""
+        self.tokens.append(self._numbering.type(value))
+
+    def text(self, value: str) -> None:
+        """A reference to a text."""
+        self.tokens.append(self._numbering.strings.reference(value))
+
+    def handle(self, dialect: str, key: str) -> None:
+        """A reference to a resource of a dialect."""
+        handles = self._numbering.handles
+        self.tokens.append(handles.setdefault((dialect, key), len(handles)) * LANES + Lane.HANDLE)
+
+
+class Numbering:
+    """Numbers attributes and types when they are first met; equal ones are one entry.
+
+    Equality is that of the encoding: it tells 0.0 from -0.0, and costs nothing for what is nested.
+    """
+
+    def __init__(self, release: Release, codes: Mapping[str, DialectCodes], strings: StringTable) -> None:
+        self.strings = strings
+        self.handles: dict[tuple[str, str], int] = {}
+        self.attributes, self.types = _Kind(Lane.ATTRIBUTE), _Kind(Lane.TYPE)
+        self._attribute_forms = _forms_by_class((c.name, c.attributes) for c in codes.values())
+        self._type_forms = _forms_by_class((c.name, c.types) for c in codes.values())
+        self._limits = {("builtin", False): release.attributes, ("builtin", True): release.types}
+        self._limits["quant", True] = release.quant
+
+    def attribute(self, value: Attribute) -> int:
+        """The token of an attribute; that of a type used as an attribute is another one than the type's."""
+        number = self.attributes.by_identity.get(id(value))
+        if number is None:
+            number = self._number(self.attributes, value)
+        self.attributes.uses[number] += 1
+        return number * LANES
+
+    def type(self, value: Attribute) -> int:
+        """The token of a type."""
+        number = self.types.by_identity.get(id(value))
+        if number is None:
+            number = self._number(self.types, value)
+        self.types.uses[number] += 1
+        return number * LANES + Lane.TYPE
+
+    def _number(self, kind: _Kind, value: Attribute) -> int:
+        entry, unique = self._encoded(value, kind is self.types)
+        contents = (entry.dialect, entry.custom, entry.tokens, unique)
+        number = kind.by_contents.get(contents)
+        if number is None:
+            number = kind.by_contents[contents] = len(kind.entries)
+            kind.entries.append(entry)
+            kind.uses.append(0)
+        else:
+            self._uncount(entry)
+        kind.by_identity[id(value)] = number
+        kind.kept.append(value)
+        return number
+
+    def _uncount(self, entry: Entry) -> None:
+        """Forget the uses by an encoding that is not written: how modules share their objects must not show."""
+        for token in entry.tokens:
+            if isinstance(token, int) and token % LANES in (Lane.ATTRIBUTE, Lane.TYPE):
+                kind = self.types if token % LANES else self.attributes
+                kind.uses[token // LANES] -= 1
+
+    def _encoded(self, value: Attribute, is_type: bool) -> tuple[Entry, Attribute | None]:
+        """The entry of an attribute, and the attribute itself if it equals no other."""
+        found = self._form(value, is_type)
+        parts = _Parts(self)
+        if found is None:
+            parts.raw(_text_of(value))
+            return Entry(_dialect_of(value), False, tuple(parts.tokens)), None
+        dialect, form = found
+        form.write(value, parts)
+        return Entry(dialect, True, tuple(parts.tokens)), value if form.unique else None
+
+    def _form(self, value: Attribute, is_type: bool) -> tuple[str, Form] | None:
+        """The first form that can write an attribute for the release; None if it is written as text."""
+        forms = self._type_forms if is_type else self._attribute_forms
+        cls = TypeAttribute if isinstance(value, TypeAttribute) and not is_type else type(value)
+        for dialect, form in forms.get(cls, ()):
+            if form.code <= self._limits.get((dialect, is_type), form.code) and form.fits(value):
+                return dialect, form
+        return None
+
+
+def _forms_by_class(dialects: Iterable[tuple[str, Sequence[Form]]]) -> dict[type, list[tuple[str, Form]]]:
+    found: dict[type, list[tuple[str, Form]]] = {}
+    for name, forms in dialects:
+        for form in forms:
+            found.setdefault(form.cls, []).append((name, form))
+    return found
+
+
+def _text_of(value: Attribute) -> bytes:
+    stream = io.StringIO()
+    Printer(stream).print_attribute(value)
+    return stream.getvalue().encode("utf-8", "surrogateescape") + b"\0"
+
+
+def _dialect_of(value: Attribute) -> str:
+    """The dialect of what is written as text."""
+    if isinstance(value, UnregisteredAttr):
+        return value.attr_name.data.split(".", 1)[0]
+    return "builtin" if isinstance(value, BuiltinAttribute) else value.name.split(".", 1)[0]
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order of entries in the file: by dialect, then by use. ids: number when met -> id."""
+
+    numbers: list[int]
+    ids: list[int]
+
+
+def order_of(kind: _Kind, dialects: Mapping[str, int]) -> Order:
+    """What is used most gets the smallest ids of its dialect, which are the shortest."""
+    entries, uses = kind.entries, kind.uses
+    numbers = sorted(range(len(entries)), key=lambda n: (dialects[entries[n].dialect], -uses[n], n))
+    ids = [0] * len(numbers)
+    for index, number in enumerate(numbers):
+        ids[number] = index
+    return Order(numbers, ids)
+
+
+def references(lane: Lane, ids: Sequence[int]) -> dict[int, bytes]:
+    """The bytes of every token of a lane."""
+    if lane in (Lane.TYPE_ALONE, Lane.TYPE_LOCATED, Lane.PRESENT):
+        flag = lane is not Lane.TYPE_ALONE
+        return {number * LANES + lane: flagged(index, flag) for number, index in enumerate(ids)}
+    return {number * LANES + lane: varint(index) for number, index in enumerate(ids)}

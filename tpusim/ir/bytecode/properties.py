@@ -1,0 +1,166 @@
+"""Properties (from version 5): an op's inherent attributes, in a layout that each op and release has its way.
+
+Nothing in a file says the layout. The known ones are tried, then the one that xDSL's definition of the op suggests; the
+one that fills the entry exactly with attributes of the right classes is taken.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, DictionaryAttr, StringAttr, SymbolRefAttr, UnitAttr, i32
+from xdsl.ir import Attribute, Operation, TypeAttribute
+from xdsl.irdl import IRDLOperation, OptPropertyDef
+
+from tpusim.errors import ImportModelError
+from tpusim.ir.bytecode.cursor import Cursor
+from tpusim.ir.bytecode.entries import Entries
+from tpusim.ir.bytecode.varints import flagged, varint
+
+SPARSEST = 256
+"""The last index of segment sizes that are written as pairs."""
+
+
+class Property(NamedTuple):
+    """One property of a layout: its name, the class of its attribute, whether it may be absent, for segment sizes how
+    many.
+    """
+
+    name: str
+    cls: type = Attribute
+    optional: bool = False
+    segments: int = 0
+
+
+Layout = tuple[Property, ...]
+
+_ARGUMENTS, _RESULTS = Property("arg_attrs", ArrayAttr, True), Property("res_attrs", ArrayAttr, True)
+_SYMBOL, _VISIBILITY = Property("sym_name", StringAttr), Property("sym_visibility", StringAttr, True)
+_TYPE, _CALLEE = Property("function_type", TypeAttribute), Property("callee", SymbolRefAttr)
+_NO_INLINE = Property("no_inline", UnitAttr, True)
+_BRANCHES = Property("operandSegmentSizes", DenseArrayBase, False, 3)
+
+LAYOUTS: Mapping[str, tuple[Layout, ...]] = {
+    "builtin.module": ((Property("sym_name", StringAttr, True), _VISIBILITY),),
+    "func.func": (
+        (_ARGUMENTS, _TYPE, _NO_INLINE, _RESULTS, _SYMBOL, _VISIBILITY),
+        (_ARGUMENTS, _TYPE, _RESULTS, _SYMBOL, _VISIBILITY),
+    ),
+    "func.call": ((_ARGUMENTS, _CALLEE, _NO_INLINE, _RESULTS), (_CALLEE, _NO_INLINE), (_CALLEE,)),
+    "func.return": ((),),
+    "cf.cond_br": ((Property("branch_weights", DenseArrayBase, True), _BRANCHES), (_BRANCHES,)),
+    "scf.for": ((Property("unsignedCmp", UnitAttr, True),), ()),
+}
+"""The layouts of ops by name: first that of LLVM 22 and 24, then those of LLVM 19 and 18, where they differ."""
+
+
+class Properties:
+    """The entries of section PROPERTIES."""
+
+    def __init__(self, cursor: Cursor, version: int) -> None:
+        self._version = version
+        self._entries = [cursor.within(cursor.varint(), cursor.section) for _ in range(cursor.count("properties"))]
+        cursor.require_end("the properties")
+
+    def read(self, index: int, name: str, cls: type[Operation], known: bool, entries: Entries, user: Cursor
+             ) -> dict[str, Attribute]:  # fmt: skip
+        """The properties of an op by name. known: whether the op was registered with the writer."""
+        if index >= len(self._entries):
+            user.fail(f"properties {index:,} of {len(self._entries):,} do not exist")
+        entry = self._entries[index]
+        if not known:
+            return self._dictionary(entry, entries)
+        for layout in _layouts(name, cls):
+            cursor = Cursor(entry.data, entry.base, entry.position, entry.end, entry.section, entry.file)
+            found = self._matched(cursor, layout, entries)
+            if found is not None:
+                return found
+        return entry.fail(f"the properties of '{name}' have a layout that is not known")
+
+    def _dictionary(self, entry: Cursor, entries: Entries) -> dict[str, Attribute]:
+        """The properties of an op that the writer did not know: one dictionary."""
+        cursor = Cursor(entry.data, entry.base, entry.position, entry.end, entry.section, entry.file)
+        found = entries.attribute(cursor, DictionaryAttr)
+        cursor.require_end("the properties of an op that the writer did not know")
+        assert isinstance(found, DictionaryAttr)
+        return dict(found.data)
+
+    def _matched(self, cursor: Cursor, layout: Layout, entries: Entries) -> dict[str, Attribute] | None:
+        """The properties, None if the layout is another: it does not fill the entry, or a class differs."""
+        found: dict[str, Attribute] = {}
+        try:
+            for wanted in layout:
+                value = self._property(cursor, wanted, entries)
+                if value is not None:
+                    found[wanted.name] = value
+        except ImportModelError:
+            return None
+        return found if cursor.at_end() else None
+
+    def _property(self, cursor: Cursor, wanted: Property, entries: Entries) -> Attribute | None:
+        if wanted.segments and self._version >= 6:
+            return DenseArrayBase.from_list(i32, _sparse_array(cursor, wanted.segments))
+        if not wanted.optional:
+            return entries.attribute(cursor, wanted.cls)
+        index, present = cursor.flagged()
+        if not present:
+            return None
+        found = entries.attribute_at(index, cursor)
+        if not isinstance(found, wanted.cls):
+            cursor.fail(f"property {wanted.name} of another class")
+        return found
+
+
+def _layouts(name: str, cls: type[Operation]) -> Iterator[Layout]:
+    yield from LAYOUTS.get(name, ())
+    if name not in LAYOUTS and issubclass(cls, IRDLOperation):
+        yield _defined(cls)
+
+
+def _defined(cls: type[IRDLOperation]) -> Layout:
+    """The layout that xDSL's definition suggests: properties in alphabetical order, those with a default optional."""
+    definition = cls.get_irdl_definition()
+    segments = {"operandSegmentSizes": len(definition.operands), "resultSegmentSizes": len(definition.results)}
+    return tuple(
+        Property(
+            name, Attribute, isinstance(kind, OptPropertyDef) or kind.default_value is not None, segments.get(name, 0)
+        )
+        for name, kind in sorted(definition.properties.items())
+    )
+
+
+def _sparse_array(cursor: Cursor, length: int) -> list[int]:
+    """Segment sizes as version 6 writes them: in order, or those that are not zero with their indices."""
+    count, sparse = cursor.flagged()
+    if count > length:
+        cursor.fail(f"at most {length} segments are required, got {count:,}")
+    if not sparse:
+        return [cursor.varint() for _ in range(count)]
+    found = [0] * length
+    bits = cursor.varint() if count else 0
+    for _ in range(count):
+        pair = cursor.varint()
+        index = pair & ((1 << min(bits, 64)) - 1)
+        if index >= length:
+            cursor.fail(f"segment {index:,} of {length} does not exist")
+        found[index] = pair >> bits
+    return found
+
+
+def layout_to_write(op: Operation, release: int) -> Layout | None:
+    """The layout of an op's properties, None if it has none. release: 0 for LLVM 22 and 24, 1 for 19, 2 for 18."""
+    known = LAYOUTS.get(op.name)
+    if known is not None:
+        return known[min(release, len(known) - 1)]
+    return (_defined(type(op)) or None) if isinstance(op, IRDLOperation) else None
+
+
+def encoded_segments(sizes: Sequence[int]) -> bytes:
+    """Segment sizes as version 6 writes them."""
+    used = [index for index, size in enumerate(sizes) if size]
+    if 2 * len(used) > len(sizes) or (used and used[-1] > SPARSEST):
+        return flagged(len(sizes), False) + b"".join(map(varint, sizes))
+    if not used:
+        return flagged(0, True)
+    bits = used[-1].bit_length()
+    pairs = (varint(sizes[index] << bits | index) for index in used)
+    return flagged(len(used), True) + varint(bits) + b"".join(pairs)
