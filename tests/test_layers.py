@@ -20,7 +20,7 @@ ROOTS = {"tpusim": ROOT / "tpusim", "tpusim_kernels": ROOT / "kernels" / "tpusim
 
 FOR_ALL = {"tpusim.errors", "tpusim.version", "tpusim.arrays", "tpusim.border", "tpusim.closeness", "tpusim.workers"}
 FOR_ALL |= {"tpusim.registry", "tpusim.heap", "tpusim.threads", "tpusim.labels", "tpusim.tables"}
-FOR_ALL |= {"tpusim.files", "tpusim.compat"}
+FOR_ALL |= {"tpusim.files", "tpusim.documents", "tpusim.compat"}
 IR = {"tpusim_kernels", "tpusim.ir"}
 CHIP = {"tpusim.isa", "tpusim.chips"}
 BELOW_OPS = {*IR, *CHIP, "tpusim.interfaces", "tpusim.kernel_library"}
@@ -55,6 +55,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.closeness": set(),
     "tpusim.workers": set(),
     "tpusim.files": set(),
+    "tpusim.documents": set(),
     "tpusim.registry": set(),
     "tpusim.heap": set(),
     "tpusim.threads": set(),
