@@ -24,14 +24,18 @@ class BuildError(ImportModelError):
         self.why = why
 
 
+class TooLarge(ValueError):
+    """A tensor that no chip could hold."""
+
+
 LARGEST = 2**31 - 1
 """Elements of the largest tensor: 8 GB in f32, more than any of the chips addresses."""
 
 
 def require_size(shape: Sequence[int]) -> None:
-    """Raise ValueError for a tensor that no chip could hold."""
+    """Raise TooLarge for a tensor that no chip could hold."""
     if prod(shape) > LARGEST:
-        raise ValueError(f"tensors of at most {LARGEST:,} elements are required, got {tuple(shape)}")
+        raise TooLarge(f"tensors of at most {LARGEST:,} elements are required, got {tuple(shape)}")
 
 
 def names_op(make: Callable[P, R]) -> Callable[P, R]:
