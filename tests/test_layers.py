@@ -211,7 +211,7 @@ FROM_OPS: dict[str, set[str] | None] = {
     "tpusim.ops.rewriting": {"Requested"},  # which patterns run once
     "tpusim.ops.dialects": {"is_op", "load_dialect_of"},  # the existing ones
     "tpusim.ops.builder": {"ModuleBuilder"},  # what a front end appends ops to
-    "tpusim.ops.building": {"BuildError"},  # how an op refuses to be made
+    "tpusim.ops.building": {"BuildError", "TooLarge", "fitting"},  # how an op refuses to be made or to be used
 }
 """Module -> the names the folders without ops may import from it, None for all."""
 

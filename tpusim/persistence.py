@@ -24,7 +24,7 @@ from tpusim.calibration.table import read_table
 from tpusim.documents import read_json
 from tpusim.errors import ConfigError, option
 from tpusim.export import MEASURES, graph, node_data
-from tpusim.files import is_file_name
+from tpusim.files import files_in, is_file_name
 from tpusim.frontend.content import is_module
 from tpusim.frontend.onnx import external_files
 from tpusim.inference import quantisation
@@ -427,6 +427,6 @@ def model_key(path: Path) -> list[str]:
 def samples_key(source: str) -> list[Any]:
     """Samples may be many gigabytes: names, sizes and times of the files stand for them."""
     path = Path(source)
-    files = sorted(path.rglob("*")) if path.is_dir() else [path] * path.is_file()
-    stats = [(str(file.relative_to(path)), os.stat(file)) for file in files if file.is_file()]
+    files = files_in(path) if path.is_dir() else [path] * path.is_file()
+    stats = [(str(file.relative_to(path)), os.stat(file)) for file in files]
     return [source, [[name, found.st_size, found.st_mtime_ns] for name, found in stats]]
