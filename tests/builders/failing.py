@@ -45,13 +45,9 @@ class Points:
 def failing(points: Points) -> Generator[Points]:
     """Within it the calls are counted, and the one that fails does."""
     with ExitStack() as stack:
-        for place in dict.fromkeys(where for where, _ in POINTS):
-            stack.enter_context(mock.patch.multiple(place, **_of(place, points)))
+        for place, name in POINTS:
+            stack.enter_context(mock.patch.object(place, name, _counted(getattr(place, name), name, points)))
         yield points
-
-
-def _of(place: Any, points: Points) -> dict[str, Callable[..., Any]]:
-    return {name: _counted(getattr(place, name), name, points) for where, name in POINTS if where is place}
 
 
 def _counted(real: Callable[..., Any], name: str, points: Points) -> Callable[..., Any]:
