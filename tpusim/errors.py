@@ -106,3 +106,7 @@ class ChangedWarning(TableWarning):
 
 class ConfigError(TpusimError):
     """An option, a chip file, a table or another input of the user is malformed."""
+
+
+class WriteError(ConfigError):
+    """A file cannot be written: the disk is full, or the folder is not the user's."""

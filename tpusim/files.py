@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, WriteError
 
 MOST_FILES = 2_000_000
 """Files of a folder of samples; ImageNet has 1.4 million."""
@@ -48,7 +48,7 @@ def replacing(path: Path) -> Generator[Path]:
         temporary.replace(path)
     except OSError as error:
         why = error.strerror or str(error)
-        raise ConfigError(f"{path}: cannot be written, {why}; give a path you may write to") from error
+        raise WriteError(f"{path}: cannot be written, {why}; give a path you may write to") from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
