@@ -13,7 +13,7 @@ PYENVS = $(wildcard $(foreach shims,$(filter %/shims,$(subst :, ,$(PATH))),$(dir
 NEWEST ?= $(firstword $(foreach name,python3.14 python3.13 python3.12,$(shell $(name) -c 'import sys; print(sys.executable)' 2>/dev/null)) \
   $(lastword $(sort $(PYENVS))))
 
-.PHONY: help demo test newest release slow models zoo fuzz lint types bench support onnx-coverage exporters accuracy mutation right-programs hostile isa compat constants cli docs notebooks wheel-test golden groups conformance clock upstream-data digits clean
+.PHONY: help demo test newest release slow models zoo fuzz lint types bench support onnx-coverage exporters accuracy mutation right-programs hostile faults isa compat constants cli docs notebooks wheel-test golden groups conformance clock upstream-data digits clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
@@ -95,6 +95,9 @@ right-programs: $(VENV)/.test ## 2,000 random right programs of all chips, modes
 
 hostile: $(VENV)/.test ## 5,000 damaged and hand-edited files through every command (long; ARGS=--help)
 	PYTHONPATH=tests $(BIN)/python -m hostile_files $(ARGS)
+
+faults: $(VENV)/.test ## the n-th write, rename and removal of run, calibrate, explore, search-qtable fails, for every n (long; ARGS=--help)
+	PYTHONPATH=tests $(BIN)/python -m faults_everywhere $(ARGS)
 
 isa: $(VENV)/.base ## write docs/isa.md: commands, legality rules, layouts, from the docstrings of tpusim/isa
 	$(BIN)/python -m tpusim.isa.page docs/isa.md

@@ -115,6 +115,26 @@ def recursive(*names: str) -> onnx.ModelProto:
     return model(node(names[0], "x", "y", domain="own"), domains=["own"], functions=ring)
 
 
+def multiplied(width: int, depth: int) -> onnx.ModelProto:
+    """Functions of `width` calls of the next one each: a short file that stands for width ** depth nodes."""
+    opsets = [helper.make_opsetid("own", 1), helper.make_opsetid("", 20)]
+    names = ["x", *(f"t{i}" for i in range(width - 1)), "y"]
+    made: list[onnx.FunctionProto] = []
+    for level in range(depth):
+        called = {"op_type": f"F{level + 1}", "domain": "own"} if level < depth - 1 else {"op_type": "Relu"}
+        nodes = [helper.make_node(inputs=[a], outputs=[b], **called) for a, b in zip(names, names[1:])]  # noqa: B905, RUF007
+        made.append(helper.make_function("own", f"F{level}", ["x"], ["y"], nodes, opsets))
+    return model(node("F0", "x", "y", domain="own"), domains=["own"], functions=made)
+
+
+def swollen(times: int) -> onnx.ModelProto:
+    """A constant that is doubled again and again, each time one small step."""
+    names = ["c", *(f"t{i}" for i in range(times))]
+    steps = [helper.make_node("Concat", [a, a], [b], axis=0, name=f"the_{b}") for a, b in zip(names, names[1:])]  # noqa: B905, RUF007
+    rest = node("ReduceSum", names[-1], "s"), node("Add", "x s", "y")
+    return model(*steps, *rest, c=np.ones((1 << 20,), np.float32))
+
+
 def endless() -> onnx.ModelProto:
     """A Loop of 2**62 rounds."""
     body = helper.make_graph(
@@ -270,6 +290,25 @@ MODELS: dict[str, Hostile] = {
     "ring-of-functions": Hostile(("own",), lambda: recursive("F", "G", "H")),
     "deep-graphs": Hostile(("the_If",), lambda: nested(20)),
     "deeper-graphs": Hostile(("protobuf",), lambda: buried(500)),
+    "billion-laughs": Hostile(("262,144 nodes", "1,152,921,504,606,846,976"), lambda: multiplied(2, 60)),
+    "wide-laughs": Hostile(("262,144 nodes", "10,000,000,000"), lambda: multiplied(100, 5)),
+    "resize-to-millions": Hostile(
+        ("the_Resize", "2,147,483,647"),
+        lambda: model(
+            node("Resize", "x none none n", "y"), none=np.array([], np.float32), n=ints(1, 4, 4_000_000, 4_000_000)
+        ),
+    ),
+    "cubic-resize-to-millions": Hostile(
+        ("the_Resize",),
+        lambda: model(
+            node("Resize", "x none none n", "y", mode="cubic"),
+            none=np.array([], np.float32),
+            n=ints(1, 4, 8, 50_000_000),
+        ),
+    ),
+    "long-transform": Hostile(
+        ("the_DFT", "4,194,304"), lambda: model(node("DFT", "x", "y", axis=1), shape=(1, 50_000, 1), opset=17)
+    ),
     "truncated": Hostile(("protobuf",), lambda: conv().SerializeToString()[:-200]),
     "noise": Hostile(("protobuf",), lambda: np.random.default_rng(1).bytes(5000)),
     "nothing": Hostile(("net.onnx",), lambda: b""),

@@ -20,7 +20,7 @@ ROOTS = {"tpusim": ROOT / "tpusim", "tpusim_kernels": ROOT / "kernels" / "tpusim
 
 FOR_ALL = {"tpusim.errors", "tpusim.version", "tpusim.arrays", "tpusim.border", "tpusim.closeness", "tpusim.workers"}
 FOR_ALL |= {"tpusim.registry", "tpusim.heap", "tpusim.threads", "tpusim.labels", "tpusim.tables"}
-FOR_ALL |= {"tpusim.files", "tpusim.compat"}
+FOR_ALL |= {"tpusim.files", "tpusim.documents", "tpusim.compat"}
 IR = {"tpusim_kernels", "tpusim.ir"}
 CHIP = {"tpusim.isa", "tpusim.chips"}
 BELOW_OPS = {*IR, *CHIP, "tpusim.interfaces", "tpusim.kernel_library"}
@@ -55,6 +55,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.closeness": set(),
     "tpusim.workers": set(),
     "tpusim.files": set(),
+    "tpusim.documents": set(),
     "tpusim.registry": set(),
     "tpusim.heap": set(),
     "tpusim.threads": set(),
@@ -210,7 +211,7 @@ FROM_OPS: dict[str, set[str] | None] = {
     "tpusim.ops.rewriting": {"Requested"},  # which patterns run once
     "tpusim.ops.dialects": {"is_op", "load_dialect_of"},  # the existing ones
     "tpusim.ops.builder": {"ModuleBuilder"},  # what a front end appends ops to
-    "tpusim.ops.building": {"BuildError"},  # how an op refuses to be made
+    "tpusim.ops.building": {"BuildError", "TooLarge", "fitting"},  # how an op refuses to be made or to be used
 }
 """Module -> the names the folders without ops may import from it, None for all."""
 

@@ -19,6 +19,11 @@ import numpy as np
 
 MAX_BYTES = 1 << 33
 """Most bytes of all arrays of one file (8 GiB)."""
+MAX_UNPACKED, USUAL_RATIO = 1 << 29, 20
+"""Most bytes of compressed arrays: 512 MiB, or for large files so many times as large as they are.
+
+Zeros shrink to a thousandth, tensors to a half.
+"""
 MAX_RATIO = 1032
 """Deflate cannot make less than 1/1032 of anything; an archive that says so lies."""
 UNREADABLE = (
@@ -136,5 +141,11 @@ def check_sizes(entries: list[zipfile.ZipInfo], available: int) -> None:
     packed, whole = (sum(getattr(e, size) for e in entries) for size in ("compress_size", "file_size"))
     if packed > available:
         raise ValueError(f"its members declare {packed:,} bytes, the file has {available:,}")
+    unpacked = sum(e.file_size for e in entries if e.compress_type != zipfile.ZIP_STORED)
+    if unpacked > (most := max(MAX_UNPACKED, USUAL_RATIO * available)):
+        raise ValueError(
+            f"compressed arrays of at most {most:,} bytes are read from {available:,}, the file declares {unpacked:,}; "
+            "store them without compression (numpy.savez)"
+        )
     if whole > MAX_BYTES:
         raise ValueError(f"arrays of at most {MAX_BYTES:,} bytes are read, the file declares {whole:,}")

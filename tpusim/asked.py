@@ -57,16 +57,16 @@ def config_from(content: Mapping[str, Any], where: Path) -> RunConfig:
     Raises ConfigError for other content, and for a number format that this process does not have.
     """
     content = dict(content)
-    if isinstance(content.get("lowering"), str):
-        content = _from_representations(content)
     try:
-        lowering = cast("Json", content.pop("lowering", {}))
+        if isinstance(content.get("lowering"), str):
+            content = _from_representations(content)
+        lowering = msgspec.convert(content.pop("lowering", {}), Json)
         mode = lowering.get("mode", LoweringConfig.mode)
         if mode not in FORMATS:
             raise ConfigError(f"{where}: a mode of {', '.join(FORMATS)} is required to run again, got '{mode}'")
         found = msgspec.convert(content, RunConfig, strict=False, dec_hook=_decoded)
         return replace(found, lowering=msgspec.convert(lowering, LoweringConfig, strict=False, dec_hook=_decoded))
-    except (msgspec.ValidationError, TypeError) as error:
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError) as error:
         raise ConfigError(f"{where}: the options of a run are required, which these are not: {error}") from error
 
 
@@ -87,7 +87,7 @@ def _from_representations(content: Mapping[str, Any]) -> Json:
             found[name] = None if text == "None" else text
         else:
             found[name] = _value(ast.parse(text, mode="eval").body)
-    chip = found["lowering"].get("chip", {})
+    chip = msgspec.convert(found["lowering"], Json).get("chip", {})
     if isinstance(chip, dict) and cast("Json", chip).get("name") in chips.available():
         found["lowering"]["chip"] = chip["name"]
     return found

@@ -8,6 +8,8 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from difflib import get_close_matches
 
+from tpusim.labels import one_line
+
 _VOICE = {"options": False}
 """Who reads the messages: whoever typed options, or whoever wrote a call."""
 _TYPED = {"start": "from", "opt": "layer-group", "max_samples": "samples", "tune_samples": "tune-num"}
@@ -36,7 +38,14 @@ def option(name: str, value: object = None, *, typed: str = "", written: str = "
 
 
 class TpusimError(Exception):
-    """Base of every error that is the user's to read."""
+    """Base of every error that is the user's to read. Its arguments are the lines of its message.
+
+    Names in a message are of whoever made the model: they begin no line and say nothing to a terminal.
+    """
+
+    def __str__(self) -> str:
+        """The lines of the message."""
+        return "\n".join(one_line(str(line)) for line in self.args)
 
 
 class ImportModelError(TpusimError):
@@ -97,3 +106,7 @@ class ChangedWarning(TableWarning):
 
 class ConfigError(TpusimError):
     """An option, a chip file, a table or another input of the user is malformed."""
+
+
+class WriteError(ConfigError):
+    """A file cannot be written: the disk is full, or the folder is not the user's."""

@@ -1,12 +1,15 @@
 """Files that are written whole or not at all, and names of files that come out of other files."""
 
+import os
 import secrets
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, WriteError
 
+MOST_FILES = 2_000_000
+"""Files of a folder of samples; ImageNet has 1.4 million."""
 _SEPARATORS = frozenset("/\\:\0")
 """What leads out of a folder on one system or another, and what ends a name."""
 
@@ -14,6 +17,19 @@ _SEPARATORS = frozenset("/\\:\0")
 def is_file_name(name: str) -> bool:
     """Whether a text out of a file can name a file of a folder: it leads nowhere else, on any system."""
     return name not in ("", ".", "..") and not _SEPARATORS.intersection(name)
+
+
+def files_in(folder: Path) -> list[Path]:
+    """All files of a folder and of the folders in it, sorted; no links to folders are followed.
+
+    Raises ConfigError for a folder of so many that it is no data, such as `/proc`; what vanishes meanwhile is left out.
+    """
+    found: list[Path] = []
+    for where, _, names in os.walk(folder):
+        found += (path for name in names if (path := Path(where, name)).is_file())
+        if len(found) > MOST_FILES:
+            raise ConfigError(f"{folder}: at most {MOST_FILES:,} files are read from a folder, it has more")
+    return sorted(found)
 
 
 @contextmanager
@@ -32,7 +48,7 @@ def replacing(path: Path) -> Generator[Path]:
         temporary.replace(path)
     except OSError as error:
         why = error.strerror or str(error)
-        raise ConfigError(f"{path}: cannot be written, {why}; give a path you may write to") from error
+        raise WriteError(f"{path}: cannot be written, {why}; give a path you may write to") from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -1,7 +1,30 @@
-"""Names in little room: what is left out is what they have in common, so that they stay distinct."""
+"""Names as people see them: without letters that speak to a terminal, and in little room.
+
+Of long names what is left out is what they have in common, so that they stay distinct.
+"""
 
 from collections.abc import Iterable
 from os.path import commonprefix
+from unicodedata import category
+
+_OBEYED = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Categories of letters that a terminal obeys, or that hide or reverse others; line breaks are among them."""
+_JOINERS = "\u200c\u200d"
+"""Of words in Persian and Hindi, and of emojis."""
+
+
+def one_line(text: str) -> str:
+    """The text without letters that speak to a terminal: escape sequences, line breaks and the like are spelled."""
+    return text if text.isprintable() else "".join(map(_spelled, text))
+
+
+def printable(text: str) -> str:
+    """The same with the line breaks that it has."""
+    return text if text.isprintable() else "\n".join(map(one_line, text.split("\n")))
+
+
+def _spelled(letter: str) -> str:
+    return ascii(letter)[1:-1] if category(letter) in _OBEYED and letter not in _JOINERS else letter
 
 
 def cut(text: str, width: int) -> str:

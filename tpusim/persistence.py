@@ -14,15 +14,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from tpusim.artefacts import Artefacts, RunConfig, Tensors, need
 from tpusim.calibration.smooth import measured_rewrites
 from tpusim.calibration.stage import save_table
 from tpusim.calibration.table import read_table
+from tpusim.documents import read_json
 from tpusim.errors import ConfigError, option
 from tpusim.export import MEASURES, graph, node_data
-from tpusim.files import is_file_name
+from tpusim.files import files_in, is_file_name
 from tpusim.frontend.content import is_module
 from tpusim.frontend.onnx import external_files
 from tpusim.inference import quantisation
@@ -195,7 +197,7 @@ def read_simulation(a: Artefacts, folder: Path) -> None:
     a.machine = Simulator(need(a.program, "the program"), options=a.config.simulator)
     a.tensors["local"] = load_level(folder, "local")
     if a.config.labels is not None:
-        a.accuracy = json.loads((folder / "accuracy.json").read_text(encoding="utf-8"))
+        a.accuracy = read_json(folder / "accuracy.json")
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -252,7 +254,10 @@ def require_kept(path: Path) -> Path:
 
 def _kept(stated: Any) -> str:
     """`--keep` of a manifest: an object, or, of older ones, the option as a text."""
-    return stated if isinstance(stated, str) else str(Keep(tuple(stated["asked"])) if stated else Keep())
+    try:
+        return stated if isinstance(stated, str) else str(msgspec.convert(stated or {}, Keep))
+    except (msgspec.ValidationError, ConfigError):
+        return str(Keep())
 
 
 def top_tensors(folder: Path, calibrated: Model) -> Tensors:
@@ -280,7 +285,7 @@ def page_of(folder: Path, calibrated: Model, diagnosis: Diagnosis) -> str:
         tuple(works(commands, Simulator(commands).timeline)),
         diagnosis,
     )
-    return report_page(json.loads((folder / "report.json").read_text(encoding="utf-8")), found)
+    return report_page(read_json(folder / "report.json"), found)
 
 
 def model_of(folder: Path) -> Path | None:
@@ -422,6 +427,6 @@ def model_key(path: Path) -> list[str]:
 def samples_key(source: str) -> list[Any]:
     """Samples may be many gigabytes: names, sizes and times of the files stand for them."""
     path = Path(source)
-    files = sorted(path.rglob("*")) if path.is_dir() else [path] * path.is_file()
-    stats = [(str(file.relative_to(path)), os.stat(file)) for file in files if file.is_file()]
+    files = files_in(path) if path.is_dir() else [path] * path.is_file()
+    stats = [(str(file.relative_to(path)), os.stat(file)) for file in files]
     return [source, [[name, found.st_size, found.st_mtime_ns] for name, found in stats]]

@@ -32,6 +32,7 @@ from typing import Any, Self
 import msgspec
 from filelock import FileLock, Timeout
 
+from tpusim.documents import decode
 from tpusim.errors import ConfigError, option
 from tpusim.files import is_file_name, replacing
 
@@ -81,8 +82,8 @@ class Manifest(msgspec.Struct):
         """
         path = folder / MANIFEST
         try:
-            found = msgspec.json.decode(path.read_bytes() if path.is_file() else b"", type=cls)
-        except (OSError, msgspec.MsgspecError, RecursionError):
+            found = decode(path.read_bytes() if path.is_file() else b"", cls)
+        except (OSError, msgspec.MsgspecError):
             return None
         found.files = {name: entry for name, entry in found.files.items() if is_file_name(name)}
         found.stages = {stage: e for stage, e in found.stages.items() if all(map(is_file_name, e.files))}

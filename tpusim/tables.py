@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from tpusim.labels import distinct
+from tpusim.labels import distinct, one_line
 
 Kind = Literal["name", "word", "number", "prose"]
 GAP = 2
@@ -41,7 +41,7 @@ class Table:
     """
 
     def __init__(self, title: str = "") -> None:
-        self.title = title
+        self.title = one_line(title)
         self._columns: list[Column] = []
         self._rows: list[tuple[Text, ...]] = []
 
@@ -65,11 +65,11 @@ class Table:
         self._columns += [Column(head, kind) for head in heads]
         return self
 
-    def row(self, *cells: str | Text) -> None:
-        """One more row, a cell for each column; raises ValueError for another number of them."""
+    def row(self, *cells: str | Text | list[str]) -> None:
+        """One more row, a cell for each column, with a list as the lines of one; ValueError for another number."""
         if len(cells) != len(self._columns):
             raise ValueError(f"table '{self.title}': {len(self._columns)} cells are required, got {len(cells)}")
-        self._rows.append(tuple(cell if isinstance(cell, Text) else Text(cell) for cell in cells))
+        self._rows.append(tuple(map(_cell, cells)))
 
     def _said(self) -> tuple[list[Column], list[tuple[Text, ...]]]:
         """Columns and rows without columns of prose in which no row says anything."""
@@ -94,6 +94,13 @@ class Table:
         for number, note in enumerate(notes, 1):
             lead = f"{number:>{len(str(len(notes)))}}  "
             yield from map(Text, _filled(lead, note, options.max_width))
+
+
+def _cell(given: str | Text | list[str]) -> Text:
+    """As a text whose only line breaks are those between the lines of a list."""
+    if isinstance(given, Text):
+        return given if given.plain.isprintable() else Text(one_line(given.plain), given.style)
+    return Text("\n".join(map(one_line, [given] if isinstance(given, str) else given)))
 
 
 def _filled(lead: str, text: str, width: int) -> list[str]:

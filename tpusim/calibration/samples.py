@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tpusim import arrays
 from tpusim.border import converts, is_integer
 from tpusim.errors import CalibrationError, option
+from tpusim.files import files_in
 from tpusim.images import SUFFIXES, Preprocess, prepare
 
 Tensor = NDArray[Any]
@@ -133,7 +134,7 @@ def files_of(source: str | Path) -> list[Path]:
     """The files of a source, in order of their names, including the files of a list; none for random numbers."""
     path = Path(source)
     if path.is_dir():
-        return sorted(file for file in path.rglob("*") if file.suffix.lower() in KINDS and file.is_file())
+        return [file for file in files_in(path) if file.suffix.lower() in KINDS]
     if path.suffix == ".txt" and path.is_file():
         return [path, *(file for files in _named(path) for file in files if file.is_file())]
     return [path] * path.is_file()
@@ -146,7 +147,7 @@ def _files(path: Path, inputs: Mapping[str, InputSpec]) -> list[tuple[Path, ...]
     if not path.is_dir():
         raise CalibrationError(f"samples: {path} is neither a file nor a folder; give an .npz, a folder, or random:N")
     suffixes = KINDS if len(inputs) == 1 else (".npz",)
-    found = sorted((file for file in path.rglob("*") if file.suffix.lower() in suffixes and file.is_file()), key=str)
+    found = sorted((file for file in files_in(path) if file.suffix.lower() in suffixes), key=str)
     if not found:
         kinds = ".npz, .npy or image" if len(inputs) == 1 else ".npz"
         raise CalibrationError(f"samples: {path} must hold {kinds} files for this model, got none")

@@ -15,6 +15,7 @@ import numpy as np
 
 from tpusim import arrays
 from tpusim.calibration.measured import Measured
+from tpusim.documents import decode
 from tpusim.errors import CalibrationError
 from tpusim.files import replacing
 from tpusim.ir.module import Model
@@ -94,7 +95,7 @@ class State:
             with self.path.open("rb") as file:
                 loaded = arrays.load(file)
                 found = {name: loaded[name] for name in loaded}  # pyright: ignore[reportArgumentType, reportCallIssue]
-            about = msgspec.json.decode(bytes(found.pop("about").astype(np.uint8)), type=About)
+            about = decode(bytes(found.pop("about").astype(np.uint8)), About)
             self._require_same(about)
             measured.restore(found)
         except (*arrays.UNREADABLE, IndexError, msgspec.MsgspecError) as error:

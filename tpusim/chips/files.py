@@ -5,7 +5,6 @@ is compiled for a chip that is not shipped carries its definition, so that it ru
 """
 
 import json
-import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -14,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from tpusim import documents
 from tpusim.chips.removed import why_removed
 from tpusim.chips.spec import ChipSpec
 from tpusim.errors import ConfigError, meant
@@ -97,10 +97,10 @@ def resolve(name: str, definition: str = "") -> ChipSpec:
         return _shipped(name)
     where = f"definition of chip '{name}'"
     try:
-        fields = msgspec.json.decode(definition, type=_Fields)
+        fields = documents.decode(definition, _Fields)
     except msgspec.DecodeError as error:
         raise ConfigError(f"{where}: a JSON object of fields is required, {error}") from error
-    return _checked({**_extended(fields, Path(), where, ()), "name": name}, where)
+    return _checked({**_extended(fields, None, where, ()), "name": name}, where)
 
 
 def define(chip: ChipSpec) -> str:
@@ -124,7 +124,7 @@ def _ancestor(chip: ChipSpec) -> str:
 @cache
 def _shipped(name: str) -> ChipSpec:
     text = (files(_PACKAGE) / f"{name}.toml").read_text(encoding="utf-8")
-    fields = _extended(tomllib.loads(text), Path(), f"chip file {name}.toml", ())
+    fields = _extended(documents.parse_toml(text), None, f"chip file {name}.toml", ())
     return _decoded({**fields, "name": name, "extends": ""}, f"chip file {name}.toml")
 
 
@@ -138,7 +138,7 @@ def _fields(path: Path, where: str, seen: tuple[Path, ...]) -> _Fields:
     if path.resolve() in seen:
         raise ConfigError(f"{where}: extends itself; let it extend another chip")
     try:
-        own = tomllib.loads(path.read_text(encoding="utf-8"))
+        own = documents.read_toml(path)
     except OSError as error:
         raise ConfigError(f"{where}: cannot be read, {error.strerror or error}") from error
     except ValueError as error:
@@ -146,14 +146,17 @@ def _fields(path: Path, where: str, seen: tuple[Path, ...]) -> _Fields:
     return _extended(own, path.parent, where, (*seen, path.resolve()))
 
 
-def _extended(own: _Fields, folder: Path, where: str, seen: tuple[Path, ...]) -> _Fields:
-    """The fields, over those of the chip that `extends` names; `extends` then names the shipped chip behind it."""
+def _extended(own: _Fields, folder: Path | None, where: str, seen: tuple[Path, ...]) -> _Fields:
+    """The fields, over those of the chip that `extends` names; `extends` then names the shipped chip behind it.
+
+    folder: where files that it extends are; None for the text of a module, which names no file.
+    """
     base = own.get("extends")
     if not base:
         return own
     if base in available():
         below = {**msgspec.to_builtins(_shipped(base)), "extends": base}
-    elif str(base).endswith(".toml"):
+    elif folder is not None and str(base).endswith(".toml"):
         below = _fields(folder / str(base), f"{where}: extends {base}", seen)
     else:
         raise ConfigError(f"{where}: extends '{base}', expected one of {', '.join(available())}, or a TOML file")

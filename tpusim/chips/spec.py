@@ -42,6 +42,10 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Nine in ten single transfers are this near to the profile of U-88 (docs/clock.md); 0: none compared."""
 
 
+MOST = {"cores": 256, "lanes": 1 << 12, "eu_bytes": 1 << 10, "lmem_bytes": 1 << 28, "lmem_banks": 1 << 10}
+"""Figures above these are typing errors: the machine keeps the memories of all cores."""
+
+
 class FloatException(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a chip differs from an op's own rule of float types (numerics.md 12); what is not given stays the op's."""
 
@@ -201,11 +205,14 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
         """What is impossible about the figures; None if nothing is."""
         sizes = ("lanes", "eu_bytes", "lmem_bytes", "lmem_banks", "gmem_align_bytes", "cores", "cube_pixels")
         for name in (*sizes, "half_mac_divisor", "tiu_mhz", "dma_mhz", "dma_burst_bytes"):
-            if getattr(self, name) <= 0:
+            if not 0 < getattr(self, name) < float("inf"):
                 return f"{name}: above 0 is required, got {getattr(self, name)}"
         for name, rate in msgspec.structs.asdict(self.bandwidth).items():
-            if rate <= 0:
+            if not 0 < rate < float("inf"):
                 return f"bandwidth.{name}: above 0 is required, got {rate}"
+        for name, most in MOST.items():
+            if getattr(self, name) > most:
+                return f"{name}: at most {most:,} is required, got {getattr(self, name):,}"
         energies = self.energy_pj_per_byte, self.energy_pj_per_mac
         if min(energies) < 0 or (energies[0] == 0) != (energies[1] == 0):
             given = f"energy_pj_per_byte {energies[0]} and energy_pj_per_mac {energies[1]}"

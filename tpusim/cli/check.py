@@ -77,7 +77,7 @@ class Check(Command):
         for note in found.not_kept:
             console.print(f"quantised network: {note}", markup=False, highlight=False, soft_wrap=True)
         if found.refused:
-            console.print(found.refused, markup=False, highlight=False, soft_wrap=True)
+            console.lines(f"{found.refused}\n")
         if found.cut:
             where = " ".join(found.cut)
             console.print(f"to stop before what is refused, give --outputs {where}", markup=False, soft_wrap=True)

@@ -19,6 +19,7 @@ from typing import Any, cast
 from tpusim.cli.output import Output, make_safe, stderr_console
 from tpusim.cli.words import UsageError, WordError, option_of, refuse, registry, unknown
 from tpusim.errors import ConfigError, TpusimError, TpusimWarning, meant, spelled_as_options
+from tpusim.labels import one_line
 from tpusim.registry import CLI
 from tpusim.version import __version__
 
@@ -42,7 +43,7 @@ PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EROFS,
 def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
     """A warning for the user as one line; any other as Python shows it."""
     if issubclass(category, TpusimWarning) or category.__module__.startswith("tpusim_kernels"):
-        _say(f"warning: {message}")
+        _say(one_line(f"warning: {message}"))
     else:
         _PYTHONS(message, category, *where, **more)
 
@@ -56,7 +57,8 @@ def _say(text: str) -> None:
 
 def _complain(text: str) -> None:
     with suppress(OSError):  # stderr may be closed
-        stderr_console().print(text, markup=False)
+        for line in text.split("\n"):
+            stderr_console().print(line, markup=False)
 
 
 @contextmanager

@@ -63,7 +63,7 @@ def _table(shown: "Sequence[Part]") -> Table:
     for part in shown:
         cycles = part.sums("cycles")
         moved = [sum(pair) for pair in zip(part.sums("load_bytes"), part.sums("store_bytes"), strict=True)]
-        cells = ["\n".join(_said(groups)) for groups in (part.before, part.after)]
+        cells = [list(_said(groups)) for groups in (part.before, part.after)]
         figures = f"{cycles[0]:,}", f"{cycles[1]:,}", _change(*cycles), *(f"{count:,}" for count in moved)
         table.row(*cells, *figures)
     return table

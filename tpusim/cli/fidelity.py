@@ -83,7 +83,7 @@ def support_table(rows: Sequence["Row"]) -> Table:
         first = next((r for r in same if r.executed), same[0])
         says = TITLES[first.status] + (f" {first.number}" if first.status == "float" else "")
         why = "; ".join(p for p in (first.reason, ", ".join(first.decisions)) if p)
-        spec, details = ", ".join(first.spec), "\n".join(p for p in (why, _test(first)) if p)
+        spec, details = ", ".join(first.spec), [part for part in (why, _test(first)) if part]
         cells = (first.op.removeprefix("top."), first.mode, ", ".join(r.chip for r in same), says, spec, details)
         table.row(*cells)
     return table

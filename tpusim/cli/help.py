@@ -107,7 +107,7 @@ def positionals_of(command: type) -> list[str]:
 def show_commands(console: Console) -> None:
     """Print all commands, one per line."""
     console.print("usage: tpusim COMMAND [OPTIONS], or tpusim COMMAND --help", markup=False, highlight=False)
-    console.print(f"\n{ABOUT}", markup=False, highlight=False)
+    console.print(Text(f"\n{ABOUT}"))
     added = {name: f"of the package {CLI.package_of(name)}" for name in CLI.plugins}
     groups = LISTED | {PLUGINS: added} if added else LISTED
     longest = max(len(name) for group in groups.values() for name in group)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpusim.errors import ConfigError, TpusimError
+from tpusim.files import files_in
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +29,7 @@ def each_input(path: Path, out: Path) -> Iterator[tuple[Path, Path]]:
         return
     from tpusim.images import SUFFIXES
 
-    files = sorted(file for file in path.rglob("*") if file.is_file() and file.suffix.lower() in (*ARRAYS, *SUFFIXES))
+    files = [file for file in files_in(path) if file.suffix.lower() in (*ARRAYS, *SUFFIXES)]
     if not files:
         raise ConfigError(f"--input {path}: a folder with .npz, .npy or image files is required, got none")
     folder, taken = out.with_suffix("") if out.suffix == ".npz" else out, dict[Path, Path]()

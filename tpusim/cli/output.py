@@ -1,6 +1,7 @@
 """The output of a command: its result on stdout, as text or as JSON, and its progress on stderr.
 
-A character that the terminal cannot show is replaced by a similar one; it never causes an error.
+A character that the terminal cannot show is replaced by a similar one; it never causes an error. Names come
+from the author of a model: a character that a terminal would obey is spelled, and so is a line break in a text.
 """
 
 import codecs
@@ -9,13 +10,15 @@ import math
 import os
 import sys
 import unicodedata
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
+from tpusim.labels import one_line, printable
 from tpusim.tables import Table
 
 if TYPE_CHECKING:
@@ -70,12 +73,29 @@ def _width(console: Console) -> int | None:
     return PIPED
 
 
-def stderr_console() -> Console:
+class Terminal(Console):
+    """A console that no name can speak to: of what is rendered its styles alone have escape sequences."""
+
+    def print(self, *parts: Any, **how: Any) -> None:
+        """As a console of rich; a text is one line."""
+        super().print(*(one_line(part) if isinstance(part, str) else part for part in parts), **how)
+
+    def lines(self, text: str) -> None:
+        """Print a text of several lines as it is."""
+        super().print(text, end="", highlight=False, markup=False, soft_wrap=True)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The segments, with spelled letters in place of those that a terminal obeys."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text), style, control)
+
+
+def stderr_console() -> Terminal:
     """The console on stderr, where errors and progress go."""
-    return Console(file=sys.stderr, highlight=False, soft_wrap=True)
+    return Terminal(file=sys.stderr, highlight=False, soft_wrap=True)
 
 
-class Output(Console):
+class Output(Terminal):
     """The destination of a command's output.
 
     quiet: only results, no progress and no details. verbose: full names. as_json: only one JSON object with the fields
@@ -85,7 +105,7 @@ class Output(Console):
     def __init__(self, *, quiet: bool = False, verbose: bool = False, as_json: bool = False) -> None:
         super().__init__(width=_width(Console()), quiet=as_json)
         self.brief, self.whole, self.as_json = quiet, verbose, as_json
-        self.errors = Console(file=sys.stderr, highlight=False, quiet=quiet)
+        self.errors = Terminal(file=sys.stderr, highlight=False, quiet=quiet)
         self._begun = False
         self._result: dict[str, Any] = {}
         self._written: list[str] = []

@@ -18,6 +18,7 @@ from rich.progress import (
 from rich.text import Text
 
 from tpusim.cli.output import Output
+from tpusim.labels import one_line
 from tpusim.pipeline import STAGES
 
 EVERY = 10.0
@@ -78,7 +79,7 @@ class LiveProgress:
     def update(self, what: str) -> None:
         """What the current stage is doing."""
         if self._task is not None:
-            self._progress.update(self._task, description=what)
+            self._progress.update(self._task, description=one_line(what))
             self._now_and_then(what)
 
     def _now_and_then(self, text: str) -> None:

@@ -67,7 +67,7 @@ class Disassemble(Command):
         text = listing(program) if whole else extract(program, op=self.op, engine=self.engine, core=self.core)
         if self.out is None:
             console.result(lines=text.splitlines())
-            console.print(text, end="", highlight=False, markup=False, soft_wrap=True)
+            console.lines(text)
             return True
         with replacing(self.out) as temporary:
             temporary.write_text(text, encoding="utf-8")

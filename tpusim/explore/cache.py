@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from tpusim.chips import flattened
+from tpusim.documents import decode
 from tpusim.errors import ConfigError, TpusimError, option
 from tpusim.explore.row import Row
 from tpusim.explore.space import VERIFIED, Point, Space
@@ -50,7 +51,7 @@ class Cache:
     def get(self, key: str) -> Row | None:
         """The row of a key; None if it does not exist or cannot be read."""
         try:
-            return msgspec.json.decode((self.folder / POINTS / f"{key}.json").read_bytes(), type=Row)
+            return decode((self.folder / POINTS / f"{key}.json").read_bytes(), Row)
         except (OSError, msgspec.MsgspecError):
             return None
 

@@ -1,11 +1,11 @@
 """Comparison of two runs: the layer groups that differ, and their costs. Input: the objects of two `report.json`."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from tpusim.documents import read_json
 from tpusim.errors import ConfigError
 
 Json = dict[str, Any]
@@ -33,7 +33,7 @@ def read_report(path: Path) -> Json:
     """The object of a `report.json`, given as file or folder of a run. Raises ConfigError."""
     file = path / "report.json" if path.is_dir() else path
     try:
-        found = cast("object", json.loads(file.read_text(encoding="utf-8")))
+        found = cast("object", read_json(file))
     except (OSError, ValueError) as error:
         raise ConfigError(f"report {file}: a report.json of `tpusim run` is required, {error}") from error
     if not isinstance(found, dict) or not {"groups", "totals"} <= set(cast("Json", found)):

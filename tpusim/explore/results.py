@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from tpusim.documents import decode
 from tpusim.errors import ConfigError
 from tpusim.explore.row import Row
 from tpusim.files import replacing
@@ -37,7 +38,7 @@ def write_results(rows: Sequence[Row], folder: Path) -> list[Path]:
 def read_rows(path: str | Path) -> list[Row]:
     """The rows of a results.json. Raises ConfigError for another file."""
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=list[Row])
+        return decode(Path(path).read_bytes(), list[Row])
     except (OSError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{path}: a results.json of `tpusim explore` is required, {error}") from error
 

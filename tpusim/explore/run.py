@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from tpusim.errors import TpusimError
+from tpusim.errors import TpusimError, WriteError
 from tpusim.explore.cache import Cache, Keys
 from tpusim.explore.cost import DEFECT, Bench, Material, blank, guarded, lowered_as, rows_of
 from tpusim.explore.front import DEFAULT_FRONT, front, require_measures
@@ -106,6 +106,8 @@ def _materials(
         for alike in _by_material(of_model):
             try:
                 yield alike, _material(network, alike[0][1])
+            except WriteError:
+                raise  # it is no figure of a point, and nothing of it is kept
             except TpusimError as error:
                 yield alike, error
 

@@ -1,6 +1,5 @@
 """Spaces and their points: the product of models, chips, figures of chips, modes, strategies, batches and cores."""
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from tpusim import chips
 from tpusim.artefacts import RunConfig
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.chips import ChipSpec, flattened
+from tpusim.documents import parse_json
 from tpusim.errors import ConfigError, meant, option
 from tpusim.frontend import WHOLE, Cut
 from tpusim.images import Preprocess
@@ -155,7 +155,7 @@ def settings_text(settings: Settings) -> str:
 def _value(text: str) -> Value:
     """A number or truth value in JSON's form; any other text unchanged."""
     try:
-        found: Any = json.loads(text)
+        found: Any = parse_json(text)
     except ValueError:
         return text
     return found if isinstance(found, int | float | str) and (isinstance(found, str) or isfinite(found)) else text

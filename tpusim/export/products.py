@@ -13,6 +13,7 @@ from tpusim.ir.module import Model
 from tpusim.ir.quantisation import QuantParams
 from tpusim.ir.types import uniform_of
 from tpusim.ops.base import is_none
+from tpusim.ops.building import fitting
 from tpusim.ops.conv.tpu import TpuConv2D
 from tpusim.ops.families import is_set
 from tpusim.ops.matmul.tpu import TpuMatMul
@@ -41,7 +42,8 @@ def products(model: Model) -> Iterator[IntegerProduct]:
         if not isinstance(op, TpuConv2D | TpuMatMul):
             continue
         x, y, weight = _params(op.operands[0]), _params(op.results[0]), op.operands[1].owner
-        factor = _factor(op)
+        with fitting(op, "cannot be exported"):
+            factor = _factor(op)
         if x is not None and y is not None and factor is not None and isinstance(weight, TopWeight):
             yield _product(op, model, x, factor * y.scale / x.scale)
 

@@ -19,7 +19,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tpusim import border, chips
 from tpusim.chips import ChipSpec
-from tpusim.errors import ConfigError, ImportModelError, first_line
+from tpusim.errors import ConfigError
 from tpusim.inference.layout import with_few_transpositions
 from tpusim.inference.shuffles import shuffles
 from tpusim.ir.attrs import op_name, value_name
@@ -27,6 +27,7 @@ from tpusim.ir.module import Model
 from tpusim.ir.text import print_module
 from tpusim.ir.types import is_tensor, shape_of, storage_dtype, tensor_of, uniform_of
 from tpusim.ops.base import Array, ShapedOp, TopOp, TpuOp
+from tpusim.ops.building import fitting
 from tpusim.ops.interfaces import ChannelOrder, FilledUp, KernelConstants, estimate_of
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, TpuGroup, TpuYield, Transfer
 
@@ -152,17 +153,12 @@ class Steps:
             raise ConfigError(f"{op.name} '{op_name(op)}': the chip is required, got a module without module.chip")
         if any(is_tensor(v) and uniform_of(v) is not None for v in op.results):
             operands = [not_differentiable(x, lambda: _without_derivative(op)) for x in operands]
-        try:
+        with fitting(op, "cannot be computed"):
             if isinstance(op, TpuOp) and self.chip is not None:
                 return op.compute(operands, self.chip)
             if self.quick and isinstance(op, TopOp):
                 return self._estimated(op, operands)
             return op.inference(operands)
-        except (ValueError, TypeError, LookupError, ArithmeticError, AssertionError) as error:
-            raise ImportModelError(
-                f"{op.name} '{op_name(op)}': cannot be computed as the module says ({first_line(error)}); attributes "
-                "and constants that go with its operands are required, correct them or make the module again"
-            ) from error
 
     def _estimated(self, op: TopOp, operands: Sequence[Array]) -> tuple[Array, ...]:
         """The results of an op with sums in any order; inner arrays in the layout of `with_few_transpositions`."""

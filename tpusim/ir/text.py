@@ -32,6 +32,10 @@ _LOCATION_ALIAS = re.compile(r"^(#[A-Za-z_][\w$.]*)\s*=\s*(?=loc\s*\()", re.MULT
 
 _INTEGERS = re.compile(r"\[-?\d{1,18}(?: : i64)?(?:, -?\d{1,18}(?: : i64)?)*\]", re.ASCII)
 """A list of i64 as it is printed; 18 digits always fit."""
+_NESTING = re.compile(r'"(?:[^"\\\n]|\\.)*+"|//[^\n]*|->|[<>]=|[\[({<\])}>]')
+"""A bracket, or what has brackets that are none: a string, a comment, an arrow."""
+DEEPEST = 100
+"""Brackets in brackets: parser, printer and passes call themselves for them. Modules of networks have 20."""
 _INTEGER = re.compile(r"(-?\d+)(?: : i64)?", re.ASCII)
 
 
@@ -137,6 +141,7 @@ class ModuleParser(Parser):
 def parse_module(text: str, ctx: Context, name: str = "<text>") -> ModuleOp:
     """Parse and verify one module. Raises ImportModelError with file, line and what was wrong."""
     parser: ModuleParser | None = None
+    _require_shallow(text, name)
     try:
         parser = ModuleParser(ctx, text, name)
         module = parser.parse_module()
@@ -176,6 +181,21 @@ def _explained(error: Exception, ctx: Context) -> str:
         f"{words}; the dialect '{unknown[1]}' is required, the registered ones are {', '.join(known)}: install the "
         "package that registers it (entry point group tpusim.dialects)"
     )
+
+
+def _require_shallow(text: str, name: str) -> None:
+    depth = 0
+    for match in _NESTING.finditer(text):
+        bracket = match[0]
+        if bracket in "([{<":
+            depth += 1
+            if depth > DEEPEST:
+                line = _line_at(text, match.start())
+                raise ImportModelError(
+                    f"module '{name}' does not parse: line {line}: at most {DEEPEST} brackets in one another are read"
+                )
+        elif bracket in ")]}>":
+            depth = max(depth - 1, 0)
 
 
 def _read_properties_as_attributes(module: ModuleOp) -> None:

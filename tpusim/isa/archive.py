@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from tpusim import arrays
+from tpusim.documents import decode
 from tpusim.errors import ImportModelError
 from tpusim.files import replacing
 
@@ -80,7 +81,7 @@ def _read(
         if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
             raise refusal(path, "has compressed members, a program has stored ones")
         members = {name: archive.read(name) for name in names}
-    sums = msgspec.json.decode(header, type=_Checksums).checksums
+    sums = decode(header, _Checksums).checksums
     for name, data in members.items():
         if checksum(data) != sums.get(name):
             raise refusal(path, f"member {name} does not match its checksum")
@@ -92,7 +93,7 @@ def _check_version(path: Path, archive: zipfile.ZipFile, sizes: Mapping[str, int
     if sizes[HEADER] > _LONGEST_HEADER:
         raise refusal(path, f"has a header of {sizes[HEADER]:,} bytes, at most {_LONGEST_HEADER:,} are read")
     header = archive.read(HEADER)
-    found = msgspec.json.decode(header, type=_Checksums).format_version
+    found = decode(header, _Checksums).format_version
     if found not in versions:
         raise refusal(path, f"format versions {' and '.join(map(str, versions))} are read here, the file has {found}")
     return header

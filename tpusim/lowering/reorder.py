@@ -14,6 +14,7 @@ from tpusim.ir.weights import WeightStore
 from tpusim.lowering.chip_optimize import optimize_for_chip
 from tpusim.lowering.locality import sort_by_locality
 from tpusim.ops.base import TpuOp
+from tpusim.ops.building import fitting
 from tpusim.ops.structure import TopNone, TopWeight, make_none, make_weight
 
 
@@ -54,7 +55,8 @@ def reorder_weights(model: Model) -> Model:
     chip = chips.of(work)
     for op in list(work.ops):
         if isinstance(op, TpuOp):
-            op.reorder_weights(Reorder(op, work.weights, chip))
+            with fitting(op, "weights cannot be put into the chip's order"):
+                op.reorder_weights(Reorder(op, work.weights, chip))
     _drop_unused(list(work.ops))
     sort_by_locality(work, chip)
     used = {op_name(op) for op in work.ops if isinstance(op, TopWeight)}

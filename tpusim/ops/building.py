@@ -5,12 +5,16 @@ operands, the attributes by TPU-MLIR's names as Python values, and the tensor's 
 around it where one op is not enough, and returns the value of the result.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from math import prod
 from typing import Any, ParamSpec, TypeVar, cast
 
-from tpusim.errors import ImportModelError
+from xdsl.ir import Operation
+
+from tpusim.errors import ImportModelError, first_line
+from tpusim.ir.attrs import op_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,14 +28,33 @@ class BuildError(ImportModelError):
         self.why = why
 
 
+class TooLarge(ValueError):
+    """A tensor that no chip could hold."""
+
+
 LARGEST = 2**31 - 1
 """Elements of the largest tensor: 8 GB in f32, more than any of the chips addresses."""
 
 
 def require_size(shape: Sequence[int]) -> None:
-    """Raise ValueError for a tensor that no chip could hold."""
+    """Raise TooLarge for a tensor that no chip could hold."""
     if prod(shape) > LARGEST:
-        raise ValueError(f"tensors of at most {LARGEST:,} elements are required, got {tuple(shape)}")
+        raise TooLarge(f"tensors of at most {LARGEST:,} elements are required, got {tuple(shape)}")
+
+
+@contextmanager
+def fitting(op: Operation, doing: str) -> Generator[None]:
+    """Whatever an op's rules run into becomes an ImportModelError: its attributes do not go with its operands.
+
+    doing: what cannot be done with the op, as "cannot be computed".
+    """
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, ArithmeticError, AssertionError) as error:
+        raise ImportModelError(
+            f"{op.name} '{op_name(op)}': {doing} as the module says ({first_line(error)}); attributes "
+            "and constants that go with its operands are required, correct them or make the module again"
+        ) from error
 
 
 def names_op(make: Callable[P, R]) -> Callable[P, R]:

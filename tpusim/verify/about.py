@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tpusim.documents import parse_json
 from tpusim.verify.compare import Tolerance
 from tpusim.verify.similarity import Tensor, is_integer
 from tpusim.verify.tolerances import NPZ_TOOL, TOP_VS_ONNX, TPU_VS_TOP, local_vs_tpu
@@ -82,7 +83,7 @@ def _encoded(content: Mapping[str, Any]) -> bytes:
 def _decoded(comment: bytes) -> dict[str, Any]:
     """A comment as JSON; empty if another program wrote it."""
     try:
-        content: Any = json.loads(comment)
+        content: Any = parse_json(comment)
         return dict(content["tpusim"])
     except (ValueError, TypeError, KeyError):
         return {}

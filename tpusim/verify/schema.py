@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from tpusim.documents import read_json
 from tpusim.errors import ConfigError
 from tpusim.verify.report import SCHEMA_VERSION, Accuracy, Core, Group, Memory, RunRecord, StageTime, Totals
 
@@ -210,7 +211,7 @@ class ReportFile(_Strict, kw_only=True):
 def read_report(path: str | Path) -> ReportFile:
     """The content of a `report.json`. Raises ConfigError for another version or another form."""
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = read_json(Path(path))
         found = cast("dict[str, Any]", content).get("schema") if isinstance(content, dict) else None
         if found != SCHEMA_VERSION:
             raise ConfigError(f"{path}: a report of schema {SCHEMA_VERSION} is required, got {found}; run tpusim again")

@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.text import Text
 
 from tpusim.cli.debugger.syntax import ALIASES, USAGE
+from tpusim.cli.output import Terminal
 from tpusim.errors import ConfigError, TpusimError, meant
+from tpusim.labels import one_line
 
 if TYPE_CHECKING:
     from tpusim.simulator.debugger import Debugger, Stop
@@ -34,7 +36,7 @@ class Base(cmd.Cmd):
         self.debugger = debugger
         self.use_rawinput = not self._piped
         self.prompt = "" if self._piped else PROMPT
-        self.console = Console(
+        self.console = Terminal(
             file=console.file,
             width=min(console.width, WIDTH),
             force_terminal=console.is_terminal,
@@ -89,10 +91,15 @@ class Base(cmd.Cmd):
         return tensor_names(self.debugger.program)
 
     def say(self, text: str, style: str = "", indent: int = 0) -> None:
-        """Print one answer of a command."""
-        for line in Text(text, style).wrap(self.console, self.console.width - indent):
+        """Print one answer of a command, a line that is wrapped."""
+        for line in Text(one_line(text), style).wrap(self.console, self.console.width - indent):
             line.rstrip()
             self.console.print(Text(" " * indent).append_text(line), soft_wrap=True)
+
+    def say_lines(self, text: str, indent: int = 0) -> None:
+        """Print an answer of several lines, such as a matrix."""
+        for line in text.split("\n"):
+            self.say(line, indent=indent)
 
     def fail(self, text: str) -> None:
         """Print an error and stay at the prompt."""

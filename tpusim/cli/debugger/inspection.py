@@ -83,7 +83,7 @@ class Inspection(Breakpoints):
         if index is None:
             title, _, body = repr(look).partition("\n")
             self.say(title, "bold")
-            self.say(body)
+            self.say_lines(body)
             return
         values = look.values
         if isinstance(look, Slice) and look.location.whole[2] == 1:
@@ -93,7 +93,7 @@ class Inspection(Breakpoints):
         except IndexError as error:
             raise ConfigError(f"{error}; its shape is {'x'.join(map(str, values.shape))}") from error
         self.say(look.title, "bold")
-        self.say(numbers(np.asarray(part)))
+        self.say_lines(numbers(np.asarray(part)))
 
     def do_x(self, text: str) -> None:
         """Bytes as they are, 64 of lane 0 if not said otherwise.
@@ -115,7 +115,7 @@ class Inspection(Breakpoints):
             )
         title, _, body = repr(self.debugger.bytes(memory, start, count, lane or 0, core)).partition("\n")
         self.say(title, "bold")
-        self.say(body)
+        self.say_lines(body)
 
     def _address_of(self, name: str) -> tuple[tuple[str, str], tuple[str, ...]]:
         """(`lmem A` or `gmem A`, `lane L core K`) of what `print NAME` shows."""

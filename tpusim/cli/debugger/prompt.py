@@ -90,7 +90,7 @@ class Prompt(Inspection):
             table.add_row(Text(USAGE[name], "bold"), ", ".join(aliases), first)
         self.console.print(table)
         if word and rest.strip():
-            self.say(rest.strip("\n"), indent=2)
+            self.say_lines(rest.strip("\n"), indent=2)
 
     def completenames(self, text: str, *ignored: Any) -> list[str]:
         """Commands that start with a text."""

@@ -59,7 +59,7 @@ def _require_size(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> No
     small = {name: array for name, array in feeds.items() if array.size <= SMALL and array.dtype.kind in "iuf"}
     probe.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in small.items())
     try:
-        inferred = onnx.shape_inference.infer_shapes(probe, data_prop=True).graph.output
+        inferred = onnx.shape_inference.infer_shapes(probe).graph.output
     except (onnx.shape_inference.InferenceError, ValueError):
         return  # its evaluation reports the error
     limit = max(LARGEST_NEW, *(GROWTH * array.size for array in feeds.values()), 0)

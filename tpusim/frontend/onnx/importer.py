@@ -44,6 +44,9 @@ from tpusim.ops.building import BuildError
 from tpusim.ops.structure import TopInput
 from tpusim.ops.view import make_view
 
+LONG = 1 << 12
+"""Elements of the longest vector of extents."""
+
 
 def import_onnx(
     source: Source,
@@ -228,7 +231,9 @@ class Importer(Reader):
         declare_inputs(graph, self._inputs)
         model = helper.make_model(graph, opset_imports=self._proto.opset_import)
         try:
-            inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+            inferred = onnx.shape_inference.infer_shapes(model).graph
+            if not any(_is_long(value) for value in (*inferred.value_info, *inferred.output)):
+                inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
         except (onnx.shape_inference.InferenceError, ValueError):
             return {}
         return {v.name: shape for v in (*inferred.value_info, *inferred.output) if (shape := _float_shape(v))}
@@ -301,6 +306,12 @@ class Importer(Reader):
 
 def _call(op: Operation, name: Name) -> None:
     set_op_name(op, name.text, name.onnx)
+
+
+def _is_long(value: onnx.ValueInfoProto) -> bool:
+    """Whether a vector has more elements than extents have; onnx follows the elements of every vector one by one."""
+    dims = value.type.tensor_type.shape.dim
+    return len(dims) == 1 and dims[0].dim_value > LONG
 
 
 def _float_shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:

@@ -28,6 +28,8 @@ PROTO_LIMIT = 2**31 - 1
 DEFAULT_DOMAINS = ("", "ai.onnx")
 LARGE = 1 << 20
 """Tensors of more bytes are not copied for a check; also the bytes of a file that are read at a time."""
+MOST_NODES = 1 << 18
+"""Nodes that the functions of a model may stand for; networks of language models have some 10,000."""
 LARGEST = 2**31 - 1
 """Elements of the largest input: more than 4 GB of any type but bytes, which is what the chips address."""
 NUMBERS: dict[int, np.dtype] = {
@@ -51,6 +53,8 @@ AXES = {3: "NCL", 4: "NCHW", 5: "NCDHW"}
 WORD = r"(?!x)[A-Za-z][A-Za-z0-9_]*"
 """Names of free dims that are repeated as they are; not the x between extents, nor terms such as `s0 + 1`."""
 Source = str | os.PathLike[str] | onnx.ModelProto
+Callee = tuple[str, str, str]
+"""Domain, name and overload of a function."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,52 @@ def read_onnx(source: Source, *, whole: bool = True) -> onnx.ModelProto:
         )
     if not _names_unknown_op(model):
         _check(model, label)
-    return onnx.inliner.inline_local_functions(model) if model.functions else model
+    if not model.functions:
+        return model
+    _require_few_nodes(model, label)
+    return onnx.inliner.inline_local_functions(model)
+
+
+def _require_few_nodes(model: onnx.ModelProto, label: str) -> None:
+    """Raise ImportModelError if the model's functions, which may call each other, stand for too many nodes."""
+    bodies = {(f.domain, f.name, f.overload): f.node for f in model.functions}
+    counts: dict[Callee, int] = {}
+
+    def nodes_of(nodes: Iterable[onnx.NodeProto]) -> int:
+        return sum(
+            counts.get(_callee(node), 1)
+            + sum(nodes_of(graph.node) for a in node.attribute for graph in (a.g, *a.graphs))
+            for node in nodes
+        )
+
+    for key in _called_first(bodies):
+        counts[key] = nodes_of(bodies[key])
+    total = nodes_of(model.graph.node)
+    if total > MOST_NODES:
+        raise ImportModelError(
+            f"model '{label}': at most {MOST_NODES:,} nodes are read, its functions stand for {total:,}; export the "
+            "model without them"
+        )
+
+
+def _callee(node: onnx.NodeProto) -> Callee:
+    return node.domain, node.op_type, node.overload
+
+
+def _called_first(bodies: Mapping[Callee, Sequence[onnx.NodeProto]]) -> list[Callee]:
+    """Functions, each after those that it calls; of a ring, which the inliner refuses, those outside of it."""
+    calls = {key: set[Callee]().union(*map(_calls, nodes)) & bodies.keys() for key, nodes in bodies.items()}
+    order: list[Callee] = []
+    while ready := [key for key, called in calls.items() if called <= set(order)]:
+        order += ready
+        calls = {key: called for key, called in calls.items() if key not in ready}
+    return order
+
+
+def _calls(node: onnx.NodeProto) -> set[Callee]:
+    """The ops of a node and of the graphs in it."""
+    inner = (n for a in node.attribute for graph in (a.g, *a.graphs) for n in graph.node)
+    return {_callee(node)}.union(*map(_calls, inner))
 
 
 def _require_opset(model: onnx.ModelProto, label: str) -> None:

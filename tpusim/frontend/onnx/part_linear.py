@@ -13,6 +13,8 @@ from tpusim.frontend.onnx.parts import Parts
 
 MODES = ("coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside", "extrapolation_value", "mode",
          "nearest_mode", "antialias")  # fmt: skip
+MOST = 1 << 22
+"""Elements of a matrix that is made for an axis."""
 
 
 def resize(p: Parts) -> None:
@@ -49,6 +51,7 @@ def _matrix(
     size: int, out: int, scale: float | None, region: list[float] | None, modes: dict[str, Any]
 ) -> tuple[np.ndarray, np.ndarray]:
     """((size, out) weights, added constant) of one axis, from ONNX's definition applied to unit vectors."""
+    _require_small(size, out)
     kept = {key: value for key, value in modes.items() if value is not None}
     names = ["x", "roi" if region else "", "scales" if scale else "", "" if scale else "sizes"]
     node = helper.make_node("Resize", names[:3] if scale else names, ["y"], axes=[1], **kept)
@@ -61,6 +64,12 @@ def _matrix(
         raise ValueError("a Resize that ONNX's reference defines is required")
     y = found["y"].astype(np.float32)
     return y[:-1] - y[-1:], y[-1]
+
+
+def _require_small(rows: int, columns: int) -> None:
+    """Raise ValueError for a matrix whose making would be all that the import does."""
+    if rows * columns > MOST:
+        raise ValueError(f"a matrix of at most {MOST:,} elements is made for an axis, got {rows:,} x {columns:,}")
 
 
 def _along(p: Parts, x: str, axis: int, weights: tuple[np.ndarray, np.ndarray]) -> str:
@@ -85,6 +94,7 @@ def fourier(p: Parts) -> None:
     if inverse and half:
         raise ValueError("a whole transform is required to be inverted (onesided 0)")
     used, rows = min(count, shape[axis]), count // 2 + 1 if half else count
+    _require_small(used, rows)
     angle = 2 * np.pi * np.outer(np.arange(used), np.arange(rows)) / count
     factor = 1 / count if inverse else 1.0
     cosine, sine = np.cos(angle) * factor, np.sin(angle) * (factor if inverse else -factor)

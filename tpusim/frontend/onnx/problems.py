@@ -1,6 +1,7 @@
 """All problems of a model in one message, with a line for all nodes of a type that are refused for the same reason."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tpusim.errors import UnsupportedError, option
@@ -9,8 +10,8 @@ from tpusim.errors import UnsupportedError, option
 class NetworkRefused(UnsupportedError):
     """A model that cannot be imported; `wanted`: the inputs that would have to be constant."""
 
-    def __init__(self, message: str, wanted: frozenset[str]) -> None:
-        super().__init__(message)
+    def __init__(self, lines: Sequence[str], wanted: frozenset[str]) -> None:
+        super().__init__(*lines)
         self.wanted = wanted
 
 
@@ -39,7 +40,6 @@ class Problems:
         """One error that lists everything refused in the model; small: whether `wanted` have few elements."""
         count = sum(map(len, self.nodes.values())) + len(self.others)
         lines = [*self.others, *(_line(*key, names) for key, names in self.nodes.items())]
-        listing = "\n".join(f"  {line}" for line in lines)
         remedy = (
             "replace these nodes before the export, or run them outside the network: "
             f"{option('outputs')} ends it in front of them, {option('inputs')} begins it behind them"
@@ -50,10 +50,8 @@ class Problems:
             written = ", ".join(f"{name!r}: VALUE" for name in names)
             values = option("input_values", written=f"{{{written}}}", typed=typed)
             remedy = f"if {_listed(names)} always the same, give {values}; else {remedy}"
-        return NetworkRefused(
-            f"model '{self.label}': {count} {'problem' if count == 1 else 'problems'} at import:\n{listing}\n{remedy}",
-            wanted,
-        )
+        head = f"model '{self.label}': {count} {'problem' if count == 1 else 'problems'} at import:"
+        return NetworkRefused([head, *(f"  {line}" for line in lines), remedy], wanted)
 
 
 def _listed(names: list[str]) -> str:

@@ -1,6 +1,6 @@
 """`Reader`: fold, alias or build one node after the other; the nodes of a decomposition are read in its place."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from tpusim.errors import ImportModelError, TpusimError, UnsupportedError
 from tpusim.frontend.onnx.advice import no_such_op
 from tpusim.frontend.onnx.decompositions import PARTS
 from tpusim.frontend.onnx.element_types import type_of, typed
-from tpusim.frontend.onnx.folding import evaluate, foldable
+from tpusim.frontend.onnx.folding import GROWTH, evaluate, foldable
 from tpusim.frontend.onnx.functions import function_nodes, has_function
 from tpusim.frontend.onnx.integers import finished, finishes
 from tpusim.frontend.onnx.known import Known
@@ -25,15 +25,18 @@ from tpusim.frontend.onnx.model_file import (
     live_nodes_of,
     opset_version,
     reads,
+    weight_bytes,
 )
 from tpusim.frontend.onnx.node import ConstantNeeded, Node
 from tpusim.frontend.onnx.outcome import How
 from tpusim.frontend.onnx.parts import Parts
 from tpusim.frontend.onnx.table import MAPPERS
 from tpusim.ir.types import shape_of
-from tpusim.ops.building import BuildError
+from tpusim.ops.building import BuildError, TooLarge
 from tpusim.ops.recurrent import mark_parts
 
+MOST_COMPUTED = 1 << 30
+"""Bytes of the constants that are computed of a model with few weights."""
 DEEPEST = 12
 """The deepest nesting of decompositions."""
 PASSED_ON = frozenset({"Identity", "Dropout", "Cast"})
@@ -56,7 +59,7 @@ class Reader(Known):
         super().__init__(proto, inputs, numbers, onnx_names=onnx_names)
         self._wanted: set[str] = set()
         self._made_from: dict[str, tuple[str, ...]] = {}
-        self._depth = 0
+        self._depth = self._computed_bytes = 0
 
     def _read(self, node: onnx.NodeProto) -> How:
         self.types.note(node, self._opsets)
@@ -110,10 +113,22 @@ class Reader(Known):
             return False
         feeds = {name: array for name in node.input if name and (array := self.constant(name)) is not None}
         found = evaluate(node, self._opsets, feeds)
+        if node.op_type != "Constant":
+            self._require_room(found.values())
         self._constants |= found
         for name, array in found.items():
             self.types.set(name, type_of(array))
         return True
+
+    def _require_room(self, made: Iterable[np.ndarray]) -> None:
+        """Raise ImportModelError if constants that were computed take too much memory, each made of the last."""
+        self._computed_bytes += sum(array.nbytes for array in made)
+        most = max(MOST_COMPUTED, GROWTH * weight_bytes(self._proto.graph))
+        if self._computed_bytes > most:
+            raise ImportModelError(
+                f"its inputs are constant, but with it the constants that are computed take {self._computed_bytes:,} "
+                f"bytes, at most {most:,} are kept"
+            )
 
     def _merge(self, node: onnx.NodeProto) -> bool:
         """Merge a node that repeats an earlier one, and return whether; nodes of decompositions are not merged."""
@@ -145,7 +160,8 @@ class Reader(Known):
                 self._values = {name: v for name, v in self._values.items() if v not in gone}
                 if isinstance(error, ConstantNeeded):
                     self._wanted.add(error.tensor)
-                if way == self._by_mapper and isinstance(error, UnsupportedError):
+                too_large = isinstance(error.__cause__, TooLarge)
+                if way == self._by_mapper and (isinstance(error, UnsupportedError) or too_large):
                     raise  # the node itself is invalid, so no other way can read it
                 refused = refused or error
         raise refused or UnsupportedError(no_such_op(node.op_type, node.domain))

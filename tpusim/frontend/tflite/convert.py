@@ -35,7 +35,7 @@ def _written(graph: Graph, label: str) -> onnx.ModelProto:
     if not refused:
         return writer.model()
     lines = [f"  {why} ({len(names)}, first '{names[0]}')" for why, names in refused.items()]
-    raise UnsupportedError("\n".join([f"{label}: {len(lines)} kinds of op are not supported:", *lines]))
+    raise UnsupportedError(f"{label}: {len(lines)} kinds of op are not supported:", *lines)
 
 
 def _tried(writer: Writer, op: Operator) -> str:

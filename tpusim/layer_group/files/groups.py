@@ -1,7 +1,6 @@
 """The file of pinned groups: where groups begin and end, their type and sections, as TOML or JSON."""
 
 import json
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
+from tpusim.documents import read_json, read_toml
 from tpusim.errors import ConfigError
 from tpusim.ir.module import Model
 from tpusim.layer_group.files.group_view import GlobalView, GroupView, views
@@ -66,8 +66,7 @@ def read_groups(path: Path) -> tuple[ForcedGroup, ...]:
 def read_forced(path: Path) -> Forced:
     """A TOML file, or JSON if its name ends so, which may also be a file of TPU-MLIR's. Raises ConfigError."""
     try:
-        text = path.read_text(encoding="utf-8")
-        return _forced(json.loads(text) if path.suffix == ".json" else tomllib.loads(text))
+        return _forced(read_json(path) if path.suffix == ".json" else read_toml(path))
     except OSError as error:
         raise ConfigError(f"groups to force, {path}: {error.strerror or error}") from error
     except (ValueError, msgspec.ValidationError) as error:

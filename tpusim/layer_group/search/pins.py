@@ -77,7 +77,7 @@ def pinned(
     if len(problems) == 1:
         raise problems[0]
     if problems:
-        raise ConfigError(f"{len(problems)} forced groups are refused:\n" + "\n".join(f"  {p}" for p in problems))
+        raise ConfigError(f"{len(problems)} forced groups are refused:", *(f"  {p}" for p in problems))
     return Pinned(decided)
 
 

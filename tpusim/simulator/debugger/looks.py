@@ -11,6 +11,7 @@ from tpusim.isa.layout import extent
 from tpusim.isa.region import Memory as MemoryName
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location
+from tpusim.labels import one_line
 from tpusim.simulator.memory import span_text
 
 WIDTH = 96
@@ -94,13 +95,13 @@ class Slice:
         whole = self.location.whole[2] == 1
         axes = [part for part in parts if not (whole and part.startswith("d "))]
         return (
-            f"slice of '{self.tensor}': {', '.join(axes)}; {view.dtype} {view.layout}, "
+            f"slice of '{one_line(self.tensor)}': {', '.join(axes)}; {view.dtype} {view.layout}, "
             f"{span_text(extent(view, self.chip))}" + (f" of core {self.core}" if self.core else "")
         )
 
     def text(self, channels: int = _CHANNELS) -> str:
         """Title and the first channels, each with its lane and address."""
-        lines = [self.title, f"made by {self.made_by}"]
+        lines = [self.title, f"made by {one_line(self.made_by)}"]
         n, c, d, h, w = self.values.shape
         if h * w == 1:
             at = [(i, slice(None), k) for i in range(n) for k in range(d)]
@@ -147,7 +148,7 @@ class Stored:
         """Name, type, shape, place and state."""
         place = span_text(extent(self.view, self.chip))
         shape = self.values.shape if self.values.size else self.view.shape
-        return f"tensor '{self.name}': {self.view.dtype} {shape_text(shape)}, {place}; {self.state}"
+        return f"tensor '{one_line(self.name)}': {self.view.dtype} {shape_text(shape)}, {place}; {self.state}"
 
     def __repr__(self) -> str:
         return f"{self.title}\n{numbers(self.values)}" if self.values.size else self.title

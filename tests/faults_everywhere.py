@@ -1,0 +1,167 @@
+"""Faults at every point of whole commands: `python -m faults_everywhere` (`make faults`).
+
+A command runs in this process in a folder with files of the user, and its n-th write, rename, removal or new folder
+fails, for every n. What counts: its exit status is 1 and a message says why, or it is done; no file of the user
+changes; repeated undisturbed, with `--resume` where it has that, it writes what it writes in an empty folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import io
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+from builders.failing import Points, failing
+from end_to_end import DIGITS
+from right_programs import compile_quickly
+
+from tpusim.cli import main as command_line
+
+DATA = str(DIGITS / "calibration.npz")
+TIMED = ("report.json", "report.html", "manifest.json", "results.json", "results.csv", "trials.csv")
+"""Files that say when they were made, or how long it took."""
+MINE = "thesis.txt"
+
+
+@dataclass(frozen=True)
+class Study:
+    """A command, by the folder that it writes to. again: the options of the command that repeats it."""
+
+    words: Callable[[Path], list[str]]
+    again: tuple[str, ...] = ()
+
+
+def _search(out: Path) -> list[str]:
+    words = ["search-qtable", str(DIGITS / "digits.onnx"), "--data", DATA, "--samples", "2"]
+    return [*words, "--out", str(out / "qtable")]
+
+
+STUDIES = {
+    "run": Study(
+        lambda out: ["run", str(DIGITS / "digits.onnx"), "--data", DATA, "--samples", "2", "--out", str(out)],
+        ("--resume",),
+    ),
+    "run --to lower": Study(
+        lambda out: [
+            *("run", str(DIGITS / "digits.onnx"), "--data", DATA, "--samples", "2"),
+            *("--to", "lower", "--out", str(out)),
+        ],
+        ("--resume",),
+    ),
+    "calibrate --state": Study(
+        lambda out: [
+            *(
+                "calibrate",
+                str(DIGITS / "digits.onnx"),
+                "--data",
+                DATA,
+                "--samples",
+                "2",
+                "--state",
+                str(out / "state"),
+            ),
+            *("--out-table", str(out / "cali_table"), "--out", str(out / "3_calibrated.mlir")),
+        ]
+    ),
+    "explore": Study(
+        lambda out: ["explore", str(DIGITS / "digits.onnx"), "--data", DATA, "--samples", "2", "--out", str(out)]
+    ),
+    "search-qtable": Study(_search),
+}
+
+
+def said(words: list[str], points: Points | None = None) -> tuple[int | str, str]:
+    """(exit status, or the name of what escaped; what was printed)."""
+    sink = io.StringIO()
+    try:
+        with redirect_stdout(sink), redirect_stderr(sink):
+            if points is None:
+                return command_line(words), sink.getvalue()
+            with failing(points):
+                return command_line(words), sink.getvalue()
+    except SystemExit as stop:
+        return f"exit {stop.code}", sink.getvalue()
+    except BaseException as error:  # noqa: BLE001  whatever escapes is the finding
+        return type(error).__name__, f"{sink.getvalue()}{error}"
+
+
+def prepared(folder: Path) -> Path:
+    """A new folder with a file of the user."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    (folder / MINE).write_text("mine")
+    return folder
+
+
+def content(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file that is the same whenever it is made, and which others there are."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {
+        str(path.relative_to(folder)): "" if path.name in TIMED or "points" in path.parts or path.suffix == ".npz"
+        else hashlib.sha256(_untimed(path.read_bytes())).hexdigest()
+        for path in files
+    }  # fmt: skip
+
+
+def _untimed(content: bytes) -> bytes:
+    """Without the comments of a table, which say when it was made."""
+    return b"\n".join(line for line in content.split(b"\n") if not line.startswith(b"#"))
+
+
+def judged(study: Study, folder: Path, right: dict[str, str], n: int) -> tuple[Points, str]:
+    """(what failed, what is wrong then; empty if nothing is) of one point."""
+    out, points = prepared(folder), Points(n)
+    status, text = said(study.words(out), points)
+    if (out / MINE).read_text() != "mine":
+        return points, "a file of the user is lost"
+    if status not in (0, 1) or (status == 1 and "tpusim: " not in text):
+        return points, f"ends with {status}: {text[-200:]}"
+    if status == 0 and content(out) != right and points.name not in ("unlink", "rmdir"):
+        return points, f"says it is done and is not: {sorted(set(content(out).items()) ^ set(right.items()))[:4]}"
+    status, text = said([*study.words(out), *study.again])
+    if status != 0:
+        return points, f"cannot be repeated: {text[-200:]}"
+    return points, "" if content(
+        out
+    ) == right else f"differs: {sorted(set(content(out).items()) ^ set(right.items()))[:4]}"
+
+
+def main(arguments: list[str]) -> int:
+    """Print a table of all points; 1 if anything is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="*", default=list(STUDIES))
+    parser.add_argument("--every", type=int, default=1, help="take one in so many points")
+    given = parser.parse_args(arguments)
+    compile_quickly()
+    wrong = 0
+    with tempfile.TemporaryDirectory() as place:
+        for name in given.only:
+            study, folder, seen = STUDIES[name], Path(place) / "out", Counter[str]()
+            status, text = said(study.words(prepared(folder)))
+            if status != 0:
+                raise SystemExit(f"{name}: {status} {text}")
+            right, n = content(folder), 1
+            while True:
+                points, finding = judged(study, folder, right, n)
+                if points.count < n:
+                    break
+                seen[points.name] += 1
+                if finding:
+                    wrong += 1
+                    sys.stdout.write(f"{name}, point {n} ({points.name}): {finding}\n")
+                n += given.every
+            sys.stdout.write(f"{name}: {sum(seen.values())} points, {dict(sorted(seen.items()))}\n")
+    sys.stdout.write(f"{wrong} wrong\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

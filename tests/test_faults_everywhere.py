@@ -1,0 +1,66 @@
+"""The n-th write, rename, removal or new folder fails, for every n: no file of the user is lost, no result is wrong.
+
+Afterwards the same run, undisturbed, gives what it gives in an empty folder; a run that said it was done is done.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builders.failing import Points, failing
+from builders.stored import content, run
+
+from tpusim.store import LOCK, MANIFEST, UNFINISHED
+
+MINE = {"thesis.txt": "mine", "notes.npz": "mine too"}
+WHOLE = {"a.txt": "1", "b.txt": "2", "c.txt": "3"}
+BEFORE = {"a.txt": "old 1", "b.txt": "old 2"}
+
+
+def prepared(out: Path, *, earlier: bool) -> None:
+    """A folder with files of the user, and with an earlier run."""
+    out.mkdir()
+    for name, text in MINE.items():
+        (out / name).write_text(text)
+    if earlier:
+        run(out, "old 1", "old 2")
+
+
+def disturbed(out: Path, points: Points) -> bool:
+    """Whether the run said that it was done."""
+    try:
+        with failing(points):
+            run(out, "1", "2", "3")
+    except BaseException as error:
+        if points.count < points.fails:
+            raise AssertionError("nothing was to fail") from error
+        return False
+    return True
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_run_at_every_point(tmp_path: Path, earlier: bool, error: type[BaseException]):
+    n = failed = 0
+    while True:
+        n += 1
+        out, points = tmp_path / f"out{n}", Points(n, error)
+        prepared(out, earlier=earlier)
+        done = disturbed(out, points)
+        now = content(out)
+        assert {name: now.pop(name, None) for name in MINE} == MINE, (n, points.name)
+        if done:
+            assert now == WHOLE, (n, points.name)
+        else:  # each file is the earlier run's or this one's, none is half of one
+            failed += 1
+            assert all(now[name] in (BEFORE.get(name), WHOLE[name]) for name in now if name != LOCK), (n, now)
+        run(out, "1", "2", "3")
+        after = content(out)
+        assert after == {**MINE, **WHOLE}, (n, points.name)
+        assert {path.name for path in out.iterdir()} == {*MINE, *WHOLE, MANIFEST}, (n, points.name)
+        assert not (out / UNFINISHED).exists()
+        if points.count < n:
+            break
+    assert failed >= 12

@@ -1,0 +1,103 @@
+"""Figures that nobody thought of: in chips, in modules, in archives and folders of samples."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tpusim import arrays, chips, files
+from tpusim.errors import ConfigError, ImportModelError
+from tpusim.export.products import products
+from tpusim.files import files_in
+from tpusim.inference import run
+from tpusim.ir.module import Model
+from tpusim.ir.text import parse_module, print_module
+from tpusim.lowering import reorder_weights
+from tpusim.ops import context
+from tpusim.verify.npz import load_tensors
+
+pytestmark = pytest.mark.every
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "-1.0", "0.0"])
+@pytest.mark.parametrize("name", ["tiu_mhz", "dma_mhz", "[bandwidth]\nload"])
+def test_rates_of_a_chip_are_finite(tmp_path: Path, name: str, value: str):
+    field = next(iter(chips.load("bm1684x").bandwidth.__struct_fields__)) if "[" in name else name
+    text = f"[bandwidth]\n{field} = {value}" if "[" in name else f"{name} = {value}"
+    (tmp_path / "x.toml").write_text(f'extends = "bm1684x"\n{text}\n')
+    with pytest.raises(ConfigError, match="above 0 is required"):
+        chips.load(tmp_path / "x.toml")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["cores", "lanes", "eu_bytes", "lmem_bytes", "lmem_banks"])
+@pytest.mark.parametrize("value", [-1, 0, 10**9, 10**30])
+def test_sizes_of_a_chip_are_possible(tmp_path: Path, name: str, value: int):
+    (tmp_path / "x.toml").write_text(f'extends = "bm1688"\n{name} = {value}\n')
+    with pytest.raises(ConfigError, match=rf"{name}: (above 0|at most [\d,]+) is required|out of range"):
+        chips.load(tmp_path / "x.toml")  # type: ignore[arg-type]
+
+
+def test_shipped_chips_are_possible():
+    assert all(chips.load(name).problem() is None for name in chips.available())
+
+
+@pytest.fixture(scope="module")
+def lowered(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    from end_to_end import DIGITS
+
+    import tpusim
+
+    images = np.load(DIGITS / "calibration.npz")["image"][:2]
+    return tpusim.compile(DIGITS / "digits.onnx", [{"image": image[None]} for image in images]).tpu
+
+
+@pytest.mark.parametrize("change", ["fewer", "more", "none", "both"])
+@pytest.mark.parametrize("field", ["multiplier", "rshift"])
+def test_multipliers_that_are_not_one_for_each_channel(lowered: Model, field: str, change: str):
+    text = print_module(lowered.module)
+    fields = ("multiplier", "rshift") if change == "both" else (field,)
+    for name in fields:
+        found = re.search(rf"\b{name}s? = \[(-?\d+(?: : i64)?), (-?\d+[^\]]*)\]", text)
+        assert found is not None
+        kept = {"fewer": found[2], "both": found[2], "more": f"{found[1]}, {found[1]}, {found[2]}", "none": ""}[change]
+        text = text[: found.start()] + re.sub(r"\[.*", f"[{kept}]", found[0]) + text[found.end() :]
+    model = Model(parse_module(text, context()), lowered.weights)
+    with pytest.raises(ImportModelError, match=r"as the module says .*attributes and constants that go with"):
+        reorder_weights(model)
+    if change != "both":
+        with pytest.raises(ImportModelError, match="cannot be exported as the module says"):
+            list(products(model))
+    with pytest.raises(ImportModelError, match="cannot be computed as the module says"):
+        run(model, {"image": np.zeros((1, 1, 8, 8), np.float32)})
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_archives_that_swell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int):
+    """The bound is on all arrays together, and what is as large as tensors usually are is read."""
+    monkeypatch.setattr(arrays, "MAX_UNPACKED", 1 << 20)
+    zeros = np.zeros((1 << 18) + 1, np.float32)
+    np.savez_compressed(tmp_path / "bomb.npz", **{f"a{i}": zeros[:: 1 if count == 1 else 2] for i in range(count)})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"compressed arrays of at most 1,048,576 bytes are read from"):
+        load_tensors(tmp_path / "bomb.npz")
+    noise = np.random.default_rng(0).integers(0, 16, 1 << 22).astype(np.uint8)
+    np.savez_compressed(tmp_path / "data.npz", x=noise)
+    np.savez(tmp_path / "stored.npz", x=zeros)
+    assert np.array_equal(load_tensors(tmp_path / "data.npz")["x"], noise)
+    assert np.array_equal(load_tensors(tmp_path / "stored.npz")["x"], zeros)
+    assert zipfile.ZipFile(tmp_path / "bomb.npz").testzip() is None
+
+
+def test_folders_of_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("b/2.npz", "a/1.npz", "0.npz"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "a" / "loop").symlink_to(tmp_path)
+    (tmp_path / "broken").symlink_to("nothing")
+    assert [file.relative_to(tmp_path).as_posix() for file in files_in(tmp_path)] == ["0.npz", "a/1.npz", "b/2.npz"]
+    monkeypatch.setattr(files, "MOST_FILES", 2)
+    with pytest.raises(ConfigError, match="at most 2 files are read"):
+        files_in(tmp_path)
