@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,17 +101,29 @@ def test_what_a_file_may_not_say(tmp_path: Path, text: str, words: str) -> None:
         chips.load(path)
 
 
-def test_every_removed_field_is_none_and_names_a_question() -> None:
-    """Of each field that a file once had: no chip has it any more, and the error says who decides now."""
-    now = chips.flattened(chips.load("bm1688"))
-    for field, question in REMOVED.items():
-        assert field not in now
-        table, _, key = field.rpartition(".")
-        asked = {table: {key: True}} if table else {key: True}
-        with pytest.raises(ConfigError, match=f"^odd: {field}: chips have no such field any more"):
-            chips.load("bm1688").replace("odd", **asked)
-        named = re.sub(r"( of |\.).*", "", question)
-        assert all(hasattr(interfaces, one) or one == "ByteTable" for one in re.split(r", | and ", named)), question
+FAMILIES = {"bm1688": "bm1684x", "bm1690": "bm1690", "bm1684": "bm1684", "cv182x": "cv18xx"}
+
+
+def in_table(field: str, value: object) -> dict[str, Any]:
+    table, _, key = field.rpartition(".")
+    return {table: {key: value}} if table else {key: value}
+
+
+@pytest.mark.parametrize("field", REMOVED)
+def test_a_removed_field_may_say_what_the_family_does(field: str) -> None:
+    """Files of 0.2.0 load as before; a field with another value is refused, and the error names what decides now."""
+    removed = REMOVED[field]
+    for chip, family in FAMILIES.items():
+        spec, value = chips.load(chip), removed.of(family)
+        assert field not in chips.flattened(spec)
+        assert spec.replace(spec.name, **in_table(field, value)) == spec
+        others = {json.dumps(v): v for v in (removed.reference, removed.bm1684, removed.cv18xx) if v != value}
+        assert others or family == "bm1690"
+        for other in others.values():
+            with pytest.raises(ConfigError, match=f"^odd: {field}: the target of family '{family}' decides it now"):
+                spec.replace("odd", **in_table(field, other))
+    named = re.sub(r"( of |\.).*", "", removed.question)
+    assert all(hasattr(interfaces, one) or one == "ByteTable" for one in re.split(r", | and ", named))
 
 
 def test_a_name_that_is_neither() -> None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from tpusim import documents
-from tpusim.chips.removed import why_removed
+from tpusim.chips.removed import without_removed
 from tpusim.chips.spec import ChipSpec
 from tpusim.errors import ConfigError, meant
 from tpusim.registry import CHIPS
@@ -186,7 +186,8 @@ def _are_tables(*values: object) -> bool:
 
 
 def _decoded(fields: _Fields, where: str) -> ChipSpec:
-    if (why := why_removed(fields)) is not None:
+    fields, why = without_removed(fields)
+    if why is not None:
         raise ConfigError(f"{where}: {why}")
     try:
         chip = msgspec.convert(fields, ChipSpec)
