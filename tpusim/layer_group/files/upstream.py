@@ -12,7 +12,7 @@ import msgspec
 from tpusim.ops.logical import AXES
 
 SPLIT = "_mul_scale", "_new_cast"
-"""Some casts are two ops in TPU-MLIR, of which the first has the name of the second and one of these; here it is one op."""
+"""Ends of names: TPU-MLIR may split a cast in two ops, of which the first has one of these ends; here it is one op."""
 RETURN = "func.return"
 """Listed among the global layers, but no op of the network."""
 
