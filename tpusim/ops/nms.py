@@ -130,7 +130,7 @@ class TopNms(MacroTop, FilledUp):
         return result[result[:, 2] >= 0]
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Nms, with DN-33."""
+        """tpu.Nms in float; it follows decision DN-33."""
         ctx.decision(self, "DN-33")
         return super().lower_float(ctx)
 

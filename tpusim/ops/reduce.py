@@ -129,7 +129,7 @@ class TopReduce(TopOp):
         return "a reduction has no integer form (numerics.md 12.1)"
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Reduce in float."""
+        """tpu.Reduce in the float type of the mode."""
         x = ctx.operand(self.input, ctx.float_mode(self), self)
         attributes = {key: self.attributes[key] for key in ATTRIBUTES}
         element, shape, name = ctx.float_type(self), shape_of(self.output), op_name(self)

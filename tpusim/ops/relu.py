@@ -78,12 +78,12 @@ class TopRelu(UnaryTop):
         return "there is no integer form with zero points (numerics.md 9.7)" if ctx.asymmetric else None
 
     def on_bytes(self, ctx: LoweringContext, attributes: Mapping[str, Attribute]) -> SSAValue:
-        """tpu.Relu on bytes."""
+        """tpu.Relu whose operand and result are bytes."""
         operand, element = ctx.operand(self.input, "int8", self), ctx.quantised_type(self.output)
         return ctx.build(TpuRelu, [operand], attributes, element, shape_of(self.output), op_name(self))
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Relu in float."""
+        """tpu.Relu in the float type of the mode."""
         operand, attributes = (
             ctx.operand(self.input, ctx.float_mode(self), self),
             {"relu_limit": float_attr(relu_limit_of(self))},

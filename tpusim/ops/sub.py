@@ -87,7 +87,7 @@ class TopSub(ArithmeticTop):
         return (limited(kernels.sub_float(tuple(operands), do_relu=relu_of(self)), self),)
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Sub in float."""
+        """tpu.Sub in the float type of the mode."""
         return built_in_float(self, ctx, TpuSub)
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:

@@ -5,7 +5,7 @@ on the first samples. In program order, a Conv whose result is not similar enoug
 difference of each channel added to its bias. The correction is kept unless the network's results, or the Conv's result,
 are then less similar than the best so far. The similarity is (1 + cosine) / 2.
 
-As in upstream, every Conv is tried on the network without corrections, and the best of the Convs' results is a single
+Every Conv is tried on the network without corrections (U-69), and the best of the Convs' results is a single
 figure for all Convs, so that a Conv after a better one is seldom corrected. With `in_turn` a Conv is tried together
 with the earlier corrections, and its result is compared with its result before the correction.
 

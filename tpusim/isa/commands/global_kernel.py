@@ -54,7 +54,7 @@ class GlobalKernel(Command, frozen=True, tag="global"):
 
     @property
     def engines(self) -> tuple[Engine, ...]:
-        """Both engines."""
+        """The TIU computes the tiles that the GDMA moves."""
         return "tiu", "gdma"
 
     @property

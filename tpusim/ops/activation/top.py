@@ -39,7 +39,7 @@ class ByteTable:
     """The table of a function of bytes."""
 
     def entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
-        """Its 256 entries."""
+        """The 256 entries: the function of each byte at the input's scale, in steps of the output's scale."""
         raise NotImplementedError
 
 

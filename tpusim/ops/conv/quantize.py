@@ -59,7 +59,7 @@ def saturated_bias(op: Operation, bias: np.ndarray | None, exact: np.ndarray) ->
 
 
 def _warn_of_bias(op: Operation, bias: np.ndarray | None, steps: float) -> None:
-    """Tell of a bias that int32 cannot hold: some chips saturate the sum, some wrap (closed simulators of 1.30.2)."""
+    """Tell of a bias that int32 cannot hold: some chips saturate the sum, some wrap (closed simulators of TPU-MLIR)."""
     largest = 0.0 if bias is None else float(np.abs(bias).max())
     name = op_name(op).removesuffix("_4d")
     told = (

@@ -20,7 +20,7 @@ class ScalarOperand:
     """An op of a tensor and a number (AddConst ...)."""
 
     def scalar_operand(self) -> float:
-        """The number."""
+        """The number that the op combines with its tensor."""
         raise NotImplementedError
 
 

@@ -75,7 +75,7 @@ class TopScale(TopOp, ChipRewrites):
         return FuseScaleIntoConv(weights), ScaleToConv(weights)
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Scale in float."""
+        """tpu.Scale in the float type of the mode; in 16 bits it follows decision DN-16."""
         scale, bias = self.constants(ctx)
         if ctx.float_mode(self) != "f32":
             ctx.decision(self, "DN-16")

@@ -16,7 +16,7 @@ class GeluOfTanh(Model[TopGELU], ByteTable):
     """Tables are always of the tanh form."""
 
     def entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
-        """Its 256 entries."""
+        """The 256 entries of the tanh form of GELU."""
         return self.op.entries_of("TGELU", ctx, x, y)
 
 

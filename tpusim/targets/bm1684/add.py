@@ -1,4 +1,4 @@
-"""Sums."""
+"""Sums of tensors: how integers are lowered."""
 
 import numpy as np
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
@@ -14,7 +14,7 @@ from tpusim.targets.bm1684.target import TARGET
 
 @TARGET.attach(TopAdd, IntegerLowering)
 class AddByShifts(Model[TopAdd], IntegerLowering):
-    """Shifts first; constants are divided by their scale."""
+    """Shifts are chosen before multipliers; constants are divided by their scale."""
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Add with the multiplier and shift of numerics.md 5.4 for each operand."""

@@ -1,4 +1,4 @@
-"""Images of the user."""
+"""Preprocessing inside the model: BM1684 has none."""
 
 from tpusim.ops.interfaces import FusedFrames
 from tpusim.targets.bm1684.target import TARGET
@@ -6,8 +6,8 @@ from tpusim.targets.bm1684.target import TARGET
 
 @TARGET.provide(FusedFrames)
 class NoFusedFrames(FusedFrames):
-    """There is no lowering of preprocessing."""
+    """Preprocessing cannot be lowered."""
 
     def why_not(self) -> str | None:
-        """As TPU-MLIR (U-48)."""
+        """TPU-MLIR refuses it too (U-48)."""
         return "the real compiler stops there too; leave it out"

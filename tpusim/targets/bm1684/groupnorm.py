@@ -1,4 +1,4 @@
-"""Instance normalisation."""
+"""Instance normalisation is lowered to group normalisation."""
 
 from xdsl.ir import SSAValue
 
@@ -12,7 +12,7 @@ from tpusim.targets.bm1684.target import TARGET
 
 @TARGET.attach(TopInstanceNorm, FloatLowering)
 class InstanceNormAsGroupNorm(Model[TopInstanceNorm], FloatLowering):
-    """There is no tpu.InstanceNorm."""
+    """Each channel is a group, because BM1684 has no tpu.InstanceNorm."""
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.GroupNorm with a channel per group."""

@@ -1,4 +1,4 @@
-"""Layer groups."""
+"""The rules of layer groups on BM1684."""
 
 from tpusim.ops.interfaces import GroupRules
 from tpusim.targets.bm1684.target import TARGET

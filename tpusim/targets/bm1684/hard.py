@@ -20,7 +20,7 @@ class HardSigmoidByConstants(Model[TopHardSigmoid], FloatLowering):
     """Times alpha, plus beta, at least 0, at most 1."""
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """Four ops."""
+        """MulConst, AddConst, MaxConst and MinConst, one op for each step."""
         op = self.op
         x = _part(ctx, op, TpuMulConst, ctx.operand(op.input, ctx.float_mode(op), op), op.alpha.value.data, "_mul")
         x = _part(ctx, op, TpuAddConst, x, op.beta.value.data, "_add")
@@ -32,7 +32,7 @@ class HardSwishByConstants(Model[TopHardSwish], FloatLowering):
     """Plus 3, at least 0, at most 6, over 6, times x."""
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """Five ops."""
+        """Input times (min(max(x + 3, 0), 6) / 6), one op for each of the five steps."""
         op = self.op
         x = ctx.operand(op.input, ctx.float_mode(op), op)
         line = _part(ctx, op, TpuAddConst, x, 3.0, "_add")

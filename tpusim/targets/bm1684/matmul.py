@@ -30,7 +30,7 @@ class ProductsOfPatches(Model[TopMatMul], ChipRewrites):
 
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Convolutions of patches."""
+        """Convolutions of patches become products."""
         return (PatchesAsProduct(weights, TopMatMul, chip.forms.patch_products),)
 
 

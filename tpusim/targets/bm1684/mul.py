@@ -1,4 +1,4 @@
-"""Products of tensors."""
+"""Products of tensors: how integers are lowered."""
 
 from xdsl.ir import SSAValue
 
@@ -11,7 +11,7 @@ from tpusim.targets.bm1684.target import TARGET
 
 @TARGET.attach(TopMul, IntegerLowering)
 class MulByClampedShift(Model[TopMul], IntegerLowering):
-    """The best fit as far as there is a shift of 0 to 31 and a multiplier of 7 bits."""
+    """The best fit whose multiplier has 7 bits; its shift is limited to 0 to 31."""
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Mul, or why not."""

@@ -14,10 +14,10 @@ from tpusim.targets.bm1684.target import TARGET
 
 @TARGET.attach(TpuPad, LoweredRewrites)
 class PadsOfConvs(Model[TpuPad], LoweredRewrites):
-    """Of the network's image, whose convolution takes padded rows, and of more padding than a command has."""
+    """A Pad of the network's image goes into its convolution; a Pad larger than a command allows is cut in steps."""
 
     @classmethod
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """The image first."""
+        """First the Pad of the network's image, then Pads too large for one command."""
         del weights
         return PaddedImageConv(TpuPad), PadsInSteps(TpuPad, chip)

@@ -27,7 +27,7 @@ class SmallMaxPools(Model[TopMaxPool], Lowering):
     """Large kernels are pooled in float."""
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Pool2D or tpu.Pool3D."""
+        """tpu.Pool2D or tpu.Pool3D: in float where the kernel is too large for integers."""
         return self.op.lower_unless(ctx, _too_large(self.op, ctx.chip))
 
 
@@ -42,7 +42,7 @@ class AveragesKeepRanges(Model[TopAvgPool], Ranges):
 
 @TARGET.attach(TopAvgPool, IntegerLowering)
 class AveragesByTable(Model[TopAvgPool], IntegerLowering):
-    """Volumes too."""
+    """An average, also over a volume, multiplies by a table of 1/kernel."""
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """The average at the input's scale; where the output has another range, a requant follows."""

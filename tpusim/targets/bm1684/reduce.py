@@ -1,4 +1,4 @@
-"""Reductions."""
+"""Reductions in float: ReduceL2 is three ops."""
 
 from xdsl.ir import SSAValue
 
@@ -17,7 +17,7 @@ class NormOfSquares(Model[TopReduce], FloatLowering):
     """There is no ReduceL2, so its squares, sum and root are three ops (U-45)."""
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Reduce, of ReduceL2 between two tpu.Active."""
+        """tpu.Reduce; ReduceL2 is a sum between two tpu.Active, the square and the root."""
         op = self.op
         if op.mode.data != "ReduceL2":
             return op.lower_float(ctx)

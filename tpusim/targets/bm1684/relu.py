@@ -1,4 +1,4 @@
-"""Relu."""
+"""Relu in integers: it scales its input."""
 
 from xdsl.ir import SSAValue
 
@@ -13,7 +13,7 @@ from tpusim.targets.bm1684.target import TARGET
 
 @TARGET.attach(TopRelu, IntegerLowering)
 class ReluByShift(Model[TopRelu], IntegerLowering):
-    """Relu scales its input to the output."""
+    """Relu scales its input to the output's scale."""
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Relu with a multiplier and shift, or why not."""

@@ -1,4 +1,4 @@
-"""Differences."""
+"""Differences of tensors: how integers are lowered."""
 
 import numpy as np
 from xdsl.ir import SSAValue
@@ -14,7 +14,7 @@ from tpusim.targets.bm1684.target import TARGET
 
 @TARGET.attach(TopSub, IntegerLowering)
 class SubByShifts(Model[TopSub], IntegerLowering):
-    """Shifts first; constants have a scale of their range."""
+    """Shifts are chosen before multipliers; the scale of a constant comes from its range."""
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Sub with the multiplier and shift of numerics.md 5.4 for each operand."""

@@ -27,17 +27,17 @@ _COPIES = dict.fromkeys(("EXP", "ABSVAL", "LN", "TANH", "ARCCOS", "ARCTANH", "SQ
     **dict.fromkeys(("COS", "SIN"), 3),
     "SQUARE": 0,
 }
-"""Copies of the operand that a function works in where words are counted."""
+"""Copies of its operand that a function needs, in words."""
 MAX_PLANE = 2047
-"""Extent of the planes that the convolution of floats takes at once."""
+"""Largest extent of a plane that one float convolution reads."""
 
 
 @TARGET.attach(FloatFunction, WorkArea)
 class Functions(Model[FloatFunction], WorkArea):
-    """Functions of one operand."""
+    """The work area of functions of one operand."""
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """By mode, of floats (layer_group.md 9.3)."""
+        """Copies of the operand, as many as the function needs in float (layer_group.md 9.3)."""
         copies = _COPIES.get(self.op.function[0]) if uniform_of(self.op.output) is None else 0
         if copies is None:
             return self.op.buffer_bytes(chip, output, inputs)
@@ -47,7 +47,7 @@ class Functions(Model[FloatFunction], WorkArea):
 
 @TARGET.attach(TpuLut, WorkArea)
 class Tables(Model[TpuLut], WorkArea):
-    """Lookup tables."""
+    """The work area of lookup tables."""
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Two words of every place, of the whole batch (layer_group.md 9.3)."""
@@ -86,7 +86,7 @@ class Casts(Model[TpuCast], WorkArea):
     """The work area of tpu.Cast."""
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Of f32 two copies, of bytes their words (layer_group.md 9.3)."""
+        """Two copies of an f32 operand; a word for each byte that becomes f32 (layer_group.md 9.3)."""
         del output
         source, target = (storage_dtype(element_of(value)) for value in (self.op.input, self.op.output))
         assert inputs[0] is not None  # the operand is a tensor
@@ -97,7 +97,7 @@ class Casts(Model[TpuCast], WorkArea):
 
 @TARGET.attach(TpuSub, WorkArea)
 class Differences(Model[TpuSub], WorkArea):
-    """Differences of tensors."""
+    """The work area of differences of tensors."""
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Two operands and the result, 16 bits each (layer_group.md 9.3)."""
@@ -107,7 +107,7 @@ class Differences(Model[TpuSub], WorkArea):
 
 @TARGET.attach(TpuMulShift, WorkArea)
 class Rescales(Model[TpuMulShift], WorkArea):
-    """Multiplier and shift."""
+    """The work area of a multiplication and shift."""
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """The operand in 16 bits (layer_group.md 9.3)."""
@@ -132,7 +132,7 @@ class Convolutions(Model[TpuConv2D], WorkArea):
     """The work area of tpu.Conv2D."""
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Of floats: what a depthwise convolution makes of a plane of up to 2047 (layer_group.md 9.3)."""
+        """In float: the result of a depthwise convolution of one plane of up to 2047 (layer_group.md 9.3)."""
         x = inputs[0]
         if self.op.integer or x is None:
             return 0
@@ -150,7 +150,7 @@ class Convolutions(Model[TpuConv2D], WorkArea):
 
 @TARGET.attach(TpuAdd, WorkArea)
 class Sums(Model[TpuAdd], WorkArea):
-    """Sums of tensors."""
+    """The work area of sums of tensors."""
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Two operands and the result, 16 bits each (layer_group.md 9.3)."""
@@ -162,7 +162,7 @@ class Sums(Model[TpuAdd], WorkArea):
 
 @TARGET.attach(TpuMul, WorkArea)
 class Products(Model[TpuMul], WorkArea):
-    """Products of tensors."""
+    """The work area of products of tensors."""
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Integers: two copies of the result to requantise it, or what the products take (layer_group.md 9.3)."""
@@ -190,7 +190,7 @@ class OpsOfANumber(Model[ConstTpu], WorkArea):
 
 @TARGET.attach(GroupedTpu, WorkArea)
 class GroupNorms(Model[GroupedTpu], WorkArea):
-    """GroupNorm and InstanceNorm."""
+    """The work area of GroupNorm and InstanceNorm."""
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """A copy of the input and three vectors of each row of lanes (layer_group.md 9.3)."""
@@ -201,7 +201,7 @@ class GroupNorms(Model[GroupedTpu], WorkArea):
 
 @TARGET.attach(TpuDeconv, WorkArea)
 class TransposedConvolutions(Model[TpuDeconv], WorkArea):
-    """Transposed convolutions."""
+    """The work area of transposed convolutions."""
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """They need none (layer_group.md 9.3)."""

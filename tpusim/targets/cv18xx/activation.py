@@ -18,7 +18,7 @@ class BoundedReciprocal(Model[TopReciprocal], ByteTable):
     """0 gives the calibrated maximum."""
 
     def entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
-        """Its 256 entries."""
+        """The 256 entries of the table; 0 gives the calibrated maximum."""
         del ctx
         return reciprocal_table(self.op.const_val.value.data, threshold(self.op.output), x, y)
 

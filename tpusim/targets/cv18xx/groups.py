@@ -1,4 +1,4 @@
-"""Layer groups."""
+"""The rules of layer groups on CV18xx."""
 
 from tpusim.ops.interfaces import GroupRules
 from tpusim.targets.cv18xx.target import TARGET

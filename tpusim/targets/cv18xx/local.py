@@ -24,10 +24,10 @@ class Windows(WindowRules):
 
 @TARGET.attach(TpuCast, LocalGen)
 class Casts(Model[TpuCast], LocalGen):
-    """Between BF16 and signed integers."""
+    """Only casts between BF16 and signed integers have a local form."""
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """From or to f32 and unsigned integers; else as every element-wise op."""
+        """Casts from or to f32 or unsigned integers are global; other casts follow the rule of element-wise ops."""
         kinds = {storage_dtype(element_of(value)).name for value in (self.op.input, self.op.output)}
         if kinds & {"float32", "uint8"}:
             return f"{chip.name} casts only between BF16 and signed integers in local memory"
@@ -37,10 +37,10 @@ class Casts(Model[TpuCast], LocalGen):
 @TARGET.attach(TpuAdd, LocalGen)
 @TARGET.attach(TpuMul, LocalGen)
 class OfEqualShapes(Model[TpuAdd | TpuMul], LocalGen):
-    """Of two tensors of one shape."""
+    """Only sums and products of two tensors of one shape have a local form."""
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """More operands, or other shapes."""
+        """More than two operands, or operands of different shapes, make it global."""
         shapes = [shape_of(value) for value in self.op.inputs]
         if len(shapes) != 2 or shapes[0] != shapes[1]:  # noqa: PLR2004
             return f"{chip.name} combines two tensors of one shape in local memory"
@@ -49,10 +49,10 @@ class OfEqualShapes(Model[TpuAdd | TpuMul], LocalGen):
 
 @TARGET.attach(VolumeTpu, LocalGen)
 class Volumes(Model[VolumeTpu], LocalGen):
-    """No volume has a form in local memory."""
+    """Windows over a volume have no local form."""
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Why it is a global layer, whatever its type."""
+        """The family's reason, where the op gives none."""
         return self.op.why_global(chip) or f"no window over a volume has a local form on {chip.name}"
 
 
@@ -62,7 +62,7 @@ class Convolutions(Model[TpuConv2D | TpuDeconv], LocalGen):
     """The output channels of a group fill at most one row of lanes."""
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Wider groups, and odd ones; else as everywhere."""
+        """Groups of an odd number of channels, or of more than the lanes, are global."""
         why, op = self.op.why_global(chip), self.op
         each = op.channels[1] // op.groups
         if why is None and op.groups > 1 and not op.depthwise and (each > chip.lanes or each % 2):
@@ -72,10 +72,10 @@ class Convolutions(Model[TpuConv2D | TpuDeconv], LocalGen):
 
 @TARGET.attach(TpuConcat, LocalGen)
 class Concats(Model[TpuConcat], LocalGen):
-    """Along the channels."""
+    """Only a Concat of channels has a local form."""
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Along another axis; else as everywhere."""
+        """A Concat along another axis than the channels is global."""
         if self.op.along != 1:
             return f"{chip.name} joins channels only in local memory"
         return self.op.why_global(chip)
@@ -83,8 +83,8 @@ class Concats(Model[TpuConcat], LocalGen):
 
 @TARGET.attach(TpuReshape, LocalGen)
 class Views(Model[TpuReshape], LocalGen):
-    """Only those that windows over rows have around them (U-82)."""
+    """Only the reshapes around windows over rows have a local form (U-82)."""
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Unless it adds or drops a fourth axis of extent 1."""
+        """A reshape is global unless it adds or drops a fourth axis of extent 1."""
         return why_other_view(self.op, chip) or self.op.why_global(chip)

@@ -16,7 +16,7 @@ class NoNms(Model[TopNms], FloatLowering):
     """TPU-MLIR refuses it too (U-48)."""
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """Raises UnsupportedError."""
+        """UnsupportedError: no command of this family does it."""
         raise UnsupportedError(
             f"top.Nms '{op_name(self.op)}': this chip has no non-maximum suppression, and the real compiler stops "
             f"here too; take BM1684X or BM1688, or end the network in front of it with {option('outputs')} "

@@ -1,4 +1,4 @@
-"""Pools."""
+"""Pools: a relu is a separate op, and an average has a small multiplier."""
 
 from tpusim_kernels.prim.multiplier import small_multiplier
 from xdsl.ir import SSAValue
@@ -19,22 +19,22 @@ from tpusim.targets.cv18xx.target import TARGET
 
 @TARGET.attach(TopMaxPool, ChipRewrites)
 class MaxPoolWithoutRelu(Model[TopMaxPool], ChipRewrites):
-    """A pool has no relu."""
+    """The relu of a pool is a separate op."""
 
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """The relu is an op after the pool."""
+        """The pattern that moves the relu after the pool."""
         del weights, chip
         return (ReluApart(TopMaxPool.name),)
 
 
 @TARGET.attach(TopAvgPool, ChipRewrites)
 class AvgPoolWithoutRelu(Model[TopAvgPool], ChipRewrites):
-    """A pool has no relu."""
+    """The relu of a pool is a separate op."""
 
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """The relu is an op after the pool."""
+        """The pattern that moves the relu after the pool."""
         del weights, chip
         return (ReluApart(TopAvgPool.name),)
 

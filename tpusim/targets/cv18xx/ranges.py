@@ -8,11 +8,11 @@ from tpusim.targets.cv18xx.target import TARGET
 
 @TARGET.provide(RangePropagation)
 class SymmetricRanges(RangePropagation):
-    """So that there is no sign to look for."""
+    """Every range is (-th, th), so the steps that look at signs are skipped."""
 
     SKIPPED: ClassVar[frozenset[RangeStep]] = frozenset({"product_sign", "difference_sign", "products_of_sum"})
 
     def kept(self, measured: Range) -> Range:
-        """(-th, th)."""
+        """The range (-th, th), where th is the larger absolute bound."""
         threshold = max(abs(measured[0]), abs(measured[1]))
         return -threshold, threshold

@@ -38,21 +38,21 @@ LARGEST_FACTOR = 13
 
 @TARGET.attach(TopUpsample, ChipRewrites)
 class CopiesByDeconv(Model[TopUpsample], ChipRewrites):
-    """There is no tpu.Upsample where a stride can be the factor."""
+    """Upsample becomes a transposed convolution where its factor is a legal stride."""
 
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """A transposed convolution."""
+        """Upsample becomes a transposed convolution."""
         return (UpsampleToDeconv(weights, chip),)
 
 
 @TARGET.attach(TopInterp, ChipRewrites)
 class InterpolationByConv(Model[TopInterp], ChipRewrites):
-    """There is no tpu.Interp; the host computes what is left."""
+    """Interp becomes a convolution where it can; the host computes the rest."""
 
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Convolutions and copies, as far as factors are whole."""
+        """Interp by whole factors becomes convolutions and copies."""
         return (InterpToConv(weights, chip),)
 
 

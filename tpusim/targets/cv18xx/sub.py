@@ -43,7 +43,7 @@ class SubByCommonShift(Model[TopSub], IntegerLowering):
 
 @TARGET.attach(TopSub, FloatLowering)
 class SubAsSum(Model[TopSub], FloatLowering):
-    """As in integers."""
+    """A difference of tensors of one shape is a weighted sum, as in integers."""
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Add with coefficients 1 and -1, or tpu.Sub."""
