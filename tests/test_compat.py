@@ -92,7 +92,7 @@ def test_an_unknown_quirk_is_answered_with_the_rows() -> None:
         checked(["round_half_away", "no_quirk"])
     lines = str(told.value).splitlines()
     assert lines[0] == "quirks_off: no_quirk is no quirk; expected some of"
-    assert lines[1:] == [f"  {q.rule.number} {q}: {q.rule.does}; off: {q.rule.plain}" for q in Quirk]
+    assert lines[1:] == [f"  {q.rule.number} {q}: {q.rule.does}" for q in Quirk]
     assert checked(list(Quirk)) == set(Quirk)
 
 

@@ -114,6 +114,6 @@ def checked(names: Sequence[str]) -> frozenset[Quirk]:
     """The quirks of these names. Raises ConfigError, which lists all quirks, for a name that is none."""
     unknown = sorted(set(names) - set(Quirk))
     if unknown:
-        rows = "\n".join(f"  {quirk.rule.number} {quirk}: {quirk.effect}" for quirk in Quirk)
-        raise ConfigError(f"quirks_off: {', '.join(unknown)} is no quirk; expected some of\n{rows}")
+        rows = (f"  {quirk.rule.number} {quirk}: {quirk.rule.does}" for quirk in Quirk)
+        raise ConfigError(f"quirks_off: {', '.join(unknown)} is no quirk; expected some of", *rows)
     return frozenset(map(Quirk, names))
