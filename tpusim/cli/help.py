@@ -77,7 +77,10 @@ GROUPS = {
     "timestep-combine wide-rows",
     "verification": "dma seed sanitize check collect ulps tolerance compare-samples verify-passes local-samples "
     "max-drop",
-    "output": "out out-table out-qtable to from resume again keep trace save csv report plot plot-format plot-over "
+    "passes": "dump-pass-pipeline print-ir-before print-ir-before-all print-ir-after print-ir-after-all "
+    "print-ir-after-change print-ir-after-failure dump-before dump-after dump-after-change dump-form timing "
+    "pattern-statistics crash-reproducer",
+    "output": "out out-table out-qtable to from resume again keep trace save csv report plot plot-over "
     "write-groups quiet verbose json help",
 }
 """Heading -> options of any command, without dashes; all other options are specific to a command."""
