@@ -90,7 +90,7 @@ class LaneCopies:
     """An op that may read its first operand from several lanes at once, of copies in its work area."""
 
     def copies_over_lanes(self) -> bool:
-        """Whether it does."""
+        """Whether the op reads such copies."""
         raise NotImplementedError
 
     def copied_by_load(self) -> bool:

@@ -53,7 +53,7 @@ class InPlace:
     """An op whose result may be its first operand's bytes in global memory (hardware.md 3.3)."""
 
     def in_place(self) -> bool:
-        """Whether it is."""
+        """Whether the result is these bytes."""
         raise NotImplementedError
 
 
