@@ -41,6 +41,7 @@ from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops.base import TpuOp
+from tpusim.ops.interfaces import macs_of
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED = Path(__file__).with_suffix(".json")
@@ -198,7 +199,7 @@ def peak(name: str, size: int, rounds: int) -> float:
 
 def sweep(network: Network, model: Model, batches: tuple[int, ...], limit: float, rounds: int) -> None:
     """Images per second of flat INT8, and the share of `limit` operations per second."""
-    operations = 2 * sum(op.macs() for op in model.ops if isinstance(op, TpuOp))
+    operations = 2 * sum(macs_of(op) for op in model.ops)
     flat = Flat(model)
     for batch in batches:
         images = jax.device_put(network.batch(batch))

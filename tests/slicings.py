@@ -8,14 +8,14 @@ from tpusim.ir.types import shape_of
 from tpusim.layer_group.planning import Decided, plan
 from tpusim.layer_group.slicing import possible_sections
 from tpusim.ops.base import GroupType, TpuOp
-from tpusim.ops.interfaces import GroupRules
+from tpusim.ops.interfaces import GroupRules, Volumes, is_in_place
 from tpusim.ops.logical import AXES
 from tpusim.schedule import GroupSchedule, Memo, Sections, subgraph
 
 
 def cuts(op: TpuOp, chip: ChipSpec) -> tuple[str, Sections, GroupType]:
     """(axes along which the op's result can be cut at all, largest section counts, group type with the most axes)."""
-    if not is_local(op, chip) or not kinds_of(op, chip) or (op.in_place() and at_edge(op, chip)):
+    if not is_local(op, chip) or not kinds_of(op, chip) or (is_in_place(op) and at_edge(op, chip)):
         return "", Sections(), GroupType.NORMAL
     found = [(possible_sections(subgraph([op], chip, kind), chip), kind) for kind in kinds_of(op, chip)]
     batches = {"n"} if shape_of(op.results[0])[0] > 1 and op.can_slice("n") else set()
@@ -35,7 +35,8 @@ def at_edge(op: TpuOp, chip: ChipSpec) -> bool:
 
 def kinds_of(op: TpuOp, chip: ChipSpec) -> list[GroupType]:
     """Types of group the op may be in, alone or with others."""
-    able = [k for k in GroupType if k is GroupType.NORMAL or rules(chip, GroupRules).GROUP_TYPES or op.wants_3d()]
+    deep = isinstance(op, Volumes) and op.wants_3d()
+    able = [k for k in GroupType if k is GroupType.NORMAL or rules(chip, GroupRules).GROUP_TYPES or deep]
     return [k for k in able if op.why_not_in(k, chip) is None]
 
 

@@ -32,6 +32,7 @@ from tpusim.memory import assign_addresses
 from tpusim.ops.add import TpuAdd
 from tpusim.ops.base import TpuOp
 from tpusim.ops.concat import TpuConcat
+from tpusim.ops.interfaces import LaneCopies
 from tpusim.ops.structure import group_info
 
 LEAST = {"bm1684x/int8": (132, 136), "bm1688/int8": (118, 122), "bm1684/int8": (225, 231), "cv181x/int8": (332, 396),
@@ -127,8 +128,8 @@ def test_loads_spread_images_of_bytes(mode: str) -> None:
         proto, mode, "bm1684x"
     )  # fmt: skip
     first = next(op for op in reorder_weights(tpu).ops if op.name == "tpu.Conv2D")
-    assert isinstance(first, TpuOp)
-    assert (first.spreads(), first.spread_by_load()) == (True, mode == "int8")
+    assert isinstance(first, LaneCopies)
+    assert (first.copies_over_lanes(), first.copied_by_load()) == (True, mode == "int8")
 
 
 @pytest.mark.parametrize("relu", [False, True])

@@ -41,6 +41,7 @@ from tpusim.isa.region import DType, View
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.lowering.marks import float_marks
+from tpusim.ops.interfaces import needed_window
 from tpusim.ops.resize import TpuUpsample, nearest_source
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.simulator.meanings import function
@@ -538,5 +539,5 @@ def test_where_an_upsampled_result_is_cut(chip: str) -> None:
     """layer_group.md 7.2: at multiples of the factors only but on the 1684X family."""
     tpu, _ = row_lowered("upsample-2x3", chip, "int8")
     spec, upsample = chips.load(chip), next(op for op in tpu.ops if isinstance(op, TpuUpsample))
-    assert upsample.backward_slice_on(spec, "w", (3, 6), 0) == (1, 2)
-    assert upsample.backward_slice_on(spec, "w", (1, 3), 0) == ((0, 2) if chip in ("bm1684x", "bm1688") else None)
+    assert needed_window(upsample, spec, "w", (3, 6), 0) == (1, 2)
+    assert needed_window(upsample, spec, "w", (1, 3), 0) == ((0, 2) if chip in ("bm1684x", "bm1688") else None)

@@ -20,6 +20,7 @@ from tpusim.isa.cycles import tiu_cycles
 from tpusim.isa.region import View
 from tpusim.isa.text import command_line, parse_command
 from tpusim.layer_group.cost import CostModel
+from tpusim.ops.interfaces import why_rather_global
 from tpusim.registry import FUNCTIONS, MEANINGS
 
 IMAGE, TABLE = (2, 6, 4, 5), (1, 1, 1, 256)
@@ -475,7 +476,7 @@ LONE_POOLS = [
 @pytest.mark.parametrize(("chip", "shape", "cycles"), LONE_POOLS)
 def test_lone_pools_of_floats_take_what_the_profile_has(chip: str, shape: tuple[int, ...], cycles: int) -> None:
     op, spec = pool(value(shape), shape[2], 1, 0), chips.load(chip)
-    assert op.why_rather_global(spec)
+    assert why_rather_global(op, spec)
     assert CostModel(spec).global_ns(op) * spec.tiu_mhz / 1000 == pytest.approx(cycles, rel=6e-3)
 
 

@@ -46,6 +46,7 @@ from tpusim.memory import assign_addresses
 from tpusim.ops import context
 from tpusim.ops.activation import TpuLutBF16
 from tpusim.ops.base import TpuOp
+from tpusim.ops.interfaces import is_in_place
 from tpusim.ops.softmax import TpuSoftmax
 from tpusim.ops.structure import TopInput
 from tpusim.registry import STRATEGIES
@@ -87,7 +88,7 @@ def assert_machine_is_flat(model: Model, grouped: Model, feeds: dict[str, np.nda
     flat, program = run(model, feeds), generate(assign_addresses(grouped))
     machine = in_every_order(program, feeds)
     shared = machine.keys() & flat.keys()
-    assert {op_name(op) for op in model.ops if isinstance(op, TpuOp) and not op.in_place()} <= shared
+    assert {op_name(op) for op in model.ops if isinstance(op, TpuOp) and not is_in_place(op)} <= shared
     for name in shared:
         assert machine[name].dtype == flat[name].dtype
         np.testing.assert_array_equal(machine[name].view(np.uint8), flat[name].view(np.uint8), err_msg=name)

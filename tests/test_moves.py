@@ -28,7 +28,7 @@ from tpusim.isa.region import View
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.files import merge_moves
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.ops.base import TpuOp
+from tpusim.ops.interfaces import is_in_place
 from tpusim.ops.moves import permutation_map, strides_of, view_map
 from tpusim.ops.structure import TpuLoad, TpuStore, Transfer
 from tpusim.persistence import context
@@ -109,7 +109,7 @@ def assert_bits(grouped: Model, sample: Tensors, flat: Tensors, cores: int = 1) 
     """Every tensor is the flat inference's; inputs, views and what lies between moving ops are all that may lack."""
     found = Simulator(program_of(grouped, cores)).run(sample, watch=True).tensors
     assert [n for n in flat if n in found and not np.array_equal(found[n], flat[n])] == []
-    views = {op_name(op) for op in grouped.module.walk() if isinstance(op, TpuOp) and op.in_place()}
+    views = {op_name(op) for op in grouped.module.walk() if is_in_place(op)}
     between = {name for op in moving(grouped) if op.moved for name in texts(op.moved)}
     assert flat.keys() - found.keys() <= {*sample, *views, *between}
 

@@ -27,6 +27,7 @@ from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops.base import GroupType
+from tpusim.ops.interfaces import macs_of
 from tpusim.ops.structure import TopWeight
 from tpusim.registry import STRATEGIES
 from tpusim.schedule import Sections
@@ -148,7 +149,7 @@ def test_ops_header_and_commands_agree(seed: int, monkeypatch: pytest.MonkeyPatc
         module = tpu_module(model, config)
     except UnsupportedError:  # volumes on some chips
         module = tpu_module(model, LoweringConfig("bm1684x", "f32"))
-    total = sum(op.macs() for op in tpu_ops(module))
+    total = sum(macs_of(op) for op in tpu_ops(module))
     assert total and total == (count or total)
     for strategy in ("forced", "off"):
         program = compiled(group_layers(module.clone(), LayerGroupConfig(strategy)))  # type: ignore[arg-type]

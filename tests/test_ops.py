@@ -49,7 +49,7 @@ from tpusim.lowering import reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops import Top, Tpu, context
 from tpusim.ops.base import TopOp, TpuOp
-from tpusim.ops.interfaces import FilledUp
+from tpusim.ops.interfaces import FilledUp, is_in_place
 from tpusim.ops.resize import TpuUpsample
 from tpusim.ops.structure import TpuGroup
 from tpusim.registry import STRATEGIES
@@ -310,7 +310,7 @@ def assert_machine_is_flat(case: OpCase, chip: str, mode: str, program: Program)
     """Under both DMA timings: integers bit for bit, floats within the bound on the machine's inputs."""
     tpu, _ = lowered(case.id, chip, mode)
     reference, feeds = flat(case.id, chip, mode), case.feeds()
-    shown = {op_name(op) for op in tpu_ops(tpu) if not op.in_place()} | {tail(tpu)}
+    shown = {op_name(op) for op in tpu_ops(tpu) if not is_in_place(op)} | {tail(tpu)}
     shown -= UNREAD.get(case.id, set())
     machine = in_every_order(program, feeds)
     assert shown <= machine.keys()

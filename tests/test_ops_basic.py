@@ -43,6 +43,7 @@ from tpusim.ops import context
 from tpusim.ops.base import TensorSlice, TpuOp, logical_shape
 from tpusim.ops.concat import TopConcat, TpuConcat
 from tpusim.ops.families import part_of, shorter_axes
+from tpusim.ops.interfaces import SharedWindows, is_in_place, needed_window
 from tpusim.ops.lrn import TopLRN
 from tpusim.ops.matmul import TopMatMul, TpuMatMul
 from tpusim.ops.mul import TpuMul, partial_type
@@ -731,7 +732,7 @@ def close(found: Array, expected: Array) -> None:
 def test_global_commands_equal_flat(case: Case, mode: str, chip: str) -> None:
     model, _ = _lowered(case.name, chip, mode)
     for op in tpu_ops(model):
-        if op.in_place():
+        if is_in_place(op):
             continue
         operands = any_operands(op, model)
         ctx = Global(op, operands, chips.load(chip))
@@ -799,7 +800,7 @@ class Local(Global):
         shape = logical_shape(shape_of(self.op.operands[index]))
         found: list[tuple[int, int]] = []
         for axis, length in zip("nchw", shape, strict=True):
-            need = self.op.backward_slice_on(self.chip, axis, getattr(self._out, axis), index)  # type: ignore[arg-type]
+            need = needed_window(self.op, self.chip, axis, getattr(self._out, axis), index)  # type: ignore[arg-type]
             assert need is not None
             extra = margin if axis == "h" and length > 1 else 0
             start, stop = max(need[0] - extra, 0), min(need[0] + need[1] + extra, length)
@@ -883,7 +884,7 @@ def test_stitched_slices_equal_the_whole(name: str, chip: str, build: Callable[[
     batches = [cuts(n, 1), [(i, min(step, n - i)) for i in range(0, n, step)]] if op.can_slice("n") else [cuts(n, 1)]
     counts = [1, 2, h] if op.can_slice("h") else [1]
     for sections in counts:
-        for margin in (0, 1) if op.accepts_margins() else (0,):
+        for margin in (0, 1) if isinstance(op, SharedWindows) and op.accepts_margins() else (0,):
             found = np.zeros_like(expected.reshape(n, c, h, w))
             for part_n in batches[sections % len(batches)]:
                 for part_h in cuts(h, sections):

@@ -16,9 +16,10 @@ from tpusim.ir.attrs import flag, int_attr, ints_attr
 from tpusim.ir.modes import pool_mode
 from tpusim.ir.types import UniformType, f16, f32, shape_of, tensor
 from tpusim.ops.add import TpuAdd
-from tpusim.ops.base import Axis, Margins, Window
+from tpusim.ops.base import Axis, Window
 from tpusim.ops.conv import TpuConv2D
 from tpusim.ops.families import UnaryTpu
+from tpusim.ops.interfaces import Margins, SharedWindows
 from tpusim.ops.matmul import TpuMatMul
 from tpusim.ops.pool import TpuPool2D
 from tpusim.ops.softmax import TpuSoftmax
@@ -80,7 +81,7 @@ Rule = Callable[[Window], Window | None]
 
 
 @irdl_op_definition
-class Odd(UnaryTpu):
+class Odd(UnaryTpu, SharedWindows):
     """An element-wise op with any backward rule the test gives it."""
 
     name = "test.odd"

@@ -10,6 +10,7 @@ from tpusim.isa.commands import Source
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View
 from tpusim.ops.base import TpuOp
+from tpusim.ops.interfaces import is_in_place
 from tpusim.ops.structure import TpuGroup
 from tpusim.schedule import tensor_name
 
@@ -35,6 +36,6 @@ def source_name(value: SSAValue) -> str:
     owner = value.owner
     if isinstance(owner, TpuGroup):
         return tensor_name(value)
-    if isinstance(owner, TpuOp) and owner.in_place():
+    if isinstance(owner, TpuOp) and is_in_place(owner):
         return source_name(owner.operands[0])
     return value_name(value)

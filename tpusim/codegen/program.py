@@ -23,6 +23,7 @@ from tpusim.isa.layout import align, extent, gmem_bytes
 from tpusim.isa.stream import FORMAT_VERSION, CoefficientEntry, GroupEntry, Header, Program, TensorEntry
 from tpusim.ops.base import TpuOp
 from tpusim.ops.families import command_dtype
+from tpusim.ops.interfaces import is_in_place, macs_of
 from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
 from tpusim.ops.views import gmem_view
 from tpusim.schedule import from_attrs, numbered
@@ -86,7 +87,7 @@ def _header(model: Model) -> Header:
         coeff_bytes=model.number("module.coeff_size"),
         neuron_address=model.number("module.neuron_addr"),
         neuron_bytes=model.number("module.neuron_size"),
-        macs=sum(op.macs() for op in ops if isinstance(op, TpuOp)),
+        macs=sum(macs_of(op) for op in ops),
         checksums={},
         io_regions=_io_regions(model),
     )
@@ -157,7 +158,7 @@ def _results(op: Operation) -> Iterator[tuple[str, SSAValue, str]]:
             yield source_name(result), result, source_name(result)
     elif isinstance(op, TpuOp):
         name = op_name(op)
-        yield name, op.results[0], source_name(op.operands[0]) if op.in_place() else name
+        yield name, op.results[0], source_name(op.operands[0]) if is_in_place(op) else name
 
 
 def _entry(value: SSAValue, name: str, role: str, chip: ChipSpec, source: str = "") -> TensorEntry:

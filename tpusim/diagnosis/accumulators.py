@@ -10,6 +10,7 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.lowering.overflow import overflows, possible_overflows
 from tpusim.ops.base import TopOp, TpuOp
+from tpusim.ops.interfaces import Accumulates
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def _sums(lowered: Model, asked: set[TpuOp], sample: Mapping[str, np.ndarray]) -
     steps, values, last, left = Steps.of(lowered), Environment(), last_uses(lowered), len(asked)
     values.update(zip(lowered.body.args, check_inputs(lowered, sample), strict=True))
     for op in lowered.ops:
-        if isinstance(op, TpuOp) and op in asked:
+        if isinstance(op, TpuOp) and isinstance(op, Accumulates) and op in asked:
             yield op, op.sums([values[value] for value in op.operands])
             left -= 1
         if not left:

@@ -28,7 +28,7 @@ from tpusim.ir.text import print_module
 from tpusim.ir.types import is_tensor, shape_of, storage_dtype, tensor_of, uniform_of
 from tpusim.ops.base import Array, ShapedOp, TopOp, TpuOp
 from tpusim.ops.building import fitting
-from tpusim.ops.interfaces import ChannelOrder, FilledUp, KernelConstants, estimate_of
+from tpusim.ops.interfaces import ChannelOrder, FilledUp, KernelConstants, PackedWeights, estimate_of
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, TpuGroup, TpuYield, Transfer
 
 Environment = dict[SSAValue, Array]
@@ -306,7 +306,7 @@ def _constants(model: Model) -> Iterator[tuple[ShapedOp, int, str]]:
 
 def _concrete_weights(model: Model) -> set[str]:
     """Weights that an op must see as data while tracing (packed coefficients)."""
-    return {name for op, _, name in _constants(model) if isinstance(op, TpuOp) and op.needs_concrete_weights()}
+    return {name for op, _, name in _constants(model) if isinstance(op, PackedWeights) and op.needs_concrete_weights()}
 
 
 def _weight_owner(value: SSAValue) -> TopWeight | None:

@@ -15,6 +15,7 @@ from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import is_tensor, uniform_of
 from tpusim.ops.base import TpuOp
+from tpusim.ops.interfaces import is_in_place
 from tpusim.ops.structure import TopNone, TopWeight
 
 
@@ -34,7 +35,7 @@ def _computing(model: Model) -> Iterator[TpuOp]:
 def _computes_float(op: TpuOp) -> bool:
     """Whether the op has float operands and results and is not a pure view."""
     values = [v for v in (*op.operands, *op.results) if is_tensor(v) and not isinstance(v.owner, TopWeight)]
-    return not op.in_place() and all(uniform_of(v) is None for v in values)
+    return not is_in_place(op) and all(uniform_of(v) is None for v in values)
 
 
 def replay(model: Model, machine: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -16,6 +16,7 @@ from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of
 from tpusim.ops.base import TpuOp
+from tpusim.ops.interfaces import Inserted, is_in_place
 from tpusim.ops.structure import TopInput, TopNone, TopWeight
 
 
@@ -69,7 +70,7 @@ class _Sorted:
         """The ops with those that read inputs alone where U-75 has them before the sort."""
         inputs = {op: [v.owner for v in op.operands if isinstance(v.owner, TopInput)] for op in ops}
         first = [op for op in ops if inputs[op] and not any(isinstance(v.owner, TpuOp) for v in op.operands)]
-        moved = [op for op in first if op.in_place() or not self._local[op]]
+        moved = [op for op in first if is_in_place(op) or not self._local[op]]
         casts = [op for op in first if op not in moved and element_of(op.operands[0]) != element_of(op.results[0])]
         casts = sorted(reversed(casts), key=lambda op: _argument(inputs[op][0]))
         front = dict.fromkeys([*reversed(moved), *casts])
@@ -106,7 +107,7 @@ def _inserted_first(ops: Sequence[TpuOp]) -> list[TpuOp]:
 
 def _inserted(op: TpuOp) -> bool:
     """Whether it was put between two ops, which it is then named after; a node may be lowered to an op of its kind."""
-    return op.INSERTED and op_name(op).startswith(value_name(op.operands[0]))
+    return isinstance(op, Inserted) and op_name(op).startswith(value_name(op.operands[0]))
 
 
 def _argument(op: TopInput) -> int:

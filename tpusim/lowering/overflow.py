@@ -13,6 +13,7 @@ from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of
 from tpusim.ops.base import TpuOp
+from tpusim.ops.interfaces import Accumulates
 from tpusim.ops.structure import TopWeight
 
 INT32 = np.iinfo(np.int32)
@@ -43,7 +44,7 @@ class Overflow:
 def possible_overflows(names: Collection[str], lowered: Model) -> Iterator[Overflow]:
     """In program order. names: of the ops that were lowered; lowered: before its weights are reordered."""
     for op in lowered.ops:
-        if not isinstance(op, TpuOp):
+        if not isinstance(op, TpuOp) or not isinstance(op, Accumulates):
             continue
         constants = [_constant(value, lowered) for value in op.operands]
         limits = op.limits_of_sums(constants)

@@ -7,18 +7,19 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tpusim import chips
 from tpusim.chips import ChipSpec
+from tpusim.interfaces import implementation
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import verify
 from tpusim.ir.weights import WeightStore
 from tpusim.lowering.chip_optimize import optimize_for_chip
 from tpusim.lowering.locality import sort_by_locality
-from tpusim.ops.base import TpuOp
 from tpusim.ops.building import fitting
+from tpusim.ops.interfaces import Reorder
 from tpusim.ops.structure import TopNone, TopWeight, make_none, make_weight
 
 
-class Reorder:
+class Reordering:
     """The ReorderContext an op sees: new weights appear right before it."""
 
     def __init__(self, op: Operation, weights: WeightStore, chip: ChipSpec) -> None:
@@ -54,9 +55,9 @@ def reorder_weights(model: Model) -> Model:
     work = optimize_for_chip(model).clone()
     chip = chips.of(work)
     for op in list(work.ops):
-        if isinstance(op, TpuOp):
+        if (asked := implementation(op, Reorder, chip)) is not None:
             with fitting(op, "weights cannot be put into the chip's order"):
-                op.reorder_weights(Reorder(op, work.weights, chip))
+                asked.reorder_weights(Reordering(op, work.weights, chip))
     _drop_unused(list(work.ops))
     sort_by_locality(work, chip)
     used = {op_name(op) for op in work.ops if isinstance(op, TopWeight)}

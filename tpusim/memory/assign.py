@@ -14,6 +14,7 @@ from tpusim.ir.types import element_of, is_tensor, set_type, shape_of, stored_by
 from tpusim.isa.layout import align, gmem_bytes
 from tpusim.ops.base import TpuOp
 from tpusim.ops.families import command_dtype
+from tpusim.ops.interfaces import is_in_place
 from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
 
 IO_REGION_BITS = 40
@@ -102,7 +103,7 @@ def live_ranges(model: Model, chip: ChipSpec) -> tuple[list[Neuron], dict[SSAVal
         for result in op.results:
             if not is_tensor(result):
                 continue
-            if isinstance(op, TpuOp) and op.in_place():
+            if is_in_place(op):
                 aliases[result] = aliases.get(op.operands[0], op.operands[0])
                 continue
             size = gmem_bytes(shape_of(result), command_dtype(element_of(result)), chip)

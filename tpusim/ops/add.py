@@ -37,6 +37,7 @@ from tpusim.ops.families import (
     value_dtype,
     zero_point,
 )
+from tpusim.ops.interfaces import LibraryKernel, Overwrites
 from tpusim.ops.logical import EVERY_TYPE, GroupType
 from tpusim.ops.rescale import positive_fit
 
@@ -133,7 +134,7 @@ def byte_limits(constant: np.ndarray) -> tuple[Literal["int8", "uint8"], float, 
 
 
 @irdl_op_definition
-class TpuAdd(NaryTpu):
+class TpuAdd(NaryTpu, LibraryKernel, Overwrites):
     """`tpu.Add`: integers sat(relu(sum RSR((q_i - z_i)*m_i, r_i)) + z), of 32 bits sat(relu(sum q_i)), or f32.
 
     With one shift for all operands: sat(floor(relu(sum q_i*m_i)/2^r + 0.5)). `coeff` [1, -1] in float: a - b.

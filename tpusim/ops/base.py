@@ -6,19 +6,17 @@ in turn are the contexts of `tpusim.ops.contexts`; op modules find them here too
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-import numpy as np
 from tpusim_kernels.prim.smallfloat import narrowed, widened
 from xdsl.dialects.builtin import BoolAttr, NoneType
 from xdsl.ir import Operation, SSAValue
-from xdsl.ir.affine import AffineMap
 from xdsl.irdl import IRDLOperation, traits_def
 from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
 from tpusim.chips import ChipSpec
-from tpusim.interfaces import ask, rules
+from tpusim.interfaces import ask, implementation
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import OfChip
 from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, uniform_of
@@ -29,25 +27,26 @@ from tpusim.ops.contexts import (
     Holds,
     LoweringContext,
     Lowerings,
-    ReorderContext,
 )
 from tpusim.ops.contexts import Builder as Builder
 from tpusim.ops.contexts import FloatMode as FloatMode
 from tpusim.ops.contexts import NumberMode as NumberMode
 from tpusim.ops.contexts import OpT as OpT
 from tpusim.ops.contexts import QuantParams as QuantParams
+from tpusim.ops.contexts import ReorderContext as ReorderContext
 from tpusim.ops.contexts import SliceTable as SliceTable
-from tpusim.ops.interfaces import Estimate as Estimate
 from tpusim.ops.interfaces import (
+    ChipInference,
     FloatLowering,
     FloatTypes,
-    GroupRules,
     IntegerLowering,
     LocalGen,
     Lowering,
     Ranges,
     WorkArea,
+    on_host,
 )
+from tpusim.ops.interfaces import Estimate as Estimate
 from tpusim.ops.interfaces import FloatRule as FloatRule
 from tpusim.ops.interfaces import RangeRule as RangeRule
 from tpusim.ops.interfaces import Squares as Squares
@@ -146,11 +145,6 @@ class TopOp(ShapedOp, Lowering, IntegerLowering, FloatLowering, FloatTypes, Rang
         raise NotImplementedError
 
 
-Margins = Literal["none", "passed", "read"]
-"""What an op does with a slice that is larger than it needs (U-81): nothing, it gives it to its result's users as large
-as it is, or it reads a part (layer_group.md 7.3)."""
-
-
 class TpuOp(ShapedOp, LocalGen, WorkArea):
     """An op of one chip; its `inference` computes exactly what the chip computes."""
 
@@ -160,14 +154,6 @@ class TpuOp(ShapedOp, LocalGen, WorkArea):
     """Operands that are not EU-aligned in local memory (hardware.md 2.3)."""
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = IMAGES
     """Types of group that know this op (layer_group.md 3)."""
-    MARGINS: ClassVar[Margins] = "none"
-    """Which of these the op does."""
-    ALONE: ClassVar[str] = ""
-    """What it is called, if a library kernel has it where it is in no group with others; empty: a group of its own."""
-    INSERTED: ClassVar[bool] = False
-    """A conversion or rescale, which is inserted directly after its operand (U-75)."""
-    GATHERS: ClassVar[bool] = False
-    """Rows that it takes may be moved inside global memory at a rate of their own (`gather_gbs`)."""
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ((),)
     """Sets of attributes of which the op has one when it computes on quantised integers; none: it has no such form."""
 
@@ -196,73 +182,23 @@ class TpuOp(ShapedOp, LocalGen, WorkArea):
         return self.COMPACT_OPERANDS
 
     def compute(self, operands: Sequence[Array], chip: ChipSpec) -> tuple[Array, ...]:
-        """`inference_on` with 16-bit float operands widened to f32 and results narrowed once (numerics.md 8.2)."""
-        results = self.inference_on([x if x is None or isinstance(x, tuple) else widened(x) for x in operands], chip)
+        """The results on a chip: 16-bit float operands are widened to f32, results narrowed once (numerics.md 8.2)."""
+        operands = [x if x is None or isinstance(x, tuple) else widened(x) for x in operands]
+        asked = implementation(self, ChipInference, chip)
+        results = self.inference(operands) if asked is None else asked.inference_on(operands, chip)
         types = [storage_dtype(element_of(r)) for r in self.results]
         finite = chip.bf16_unit and any(t.itemsize == 2 and t.kind != "u" for t in types)
         return tuple(narrowed(y, t, finite=finite) for y, t in zip(results, types, strict=True))
 
-    def inference_on(self, operands: Sequence[Array], chip: ChipSpec) -> tuple[Array, ...]:
-        """`inference`, for ops whose attributes and types do not say all about the chip's arithmetic (tpu.Cast)."""
-        del chip
-        return self.inference(operands)
-
-    def limits_of_sums(self, constants: Sequence[np.ndarray | None]) -> tuple[int, int]:
-        """The smallest and the largest sum that an int32 accumulator of the op can reach, of any other operands.
-
-        constants: the operands that are constants, before weights are reordered. (0, 0): the op adds up no products.
-        """
-        del constants
-        return 0, 0
-
-    def sums(self, operands: Sequence[Array]) -> np.ndarray:
-        """What an int32 accumulator of the op holds before the requant, exact in int64, of ops that have such limits.
-
-        The channels are axis 1 of an image, the last axis of a matrix.
-        """
-        raise NotImplementedError
-
-    def needs_concrete_weights(self) -> bool:
-        """Whether `inference` must see the weights' data, not tracers (packed coefficients)."""
-        return False
-
-    def macs(self) -> int:
-        """Multiply-accumulates of one run."""
-        return 0
-
-    def reorder_weights(self, ctx: ReorderContext) -> None:
-        """Replace weight operands by their layout on the chip (weight-reorder pass); nothing by default."""
-
-    def moves(self, way: Way) -> AffineMap | None:
-        """What the op moves, if a load or store of a layer group can do it; None: it computes, or no transfer can.
-
-        way: of a load ("s2l") from indices of the result to those of the operand, of a store ("l2s") the other way.
-        """
-        del way
-        return None
-
-    def padding(self) -> tuple[Shape, float] | None:
-        """(how much before every axis, then after; its value as stored) of what a store makes in the op's place."""
-        return None
-
     # LocalGenInterface
-
-    def of_host(self, chip: ChipSpec) -> bool:
-        """Whether the processor of the host computes it, and the chip has no command for it (`forms.on_host`)."""
-        return self.name.replace("tpu.", "top.", 1) in chip.forms.on_host
 
     def why_not_local(self, chip: ChipSpec) -> str | None:
         """The host computes it, `why_global`, or that the chip's file says so (`LocalRules.global_only`)."""
-        if self.of_host(chip):
+        if on_host(self, chip):
             return "the host's processor computes it in system memory"
         return ask(self, LocalGen, chip).why_global(chip) or (
             f"{self.name} has no form in local memory" if chip.is_global(self.name) else None
         )
-
-    def why_rather_global(self, chip: ChipSpec) -> str | None:
-        """Why this op, which can be local, is a global layer rather than a group of its own; None: never."""
-        alone = self.ALONE and chip.lone_casts_are_global
-        return f"{self.ALONE} with no op beside it has a kernel of its own" if alone else None
 
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
         """Why this op, which can be local, cannot be in a group of type `kind`; None if it can (layer_group.md 3)."""
@@ -284,18 +220,6 @@ class TpuOp(ShapedOp, LocalGen, WorkArea):
                 return f"batches of {dtype.name} are packed in words, which 3D groups cannot hold"
         return None
 
-    def wants_3d(self) -> bool:
-        """Whether a group with this op is of type 3D (layer_group.md 3)."""
-        return False
-
-    def slides_over_depth(self) -> bool:
-        """Whether the op has windows over the depth of volumes: it works in 3D groups only (layer_group.md 2)."""
-        return False
-
-    def broadcasts_depth(self) -> bool:
-        """Whether operands with five axes differ in depth: alone in front of volume windows (layer_group.md 2)."""
-        return False
-
     def can_slice(self, axis: Axis) -> bool:
         """AllowDataSplit: whether the result may be cut along `axis` (layer_group.md 4)."""
         del axis
@@ -306,22 +230,6 @@ class TpuOp(ShapedOp, LocalGen, WorkArea):
         del kind
         return self.can_slice(axis)
 
-    def splits_weight(self, operand: int) -> bool:
-        """Whether this constant operand is cut with the result instead of held whole (layer_group.md 7.5)."""
-        del operand
-        return False
-
-    def slice_table(self) -> SliceTable | None:
-        """The operand that is made anew for the slices of the result, of an op that has one (layer_group.md 7.5)."""
-
-    def drop_local_constants(self) -> None:
-        """Give up operands that only the form in local memory reads: the op is a global layer."""
-
-    def holds_operand(self, operand: int) -> bool:
-        """Whether this operand is loaded once and held if every slice needs all of it (layer_group.md 7.1, 8.5)."""
-        del operand
-        return False
-
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """Which window of `operand` a window of the result needs; None: cannot be cut so (layer_group.md 7.2).
 
@@ -330,52 +238,7 @@ class TpuOp(ShapedOp, LocalGen, WorkArea):
         del axis, operand
         return window
 
-    def backward_slice_on(self, chip: ChipSpec, axis: Axis, window: Window, operand: int) -> Window | None:
-        """`backward_slice`, for ops that not every chip cuts alike."""
-        del chip
-        return self.backward_slice(axis, window, operand)
-
-    def accepts_margins(self) -> bool:
-        """Whether the op can read its window out of a larger slice shared with other users (layer_group.md 7.3)."""
-        return False
-
-    def reads_windows(self, chip: ChipSpec) -> bool:
-        """`accepts_margins`, as far as the chip's kernels do; convolutions know better (layer_group.md 7.3)."""
-        return self.MARGINS == "read" and self.accepts_margins() and not rules(chip, GroupRules).ONLY_CONVOLUTIONS_SHARE
-
-    def shares_windows(self, chip: ChipSpec) -> bool:
-        """Whether it may stand beside users that need other windows: it, or all users of its result, read a part."""
-        if self.MARGINS != "passed":
-            return self.reads_windows(chip)
-        readers = (use.operation for use in self.results[0].uses)
-        return all(not isinstance(reader, TpuOp) or reader.reads_windows(chip) for reader in readers)
-
-    def counts_for_moves(self) -> bool:
-        """Whether the time of the op counts where transfers are moved beside it (layer_group.md 8.4)."""
-        return True
-
-    def spreads(self) -> bool:
-        """Whether the op reads its first operand from several lanes at once, spread over them in its work area."""
-        return False
-
-    def spread_by_load(self) -> bool:
-        """Whether a load that is for this op alone gives its first operand to several lanes at no cost."""
-        return False
-
-    def may_overwrite(self, operand: int) -> bool:
-        """Whether a result laid out like this operand may take its bytes in local memory (layer_group.md 10.1, rule 6).
-
-        Every command that reads the operand comes before the first that writes the result, or does both element by
-        element.
-        """
-        del operand
-        return False
-
     # codegen
-
-    def in_place(self) -> bool:
-        """Whether the result may be the first operand's bytes in global memory (hardware.md 3.3)."""
-        return False
 
     def emit(self, ctx: EmitContext) -> None:
         """Commands that compute one slice (local) or the whole result (global)."""

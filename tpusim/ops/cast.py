@@ -16,13 +16,14 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.types import UniformType, element_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.casts import dequantizing_scale, quantizing_scale
-from tpusim.ops.base import Array, EmitContext, Margins
+from tpusim.ops.base import Array, EmitContext
 from tpusim.ops.families import UnaryTpu, command_dtype, is_set, value_dtype
+from tpusim.ops.interfaces import ChipInference, HostComputed, Inserted, LibraryKernel, Margins, SharedWindows
 from tpusim.ops.logical import EVERY_TYPE, GroupType
 
 
 @irdl_op_definition
-class TpuCast(UnaryTpu):
+class TpuCast(UnaryTpu, ChipInference, HostComputed, Inserted, LibraryKernel, SharedWindows):
     """`tpu.Cast`: float -> uniform: sat(round-half-away(x * f32(1/s)) + z); uniform -> float: s * (q - z).
 
     Indices (i32) -> float: the number itself. Uniform -> i32: the integer as it is stored. From and to f16 and bf16
@@ -35,7 +36,6 @@ class TpuCast(UnaryTpu):
     """
 
     name = "tpu.Cast"
-    INSERTED: ClassVar[bool] = True
     truncated = opt_attr_def(BoolAttr)
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
     MARGINS: ClassVar[Margins] = "passed"
@@ -85,10 +85,6 @@ class TpuCast(UnaryTpu):
         """1/s in double, narrowed to f32, and to the type of a 16-bit operand; on the host f32(1)/f32(s)."""
         kind, in_bf16 = command_dtype(element_of(self.input)), self._in_bf16(chip)
         return quantizing_scale(target.scale.data, kind, in_bf16=in_bf16, bf16_unit=chip.bf16_unit)
-
-    def accepts_margins(self) -> bool:
-        """Element-wise: margins pass through."""
-        return True
 
     def emit(self, ctx: EmitContext) -> None:
         """RQ rq0 to integers, DQ dq0 to float, else a copy (to 32 bits too)."""

@@ -23,7 +23,6 @@ from tpusim.ops.base import (
     Builder,
     EmitContext,
     LoweringContext,
-    Margins,
     RangeRule,
     Shape,
     TensorSlice,
@@ -34,7 +33,7 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.families import command_dtype, part_of, shorter_axes, value_dtype
-from tpusim.ops.interfaces import Joins
+from tpusim.ops.interfaces import Joins, LibraryKernel, Margins, SharedWindows
 from tpusim.ops.logical import WITH_MM, GroupType
 from tpusim.ops.rescale import requantised
 
@@ -115,7 +114,7 @@ class TopConcat(TopOp, Joins):
 
 
 @irdl_op_definition
-class TpuConcat(TpuOp):
+class TpuConcat(TpuOp, LibraryKernel, SharedWindows):
     """`tpu.Concat`: a byte move; all operands have the output's stored type.
 
     With multipliers each operand is sat(RSR(q*m_i, r_i, HALF_UP)) first.
@@ -194,10 +193,6 @@ class TpuConcat(TpuOp):
         if window != (0, logical_shape(shape_of(self.output))[index]):
             return None
         return 0, logical_shape(shape_of(self.inputs[operand]))[index]
-
-    def accepts_margins(self) -> bool:
-        """Copies any window of its operands."""
-        return True
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Axis 1 with margins: out, else 0 (layer_group.md 9.3); a scaled operand on its way into the result."""

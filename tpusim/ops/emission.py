@@ -19,6 +19,7 @@ from tpusim.isa.layout import ceil_div, lmem_bytes
 from tpusim.isa.region import View
 from tpusim.kernel_library import Piece, tiles
 from tpusim.ops.base import GroupType, TpuOp, logical_shape
+from tpusim.ops.interfaces import needed_window, on_host, slice_table_of
 from tpusim.ops.logical import AXES, Axis, TensorSlice, Window, logical_axes
 from tpusim.ops.structure import TopWeight
 from tpusim.ops.views import gmem_view, inside, lmem_view, lmem_window
@@ -77,7 +78,7 @@ class SliceContext(ABC):
         """The part of the operand's slice that this op's output slice needs."""
         value, at = self.op.operands[index], self.placed(index)
         view = lmem_view(value, at.address, at.have.shape, self.chip, constant=at.constant, aligned=at.aligned)
-        table = self.op.slice_table()
+        table = slice_table_of(self.op)
         if at.constant and (index in self.op.compact_operands(self.chip) or (table and table.operand == index)):
             return view
         want = TensorSlice(
@@ -99,7 +100,7 @@ class SliceContext(ABC):
         length = logical_axes(shape_of(self.op.operands[index]), self.group_type, self.chip)[AXES.index(axis)]
         if length == 1:
             return 0, 1
-        need = self.op.backward_slice_on(self.chip, axis, getattr(self._out, axis), index)
+        need = needed_window(self.op, self.chip, axis, getattr(self._out, axis), index)
         if need is None:
             return have
         start = max(need[0], 0)
@@ -167,7 +168,7 @@ class WholeContext(ABC):
         What the host computes is a call of the host.
         """
         body = cls(id=0, dep=0, op=op_name(self.op), **fields)
-        if self.op.of_host(self.chip):
+        if on_host(self.op, self.chip):
             self.host(body)
         elif isinstance(body, MoveRows):
             self.rows(body)

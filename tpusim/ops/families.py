@@ -26,7 +26,6 @@ from tpusim.ops.base import (
     EmitContext,
     GroupType,
     Holds,
-    Margins,
     Shape,
     TensorSlice,
     TopOp,
@@ -35,6 +34,7 @@ from tpusim.ops.base import (
     holds,
 )
 from tpusim.ops.building import names_op
+from tpusim.ops.interfaces import Margins, OperandSlices, SharedWindows, Volumes
 from tpusim.ops.structure import TopWeight
 
 
@@ -176,7 +176,7 @@ def aligned(builder: Builder, values: Sequence[SSAValue], smallest: int = 0) -> 
     return found
 
 
-class NaryTpu(TpuOp):
+class NaryTpu(TpuOp, OperandSlices, SharedWindows, Volumes):
     """Two or more tensors in, their broadcast out; local, cut along any axis, reads any window of a larger slice."""
 
     MARGINS: ClassVar[Margins] = "read"
@@ -214,10 +214,6 @@ class NaryTpu(TpuOp):
     def splits_weight(self, operand: int) -> bool:
         """A constant is cut as the result is (layer_group.md 7.5)."""
         del operand
-        return True
-
-    def accepts_margins(self) -> bool:
-        """An element needs its own place only, so any window of the operand can be read."""
         return True
 
     def emit_chain(self, ctx: EmitContext, kind: str, views: Sequence[View], out: View, limit: float) -> None:

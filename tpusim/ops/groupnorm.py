@@ -39,6 +39,7 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.families import constant_of, is_set, norm_work_bytes
+from tpusim.ops.interfaces import Reorder
 from tpusim.ops.logical import WHOLE
 from tpusim.ops.rewriting import made_by
 from tpusim.ops.structure import TopWeight, make_weight
@@ -102,7 +103,7 @@ class GroupedTop(Grouped, TopOp):
         return self.TPU, dict(self.attributes)
 
 
-class GroupedTpu(Grouped, TpuOp):
+class GroupedTpu(Grouped, TpuOp, Reorder):
     """Computed in f32 with one rounding at the output, or in BF16. Weight and bias: (1, C, 1, 1) after reordering."""
 
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)

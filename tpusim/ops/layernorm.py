@@ -34,6 +34,7 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.families import norm_work_bytes
+from tpusim.ops.interfaces import Reorder, Volumes
 from tpusim.ops.logical import AXES, EVERY_TYPE, WHOLE
 from tpusim.ops.structure import TopWeight
 
@@ -105,7 +106,7 @@ class TopLayerNorm(TopOp):
         return ctx.build(TpuLayerNorm, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
 
-class RowsNormalisedTpu(TpuOp):
+class RowsNormalisedTpu(TpuOp, Reorder, Volumes):
     """Where the norm of the axes from one on can be: each sample of the axes before them by itself."""
 
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()

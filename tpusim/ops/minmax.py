@@ -26,6 +26,7 @@ from tpusim.ops.families import (
     relu_of,
     value_dtype,
 )
+from tpusim.ops.interfaces import Overwrites
 from tpusim.ops.logical import WITH_SMALL_C, GroupType
 from tpusim.ops.rescale import requantised
 from tpusim.ops.sub import built_in_float
@@ -96,7 +97,7 @@ def _relu(y: Array, relu: bool) -> Array:
     return kernels.relu_float(y) if relu else y
 
 
-class ExtremeTpu(NaryTpu):
+class ExtremeTpu(NaryTpu, Overwrites):
     """The largest or smallest of raw bytes of one stored type, or of floats; optional relu.
 
     With multipliers: of floor(q_i*m_i/2^r + 0.5), one shift for all.

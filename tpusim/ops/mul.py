@@ -36,6 +36,7 @@ from tpusim.ops.families import (
     value_dtype,
     zero_point,
 )
+from tpusim.ops.interfaces import Overwrites
 from tpusim.ops.logical import EVERY_TYPE, GroupType
 
 Fit = Callable[[float], tuple[int, int] | None]
@@ -143,7 +144,7 @@ def partial_type(ranges: Sequence[Interval]) -> DType | None:
 
 
 @irdl_op_definition
-class TpuMul(NaryTpu):
+class TpuMul(NaryTpu, Overwrites):
     """`tpu.Mul`: integers sat(RSR(relu(prod (q_i - z_i))*m, r) + z), or f32; quant_mode QDM as numerics.md 5.2."""
 
     name = "tpu.Mul"

@@ -34,7 +34,7 @@ from tpusim.ops.base import (
 from tpusim.ops.building import names_op
 from tpusim.ops.conv import TopConv
 from tpusim.ops.families import is_set, only_user, part_of, shorter_axes
-from tpusim.ops.interfaces import LoweredRewrites
+from tpusim.ops.interfaces import LoweredRewrites, MovedByTransfers
 from tpusim.ops.moves import offset_map, pairs_of
 from tpusim.ops.pool import PoolTop, TopAvgPool, TopMaxPool
 from tpusim.ops.rescale import lower_same_scale
@@ -127,7 +127,7 @@ class TopPad(TopOp):
 
 
 @irdl_op_definition
-class TpuPad(TpuOp, LoweredRewrites):
+class TpuPad(TpuOp, LoweredRewrites, MovedByTransfers):
     """`tpu.Pad`: a byte move; `val` is a stored value of the result."""
 
     name = "tpu.Pad"

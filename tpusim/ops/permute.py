@@ -28,7 +28,7 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.families import shorter_axes
-from tpusim.ops.interfaces import LoweredRewrites, Rearranges
+from tpusim.ops.interfaces import LoweredRewrites, MovedByTransfers, Rearranges
 from tpusim.ops.moves import permutation_map
 from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.view import TpuReshape
@@ -101,7 +101,7 @@ def permuted(shape: Shape, order: tuple[int, ...]) -> Shape:
 
 
 @irdl_op_definition
-class TpuPermute(TpuOp, LoweredRewrites, Rearranges):
+class TpuPermute(TpuOp, LoweredRewrites, Rearranges, MovedByTransfers):
     """`tpu.Permute`: a byte move, the same stored type."""
 
     name = "tpu.Permute"

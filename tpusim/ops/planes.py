@@ -12,9 +12,10 @@ from tpusim.isa.layout import activation_view
 from tpusim.isa.region import View
 from tpusim.ops.base import EmitContext, GroupType, TpuOp, Window
 from tpusim.ops.families import MAX_PAD, command_dtype, padded_window, part_of
+from tpusim.ops.interfaces import Volumes
 
 
-class VolumeTpu(TpuOp):
+class VolumeTpu(TpuOp, Volumes):
     """A window that slides over n, d, h and w."""
 
     def wants_3d(self) -> bool:

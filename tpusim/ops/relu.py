@@ -28,6 +28,7 @@ from tpusim.ops.families import (
     relu_of,
     value_dtype,
 )
+from tpusim.ops.interfaces import SharedWindows
 from tpusim.ops.logical import WITH_MM, GroupType
 
 FLOAT_MAX = float(np.finfo(np.float32).max)
@@ -92,7 +93,7 @@ class TopRelu(UnaryTop):
 
 
 @irdl_op_definition
-class TpuRelu(UnaryTpu):
+class TpuRelu(UnaryTpu, SharedWindows):
     """`tpu.Relu`: bytes max(q, 0), or sat(max(RSR(q*multiplier, rshift, HALF_UP), 0)); f32 with a limit."""
 
     name = "tpu.Relu"
@@ -110,10 +111,6 @@ class TpuRelu(UnaryTpu):
         if self.multiplier is not None and self.rshift is not None:
             x = kernels.mulshift_int(x, self.multiplier.value.data, self.rshift.value.data, 0, 0, out_dtype=dtype)
         return (kernels.relu_int(x, out_dtype=dtype),)
-
-    def accepts_margins(self) -> bool:
-        """An element needs its own place only, so any window of the operand can be read."""
-        return True
 
     def emit(self, ctx: EmitContext) -> None:
         """RQ with relu where there is a multiplier, else an AR copy with relu."""
@@ -162,7 +159,7 @@ class TopClip(UnaryTop):
 
 
 @irdl_op_definition
-class TpuClip(UnaryTpu):
+class TpuClip(UnaryTpu, SharedWindows):
     """`tpu.Clip`: min(max(x, min), max) in f32."""
 
     name = "tpu.Clip"
@@ -175,10 +172,6 @@ class TpuClip(UnaryTpu):
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compute what top.Clip computes."""
         return (kernels.clip_float(operands[0], self.minimum.value.data, self.maximum.value.data),)
-
-    def accepts_margins(self) -> bool:
-        """An element needs its own place only, so any window of the operand can be read."""
-        return True
 
     def emit(self, ctx: EmitContext) -> None:
         """AR maximum, then AR minimum in place."""

@@ -31,13 +31,14 @@ from tpusim.ops.base import (
     is_none,
 )
 from tpusim.ops.families import value_dtype, zero_point
+from tpusim.ops.interfaces import PackedWeights, Reorder
 
 PACKED_WORDS = 2
 """Words per channel where shift and zero point share one; such a table is compact in local memory (hardware.md 2.3)."""
 
 
 @irdl_op_definition
-class TpuRequantIntAxis(TpuOp):
+class TpuRequantIntAxis(TpuOp, PackedWeights, Reorder):
     """`tpu.RequantIntAxis`: sat(z_out + RSR(q*m[c], r[c], HALF_AWAY)), channels on axis 1.
 
     input int32 (n, c, ...); table none, or int32 (1, c, 1, words) after weight-reorder; multiplier, rshift: one per

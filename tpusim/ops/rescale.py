@@ -21,6 +21,7 @@ from tpusim.isa import commands as isa
 from tpusim.isa.layout import lmem_bytes
 from tpusim.ops.base import Array, EmitContext, LoweringContext, OpT, QuantParams, TensorSlice, TopOp
 from tpusim.ops.families import UnaryTpu, command_dtype, value_dtype, zero_point
+from tpusim.ops.interfaces import Inserted, LibraryKernel, Overwrites
 from tpusim.ops.logical import WITH_MM, GroupType
 from tpusim.ops.structure import TopInput
 
@@ -50,11 +51,10 @@ class Requantising(UnaryTpu):
 
 
 @irdl_op_definition
-class TpuMulShift(Requantising):
+class TpuMulShift(Requantising, Inserted, LibraryKernel, Overwrites):
     """`tpu.MulShift`: sat(RSR((q - z_in)*m, r, HALF_UP) + z_out)."""
 
     name = "tpu.MulShift"
-    INSERTED: ClassVar[bool] = True
     ALONE: ClassVar[str] = "a requant"
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = WITH_MM
     ROUNDING: ClassVar[isa.Rounding] = "half_up"
@@ -78,11 +78,10 @@ class TpuMulShift(Requantising):
 
 
 @irdl_op_definition
-class TpuRequantInt(Requantising):
+class TpuRequantInt(Requantising, Inserted):
     """`tpu.RequantInt`: sat(RSR((q - z_in)*m, r, HALF_AWAY_FROM_ZERO) + z_out); the modes say what it always does."""
 
     name = "tpu.RequantInt"
-    INSERTED: ClassVar[bool] = True
     ROUNDING: ClassVar[isa.Rounding] = "half_away"
 
     quant_mode = opt_attr_def(RequantModeAttr)

@@ -28,7 +28,6 @@ from tpusim.ops.base import (
     Builder,
     EmitContext,
     LoweringContext,
-    Margins,
     RangeRule,
     Shape,
     TopOp,
@@ -38,6 +37,7 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.families import MAX_AXIS, constant_of, only_user, part_of, shorter_axes
+from tpusim.ops.interfaces import GathersRows, Margins, SharedWindows
 from tpusim.ops.macro import indices_of
 from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.slice_patterns import MergeSliceConcatPattern, MergeSlicePattern, NoUseSlicePattern
@@ -168,7 +168,7 @@ def _windows(
 
 
 @irdl_op_definition
-class TpuSlice(TpuOp):
+class TpuSlice(TpuOp, SharedWindows):
     """`tpu.Slice`: a byte move, the same stored type."""
 
     name = "tpu.Slice"
@@ -328,11 +328,10 @@ class TopGather(TopOp):
 
 
 @irdl_op_definition
-class TpuGather(TpuOp):
+class TpuGather(TpuOp, GathersRows):
     """`tpu.Gather`: elements at int32 indices, copied."""
 
     name = "tpu.Gather"
-    GATHERS: ClassVar[bool] = True
 
     input = operand_def(TensorType)
     indices = operand_def(TensorType)

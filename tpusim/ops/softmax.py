@@ -36,6 +36,7 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.families import UnaryTop, value_dtype, zero_point
+from tpusim.ops.interfaces import LibraryKernel
 from tpusim.ops.logical import EVERY_TYPE
 from tpusim.ops.permute import TopPermute
 from tpusim.ops.rewriting import made_by
@@ -141,7 +142,7 @@ def exponential_table(scale: float, beta: float = 1.0) -> np.ndarray:
 
 
 @irdl_op_definition
-class TpuSoftmax(TpuOp):
+class TpuSoftmax(TpuOp, LibraryKernel):
     """`tpu.Softmax`: in float (table `none`), or bytes through a table of 256 f32 exponentials, or BF16 by four tables.
 
     The four: base and slope of the exponential, exponent and mantissa entries of the reciprocal or the logarithm.

@@ -46,6 +46,7 @@ from tpusim.ops.families import (
     relu_of,
     value_dtype,
 )
+from tpusim.ops.interfaces import Overwrites
 from tpusim.ops.logical import EVERY_TYPE, WITH_SMALL_C, GroupType
 from tpusim.ops.mul import TopMul
 from tpusim.ops.rescale import positive_fit
@@ -141,7 +142,7 @@ class TopSub(ArithmeticTop):
 
 
 @irdl_op_definition
-class TpuSub(NaryTpu):
+class TpuSub(NaryTpu, Overwrites):
     """`tpu.Sub`: integers sat(relu(RSR(q_a*m_a, r_a) - RSR(q_b*m_b, r_b))), or f32.
 
     With one shift: sat(floor(relu(q_a*m_a - q_b*m_b)/2^r + 0.5)).
@@ -252,7 +253,7 @@ class TopDiv(ArithmeticTop):
 
 
 @irdl_op_definition
-class TpuDiv(NaryTpu):
+class TpuDiv(NaryTpu, Overwrites):
     """`tpu.Div`: relu(a / b) in f32."""
 
     name = "tpu.Div"

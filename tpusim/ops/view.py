@@ -37,7 +37,7 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.families import MAX_AXIS, shorter_axes
-from tpusim.ops.interfaces import Rearranges
+from tpusim.ops.interfaces import InPlace, MovedByTransfers, Overwrites, Rearranges
 from tpusim.ops.logical import EVERY_TYPE, WHOLE, logical_axes
 from tpusim.ops.moves import view_map
 from tpusim.ops.rescale import lower_as_stored
@@ -218,7 +218,7 @@ def why_other_view(op: "TpuReshape", chip: ChipSpec) -> str | None:
 
 
 @irdl_op_definition
-class TpuReshape(TpuOp, Rearranges):
+class TpuReshape(TpuOp, Rearranges, InPlace, MovedByTransfers, Overwrites):
     """`tpu.Reshape`: the same elements in the same order, the same stored type."""
 
     name = "tpu.Reshape"

@@ -17,6 +17,7 @@ from tpusim.lowering import LoweringConfig, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.memory.assign import Neuron, live_ranges
 from tpusim.ops.base import TpuOp
+from tpusim.ops.interfaces import is_in_place, why_rather_global
 from tpusim.ops.structure import TopWeight
 from tpusim.prospect.lowered import lowered_without_samples
 from tpusim.schedule import tensor_name
@@ -139,7 +140,7 @@ def _crowd(model: Model, chip: ChipSpec) -> tuple[str, Sizes]:
 def _outside(model: Model, chip: ChipSpec) -> tuple[Outside, ...]:
     """Ops outside all groups, without views, which cost nothing."""
     reasons = {view.name: view.reason for view in views(model) if not isinstance(view, GroupView)}
-    ops = [op for op in model.ops if isinstance(op, TpuOp) and op_name(op) in reasons and not op.in_place()]
+    ops = [op for op in model.ops if isinstance(op, TpuOp) and op_name(op) in reasons and not is_in_place(op)]
     return tuple(
         Outside(op_name(op), op.name, _cause(op, reasons[op_name(op)], chip), reasons[op_name(op)]) for op in ops
     )
@@ -148,4 +149,4 @@ def _outside(model: Model, chip: ChipSpec) -> tuple[Outside, ...]:
 def _cause(op: TpuOp, reason: str, chip: ChipSpec) -> Cause:
     if op.why_not_local(chip) is not None:
         return "never local"
-    return "has its own kernel" if reason == op.why_rather_global(chip) else "too large for it"
+    return "has its own kernel" if reason == why_rather_global(op, chip) else "too large for it"

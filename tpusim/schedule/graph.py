@@ -11,6 +11,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import value_name
 from tpusim.ir.types import is_tensor
 from tpusim.ops.base import Axis, GroupType, SliceTable, TpuOp
+from tpusim.ops.interfaces import slice_table_of
 from tpusim.ops.structure import TopWeight, TpuGroup
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Subgraph:
     def tables(self) -> Iterator[tuple[TpuOp, SSAValue, SliceTable]]:
         """(op, constant, table) of the ops whose constants depend on how the group is cut."""
         for op in self.ops:
-            if (table := op.slice_table()) is not None:
+            if (table := slice_table_of(op)) is not None:
                 yield op, op.operands[table.operand], table
 
     @cached_property

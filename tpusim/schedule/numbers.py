@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from tpusim.ir.module import Model
 from tpusim.ops.base import TpuOp
+from tpusim.ops.interfaces import is_in_place
 from tpusim.ops.structure import TpuGroup
 
 
@@ -14,7 +15,7 @@ def numbered(model: Model) -> Iterator[tuple[TpuGroup | TpuOp, int | None]]:
     """
     number = 0
     for op in model.ops:
-        if isinstance(op, TpuOp) and op.in_place():
+        if isinstance(op, TpuOp) and is_in_place(op):
             yield op, None
         elif isinstance(op, TpuGroup | TpuOp):
             yield op, number

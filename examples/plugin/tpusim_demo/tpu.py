@@ -9,10 +9,11 @@ from xdsl.irdl import irdl_op_definition
 from tpusim.isa import commands as isa
 from tpusim.ops.base import Array, EmitContext
 from tpusim.ops.families import UnaryTpu
+from tpusim.ops.interfaces import SharedWindows
 
 
 @irdl_op_definition
-class TpuSquaredRelu(UnaryTpu):
+class TpuSquaredRelu(UnaryTpu, SharedWindows):
     """`demo_tpu.SquaredRelu`: two AR commands in f32."""
 
     name = "demo_tpu.SquaredRelu"
@@ -20,10 +21,6 @@ class TpuSquaredRelu(UnaryTpu):
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """As the top op: a maximum is exact, a product rounds once."""
         return (jnp.square(jnp.maximum(operands[0], 0.0)),)
-
-    def accepts_margins(self) -> bool:
-        """An element needs its own place only, so any window of the operand can be read."""
-        return True
 
     def emit(self, ctx: EmitContext) -> None:
         """A copy with relu, and its square in the same place."""

@@ -6,6 +6,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.module import Model
 from tpusim.ir.types import is_tensor, shape_of
 from tpusim.ops.base import TpuOp, logical_shape
+from tpusim.ops.interfaces import Volumes
 from tpusim.ops.structure import TopNone, TopWeight
 
 
@@ -19,7 +20,7 @@ def base_groups(model: Model, chip: ChipSpec) -> Iterator[tuple[list[TpuOp], str
         if why is None:
             assert isinstance(op, TpuOp)
             run.append(op)
-            if op.slides_over_depth():
+            if isinstance(op, Volumes) and op.slides_over_depth():
                 *parts, run = _apart(run)
                 yield from ((part, None) for part in parts)
             continue
@@ -36,8 +37,8 @@ def _apart(run: list[TpuOp]) -> list[list[TpuOp]]:
     """A run that ends at an op with windows over volumes: what broadcasts along their depth before it stands alone."""
     parts: list[list[TpuOp]] = [[]]
     for op in run:
-        if op.broadcasts_depth():
-            parts += [[op], []]
+        if isinstance(op, Volumes) and op.broadcasts_depth():
+            parts.extend(([op], []))
         else:
             parts[-1].append(op)
     return [part for part in parts if part]

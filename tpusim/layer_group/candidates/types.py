@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import rules
 from tpusim.ops.base import GroupType, TpuOp
-from tpusim.ops.interfaces import GroupRules
+from tpusim.ops.interfaces import GroupRules, Volumes
 from tpusim.schedule import Memo
 
 
@@ -15,7 +15,7 @@ def group_types(ops: Sequence[TpuOp], chip: ChipSpec, memo: Memo | None = None) 
     3D if an op asks for it; SMALL_C, MM only for two ops or more, and where the chip has them; else NORMAL.
     """
     order: list[GroupType] = [GroupType.NORMAL]
-    if any(op.wants_3d() for op in ops):
+    if any(isinstance(op, Volumes) and op.wants_3d() for op in ops):
         order = [GroupType.GROUP_3D, GroupType.NORMAL]
     elif rules(chip, GroupRules).GROUP_TYPES and len(ops) > 1:
         order = [GroupType.SMALL_C, GroupType.MM, GroupType.NORMAL]

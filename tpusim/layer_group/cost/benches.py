@@ -25,6 +25,7 @@ from tpusim.kernel_library import Piece, Transfer, turns_of
 from tpusim.layer_group.slicing import extents
 from tpusim.ops.base import TensorSlice, TpuOp
 from tpusim.ops.emission import Placed, SliceContext, WholeContext
+from tpusim.ops.interfaces import LaneCopies, is_in_place
 from tpusim.ops.views import gmem_view, lmem_view, transfers
 from tpusim.schedule import Subgraph, Transferred
 
@@ -46,7 +47,7 @@ def slice_ns(
 
 def loaded_spread(op: TpuOp, graph: Subgraph) -> bool:
     """Whether the first operand of an op lies spread over lanes, as a load for it alone brings it."""
-    return op.spread_by_load() and _loaded_alone(op.operands[0], graph)
+    return isinstance(op, LaneCopies) and op.copied_by_load() and _loaded_alone(op.operands[0], graph)
 
 
 def _loaded_alone(value: SSAValue, graph: Subgraph) -> bool:
@@ -69,7 +70,7 @@ def transfer_ns(transfer: Transferred, part: TensorSlice, graph: Subgraph, chip:
 def global_ns(op: TpuOp, chip: ChipSpec) -> float:
     """Time of an op outside any group; nothing for one whose result is its operand's bytes."""
     bench = _GlobalBench(op, chip)
-    if not op.in_place():
+    if not is_in_place(op):
         op.emit(bench)
     return bench.ns
 

@@ -15,6 +15,7 @@ from tpusim.isa.cycles import peak_macs
 from tpusim.isa.layout import ceil_div
 from tpusim.layer_group.slicing import element_bytes_of
 from tpusim.ops.base import TpuOp
+from tpusim.ops.interfaces import GathersRows, macs_of, on_host
 from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
 
 
@@ -71,12 +72,12 @@ def _is_loaded(value: SSAValue, chip: ChipSpec) -> bool:
 
 
 def _of_host(op: Operation | Block, chip: ChipSpec) -> bool:
-    return isinstance(op, TpuOp) and op.of_host(chip)
+    return isinstance(op, TpuOp) and on_host(op, chip)
 
 
 def _peak_gbs(chip: ChipSpec, ops: Sequence[Operation]) -> float:
     """The highest rate of any transfer of a core, in bytes per nanosecond; that of gathered rows where any are."""
-    gathered = chip.gather_gbs if any(isinstance(op, TpuOp) and op.GATHERS for op in ops) else 0.0
+    gathered = chip.gather_gbs if any(isinstance(op, GathersRows) for op in ops) else 0.0
     rates = chip.kernel_gbs, chip.matrix_gbs, chip.matrix_store_gbs, chip.several_cores_gbs, gathered
     return max(*rates, *(float(rate) for rate in asdict(chip.bandwidth).values()))
 
@@ -88,7 +89,7 @@ def _ops(model: Model) -> Iterator[Operation]:
 
 
 def _mac_cycles(op: TpuOp, chip: ChipSpec) -> int:
-    macs = op.macs()
+    macs = macs_of(op)
     return ceil_div(macs, peak_macs(element_bytes_of(op.operands[0]), chip)) if macs else 0
 
 
@@ -97,7 +98,7 @@ def products(model: Model) -> tuple[dict[str, int], int]:
     macs: dict[str, int] = {}
     widths: dict[int, int] = {}
     for op in _ops(model):
-        if isinstance(op, TpuOp) and (count := op.macs()):
+        if count := macs_of(op):
             macs[op_name(op)] = count
             width = element_bytes_of(op.operands[0])
             widths[width] = widths.get(width, 0) + count

@@ -20,7 +20,7 @@ from tpusim.layer_group.local_memory import largest_slice
 from tpusim.layer_group.planning import Decided
 from tpusim.layer_group.slicing import whole_slice, whole_slices
 from tpusim.ops.base import GroupType, TpuOp
-from tpusim.ops.interfaces import GroupRules
+from tpusim.ops.interfaces import GroupRules, is_in_place
 from tpusim.ops.logical import PIPELINE_STAGES
 from tpusim.schedule import (
     GroupSchedule,
@@ -188,7 +188,7 @@ class CostModel:
 
     def compute_ns(self, op: TpuOp) -> float:
         """The least that an op takes to compute uncut, over the group types it may be in; 0 for a view."""
-        if op.in_place():
+        if is_in_place(op):
             return 0.0
         kinds = (kind for kind in GroupType if op.why_not_in(kind, self.chip) is None)
         return min((self._uncut(op, kind) for kind in kinds), default=0.0)

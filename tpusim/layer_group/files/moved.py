@@ -14,6 +14,7 @@ from tpusim.ir.types import element_of, set_type, shape_of, storage_dtype, tenso
 from tpusim.isa.region import is_packed
 from tpusim.ops.base import TpuOp, Way
 from tpusim.ops.families import command_dtype
+from tpusim.ops.interfaces import is_in_place, moves_of, padding_of
 from tpusim.ops.logical import AXES, GroupType, TensorSlice, logical_axes
 from tpusim.ops.moves import scattered_of, strides_of
 from tpusim.ops.structure import TpuGroup, TpuLoad, TpuStore, Transfer, group_info
@@ -59,7 +60,7 @@ def _merge_store(group: TpuGroup, store: TpuStore, chip: ChipSpec) -> None:
     chain = list(_behind(result))
     last = chain[-1].results[0] if chain else result
     mapping = _composed(chain, "l2s")
-    padding = chain[-1].padding() if chain else None
+    padding = padding_of(chain[-1]) if chain else None
     pads, held = padding or ((), 0.0)
     if mapping is None or not _able(mapping, store, group, store.input, shape_of(last), chip, pads):
         return
@@ -75,7 +76,7 @@ def _merge_store(group: TpuGroup, store: TpuStore, chip: ChipSpec) -> None:
 
 def _before(value: SSAValue) -> Iterator[TpuOp]:
     """The moving ops that a value comes from, the nearest first."""
-    while isinstance(value.owner, TpuOp) and value.owner.moves("s2l") is not None:
+    while isinstance(value.owner, TpuOp) and moves_of(value.owner, "s2l") is not None:
         yield value.owner
         value = value.owner.operands[0]
 
@@ -84,21 +85,21 @@ def _behind(value: SSAValue) -> Iterator[TpuOp]:
     """The moving ops that a value goes through as long as it is read once, to the first Pad."""
     while value.has_one_use():
         user = next(iter(value.uses)).operation
-        if not isinstance(user, TpuOp) or user.moves("l2s") is None:
+        if not isinstance(user, TpuOp) or moves_of(user, "l2s") is None:
             return
         yield user
-        if user.padding() is not None:
+        if padding_of(user) is not None:
             return
         value = user.results[0]
 
 
 def _composed(chain: list[TpuOp], way: Way) -> AffineMap | None:
     """The map of ops from local memory outwards; None of no op, and of a view alone, which costs nothing."""
-    if not chain or (len(chain) == 1 and chain[0].in_place()):
+    if not chain or (len(chain) == 1 and is_in_place(chain[0])):
         return None
     found: AffineMap | None = None
     for op in chain:
-        step = op.moves(way)
+        step = moves_of(op, way)
         assert step is not None
         found = step if found is None else step.compose(found)
     return found

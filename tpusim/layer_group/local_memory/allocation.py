@@ -12,6 +12,7 @@ from xdsl.ir import SSAValue
 from tpusim.chips import ChipSpec
 from tpusim.isa.layout import align, ceil_div
 from tpusim.ops.base import TpuOp
+from tpusim.ops.interfaces import LaneCopies
 from tpusim.ops.structure import TopWeight
 from tpusim.schedule import Allocation, Buffer, Row
 
@@ -163,7 +164,7 @@ def _items(buffers: Sequence[Buffer], rows: Sequence[Row], chip: ChipSpec, able:
 
 def _side(owner: SSAValue | TpuOp, rows: int) -> Side:
     if not isinstance(owner, SSAValue):
-        return "spread" if owner.spreads() else ""
+        return "spread" if isinstance(owner, LaneCopies) and owner.copies_over_lanes() else ""
     return "" if isinstance(owner.owner, TopWeight) or rows.bit_count() == 1 else "result"
 
 

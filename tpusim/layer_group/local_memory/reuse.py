@@ -10,7 +10,7 @@ from tpusim.ir.types import is_tensor
 from tpusim.layer_group.local_memory.allocation import Partners, allocate
 from tpusim.layer_group.local_memory.sizes import buffers
 from tpusim.layer_group.slicing import element_bytes_of
-from tpusim.ops.interfaces import GroupRules
+from tpusim.ops.interfaces import GroupRules, may_overwrite
 from tpusim.schedule import Allocation, Buffer, Row, Subgraph, ValueSlices
 
 Slices = Mapping[SSAValue, ValueSlices]
@@ -44,7 +44,7 @@ def partners(graph: Subgraph, rows: Sequence[Row], slices: Slices, found: Sequen
             candidates = (
                 v
                 for i, v in enumerate(op.operands)
-                if is_tensor(v) and op.may_overwrite(i) and v not in graph.constants and v not in moved
+                if is_tensor(v) and may_overwrite(op, i, chip) and v not in graph.constants and v not in moved
             )
             fitting = tuple(
                 v

@@ -12,6 +12,7 @@ from tpusim.layer_group.planning.group import plan
 from tpusim.layer_group.planning.rows import schedule
 from tpusim.layer_group.slicing import SliceError, max_sections, possible_sections, slice_group
 from tpusim.ops.base import TpuOp
+from tpusim.ops.interfaces import is_in_place
 from tpusim.ops.logical import AXES
 from tpusim.schedule import Buffer, GroupSchedule, Sections, Subgraph, ValueSlices, subgraph, tensor_name
 
@@ -21,7 +22,7 @@ MOST_NAMED = 4
 
 def explained(op: TpuOp, why: str, chip: ChipSpec) -> str:
     """The reason why an op stays global; for one that fits at no slicing, with its buffers and what must change."""
-    kinds = group_types([op], chip) if op.why_not_local(chip) is None and not op.in_place() else ()
+    kinds = group_types([op], chip) if op.why_not_local(chip) is None and not is_in_place(op) else ()
     if not kinds:
         return why
     graph = subgraph([op], chip, kinds[0])

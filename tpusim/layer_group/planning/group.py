@@ -23,6 +23,7 @@ from tpusim.layer_group.slicing import (
     whole_slices,
 )
 from tpusim.ops.base import Axis, GroupType, TpuOp
+from tpusim.ops.interfaces import is_in_place
 from tpusim.schedule import Allocation, GroupSchedule, Memo, Row, Sections, Subgraph, ValueSlices, subgraph
 
 MAX_TRIES = 20
@@ -95,7 +96,7 @@ def placed(found: GroupSchedule, chip: ChipSpec) -> GroupSchedule | None:
 
 def only_views(ops: Sequence[TpuOp]) -> bool:
     """Whether in global memory the result of every op is its operand's bytes, so that a group could only cost."""
-    return all(op.in_place() for op in ops)
+    return all(is_in_place(op) for op in ops)
 
 
 def _why_no_type(ops: Sequence[TpuOp], chip: ChipSpec) -> str:

@@ -11,24 +11,25 @@ from tpusim.layer_group.local_memory import tensor_bytes
 from tpusim.layer_group.planning.guess import op_bytes
 from tpusim.layer_group.slicing import whole_slice, whole_slices
 from tpusim.ops.base import GroupType, TpuOp
+from tpusim.ops.interfaces import splits_weight
 from tpusim.schedule import Memo, Subgraph, subgraph
 
 
-def kept_whole(graph: Subgraph) -> list[SSAValue]:
+def kept_whole(graph: Subgraph, chip: ChipSpec) -> list[SSAValue]:
     """The constants of a group that no cut of their users can make smaller."""
     split: set[SSAValue] = set()
     for op in graph.ops:
-        split.update(graph.memo.get(("split", op), lambda op=op: _split(op)))
+        split.update(graph.memo.get(("split", op), lambda op=op: _split(op, chip)))
     return [w for w in graph.weights if w not in split]
 
 
 def held_bytes(graph: Subgraph, chip: ChipSpec) -> int:
     """What these constants take of a lane while the group is cut."""
-    return sum(tensor_bytes(w, whole_slice(w, graph, chip), graph, chip) for w in kept_whole(graph))
+    return sum(tensor_bytes(w, whole_slice(w, graph, chip), graph, chip) for w in kept_whole(graph, chip))
 
 
-def _split(op: TpuOp) -> tuple[SSAValue, ...]:
-    return tuple(v for i, v in enumerate(op.operands) if op.splits_weight(i))
+def _split(op: TpuOp, chip: ChipSpec) -> tuple[SSAValue, ...]:
+    return tuple(v for i, v in enumerate(op.operands) if splits_weight(op, i, chip))
 
 
 class Crowded:
@@ -60,5 +61,5 @@ def _least(op: TpuOp, chip: ChipSpec, memo: Memo) -> tuple[int, bool]:
 
 
 def _own_bytes(graph: Subgraph, chip: ChipSpec) -> int:
-    own = [value for value in kept_whole(graph) if value.has_one_use()]
+    own = [value for value in kept_whole(graph, chip) if value.has_one_use()]
     return sum(tensor_bytes(value, whole_slice(value, graph, chip), graph, chip) for value in own)

@@ -12,6 +12,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.local_memory import tensor_bytes
+from tpusim.ops.interfaces import Uncounted
 from tpusim.schedule import GroupSchedule, Row, Scheduled, Transferred
 
 Cycles = Callable[[Scheduled], int]
@@ -36,7 +37,7 @@ def cycles_of(plan: GroupSchedule, model: CostModel) -> Cycles:
 
     def cycles(item: Scheduled) -> int:
         if item not in costs:
-            counts = isinstance(item, Transferred) or item.counts_for_moves()
+            counts = not isinstance(item, Uncounted)
             ns = model.item_ns(item, plan, 0, one_bank=True) if counts else 0.0
             costs[item] = round(ns * model.chip.tiu_mhz / 1000)
         return costs[item]

@@ -30,14 +30,14 @@ def recombined(plan: GroupSchedule, chip: ChipSpec, replaced: Replaced, cycles: 
     if len(plan.graph.ops) == 1:
         return plan
     if len(plan.graph.ops) <= MOST_OPS:
-        plan = _exchanged(_reassigned(plan, replaced, cycles), replaced, cycles)
+        plan = _exchanged(_reassigned(plan, chip, replaced, cycles), chip, replaced, cycles)
     rows = merged_rows(plan, chip, cycles)
     return plan if rows == plan.rows else replaced(plan, rows) or plan
 
 
-def _stays(plan: GroupSchedule) -> frozenset[SSAValue]:
+def _stays(plan: GroupSchedule, chip: ChipSpec) -> frozenset[SSAValue]:
     """The constants that no cut makes smaller, or that are loaded once."""
-    return frozenset(kept_whole(plan.graph)).union(filter(plan.held, plan.graph.weights))
+    return frozenset(kept_whole(plan.graph, chip)).union(filter(plan.held, plan.graph.weights))
 
 
 def _balances(rows: Sequence[Row], stays: frozenset[SSAValue], cycles: Cycles, *, steps: int) -> list[tuple[int, int]]:
@@ -48,9 +48,9 @@ def _balances(rows: Sequence[Row], stays: frozenset[SSAValue], cycles: Cycles, *
     ]
 
 
-def _reassigned(plan: GroupSchedule, replaced: Replaced, cycles: Cycles) -> GroupSchedule:
+def _reassigned(plan: GroupSchedule, chip: ChipSpec, replaced: Replaced, cycles: Cycles) -> GroupSchedule:
     """One transfer of every row that moves longer goes where that gains most, unless one came to that row."""
-    done, stays = set[int](), _stays(plan)
+    done, stays = set[int](), _stays(plan, chip)
     for at in range(len(plan.rows)):
         balance = _balances(plan.rows, stays, cycles, steps=plan.sections.steps)
         if balance[at][1] <= balance[at][0] or at in done:
@@ -100,9 +100,9 @@ def _moved(rows: Sequence[Row], moves: Iterable[tuple[Transferred, int, int]]) -
     return tuple(new)
 
 
-def _exchanged(plan: GroupSchedule, replaced: Replaced, cycles: Cycles) -> GroupSchedule:
+def _exchanged(plan: GroupSchedule, chip: ChipSpec, replaced: Replaced, cycles: Cycles) -> GroupSchedule:
     """A load and a later store in each other's rows, the first pair that costs nothing and fits."""
-    stays = _stays(plan)
+    stays = _stays(plan, chip)
     slack = [tiu - dma for tiu, dma in _balances(plan.rows, stays, cycles, steps=plan.sections.steps)]
     for at, row in enumerate(plan.rows):
         load = next((t for t in row.transfers if t.kind == "load" and t.value not in stays), None)
@@ -136,7 +136,7 @@ def merged_rows(plan: GroupSchedule, chip: ChipSpec, cycles: Cycles) -> Rows:
     What was asked of the pairs before one that merges holds, unless an area moves that is alive there.
     """
     rows, at, address = plan.rows, 0, dict(plan.allocation.address)
-    stays, buffers = _stays(plan), areas(plan)
+    stays, buffers = _stays(plan, chip), areas(plan)
     while at < len(rows) - 1:
         placed = _merges(plan, rows, at, buffers, address, stays, chip, cycles)
         if placed is None:

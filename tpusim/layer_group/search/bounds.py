@@ -11,6 +11,7 @@ from xdsl.ir import SSAValue
 from tpusim.ir.types import is_tensor, stored_bytes
 from tpusim.layer_group.cost import CostModel
 from tpusim.ops.base import TpuOp
+from tpusim.ops.interfaces import splits_weight
 from tpusim.ops.structure import TopWeight
 
 
@@ -54,7 +55,8 @@ class Bounds:
 
     def _held_ns(self, op: TpuOp, index: int) -> float:
         value = op.operands[index]
-        if not isinstance(value.owner, TopWeight) or op.splits_weight(index) or not value.has_one_use():
+        cut = splits_weight(op, index, self.model.chip)
+        if not isinstance(value.owner, TopWeight) or cut or not value.has_one_use():
             return 0.0
         return self.model.moved_ns(value, "load", op)
 

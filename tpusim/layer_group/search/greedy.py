@@ -7,6 +7,7 @@ from tpusim.ir.types import uniform_of
 from tpusim.layer_group.planning import Crowded, Decided, plan
 from tpusim.layer_group.slicing import slice_bytes
 from tpusim.ops.base import TpuOp
+from tpusim.ops.interfaces import why_rather_global
 from tpusim.schedule import GroupSchedule, Memo, Windows
 
 SLIDE = 8
@@ -39,7 +40,7 @@ def alone(op: TpuOp, chip: ChipSpec, memo: Memo | None = None) -> Decided:
     result = plan([op], chip, memo=memo)
     if not isinstance(result, GroupSchedule):
         return op, result
-    why = op.why_rather_global(chip)
+    why = why_rather_global(op, chip)
     return (op, why) if why is not None else result
 
 

@@ -25,7 +25,7 @@ from tpusim.layer_group.search.pins import pinned
 from tpusim.layer_group.search.plugged import plugged
 from tpusim.layer_group.search.spread import spread
 from tpusim.ops.base import TpuOp
-from tpusim.ops.interfaces import GroupRules
+from tpusim.ops.interfaces import GroupRules, SliceTables
 from tpusim.ops.structure import TopWeight
 from tpusim.registry import STRATEGIES
 from tpusim.schedule import Costs, GroupSchedule, Memo
@@ -160,7 +160,8 @@ def group_layers(model: Model, config: LayerGroupConfig, costs: Costs | None = N
             write_group(item, work.weights)
         else:
             item[0].attributes["global_reason"] = text(explained(*item, chip))
-            item[0].drop_local_constants()
+            if isinstance(item[0], SliceTables):
+                item[0].drop_local_constants()
     merge_moves(work, chip)
     used = {op_name(op) for op in work.ops if isinstance(op, TopWeight)}
     work = Model(work.module, work.weights.restricted(used))

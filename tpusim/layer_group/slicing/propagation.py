@@ -12,7 +12,14 @@ from tpusim.ir.attrs import op_name
 from tpusim.layer_group.slicing.sections import common_batch, extents
 from tpusim.layer_group.slicing.windows import even_windows, lane_windows
 from tpusim.ops.base import Axis, TpuOp, Window
-from tpusim.ops.interfaces import GroupRules
+from tpusim.ops.interfaces import (
+    GroupRules,
+    holds_operand,
+    needed_window,
+    shares_windows,
+    slice_table_of,
+    splits_weight,
+)
 from tpusim.ops.logical import AXES, Extents
 from tpusim.ops.structure import TopInput
 from tpusim.schedule import Sections, Subgraph, ValueSlices, Windows
@@ -115,7 +122,7 @@ class _Slicer:
         """The slices of an activation; its users inside the group have theirs already."""
         lengths, users = extents(value, self.graph, self.chip), self.graph.users(value)
         found = ValueSlices(*(self._along(axis, value, lengths[i], users) for i, axis in enumerate(AXES)))
-        if value in self.inputs and users and all(user.holds_operand(index) for user, index in users):
+        if value in self.inputs and users and all(holds_operand(user, index, self.chip) for user, index in users):
             found = _once(found)
         self.slices[value] = found
 
@@ -129,7 +136,7 @@ class _Slicer:
             self.slices[value] = table
             return
         whole = whole_slice(value, self.graph, self.chip)
-        if self.sections.steps > 1 and all(user.splits_weight(index) for user, index in users):
+        if self.sections.steps > 1 and all(splits_weight(user, index, self.chip) for user, index in users):
             with suppress(SliceError):  # users that cut it differently read their parts of the whole
                 cut = (self._along(axis, value, lengths[i], users) for i, axis in enumerate(AXES))
                 whole = _once(ValueSlices(*cut))
@@ -143,7 +150,7 @@ class _Slicer:
     def _table(self, value: SSAValue, users: list[tuple[TpuOp, int]], lengths: Extents) -> ValueSlices | None:
         """Of a constant that is made for the slices of its user's result: a part for each."""
         (user, index), *_ = users
-        table = user.slice_table()
+        table = slice_table_of(user)
         if table is None or table.operand != index:
             return None
         result = self.slices[user.results[0]]
@@ -199,7 +206,7 @@ class _Slicer:
         for i, window in enumerate(outputs):
             need = needs.get(window)
             if need is None:
-                need = needs[window] = user.backward_slice_on(self.chip, axis, window, index) or _IMPOSSIBLE
+                need = needs[window] = needed_window(user, self.chip, axis, window, index) or _IMPOSSIBLE
             if need is _IMPOSSIBLE:
                 raise SliceError(f"{user.name} cannot be cut along {axis} (layer_group.md 4)")
             start = max(need[0], 0)
@@ -240,7 +247,7 @@ def _difference(requests: Sequence[_Request]) -> str:
 def _shares(request: _Request, chip: ChipSpec) -> bool:
     """Whether who asks can read a part of a slice; the store can unless only convolutions may."""
     if request.user is not None:
-        return request.user.shares_windows(chip)
+        return shares_windows(request.user, chip)
     return not rules(chip, GroupRules).ONLY_CONVOLUTIONS_SHARE
 
 

@@ -36,6 +36,7 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.families import UnaryTop, UnaryTpu, constant_of, value_dtype
+from tpusim.ops.interfaces import SharedWindows
 from tpusim.ops.rescale import TOO_LARGE, lower_same_scale, requantised
 
 SLOPED = RangeRule(backward_keep_min=True, forward=True)
@@ -78,7 +79,7 @@ class TopLeakyRelu(UnaryTop):
 
 
 @irdl_op_definition
-class TpuLeakyRelu(UnaryTpu):
+class TpuLeakyRelu(UnaryTpu, SharedWindows):
     """`tpu.LeakyRelu`: bytes q >= 0 ? q : RSR(q*multiplier, rshift, HALF_UP), saturated; f32 x > 0 ? x : alpha*x.
 
     With multiplier_neg: multiplier and rshift are for q >= 0, multiplier_neg and rshift_neg for the others.
@@ -109,10 +110,6 @@ class TpuLeakyRelu(UnaryTpu):
         if self._negative is not None:
             return (sloped_int(x, m, r, *self._negative, out_dtype=value_dtype(self.output)),)
         return (kernels.leaky_relu_int(x, m, r, out_dtype=value_dtype(self.output)),)
-
-    def accepts_margins(self) -> bool:
-        """An element needs its own place only, so any window of the operand can be read."""
-        return True
 
     def emit(self, ctx: EmitContext) -> None:
         """Emit an AR select: x where it is positive, else x times the slope."""
@@ -220,7 +217,7 @@ class TopPRelu(TopOp):
 
 
 @irdl_op_definition
-class TpuPRelu(TpuOp):
+class TpuPRelu(TpuOp, SharedWindows):
     """`tpu.PRelu`: bytes q >= 0 ? q : RSR(q*slope[c], rshift, HALF_UP), saturated; f32 x > 0 ? x : slope[c]*x.
 
     slope is (1, C, 1, 1), int8 or float. With multiplier_pos q >= 0 is scaled too.
@@ -274,10 +271,6 @@ class TpuPRelu(TpuOp):
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """The input's window is the output's; slopes have channels only."""
         return window if operand == 0 or axis == "c" else (0, 1)
-
-    def accepts_margins(self) -> bool:
-        """An element needs its own place only, so any window of the operand can be read."""
-        return True
 
     def emit(self, ctx: EmitContext) -> None:
         """AR select with a slope per channel."""

@@ -15,8 +15,9 @@ from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import align, lmem_bytes
-from tpusim.ops.base import Array, Axis, EmitContext, Margins, Shape, TensorSlice, TpuOp, Window, logical_shape
+from tpusim.ops.base import Array, Axis, EmitContext, Shape, TensorSlice, TpuOp, Window, logical_shape
 from tpusim.ops.families import UnaryTpu, command_dtype, value_dtype
+from tpusim.ops.interfaces import LibraryKernel, Margins, SharedWindows, Uncounted
 from tpusim.ops.logical import EVERY_TYPE, GroupType
 
 ENTRIES = 256
@@ -25,7 +26,7 @@ MAX_PACKED_CHANNELS = 4096
 """Channels of a local activation function on a chip with batch packing (layer_group.md 11)."""
 
 
-class FloatFunction(UnaryTpu):
+class FloatFunction(UnaryTpu, LibraryKernel, SharedWindows):
     """An element-wise function that runs as FN active."""
 
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
@@ -42,10 +43,6 @@ class FloatFunction(UnaryTpu):
         if uniform_of(self.output) is not None:
             return (abs_int(operands[0], out_dtype=value_dtype(self.output)),)
         return (kernels.activation_float(operands[0], mode=mode, coeffs=coeffs),)
-
-    def accepts_margins(self) -> bool:
-        """An element needs its own place only, so any window of the operand can be read."""
-        return True
 
     def why_global(self, chip: ChipSpec) -> str | None:
         """As every element-wise op; a chip with batch packing takes 4096 channels at most."""
@@ -125,7 +122,7 @@ class TpuReciprocal(FloatFunction):
 
 
 @irdl_op_definition
-class TpuLut(TpuOp):
+class TpuLut(TpuOp, LibraryKernel, SharedWindows, Uncounted):
     """`tpu.Lut`: output = table[byte of input]; table (1, 1, 1, 256) of the output's stored type (numerics.md 10)."""
 
     name = "tpu.Lut"
@@ -137,10 +134,6 @@ class TpuLut(TpuOp):
     table = operand_def(TensorType)
     output = result_def(TensorType)
     group_info = opt_attr_def(LayerGroupAttr)
-
-    def counts_for_moves(self) -> bool:
-        """No: tables do not count (U-80)."""
-        return False
 
     def infer(self) -> tuple[Shape, ...]:
         """The result has the operand's shape."""
@@ -162,10 +155,6 @@ class TpuLut(TpuOp):
         """The input's window is the output's; the table is always whole."""
         del axis
         return window if operand == 0 else None
-
-    def accepts_margins(self) -> bool:
-        """Element-wise: reads any window (layer_group.md 7.3)."""
-        return True
 
     def emit(self, ctx: EmitContext) -> None:
         """SG table gather; a SMALL_C group sees the table's entries along another axis, in the same bytes."""

@@ -20,7 +20,7 @@ from tpusim.ops.attention.pattern import erase_unused
 from tpusim.ops.base import Array, EmitContext, OpT, Shape, is_none
 from tpusim.ops.const_binary.tpu import TpuMulConst
 from tpusim.ops.families import is_set, only_user, relu_of
-from tpusim.ops.interfaces import FusingRewrites
+from tpusim.ops.interfaces import FusingRewrites, Macs
 from tpusim.ops.macro import MacroTpu
 from tpusim.ops.matmul.product import COLUMNS_FIRST, HEADS
 from tpusim.ops.matmul.tpu import TpuMatMul
@@ -34,7 +34,7 @@ LARGEST_HEAD, FEWEST_KEYS = 128, 4
 
 
 @irdl_op_definition
-class TpuFAttention(MacroTpu, FusingRewrites):
+class TpuFAttention(MacroTpu, FusingRewrites, Macs):
     """`tpu.FAttention`: softmax(scale * q x k^T + mask) x v in f16 or bf16, rounded step by step (numerics.md 11.6).
 
     queries (B, mq, q_head, dim), keys and values (B, mk, kv_head, dim), mask (1, 1, mq, mk) or none; the result is

@@ -31,6 +31,7 @@ from tpusim.ops.base import (
     Window,
     is_none,
 )
+from tpusim.ops.interfaces import Macs, OperandSlices, Reorder
 from tpusim.ops.logical import WHOLE, WITH_MM
 
 MATRICES, BIASES, OUT_BIAS, MASK, TABLE = (3, 5, 7), (4, 6, 8, 10), 10, 11, 12
@@ -46,7 +47,7 @@ class Fit(NamedTuple):
 
 
 @irdl_op_definition
-class TpuAttention(TpuOp):
+class TpuAttention(TpuOp, Macs, OperandSlices, Reorder):
     """`tpu.Attention`: softmax(s(x W_q + b_q) (x W_k + b_k)^T + mask) (x W_v + b_v) W_o + b_o for one head.
 
     Bytes: every product but the last, which stays in 32 bits, is requantised to int8 by `quant_param`: three numbers

@@ -14,7 +14,7 @@ from tpusim.ir.types import element_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import activation_view, lmem_bytes
-from tpusim.ops.base import Array, EmitContext, Margins, TensorSlice
+from tpusim.ops.base import Array, EmitContext, TensorSlice
 from tpusim.ops.families import (
     UnaryTpu,
     command_dtype,
@@ -24,6 +24,7 @@ from tpusim.ops.families import (
     value_dtype,
     zero_point,
 )
+from tpusim.ops.interfaces import LibraryKernel, Margins, SharedWindows
 from tpusim.ops.logical import EVERY_TYPE, WITH_MM, GroupType
 
 Kind = Literal["mul", "add", "sub", "max", "min"]
@@ -51,7 +52,7 @@ def reversed_(op: Operation) -> bool:
     return isinstance(attribute, IntegerAttr) and bool(attribute.value.data)
 
 
-class ConstTpu(UnaryTpu):
+class ConstTpu(UnaryTpu, LibraryKernel, SharedWindows):
     """q*m, combined with C, shifted right by r with HALF_UP, relu, saturated; or the float op on `const_val`."""
 
     KIND: ClassVar[Kind]
@@ -75,10 +76,6 @@ class ConstTpu(UnaryTpu):
     def constant(self) -> int:
         """The constant C of the specification, as it is added."""
         return int(self.const_val.value.data)
-
-    def accepts_margins(self) -> bool:
-        """An element needs its own place only, so any window of the operand can be read."""
-        return True
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compute integers exactly and floats in f32."""

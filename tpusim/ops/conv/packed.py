@@ -30,9 +30,10 @@ from tpusim.ops.conv.coeff import (
     unpack_filter,
 )
 from tpusim.ops.families import is_set, relu_of
+from tpusim.ops.interfaces import Accumulates, PackedWeights, Reorder
 
 
-class PackedConvTpu(TpuOp):
+class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
     """Filter (oc, ic/g, kernel axes) and bias (oc,) as constants, or packed for the chip after weight-reorder.
 
     `filter_packed`: the filter is (1, oc, h, w), rows of `pack_filter` with `filter_packing` channels interleaved, and

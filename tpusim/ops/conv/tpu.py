@@ -57,11 +57,11 @@ from tpusim.ops.families import (
     value_dtype,
     zero_point,
 )
-from tpusim.ops.interfaces import ChannelOrder, KernelConstants, WindowRules
+from tpusim.ops.interfaces import ChannelOrder, KernelConstants, LaneCopies, Macs, SharedWindows, WindowRules
 
 
 @irdl_op_definition
-class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder):
+class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, SharedWindows):
     """`tpu.Conv2D`: filter (oc, ic/g, kh, kw) and bias (oc,) as constants, or packed for the chip after weight-reorder.
 
     `filter_packed`: filter is (1, oc, h, w), rows of `pack_filter`. `coeff_merged`: filter is one row per lane with
@@ -172,13 +172,13 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder):
         """Axes of the kernel that lie in the packed filter's input channels."""
         return _MERGED[self.use_3ic_optimize.value.data if self.use_3ic_optimize else 0]
 
-    def spreads(self) -> bool:
+    def copies_over_lanes(self) -> bool:
         """As the kernel's axes in the channels need it."""
         return bool(self.merged_axes)
 
-    def spread_by_load(self) -> bool:
+    def copied_by_load(self) -> bool:
         """Loads of 8-bit images do (U-83); floats go to the lanes after their load."""
-        return self.integer and self.spreads()
+        return self.integer and self.copies_over_lanes()
 
     def packed_rows(self, filter: np.ndarray, packing: int) -> np.ndarray:
         """(oc, K): the filter's rows on the chip."""
@@ -326,10 +326,6 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder):
         stride = self.geometry["strides"][i]
         return window[0] * stride - self.geometry["pads"][i], (window[1] - 1) * stride + max(self.reach[i], stride)
 
-    def accepts_margins(self) -> bool:
-        """Reads any window of a larger slice."""
-        return True
-
     def reads_windows(self, chip: ChipSpec) -> bool:
         """On every chip that shares windows; of several groups where the chip says so (layer_group.md 7.3)."""
         return self.groups == 1 or chip.grouped_conv_margins
@@ -385,7 +381,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder):
         }  # fmt: skip
         cls: type[isa.Conv | isa.Depthwise] = isa.Depthwise
         if not self.depthwise:
-            cls, spread = isa.Conv, self.spread_by_load() and ctx.loaded_alone(0)
+            cls, spread = isa.Conv, self.copied_by_load() and ctx.loaded_alone(0)
             fields |= {"groups": self.groups, "merged": self.merged_axes, "spread": spread}
         if ctx.local and self.is_gathered(ctx.chip):
             whole = cls(id=0, dep=0, op=op_name(self), **fields)  # type: ignore[arg-type]

@@ -25,11 +25,12 @@ from tpusim.ops.families import (
     relu_of,
     zero_point,
 )
+from tpusim.ops.interfaces import Macs
 from tpusim.ops.planes import Planes, VolumeTpu, depths_seen, why_volume_global
 
 
 @irdl_op_definition
-class TpuConv3D(VolumeTpu, PackedConvTpu):
+class TpuConv3D(VolumeTpu, PackedConvTpu, Macs):
     """`tpu.Conv3D`: input (n, ic, d, h, w), filter (oc, ic/g, kd, kh, kw).
 
     Integers give int32 (accumulator + bias, with relu; tpu.RequantIntAxis follows), floats a float. Padding is the zero

@@ -12,9 +12,10 @@ from tpusim.isa.multiplications import of_transposed
 from tpusim.ops.base import Shape
 from tpusim.ops.conv.packed import PackedConvTpu
 from tpusim.ops.deconv.geometry import deconv_extent
+from tpusim.ops.interfaces import Macs
 
 
-class DeconvBase(PackedConvTpu):
+class DeconvBase(PackedConvTpu, Macs):
     """Input (n, ic, axes ...), filter (oc, ic/g, kernel axes ...); strides - 1 elements are inserted between inputs."""
 
     output_padding = attr_def(ArrayAttr)

@@ -1,9 +1,12 @@
 """What layer groups ask of tpu ops (LocalGenInterface)."""
 
 from collections.abc import Sequence
+from typing import ClassVar
+
+from xdsl.ir import Operation
 
 from tpusim.chips import ChipSpec
-from tpusim.interfaces import Rules
+from tpusim.interfaces import Rules, implementation
 from tpusim.ops.logical import TensorSlice
 
 
@@ -30,3 +33,70 @@ class WindowRules(Rules):
 
     GATHERS_WIDE = True
     """Convolutions with a stride or dilation above `max_stride` gather what their windows see (codegen.md DC-09)."""
+
+
+class HostComputed:
+    """An op that the host's processor may compute for some of its types."""
+
+    def of_host(self, chip: ChipSpec) -> bool:
+        """Whether the host computes it on this chip."""
+        raise NotImplementedError
+
+
+def on_host(op: Operation, chip: ChipSpec) -> bool:
+    """Whether the host's processor computes an op, so that the chip has no command for it."""
+    asked = implementation(op, HostComputed, chip)
+    by_type = asked is not None and asked.of_host(chip)
+    return by_type or op.name.replace("tpu.", "top.", 1) in chip.forms.on_host
+
+
+class LibraryKernel:
+    """An op that may be a kernel of the library instead of a layer group with this op alone."""
+
+    ALONE: ClassVar[str] = ""
+    """What messages call it, if its kernel is in the library wherever that of casts is (`lone_casts_are_global`)."""
+
+    def why_rather_global(self, chip: ChipSpec) -> str | None:
+        """Why the op, which could be a layer group, is a global layer instead; None: it is not."""
+        alone = self.ALONE and chip.lone_casts_are_global
+        return f"{self.ALONE} with no op beside it has a kernel of its own" if alone else None
+
+
+def why_rather_global(op: Operation, chip: ChipSpec) -> str | None:
+    """Why an op that would be alone in its group is a global layer instead; None: it is not."""
+    asked = implementation(op, LibraryKernel, chip)
+    return None if asked is None else asked.why_rather_global(chip)
+
+
+class Overwrites:
+    """An op whose result may take the bytes of an operand in local memory (layer_group.md 10.1, rule 6)."""
+
+    def may_overwrite(self, operand: int) -> bool:
+        """Whether a result laid out like this operand may take its bytes.
+
+        Every command that reads the operand comes before the first that writes the result, or does both element by
+        element.
+        """
+        raise NotImplementedError
+
+
+def may_overwrite(op: Operation, operand: int, chip: ChipSpec) -> bool:
+    """Whether the result of an op may take the bytes of an operand that is laid out like it."""
+    asked = implementation(op, Overwrites, chip)
+    return asked is not None and asked.may_overwrite(operand)
+
+
+class LaneCopies:
+    """An op that may read its first operand from several lanes at once, of copies in its work area."""
+
+    def copies_over_lanes(self) -> bool:
+        """Whether the op reads such copies."""
+        raise NotImplementedError
+
+    def copied_by_load(self) -> bool:
+        """Whether a load that is for this op alone makes the copies at no cost."""
+        raise NotImplementedError
+
+
+class Uncounted:
+    """An op whose time does not count where transfers are moved to its time step (layer_group.md 8.4, U-80)."""

@@ -43,7 +43,7 @@ from tpusim.ops.families import (
     value_dtype,
     zero_point,
 )
-from tpusim.ops.interfaces import KernelConstants, LoweredRewrites
+from tpusim.ops.interfaces import Accumulates, KernelConstants, LoweredRewrites, Macs, OperandSlices, Reorder
 from tpusim.ops.logical import EVERY_TYPE, WHOLE
 from tpusim.ops.matmul.inside import HeadsIntoProduct, PermuteBehindRows
 from tpusim.ops.matmul.product import HEADS, Exchanged, Product
@@ -56,7 +56,7 @@ MANY_TILES = 200
 
 
 @irdl_op_definition
-class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants):
+class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, Macs, OperandSlices, Reorder):
     """`tpu.MatMul`: integers sat(RSR(relu(acc + bias)*m, r) + z), or f32; weights stay (K, N) in global memory.
 
     quant_mode QDM: the requant of numerics.md 5.2; with batched constants one multiplier, shift and row of

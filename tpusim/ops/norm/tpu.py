@@ -33,10 +33,11 @@ from tpusim.ops.base import (
     logical_shape,
 )
 from tpusim.ops.families import emit_limit, limited, relu_of, value_dtype, zero_point
+from tpusim.ops.interfaces import Macs, Overwrites, SharedWindows
 
 
 @irdl_op_definition
-class TpuScale(TpuOp):
+class TpuScale(TpuOp, Macs, Overwrites, SharedWindows):
     """`tpu.Scale`: y = x*scale[c] + bias[c], channels on axis 1; scale, bias and rshift are (1, C, 1, 1).
 
     Integers: sat(relu(RSR(q*scale + bias, rshift, DOWN) + z)) with scale int8, bias int16 (it contains the rounding
@@ -92,10 +93,6 @@ class TpuScale(TpuOp):
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """The input's window is the output's; the constants have channels only."""
         return window if operand == 0 or axis == "c" else (0, 1)
-
-    def accepts_margins(self) -> bool:
-        """An element needs its own place only, so any window of the operand can be read."""
-        return True
 
     def may_overwrite(self, operand: int) -> bool:
         """f32 (layer_group.md 10.1, rule 6)."""

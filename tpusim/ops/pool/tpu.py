@@ -28,6 +28,7 @@ from tpusim.ops.families import (
     window_pads,
     zero_point,
 )
+from tpusim.ops.interfaces import LibraryKernel
 
 
 def pool_shape(x: Shape, kernel: tuple[int, ...], strides: tuple[int, ...], pads: tuple[int, ...]) -> Shape:
@@ -160,7 +161,7 @@ class PoolTpu(TpuOp):
 
 
 @irdl_op_definition
-class TpuPool2D(PoolTpu):
+class TpuPool2D(PoolTpu, LibraryKernel):
     """`tpu.Pool2D`: windows of an image (n, c, h, w)."""
 
     name = "tpu.Pool2D"

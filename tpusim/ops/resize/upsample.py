@@ -33,6 +33,7 @@ from tpusim.ops.base import (
 from tpusim.ops.building import names_op
 from tpusim.ops.contexts import ReorderContext
 from tpusim.ops.families import shorter_axes
+from tpusim.ops.interfaces import ChipSlicing, LibraryKernel, OperandSlices, Reorder, SliceTables
 from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.resize.indices import IndexTable
 from tpusim.ops.structure import TopWeight
@@ -92,7 +93,7 @@ class TopUpsample(Upsampling, TopOp):
 
 
 @irdl_op_definition
-class TpuUpsample(Upsampling, TpuOp):
+class TpuUpsample(Upsampling, TpuOp, ChipSlicing, LibraryKernel, OperandSlices, Reorder, SliceTables):
     """`tpu.Upsample`: a byte move, the same stored type.
 
     indices: in a layer group of a chip that gathers by them, the table of `IndexTable`, (1, lanes, h, w) i16.
@@ -152,7 +153,7 @@ class TpuUpsample(Upsampling, TpuOp):
         factor = self.factors["hw".index(axis)] if axis in ("h", "w") else 1
         if chip.whole_upsample and (window[0] % factor or window[1] % factor):
             return None
-        return super().backward_slice_on(chip, axis, window, operand)
+        return self.backward_slice(axis, window, operand)
 
     def emit(self, ctx: EmitContext) -> None:
         """A gather, or a copy for each place in a factor_h x factor_w cell; alone a function, or GDMA copies."""
