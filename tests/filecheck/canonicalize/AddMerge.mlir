@@ -13,7 +13,7 @@ module attributes {module.weight_file = "weights.npz"} {
   }
 }
 
-// CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32>
+// CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
 // CHECK-NEXT: %0 = "top.Weight"() : () -> tensor<1x1x6xf32> loc("y_merged")
-// CHECK-NEXT: %y = "top.Add"(%x, %0) {{.*}} -> tensor<2x4x6xf32>
+// CHECK-NEXT: %y = "top.Add"(%x, %0) {{.*}} -> tensor<2x4x6xf32> loc("y")
 // CHECK-NEXT: func.return %y : tensor<2x4x6xf32>

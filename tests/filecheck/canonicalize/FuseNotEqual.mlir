@@ -13,6 +13,6 @@ module attributes {module.weight_file = "weights.npz"} {
   }
 }
 
-// CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32>
-// CHECK-NEXT: %y = "top.CompareConst"(%x) {mode = "NotEqual", const_val = 5.000000e-01 : f64, inversed = false}{{.*}} -> tensor<2x4x6xf32>
+// CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
+// CHECK-NEXT: %y = "top.CompareConst"(%x) {mode = "NotEqual", const_val = 5.000000e-01 : f64, inversed = false}{{.*}} -> tensor<2x4x6xf32> loc("y")
 // CHECK-NEXT: func.return %y : tensor<2x4x6xf32>

@@ -1,8 +1,8 @@
 // RUN: tpusim opt -p 'canonicalize{also=gelu_tanh}' %s | filecheck %s
 //
 // On request: the parts of the GELU by the hyperbolic tangent become a GELU of that form.
-// WEIGHT coef = 0.044715
-// WEIGHT s2pi = 0.7978846
+// WEIGHT coefficient = 0.044715
+// WEIGHT factor = 0.7978846
 // WEIGHT one = 1
 // WEIGHT half = 0.5
 
@@ -10,11 +10,11 @@ module attributes {module.weight_file = "weights.npz"} {
   func.func @main(%in: tensor<2x4x6xf32>) -> tensor<2x4x6xf32> {
     %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
     %a = "top.Pow"(%x) {exponent = 3.000000e+00 : f64} : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("a")
-    %coef = "top.Weight"() : () -> tensor<1x1x1xf32> loc("coef")
-    %b0 = "top.Mul"(%a, %coef) : (tensor<2x4x6xf32>, tensor<1x1x1xf32>) -> tensor<2x4x6xf32> loc("b0")
+    %coefficient = "top.Weight"() : () -> tensor<1x1x1xf32> loc("coefficient")
+    %b0 = "top.Mul"(%a, %coefficient) : (tensor<2x4x6xf32>, tensor<1x1x1xf32>) -> tensor<2x4x6xf32> loc("b0")
     %c0 = "top.Add"(%x, %b0) : (tensor<2x4x6xf32>, tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("c0")
-    %s2pi = "top.Weight"() : () -> tensor<1x1x1xf32> loc("s2pi")
-    %d = "top.Mul"(%c0, %s2pi) : (tensor<2x4x6xf32>, tensor<1x1x1xf32>) -> tensor<2x4x6xf32> loc("d")
+    %factor = "top.Weight"() : () -> tensor<1x1x1xf32> loc("factor")
+    %d = "top.Mul"(%c0, %factor) : (tensor<2x4x6xf32>, tensor<1x1x1xf32>) -> tensor<2x4x6xf32> loc("d")
     %e = "top.Tanh"(%d) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("e")
     %one = "top.Weight"() : () -> tensor<f32> loc("one")
     %f = "top.Add"(%e, %one) : (tensor<2x4x6xf32>, tensor<f32>) -> tensor<2x4x6xf32> loc("f")
@@ -25,6 +25,6 @@ module attributes {module.weight_file = "weights.npz"} {
   }
 }
 
-// CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32>
-// CHECK-NEXT: %y = "top.GELU"(%x) {approx_mode = "tanh"}{{.*}} -> tensor<2x4x6xf32>
+// CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
+// CHECK-NEXT: %y = "top.GELU"(%x) {approx_mode = "tanh"}{{.*}} -> tensor<2x4x6xf32> loc("y")
 // CHECK-NEXT: func.return %y : tensor<2x4x6xf32>

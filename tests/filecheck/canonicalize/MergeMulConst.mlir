@@ -17,9 +17,9 @@ module attributes {module.weight_file = "weights.npz"} {
   }
 }
 
-// CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32>
+// CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
 // CHECK-NEXT: %none = "top.None"() {{.*}} -> none
 // CHECK-NEXT: %0 = "top.Weight"() : () -> tensor<6x5xf32> loc("y_filter")
-// CHECK-NEXT: %a = "top.MatMul"(%x, %0, %none) {left_transpose = false, right_transpose = false{{.*}} -> tensor<2x4x5xf32>
-// CHECK-NEXT: %b0 = "top.Reshape"(%a) {shape = [2 : i64, 20 : i64]}{{.*}} -> tensor<2x20xf32>
+// CHECK-NEXT: %a = "top.MatMul"(%x, %0, %none) {left_transpose = false, right_transpose = false{{.*}} -> tensor<2x4x5xf32> loc("y_r_MulOrConv")
+// CHECK-NEXT: %b0 = "top.Reshape"(%a) {shape = [2 : i64, 20 : i64]}{{.*}} -> tensor<2x20xf32> loc("y")
 // CHECK-NEXT: func.return %b0 : tensor<2x20xf32>

@@ -22,7 +22,7 @@ module attributes {module.weight_file = "weights.npz"} {
   }
 }
 
-// CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32>
+// CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
 // CHECK-NEXT: %row = "top.Weight"() : () -> tensor<1x1x6xf32> loc("row")
-// CHECK-NEXT: %y = "top.RMSNorm"(%x, %row) {eps = 9.9999999747524271e-07 : f64}{{.*}} -> tensor<2x4x6xf32>
+// CHECK-NEXT: %y = "top.RMSNorm"(%x, %row) {eps = 9.9999999747524271e-07 : f64}{{.*}} -> tensor<2x4x6xf32> loc("y")
 // CHECK-NEXT: func.return %y : tensor<2x4x6xf32>

@@ -9,6 +9,6 @@ func.func @main(%in: tensor<2x4x6xf32>) -> tensor<4x2x6xf32> {
   func.return %y : tensor<4x2x6xf32>
 }
 
-// CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32>
-// CHECK-NEXT: %y = "top.Permute"(%x) {order = [1 : i64, 0 : i64, 2 : i64]}{{.*}} -> tensor<4x2x6xf32>
+// CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
+// CHECK-NEXT: %y = "top.Permute"(%x) {order = [1 : i64, 0 : i64, 2 : i64]}{{.*}} -> tensor<4x2x6xf32> loc("y")
 // CHECK-NEXT: func.return %y : tensor<4x2x6xf32>

@@ -8,6 +8,6 @@ func.func @main(%in: tensor<2x4x1x6xf32>) -> tensor<2x1x1x1xf32> {
   func.return %y : tensor<2x1x1x1xf32>
 }
 
-// CHECK:      %x = "top.Input"(%in) : (tensor<2x4x1x6xf32>) -> tensor<2x4x1x6xf32>
-// CHECK-NEXT: %y = "top.Reduce"(%x) {axes = [1 : i64, 2 : i64, 3 : i64], mode = "ReduceSum", keepdims = true}{{.*}} -> tensor<2x1x1x1xf32>
+// CHECK:      %x = "top.Input"(%in) : (tensor<2x4x1x6xf32>) -> tensor<2x4x1x6xf32> loc("x")
+// CHECK-NEXT: %y = "top.Reduce"(%x) {axes = [1 : i64, 2 : i64, 3 : i64], mode = "ReduceSum", keepdims = true}{{.*}} -> tensor<2x1x1x1xf32> loc("y")
 // CHECK-NEXT: func.return %y : tensor<2x1x1x1xf32>

@@ -13,7 +13,7 @@ module attributes {module.weight_file = "weights.npz"} {
   }
 }
 
-// CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32>
-// CHECK-NEXT: %y1 = "top.SubConst"(%x) {const_val = 3.000000e+00 : f64, {{.*}}, is_reverse = true}{{.*}} -> tensor<2x4x6xf32>
-// CHECK-NEXT: %y2 = "top.AddConst"(%x) {const_val = -3.000000e+00 : f64{{.*}} -> tensor<2x4x6xf32>
+// CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
+// CHECK-NEXT: %y1 = "top.SubConst"(%x) {const_val = 3.000000e+00 : f64, {{.*}}, is_reverse = true}{{.*}} -> tensor<2x4x6xf32> loc("y1")
+// CHECK-NEXT: %y2 = "top.AddConst"(%x) {const_val = -3.000000e+00 : f64{{.*}} -> tensor<2x4x6xf32> loc("y2")
 // CHECK-NEXT: func.return %y1, %y2 : tensor<2x4x6xf32>, tensor<2x4x6xf32>

@@ -12,8 +12,8 @@ module attributes {module.weight_file = "weights.npz"} {
   }
 }
 
-// CHECK:      %x = "top.Input"(%in) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32>
+// CHECK:      %x = "top.Input"(%in) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
 // CHECK-NEXT: %0 = "top.Weight"() : () -> tensor<4xf32> loc("y_scale")
 // CHECK-NEXT: %1 = "top.Weight"() : () -> tensor<4xf32> loc("y_scale_bias")
-// CHECK-NEXT: %y = "top.Scale"(%x, %0, %1) {{.*}} -> tensor<1x4x6x6xf32>
+// CHECK-NEXT: %y = "top.Scale"(%x, %0, %1) {{.*}} -> tensor<1x4x6x6xf32> loc("y")
 // CHECK-NEXT: func.return %y : tensor<1x4x6x6xf32>

@@ -12,6 +12,6 @@ module attributes {module.weight_file = "weights.npz"} {
   }
 }
 
-// CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32>
-// CHECK-NEXT: %y = "top.Slice"(%x) {offset = [0 : i64, 0 : i64, 1 : i64], steps = [1 : i64, 1 : i64, 2 : i64], ends = [2 : i64, 4 : i64, 6 : i64]}{{.*}} -> tensor<2x4x3xf32>
+// CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
+// CHECK-NEXT: %y = "top.Slice"(%x) {offset = [0 : i64, 0 : i64, 1 : i64], steps = [1 : i64, 1 : i64, 2 : i64], ends = [2 : i64, 4 : i64, 6 : i64]}{{.*}} -> tensor<2x4x3xf32> loc("y")
 // CHECK-NEXT: func.return %y : tensor<2x4x3xf32>

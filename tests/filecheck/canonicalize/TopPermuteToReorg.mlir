@@ -10,6 +10,6 @@ func.func @main(%in: tensor<1x4x6x6xf32>) -> tensor<1x36x2x2xf32> {
   func.return %y : tensor<1x36x2x2xf32>
 }
 
-// CHECK:      %x = "top.Input"(%in) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32>
-// CHECK-NEXT: %y = "top.Depth2Space"(%x) {block_h = 3 : i64, block_w = 3 : i64, is_CRD = false, is_inversed = true, swap_cr = false}{{.*}} -> tensor<1x36x2x2xf32>
+// CHECK:      %x = "top.Input"(%in) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
+// CHECK-NEXT: %y = "top.Depth2Space"(%x) {block_h = 3 : i64, block_w = 3 : i64, is_CRD = false, is_inversed = true, swap_cr = false}{{.*}} -> tensor<1x36x2x2xf32> loc("y")
 // CHECK-NEXT: func.return %y : tensor<1x36x2x2xf32>

@@ -16,8 +16,8 @@ module attributes {module.weight_file = "weights.npz"} {
   }
 }
 
-// CHECK:      %x = "top.Input"(%in) : (tensor<4x6xf32>) -> tensor<4x6xf32>
+// CHECK:      %x = "top.Input"(%in) : (tensor<4x6xf32>) -> tensor<4x6xf32> loc("x")
 // CHECK-NEXT: %0 = "top.Weight"() : () -> tensor<6x5xf32> loc("y_right")
 // CHECK-NEXT: %1 = "top.Weight"() : () -> tensor<5xf32> loc("y_bias")
-// CHECK-NEXT: %a = "top.MatMul"(%x, %0, %1) {left_transpose = false, right_transpose = false{{.*}} -> tensor<4x5xf32>
+// CHECK-NEXT: %a = "top.MatMul"(%x, %0, %1) {left_transpose = false, right_transpose = false{{.*}} -> tensor<4x5xf32> loc("y")
 // CHECK-NEXT: func.return %a : tensor<4x5xf32>
