@@ -22,7 +22,7 @@ from tpusim.ops.interfaces import ChipRewrites, FusingRewrites, LoweredRewrites
 from tpusim.registry import PASSES, PATTERNS
 
 EXAMPLES = Path(__file__).with_name("filecheck")
-CANONICALIZE, CONVERT, OPTIMIZE = "canonicalize", "convert-top-to-tpu", "processor-tpu-optimize"
+CANONICALIZE, TOP, FUSE, TPU = "canonicalize", "processor-top-optimize", "fuse-tpu-ops", "processor-tpu-optimize"
 HEAD = """# Patterns and passes
 
 `make patterns` writes this page; do not edit it. It lists the passes of the compiler and the rewrite patterns that each
@@ -75,11 +75,11 @@ def _brought() -> Iterator[tuple[str, Iterable[RewritePattern], str, str]]:
         chip = chips.load(name)
         for op in (*top, *(op for op in Tpu.operations if issubclass(op, TpuOp))):
             if (before := ask_class(op, ChipRewrites, chip)) is not None:
-                yield CONVERT, before.chip_patterns(weights, chip), op.name, name
+                yield TOP, before.chip_patterns(weights, chip), op.name, name
             if (after := ask_class(op, FusingRewrites, chip)) is not None:
-                yield CONVERT, after.fusing_patterns(chip), op.name, name
+                yield FUSE, after.fusing_patterns(chip), op.name, name
             if (lowered := ask_class(op, LoweredRewrites, chip)) is not None:
-                yield OPTIMIZE, lowered.lowered_patterns(weights, chip), op.name, name
+                yield TPU, lowered.lowered_patterns(weights, chip), op.name, name
 
 
 def subject(path: Path) -> tuple[str, str]:

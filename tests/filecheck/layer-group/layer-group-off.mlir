@@ -1,6 +1,6 @@
 // RUN: tpusim opt -p 'layer-group{opt=off}' %s | filecheck %s
 //
-// Without the search for groups every op is alone: the Conv2D in a group, the Sigmoid as a global layer.
+// Without the search for groups every op is alone.
 // WEIGHT w_packed = 1 2 3
 
 module attributes {module.state = "TPU_REORDERED", module.chip = "bm1684x", module.mode = "f32", module.weight_file = "weights.npz"} {

@@ -1,4 +1,4 @@
-// RUN: tpusim opt -p 'convert-top-to-tpu{chip=bm1684x mode=F16}' %s | filecheck %s
+// RUN: tpusim opt -p 'processor-assign{chip=bm1684x mode=F16},processor-top-optimize' %s | filecheck %s
 //
 // An attention, from the products with the weights of queries, keys and values to the product after the heads,
 // becomes an Attention for each head.
@@ -35,19 +35,12 @@ module attributes {module.weight_file = "weights.npz"} {
   }
 }
 
-// CHECK:      %1 = "top.Input"(%0) : (tensor<1x4x8xf32>) -> tensor<1x4x8xf32> loc("x")
-// CHECK-NEXT: %2 = "tpu.Cast"(%1) {{.*}} -> tensor<1x4x8xf16> loc("xq_f16")
-// CHECK-NEXT: %3 = "top.None"() {{.*}} -> none
-// CHECK-NEXT: %4 = "top.Weight"() : () -> tensor<8x4xf16> loc("q_weight_weight_head_0_f16")
-// CHECK-NEXT: %5 = "top.Weight"() : () -> tensor<8x4xf16> loc("k_weight_weight_head_0_f16")
-// CHECK-NEXT: %6 = "top.Weight"() : () -> tensor<8x4xf16> loc("v_weight_weight_head_0_f16")
-// CHECK-NEXT: %7 = "top.Weight"() : () -> tensor<1x4x8xf16> loc("o_weight_weight_head_0_f16")
-// CHECK-NEXT: %8 = "tpu.Attention"(%2, %3, %3, %4, %3, %5, %3, %6, %3, %7, %3, %3, %3) {dim = 4 : i64, has_bias = 0 : i64, head = 1 : i64, scale = 5.000000e-01 : f64}{{.*}} -> tensor<1x4x8xf16> loc("y_head_0")
-// CHECK-NEXT: %9 = "top.Weight"() : () -> tensor<8x4xf16> loc("q_weight_weight_head_1_f16")
-// CHECK-NEXT: %10 = "top.Weight"() : () -> tensor<8x4xf16> loc("k_weight_weight_head_1_f16")
-// CHECK-NEXT: %11 = "top.Weight"() : () -> tensor<8x4xf16> loc("v_weight_weight_head_1_f16")
-// CHECK-NEXT: %12 = "top.Weight"() : () -> tensor<1x4x8xf16> loc("o_weight_weight_head_1_f16")
-// CHECK-NEXT: %13 = "tpu.Attention"(%2, %3, %3, %9, %3, %10, %3, %11, %3, %12, %3, %3, %3) {dim = 4 : i64, has_bias = 0 : i64, head = 1 : i64, scale = 5.000000e-01 : f64}{{.*}} -> tensor<1x4x8xf16> loc("y_head_1")
-// CHECK-NEXT: %14 = "tpu.Add"(%8, %13) {{.*}} -> tensor<1x4x8xf16> loc("y")
-// CHECK-NEXT: %15 = "tpu.Cast"(%14) {{.*}} -> tensor<1x4x8xf32> loc("y_f32")
-// CHECK-NEXT: func.return %15 : tensor<1x4x8xf32>
+// CHECK:      %x = "top.Input"(%in) : (tensor<1x4x8xf32>) -> tensor<1x4x8xf32> loc("x")
+// CHECK-NEXT: %q_weight = "top.Weight"() : () -> tensor<8x8xf32> loc("q_weight")
+// CHECK-NEXT: %none = "top.None"() {{.*}} -> none
+// CHECK-NEXT: %k_weight = "top.Weight"() : () -> tensor<8x8xf32> loc("k_weight")
+// CHECK-NEXT: %v_weight = "top.Weight"() : () -> tensor<8x8xf32> loc("v_weight")
+// CHECK-NEXT: %o_weight = "top.Weight"() : () -> tensor<8x8xf32> loc("o_weight")
+// CHECK-NEXT: %y = "top.None"() {{.*}} -> none
+// CHECK-NEXT: %y_1 = "top.Attention"(%x, %x, %x, %q_weight, %none, %k_weight, %none, %v_weight, %none, %o_weight, %none, %y) {head = 2 : i64, scale = 5.000000e-01 : f64, read_by = ["q", "k", "v"]}{{.*}} -> tensor<1x4x8xf32> loc("y")
+// CHECK-NEXT: func.return %y_1 : tensor<1x4x8xf32>

@@ -1,4 +1,4 @@
-// RUN: tpusim opt -p 'convert-top-to-tpu{chip=bm1688 mode=F16}' %s | filecheck %s
+// RUN: tpusim opt -p 'processor-assign{chip=bm1688 mode=F16},choose-formats,propagate-ranges,convert-ops,fuse-tpu-ops' %s | filecheck %s
 //
 // The products, the scaling and the softmax of an attention in 16 bits become an FAttention.
 
