@@ -52,8 +52,8 @@ def write_weights(text: str, folder: Path, ctx: Context) -> None:
         np.savez(folder / "weights.npz", **data)  # type: ignore[reportArgumentType]
 
 
-def output(text: str, folder: Path, ctx: Context) -> str:
-    """What the RUN line of a file with this text prints in front of the pipe."""
+def output(text: str, folder: Path, ctx: Context, *more: str) -> str:
+    """What the RUN line of a file with this text prints in front of the pipe; more: further options of `tpusim opt`."""
     write_weights(text, folder, ctx)
     for name, line in FILE.findall(text):
         with (folder / name).open("a", encoding="utf-8") as file:
@@ -62,7 +62,8 @@ def output(text: str, folder: Path, ctx: Context) -> str:
     source.write_text(text, encoding="utf-8")
     printed = StringIO()
     with redirect_stdout(printed):
-        optimise([*(word.replace("%S", str(folder)) for word in command(text)), str(source)])
+        status = optimise([*(word.replace("%S", str(folder)) for word in command(text)), *more, str(source)])
+    assert status == 0, "a pass or pattern changed numbers"
     return printed.getvalue()
 
 

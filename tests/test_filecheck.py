@@ -59,6 +59,27 @@ def test_what_a_pass_makes_of_an_example(path: Path, tmp_path: Path, monkeypatch
     assert of in fired or of == step, f"{of} must have changed the module"
 
 
+VERIFY = "--verify-passes=random:1"
+CHANGES = {row.example for row in PATTERNS if row.request} | {("smoothquant", "smoothquant")}
+"""Examples of patterns that may change numbers, because they are asked for, and of a pass that divides tensors."""
+KEPT = [path for of, files in examples().items() if of not in CHANGES for path in files]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::tpusim.errors.ModeWarning")
+@pytest.mark.parametrize("path", KEPT, ids=name_of)
+def test_an_example_keeps_its_numbers(path: Path, tmp_path: Path) -> None:
+    """By running the module before and after every pattern and exact pass on a sample."""
+    output(path.read_text(encoding="utf-8"), tmp_path, CONTEXT, VERIFY)
+
+
+@pytest.mark.slow
+def test_a_pattern_that_changes_numbers_is_seen(tmp_path: Path) -> None:
+    source = (EXAMPLES / "canonicalize" / "MulTooLarge.mlir").read_text(encoding="utf-8")
+    with pytest.raises(AssertionError, match="changed numbers"):
+        output(source, tmp_path, CONTEXT, VERIFY)
+
+
 @pytest.mark.every
 @pytest.mark.parametrize("damage", ["top.MulConst", "const_val = 6.0", "func.return %y", "%y ="])
 def test_a_wrong_check_line_fails(damage: str, tmp_path: Path) -> None:
