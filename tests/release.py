@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from empty_environments import build_wheel
+from pattern_page import page as patterns_page
 
 from tpusim.cli.page import page as command_line_page
 from tpusim.compat.page import page as compat_page
@@ -23,7 +24,12 @@ from tpusim.version import __version__
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = 120
 """Lines that the changelog of one release may have."""
-PAGES = {"docs/cli.md": command_line_page, "docs/compat.md": compat_page, "docs/isa.md": instruction_page}
+PAGES = {
+    "docs/cli.md": command_line_page,
+    "docs/compat.md": compat_page,
+    "docs/isa.md": instruction_page,
+    "docs/patterns.md": patterns_page,
+}
 """Generated pages, and what makes them."""
 
 

@@ -170,6 +170,7 @@ class FuseTpuOps(_Step):
 
     name = "fuse-tpu-ops"
     requires = frozenset({State.LOWERED})
+    exact = False
 
     @override
     def rewrite(self, model: Model, ctx: PassContext) -> Model:

@@ -1,0 +1,42 @@
+// RUN: tpusim opt -p 'canonicalize' %s | filecheck %s
+//
+// The Slices that divide the result of a MatMul into queries, keys and values move before its Permute, and each gets
+// a Permute.
+// WEIGHT qkv = 1 2 3
+// WEIGHT y0_indices = 0
+// WEIGHT y1_indices = 1
+// WEIGHT y2_indices = 2
+
+module attributes {module.weight_file = "weights.npz"} {
+  func.func @main(%in: tensor<1x5x6xf32>) -> (tensor<1x2x5x6xf32>, tensor<1x2x5x6xf32>, tensor<1x2x5x6xf32>) {
+    %x = "top.Input"(%in) : (tensor<1x5x6xf32>) -> tensor<1x5x6xf32> loc("x")
+    %qkv = "top.Weight"() : () -> tensor<6x36xf32> loc("qkv")
+    %none = "top.None"() : () -> none
+    %a = "top.MatMul"(%x, %qkv, %none) {left_transpose = false, right_transpose = false, do_relu = false, relu_limit = -1.000000e+00 : f64} : (tensor<1x5x6xf32>, tensor<6x36xf32>, none) -> tensor<1x5x36xf32> loc("a")
+    %b0 = "top.Reshape"(%a) {shape = [1, 5, 3, 2, 6]} : (tensor<1x5x36xf32>) -> tensor<1x5x3x2x6xf32> loc("b0")
+    %c0 = "top.Permute"(%b0) {order = [2, 0, 3, 1, 4]} : (tensor<1x5x3x2x6xf32>) -> tensor<3x1x2x5x6xf32> loc("c0")
+    %y0_indices = "top.Weight"() : () -> tensor<i32> loc("y0_indices")
+    %y0 = "top.Gather"(%c0, %y0_indices) {axis = 0} : (tensor<3x1x2x5x6xf32>, tensor<i32>) -> tensor<1x2x5x6xf32> loc("y0")
+    %y1_indices = "top.Weight"() : () -> tensor<i32> loc("y1_indices")
+    %y1 = "top.Gather"(%c0, %y1_indices) {axis = 0} : (tensor<3x1x2x5x6xf32>, tensor<i32>) -> tensor<1x2x5x6xf32> loc("y1")
+    %y2_indices = "top.Weight"() : () -> tensor<i32> loc("y2_indices")
+    %y2 = "top.Gather"(%c0, %y2_indices) {axis = 0} : (tensor<3x1x2x5x6xf32>, tensor<i32>) -> tensor<1x2x5x6xf32> loc("y2")
+    func.return %y0, %y1, %y2 : tensor<1x2x5x6xf32>, tensor<1x2x5x6xf32>, tensor<1x2x5x6xf32>
+  }
+}
+
+// CHECK:      %x = "top.Input"(%in) : (tensor<1x5x6xf32>) -> tensor<1x5x6xf32> loc("x")
+// CHECK-NEXT: %qkv = "top.Weight"() : () -> tensor<6x36xf32> loc("qkv")
+// CHECK-NEXT: %none = "top.None"() {{.*}} -> none
+// CHECK-NEXT: %a = "top.MatMul"(%x, %qkv, %none) {left_transpose = false, right_transpose = false{{.*}} -> tensor<1x5x36xf32> loc("a")
+// CHECK-NEXT: %b0 = "top.Reshape"(%a) {shape = [1 : i64, 5 : i64, 3 : i64, 2 : i64, 6 : i64]}{{.*}} -> tensor<1x5x3x2x6xf32> loc("b0")
+// CHECK-NEXT: %0 = "top.Slice"(%b0) {offset = [0 : i64, 0 : i64, 0 : i64, 0 : i64, 0 : i64], steps = [1 : i64, 1 : i64, 1 : i64, 1 : i64, 1 : i64], ends = [1 : i64, 5 : i64, 1 : i64, 2 : i64, 6 : i64]}{{.*}} -> tensor<1x5x1x2x6xf32> loc("y0_slice_r_new")
+// CHECK-NEXT: %1 = "top.Squeeze"(%0) {axes = [2 : i64]}{{.*}} -> tensor<1x5x2x6xf32> loc("y0_r_new")
+// CHECK-NEXT: %y0 = "top.Permute"(%1) {order = [0 : i64, 2 : i64, 1 : i64, 3 : i64]}{{.*}} -> tensor<1x2x5x6xf32> loc("y0")
+// CHECK-NEXT: %2 = "top.Slice"(%b0) {offset = [0 : i64, 0 : i64, 1 : i64, 0 : i64, 0 : i64], steps = [1 : i64, 1 : i64, 1 : i64, 1 : i64, 1 : i64], ends = [1 : i64, 5 : i64, 2 : i64, 2 : i64, 6 : i64]}{{.*}} -> tensor<1x5x1x2x6xf32> loc("y1_slice_r_new")
+// CHECK-NEXT: %3 = "top.Squeeze"(%2) {axes = [2 : i64]}{{.*}} -> tensor<1x5x2x6xf32> loc("y1_r_new")
+// CHECK-NEXT: %y1 = "top.Permute"(%3) {order = [0 : i64, 2 : i64, 1 : i64, 3 : i64]}{{.*}} -> tensor<1x2x5x6xf32> loc("y1")
+// CHECK-NEXT: %4 = "top.Slice"(%b0) {offset = [0 : i64, 0 : i64, 2 : i64, 0 : i64, 0 : i64], steps = [1 : i64, 1 : i64, 1 : i64, 1 : i64, 1 : i64], ends = [1 : i64, 5 : i64, 3 : i64, 2 : i64, 6 : i64]}{{.*}} -> tensor<1x5x1x2x6xf32> loc("y2_slice_r_new")
+// CHECK-NEXT: %5 = "top.Squeeze"(%4) {axes = [2 : i64]}{{.*}} -> tensor<1x5x2x6xf32> loc("y2_r_new")
+// CHECK-NEXT: %y2 = "top.Permute"(%5) {order = [0 : i64, 2 : i64, 1 : i64, 3 : i64]}{{.*}} -> tensor<1x2x5x6xf32> loc("y2")
+// CHECK-NEXT: func.return %y0, %y1, %y2 : tensor<1x2x5x6xf32>, tensor<1x2x5x6xf32>, tensor<1x2x5x6xf32>

@@ -1,0 +1,23 @@
+// RUN: tpusim opt -p 'canonicalize' %s | filecheck %s
+//
+// A Scale after a MatMul goes into its weight and bias.
+// WEIGHT matrix = 1 2 3
+// WEIGHT offsets = 1 2 3 4 5
+
+module attributes {module.weight_file = "weights.npz"} {
+  func.func @main(%in: tensor<4x6xf32>) -> tensor<4x5xf32> {
+    %x = "top.Input"(%in) : (tensor<4x6xf32>) -> tensor<4x6xf32> loc("x")
+    %matrix = "top.Weight"() : () -> tensor<6x5xf32> loc("matrix")
+    %none = "top.None"() : () -> none
+    %a = "top.MatMul"(%x, %matrix, %none) {left_transpose = false, right_transpose = false, do_relu = false} : (tensor<4x6xf32>, tensor<6x5xf32>, none) -> tensor<4x5xf32> loc("a")
+    %offsets = "top.Weight"() : () -> tensor<5xf32> loc("offsets")
+    %y = "top.BatchNorm"(%a, %offsets, %offsets, %offsets, %offsets) {epsilon = 1.000000e-05 : f64} : (tensor<4x5xf32>, tensor<5xf32>, tensor<5xf32>, tensor<5xf32>, tensor<5xf32>) -> tensor<4x5xf32> loc("y")
+    func.return %y : tensor<4x5xf32>
+  }
+}
+
+// CHECK:      %x = "top.Input"(%in) : (tensor<4x6xf32>) -> tensor<4x6xf32> loc("x")
+// CHECK-NEXT: %0 = "top.Weight"() : () -> tensor<6x5xf32> loc("y_right")
+// CHECK-NEXT: %1 = "top.Weight"() : () -> tensor<5xf32> loc("y_bias")
+// CHECK-NEXT: %a = "top.MatMul"(%x, %0, %1) {left_transpose = false, right_transpose = false{{.*}} -> tensor<4x5xf32> loc("y")
+// CHECK-NEXT: func.return %a : tensor<4x5xf32>
