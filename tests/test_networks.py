@@ -25,7 +25,7 @@ from tpusim.ops import context
 from tpusim.registry import CLI
 from tpusim.verify.npz import save_tensors
 
-NO_NETWORK = {"asm", "compare", "npz", "explore-diff", "zoo", "chips"}
+NO_NETWORK = {"asm", "compare", "npz", "explore-diff", "zoo", "chips", "inspect"}
 """Commands that take texts, tensors or reports."""
 QUICK = ("--data", "random:2", "--tune-num", "0")
 MEASURED = (*QUICK, "--method", "max")

@@ -22,7 +22,6 @@ from xdsl.ir import SSAValue
 from tpusim import chips
 from tpusim.cli import main
 from tpusim.cli.grouping import group_lines
-from tpusim.cli.opt import LayerGroup
 from tpusim.cli.options import GroupSteps
 from tpusim.errors import ImportModelError
 from tpusim.interfaces import rules
@@ -50,6 +49,7 @@ from tpusim.ops.base import TpuOp
 from tpusim.ops.interfaces import GroupRules
 from tpusim.ops.structure import TpuGroup
 from tpusim.page.pictures import pipeline
+from tpusim.passes.layer_group import LayerGroup
 from tpusim.schedule import Allocation, GroupSchedule, Memo, Overlap, Row, Scheduled, Sections, Transferred, subgraph
 from tpusim.simulator import Simulator, timeline
 

@@ -16,7 +16,7 @@ from tpusim.inference import run
 from tpusim.ir.attrs import ints
 from tpusim.ir.module import Model
 from tpusim.lowering.chip_forms import rewrite_for_chip
-from tpusim.ops.resize.interp import hat
+from tpusim.targets.cv18xx.resize import hat
 
 CV, X = chips.load("cv183x"), (1, 3, 5, 5)
 CORNERS = "align_corners"

@@ -217,6 +217,7 @@ def json_calls(run: Path, out: Path) -> dict[str, list[str]]:
         "assign": [grouped, "--out", str(out / "6.mlir")],
         "codegen": [str(run / "6_final.mlir"), "--out", str(out / "7.tpusim")],
         "export": [model, tpu, "--out", str(out / "qdq.onnx")],
+        "inspect": [str(out / "b.mlirbc")],
         "infer": [tpu, "--input", inputs, "--out", str(out / "o.npz")],
         "simulate": [program, "--input", inputs, "--out", str(out / "l.npz"), "--trace", str(out / "trace.json")],
         "dis": [program, "--out", text],
@@ -253,6 +254,8 @@ def said(name: str, run: Path, out: Path, capsys: pytest.CaptureFixture[str]) ->
     calls = json_calls(run, out)
     if name == "asm":
         assert main(["dis", *calls["dis"]]) == 0
+    if name == "inspect":
+        assert main(["opt", *calls["bisect"], "--emit-bytecode", "-o", *calls["inspect"]]) == 0
     capsys.readouterr()
     status = main([name, *calls[name], "--json"])
     found = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(word))

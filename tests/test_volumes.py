@@ -222,16 +222,16 @@ def test_chips_that_have_local_volumes() -> None:
     """layer_group.md 2: 1684X and 1690 families; BM1684 float only; not CV18xx. GroupNorm not in the 1690 family."""
     for case_id in ("conv3d", "maxpool3d"):
         for chip in ("bm1684x", "bm1688", "cv186x", "bm1690"):
-            assert one(case_id, chip=chip).why_global(chips.load(chip)) is None
-        assert one(case_id, "f32", "bm1684").why_global(chips.load("bm1684")) is None
-        assert "cv183x" in (one(case_id, chip="cv183x").why_global(chips.load("cv183x")) or "")
-    assert "integer window" in (one("maxpool3d", chip="bm1684").why_global(chips.load("bm1684")) or "")
+            assert one(case_id, chip=chip).why_not_local(chips.load(chip)) is None
+        assert one(case_id, "f32", "bm1684").why_not_local(chips.load("bm1684")) is None
+        assert "cv183x" in (one(case_id, chip="cv183x").why_not_local(chips.load("cv183x")) or "")
+    assert "integer window" in (one("maxpool3d", chip="bm1684").why_not_local(chips.load("bm1684")) or "")
     for case_id, able in (
         ("groupnorm", ("bm1684x", "bm1688", "bm1684")),
         ("instancenorm", ("bm1684x", "bm1690", "bm1684")),
     ):
-        assert all(one(case_id, "f32", chip).why_global(chips.load(chip)) is None for chip in able)
-    assert "bm1690" in (one("groupnorm", "f32", "bm1690").why_global(chips.load("bm1690")) or "")
+        assert all(one(case_id, "f32", chip).why_not_local(chips.load(chip)) is None for chip in able)
+    assert "bm1690" in (one("groupnorm", "f32", "bm1690").why_not_local(chips.load("bm1690")) or "")
 
 
 def test_only_3d_groups_hold_windows_over_volumes() -> None:

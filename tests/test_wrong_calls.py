@@ -33,7 +33,7 @@ USAGE = {  # status 2: the line cannot be read
     "run digits.onnx --no-resum": "did you mean --no-resume",
     "lower out/3_calibrated.mlir --asymetric": "did you mean --asymmetric",
     "run digits.onnx -x": "no option -x",
-    "run --mode int9": "--mode int9: one of int8, f32, f16, bf16 is required; did you mean int8?",
+    "run --mode int9": "--mode int9: one of f32, f16, bf16, int8 is required; did you mean int8?",
     "run digits.onnx --mode=int9": "--mode int9: one of",
     "run digits.onnx --method KLM": "did you mean kl?",
     "run digits.onnx --dma never": "one of early, late, random is required",
@@ -83,7 +83,7 @@ REFUSED = {  # status 1: the line can be read, and what it asks for cannot be do
     "support --op Conf": "did you mean Conv",
     "support --chip BM1689": "did you mean .*bm1688",
     "asm out/4_tpu.mlir --coefficients out/7_model.tpusim": "`tpusim dis` shows what a line looks like",
-    "opt out/1_top.mlir -p nothing": "Unrecognized passes",
+    "opt out/1_top.mlir -p nothing": "no pass is called 'nothing'; the passes are address-assign",
     "debug nothing.tpusim": "program file 'nothing.tpusim': cannot be opened",
 }
 

@@ -43,6 +43,8 @@ _FORM = 2
 """The form of the files, which is part of every key."""
 _KERNEL = re.compile(r"[0-9a-f]{2}/[0-9a-f]+")
 """The path of a kernel in the folder."""
+_USER = getattr(os, "geteuid", None)
+"""The user of this process; None on Windows."""
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _FOLDER = Path(__file__).parent
 LIMIT = 1 << 30
@@ -156,9 +158,9 @@ def _why_untrusted(found: os.stat_result) -> str:
 
     Windows has neither owners nor modes here: a folder of the user's profile is its user's.
     """
-    if os.name == "nt":
+    if _USER is None:
         return ""
-    if found.st_uid not in (0, os.geteuid()):
+    if found.st_uid not in (0, _USER()):
         return "belongs to another user"
     return "others can write" if found.st_mode & _OTHERS else ""
 

@@ -21,7 +21,7 @@ LISTED: dict[str, dict[str, str]] = {
     },
     "Before a run": {
         "check": "what becomes of every node on a chip; what is refused",
-        "inspect": "what a file of MLIR bytecode contains, without reading the module",
+        "inspect": "what a file of MLIR bytecode contains",
         "fit": "whether a network has room in the chip's memories",
         "chips": "the chips and what they are made of",
         "support": "which ops are exact, fall back to float or are refused",

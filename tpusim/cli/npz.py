@@ -97,7 +97,7 @@ def dumped(path: Path, name: str) -> Iterator[str]:
 
     value = _tensor(path, name)[name]
     yield f"{name}: {_type(value)}"
-    yield np.array2string(value, threshold=value.size + 1, max_line_width=100, precision=9)
+    yield from np.array2string(value, threshold=value.size + 1, max_line_width=100, precision=9).splitlines()
 
 
 def extract(source: Path, target: Path, names: Sequence[str]) -> str:
