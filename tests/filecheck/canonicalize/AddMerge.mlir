@@ -8,7 +8,7 @@ module attributes {module.weight_file = "weights.npz"} {
     %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
     %row = "top.Weight"() : () -> tensor<6xf32> loc("row")
     %a = "top.Add"(%x, %row) : (tensor<2x4x6xf32>, tensor<6xf32>) -> tensor<2x4x6xf32> loc("a")
-    %y = "top.Add"(%a, %row) {do_relu = false, relu_limit = -1.000000e+00 : f64} : (tensor<2x4x6xf32>, tensor<6xf32>) -> tensor<2x4x6xf32> loc("y")
+    %y = "top.Add"(%a, %row) : (tensor<2x4x6xf32>, tensor<6xf32>) -> tensor<2x4x6xf32> loc("y")
     func.return %y : tensor<2x4x6xf32>
   }
 }

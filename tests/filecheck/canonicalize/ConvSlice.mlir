@@ -10,7 +10,7 @@ module attributes {module.weight_file = "weights.npz"} {
     %x = "top.Input"(%in) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
     %filter = "top.Weight"() : () -> tensor<8x4x3x3xf32> loc("filter")
     %bias = "top.Weight"() : () -> tensor<8xf32> loc("bias")
-    %a = "top.Conv"(%x, %filter, %bias) {kernel_shape = [3, 3], strides = [1, 1], pads = [1, 1, 1, 1], dilations = [1, 1], group = 1, do_relu = false, relu_limit = -1.000000e+00 : f64} : (tensor<1x4x6x6xf32>, tensor<8x4x3x3xf32>, tensor<8xf32>) -> tensor<1x8x6x6xf32> loc("a")
+    %a = "top.Conv"(%x, %filter, %bias) {kernel_shape = [3, 3], strides = [1, 1], pads = [1, 1, 1, 1], dilations = [1, 1], group = 1} : (tensor<1x4x6x6xf32>, tensor<8x4x3x3xf32>, tensor<8xf32>) -> tensor<1x8x6x6xf32> loc("a")
     %y = "top.Slice"(%a) {offset = [0, 0, 1, 0], steps = [1, 1, 1, 1], ends = [1, 8, 6, 5]} : (tensor<1x8x6x6xf32>) -> tensor<1x8x5x5xf32> loc("y")
     func.return %y : tensor<1x8x5x5xf32>
   }

@@ -9,7 +9,7 @@ module attributes {module.weight_file = "weights.npz"} {
     %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
     %matrix = "top.Weight"() : () -> tensor<6x5xf32> loc("matrix")
     %none = "top.None"() : () -> none
-    %a = "top.MatMul"(%x, %matrix, %none) {left_transpose = false, right_transpose = false, do_relu = false} : (tensor<2x4x6xf32>, tensor<6x5xf32>, none) -> tensor<2x4x5xf32> loc("a")
+    %a = "top.MatMul"(%x, %matrix, %none) {left_transpose = false, right_transpose = false} : (tensor<2x4x6xf32>, tensor<6x5xf32>, none) -> tensor<2x4x5xf32> loc("a")
     %offsets = "top.Weight"() : () -> tensor<5xf32> loc("offsets")
     %y = "top.Add"(%offsets, %a) : (tensor<5xf32>, tensor<2x4x5xf32>) -> tensor<2x4x5xf32> loc("y")
     func.return %y : tensor<2x4x5xf32>

@@ -3,24 +3,21 @@
 // The Slices that divide the result of a MatMul into queries, keys and values move before its Permute, and each gets
 // a Permute.
 // WEIGHT qkv = 1 2 3
-// WEIGHT y0_indices = 0
-// WEIGHT y1_indices = 1
-// WEIGHT y2_indices = 2
 
 module attributes {module.weight_file = "weights.npz"} {
   func.func @main(%in: tensor<1x5x6xf32>) -> (tensor<1x2x5x6xf32>, tensor<1x2x5x6xf32>, tensor<1x2x5x6xf32>) {
     %x = "top.Input"(%in) : (tensor<1x5x6xf32>) -> tensor<1x5x6xf32> loc("x")
     %qkv = "top.Weight"() : () -> tensor<6x36xf32> loc("qkv")
     %none = "top.None"() : () -> none
-    %a = "top.MatMul"(%x, %qkv, %none) {left_transpose = false, right_transpose = false, do_relu = false, relu_limit = -1.000000e+00 : f64} : (tensor<1x5x6xf32>, tensor<6x36xf32>, none) -> tensor<1x5x36xf32> loc("a")
+    %a = "top.MatMul"(%x, %qkv, %none) {left_transpose = false, right_transpose = false} : (tensor<1x5x6xf32>, tensor<6x36xf32>, none) -> tensor<1x5x36xf32> loc("a")
     %b0 = "top.Reshape"(%a) {shape = [1, 5, 3, 2, 6]} : (tensor<1x5x36xf32>) -> tensor<1x5x3x2x6xf32> loc("b0")
     %c0 = "top.Permute"(%b0) {order = [2, 0, 3, 1, 4]} : (tensor<1x5x3x2x6xf32>) -> tensor<3x1x2x5x6xf32> loc("c0")
-    %y0_indices = "top.Weight"() : () -> tensor<i32> loc("y0_indices")
-    %y0 = "top.Gather"(%c0, %y0_indices) {axis = 0} : (tensor<3x1x2x5x6xf32>, tensor<i32>) -> tensor<1x2x5x6xf32> loc("y0")
-    %y1_indices = "top.Weight"() : () -> tensor<i32> loc("y1_indices")
-    %y1 = "top.Gather"(%c0, %y1_indices) {axis = 0} : (tensor<3x1x2x5x6xf32>, tensor<i32>) -> tensor<1x2x5x6xf32> loc("y1")
-    %y2_indices = "top.Weight"() : () -> tensor<i32> loc("y2_indices")
-    %y2 = "top.Gather"(%c0, %y2_indices) {axis = 0} : (tensor<3x1x2x5x6xf32>, tensor<i32>) -> tensor<1x2x5x6xf32> loc("y2")
+    %y0_slice = "top.Slice"(%c0) {offset = [0, 0, 0, 0, 0], steps = [1, 1, 1, 1, 1], ends = [1, 1, 2, 5, 6]} : (tensor<3x1x2x5x6xf32>) -> tensor<1x1x2x5x6xf32> loc("y0_slice")
+    %y0 = "top.Squeeze"(%y0_slice) {axes = [0]} : (tensor<1x1x2x5x6xf32>) -> tensor<1x2x5x6xf32> loc("y0")
+    %y1_slice = "top.Slice"(%c0) {offset = [1, 0, 0, 0, 0], steps = [1, 1, 1, 1, 1], ends = [2, 1, 2, 5, 6]} : (tensor<3x1x2x5x6xf32>) -> tensor<1x1x2x5x6xf32> loc("y1_slice")
+    %y1 = "top.Squeeze"(%y1_slice) {axes = [0]} : (tensor<1x1x2x5x6xf32>) -> tensor<1x2x5x6xf32> loc("y1")
+    %y2_slice = "top.Slice"(%c0) {offset = [2, 0, 0, 0, 0], steps = [1, 1, 1, 1, 1], ends = [3, 1, 2, 5, 6]} : (tensor<3x1x2x5x6xf32>) -> tensor<1x1x2x5x6xf32> loc("y2_slice")
+    %y2 = "top.Squeeze"(%y2_slice) {axes = [0]} : (tensor<1x1x2x5x6xf32>) -> tensor<1x2x5x6xf32> loc("y2")
     func.return %y0, %y1, %y2 : tensor<1x2x5x6xf32>, tensor<1x2x5x6xf32>, tensor<1x2x5x6xf32>
   }
 }

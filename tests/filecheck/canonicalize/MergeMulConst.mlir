@@ -2,17 +2,15 @@
 //
 // A MulConst after a MatMul with constants goes into its weight and bias, also through a Reshape.
 // WEIGHT matrix = 1 2 3
-// WEIGHT three = 3
 
 module attributes {module.weight_file = "weights.npz"} {
   func.func @main(%in: tensor<2x4x6xf32>) -> tensor<2x20xf32> {
     %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
     %matrix = "top.Weight"() : () -> tensor<6x5xf32> loc("matrix")
     %none = "top.None"() : () -> none
-    %a = "top.MatMul"(%x, %matrix, %none) {left_transpose = false, right_transpose = false, do_relu = false, relu_limit = -1.000000e+00 : f64} : (tensor<2x4x6xf32>, tensor<6x5xf32>, none) -> tensor<2x4x5xf32> loc("a")
+    %a = "top.MatMul"(%x, %matrix, %none) {left_transpose = false, right_transpose = false} : (tensor<2x4x6xf32>, tensor<6x5xf32>, none) -> tensor<2x4x5xf32> loc("a")
     %b0 = "top.Reshape"(%a) {shape = [2, 20]} : (tensor<2x4x5xf32>) -> tensor<2x20xf32> loc("b0")
-    %three = "top.Weight"() : () -> tensor<1x1xf32> loc("three")
-    %y = "top.Mul"(%b0, %three) : (tensor<2x20xf32>, tensor<1x1xf32>) -> tensor<2x20xf32> loc("y")
+    %y = "top.MulConst"(%b0) {const_val = 3.000000e+00 : f64} : (tensor<2x20xf32>) -> tensor<2x20xf32> loc("y")
     func.return %y : tensor<2x20xf32>
   }
 }

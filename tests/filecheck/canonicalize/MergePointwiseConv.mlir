@@ -13,7 +13,7 @@ module attributes {module.weight_file = "weights.npz"} {
     %a = "top.Conv"(%x, %pointwise, %none) {kernel_shape = [1, 1], strides = [1, 1], pads = [0, 0, 0, 0]} : (tensor<1x4x6x6xf32>, tensor<4x4x1x1xf32>, none) -> tensor<1x4x6x6xf32> loc("a")
     %filter = "top.Weight"() : () -> tensor<8x4x3x3xf32> loc("filter")
     %bias = "top.Weight"() : () -> tensor<8xf32> loc("bias")
-    %y = "top.Conv"(%a, %filter, %bias) {kernel_shape = [3, 3], strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1], group = 1, do_relu = false, relu_limit = -1.000000e+00 : f64} : (tensor<1x4x6x6xf32>, tensor<8x4x3x3xf32>, tensor<8xf32>) -> tensor<1x8x4x4xf32> loc("y")
+    %y = "top.Conv"(%a, %filter, %bias) {kernel_shape = [3, 3], strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1], group = 1} : (tensor<1x4x6x6xf32>, tensor<8x4x3x3xf32>, tensor<8xf32>) -> tensor<1x8x4x4xf32> loc("y")
     func.return %y : tensor<1x8x4x4xf32>
   }
 }

@@ -1,6 +1,6 @@
 // RUN: tpusim opt -p 'canonicalize' %s | filecheck %s
 //
-// Of two Slices in a row, the first read by Slices only, each second one reads the operand of the first.
+// A Slice of a Slice reads the operand of the first one, if only Slices read that one.
 
 func.func @main(%in: tensor<2x4x6xf32>) -> (tensor<2x4x2xf32>, tensor<2x3x3xf32>) {
   %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")

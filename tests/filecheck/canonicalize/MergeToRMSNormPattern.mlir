@@ -1,8 +1,6 @@
 // RUN: tpusim opt -p 'canonicalize' %s | filecheck %s
 //
 // The parts of a normalisation by the root of the mean of squares become an RMSNorm.
-// WEIGHT eps = 1e-06
-// WEIGHT one = 1
 // WEIGHT row = 1 2 3 4 5 6
 
 module attributes {module.weight_file = "weights.npz"} {
@@ -10,11 +8,9 @@ module attributes {module.weight_file = "weights.npz"} {
     %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
     %a = "top.Mul"(%x, %x) : (tensor<2x4x6xf32>, tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("a")
     %b0 = "top.Reduce"(%a) {axes = [2], mode = "ReduceMean", keepdims = true} : (tensor<2x4x6xf32>) -> tensor<2x4x1xf32> loc("b0")
-    %eps = "top.Weight"() : () -> tensor<f32> loc("eps")
-    %d = "top.Add"(%b0, %eps) : (tensor<2x4x1xf32>, tensor<f32>) -> tensor<2x4x1xf32> loc("d")
+    %d = "top.AddConst"(%b0) {const_val = 9.9999999747524271e-07 : f64} : (tensor<2x4x1xf32>) -> tensor<2x4x1xf32> loc("d")
     %e = "top.Sqrt"(%d) : (tensor<2x4x1xf32>) -> tensor<2x4x1xf32> loc("e")
-    %one = "top.Weight"() : () -> tensor<f32> loc("one")
-    %f = "top.Div"(%one, %e) : (tensor<f32>, tensor<2x4x1xf32>) -> tensor<2x4x1xf32> loc("f")
+    %f = "top.Reciprocal"(%e) {const_val = 1.000000e+00 : f64} : (tensor<2x4x1xf32>) -> tensor<2x4x1xf32> loc("f")
     %h = "top.Mul"(%x, %f) : (tensor<2x4x6xf32>, tensor<2x4x1xf32>) -> tensor<2x4x6xf32> loc("h")
     %row = "top.Weight"() : () -> tensor<1x1x6xf32> loc("row")
     %y = "top.Mul"(%row, %h) : (tensor<1x1x6xf32>, tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("y")

@@ -10,7 +10,7 @@ module attributes {module.weight_file = "weights.npz"} {
     %row = "top.Weight"() : () -> tensor<1x1x6xf32> loc("row")
     %a = "top.Mul"(%x, %row) : (tensor<2x4x6xf32>, tensor<1x1x6xf32>) -> tensor<2x4x6xf32> loc("a")
     %column = "top.Weight"() : () -> tensor<1x4x1xf32> loc("column")
-    %y = "top.Mul"(%column, %a) {do_relu = false, relu_limit = -1.000000e+00 : f64} : (tensor<1x4x1xf32>, tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("y")
+    %y = "top.Mul"(%column, %a) : (tensor<1x4x1xf32>, tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("y")
     func.return %y : tensor<2x4x6xf32>
   }
 }

@@ -1,15 +1,11 @@
 // RUN: tpusim opt -p 'canonicalize{also=mul_too_large}' %s | filecheck %s
 //
-// On request: a MulConst by more than 1e10 multiplies by 1e4 instead.
-// WEIGHT huge = 999999995904
+// On request: a MulConst by 1e10 or more multiplies by 1e4 instead.
 
-module attributes {module.weight_file = "weights.npz"} {
-  func.func @main(%in: tensor<2x4x6xf32>) -> tensor<2x4x6xf32> {
-    %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
-    %huge = "top.Weight"() : () -> tensor<1x1x1xf32> loc("huge")
-    %y = "top.Mul"(%x, %huge) : (tensor<2x4x6xf32>, tensor<1x1x1xf32>) -> tensor<2x4x6xf32> loc("y")
-    func.return %y : tensor<2x4x6xf32>
-  }
+func.func @main(%in: tensor<2x4x6xf32>) -> tensor<2x4x6xf32> {
+  %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
+  %y = "top.MulConst"(%x) {const_val = 1.000000e+12 : f64} : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("y")
+  func.return %y : tensor<2x4x6xf32>
 }
 
 // CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")

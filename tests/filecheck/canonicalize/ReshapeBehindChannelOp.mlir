@@ -9,7 +9,7 @@ module attributes {module.weight_file = "weights.npz"} {
     %x = "top.Input"(%in) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
     %pointwise = "top.Weight"() : () -> tensor<4x4x1x1xf32> loc("pointwise")
     %none = "top.None"() : () -> none
-    %a = "top.Conv"(%x, %pointwise, %none) {kernel_shape = [1, 1], strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1], group = 1, do_relu = false} : (tensor<1x4x6x6xf32>, tensor<4x4x1x1xf32>, none) -> tensor<1x4x6x6xf32> loc("a")
+    %a = "top.Conv"(%x, %pointwise, %none) {kernel_shape = [1, 1], strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1], group = 1} : (tensor<1x4x6x6xf32>, tensor<4x4x1x1xf32>, none) -> tensor<1x4x6x6xf32> loc("a")
     %b0 = "top.Reshape"(%a) {shape = [1, 4, 36]} : (tensor<1x4x6x6xf32>) -> tensor<1x4x36xf32> loc("b0")
     %y = "top.Relu"(%b0) : (tensor<1x4x36xf32>) -> tensor<1x4x36xf32> loc("y")
     func.return %y : tensor<1x4x36xf32>

@@ -6,7 +6,7 @@ func.func @main(%in: tensor<2x4x6xf32>) -> tensor<2x4x6xf32> {
   %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
   %a = "top.Slice"(%x) {offset = [0, 0, 0], steps = [1, 1, 1], ends = [2, 1, 6]} : (tensor<2x4x6xf32>) -> tensor<2x1x6xf32> loc("a")
   %b0 = "top.Tile"(%a) {tile = [1, 4, 1]} : (tensor<2x1x6xf32>) -> tensor<2x4x6xf32> loc("b0")
-  %y = "top.Add"(%b0, %x) {do_relu = false, relu_limit = -1.000000e+00 : f64} : (tensor<2x4x6xf32>, tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("y")
+  %y = "top.Add"(%b0, %x) : (tensor<2x4x6xf32>, tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("y")
   func.return %y : tensor<2x4x6xf32>
 }
 

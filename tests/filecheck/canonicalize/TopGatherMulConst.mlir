@@ -2,7 +2,6 @@
 //
 // A Gather from a constant takes in the number that a MulConst multiplies its result by.
 // WEIGHT rows = 1 2 3
-// WEIGHT three = 3
 
 module attributes {module.weight_file = "weights.npz"} {
   func.func @main(%in: tensor<2x4x6xf32>) -> tensor<2x4x6x6xf32> {
@@ -10,8 +9,7 @@ module attributes {module.weight_file = "weights.npz"} {
     %i = "top.Trunc"(%x) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("i")
     %rows = "top.Weight"() : () -> tensor<16x6xf32> loc("rows")
     %a = "top.Gather"(%rows, %i) {axis = 0} : (tensor<16x6xf32>, tensor<2x4x6xf32>) -> tensor<2x4x6x6xf32> loc("a")
-    %three = "top.Weight"() : () -> tensor<1x1x1x1xf32> loc("three")
-    %y = "top.Mul"(%a, %three) : (tensor<2x4x6x6xf32>, tensor<1x1x1x1xf32>) -> tensor<2x4x6x6xf32> loc("y")
+    %y = "top.MulConst"(%a) {const_val = 3.000000e+00 : f64} : (tensor<2x4x6x6xf32>) -> tensor<2x4x6x6xf32> loc("y")
     func.return %y : tensor<2x4x6x6xf32>
   }
 }

@@ -9,9 +9,9 @@ module attributes {module.weight_file = "weights.npz"} {
     %x = "top.Input"(%in) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
     %filter = "top.Weight"() : () -> tensor<8x4x3x3xf32> loc("filter")
     %none = "top.None"() : () -> none
-    %a = "top.Conv"(%x, %filter, %none) {kernel_shape = [3, 3], strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1], group = 1, do_relu = false} : (tensor<1x4x6x6xf32>, tensor<8x4x3x3xf32>, none) -> tensor<1x8x4x4xf32> loc("a")
+    %a = "top.Conv"(%x, %filter, %none) {kernel_shape = [3, 3], strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1], group = 1} : (tensor<1x4x6x6xf32>, tensor<8x4x3x3xf32>, none) -> tensor<1x8x4x4xf32> loc("a")
     %bias = "top.Weight"() : () -> tensor<8xf32> loc("bias")
-    %b0 = "top.Conv"(%x, %filter, %bias) {kernel_shape = [3, 3], strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1], group = 1, do_relu = false} : (tensor<1x4x6x6xf32>, tensor<8x4x3x3xf32>, tensor<8xf32>) -> tensor<1x8x4x4xf32> loc("b0")
+    %b0 = "top.Conv"(%x, %filter, %bias) {kernel_shape = [3, 3], strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1], group = 1} : (tensor<1x4x6x6xf32>, tensor<8x4x3x3xf32>, tensor<8xf32>) -> tensor<1x8x4x4xf32> loc("b0")
     %c0 = "top.Concat"(%a, %b0) {axis = 1} : (tensor<1x8x4x4xf32>, tensor<1x8x4x4xf32>) -> tensor<1x16x4x4xf32> loc("c0")
     %y = "top.Relu"(%c0) : (tensor<1x16x4x4xf32>) -> tensor<1x16x4x4xf32> loc("y")
     func.return %y : tensor<1x16x4x4xf32>

@@ -1,7 +1,7 @@
 // RUN: tpusim opt -p 'canonicalize' %s | filecheck %s
 //
-// The Permutes before and after a Softmax become one, and the Softmax runs along the axis where its own comes to
-// lie.
+// The Permutes before and after a Softmax become one before it, and the Softmax runs along the axis
+// that its axis became.
 
 func.func @main(%in: tensor<2x4x6x3xf32>) -> tensor<2x6x4x3xf32> {
   %x = "top.Input"(%in) : (tensor<2x4x6x3xf32>) -> tensor<2x4x6x3xf32> loc("x")

@@ -2,16 +2,18 @@
 //
 // A Scale after a MatMul goes into its weight and bias.
 // WEIGHT matrix = 1 2 3
-// WEIGHT offsets = 1 2 3 4 5
+// WEIGHT y_scale = 1 2 3 4 5
+// WEIGHT y_scale_bias = 1 2 3 4 5
 
 module attributes {module.weight_file = "weights.npz"} {
   func.func @main(%in: tensor<4x6xf32>) -> tensor<4x5xf32> {
     %x = "top.Input"(%in) : (tensor<4x6xf32>) -> tensor<4x6xf32> loc("x")
     %matrix = "top.Weight"() : () -> tensor<6x5xf32> loc("matrix")
     %none = "top.None"() : () -> none
-    %a = "top.MatMul"(%x, %matrix, %none) {left_transpose = false, right_transpose = false, do_relu = false} : (tensor<4x6xf32>, tensor<6x5xf32>, none) -> tensor<4x5xf32> loc("a")
-    %offsets = "top.Weight"() : () -> tensor<5xf32> loc("offsets")
-    %y = "top.BatchNorm"(%a, %offsets, %offsets, %offsets, %offsets) {epsilon = 1.000000e-05 : f64} : (tensor<4x5xf32>, tensor<5xf32>, tensor<5xf32>, tensor<5xf32>, tensor<5xf32>) -> tensor<4x5xf32> loc("y")
+    %a = "top.MatMul"(%x, %matrix, %none) {left_transpose = false, right_transpose = false} : (tensor<4x6xf32>, tensor<6x5xf32>, none) -> tensor<4x5xf32> loc("a")
+    %y_scale = "top.Weight"() : () -> tensor<5xf32> loc("y_scale")
+    %y_scale_bias = "top.Weight"() : () -> tensor<5xf32> loc("y_scale_bias")
+    %y = "top.Scale"(%a, %y_scale, %y_scale_bias) : (tensor<4x5xf32>, tensor<5xf32>, tensor<5xf32>) -> tensor<4x5xf32> loc("y")
     func.return %y : tensor<4x5xf32>
   }
 }

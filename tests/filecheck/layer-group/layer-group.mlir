@@ -8,7 +8,7 @@ module attributes {module.state = "TPU_REORDERED", module.chip = "bm1684x", modu
     %x = "top.Input"(%in) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
     %none = "top.None"() : () -> none
     %w_packed = "top.Weight"() : () -> tensor<1x8x1x36xf32> loc("w_packed")
-    %a = "tpu.Conv2D"(%x, %w_packed, %none) {kernel_shape = [3, 3], strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1], group = 1, do_relu = false, relu_limit = -1.000000e+00 : f64, filter_packed = true, filter_packing = 1, with_bias = false} : (tensor<1x4x6x6xf32>, tensor<1x8x1x36xf32>, none) -> tensor<1x8x4x4xf32> loc("a")
+    %a = "tpu.Conv2D"(%x, %w_packed, %none) {kernel_shape = [3, 3], strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1], group = 1, relu_limit = -1.000000e+00 : f64, filter_packed = true, filter_packing = 1, with_bias = false} : (tensor<1x4x6x6xf32>, tensor<1x8x1x36xf32>, none) -> tensor<1x8x4x4xf32> loc("a")
     %y = "tpu.Active"(%a) {mode = "SIGMOID", coeffs = []} : (tensor<1x8x4x4xf32>) -> tensor<1x8x4x4xf32> loc("y")
     func.return %y : tensor<1x8x4x4xf32>
   }

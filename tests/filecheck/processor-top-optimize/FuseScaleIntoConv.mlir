@@ -10,7 +10,7 @@ module attributes {module.weight_file = "weights.npz"} {
     %x = "top.Input"(%in) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
     %pointwise = "top.Weight"() : () -> tensor<4x4x1x1xf32> loc("pointwise")
     %none = "top.None"() : () -> none
-    %a = "top.Conv"(%x, %pointwise, %none) {kernel_shape = [1, 1], strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1], group = 1, do_relu = false} : (tensor<1x4x6x6xf32>, tensor<4x4x1x1xf32>, none) -> tensor<1x4x6x6xf32> loc("a")
+    %a = "top.Conv"(%x, %pointwise, %none) {kernel_shape = [1, 1], strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1], group = 1} : (tensor<1x4x6x6xf32>, tensor<4x4x1x1xf32>, none) -> tensor<1x4x6x6xf32> loc("a")
     %y_scale = "top.Weight"() : () -> tensor<4xf32> loc("y_scale")
     %y_scale_bias = "top.Weight"() : () -> tensor<4xf32> loc("y_scale_bias")
     %y = "top.Scale"(%a, %y_scale, %y_scale_bias) : (tensor<1x4x6x6xf32>, tensor<4xf32>, tensor<4xf32>) -> tensor<1x4x6x6xf32> loc("y")

@@ -7,7 +7,7 @@ module attributes {module.weight_file = "weights.npz"} {
   func.func @main(%in: tensor<2x4x6xf32>) -> tensor<2x4x6xf32> {
     %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
     %mask = "top.Weight"() : () -> tensor<6xf32> loc("mask")
-    %a = "top.Add"(%x, %mask) {do_relu = false, relu_limit = -1.000000e+00 : f64} : (tensor<2x4x6xf32>, tensor<6xf32>) -> tensor<2x4x6xf32> loc("a")
+    %a = "top.Add"(%x, %mask) : (tensor<2x4x6xf32>, tensor<6xf32>) -> tensor<2x4x6xf32> loc("a")
     %y = "top.Softmax"(%a) {axis = 2} : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("y")
     func.return %y : tensor<2x4x6xf32>
   }

@@ -8,7 +8,7 @@ module attributes {module.weight_file = "weights.npz"} {
     %x = "top.Input"(%in) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
     %filter = "top.Weight"() : () -> tensor<4x4x1x1xf32> loc("filter")
     %none = "top.None"() : () -> none
-    %y = "top.Conv"(%x, %filter, %none) {kernel_shape = [1, 1], strides = [1, 1], pads = [20, 20, 20, 20], dilations = [1, 1], group = 1, do_relu = false, relu_limit = -1.000000e+00 : f64} : (tensor<1x4x6x6xf32>, tensor<4x4x1x1xf32>, none) -> tensor<1x4x46x46xf32> loc("y")
+    %y = "top.Conv"(%x, %filter, %none) {kernel_shape = [1, 1], strides = [1, 1], pads = [20, 20, 20, 20], dilations = [1, 1], group = 1} : (tensor<1x4x6x6xf32>, tensor<4x4x1x1xf32>, none) -> tensor<1x4x46x46xf32> loc("y")
     func.return %y : tensor<1x4x46x46xf32>
   }
 }

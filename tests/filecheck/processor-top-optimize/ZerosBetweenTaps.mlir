@@ -8,7 +8,7 @@ module attributes {module.weight_file = "weights.npz"} {
     %x = "top.Input"(%in) : (tensor<1x4x34x34xf32>) -> tensor<1x4x34x34xf32> loc("x")
     %filter = "top.Weight"() : () -> tensor<8x4x3x3xf32> loc("filter")
     %none = "top.None"() : () -> none
-    %y = "top.Conv"(%x, %filter, %none) {kernel_shape = [3, 3], strides = [1, 1], pads = [0, 0, 0, 0], dilations = [16, 16], group = 1, do_relu = false, relu_limit = -1.000000e+00 : f64} : (tensor<1x4x34x34xf32>, tensor<8x4x3x3xf32>, none) -> tensor<1x8x2x2xf32> loc("y")
+    %y = "top.Conv"(%x, %filter, %none) {kernel_shape = [3, 3], strides = [1, 1], pads = [0, 0, 0, 0], dilations = [16, 16], group = 1} : (tensor<1x4x34x34xf32>, tensor<8x4x3x3xf32>, none) -> tensor<1x8x2x2xf32> loc("y")
     func.return %y : tensor<1x8x2x2xf32>
   }
 }

@@ -12,7 +12,7 @@ module attributes {module.state = "TPU_LOWERED", module.chip = "bm1684x", module
     %zb0_f16 = "tpu.Cast"(%z) : (tensor<1x6x2x8xf32>) -> tensor<1x6x2x8xf16> loc("zb0_f16")
     %b0 = "tpu.Permute"(%zb0_f16) {order = [0, 2, 3, 1]} : (tensor<1x6x2x8xf16>) -> tensor<1x2x8x6xf16> loc("b0")
     %none = "top.None"() : () -> none
-    %y = "tpu.MatMul"(%a, %b0, %none) {left_transpose = false, right_transpose = false, do_relu = false, relu_limit = -1.000000e+00 : f64} : (tensor<1x2x5x8xf16>, tensor<1x2x8x6xf16>, none) -> tensor<1x2x5x6xf16> loc("y")
+    %y = "tpu.MatMul"(%a, %b0, %none) {left_transpose = false, right_transpose = false, relu_limit = -1.000000e+00 : f64} : (tensor<1x2x5x8xf16>, tensor<1x2x8x6xf16>, none) -> tensor<1x2x5x6xf16> loc("y")
     %y_f32 = "tpu.Cast"(%y) : (tensor<1x2x5x6xf16>) -> tensor<1x2x5x6xf32> loc("y_f32")
     func.return %y_f32 : tensor<1x2x5x6xf32>
   }

@@ -9,7 +9,7 @@ module attributes {module.state = "TPU_LOWERED", module.chip = "bm1684", module.
     %xy_si8 = "tpu.Cast"(%x) : (tensor<1x3x6x6xf32>) -> tensor<1x3x6x6x!quant.uniform<i8:f32, 0.015748031496062992>> loc("xy_si8")
     %w3_int8 = "top.Weight"() : () -> tensor<4x3x3x3xi8> loc("w3_int8")
     %none = "top.None"() : () -> none
-    %y = "tpu.Conv2D"(%xy_si8, %w3_int8, %none) {kernel_shape = [3, 3], strides = [1, 1], pads = [1, 1, 1, 1], dilations = [1, 1], group = 1, do_relu = false, relu_limit = -1.000000e+00 : f64, multiplier = [1], rshift = [5], quant_mode = #tpu<rq_mode OnlyShift>} : (tensor<1x3x6x6x!quant.uniform<i8:f32, 0.015748031496062992>>, tensor<4x3x3x3xi8>, none) -> tensor<1x4x6x6x!quant.uniform<u8:f32, 0.00784313725490196>> loc("y")
+    %y = "tpu.Conv2D"(%xy_si8, %w3_int8, %none) {kernel_shape = [3, 3], strides = [1, 1], pads = [1, 1, 1, 1], dilations = [1, 1], group = 1, relu_limit = -1.000000e+00 : f64, multiplier = [1], rshift = [5], quant_mode = #tpu<rq_mode OnlyShift>} : (tensor<1x3x6x6x!quant.uniform<i8:f32, 0.015748031496062992>>, tensor<4x3x3x3xi8>, none) -> tensor<1x4x6x6x!quant.uniform<u8:f32, 0.00784313725490196>> loc("y")
     %y_f32 = "tpu.Cast"(%y) : (tensor<1x4x6x6x!quant.uniform<u8:f32, 0.00784313725490196>>) -> tensor<1x4x6x6xf32> loc("y_f32")
     func.return %y_f32 : tensor<1x4x6x6xf32>
   }

@@ -9,7 +9,7 @@ module attributes {module.state = "TPU_LOWERED", module.chip = "bm1684x", module
     %xy_f16 = "tpu.Cast"(%x) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf16> loc("xy_f16")
     %filter = "top.Weight"() : () -> tensor<4x4x1x1xf16> loc("filter")
     %none = "top.None"() : () -> none
-    %y = "tpu.Conv2D"(%xy_f16, %filter, %none) {kernel_shape = [1, 1], strides = [1, 1], pads = [20, 20, 20, 20], dilations = [1, 1], group = 1, do_relu = false, relu_limit = -1.000000e+00 : f64} : (tensor<1x4x6x6xf16>, tensor<4x4x1x1xf16>, none) -> tensor<1x4x46x46xf16> loc("y")
+    %y = "tpu.Conv2D"(%xy_f16, %filter, %none) {kernel_shape = [1, 1], strides = [1, 1], pads = [20, 20, 20, 20], dilations = [1, 1], group = 1} : (tensor<1x4x6x6xf16>, tensor<4x4x1x1xf16>, none) -> tensor<1x4x46x46xf16> loc("y")
     %y_f32 = "tpu.Cast"(%y) : (tensor<1x4x46x46xf16>) -> tensor<1x4x46x46xf32> loc("y_f32")
     func.return %y_f32 : tensor<1x4x46x46xf32>
   }

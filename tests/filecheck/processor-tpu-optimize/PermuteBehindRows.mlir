@@ -7,7 +7,7 @@ module attributes {module.state = "TPU_LOWERED", module.chip = "bm1684x", module
     %x = "top.Input"(%in) : (tensor<1x5x2x8xf32>) -> tensor<1x5x2x8xf32> loc("x")
     %xa_f16 = "tpu.Cast"(%x) : (tensor<1x5x2x8xf32>) -> tensor<1x5x2x8xf16> loc("xa_f16")
     %a = "tpu.Permute"(%xa_f16) {order = [0, 2, 1, 3]} : (tensor<1x5x2x8xf16>) -> tensor<1x2x5x8xf16> loc("a")
-    %y = "tpu.MulConst"(%a) {const_val = 5.000000e-01 : f64, do_relu = false, relu_limit = -1.000000e+00 : f64} : (tensor<1x2x5x8xf16>) -> tensor<1x2x5x8xf16> loc("y")
+    %y = "tpu.MulConst"(%a) {const_val = 5.000000e-01 : f64} : (tensor<1x2x5x8xf16>) -> tensor<1x2x5x8xf16> loc("y")
     %y_f32 = "tpu.Cast"(%y) : (tensor<1x2x5x8xf16>) -> tensor<1x2x5x8xf32> loc("y_f32")
     func.return %y_f32 : tensor<1x2x5x8xf32>
   }

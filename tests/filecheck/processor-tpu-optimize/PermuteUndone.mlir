@@ -8,7 +8,7 @@ module attributes {module.state = "TPU_LOWERED", module.chip = "bm1684x", module
     %xa_f16 = "tpu.Cast"(%x) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf16> loc("xa_f16")
     %a = "tpu.Permute"(%xa_f16) {order = [0, 2, 1]} : (tensor<2x4x6xf16>) -> tensor<2x6x4xf16> loc("a")
     %b0 = "tpu.Permute"(%a) {order = [0, 2, 1]} : (tensor<2x6x4xf16>) -> tensor<2x4x6xf16> loc("b0")
-    %y = "tpu.Mul"(%b0, %b0) {do_relu = false, relu_limit = -1.000000e+00 : f64} : (tensor<2x4x6xf16>, tensor<2x4x6xf16>) -> tensor<2x4x6xf16> loc("y")
+    %y = "tpu.Mul"(%b0, %b0) : (tensor<2x4x6xf16>, tensor<2x4x6xf16>) -> tensor<2x4x6xf16> loc("y")
     %y_f32 = "tpu.Cast"(%y) : (tensor<2x4x6xf16>) -> tensor<2x4x6xf32> loc("y_f32")
     func.return %y_f32 : tensor<2x4x6xf32>
   }

@@ -9,7 +9,7 @@ module attributes {module.state = "TPU_LOWERED", module.chip = "bm1688", module.
     %xy_bf16 = "tpu.Cast"(%x) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xbf16> loc("xy_bf16")
     %filter = "top.Weight"() : () -> tensor<8x4x6x6xbf16> loc("filter")
     %none = "top.None"() : () -> none
-    %y = "tpu.Conv2D"(%xy_bf16, %filter, %none) {kernel_shape = [6, 6], strides = [1, 1], pads = [0, 0, 0, 0], do_relu = false, relu_limit = -1.000000e+00 : f64} : (tensor<1x4x6x6xbf16>, tensor<8x4x6x6xbf16>, none) -> tensor<1x8x1x1xbf16> loc("y")
+    %y = "tpu.Conv2D"(%xy_bf16, %filter, %none) {kernel_shape = [6, 6], strides = [1, 1], pads = [0, 0, 0, 0], relu_limit = -1.000000e+00 : f64} : (tensor<1x4x6x6xbf16>, tensor<8x4x6x6xbf16>, none) -> tensor<1x8x1x1xbf16> loc("y")
     %y_f32 = "tpu.Cast"(%y) : (tensor<1x8x1x1xbf16>) -> tensor<1x8x1x1xf32> loc("y_f32")
     func.return %y_f32 : tensor<1x8x1x1xf32>
   }

@@ -13,7 +13,7 @@ module attributes {module.weight_file = "weights.npz"} {
     %none = "top.None"() : () -> none
     %a = "top.LayerNorm"(%x, %row, %offsets) {axis = 2, eps = 1.000000e-05 : f64} : (tensor<2x4x6xf32>, tensor<6xf32>, tensor<6xf32>) -> tensor<2x4x6xf32> loc("a")
     %matrix = "top.Weight"() : () -> tensor<6x5xf32> loc("matrix")
-    %y = "top.MatMul"(%a, %matrix, %none) {left_transpose = false, right_transpose = false, do_relu = false, relu_limit = -1.000000e+00 : f64} : (tensor<2x4x6xf32>, tensor<6x5xf32>, none) -> tensor<2x4x5xf32> loc("y")
+    %y = "top.MatMul"(%a, %matrix, %none) {left_transpose = false, right_transpose = false} : (tensor<2x4x6xf32>, tensor<6x5xf32>, none) -> tensor<2x4x5xf32> loc("y")
     func.return %y : tensor<2x4x5xf32>
   }
 }

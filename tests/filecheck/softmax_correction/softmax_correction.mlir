@@ -7,7 +7,7 @@ func.func @main(%in1: tensor<2x4x6xf32>, %in2: tensor<2x6x5xf32>) -> tensor<2x4x
   %z = "top.Input"(%in2) : (tensor<2x6x5xf32>) -> tensor<2x6x5xf32> loc("z")
   %a = "top.Softmax"(%x) {axis = 2} : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("a")
   %none = "top.None"() : () -> none
-  %y = "top.MatMul"(%a, %z, %none) {left_transpose = false, right_transpose = false, do_relu = false, relu_limit = -1.000000e+00 : f64} : (tensor<2x4x6xf32>, tensor<2x6x5xf32>, none) -> tensor<2x4x5xf32> loc("y")
+  %y = "top.MatMul"(%a, %z, %none) {left_transpose = false, right_transpose = false} : (tensor<2x4x6xf32>, tensor<2x6x5xf32>, none) -> tensor<2x4x5xf32> loc("y")
   func.return %y : tensor<2x4x5xf32>
 }
 

@@ -10,7 +10,7 @@ module attributes {module.state = "TPU_LOWERED", module.chip = "bm1684x", module
     %xy_f16 = "tpu.Cast"(%x) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf16> loc("xy_f16")
     %filter = "top.Weight"() : () -> tensor<8x4x3x3xf16> loc("filter")
     %bias = "top.Weight"() : () -> tensor<8xf32> loc("bias")
-    %y = "tpu.Conv2D"(%xy_f16, %filter, %bias) {kernel_shape = [3, 3], strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1], group = 1, do_relu = false, relu_limit = -1.000000e+00 : f64} : (tensor<1x4x6x6xf16>, tensor<8x4x3x3xf16>, tensor<8xf32>) -> tensor<1x8x4x4xf16> loc("y")
+    %y = "tpu.Conv2D"(%xy_f16, %filter, %bias) {kernel_shape = [3, 3], strides = [1, 1], pads = [0, 0, 0, 0], dilations = [1, 1], group = 1, relu_limit = -1.000000e+00 : f64} : (tensor<1x4x6x6xf16>, tensor<8x4x3x3xf16>, tensor<8xf32>) -> tensor<1x8x4x4xf16> loc("y")
     %y_f32 = "tpu.Cast"(%y) : (tensor<1x8x4x4xf16>) -> tensor<1x8x4x4xf32> loc("y_f32")
     func.return %y_f32 : tensor<1x8x4x4xf32>
   }
