@@ -36,6 +36,7 @@ from tpusim.ops.contexts import QuantParams as QuantParams
 from tpusim.ops.contexts import ReorderContext as ReorderContext
 from tpusim.ops.contexts import SliceTable as SliceTable
 from tpusim.ops.interfaces import (
+    Alignment,
     ChipInference,
     FloatLowering,
     FloatTypes,
@@ -145,7 +146,7 @@ class TopOp(ShapedOp, Lowering, IntegerLowering, FloatLowering, FloatTypes, Rang
         raise NotImplementedError
 
 
-class TpuOp(ShapedOp, LocalGen, WorkArea):
+class TpuOp(ShapedOp, Alignment, LocalGen, WorkArea):
     """An op of one chip; its `inference` computes exactly what the chip computes."""
 
     traits = traits_def(OfChip())

@@ -12,6 +12,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import ImportModelError
+from tpusim.interfaces import ask
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.types import is_tensor, shape_of
 from tpusim.isa.commands import Command, MoveRows, TransferKind
@@ -19,7 +20,7 @@ from tpusim.isa.layout import ceil_div, lmem_bytes
 from tpusim.isa.region import View
 from tpusim.kernel_library import Piece, tiles
 from tpusim.ops.base import GroupType, TpuOp, logical_shape
-from tpusim.ops.interfaces import needed_window, on_host, slice_table_of
+from tpusim.ops.interfaces import Alignment, needed_window, on_host, slice_table_of
 from tpusim.ops.logical import AXES, Axis, TensorSlice, Window, logical_axes
 from tpusim.ops.structure import TopWeight
 from tpusim.ops.views import gmem_view, inside, lmem_view, lmem_window
@@ -79,7 +80,10 @@ class SliceContext(ABC):
         value, at = self.op.operands[index], self.placed(index)
         view = lmem_view(value, at.address, at.have.shape, self.chip, constant=at.constant, aligned=at.aligned)
         table = slice_table_of(self.op)
-        if at.constant and (index in self.op.compact_operands(self.chip) or (table and table.operand == index)):
+        if at.constant and (
+            index in ask(self.op, Alignment, self.chip).compact_operands(self.chip)
+            or (table and table.operand == index)
+        ):
             return view
         want = TensorSlice(
             self._need("n", index, at.have.n),

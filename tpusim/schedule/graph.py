@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from xdsl.ir import Operation, SSAValue
 
 from tpusim.chips import ChipSpec
+from tpusim.interfaces import ask
 from tpusim.ir.attrs import value_name
 from tpusim.ir.types import is_tensor
 from tpusim.ops.base import Axis, GroupType, SliceTable, TpuOp
-from tpusim.ops.interfaces import slice_table_of
+from tpusim.ops.interfaces import Alignment, slice_table_of
 from tpusim.ops.structure import TopWeight, TpuGroup
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def _leaves(op: TpuOp, inside: Set[int], memo: Memo) -> bool:
 
 def _aligned(op: TpuOp, chip: ChipSpec) -> tuple[SSAValue, ...]:
     """The operands that the op reads aligned; a constant that no op of its group reads aligned is compact."""
-    compact = op.compact_operands(chip)
+    compact = ask(op, Alignment, chip).compact_operands(chip)
     return tuple(v for i, v in enumerate(op.operands) if i not in compact)
 
 

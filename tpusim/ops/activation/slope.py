@@ -242,10 +242,6 @@ class TpuPRelu(TpuOp, SharedWindows):
             return None
         return self.multiplier_pos.value.data, self.rshift_pos.value.data
 
-    def compact_operands(self, chip: ChipSpec) -> tuple[int, ...]:
-        """The slopes, unless coefficients are rows of a channel, which are aligned (hardware.md 2.3)."""
-        return () if chip.coefficients == "channel_rows" else self.COMPACT_OPERANDS
-
     def infer(self) -> tuple[Shape, ...]:
         """The input's shape; slope (1, C, 1, 1)."""
         x = shape_of(self.input)

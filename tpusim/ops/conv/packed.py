@@ -14,7 +14,6 @@ from tpusim_kernels.prim.narrow import Narrow
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType, i32
 from xdsl.irdl import attr_def, operand_def, opt_attr_def, result_def
 
-from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, flag, int_attr, ints, value_name
 from tpusim.ir.modes import RequantModeAttr
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
@@ -22,9 +21,7 @@ from tpusim.ops.accumulator import exact_sums, limits_of_sums
 from tpusim.ops.base import Array, EmitContext, ReorderContext, Shape, TpuOp, is_none
 from tpusim.ops.conv.coeff import (
     bias_from_planes,
-    bias_planes,
     foldable_shape,
-    pack_channels,
     pack_filter,
     unpack_channels,
     unpack_filter,
@@ -188,10 +185,17 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
         return self.packed
 
     def reorder_weights(self, ctx: ReorderContext) -> None:
-        """Pack the filter; a computed filter stays as it is (global layer)."""
+        """Pack the filter; the bias lies along the channels."""
+        bias = None if is_none(self.bias) else ctx.array(self.bias)
+        name = self.reorder_filter(ctx)
+        if name is not None and bias is not None:
+            self.operands[2] = ctx.weight(name + "_bias", bias.reshape(1, -1, 1, 1))
+
+    def reorder_filter(self, ctx: ReorderContext) -> str | None:
+        """Pack the filter; returns its name, None for a computed one, which stays as it is (global layer)."""
         filter, bias = ctx.array(self.filter), None if is_none(self.bias) else ctx.array(self.bias)
         if filter is None or (bias is None and not is_none(self.bias)):
-            return
+            return None
         packing = ctx.chip.filter_packing(filter.dtype.itemsize, filter.shape[1], self.groups)
         name = value_name(self.filter)
         rows = self.packed_rows(filter, packing)
@@ -202,32 +206,7 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
         if ctx.chip.ic_parallel_bytes == 0:
             shape = (1, len(rows), *(self.kernel if self._rows_are_taps else (prod(self.kernel), packing)))
         self.operands[1] = ctx.weight(name + "_packed", rows.reshape(shape))
-        if ctx.chip.coefficients == "channel_rows":
-            self._pack_channels(ctx, bias, name)
-        elif bias is not None:
-            self.operands[2] = ctx.weight(name + "_bias", bias.reshape(1, -1, 1, 1))
-
-    def _pack_channels(self, ctx: ReorderContext, bias: np.ndarray | None, name: str) -> None:
-        """What belongs to a channel as a row of bytes, bias, multiplier and shift; a float bias as two planes."""
-        if bias is None and not self.integer:
-            return
-        self.attributes["channel_packed"] = flag(True)
-        if not self.integer:
-            assert bias is not None  # asked above
-            self.operands[2] = ctx.weight(name + "_bias_planes", bias_planes(bias))
-            return
-        m, r = (np.array(ints(a), np.int64) for a in (self.multiplier, self.rshift) if a is not None)
-        self.operands[2] = ctx.weight(name + "_channels", pack_channels(bias, m, r))
-        for key in ("multiplier", "rshift"):
-            del self.attributes[key]
-
-    def compact_operands(self, chip: ChipSpec) -> tuple[int, ...]:
-        """Rows of a channel are aligned with a grouped INT8 op, and so are depthwise filters (hardware.md 2.3)."""
-        if chip.coefficients != "channel_rows":
-            return self.COMPACT_OPERANDS
-        if self.depthwise:
-            return (2,)
-        return (1,) if self.groups > 1 and self.integer else (1, 2)
+        return name
 
     def coefficient_fields(self, ctx: EmitContext) -> dict[str, Any]:
         """filter, bias and requant_table of the command, wherever they are; packing with a computed filter."""

@@ -33,6 +33,7 @@ from tpusim.ops.interfaces.lowering import (
     Lowering,
 )
 from tpusim.ops.interfaces.memory import (
+    Alignment,
     GathersRows,
     InPlace,
     Inserted,
@@ -62,6 +63,7 @@ from tpusim.ops.interfaces.values import Joins, ScalarOperand, Selects, Weighs, 
 
 __all__ = [
     "Accumulates",
+    "Alignment",
     "ChannelOrder",
     "ChipInference",
     "ChipRewrites",

@@ -3,6 +3,7 @@
 from xdsl.ir import Operation
 from xdsl.ir.affine import AffineMap
 
+from tpusim.chips import ChipSpec
 from tpusim.ops.contexts import ReorderContext
 from tpusim.ops.logical import Shape
 from tpusim.ops.moves import Way
@@ -14,6 +15,15 @@ class Reorder:
     def reorder_weights(self, ctx: ReorderContext) -> None:
         """Replace weight operands by their layout on the chip."""
         raise NotImplementedError
+
+
+class Alignment:
+    """How operands lie in local memory."""
+
+    def compact_operands(self, chip: ChipSpec) -> tuple[int, ...]:
+        """The operands that are not EU-aligned (hardware.md 2.3)."""
+        del chip
+        return ()
 
 
 class PackedWeights:

@@ -3,6 +3,7 @@
 from tpusim.targets.cv18xx import (
     activation,
     add,
+    coefficients,
     concat,
     const_binary,
     conv,
@@ -34,6 +35,7 @@ __all__ = [
     "TARGET",
     "activation",
     "add",
+    "coefficients",
     "concat",
     "const_binary",
     "conv",
