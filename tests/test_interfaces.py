@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 
 import pytest
 from xdsl.dialects import test as xdsl_test
@@ -12,6 +13,9 @@ from xdsl.irdl import IRDLOperation, irdl_op_definition
 from tpusim import chips
 from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.interfaces import Model, Rules, Target, ask, ask_class, implementation, rules, target_of
+from tpusim.ops import interfaces
+from tpusim.ops.base import TpuOp
+from tpusim.ops.dialects import dialect
 from tpusim.registry import TARGETS
 
 
@@ -181,3 +185,27 @@ def test_every_shipped_chip_has_a_target() -> None:
     found = {name: target_of(chips.load(name)).name for name in chips.available()}
     assert set(found.values()) == {"bm1684x", "bm1684", "cv18xx"}
     assert [n for n, t in found.items() if t == "cv18xx"] == ["cv180x", "cv181x", "cv182x", "cv183x"]
+
+
+def unasked(classes: Iterable[type]) -> set[tuple[str, str]]:
+    """(op class, method) of questions of an interface that a class answers but does not have among its bases."""
+    known = [
+        c for c in vars(interfaces).values() if isinstance(c, type) and c.__module__.startswith(interfaces.__name__)
+    ]
+    answered = defaultdict[str, set[type]](set)
+    for interface in known:
+        for name, question in vars(interface).items():
+            if callable(question) and not name.startswith("_"):
+                answered[name].add(interface)
+    return {
+        (cls.__name__, name)
+        for cls in classes
+        for name, asking in answered.items()
+        if hasattr(cls, name) and not any(issubclass(cls, interface) for interface in asking)
+    }
+
+
+def test_no_op_answers_a_question_that_is_not_asked() -> None:
+    shipped = [op for op in dialect("tpu").operations if issubclass(op, TpuOp)]
+    assert len(shipped) > 40 and unasked(shipped) == set()
+    assert unasked([type("Lone", (), {"in_place": lambda self: True})]) == {("Lone", "in_place")}
