@@ -355,7 +355,7 @@ def test_an_altered_header_is_refused(saved: Path) -> None:
 
 def test_another_chips_program_is_refused(saved: Path) -> None:
     assert load(saved, chip="bm1684").header.chip == "bm1684"
-    with pytest.raises(ImportModelError, match="is for chip bm1684, bm1684x is asked for"):
+    with pytest.raises(ImportModelError, match="is for chip bm1684, not for the requested bm1684x"):
         load(saved, chip="bm1684x")
 
 
