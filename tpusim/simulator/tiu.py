@@ -206,7 +206,7 @@ def quantize(command: Quantize, memory: Machine) -> None:
 
 
 def dequantize(command: Dequantize, memory: Machine) -> None:
-    """DQ dq0: one f32 product of scale and integer minus zero point, both first rounded to a 16-bit output type."""
+    """DQ dq0: f32 product of the scale and integer minus zero point, which is first rounded to a 16-bit output."""
     values = (memory.load(command.input).astype(np.int64) - command.zero_point).astype(np.float32)
     if command.output.dtype in ("f16", "bf16"):
         values = narrowed(values, command.output.dtype).astype(np.float32)
