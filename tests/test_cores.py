@@ -34,7 +34,7 @@ from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.files import Counts, write_group
 from tpusim.layer_group.planning import plan
-from tpusim.layer_group.search.spread import candidates, spread
+from tpusim.layer_group.search.multicore import candidates, spread
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops import context

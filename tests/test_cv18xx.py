@@ -302,7 +302,7 @@ def test_permutes_stay_where_matrices_are_broadcast() -> None:
 
 
 def test_a_table_that_names_a_merged_op_is_told_so() -> None:
-    with pytest.warns(ModeWarning, match="on this chip product is part of the op behind it"):
+    with pytest.warns(ModeWarning, match="on this chip product is part of the op after it"):
         lower(heads(), LoweringConfig("cv183x", qtable="product:BF16"))
 
 

@@ -307,7 +307,7 @@ def test_strides_and_sizes_count_elements() -> None:
 def test_a_view_does_not_start_at_half_a_byte() -> None:
     """A slice at an odd element has no address, and axes whose rows end within a byte cannot be joined."""
     chip = chips.load("bm1684x")
-    with pytest.raises(CommandError, match="3 elements behind 0x0: it would start at half a byte"):
+    with pytest.raises(CommandError, match="3 elements after 0x0: it would start at half a byte"):
         distance_bytes(gmem(0, (4, 6), "i4"), 3)
     whole = gmem(0, (1, 4, 6), "i4")
     part = TensorSlice((0, 1), (0, 4), (3, 3), (0, 1))

@@ -238,7 +238,7 @@ ROWS = [
         ((2, 9, 4, 5), IMAGE),
         IMAGE,
         (
-            (fn.GatherElements(1), ((1, 9, 4, 5), IMAGE), "not longer than (1, 9, 4, 5) beside axis 1"),
+            (fn.GatherElements(1), ((1, 9, 4, 5), IMAGE), "not longer than (1, 9, 4, 5) except along axis 1"),
             (fn.GatherElements(1), ((2, 9, 4, 5), (2, 5, 4, 5)), "the result's shape"),
         ),
     ),
@@ -247,7 +247,7 @@ ROWS = [
         (IMAGE, (2, 6, 4, 3), (2, 6, 4, 3)),
         IMAGE,
         (
-            (fn.ScatterElements(3), (IMAGE, (2, 6, 5, 3), (2, 6, 5, 3)), "beside axis 3"),
+            (fn.ScatterElements(3), (IMAGE, (2, 6, 5, 3), (2, 6, 5, 3)), "except along axis 3"),
             (fn.ScatterElements(3), (IMAGE, (2, 6, 4, 3), (2, 6, 4, 2)), "the result's shape"),
         ),
     ),

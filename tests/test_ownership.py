@@ -111,7 +111,7 @@ def test_a_constant_is_read_by_its_name() -> None:
     refused(constants(sources=(Source("scale"),)), "a name of the table of constants is required, got 'scale'")
     build = constants()
     build.constants[1] = structs.replace(build.constants[1], address=view.address + 4)
-    refused(build, "bytes of 'bias'|constant 'bias': bytes of its own")
+    refused(build, "bytes of 'bias'|constant 'bias': bytes that no other constant has")
 
 
 @pytest.mark.parametrize("source", [0, 64])

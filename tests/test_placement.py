@@ -101,7 +101,9 @@ def test_a_wrong_window_that_says_so_does_not_fit_its_results() -> None:
     row = load.whole[4] * itemsize(load.input.dtype)
     source = structs.replace(load.input, address=load.input.address + row)
     moved = with_move(right, index, input=source, start=(0, 0, 0, 5, 0))
-    with pytest.raises(SimulationError, match="from h = .* on, as its result,|that begins 1 before its result along h"):
+    with pytest.raises(
+        SimulationError, match="from h = .* on, like its result,|that begins 1 before its result along h"
+    ):
         check_windows(moved, right.header.chip_spec)
 
 

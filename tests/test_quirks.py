@@ -53,9 +53,7 @@ def error_of(tpu: Model, top: Model, feeds: dict[str, np.ndarray]) -> float:
 
 
 def test_unknown_names_are_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"no_quirk is no quirk; expected some of\n  U-01 uint8_filter_zp_zero"
-    ):
+    with pytest.raises(ConfigError, match=r"no_quirk is no quirk; expected some of\n  U-01 uint8_filter_zp_zero"):
         lowered(apply_table(canonical("add"), table("add")), ("no_quirk",))
 
 

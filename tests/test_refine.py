@@ -840,7 +840,7 @@ def test_moved_and_combined_groups_run_on_cores(cores: int) -> None:
         model, np.random.default_rng(1), longest=3, change=lambda decided: overlapped(decided, Generous(spec))
     )
     if cores > 1:
-        with pytest.raises(ImportModelError, match="overlaps its neighbours, which needs one core, got 2 cores"):
+        with pytest.raises(ImportModelError, match="overlaps adjacent groups, which needs one core, got 2 cores"):
             program_of(lent, cores)
     divided = group_layers(model, LayerGroupConfig("1", cores=cores))
     assert (

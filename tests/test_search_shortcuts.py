@@ -28,8 +28,8 @@ from tpusim.ir.text import print_module, verify
 from tpusim.layer_group import CostModel, ForcedGroup, LayerGroupConfig, base_groups, group_layers, orders
 from tpusim.layer_group.planning import Crowded, plan
 from tpusim.layer_group.search import dynamic
-from tpusim.layer_group.search.alike import Names
 from tpusim.layer_group.search.dynamic import Ways
+from tpusim.layer_group.search.interval_names import Names
 from tpusim.layer_group.slicing import SliceError, slice_group
 from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
 from tpusim.ops.base import TpuOp

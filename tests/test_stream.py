@@ -205,7 +205,7 @@ def test_texts_that_are_no_program_are_refused() -> None:
         (extract(whole, engine="tiu"), "one header line is required, got 0; a listing of some commands"),
         (text.replace("format_version=8", "format_version=9"), "format versions 7 and 8 are read here, the text has 9"),
         ("\n".join([*lines[:3], "sausage", *lines[3:]]), r"text:4: a line begins with header, .* got 'sausage'"),
-        ("slice tensor=t\n" + text, "text:1: a slice line stands after the command"),
+        ("slice tensor=t\n" + text, "text:1: a slice line must follow the command"),
         ("\n".join(lines[:3]), rf"its header has commands={len(whole.commands)}, the text has 0; take the whole text"),
     ):
         with pytest.raises(ImportModelError, match=words):
@@ -355,7 +355,7 @@ def test_an_altered_header_is_refused(saved: Path) -> None:
 
 def test_another_chips_program_is_refused(saved: Path) -> None:
     assert load(saved, chip="bm1684").header.chip == "bm1684"
-    with pytest.raises(ImportModelError, match="is for chip bm1684, bm1684x is asked for"):
+    with pytest.raises(ImportModelError, match="is for chip bm1684, not for the requested bm1684x"):
         load(saved, chip="bm1684x")
 
 

@@ -25,8 +25,8 @@ from tpusim.isa.layout import extent
 from tpusim.isa.region import View, numpy_dtype
 from tpusim.isa.stream import Program
 from tpusim.simulator import Checker, Simulator
-from tpusim.simulator.claims import check_claims
 from tpusim.simulator.memory import Machine, Memory, Shadow, regions_of
+from tpusim.simulator.metadata_checks import check_metadata
 from tpusim.simulator.ownership import Ownership, Restore, check_restores
 from tpusim.simulator.races import check_races
 from tpusim.simulator.run import execute
@@ -245,7 +245,7 @@ class Judge:
             ("races", lambda: check_races(found[0], found[1], memory)),
             ("uninitialised", lambda: check_poison(mutant, found[1], Shadow(self.chip, regions).of_cores(cores))),
             ("ownership", owned),
-            ("claims", lambda: check_claims(mutant, self.chip)),
+            ("claims", lambda: check_metadata(mutant, self.chip)),
         )
         for name, ask in parts:
             try:

@@ -28,12 +28,12 @@ from tpusim.isa.commands import (
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View, itemsize, numpy_dtype
 from tpusim.isa.stream import Program
-from tpusim.simulator.claims import unconfirmed
 from tpusim.simulator.conv import _finish, filter_rows
-from tpusim.simulator.happens import Clocks
 from tpusim.simulator.memory import Machine
+from tpusim.simulator.metadata_checks import unconfirmed
 from tpusim.simulator.run import execute
 from tpusim.simulator.schedule import Queues, order
+from tpusim.simulator.vector_clocks import Clocks
 
 PROOFS = {
     "order": "every two commands that touch a common byte, one writing, are ordered as before (happens-before)",

@@ -24,7 +24,7 @@ from tpusim.ops.structure import TopInput, TopNone, TopWeight
 from tpusim.registry import PATTERNS
 
 MERGED = "CommonSubexpression"
-"""What the merging of identical ops is counted as."""
+"""The name under which merged identical ops are counted."""
 
 
 def canonicalize(model: Model, also: Sequence[str] = ()) -> tuple[Model, dict[str, int]]:
@@ -84,10 +84,10 @@ def apply_patterns(model: Model, also: Sequence[str] = ()) -> dict[str, int]:
 
 
 def merge_identical(module: ModuleOp, firings: dict[str, int]) -> None:
-    """Let one op stand for all that have its kind, operands and attributes; counted as `CommonSubexpression`.
+    """Merge ops of equal kind, operands and attributes into the first; counted as `CommonSubexpression`.
 
-    The patterns do not run again after it (U-18). Ops with weights stay: each has its own copy of them there. Of
-    two that the function returns each keeps its name; if only the later is returned, the one that is left takes that.
+    The patterns do not run again after it (U-18). Ops with weights stay, because each has a separate copy of them in
+    TPU-MLIR. Two returned ops both keep their names; if only the later op is returned, the first takes its name.
     """
     for function in module.ops:
         seen: dict[Hashable, Operation] = {}
@@ -108,7 +108,7 @@ def _mergeable(op: Operation) -> bool:
 
 
 def _identity(op: Operation) -> Hashable:
-    """What two ops that compute the same have in common."""
+    """A key that is equal for ops that compute the same."""
     return op.name, tuple(op.operands), tuple(sorted(op.attributes.items(), key=lambda item: item[0]))
 
 

@@ -1,7 +1,7 @@
 """Chips as data: `load("bm1684x")` or `load("my_chip.toml")` gives a frozen `ChipSpec` (docs/spec/hardware.md 1 to 3).
 
-One TOML file per shipped chip lies here. `of(module)` is the chip a lowered module is for; `define` and `resolve` are
-how a chip that is not shipped travels with what was compiled for it.
+This folder has one TOML file per shipped chip. `of(module)` is the chip that a lowered module is for. `define` and
+`resolve` let a chip that is not shipped travel with the modules and programs compiled for it.
 """
 
 from tpusim.chips.fields import differences, flattened

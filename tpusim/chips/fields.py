@@ -1,4 +1,4 @@
-"""The fields of a chip one by one, called as in its file, as in "bandwidth.s2l"."""
+"""The fields of a chip one by one, by their names in its file: "bandwidth.s2l"."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
@@ -9,12 +9,12 @@ from tpusim.chips.spec import ChipSpec
 
 
 def flattened(chip: ChipSpec) -> dict[str, Any]:
-    """Field -> value as TOML and JSON have it, those of tables with the table's name in front."""
+    """Field -> its TOML or JSON value; fields of a table have the table's name before them."""
     return dict(_leaves("", msgspec.to_builtins(chip)))
 
 
 def differences(one: ChipSpec, other: ChipSpec) -> dict[str, tuple[Any, Any]]:
-    """Field -> the values of both chips, where they differ; their names do not count."""
+    """Field -> the values of both chips, if they differ; the chips' names do not count."""
     first, second = flattened(one), flattened(other)
     names = [name for name in dict.fromkeys((*first, *second)) if name not in ("name", "extends")]
     return {name: (first.get(name), second.get(name)) for name in names if first.get(name) != second.get(name)}

@@ -1,7 +1,8 @@
-"""Chips from files and back: the shipped ones by name, a user's own as TOML, and what a module or program carries.
+"""Chips from files and back: shipped chips by name, a user's chip as TOML, and a chip that a module or program carries.
 
-A file may extend another: `extends = "bm1688"` (a shipped chip, or a file beside it) and the fields that differ. What
-is compiled for a chip that is not shipped carries its definition, so that it runs where the file is not at hand.
+A file may extend another: `extends = "bm1688"` (a shipped chip, or a file in the same folder) and the fields that
+differ. A module or program compiled for a chip that is not shipped carries its definition, so that it runs without the
+file.
 """
 
 import json
@@ -25,10 +26,10 @@ _Fields: TypeAlias = dict[str, Any]
 
 
 class Attributed(Protocol):
-    """What has string attributes, as a module of the compiler has."""
+    """An object with string attributes, like a module of the compiler."""
 
     def attribute(self, key: str, default: str = "") -> str:
-        """The text of the attribute as it stands in the file."""
+        """The text of the attribute as in the file."""
         ...
 
 
@@ -44,12 +45,12 @@ def names() -> tuple[str, ...]:
 
 
 def as_stated(chip: str | ChipSpec) -> str | ChipSpec:
-    """How to write down a chip: its name where it ships with these figures, else as it is given."""
+    """How to write down a chip: its name if it ships with these figures, else the given chip."""
     return next((name for name in available() if _shipped(name) == chip), chip)
 
 
 def load(chip: str | Path | ChipSpec) -> ChipSpec:
-    """A chip by its name, from a user's TOML file, or as it is given.
+    """A chip by its name, from a user's TOML file, or the given chip.
 
     Raises ConfigError for an unknown name, a file that cannot be read, and fields that are unknown or impossible.
     """
@@ -88,7 +89,7 @@ def of(module: Attributed) -> ChipSpec:
 
 @cache
 def resolve(name: str, definition: str = "") -> ChipSpec:
-    """The chip of that name; definition: what `define` wrote for it, "" for a shipped chip. Raises ConfigError."""
+    """The chip of that name; definition: the text of `define`, "" for a shipped chip. Raises ConfigError."""
     if not definition:
         if name not in available():
             raise ConfigError(
@@ -104,7 +105,7 @@ def resolve(name: str, definition: str = "") -> ChipSpec:
 
 
 def define(chip: ChipSpec) -> str:
-    """What makes a chip of a user's own out of a shipped one, as JSON; "" for a shipped chip."""
+    """The fields in which a user's chip differs from a shipped one, as JSON; "" for a shipped chip."""
     if chip.name in available():
         return ""
     base: _Fields = msgspec.to_builtins(_shipped(chip.extends)) if chip.extends else {}
@@ -147,9 +148,9 @@ def _fields(path: Path, where: str, seen: tuple[Path, ...]) -> _Fields:
 
 
 def _extended(own: _Fields, folder: Path | None, where: str, seen: tuple[Path, ...]) -> _Fields:
-    """The fields, over those of the chip that `extends` names; `extends` then names the shipped chip behind it.
+    """The fields, over those of the chip that `extends` names; `extends` then names the shipped chip at the root.
 
-    folder: where files that it extends are; None for the text of a module, which names no file.
+    folder: the folder of files that it extends; None for the text of a module, which names no file.
     """
     base = own.get("extends")
     if not base:
@@ -199,7 +200,7 @@ def _decoded(fields: _Fields, where: str) -> ChipSpec:
 
 
 def _checked(fields: _Fields, where: str) -> ChipSpec:
-    """A chip of a user's own; a shipped chip's name is that chip's alone."""
+    """A user's chip; it must not have the name of a shipped chip."""
     chip = _decoded(fields, where)
     if chip.name not in available():
         return chip

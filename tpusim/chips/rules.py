@@ -1,4 +1,4 @@
-"""What compilers do differently from chip to chip: the forms that ops have, and what works in local memory.
+"""Differences of the compiler between chips: the forms of ops, and which ops work in local memory.
 
 Tables of a chip's file. The defaults are the 1684X family's. Sections are those of docs/spec/numerics.md and, for
 `LocalRules`, of docs/spec/layer_group.md.
@@ -10,48 +10,48 @@ import msgspec
 
 
 class FloatOnly(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An op that has integer forms elsewhere, or decisions behind it that hold on one chip."""
+    """An op that has integer forms on other chips, or that follows decisions about one chip."""
 
     op: str
     """The op's name in the IR, as in "top.Compare"."""
     why: str
     """The reason that users read."""
     decisions: tuple[str, ...] = ()
-    """The decisions behind it, as in "DN-13"; none: the specification says so."""
+    """The decisions that it follows, as in "DN-13"; none: the specification says so."""
 
 
 class IntegerRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which ops compute on quantised integers, and how, beside the requantisation of products (`ChipSpec.requant`)."""
+    """Which ops compute on quantised integers, and how; `ChipSpec.requant` says how products are requantised."""
 
     scaling: Literal["best_fit", "right_shift", "small_multiplier"] = "best_fit"
-    """Where ops other than products get an 8-bit multiplier and a shift: by the best fit (5.1, 5.6); the shift first,
+    """How ops other than products get an 8-bit multiplier and a shift: by the best fit (5.1, 5.6); the shift first,
     then the multiplier (5.4); or from thresholds, in the op itself, with one shift for operands that are added or
     compared (5.3, 9.6, 9.7)."""
     float_only: tuple[FloatOnly, ...] = ()
     """Ops without an integer form (9.0, 10, 12.1)."""
     scale_bits: Literal[16, 32] = 32
-    """Bits of tpu.Scale's accumulators; those of 16 saturate, and are never shifted left (9.4)."""
+    """Bits of tpu.Scale's accumulators; 16-bit accumulators saturate and are never shifted left (9.4)."""
 
     def without_zero_points(self) -> list[str]:
-        """Fields whose values have no rule for zero points."""
+        """Fields whose values allow no zero points."""
         return ["scaling"] if self.scaling != "best_fit" else []
 
 
 class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which forms of ops a chip has; the compiler makes others of those it lacks (U-45)."""
+    """Which forms of ops a chip has; the compiler replaces the forms that it lacks (U-45)."""
 
     attention: bool = False
     """A block of attention is a tpu.Attention for each head; else products, softmax and Permutes."""
     flash_attention: bool = False
-    """Attention in 16 bits is one tpu.FAttention, of all heads."""
+    """Attention in 16 bits is one tpu.FAttention for all heads."""
     patch_products: int = 0
-    """Convolutions of up to 3 channels whose windows of 14 to fewer than so many rows and columns lie side by side are
-    products of a row for each patch."""
+    """A convolution of up to 3 channels with adjacent windows of at least 14 and fewer than this many rows and columns
+    becomes a product with a row for each patch."""
     whole_image_products: tuple[str, ...] = ()
     """Float types, as in "bf16", in which a convolution of one group whose window is its whole image is a product."""
     upsample: Literal["copies", "indices"] = "copies"
-    """tpu.Upsample in a layer group copies its operand to every place of a cell, and alone in global memory; or gathers
-    it by a constant table of indices, and alone is computed in tiles."""
+    """How tpu.Upsample works. "copies": in a layer group it copies its operand to every place of a cell, alone it works
+    in global memory. "indices": in a group it gathers by a constant table of indices, alone it runs in tiles."""
     on_host: tuple[str, ...] = ()
     """Top ops without an integer form here, as in "top.Interp", that the host computes, in f32."""
 
@@ -60,9 +60,9 @@ class LocalRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which ops work in local memory (layer_group.md 2)."""
 
     global_only: tuple[str, ...] = ()
-    """Ops without a local form that other chips have, as in "tpu.Sub"."""
+    """Ops whose local form this chip lacks, as in "tpu.Sub"."""
     moving_transfer_bytes: int = 0
-    """A load or store of a group whose first slice has so many bytes does the work of Permutes and views beside it,
-    where one command can; 0: none does."""
+    """A load or store of a group also does the work of adjacent Permutes and views if its first slice has at least this
+    many bytes and one command is enough; 0: none does."""
     moving_transfers: int = 1
-    """A load does so too where it takes at most so many commands, of `moving_transfer_bytes` each on average."""
+    """A load also does so if it takes at most this many commands, with `moving_transfer_bytes` each on average."""

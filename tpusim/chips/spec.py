@@ -1,6 +1,6 @@
 """`ChipSpec`: everything the compiler and the machine know about a chip, as data.
 
-One TOML file per chip lies beside this module (`tpusim.chips.files` reads them, and a user's own); differences between
+This folder has one TOML file per chip (`tpusim.chips.files` reads them and a user's files); differences between
 chips are fields, never `if chip.name ==` in an op.
 Source: docs/spec/hardware.md sections 1 to 3 and 5; an assumed figure carries its decision number in the TOML comment.
 """
@@ -32,14 +32,14 @@ class Bandwidth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What measured times of a chip are to those of the clock (hardware.md DH-08)."""
+    """The ratio of a chip's measured times to the clock's times (hardware.md DH-08)."""
 
     factor: float = 1.0
     """Geometric mean of measured over estimated times; 1: none were measured."""
     residual: float = 0.0
     """The largest relative distance of the measured times from factor times clock."""
     transfers: float = 0.0
-    """Nine in ten single transfers are this near to the profile of U-88 (docs/clock.md); 0: none compared."""
+    """Nine in ten transfers differ at most this much from the profile of U-88 (docs/clock.md); 0: none compared."""
 
 
 MOST = {"cores": 256, "lanes": 1 << 12, "eu_bytes": 1 << 10, "lmem_bytes": 1 << 28, "lmem_banks": 1 << 10}
@@ -47,12 +47,12 @@ MOST = {"cores": 256, "lanes": 1 << 12, "eu_bytes": 1 << 10, "lmem_bytes": 1 << 
 
 
 class FloatException(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a chip differs from an op's own rule of float types (numerics.md 12); what is not given stays the op's."""
+    """How a chip differs from an op's rule of float types (numerics.md 12); unset fields keep the op's rule."""
 
     op: str
     """The op's name in the IR, as in "top.GELU"."""
     int8: FloatType | None = None
-    """Its type where it has no integer form in INT8 mode."""
+    """Its type if it has no integer form in INT8 mode."""
     f16: FloatType | None = None
     bf16: FloatType | None = None
 
@@ -62,9 +62,9 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
 
     name: str
     family: str
-    """Its target in `registry.TARGETS`, as in "cv18xx": what this family's compiler does differently."""
+    """Its target in `registry.TARGETS`, as in "cv18xx": the differences of this family's compiler."""
     lanes: int
-    """NPU_NUM: channels are spread over this many lanes."""
+    """NPU_NUM: the number of lanes, over which channels are divided."""
     eu_bytes: int
     """Bytes that one vector step of one lane processes; aligned rows are padded to this."""
     lmem_bytes: int
@@ -77,17 +77,17 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     neuron_start: int
     """Start of the neuron region; 0: on the next `gmem_align_bytes` after the weights."""
     io_start: int
-    """Start of the first network output's own region, the next output's one `1 << 40` further (hardware.md 3.1);
+    """Start of the first network output's region; the next output's region is `1 << 40` further (hardware.md 3.1);
     0: outputs are neurons."""
     gmem_align_bytes: int
     batch_packing: bool
     """BM1684's 4N/2N: 4/B batch items interleave in one 4-byte word (hardware.md 2.5)."""
     coefficients: CoefficientLayout
-    """Beside the filter of an INT8 conv (hardware.md 2.3): one row per lane has it all, requant | bias | filter; a bias
-    of its own; or a row of bytes per output channel, bias | multiplier | shift, and slopes aligned like activations."""
+    """Coefficients of an INT8 conv (hardware.md 2.3): one row per lane with requant | bias | filter ("merged"); a
+    separate bias; or a row of bytes per output channel bias | multiplier | shift, slopes aligned as activations."""
     requant: Requantisation
     """How the accumulators of products are scaled (numerics.md 5): a 32-bit "multiplier" and shift, a right "shift"
-    only, or CV18xx's "qdm", of Mul too. What other ops do is `integers`."""
+    only, or CV18xx's "qdm", also for Mul. `integers` has the rules of other ops."""
     requant_words: int
     """int32 words per channel in the requant block of merged coefficients: 3, 2 when packed; 0: nothing is merged."""
     float_fallback: FloatType
@@ -119,90 +119,90 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     dma_burst_bytes: int
     bandwidth: Bandwidth
     gmem_bytes: int = 0
-    """Global memory as the chip's memory map has it (hardware.md 3.1); 0: the specification does not say."""
+    """Bytes of global memory in the chip's memory map (hardware.md 3.1); 0: not in the specification."""
     calibration: Calibration = Calibration()
     cores: int = 1
     """TPU cores, each with its own lanes, local memory and two engines; global memory is common to all (DC-06)."""
     several_cores_gbs: float = 0.0
     """Load and store rate of each core while several cores move data (hardware.md 1.2); 0: no slower than alone."""
     dma_pages: Literal["first", "all"] = "first"
-    """Pages of a strided transfer that count: the first that the channels have, or as many as it begins runs in. The
-    search for layer groups counts all (U-78), the clock the first."""
+    """Which pages of a strided transfer count: the first (one per memory channel), or all pages in which runs begin.
+    The search for layer groups counts all (U-78), the clock the first."""
     search_gbs: float = 0.0
-    """Load and store rate that the search for layer groups counts with, where it is not `bandwidth`'s; 0: it is."""
+    """Load and store rate in the search for layer groups; 0: those of `bandwidth`."""
     store_latency_ns: float | None = None
-    """Latency of a store, where it is not `dma_latency_ns`."""
+    """Latency of a store, if it differs from `dma_latency_ns`."""
     local_latency_ns: float | None = None
-    """Latency of a copy inside local memory, where it is not `dma_latency_ns`."""
+    """Latency of a copy inside local memory, if it differs from `dma_latency_ns`."""
     kernel_gbs: float = 0.0
-    """Load and store rate of the kernels of global layers, where it is not `bandwidth`'s; 0: it is."""
+    """Load and store rate of the kernels of global layers; 0: those of `bandwidth`."""
     matrix_gbs: float = 0.0
-    """Load rate of what these kernels spread over all lanes, or give to all, where it is not `kernel_gbs`."""
+    """Load rate of these kernels for tensors that are divided over all lanes or copied to all, if not `kernel_gbs`."""
     matrix_store_gbs: float = 0.0
-    """Store rate of the same."""
+    """Store rate of these kernels for the same tensors."""
     gather_gbs: float = 0.0
-    """Rate of the rows that the DMA gathers in global memory by their indices; 0: it does not."""
+    """Rate of a gather of rows in global memory by the DMA; 0: the chip has none."""
     kernel_memory_bytes: int = 0
-    """Local memory of all lanes that the kernels of global layers were made for; 0: what the lanes have."""
+    """Local memory of all lanes for which the kernels of global layers were written; 0: that of the chip."""
     energy_pj_per_byte: float = 0.0
-    """Energy of a byte that crosses the border of local memory, in pJ; 0: not known, and no energy is counted. No
-    shipped chip has it: nothing is published."""
+    """Energy of a byte that enters or leaves local memory, in pJ; 0: not known, and no energy is counted. No
+    shipped chip has a value, because none is published."""
     energy_pj_per_mac: float = 0.0
-    """Energy of a multiply-accumulate, in pJ, in the precision that is looked at; given with `energy_pj_per_byte`."""
+    """Energy of a multiply-accumulate in the precision of the network, in pJ; given with `energy_pj_per_byte`."""
     casts_fill_lanes: bool = False
     """A cast that is a global layer gives every lane an equal share of the elements, whatever their shape."""
     lone_casts_are_global: bool = False
-    """A cast, table, function, softmax, sum, requant or op with a constant in no group with others is a global layer
-    (U-76)."""
+    """A cast, table, function, softmax, sum, requant or op with a constant that would be alone in its group becomes a
+    global layer (U-76)."""
     lone_pools_are_global: Literal["none", "floats", "all"] = "none"
-    """Which pools of whole planes are global layers where they are in no group with others."""
+    """Which pools of whole planes become global layers if they would be alone in their group."""
     permutes_by_matrices: bool = False
-    """A Permute that neither one copy of whole rows nor one transposition of matrices does takes several of these."""
+    """A Permute that one copy of whole rows or one transposition of matrices cannot do takes several transpositions."""
     copy_page_ends: int = 1
-    """At how many ends of a copy within global memory few pages have few channels."""
+    """Number of ends of a copy within global memory at which few pages use few channels."""
     dma_run_bytes: int = 0
-    """What a run costs that is shorter, in global memory or in a lane; 0: runs are rounded up to bursts."""
+    """Bytes that a shorter run costs, in global memory or in a lane; 0: runs are rounded up to bursts."""
     dma_channels: int = 1
-    """Memory channels, which pages take in turn: a transfer of fewer pages has their share of the rate."""
+    """Memory channels, over which pages alternate: a transfer of fewer pages has only their share of the rate."""
     dma_page_bytes: int = 4096
-    """What lies in one memory channel before the next one follows."""
+    """Bytes in one memory channel before the next channel follows."""
     merges_kernels: bool = False
-    """Whether kernel axes lie in a filter's input channels while few are there, up to 16 bits (hardware.md 2.4)."""
+    """Whether kernel axes are stored in a filter's input channels if these are few, up to 16 bits (hardware.md 2.4)."""
     row_reduction_steps: int = 1
-    """Steps of a PorD for one element of a window that is a part of a row, each read for itself."""
+    """Steps of a PorD for one element of a window that is a part of a row; each element is read separately."""
     strided_window_steps: int = 1
-    """Steps that a pooling or depthwise window takes for one whose columns are not strided."""
+    """Steps of a pooling or depthwise window with strided columns for each step without strides."""
     quantize_steps: int = 4
-    """Steps of 32 bits in a cast from f32 to an integer; one less in the tiles of a global layer."""
+    """Steps of 32 bits in a cast from f32 to an integer; one fewer in the tiles of a global layer."""
     dma_align_bytes: int = 512
     """DMA_ALGN_BYTES: a tensor whose rows are no longer than this is not cut along w (layer_group.md 4)."""
     balances_depth: bool = False
-    """A total of d, h and w sections is shared by halo cost; else d is cut first (layer_group.md 5)."""
+    """A total of sections is divided over d, h and w by halo cost; else d is cut first (layer_group.md 5)."""
     grouped_conv_margins: bool = True
     """Whether a convolution of several groups may share a slice (layer_group.md 7.3)."""
     repeats_windows: bool = True
-    """Whether a window along h or w may start or end where the one before it does (layer_group.md 7.1)."""
+    """Whether a window along h or w may start or end at the same place as the previous window (layer_group.md 7.1)."""
     integers: IntegerRules = IntegerRules()
     """The forms in which this chip computes integer ops."""
     forms: OpForms = OpForms()
-    """The ops it has a form of."""
+    """Which forms of ops this chip has."""
     local: LocalRules = LocalRules()
-    """The ops that work in local memory."""
+    """Which ops work in local memory."""
     bias_rounded: bool = True
     """Whether a matrix product in F16 rounds its bias to F16 too (numerics.md 9.2)."""
     int16_outputs: bool = False
-    """Whether integer products in front of an op in float have 16-bit results (numerics.md 2.2, 3.4)."""
+    """Whether integer products before a float op have 16-bit results (numerics.md 2.2, 3.4)."""
     frame_alignment: tuple[int, int] | None = None
-    """Bytes that rows and planes of aligned frames are multiples of (--aligned-input); None: frames are not aligned."""
+    """Rows and planes of aligned frames are multiples of this many bytes (--aligned-input); None: not aligned."""
     column_multipliers: bool = False
     """Whether an integer matrix product may have a multiplier per column (numerics.md 5.1)."""
     float_exceptions: tuple[FloatException, ...] = ()
-    """Ops whose float types are not those of their own rule (numerics.md 12.1 to 12.3)."""
+    """Ops whose float types differ from their rule (numerics.md 12.1 to 12.3)."""
     extends: str = ""
-    """The shipped chip that a chip of a user's own was made from; "": a shipped one, or one made from scratch."""
+    """The shipped chip from which a user's chip was made; "": a shipped chip, or a chip made from scratch."""
 
     def problem(self) -> str | None:
-        """What is impossible about the figures; None if nothing is."""
+        """The first impossible figure; None if all are possible."""
         sizes = ("lanes", "eu_bytes", "lmem_bytes", "lmem_banks", "gmem_align_bytes", "cores", "cube_pixels")
         for name in (*sizes, "half_mac_divisor", "tiu_mhz", "dma_mhz", "dma_burst_bytes"):
             if not 0 < getattr(self, name) < float("inf"):
@@ -228,7 +228,7 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
         return self._contradiction()
 
     def _contradiction(self) -> str | None:
-        """Which rules do not go together."""
+        """Which rules contradict each other; None if none do."""
         if (self.coefficients == "channel_rows") != (self.requant == "qdm"):
             return f'coefficients: "channel_rows" goes with requant "qdm", got {self.coefficients} and {self.requant}'
         if self.coefficients == "merged" and (self.requant, bool(self.requant_words)) != ("multiplier", True):
@@ -260,11 +260,11 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
         return op in self.local.global_only
 
     def float_exception(self, op: str) -> FloatException | None:
-        """What differs for an op on this chip."""
+        """The exception of this chip for an op; None without one."""
         return next((e for e in self.float_exceptions if e.op == op), None)
 
     def latency_ns(self, direction: str) -> float:
-        """Before the first byte of a transfer of this direction, "l2s" or another."""
+        """Latency before the first byte of a transfer of this direction, "l2s" or another."""
         own = {"l2s": self.store_latency_ns, "l2l": self.local_latency_ns}.get(direction)
         return self.dma_latency_ns if own is None else own
 
@@ -274,20 +274,20 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
         return self.cycle_model == "bm"
 
     def beside_others(self) -> "ChipSpec":
-        """The chip as one core has it while other cores move data too."""
+        """The chip with the rates of one core while other cores move data too."""
         rates = replace(
             self.bandwidth, s2l=self.bandwidth.s2l * self.shared_rate, l2s=self.bandwidth.l2s * self.shared_rate
         )
         return replace(self, bandwidth=rates)
 
     def searched(self) -> "ChipSpec":
-        """The chip as the search for layer groups counts the transfers of a group."""
+        """The chip with the rates by which the search for layer groups counts transfers."""
         rates = {"s2l": self.search_gbs, "l2s": self.search_gbs} if self.search_gbs else {}
         return replace(self, dma_pages="all", bandwidth=replace(self.bandwidth, **rates))
 
     @property
     def shared_rate(self) -> float:
-        """Share of its DMA rate that a core has while other cores move data too."""
+        """Share of a core's DMA rate that remains while other cores move data too."""
         return self.several_cores_gbs / self.bandwidth.s2l if self.several_cores_gbs else 1.0
 
     @property

@@ -26,7 +26,7 @@ class Emitter:
         self.locations: list[Location] = []
         self.group = 0
         self.home = -1
-        """Group whose step comes next, where it is a neighbour's; -1: `group`."""
+        """Group of the next step, if it belongs to an adjacent group; -1: `group`."""
         self._ids: list[dict[Engine, int]] = [{"tiu": 0, "gdma": 0} for _ in range(cores)]
         self._row: dict[Engine, int] | None = None
         self.first_step = ""
@@ -38,7 +38,7 @@ class Emitter:
         return self._ids[self.core]
 
     def begin_row(self) -> None:
-        """Both engines may now run side by side; they wait only for what came before the row."""
+        """Let both engines run in parallel from here; they wait only for the commands before the row."""
         self._row = dict(self._last)
 
     def end_rows(self) -> None:
@@ -46,11 +46,11 @@ class Emitter:
         self._row = None
 
     def barrier(self) -> None:
-        """All cores wait for each other, with both engines; nothing where there is one core.
+        """All cores wait for each other, with both engines; with one core it does nothing.
 
-        The messages stand in the TIU queues: a send waits for the core's last transfer by its `dep`, and the transfers
-        that follow wait for the wait by theirs. Barriers take the message numbers in turn: all cores have left a
-        barrier when the next is over.
+        The messages are in the TIU queues: a send waits for the core's last transfer by its `dep`, and later transfers
+        wait for the wait by theirs. Barriers use the message numbers in turn, because all cores have left a
+        barrier when the next one ends.
         """
         if self.cores == 1:
             return
@@ -64,7 +64,7 @@ class Emitter:
     def add(self, cls: type[Command], *, name_of: Callable[[View], Source] | None = None, **fields: Any) -> None:
         """Append one command with its id and dependency, after checking that the chip can execute it.
 
-        name_of: what a view that the command reads is meant to hold.
+        name_of: the source that a view is meant to contain.
         """
         engine = cls.engine
         other: Engine = "gdma" if engine == "tiu" else "tiu"
@@ -92,7 +92,7 @@ class Emitter:
         strides: Place | None = None,
         origin: int | None = None,
     ) -> None:
-        """Append a GDMA copy; holds: what `source` is meant to hold; window: `Move.start` and `Move.whole`.
+        """Append a GDMA copy; holds: what `source` is meant to contain; window: `Move.start` and `Move.whole`.
 
         kind, strides, origin: those of `Move`.
         """

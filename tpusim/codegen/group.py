@@ -1,4 +1,4 @@
-"""The commands of one layer group: its loop (`tpusim.schedule.turns`) with a command for everything that runs."""
+"""The commands of one layer group: the commands of every item in its loop (`tpusim.schedule.turns`)."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +10,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.codegen.emitter import Emitter
-from tpusim.codegen.holds import namer, source_name
+from tpusim.codegen.provenance import namer, source_name
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.types import address_of, is_tensor, shape_of
@@ -40,7 +40,7 @@ class LocalContext(SliceContext):
         self._name_of = namer(operands, slice_owner(op_name(op), step.text(), emitter.group), emitter.chip)
 
     def _held(self, index: int) -> tuple[Source, View]:
-        """The operand's slice in local memory, and the name of what put it there."""
+        """The source of the operand's slice, and its view in local memory."""
         value, at = self.op.operands[index], self.placed(index)
         owner = value.owner
         assert isinstance(owner, Operation)
@@ -51,7 +51,7 @@ class LocalContext(SliceContext):
         return slice_owner(op_name(owner), step, self._emitter.group, loaded=loaded), view
 
     def placed(self, index: int) -> Placed:
-        """The operand as its Load or its op put it."""
+        """The operand as its Load or its op placed it."""
         value, group = self.op.operands[index], self._group
         graph, have = group.graph, group.slices[value].at(self._step)
         return Placed(have, group.allocation.address[value], value in graph.constants, value not in graph.compact)
@@ -66,16 +66,16 @@ class LocalContext(SliceContext):
         return self._group.allocation.address[self.op.results[0]]
 
     def where(self) -> str:
-        """The step of the group's loop, as messages name it."""
+        """The name of the step of the group's loop in messages."""
         return self._step.text()
 
     def buffer(self) -> int:
-        """LMEM byte offset of the work buffer; who asks has views in it."""
+        """LMEM byte offset of the work buffer; a caller makes views in it."""
         self._has_views = True
         return self._group.allocation.address.get(self.op, 0)
 
     def unnamed_buffer(self) -> View | None:
-        """The work buffer, where no view of the op's commands says which part of it they use."""
+        """The work buffer, if no view of the op's commands states the part of it that they use."""
         address, size = self._group.allocation.address.get(self.op), self._group.allocation.size.get(self.op, 0)
         return None if self._has_views or address is None or not size else work_area(address, size, self.chip)
 
@@ -85,11 +85,11 @@ class LocalContext(SliceContext):
 
 
 def emit_group(group: GroupSchedule, emitter: Emitter) -> None:
-    """All commands of one group: consecutive steps on each core, between two barriers; idle cores have these only."""
+    """All commands of one group: consecutive steps on each core, between two barriers; idle cores only have these."""
     if emitter.cores > 1 and group.overlap != Overlap():
         raise ImportModelError(
-            f"tpu.Group {', '.join(map(op_name, group.graph.ops[:3]))}: overlaps its neighbours, which needs one core, "
-            f"got {emitter.cores} cores; group the module for {emitter.cores} cores"
+            f"tpu.Group {', '.join(map(op_name, group.graph.ops[:3]))}: overlaps adjacent groups, which needs one "
+            f"core, got {emitter.cores} cores; group the module for {emitter.cores} cores"
         )
     emitter.barrier()
     for core, steps in enumerate(group.shares(emitter.cores)):
@@ -162,7 +162,7 @@ def _load(value: SSAValue, group: GroupSchedule, step: Step, emitter: Emitter) -
 def _pieces(
     load: TpuLoad, part: TensorSlice, lengths: Extents, chip: ChipSpec
 ) -> Iterator[tuple[TensorSlice, Extents | None, int | None]]:
-    """What a load moves at a time of a slice: all of it, or channels that lie at equal distances in global memory."""
+    """The parts that a load moves at once: the whole slice, or channels at equal distances in global memory."""
     scattered = load.scattered(lengths)
     if scattered is None:
         yield part, _strides(load, lengths), None
@@ -198,12 +198,12 @@ def _store(value: SSAValue, group: GroupSchedule, step: Step, emitter: Emitter) 
 
 
 def _from(view: View, origin: int | None) -> View:
-    """A tensor in global memory whose first element has so many in front of it."""
+    """A tensor in global memory that begins `origin` elements after the view's start."""
     return replace_struct(view, address=view.address + distance_bytes(view, origin or 0))
 
 
 def _as_wide(part: TensorSlice, result: SSAValue, group: GroupSchedule, chip: ChipSpec) -> bool:
-    """Whether the rows of a slice are as long as those of the tensor outside: the compiler moves others one by one."""
+    """Whether a slice has rows as long as the tensor outside the group; the compiler moves shorter rows one by one."""
     return part.w[1] == logical_axes(shape_of(result), group.graph.kind, chip)[4]
 
 
@@ -214,12 +214,12 @@ def _rows(part: TensorSlice) -> Iterator[TensorSlice]:
 
 
 def _strides(transfer: Transfer, lengths: Extents) -> Extents | None:
-    """Distances in global memory along the axes of a group; None of a tensor that lies there in order."""
+    """Distances in global memory along the axes of a group; None for a tensor that is stored in order."""
     return cast("Extents | None", transfer.strides(lengths))
 
 
 def _stored(value: SSAValue) -> tuple[TpuStore, SSAValue]:
-    """The store of a tensor, and the result of the group that it makes."""
+    """The store of a tensor, and the result of the group that it writes."""
     store = next(use.operation for use in value.uses if isinstance(use.operation, TpuStore))
     group = store.parent_op()
     assert isinstance(group, TpuGroup)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from xdsl.ir import SSAValue
 
 from tpusim.codegen.emitter import Emitter
-from tpusim.codegen.holds import namer, source_name
+from tpusim.codegen.provenance import namer, source_name
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.types import address_of, is_tensor, shape_of
@@ -48,7 +48,7 @@ class GlobalContext(WholeContext):
         self._tensors = [self._view(v) for v in (*op.operands, op.results[0]) if is_tensor(v)]
         self._tiles = 0
         self._results: list[tuple[int, Transfer]] = []
-        """Of the op's last command: index of every tile's, and what is stored of it."""
+        """(command index of every tile, its store) of the op's last command."""
 
     def address(self, value: SSAValue) -> int:
         """The address in the tensor's type."""
@@ -59,11 +59,11 @@ class GlobalContext(WholeContext):
 
     def kernel(self, body: Command, tiles: int, load_bytes: int, store_bytes: int) -> None:
         """Append a global kernel around the TIU command."""
-        work = work_area(0, self.chip.lmem_bytes, self.chip)  # the compiler keeps nothing there for it
+        work = work_area(0, self.chip.lmem_bytes, self.chip)  # the compiler places nothing in local memory
         self._whole(GlobalKernel, body, tiles=tiles, load_bytes=load_bytes, store_bytes=store_bytes, work=(work,))
 
     def host(self, body: Command) -> None:
-        """Append a call of the host that computes what the TIU command says."""
+        """Append a call of the host that computes the TIU command."""
         self._whole(HostCall, body)
 
     def _whole(self, kind: type[GlobalKernel], body: Command, **fields: Any) -> None:
@@ -71,7 +71,7 @@ class GlobalContext(WholeContext):
         self._emitter.add(kind, name_of=self._name_of, body=body, reason=self._reason, op=name, tensor=name, **fields)
 
     def tiled(self, pieces: tuple[Piece, ...]) -> None:
-        """Append the tiles; the places of every second one in local memory are the same."""
+        """Append the tiles; every second tile has the same addresses in local memory."""
         first, self._tiles = self._tiles, self._tiles + pieces[-1].number + 1
         self._results.clear()
         for turn in turns_of(pieces):
@@ -116,7 +116,7 @@ class GlobalContext(WholeContext):
         )  # fmt: skip
 
     def _window(self, moved: Transfer) -> tuple[Place, Place]:
-        """Where a transfer is in its tensor: as the form says, or by its address if the command is over a part."""
+        """The window of a transfer in its tensor: by the form, or by its address if the command covers a part."""
         base = self._base(moved.outside)
         if base is None or prod(moved.whole) == base.elements:
             return moved.start, moved.whole
@@ -126,11 +126,11 @@ class GlobalContext(WholeContext):
         return cast("Place", tuple(start)), (n, c, 1, h, w)
 
     def _base(self, view: View) -> View | None:
-        """The tensor that a view lies in."""
+        """The tensor that contains a view."""
         return next((t for t in self._tensors if t.address <= view.address < t.address + t.nbytes), None)
 
     def locations(self) -> Iterator[Location]:
-        """Where the tiles of the result are once they are computed, of those whose axes lie as the tensor's."""
+        """The places of the result's tiles in local memory, for tiles with the tensor's order of axes."""
         shape = shape_of(self.op.results[0])
         for command, store in self._results:
             if store.in_order and prod(store.whole) == prod(shape):
@@ -160,5 +160,5 @@ def emit_layer(op: TpuOp, emitter: Emitter, reason: str) -> None:
 
 
 def _load(source: Source) -> str:
-    """What the loads of a tensor are called, as in a group."""
+    """The name of a tensor's loads, as in a group."""
     return f"load_{source.name}"

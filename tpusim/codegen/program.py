@@ -11,8 +11,8 @@ from tpusim import chips
 from tpusim.chips import ChipSpec, require_cores
 from tpusim.codegen.emitter import Emitter
 from tpusim.codegen.group import emit_group
-from tpusim.codegen.holds import source_name
 from tpusim.codegen.layer import emit_layer
+from tpusim.codegen.provenance import source_name
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
@@ -33,7 +33,7 @@ from tpusim.version import __version__
 def generate(model: Model, cores: int = 0) -> Program:
     """The program of an addressed module. Raises ImportModelError, ConfigError or CommandError.
 
-    cores: how many share the steps of every group; 0: as many as the module says. Global layers run on core 0.
+    cores: number of cores that share the steps of every group; 0: as stated in the module. Global layers run on core 0.
     """
     model.require_state("TPU_ADDRESSED", stage="codegen")
     chip = chips.of(model)

@@ -1,8 +1,8 @@
 """The container of a program file: a zip of known members, read only if it is exactly what a writer wrote.
 
-Members are stored, not compressed, so that a declared size is a size that is there. The first member is `header.json`
-with the SHA-256 of the others; the archive's comment has the SHA-256 of the header. Nothing is unpacked or allocated
-before the directory was found to be true.
+Members are stored, not compressed, so that a declared size is the real size. The first member is `header.json`
+with the SHA-256 of the others; the archive's comment has the SHA-256 of the header. The directory is checked before
+anything is unpacked or allocated.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 
 class _Checksums(msgspec.Struct):
-    """What the container itself needs of a header."""
+    """The part of a header that the container needs."""
 
     format_version: int
     checksums: dict[str, str]
@@ -41,7 +41,7 @@ def refusal(path: Path, why: str) -> ImportModelError:
 
 
 def checksum(data: bytes) -> str:
-    """SHA-256 as it stands in the header."""
+    """SHA-256 as the header writes it."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -79,7 +79,7 @@ def _read(
         if len(entries) != len(sizes) or set(sizes) != {HEADER, *names}:
             raise refusal(path, f"has the members {', '.join(sorted(sizes))[:200]}, not {', '.join((HEADER, *names))}")
         if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-            raise refusal(path, "has compressed members, a program has stored ones")
+            raise refusal(path, "has compressed members; a program's members are stored")
         members = {name: archive.read(name) for name in names}
     sums = decode(header, _Checksums).checksums
     for name, data in members.items():

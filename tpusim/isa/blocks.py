@@ -1,8 +1,8 @@
 """A view as a few strided boxes of bytes, so that memory is read and written without per-element work.
 
 The offsets of n, c, h and w add up (hardware.md 2.1, 2.5). Two axes are split in two: channels into (row, lane), batch
-items into (word, byte group in the word). A start lane or a partly used last row or word makes one more box, never a
-longer one: a box covers bytes of the view and no others.
+items into (word, byte group in the word). A start lane or a partly used last row or word adds a box and
+never lengthens one: a box covers only bytes of the view.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Block:
 
 @dataclass(frozen=True)
 class _Part:
-    """A run of one tensor axis that is a box of two memory axes."""
+    """A range of one tensor axis, stored as a box of two memory axes."""
 
     index: slice
     sizes: tuple[int, int]
@@ -105,8 +105,8 @@ def _unlaned(view: View) -> list[Block]:
 def blocks(view: View, chip: ChipSpec, lane_bytes: int | None = None) -> tuple[Block, ...]:
     """The boxes of `view`; offsets are absolute in GMEM, and lane * lane bytes + address in LMEM. Empty: no box.
 
-    Of 4-bit elements they are boxes of the bytes. lane_bytes: of a memory that keeps only the first bytes of every
-    lane; the chip's by default. Kept: every check and the memory itself ask for one view.
+    For 4-bit elements the boxes are of bytes. lane_bytes: the chip's by default; fewer for a memory that stores only
+    the first bytes of every lane. The result is cached, because every check and the memory ask for one view.
     """
     if 0 in view.shape:
         return ()

@@ -1,7 +1,7 @@
 """The scale with which a command casts between integers and floats: a tensor's step in the numbers of that command.
 
-Both are of numerics.md 8.1, down to numbers that a 16-bit float has not: below half of F16's least one a scale is 0,
-above the largest it is an infinity.
+Both follow numerics.md 8.1, also outside the range of a 16-bit float: below half of F16's least number a scale is 0,
+above its largest number it is an infinity.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ BF16: DType = "bf16"
 
 
 def dequantizing_scale(step: float, output: DType, *, bf16_unit: bool) -> np.float32:
-    """The step rounded to the type of the result, on a chip whose float unit is BF16 always to that."""
+    """The step rounded to the type of the result, or to BF16 on a chip whose float unit is BF16."""
     with np.errstate(over="ignore"):
         return _rounded(np.float32(step), BF16 if bf16_unit else output)
 
@@ -20,7 +20,7 @@ def dequantizing_scale(step: float, output: DType, *, bf16_unit: bool) -> np.flo
 def quantizing_scale(step: float, operand: DType, *, in_bf16: bool, bf16_unit: bool) -> np.float32:
     """1/step in double, narrowed to f32 and to the type of the operand, or to BF16 (`in_bf16`).
 
-    bf16_unit: of such a chip what is not in BF16 is quantised by its CPU, f32(1)/f32(step).
+    bf16_unit: the float unit is BF16, so the chip's CPU quantises everything else with f32(1)/f32(step).
     """
     with np.errstate(over="ignore", divide="ignore"):
         if bf16_unit and not in_bf16:

@@ -1,7 +1,7 @@
 """Legality of a command on a chip (hardware.md 4, decision DH-06): one function is one rule, its docstring the rule.
 
 A rule returns None or a `Finding`; `check` turns the first finding into a CommandError. Here are the rules that every
-command obeys; those of one command are in its file (`Command.rules`, `Command.local_rules`). `RULES` lists them all.
+command obeys; a command's file has the rules for it alone (`Command.rules`, `Command.local_rules`). `RULES` lists all.
 The body of a global kernel obeys `BODY_RULES` only: a library kernel tiles it, so lane and range limits do not apply.
 """
 
@@ -20,7 +20,7 @@ from tpusim.isa.sharing import KERNEL_SHARING_RULES, SHARING_RULES, work_areas
 from tpusim.registry import COMMANDS
 
 ID_LIMIT = 1 << 20
-"""Ids of an engine count from 1 up to below this (codegen.md 2, DC-03)."""
+"""Ids of an engine count from 1 and are less than this (codegen.md 2, DC-03)."""
 _LONGEST = 65535
 
 
@@ -64,7 +64,7 @@ def layouts(command: Command, chip: ChipSpec) -> Finding | None:
         if (view.layout == "strided") != (strides is not None) or len(strides or view.shape) != len(view.shape):
             return Finding(f"one stride per axis of strided {name}, else none", str(strides), "correct the view")
         if min(strides or (0,)) < 0:
-            return Finding(f"strides of {name} >= 0", str(strides), "reverse the tensor another way")
+            return Finding(f"strides of {name} >= 0", str(strides), "reverse the tensor by other means")
     return None
 
 
@@ -78,7 +78,7 @@ def start_lanes(command: Command, chip: ChipSpec) -> Finding | None:
 
 
 def interleaves(command: Command, chip: ChipSpec) -> Finding | None:
-    """Batch items share a 4-byte word (4N/2N) only on a chip with batch packing, 4/B of them (hardware.md 2.5)."""
+    """Only a chip with batch packing stores 4/B batch items in a 4-byte word (4N/2N, hardware.md 2.5)."""
     for name, view in command.operands():
         factor = chip.batch_factor(itemsize(view.dtype))
         if view.interleave not in (1, factor):
@@ -87,11 +87,11 @@ def interleaves(command: Command, chip: ChipSpec) -> Finding | None:
 
 
 def four_bits(command: Command, chip: ChipSpec) -> Finding | None:
-    """Elements of 4 bits are moved, or are the filter of CONV or the right matrix of MM2; rows start at whole bytes.
+    """Only copies, filters of CONV and right matrices of MM2 have elements of 4 bits; their rows start at whole bytes.
 
     They are not packed in 4-byte words (4N). Decision: other commands have no form with 4 bits (upstream forbids them
-    in transpose, broadcast, copy and division, hardware.md 4); a 4-bit filter has the channel packing of 8 bits, as
-    the input it meets.
+    in transpose, broadcast, copy and division, hardware.md 4); a 4-bit filter has the channel packing of 8 bits, like
+    its input.
     """
     for name, view in command.operands():
         if not is_packed(view.dtype):
@@ -127,9 +127,9 @@ def addresses(command: Command, chip: ChipSpec) -> Finding | None:
 
 
 def shared_lane(command: Command, chip: ChipSpec) -> Finding | None:
-    """Operands and result of AR share the start lane; so do those of RQ/DQ, PorD and SG, which cross no lanes either.
+    """Operands and result of AR, RQ/DQ, PorD and SG share the start lane, because these units cross no lanes.
 
-    The tables of SG are the same in every lane and have none; its indices lie in all lanes.
+    Tables of SG are the same in every lane and have no start lane; its indices lie in all lanes.
     """
     if not command.one_lane:
         return None
@@ -142,7 +142,7 @@ def shared_lane(command: Command, chip: ChipSpec) -> Finding | None:
 
 
 def dimensions(command: Command, chip: ChipSpec) -> Finding | None:
-    """Every axis of an operand is 1 to 65535 long; c, h, w of a TIU operand end at the chip's limit (CV18xx 4063)."""
+    """Every axis of an operand is 1 to 65535 long; c, h, w of a TIU operand at most the chip's limit (CV18xx 4063)."""
     limit = _LONGEST if command.engine == "gdma" else chip.max_axis
     return first(
         Finding(f"axes of {name} within 1-{limit}", str(view.shape), "split the command, or reshape the view")
@@ -152,7 +152,7 @@ def dimensions(command: Command, chip: ChipSpec) -> Finding | None:
 
 
 def coefficient_addresses(command: Command, chip: ChipSpec) -> Finding | None:
-    """A bias of a convolution is 4-byte aligned, a requant table 8-byte aligned (2-byte biases: by element)."""
+    """A bias of a convolution is 4-byte aligned (a bias of 2 bytes: 2-byte), a requant table 8-byte aligned."""
     return first(
         Finding(f"{name} at a multiple of {step} bytes", f"{view.address:,}", "align it")
         for name, view in command.operands()
@@ -161,7 +161,7 @@ def coefficient_addresses(command: Command, chip: ChipSpec) -> Finding | None:
 
 
 def channel_operands(command: Command, chip: ChipSpec) -> Finding | None:
-    """Per-channel operands are (1, c, 1, 1), a requant table (1, c, 1, 3) int32, two words where they are packed.
+    """Per-channel operands are (1, c, 1, 1), a requant table (1, c, 1, 3) int32, if packed (1, c, 1, 2).
 
     CV18xx: a requant table is (1, c, 1, 9) bytes with bias, (1, c, 1, 5) without; a bias of two 16-bit planes
     (2, c, 1, 1) (hardware.md 2.3).
@@ -175,7 +175,7 @@ def channel_operands(command: Command, chip: ChipSpec) -> Finding | None:
 
 
 def elementwise_shapes(command: Command, chip: ChipSpec) -> Finding | None:
-    """Element-wise operands have the output's shape; AR operands may have axes of length 1 where it is longer."""
+    """Element-wise operands have the output's shape; axes of AR operands may have length 1 and broadcast."""
     if not command.shapes:
         return None
     target = command.writes()[0].shape
@@ -196,8 +196,8 @@ def elementwise_shapes(command: Command, chip: ChipSpec) -> Finding | None:
 def element_types(command: Command, chip: ChipSpec) -> Finding | None:
     """Products and requants do not mix floats and integers; RQ rq0 reads floats, DQ dq0 writes floats.
 
-    AR with an integer result has integer operands and an integral constant; a comparison's operands are alike, the
-    branches of a selection have the output's type.
+    AR with an integer result has integer operands and an integral constant. The operands of a comparison are both
+    integers or both floats. The branches of a selection have the output's type.
     """
     if (misfit := command.type_misfit()) is not None:
         return misfit
@@ -209,7 +209,7 @@ def element_types(command: Command, chip: ChipSpec) -> Finding | None:
 
 
 _RULES_OF_PLACE: tuple[Rule, ...] = (sequence_ids, cores)
-"""The rules about what the form of a command does not have."""
+"""The rules about fields that are not part of a command's form."""
 _VIEW_RULES: tuple[Rule, ...] = (layouts, start_lanes, interleaves, four_bits)
 _LOCAL_RULES: tuple[Rule, ...] = (lmem_bounds, addresses, coefficient_addresses)
 _LANE_RULES: tuple[Rule, ...] = (shared_lane, dimensions)
@@ -219,7 +219,7 @@ _TYPE_RULES: tuple[Rule, ...] = (channel_operands, elementwise_shapes, element_t
 def _in_order(
     local_rules: tuple[Rule, ...], requant_rules: tuple[Rule, ...], rules: tuple[Rule, ...]
 ) -> tuple[Rule, ...]:
-    """The rules of local memory in the order in which they are tried."""
+    """The rules of local memory, in the order of checking."""
     return (
         memories,
         *_VIEW_RULES,
@@ -235,7 +235,7 @@ def _in_order(
 
 @cache
 def rules_of(kind: type[Command]) -> tuple[Rule, ...]:
-    """Every rule of a class of commands but those of place."""
+    """Every rule of a class of commands, except those about fields outside its form."""
     return _in_order(kind.local_rules, REQUANT_RULES, kind.rules)
 
 
@@ -256,7 +256,7 @@ RULES: tuple[Rule, ...] = (
     *_RULES_OF_PLACE,
     *_in_order(_once(chain.from_iterable(kind.local_rules for kind in _SHIPPED)), REQUANT_RULES, _OF_COMMANDS),
 )
-"""Every rule, those that all commands obey and those of commands that ship."""
+"""Every rule: those of all commands, and those of the single shipped commands."""
 
 BODY_RULES: tuple[Rule, ...] = (*_VIEW_RULES, *REQUANT_RULES, *_OF_COMMANDS, *_TYPE_RULES)
 """The rules for what a global kernel computes."""
@@ -277,12 +277,12 @@ def check(command: Command, chip: ChipSpec) -> None:
 
 @lru_cache(1 << 14)
 def _legal(form: Command, chip: ChipSpec) -> bool:
-    """Whether no rule finds anything; kept, as tiles and slices have few forms."""
+    """Whether the command breaks no rule; cached, because tiles and slices have few forms."""
     return all(rule(form, chip) is None for rule in rules_of(type(form)))
 
 
 def check_form(command: Command, chip: ChipSpec) -> None:
-    """Raise CommandError for a view that has no meaning at all: too few axes or strides."""
+    """Raise CommandError for a view without a meaning: too few axes or strides."""
     for subject in (command,) if command.computed is command else (command, command.computed):
         _apply((layouts,), subject, command, chip)
     for view in command.scratch():

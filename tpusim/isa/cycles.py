@@ -1,8 +1,8 @@
 """How long one command takes: TIU cycles (hardware.md 5.1) as TPU-MLIR's profile counts (U-87), and its transfers.
 
 cycles = ceil(operations / rate), with the waste of alignment counted as operations. Decision: no start-up; the profile
-(`compiler_profile_*.txt`, bm1684x and bm1688) has none. A command stands for all that theirs issue for it:
-the lane copies, sums and requants around a product, the steps of a cast. Each command says its own time
+(`compiler_profile_*.txt`, bm1684x and bm1688) has none. A command stands for all commands that TPU-MLIR issues for it:
+the lane copies, sums and requants around a product, the steps of a cast. Each command states its time
 (`Command.cycles`, `Command.dma_ns`); a hardware family that counts otherwise has its formulas in `FAMILIES`.
 """
 
@@ -41,7 +41,7 @@ _REFERENCE = Formulas(_cycles, _dma_ns, _peak_macs)
 FAMILIES: Mapping[str, Formulas] = {
     "cv18xx": Formulas(cycles_cv18xx.tiu_cycles, cycles_cv18xx.dma_ns, cycles_cv18xx.peak_macs)
 }
-"""Cycle model of a chip -> its formulas, where they are not those that commands have themselves."""
+"""Cycle model of a chip -> its formulas, if they differ from those of the commands."""
 
 
 def _formulas(chip: ChipSpec) -> Formulas:
@@ -59,22 +59,22 @@ def tiu_cycles(command: Command, chip: ChipSpec) -> int:
 
 
 def tiu_ns(command: Command, chip: ChipSpec) -> float:
-    """How long a command keeps the TIU busy, a global kernel with what it computes."""
+    """Nanoseconds for which a command keeps the TIU busy; for a global kernel, its body."""
     if command.engine == "gdma" or not command.on_chip:
         return 0.0
     return tiu_cycles(command.computed, chip) * 1000 / chip.tiu_mhz
 
 
 def dma_ns(command: Command, chip: ChipSpec) -> float:
-    """How long a command keeps GDMA busy, a global kernel with its loads and stores."""
+    """Nanoseconds for which a command keeps GDMA busy; for a global kernel, its loads and stores."""
     return _formulas(chip).dma_ns(command, chip)
 
 
 def command_ns(command: Command, chip: ChipSpec) -> float:
-    """How long a command keeps its engine busy; a global kernel both, for the longer of its two times (DL-06).
+    """Nanoseconds for which a command keeps its engine busy; a global kernel both, for the longer of its times (DL-06).
 
-    Of its shorter time the first load and the last store stand alone: all of it where one tile is enough. On a chip
-    whose engines do not overlap a global kernel takes the sum of its times.
+    The first load and the last store of a global kernel overlap with nothing; with a single tile nothing overlaps. On a
+    chip whose engines do not overlap, a global kernel takes the sum of its times.
     """
     return _kept_ns(command.form, chip)
 
@@ -85,7 +85,7 @@ def _kept_ns(form: Command, chip: ChipSpec) -> float:
 
 
 def timed_ns(command: Command, chip: ChipSpec) -> float:
-    """The same as `command_ns`, computed anew for this very command."""
+    """The same as `command_ns`, computed for this command without the cache."""
     compute, transfer = tiu_ns(command, chip), dma_ns(command, chip)
     if not compute or not transfer or not chip.engines_overlap:
         return compute + transfer

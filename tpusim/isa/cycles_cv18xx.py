@@ -1,8 +1,8 @@
 """How long one command takes on CV18xx: TIU cycles and DMA nanoseconds (hardware.md 5.3, DH-09).
 
 A step of the array serves EU output elements of every lane: 16 of 8 bits, 8 of 16 bits. cycles = latencies + steps *
-cycles per step. Where the specification names no figure (pooling, depthwise, matrix product) it is the one of the
-profiler's source; commands that chip composes of several (requants, casts, macro functions) count the parts.
+cycles per step. Figures that the specification does not name (pooling, depthwise, matrix product) come from the
+profiler's source; commands that the chip composes of several (requants, casts, macro functions) count the parts.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ _COMMAND = 26
 _POST, _POST_PER_CHANNEL = 12, 31
 _PER_CHANNEL_LEAST = 16
 _TABLE_ROWS, _SERIES_ROWS = 16, 32
-"""Rows of a table of bytes, and of a BF16 slope or mantissa table, which a series is looked up in (numerics.md 10)."""
+"""Rows of a table of bytes, and of the BF16 slope or mantissa table of a series (numerics.md 10)."""
 _LATENCY = {
     "mul": (2.5, 4.5), "mac": (9.0, 11.0), "add": (5.0, 7.0), "sub": (5.0, 7.0), "max": (3.0, 5.0), "min": (3.0, 5.0),
     "shift": (4.0, 4.0), "copy": (2.0, 4.0), "truncate": (2.0, 4.0),
@@ -65,7 +65,7 @@ def _steps(view: View, chip: ChipSpec, size: int) -> int:
 
 
 def peak_macs(size: int, chip: ChipSpec) -> int:
-    """Multiply-accumulates of all lanes per cycle at most: a step of the array, of INT8 two input channels at once."""
+    """Most multiply-accumulates of all lanes per cycle: a step of the array; for INT8 two input channels at once."""
     return chip.lanes * max(1, chip.eu_bytes // size) * (2 if size == 1 else 1)
 
 
@@ -142,7 +142,7 @@ def _channel_scale(command: ChannelScale, chip: ChipSpec) -> int:
 
 
 def _select(command: Select, chip: ChipSpec) -> int:
-    """The product of the negative half, that of the other half where it is scaled too, and their maximum."""
+    """The product of the negative half, that of the other half if it is scaled, and their maximum."""
     products = 1 + (command.positive is not None)
     return _vector("mul", command.input, command.output, chip, products) + _vector(
         "max", command.input, command.output, chip
@@ -231,12 +231,12 @@ def transfer_ns(runs: int, run_bytes: int, chip: ChipSpec, rate: float) -> float
 
 
 def dma_ns(command: Command, chip: ChipSpec) -> float:
-    """Of copies and fills by the formula of `_copied_ns`; of all else what the command says."""
+    """The formula of `_copied_ns` for copies and fills; for other commands the time that they state."""
     return _copied_ns(command, chip) if isinstance(command, Move | Fill) else command.dma_ns(chip)
 
 
 def _copied_ns(command: Move | Fill, chip: ChipSpec) -> float:
-    """Latency and the transfer of the side in global memory; a copy inside local memory runs at the SRAM's rate."""
+    """Latency, and the transfer of the side in global memory; a copy inside local memory has the SRAM's rate."""
     system = [view for _, view in command.operands() if view.memory == "gmem"]
     if not system:
         return chip.dma_latency_ns + transfer_ns(1, max(1, command.output.nbytes), chip, chip.bandwidth.l2l)

@@ -1,4 +1,4 @@
-"""Structs from fields as text has them: of a known class, or of the class of a table that a tag names."""
+"""Structs from the fields of a text: of a known class, or of the class that a tag names in a table."""
 
 from typing import Any, TypeVar
 
@@ -9,7 +9,7 @@ from tpusim.registry import Table
 
 T = TypeVar("T")
 MALFORMED = (ValueError, OverflowError, RecursionError)
-"""What a converter raises for fields that no struct has; msgspec's own error is a ValueError."""
+"""Errors of a converter for fields that fit no struct; msgspec's error is a ValueError."""
 
 
 def convert(fields: Any, kind: type[T]) -> T:

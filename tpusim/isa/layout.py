@@ -68,14 +68,14 @@ def gmem_strides(view: View) -> tuple[int, ...]:
 
 
 def _element_strides(view: View, strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides in 4-bit elements from those of the bytes: 1 within a row, and rows lie whole bytes apart."""
+    """Strides in 4-bit elements from those in bytes: 1 within a row; rows begin at whole bytes."""
     return tuple(1 if axis == pair_axis(view) else stride * PER_BYTE for axis, stride in enumerate(strides))
 
 
 def element_bytes(view: View) -> int:
-    """Bytes a stride of 1 stands for: the element, or the 4-byte word of interleaved batches.
+    """Bytes of a stride of 1: the element, or the 4-byte word of interleaved batches.
 
-    Raises CommandError for 4-bit elements, which `distance_bytes` counts.
+    Raises CommandError for 4-bit elements; `distance_bytes` counts those.
     """
     if is_packed(view.dtype):
         raise CommandError(f"{view.dtype} view at {view.address:#x}: an element of whole bytes is required")
@@ -83,12 +83,12 @@ def element_bytes(view: View) -> int:
 
 
 def distance_bytes(view: View, elements: int) -> int:
-    """Bytes that `elements` lie from a view's start (4-byte words if interleaved). CommandError for half a byte."""
+    """Bytes from a view's start to the element (4-byte words if interleaved). CommandError for half a byte."""
     if not is_packed(view.dtype):
         return elements * element_bytes(view)
     if elements % PER_BYTE:
         raise CommandError(
-            f"{view.dtype} view {elements:,} elements behind {view.address:#x}: it would start at half a byte; cut and "
+            f"{view.dtype} view {elements:,} elements after {view.address:#x}: it would start at half a byte; cut and "
             "slice 4-bit tensors at even elements"
         )
     return elements // PER_BYTE
@@ -111,7 +111,7 @@ def lmem_bytes(
 
 
 def word_bytes(shape: tuple[int, int, int, int], batch: int, chip: ChipSpec) -> int:
-    """Bytes per lane of words of 32 bits that `batch` images of a tensor share."""
+    """Bytes per lane of a tensor stored as 32-bit words, each shared by `batch` images."""
     n, c, h, w = shape
     return lmem_bytes((ceil_div(n, batch), c, h, w), "f32", chip)
 
@@ -151,7 +151,7 @@ def _span(sizes: tuple[int, ...], strides: tuple[int, ...]) -> int:
 
 @lru_cache(1 << 16)
 def extent(view: View, chip: ChipSpec) -> Extent:
-    """The byte extent of a view; an empty view has start == stop. Kept: checks ask for one view many times."""
+    """The byte extent of a view; an empty view has start == stop. Cached: checks ask for one view many times."""
     view = byte_view(view)
     unit = element_bytes(view)
     if 0 in view.shape:
@@ -179,5 +179,5 @@ def activation_view(
 
 
 def work_area(address: int, size: int, chip: ChipSpec) -> View:
-    """`size` bytes of every lane, as a command uses them for itself."""
+    """A work area of `size` bytes in every lane."""
     return View("lmem", address, (1, chip.lanes, 1, size), "u8", "compact")

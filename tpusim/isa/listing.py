@@ -1,11 +1,11 @@
 """A whole program as text, and back: what `tpusim dis` prints and `tpusim asm` reads.
 
-Lines as of `isa.text`: `header`, `group`, `tensor` and `constant` lines first, then every command in issue order, each
+Lines as in `isa.text`: `header`, `group`, `tensor` and `constant` lines first, then every command in issue order, each
 followed by the `slice` lines of the tensors that are complete in local memory after it. `;` begins a comment line.
-Coefficients are not text: `assemble` takes their bytes from elsewhere. A listing of some commands only has no header
-and is for reading.
-The header counts commands and slices, so that a text that was cut off is refused; whoever adds or removes lines by hand
-corrects `commands=` and `slices=`, or removes them.
+Coefficients are not text: `assemble` takes their bytes as an argument. A listing of selected commands has no header
+and is for reading only.
+The header counts commands and slices, so that a truncated text is refused; after adding or removing lines by hand,
+correct `commands=` and `slices=`, or remove them.
 """
 
 from collections import defaultdict
@@ -30,7 +30,7 @@ from tpusim.isa.text import command_line, parse_command, parse_record, record_li
 
 
 class _Counts(Header, frozen=True, kw_only=True):
-    """The header line: the program's header, and how many lines of a kind must follow."""
+    """The header line: the program's header, and how many command and slice lines must follow."""
 
     commands: int | None = None
     slices: int | None = None
@@ -96,7 +96,7 @@ class _Assembly:
             self.commands.append(parse_command(line))
         elif word == "slice":
             if not self.commands:
-                raise ValueError("a slice line stands after the command that completes it")
+                raise ValueError("a slice line must follow the command that completes it")
             self.locations.append(parse_record(rest, Location, command=len(self.commands) - 1))
         elif word == "tensor":
             self.tensors.append(parse_record(rest, TensorEntry))
@@ -126,7 +126,7 @@ def assemble(text: str, coefficients: np.ndarray, source: str = "text") -> Progr
     if len(found.headers) != 1:
         raise ImportModelError(
             f"{source}: one header line is required, got {len(found.headers)}; a listing of some commands only "
-            "(`dis --op`, `--engine`) has none, assemble a whole one"
+            "(`dis --op`, `--engine`) has none; assemble a whole listing"
         )
     counts = found.headers[0]
     header = counts.header

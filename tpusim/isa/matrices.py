@@ -1,6 +1,6 @@
-"""How the library lays out f32 matrices for MM (hardware.md 2.2): a row over lanes, so many of its columns in each.
+"""How the library lays out f32 matrices for MM (hardware.md 2.2): a row over lanes, some of its columns in each.
 
-All of it as the profile shows for bm1684x and bm1688 (U-90).
+The numbers are those of the profiles of bm1684x and bm1688 (U-90).
 """
 
 from collections.abc import Iterator
@@ -12,21 +12,21 @@ from tpusim.isa.layout import align, ceil_div
 
 _F32_BYTES = 4
 _RUN_CYCLES = 4.2
-"""What the library counts for the load of one lane's columns of a row (F-09)."""
+"""Cycles that the library counts for the load of one lane's columns of a row (F-09)."""
 _LEAST, _MOST = 8, 64
-"""Columns of the left matrix that a lane has where a row of the right one goes once over lanes of the fewest columns,
-and of any at most (F-10)."""
+"""Fewest columns of the left matrix in a lane if a row of the right matrix fits the lanes once at the least width; and
+the most columns of any matrix in a lane (F-10)."""
 
 
 class LaneColumns(NamedTuple):
-    """Neighbouring columns that one lane has of the left matrix, and of the right one and the result."""
+    """Adjacent columns in one lane: of the left matrix, and of the right matrix and the result."""
 
     left: int
     right: int
 
 
 def lane_columns(rows: int, columns: int, chip: ChipSpec) -> LaneColumns:
-    """Of a product of `rows` by `columns` elements: wider while it takes no longer than loading the right matrix."""
+    """The columns for a product of `rows` by `columns`: as wide as it takes no longer than loading the right matrix."""
     vector = chip.eu_elements(_F32_BYTES)
     most = min(_MOST, align(columns, vector))
     slower = (w for w in _widths(vector) if rows * ceil_div(w, vector) > _runs(columns, w, chip) * _RUN_CYCLES)
@@ -40,7 +40,7 @@ def _widths(vector: int) -> Iterator[int]:
 
 
 def _runs(columns: int, width: int, chip: ChipSpec) -> int:
-    """Lanes that one pass of a row over them takes."""
+    """Number of lanes that one pass of a row uses."""
     return min(ceil_div(columns, width), chip.lanes)
 
 

@@ -1,7 +1,7 @@
-"""How many multiply-accumulates an op has: one definition, by which ops count theirs and the machine its commands.
+"""How many multiply-accumulates an op has: the one definition for ops and for the commands of the machine.
 
-A convolution has each tap for each output, also where it meets padding; a transposed one each tap for each input, also
-where its output is cut off, and none for what is inserted between inputs. Halos that slices compute again do not count.
+A convolution counts each tap for each output, padding included. A transposed convolution counts each tap for each
+input, also where its output is cut off, and nothing for elements inserted between inputs. Halos do not count twice.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """docs/isa.md: every command, field, legality rule and layout, made of the docstrings of this package only.
 
-`python -m tpusim.isa.page OUT.md` (`make isa`) writes it; a test holds it current.
+`python -m tpusim.isa.page OUT.md` (`make isa`) writes it; a test checks that it is current.
 """
 
 import ast
@@ -63,13 +63,13 @@ def _line(thing: object) -> str:
 
 
 def _prose(thing: object) -> str:
-    """A docstring as Markdown; of a struct without what it says about single fields."""
+    """A docstring as Markdown; for a struct without the lines about single fields."""
     names: tuple[str, ...] = getattr(thing, "__struct_fields__", ())
     return "\n".join(_fenced(_split(_doc(thing), names)[0]))
 
 
 def _split(doc: str, names: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
-    """(the lines that are about no field, field -> what `field: ...` says about it)."""
+    """(lines about no field, field -> the text after `field: `)."""
     rest: list[str] = []
     said: dict[str, str] = {}
     current: list[str] = []
@@ -109,7 +109,7 @@ def _fenced(lines: list[str]) -> list[str]:
 
 
 def _notes(kind: type) -> dict[str, str]:
-    """Field -> the string that stands under it in the class."""
+    """Field -> the string below it in the class."""
     tree = ast.parse(inspect.getsource(kind)).body[0]
     assert isinstance(tree, ast.ClassDef)
     found: dict[str, str] = {}
@@ -122,7 +122,7 @@ def _notes(kind: type) -> dict[str, str]:
 
 
 def _annotations(kind: type) -> dict[str, str]:
-    """Field -> its type as it is written, of a command made of another command with what it inherits."""
+    """Field -> its type as written, including the fields that a command inherits from another command."""
     tree = ast.parse(inspect.getsource(kind)).body[0]
     assert isinstance(tree, ast.ClassDef)
     base = kind.__base__
@@ -203,7 +203,7 @@ def _command(opcode: str, kind: type[Command]) -> str:
 def _functions() -> str:
     """Every macro function with its parameters."""
     head = (
-        "## Macro functions\n\nWhat `fn` computes, by the `name` of its function, and the parameters beside it.\n\n"
+        "## Macro functions\n\nThe functions that `fn` computes, by `name`, with their parameters.\n\n"
         "| name | parameters | |\n|---|---|---|"
     )
     rows: list[str] = []

@@ -37,9 +37,9 @@ _NUMPY: dict[str, np.dtype] = {
     "i4": np.dtype(np.int8),
     "u4": np.dtype(np.uint8),
 }
-"""What holds a value; of 4 bits one byte, sign-extended, outside the memories."""
+"""The NumPy type of a value; outside the memories a 4-bit value is one sign-extended byte."""
 _BITS: dict[str, int] = {"i4": 4, "u4": 4}
-"""Where it is not the holder's."""
+"""Bits of an element, if fewer than its NumPy type has."""
 _NAMES: dict[np.dtype, DType] = {v: k for k, v in _NUMPY.items() if k not in _BITS}  # type: ignore[misc]
 
 
@@ -54,7 +54,7 @@ def dtype_of(dtype: np.dtype | type) -> DType:
 
 
 def itemsize(dtype: DType) -> int:
-    """Bytes that hold one element of the type."""
+    """Bytes of the type that stores one element."""
     return _NUMPY[dtype].itemsize
 
 
@@ -81,9 +81,9 @@ class View(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True, for
         that "aligned", "compact" and "strided" mean what they mean in LMEM (packed coefficients, hardware.md 2.3).
 
     i4 and u4: two elements per byte, the low half first, along the last axis (LMEM: of h
-    and w) that is longer than 1; strides count elements and
-    are even, so that every row starts at a whole byte, as the view does. Such a view lies where the u8 view of half
-    that axis lies (hardware.md 2.1: upstream moves them so).
+    and w) that is longer than 1. Strides count elements and
+    are even, so that the view and each of its rows start at a whole byte. Such a view covers the bytes of the u8 view
+    with half that axis (hardware.md 2.1: upstream moves 4-bit tensors in this way).
     """
 
     memory: Memory
@@ -99,7 +99,7 @@ class View(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True, for
 
     @property
     def laned(self) -> bool:
-        """Whether channels are spread over lanes (LMEM, or a lane image in GMEM)."""
+        """Whether channels lie in different lanes (LMEM, or a lane image in GMEM)."""
         return self.memory == "lmem" or self.lane_pitch > 0
 
     @property
@@ -109,13 +109,13 @@ class View(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True, for
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensor's elements, padding not counted; of 4-bit elements the bytes that their pairs take."""
+        """Bytes of the tensor's elements without padding; two 4-bit elements share a byte."""
         shape = byte_shape(self) if is_packed(self.dtype) else self.shape
         return prod(shape) * itemsize(self.dtype)
 
 
 def pair_axis(view: View) -> int:
-    """The axis along which 4-bit elements share bytes: the last one longer than 1, of a laned view w or h."""
+    """The axis along which 4-bit elements share bytes: the last axis longer than 1 (w or h of a laned view)."""
     return 2 + packed_axis(view.shape[2:]) if view.laned else packed_axis(view.shape)
 
 
@@ -150,7 +150,7 @@ def byte_view(view: View) -> View:
 
 
 def _half_bytes(view: View, strides: tuple[int, ...], axis: int) -> str:
-    """Which stride makes elements start at half a byte, "" if none does; what an axis of length 1 says is ignored."""
+    """Which stride makes elements start at half a byte, "" if none does; axes of length 1 are ignored."""
     for at, (size, stride) in enumerate(zip(view.shape, strides, strict=True)):
         if at == axis and size > 1 and stride != 1:
             return f"a stride of 1 along axis {at} is required, got {stride}"

@@ -16,7 +16,7 @@ def requant_ranges(command: Command, chip: ChipSpec) -> Finding | None:
 
 
 def fused_multiplier(command: Command, chip: ChipSpec) -> Finding | None:
-    """Convolution and matrix product of a chip without requant multiplier only shift right (hardware.md 1.4)."""
+    """On a chip without requant multiplier, convolution and matrix product only shift right (hardware.md 1.4)."""
     if chip.requant != "shift" or not command.product:
         return None
     if (table := _need(command, "requant_table")) is not None:
@@ -30,10 +30,10 @@ def fused_multiplier(command: Command, chip: ChipSpec) -> Finding | None:
 
 
 def requant_modes(command: Command, chip: ChipSpec) -> Finding | None:
-    """The doubling multiplication ("qdm") and one requant per matrix are CV18xx's.
+    """Only CV18xx has the doubling multiplication ("qdm") and one requant per matrix.
 
-    There a convolution or a matrix product requants by "qdm" or a shift alone, never by a multiplier in another mode.
-    The multiplication in f32 ("f32") is for chips of small multipliers (numerics.md 4.4, 5, 9).
+    On CV18xx a convolution or matrix product requants by "qdm" or by a shift alone, never by a multiplier in another
+    mode. The multiplication in f32 ("f32") is for chips of small multipliers (numerics.md 4.4, 5, 9).
     """
     if chip.requant == "qdm":
         return _foreign_to_qdm(command)
@@ -57,18 +57,18 @@ def _foreign_to_qdm(command: Command) -> Finding | None:
 
 
 def small_multipliers(command: Command, chip: ChipSpec) -> Finding | None:
-    """Functions of 8-bit multipliers with one shift, pools that round half up and selections that scale what they keep.
+    """Only CV18xx has functions of 8-bit multipliers with one shift, and the two forms below (numerics.md 9.6, 9.7).
 
-    They are CV18xx's (numerics.md 9.6, 9.7).
+    The two forms are pools that round half up, and selections that scale the values that are not negative.
     """
     if chip.integers.scaling == "small_multiplier":
         return None
     need = _need(command, "small_multiplier")
-    return need and Finding(need.requirement, need.got, f"{chip.name} scales every operand for itself")
+    return need and Finding(need.requirement, need.got, f"{chip.name} scales every operand separately")
 
 
 def float_units(command: Command, chip: ChipSpec) -> Finding | None:
-    """Steps rounded to BF16, f32 cut off to BF16, and functions by BF16 tables need CV18xx's float unit."""
+    """Steps rounded to BF16, f32 truncated to BF16, and functions by BF16 tables need CV18xx's float unit."""
     lacking = {"bf16": not chip.bf16_unit, "tables": not chip.float_tables}
     return first(
         Finding(need.requirement, need.got, f"{chip.name} computes in f32")
@@ -89,4 +89,4 @@ REQUANT_RULES: tuple[Rule, ...] = (
     small_multipliers,
     float_units,
 )
-"""Rules that hold in local memory and in global kernels alike."""
+"""Rules that apply both in local memory and in global kernels."""

@@ -10,15 +10,15 @@ from tpusim.isa.layout import extent, lmem_strides
 from tpusim.isa.region import View, is_packed, itemsize
 
 _COUNTED = 1 << 20
-"""Elements of views that are compared one by one; larger ones that reach into each other count as shared."""
+"""Most elements of views that are compared one by one; larger views whose extents overlap count as shared."""
 
 
 def in_place(command: Command, chip: ChipSpec) -> Finding | None:
-    """A TIU command whose result shares bytes with an operand works element by element, on the very same bytes.
+    """A TIU command whose result shares bytes with an operand works element by element, on exactly the same bytes.
 
-    Such are AR, RQ, DQ and SG; result and operand then have one place of every element, of one size. Decision: the
-    others read elements that they have overwritten; the library's FN may work in place of an operand, and a product
-    adds to the sums that are there.
+    AR, RQ, DQ and SG do so: each element of result and operand has the same address and size. Decision: other commands
+    would read elements that they have overwritten; only the library's FN may overwrite an operand, and a product may
+    overwrite the sums that it adds to.
     """
     if command.engine == "gdma" or command.computed is not command:
         return None
@@ -30,18 +30,18 @@ def in_place(command: Command, chip: ChipSpec) -> Finding | None:
             same = view.address == out.address and view.lane == out.lane and _places(view, chip) == _places(out, chip)
             if not same or not (command.elementwise or name in command.replaced):
                 got = f"bytes [{reach.start:,}, {reach.stop:,}) and {name} at {view.address:,}"
-                wanted = "a result apart from its operands, or element by element in place of one"
+                wanted = "a result that overlaps no operand, or replaces one element by element"
                 return Finding(wanted, got, "move it")
     return None
 
 
 def _places(view: View, chip: ChipSpec) -> tuple[object, ...]:
-    """Where the elements of a view lie, from its address: sizes and strides."""
+    """The positions of a view's elements relative to its address: sizes and strides."""
     return view.shape, lmem_strides(view, chip), itemsize(view.dtype), view.interleave
 
 
 def work_areas(command: Command, chip: ChipSpec) -> Finding | None:
-    """A work area is (1, lanes, 1, bytes) u8, compact, inside local memory, and apart from the command's operands."""
+    """A work area is (1, lanes, 1, bytes) u8, compact, inside local memory, and overlaps no operand of the command."""
     local = command.local_operands()
     for view in command.scratch():
         kind = (view.memory, view.dtype, view.layout, view.lane, view.shape[:-1])
@@ -58,17 +58,17 @@ def work_areas(command: Command, chip: ChipSpec) -> Finding | None:
 
 
 def _distinct(one: View, other: View, chip: ChipSpec) -> bool:
-    """Whether two views have no element in common although they reach into each other: rows, columns of a tensor."""
+    """Whether two views share no element although their extents overlap, like rows or columns of one tensor."""
     if max(one.elements, other.elements) > _COUNTED or is_packed(one.dtype) or one.dtype != other.dtype:
         return False
     return not np.intersect1d(offsets(one, chip), offsets(other, chip)).size
 
 
 def apart(command: Command, chip: ChipSpec) -> Finding | None:
-    """A global kernel or a copy whose result shares bytes with an operand has them in the very same place.
+    """If the result of a global kernel or a copy shares bytes with an operand, both have the same address and layout.
 
-    A kernel works tile by tile and a transfer burst by burst: what is stored early may be what is loaded late. A kernel
-    in place of an operand works element by element.
+    A kernel works tile by tile and a transfer burst by burst: an early store could overwrite what is loaded later. A
+    kernel that overwrites an operand works element by element.
     """
     body, copied = command.computed, command.engine == "gdma"
     if body is command and not copied:

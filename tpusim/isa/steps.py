@@ -1,4 +1,4 @@
-"""Steps of the lanes over tensors, of which the cycles of TIU commands are made (hardware.md 5.1).
+"""Vector steps of the lanes over tensors; the cycles of TIU commands are sums of them (hardware.md 5.1).
 
 L lanes, E elements of the widest operand per lane and step, P input channels of the conv array, A its output pixels.
 """
@@ -35,7 +35,7 @@ def array(chip: ChipSpec, size: int, channels: int) -> Array:
 
 
 def steps(view: View, size: int, chip: ChipSpec) -> int:
-    """Vector steps over a view whose elements are worked on as `size` bytes each."""
+    """Vector steps over a view whose elements are processed as `size` bytes each."""
     return over(view, chip.eu_elements(size), chip)
 
 
@@ -58,12 +58,12 @@ def padded_elements(view: View, chip: ChipSpec, vector: int) -> int:
 
 
 def accumulated(output: View, chip: ChipSpec, *, bias: bool) -> int:
-    """What follows integer products whose array has no requant: a sum takes two steps of 32 bits, a requant one."""
+    """Steps after integer products if the array has no requant: two of 32 bits for a sum, one for a requant."""
     return (3 if bias else 1) * steps(output, 4, chip) if chip.conv_accumulators else 0
 
 
 def window_steps(output: View, strides: tuple[int, ...], size: int, chip: ChipSpec) -> int:
-    """Steps of a PorD for one element of its window; strided columns are read in more than one."""
+    """Steps of a PorD for one element of its window; strided columns take several."""
     n, c, *rest, oh, ow = output.shape
     vector = chip.eu_elements(size)
     once = n * ceil_div(c, chip.lanes) * ceil_div(oh * ow, vector) * prod(rest)

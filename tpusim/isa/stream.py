@@ -1,7 +1,7 @@
 """The program: one command stream per engine in one issue order, coefficients, and the table of tensors in GMEM.
 
-File form (`.tpusim`, DC-01): one zip archive (`isa.archive`) with JSON tables that have bmodel's names where it has the
-field, one command per line of text (`isa.text`), the coefficient image as an npy member, a format version and SHA-256
+File form (`.tpusim`, DC-01): one zip archive (`isa.archive`) with JSON tables that use bmodel's names for fields that
+it has, one command per line of text (`isa.text`), the coefficient image as an npy member, a format version and SHA-256
 checksums. It is written to a temporary name and then renamed.
 """
 
@@ -21,14 +21,14 @@ from tpusim.isa.text import command_line, parse_command
 
 FORMAT_VERSION = 8
 READ_VERSIONS = (7, FORMAT_VERSION)
-"""Formats that are read: 7 differs in how commands name what they read (`upgraded`)."""
+"""Format versions that are read; in 7 commands name their sources differently (`upgraded`)."""
 
 Bytes = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 """A size; checked when it is read from a file."""
 
 
 class TensorEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One tensor in global memory. scale/zero_point say how integers stand for reals; 0.0: not quantised."""
+    """One tensor in global memory. scale, zero_point: of its quantised type; 0.0: not quantised."""
 
     name: str
     view: View
@@ -38,11 +38,11 @@ class TensorEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     shape: tuple[Length, ...] | None = None
     """Shape in the network if it differs from the view's."""
     parts: tuple[str, ...] = ()
-    """Tensors whose bytes this one is made of in place (reshape, concat): complete when all of them are."""
+    """Tensors that share this one's bytes (reshape, concat); it is complete when all of them are."""
 
 
 class CoefficientEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the bytes of one constant lie in the coefficient region. name: as `sources` of commands have it."""
+    """Where the bytes of one constant lie in the coefficient region. name: as in the `sources` of commands."""
 
     name: str
     address: Address
@@ -50,7 +50,7 @@ class CoefficientEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Location(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Where one slice of a tensor is in local memory, and from when on (upstream's tensor_location.json).
+    """Where a slice of a tensor is in local memory, and from which command on (upstream's tensor_location.json).
 
     command: index in the program's commands after which the slice is complete. start: (n, c, d, h, w) of its first
     element in the tensor's logical shape `whole`; shape: of the tensor in the network. depth: how many d the slice
@@ -74,7 +74,7 @@ class GroupEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     secs: dict[str, int]
     lmem_peak_bytes: int = 0
     reason: str = ""
-    """For a global layer: why it is not in local memory."""
+    """For a global layer: why it is computed in global memory."""
 
 
 _BMODEL_NAMES = {
@@ -87,7 +87,7 @@ _BMODEL_NAMES = {
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=_BMODEL_NAMES):
-    """Identity of a program file; in files the fields have bmodel's names where it has them."""
+    """Identity of a program file; in files the fields that bmodel has use its names."""
 
     format_version: int
     tpusim: str
@@ -103,7 +103,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=_BM
     io_regions: tuple[tuple[Address, Bytes], ...] = ()
     """(address, bytes) of outputs that lie outside the neurons."""
     chip_definition: str | msgspec.UnsetType = msgspec.UNSET
-    """What makes the chip out of a shipped one (`tpusim.chips.define`); unset: it is a shipped one."""
+    """How the chip is defined from a shipped one (`tpusim.chips.define`); unset: it is a shipped chip."""
 
     @property
     def chip_spec(self) -> chips.ChipSpec:
@@ -112,7 +112,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=_BM
 
 
 class Program(msgspec.Struct, frozen=True):
-    """What the machine runs."""
+    """The program that the machine runs."""
 
     header: Header
     tensors: tuple[TensorEntry, ...]
@@ -121,12 +121,12 @@ class Program(msgspec.Struct, frozen=True):
     coefficients: np.ndarray
     """uint8 image of the coefficient region."""
     locations: tuple[Location, ...] = ()
-    """Slices of the tensors that live in local memory only, in program order."""
+    """Slices of the tensors that exist in local memory only, in program order."""
     constants: tuple[CoefficientEntry, ...] = ()
-    """Whose bytes the coefficient region holds."""
+    """The constants in the coefficient region."""
 
     def __repr__(self) -> str:
-        """What and how much it is; `tpusim.isa.listing` has the text of its commands."""
+        """A summary with counts; `tpusim.isa.listing` gives the text of the commands."""
         head = self.header
         return (
             f"<Program {head.model} for {head.chip} in {head.mode}: {len(self.commands):,} commands, "
@@ -134,7 +134,7 @@ class Program(msgspec.Struct, frozen=True):
         )
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """The same for Rich, which would go through the fields otherwise."""
+        """The same for Rich, which would otherwise print every field."""
         return [("model", self.header.model), ("chip", self.header.chip), ("commands", len(self.commands))]
 
     def tensor(self, name: str) -> TensorEntry:
@@ -157,13 +157,13 @@ class Program(msgspec.Struct, frozen=True):
 
 _MEMBERS = ("tensors.json", "groups.json", "commands.txt", "slices.jsonl", "constants.json", "coefficients.npy")
 _LARGEST_REGION = 1 << 34
-"""Most bytes of a region of global memory: what the largest boards have."""
+"""Most bytes of a region of global memory: the size of the largest boards' memory."""
 
 
 class _TensorRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A `TensorEntry` as tensors.json has it, with the names of bmodel's table Tensor where it has the field.
+    """A `TensorEntry` as written in tensors.json; fields that bmodel's table Tensor has use its names.
 
-    stmode: 0, 1, 2 for 1N, 2N, 4N. shape: in the network; view_shape: in memory, if the entry tells the two apart.
+    stmode: 0, 1, 2 for 1N, 2N, 4N. shape: in the network; view_shape: in memory, if it differs.
     """
 
     name: str
@@ -272,10 +272,10 @@ def load(path: Path, chip: str = "") -> Program:
 
 
 def upgraded(program: Program) -> Program:
-    """A program of one of `READ_VERSIONS` in today's format.
+    """A program of one of `READ_VERSIONS` in the present format.
 
-    In format 7 a source is text, "conv1@g3n0h2" of a slice. Which slice it means is looked up among those that the
-    commands make, so that no name is taken apart; any other text is the name of a tensor or constant.
+    In format 7 a source is text; a slice is "conv1@g3n0h2". The text is compared with the slices that the commands
+    write, so that no name is parsed; any other text is the name of a tensor or constant.
     """
     if program.header.format_version == FORMAT_VERSION:
         return program
@@ -299,14 +299,14 @@ def _commands(text: str) -> tuple[Command, ...]:
 
 
 def _misfit(program: Program, chip: str) -> str:
-    """Why this program cannot be run as it says; empty if it can."""
+    """Why this program cannot be run; empty if it can."""
     header = program.header
     try:
         header.chip_spec  # noqa: B018  reading it raises
     except ConfigError as error:
         return f"is for a chip that is not known: {error}"
     if chip and header.chip != chip:
-        return f"is for chip {header.chip}, {chip} is asked for"
+        return f"is for chip {header.chip}, not for the requested {chip}"
     if program.coefficients.nbytes != header.coeff_bytes:
         return f"has {program.coefficients.nbytes:,} bytes of coefficients, its header says {header.coeff_bytes:,}"
     sizes = (header.coeff_bytes, header.neuron_bytes, *(size for _, size in header.io_regions))

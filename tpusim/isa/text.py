@@ -4,10 +4,10 @@
 
 A command's line is engine, id, the id it waits for, opcode, then `field=value`; fields at their defaults are left out.
 A value is JSON without blanks; a plain word needs no quotes, `NaN` and `Infinity` are numbers. A view is
-memory:address:shape:dtype:layout and, where they are not the default, `:strides=48,16,4,1`, `:interleave=4`, `:lane=3`,
-`:lane_pitch=1024`, `:batch_axis=1`; `[view;view]` is a list of views. What a global kernel or the host computes follows
-the word `computes`. A source is the name of a tensor or constant, or `[op,group,step]` of a slice, and `true` last
-if a load put it there. `parse_command(command_line(c))` is `c` again, bit for bit.
+memory:address:shape:dtype:layout, then the values that differ from the default: `:strides=48,16,4,1`, `:interleave=4`,
+`:lane=3`, `:lane_pitch=1024`, `:batch_axis=1`; `[view;view]` is a list of views. The body of a global kernel or host
+call follows the word `computes`. A source is the name of a tensor or constant, or `[op,group,step]` of a slice, with a
+last `true` if a load wrote it. `parse_command(command_line(c))` is `c` again, bit for bit.
 """
 
 import json
@@ -54,7 +54,7 @@ def record_line(word: str, record: msgspec.Struct, without: Iterable[str] = (), 
 
 
 def _inherited(kernel: Command) -> dict[str, Any]:
-    """What the body of a global kernel has unless its line says otherwise."""
+    """Field values that the body of a global kernel takes from the kernel unless its line states others."""
     return {"id": 0, "dep": 0, "op": kernel.op, "group": kernel.group}
 
 
@@ -67,7 +67,7 @@ def _pairs(record: msgspec.Struct, without: Iterable[str]) -> str:
 
 @cache
 def _ordered(kind: type[msgspec.Struct]) -> tuple[FieldInfo, ...]:
-    """Fields in the order of their text: of a command where it came from, then what it does, then its views."""
+    """Fields in the order of the text; for a command: where it comes from, what it does, its views."""
     if not issubclass(kind, Command):
         return fields(kind)
     first, last = Command.__struct_fields__, (*kind.inputs_, *kind.outputs_)
@@ -76,7 +76,7 @@ def _ordered(kind: type[msgspec.Struct]) -> tuple[FieldInfo, ...]:
 
 
 def _number(field: FieldInfo, value: Any) -> Any:
-    """A whole number in a field of floats as the float it stands for, so that one value has one text."""
+    """A whole number in a float field as a float, so that one value has one text."""
     return float(value) if type(value) is int and float in (field.type, *get_args(field.type)) else value
 
 
@@ -101,7 +101,7 @@ def _value(value: object) -> str:
 
 
 def _builtin(value: object) -> Any:
-    """What JSON has for a record; for a source what the head says."""
+    """The JSON form of a record; a source has the form that the module's docstring states."""
     if not isinstance(value, Source):
         return msgspec.to_builtins(value)
     return [value.name, value.group, value.step, *[True] * value.loaded] if value.step else value.name
@@ -145,7 +145,7 @@ def parse_command(line: str) -> Command:
 
 
 def _sources(value: Any) -> Any:
-    """Names of what lies in global memory as sources."""
+    """Names of tensors and constants as sources."""
     if not isinstance(value, list):
         return value
     return [[item] if isinstance(item, str) else item for item in cast("list[object]", value)]
@@ -160,7 +160,7 @@ def parse_record(text: str, kind: type[R], **given: object) -> R:
 
 
 def _split(line: str, at: int) -> tuple[dict[str, Any], str, dict[str, Any]]:
-    """(fields, what a global kernel computes, the fields of that) from position `at` on."""
+    """(fields, opcode of a global kernel's body, fields of the body) from position `at` on."""
     own: dict[str, Any] = {}
     body: dict[str, Any] = {}
     inner = ""
@@ -188,7 +188,7 @@ def _tokens(line: str, at: int) -> Iterator[tuple[str, Any]]:
 
 
 def _scan(line: str, at: int) -> tuple[Any, int]:
-    """Read one value of a line: (value, the position behind it)."""
+    """Read one value of a line: (value, the position after it)."""
     view = _VIEW.match(line, at)
     if view is not None:
         text = view.group()

@@ -10,7 +10,7 @@ from tpusim.isa.layout import align, ceil_div, gmem_strides, lmem_strides
 from tpusim.isa.region import View, itemsize
 
 LEAST_WIDTH, CAST_BYTES = 8, 2
-"""Elements that a lane gets at least of a tensor that all lanes share, and bytes of the shorter type of a cast."""
+"""The fewest elements per lane of a tensor that all lanes share, and the bytes of the shorter type of a cast."""
 
 
 def burst_bytes(view: View, chip: ChipSpec) -> int:
@@ -35,21 +35,21 @@ def common_run(one: View, other: View, chip: ChipSpec) -> int:
 
 
 def by_runs(size: int, run: int, pages: int, chip: ChipSpec) -> float:
-    """Bytes that runs cost as much as; where short ones cost as much as long ones, few pages have few channels."""
+    """Equivalent bytes of runs; on chips where short runs cost as much as long ones, few pages use few channels."""
     if not chip.dma_run_bytes:
         return ceil_div(size, run) * align(run, chip.dma_burst_bytes)
     return max(size, ceil_div(size, run) * chip.dma_run_bytes) * paged(pages, chip)
 
 
 def paged(pages: int, chip: ChipSpec) -> float:
-    """How many times as long few pages take, which lie in few memory channels."""
+    """Factor of the time if the pages are few and lie in few memory channels."""
     return chip.dma_channels / min(pages, chip.dma_channels)
 
 
 def pages(view: View, run: int, chip: ChipSpec) -> int:
-    """Of the pages that the memory's channels have first, how many have the beginning of a run; a long one has several.
+    """How many of the first pages (one per memory channel) have the beginning of a run; a long run counts several.
 
-    Decision: the tensor's first byte is a page's.
+    Decision: the tensor begins at the first byte of a page.
     """
     if chip.dma_pages == "all" or _turned(view):
         return tile_pages(view, run, chip)
@@ -62,15 +62,15 @@ def _turned(view: View) -> bool:
 
 
 def tile_pages(view: View, run: int, chip: ChipSpec) -> int:
-    """Of a tile of the library, or where the axes lie in another order: all pages count.
+    """Pages of a library tile, or of axes in another memory order: all pages count.
 
-    Where neighbouring channels lie closer than rows these are the pages that the bytes alone would fill.
+    If adjacent channels lie closer than rows, it is the number of pages that the bytes alone would fill.
     """
     return ceil_div(view.nbytes, chip.dma_page_bytes) if _turned(view) else _all_pages(view, run, chip)
 
 
 def _all_pages(view: View, run: int, chip: ChipSpec) -> int:
-    """As many as runs begin in at most."""
+    """The most pages in which runs can begin."""
     size, axes = itemsize(view.dtype), zip(view.shape, gmem_strides(view), strict=True)
     last = sum((length - 1) * stride for length, stride in axes) * size + size - run
     inside = (run - 1) // chip.dma_page_bytes
@@ -79,7 +79,7 @@ def _all_pages(view: View, run: int, chip: ChipSpec) -> int:
 
 
 def first_pages(view: View, run: int, chip: ChipSpec) -> int:
-    """Of as many pages as there are channels, from the first byte on, those in which a run begins or goes on."""
+    """Number of the first pages (one per memory channel) in which a run begins or continues."""
     size = itemsize(view.dtype)
     axes = ((length, stride * size) for length, stride in zip(view.shape, gmem_strides(view), strict=True))
     return _pages_met(tuple((length, step) for length, step in axes if length > 1 and step >= run), run, chip)
@@ -87,7 +87,7 @@ def first_pages(view: View, run: int, chip: ChipSpec) -> int:
 
 @lru_cache(1 << 12)
 def _pages_met(axes: tuple[tuple[int, int], ...], run: int, chip: ChipSpec) -> int:
-    """axes: length and distance in bytes of those that no run goes along."""
+    """Pages in which runs begin. axes: (length, distance in bytes) of the axes that no run follows."""
     page, found = chip.dma_page_bytes, {0}
     end = page * chip.dma_channels
     for length, step in axes:
@@ -112,12 +112,12 @@ def begun_pages(view: View, chip: ChipSpec) -> int:
 
 
 def transfer_ns(direction: str, moved: float, chip: ChipSpec) -> float:
-    """A transfer of so many bytes at the rate of its direction."""
+    """Nanoseconds of a transfer of `moved` bytes at the rate of its direction."""
     return chip.latency_ns(direction) + moved / float(getattr(chip.bandwidth, direction))
 
 
 def kernel_ns(direction: str, moved: float, chip: ChipSpec) -> float:
-    """A transfer of a library kernel."""
+    """Nanoseconds of a transfer of a library kernel."""
     return chip.latency_ns(direction) + moved / (chip.kernel_gbs or float(getattr(chip.bandwidth, direction)))
 
 
@@ -128,6 +128,6 @@ def in_order(view: View) -> list[int]:
 
 
 def over_lanes(view: View, least: int, chip: ChipSpec) -> float:
-    """Bytes that a matrix costs as much as, whose equal runs go to all lanes, of so many elements at least."""
+    """Equivalent bytes of a matrix whose equal runs, of at least `least` elements, go to all lanes."""
     width = max(least, ceil_div(view.elements, chip.lanes))
     return max(view.nbytes, view.elements / width * chip.dma_run_bytes)

@@ -9,11 +9,11 @@ from tpusim.isa.layout import ceil_div, gmem_strides
 from tpusim.isa.region import View
 
 _COPIED = 4
-"""Axes that a single copy puts into another order, where rows stay whole."""
+"""Most axes that a single copy can reorder, if rows stay whole."""
 
 
 class Matrices(NamedTuple):
-    """So many matrices of so many rows and columns, every one of which is transposed."""
+    """`number` matrices of one shape, each of which is transposed."""
 
     number: int
     rows: int
@@ -21,7 +21,7 @@ class Matrices(NamedTuple):
 
 
 class Transposition(NamedTuple):
-    """What a chip does to transpose matrices: vector steps in its lanes, and runs that are loaded and stored."""
+    """The work of a chip to transpose matrices: vector steps in its lanes, and runs that are loaded and stored."""
 
     steps: int
     loaded: int
@@ -29,11 +29,11 @@ class Transposition(NamedTuple):
 
 
 def transpositions(shape: Sequence[int], order: Sequence[int]) -> tuple[Matrices, ...]:
-    """The matrices that are transposed, one after the other, until axis i of the result is the operand's order[i].
+    """The matrices that are transposed in sequence until axis i of the result is the operand's order[i].
 
-    Axes that stay neighbours are one. From the front on, the axes behind those that are in place are turned until the
-    wanted one is the first of them: what stood in front of it are the rows, the rest the columns. None where a single
-    copy does it: of up to four axes the last of which stays.
+    Axes that stay adjacent count as one. For each axis of the result, from the first on, the remaining axes are rotated
+    until the wanted axis comes first: the axes before it are the matrix's rows, the others its columns. Empty if a
+    single copy is enough: up to four axes, the last of which stays last.
     """
     parts = _together(shape, order)
     sizes = [prod(shape[axis] for axis in part) for part in parts]
@@ -51,7 +51,7 @@ def transpositions(shape: Sequence[int], order: Sequence[int]) -> tuple[Matrices
 
 
 def _together(shape: Sequence[int], order: Sequence[int]) -> list[list[int]]:
-    """The operand's axes in the order of the result, those that stay neighbours together; none of length 1."""
+    """The operand's axes in the order of the result; adjacent axes that stay adjacent form a list; none of length 1."""
     place = {axis: i for i, axis in enumerate(axis for axis, size in enumerate(shape) if size > 1)}
     found = list[list[int]]()
     for axis in order:
@@ -63,7 +63,7 @@ def _together(shape: Sequence[int], order: Sequence[int]) -> list[list[int]]:
 
 
 def turned_matrices(view: View) -> tuple[Matrices, ...]:
-    """The transpositions that a copy of a whole tensor stands for, whose result lies in the order of its axes."""
+    """The transpositions that a copy of a whole tensor stands for; the result is stored in the order of its axes."""
     strides = gmem_strides(view)
     before = sorted(range(len(strides)), key=lambda axis: (-strides[axis], axis))
     return transpositions([view.shape[axis] for axis in before], [before.index(a) for a in range(len(before))])
@@ -72,8 +72,8 @@ def turned_matrices(view: View) -> tuple[Matrices, ...]:
 def transposition(matrices: Matrices, size: int, chip: ChipSpec) -> Transposition:
     """A chip's steps and runs for matrices of elements of `size` bytes.
 
-    The longer axis goes over the lanes in equal parts if it is longer than there are lanes and matrices, and fills half
-    the lanes at least: what lies across it moves in runs of a part. Else whole matrices go over the lanes.
+    The longer axis is divided evenly over the lanes if it is longer than the numbers of lanes and of matrices and fills
+    at least half the lanes; the other axis then moves in runs of a part. Else the lanes share whole matrices.
     """
     number, rows, columns = matrices
     vector, longer, shorter = chip.eu_elements(size), max(rows, columns), min(rows, columns)
@@ -87,5 +87,5 @@ def transposition(matrices: Matrices, size: int, chip: ChipSpec) -> Transpositio
 
 
 def _even(number: int, lanes: int) -> int:
-    """Turns of the lanes that so many take, if every turn has as many."""
+    """Passes over the lanes for `number` items, if every pass has equally many."""
     return next(turns for turns in range(ceil_div(number, lanes), number + 1) if number % turns == 0)

@@ -1,4 +1,4 @@
-"""Frames in YUV, 4:2:0: where brightness and colours lie in memory, and the bytes of an image.
+"""Frames in YUV 4:2:0: where brightness and colours lie in memory, and the bytes of an image.
 
 Sources: interface 3.3 (formula, alignment), and frames of TPU-MLIR (U-74, tests/test_frames.py).
 """
@@ -16,7 +16,7 @@ YuvFormat = Literal["planar", "nv12", "nv21"]
 
 @dataclass(frozen=True)
 class YuvPlanes:
-    """A plane of brightness, then u and v of every second pixel of every second row: in two planes, or in turn.
+    """A plane of brightness, then u and v of every second pixel of every second row: in two planes, or alternating.
 
     height, width: in pixels, both even. row_bytes: of the first plane. channel_align: planes begin at its multiples.
     """

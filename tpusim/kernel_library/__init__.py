@@ -1,12 +1,12 @@
 """The model of TPU-MLIR's kernel library: a whole layer as the commands that its kernel issues.
 
-`tiles` makes loads into local memory, the command there, and stores (layer_group.md DL-06). `forms` says how a command
-over tensors of any rank is one over four axes of local memory, and along which of them it may be cut: a function for
-each class of commands, registered by `forms.form_of`. `cut` chooses how many pieces there are and where they lie,
-`attention` and `products` those of a block of attention and of f32 matrices, `gathers` the commands of a window whose
-stride or dilation no command has. How long a command of a tile takes is of the command itself (`tpusim.isa`).
+`tiles` makes loads into local memory, the command on them, and stores (layer_group.md DL-06). `forms` says how a
+command over tensors of any rank becomes a command over four axes of local memory, and along which axes it may be cut:
+a function for each class of commands, registered by `forms.form_of`. `cut` chooses the number of pieces and their
+addresses; `attention` and `products` do so for a block of attention and for f32 matrices. `gathers` has the commands of
+a window whose stride or dilation no command allows. The command itself gives its time in a tile (`tpusim.isa`).
 
-None knows an op: only commands. It imports `isa` and `chips` only.
+The room knows commands, no ops. It imports `isa` and `chips` only.
 """
 
 from tpusim.kernel_library.cut import tiles

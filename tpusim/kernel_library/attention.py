@@ -1,8 +1,8 @@
 """Attention of all heads as tiles: some queries and heads, and all keys block by block (numerics.md 11.6).
 
-While the scores of one block are computed the keys and values of the next are loaded. Values and scores of a tile stay
-in local memory until all are there, as the softmax is one over all keys; the next tile begins when this one is stored.
-Heads are batches in local memory, queries and keys go over the lanes, as the library has them.
+While the scores of one block are computed, the keys and values of the next block are loaded. Values and scores of a
+tile stay in local memory until all are computed, because the softmax is over all keys; the next tile begins after this
+tile is stored. Heads are batches in local memory; queries and keys are divided over the lanes, as in the library.
 """
 
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ from tpusim.kernel_library.forms import Part, seen
 from tpusim.kernel_library.pieces import Piece, Transfer, transfers
 
 _MOST_ROWS = 8
-"""Rows of lanes of a tile at most."""
+"""Most rows of lanes of a tile."""
 _SCORE_BYTES, _HEAD_BYTES = 14, 10
-"""What a tile takes for each score (F-25) and each element of a head (F-26)."""
+"""Bytes of a tile for each score (F-25) and for each element of a head (F-26)."""
 
 
 def block_sizes(rows: int, keys: int, heads: int, size: int, chip: ChipSpec) -> tuple[int, int]:
-    """(rows and keys, heads) of a tile: a power of two, and half of the heads again and again until they fit."""
+    """(rows and keys, heads) of a tile: a power of two, and the heads halved until the tile fits."""
     block = min(1 << min(rows, keys).bit_length() - 1, _MOST_ROWS * chip.lanes)
     each = ceil_div(block, chip.lanes) * (_SCORE_BYTES * block + _HEAD_BYTES * size)
     room = min(chip.lmem_bytes, chip.kernel_memory_bytes // chip.lanes or chip.lmem_bytes)
@@ -40,7 +40,7 @@ _LEAST_ROWS = 4
 
 
 def attention_pieces(body: Fn, chip: ChipSpec) -> tuple[Piece, ...]:
-    """The tiles of FlashAttention over tensors in global memory; none where a few queries of one head do not fit."""
+    """The tiles of FlashAttention over tensors in global memory; none if a few queries of one head do not fit."""
     whole = _Whole(body, chip)
     rows, heads = block_sizes(whole.rows, whole.keys, whole.heads, whole.size, chip)
     keys = rows
@@ -74,11 +74,11 @@ class _Whole:
 
     @property
     def function(self) -> FlashAttention:
-        """What the body computes."""
+        """The function of the body."""
         return cast("FlashAttention", self.body.function)
 
     def areas(self, rows: int, heads: int, keys: int) -> list[int]:
-        """Where areas begin, and the end: queries, two blocks of keys, and of the mask, values, scores, result."""
+        """Start of each area, and the end: queries, two blocks of keys, two of the mask, values, scores, result."""
         queries = self._bytes(heads * self.shared, rows, self.size, self.dtype)
         block, values = (self._bytes(heads, count, self.size, self.dtype) for count in (keys, self.keys))
         mask = self._bytes(len(self.masks), rows, keys, self.dtype)
@@ -139,7 +139,7 @@ class _Tile:
         return transfers(Part(image, kind="heads"))(window, address)
 
     def _values(self, key: int, count: int) -> Transfer:
-        """Values lie one behind the other, over all lanes."""
+        """Values are stored one after the other, over all lanes."""
         whole, lanes = self.whole, self.whole.chip.lanes
         moved = self._moved(whole.values, key, count, self.at[5])
         area = replace(moved.inside, shape=(self.heads, whole.keys, 1, whole.size))
@@ -148,7 +148,7 @@ class _Tile:
         return moved._replace(inside=_window(area, count, 1, strides, address, key % lanes))
 
     def _scores(self, key: int, count: int) -> View:
-        """The scores of some keys; those of all lie side by side."""
+        """The scores of some keys; the scores of all keys are adjacent."""
         whole = self.whole
         shape = (self.heads * whole.shared, self.rows, 1, whole.keys)
         area = View("lmem", self.at[6], shape, whole.scores, "aligned")

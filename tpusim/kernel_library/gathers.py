@@ -1,8 +1,8 @@
-"""Windows whose stride or dilation no command has, as commands that a chip has (codegen.md DC-09).
+"""Windows whose stride or dilation no command allows, as several commands (codegen.md DC-09).
 
-The rows that each row of the result sees are copied so that they lie one below the other, and the columns likewise.
-The product then steps by as many as there are taps. Of many taps some are taken at a time, and what their products give
-is summed up in 32 bits. Padding between the copies is filled in.
+The rows that each row of the result reads are copied next to each other, and so are the columns.
+The product then has the number of taps as its stride. Many taps are processed in parts, and the products of the parts
+are summed in 32 bits. Padding between the copies is filled in.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ INTEGERS = ("i8", "u8")
 
 
 class Taps(NamedTuple):
-    """Places of a copy along one axis and those they come from, places to fill, and the padding of the product."""
+    """Copies along one axis (target and source places), places to fill, and the padding of the product."""
 
     copies: list[tuple[range, range]]
     fills: list[range]
@@ -33,7 +33,7 @@ class Taps(NamedTuple):
 
 @dataclass(frozen=True)
 class WindowAxis:
-    """One axis of a window: its elements in local memory, those of the result, the taps, and how they lie."""
+    """One axis of a window: its elements in local memory, those of the result, the taps, stride and dilation."""
 
     size: int
     count: int
@@ -43,15 +43,15 @@ class WindowAxis:
     pads: tuple[int, int] = (0, 0)
 
     def wide(self, chip: ChipSpec) -> bool:
-        """Whether no command of the chip has such a stride or dilation."""
+        """Whether no command of the chip allows the stride or dilation."""
         return self.stride > chip.max_stride or self.dilation > MOST_STEPS
 
     def most(self, chip: ChipSpec) -> int:
-        """Taps of one product at most."""
+        """Most taps of one product."""
         return ceil_div(self.kernel, ceil_div(self.kernel, chip.max_stride))
 
     def parts(self, chip: ChipSpec, *, equal: bool) -> list[range]:
-        """The taps of each product: all, or as many as `most`; equal: as many of them all, as of integers."""
+        """The taps of each product: all, or at most `most`; equal: every product has equally many, as for integers."""
         if not self.wide(chip):
             return [range(self.kernel)]
         most = self.most(chip)
@@ -60,9 +60,9 @@ class WindowAxis:
         return [range(first, min(first + most, self.kernel)) for first in range(0, self.kernel, most)]
 
     def gathered(self, taps: range) -> Taps:
-        """What each element of the result sees at these taps, one after the other.
+        """The elements that each element of the result reads at these taps, in sequence.
 
-        What is padding at the two ends is left to the product, as far as an element remains.
+        Padding at the two ends is left to the product, if at least one element remains.
         """
         copies: list[tuple[range, range]] = []
         fills: list[range] = []
@@ -91,7 +91,7 @@ def _without_ends(copies: list[tuple[range, range]], fills: list[range], extent:
 
 @dataclass(frozen=True)
 class Gathers:
-    """A convolution of images (n, c, h, w) in local memory, one after the other, whose window is wide along an axis.
+    """A convolution of images (n, c, h, w) in local memory, one by one, whose window is wide along an axis.
 
     channels, dtype: of the image. output: (oc, oh, ow) of the result.
     """
@@ -105,7 +105,7 @@ class Gathers:
 
     @staticmethod
     def of(command: Conv | Depthwise, chip: ChipSpec) -> "Gathers":
-        """Those of a command in local memory."""
+        """The gathers of a command in local memory."""
         (_, channels, height, width), (_, oc, oh, ow) = command.input.shape, command.output.shape
         (top, left, bottom, right), (kh, kw) = command.pads, command.kernel
         (sh, sw), (dh, dw) = command.strides, command.dilations
@@ -132,21 +132,21 @@ class Gathers:
         return self.rows.wide(self.chip) or self.columns.wide(self.chip)
 
     def work_bytes(self, *, depthwise: bool) -> int:
-        """Bytes of local memory that the commands use for themselves."""
+        """Bytes of the commands' work area in local memory."""
         rows, columns, sums = self.areas
         several = max(axis.kernel for axis in (self.rows, self.columns) if axis.wide(self.chip)) > self.chip.max_stride
         return rows + columns + sums * (1 + (depthwise and several))
 
 
 def gathered(command: Conv | Depthwise, work: int, chip: ChipSpec) -> Iterator[Command]:
-    """The commands that do in local memory what this one says, with `Gathers.work_bytes` at `work`."""
+    """The commands that replace this command in local memory, with a work area of `Gathers.work_bytes` at `work`."""
     for image in range(command.input.shape[0]):
         one = {name: _image(view, image, chip) for name, view in (("input", command.input), ("output", command.output))}
         yield from _Image(replace(command, **one), work, chip).commands()
 
 
 def _image(view: View, index: int, chip: ChipSpec) -> View:
-    """One of a batch."""
+    """One image of a batch."""
     return _window(view, (index, 0, 0, 0), (1, *view.shape[1:]), lmem_strides(view, chip))
 
 
@@ -159,7 +159,7 @@ def _window(view: View, start: tuple[int, ...], shape: tuple[int, ...], strides:
 
 
 class _Laid(NamedTuple):
-    """Taps of one axis laid out: the commands that do it, where, and how the product goes over them."""
+    """The gathered taps of one axis: the commands, the resulting view, and the window of the product over it."""
 
     commands: list[Command]
     view: View
@@ -188,7 +188,7 @@ class _Image:
         )
         self.sums = plane if self.several and command.output.dtype != self.wide_type else command.output
         self.added = replace(plane, address=plane.address + sums)
-        """Where a depthwise product waits to be added, which no command does itself."""
+        """Address of a depthwise product before a separate command adds it to the sums."""
 
     def commands(self) -> Iterator[Command]:
         """Rows, then columns for each part of them, each followed by the product."""
@@ -202,7 +202,7 @@ class _Image:
         yield from self._stored()
 
     def _laid(self, axis: WindowAxis, taps: range, source: View, place: int) -> _Laid:
-        """Copies of what the result sees of one axis at these taps; the image itself where a command can step so."""
+        """Copies of the elements that the result reads along one axis; the image itself if a command can step so."""
         if not axis.wide(self.chip):
             return _Laid([], source, taps, axis.stride, axis.dilation, axis.pads)
         found = axis.gathered(taps)
@@ -234,7 +234,7 @@ class _Image:
         return replace(part, strides=tuple(strides))
 
     def _product(self, rows: _Laid, columns: _Laid) -> Iterator[Command]:
-        """The taps that are laid out; what earlier ones gave is added."""
+        """The product of the gathered taps, added to the sums of earlier taps."""
         command, depthwise = self.command, isinstance(self.command, Depthwise)
         first = (rows.taps, columns.taps) == (self.rows[0], self.columns[0])
         last = (rows.taps, columns.taps) == (self.rows[-1], self.columns[-1])
@@ -260,11 +260,11 @@ class _Image:
 
     @property
     def _ends_in_product(self) -> bool:
-        """Whether the relu is the sum's: of one that stays as it is, or that a requant without a relu follows."""
+        """Whether the sum applies the relu: if the sum is the result, or a requant without relu follows."""
         return self.sums is self.command.output or self.wide_type == "i32"
 
     def _stored(self) -> Iterator[Command]:
-        """Sums in 32 bits as the result has them."""
+        """Convert 32-bit sums to the type of the result."""
         command = self.command
         if self.sums is command.output:
             return

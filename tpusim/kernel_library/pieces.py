@@ -1,4 +1,4 @@
-"""What a tile is: its transfers, its command, and which of them run side by side."""
+"""Tiles: their transfers, their command, and which of these run in parallel."""
 
 from collections.abc import Callable, Iterator, Sequence
 from operator import mul
@@ -17,9 +17,9 @@ Window = tuple[list[int], list[int]]
 
 
 class Transfer(NamedTuple):
-    """A window of a tensor in global memory, and where it lies in local memory.
+    """A window of a tensor in global memory, and its place in local memory.
 
-    start, whole: as `Move` has them, the tensor's axes as the form sees them, the farthest apart in memory first.
+    start, whole: as in `Move`, over the tensor's axes in the form, the axis of the largest stride first.
     """
 
     outside: View
@@ -28,16 +28,16 @@ class Transfer(NamedTuple):
     whole: Place
     kind: TransferKind
     in_order: bool
-    """Whether the axes lie in local memory as in the tensor, of which every tile has them alike."""
+    """Whether the axes have the same order in local memory as in the tensor; equal for all tiles."""
     width: int = 0
 
 
 class Piece(NamedTuple):
-    """One tile, or a part of one: what is loaded for it, its operands, the command, and the store.
+    """One tile, or a part of a tile: its loads, its operands, the command, and the store.
 
     loaded: for each operand the number of the piece whose load it reads; a constant is loaded once.
-    store: none where the result stays for a later piece of the same number. kept: how many views the command reads
-    behind its operands that earlier pieces of its number have left. first: it waits until all before it is stored.
+    store: none if the result stays for a later piece of the same number. kept: number of views after its operands that
+    the command reads from earlier pieces of the same number. first: it waits until all earlier pieces are stored.
     """
 
     number: int
@@ -51,7 +51,7 @@ class Piece(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What may run side by side."""
+    """The loads, computation and stores that may run in parallel."""
 
     loads: Piece | None
     computes: Piece | None
@@ -59,7 +59,7 @@ class Turn(NamedTuple):
 
 
 def turns_of(pieces: Sequence[Piece]) -> Iterator[Turn]:
-    """While one piece is computed, the next is loaded and the one before it stored; a first one waits for that."""
+    """While one piece is computed, the next is loaded and the previous stored; a `first` piece waits for the store."""
     starts = [at for at, piece in enumerate(pieces) if piece.first or not at]
     for start, stop in zip(starts, (*starts[1:], len(pieces)), strict=True):
         run = pieces[start:stop]
@@ -90,7 +90,7 @@ def transfers(part: Part) -> Callable[[Window, int], Transfer]:
 
 
 def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
-    """The axes, that of the largest stride first; axes of length 1 stay where they are."""
+    """The axes by decreasing stride; axes of length 1 keep their place."""
     long = [axis for axis in range(4) if shape[axis] > 1]
     order = list(range(4))
     for place, axis in zip(long, sorted(long, key=lambda axis: -strides[axis]), strict=True):
@@ -99,7 +99,7 @@ def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
 
 
 def _words_first(batch: int) -> list[int]:
-    """The axes, that whose items share words first."""
+    """The axes; the axis whose items share words comes first."""
     order = list(range(4))
     order[0], order[batch] = batch, 0
     return order

@@ -1,7 +1,7 @@
 """Products of f32 matrices as tiles, whose inner axis may be cut too (hardware.md 2.2).
 
-Rows are gone through, in them columns, in these the inner axis: the sums so far stay in local memory, and the next
-product adds them to its own; the last one adds the bias. Every matrix of a batch is a run of its own.
+The loops are rows, then columns, then the inner axis: the sums stay in local memory, and the next product continues
+them; the last product adds the bias. Every matrix of a batch is a separate run.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _F32_BYTES = 4
 
 
 class Block(NamedTuple):
-    """Rows and columns of the result, and columns of the left matrix, that one command of a product takes at most."""
+    """Most rows and columns of the result, and most columns of the left matrix, for one command of a product."""
 
     rows: int
     columns: int
@@ -31,10 +31,10 @@ class Block(NamedTuple):
 
 
 def product_block(rows: int, columns: int, inner: int, chip: ChipSpec) -> Block:
-    """The tile of a product: each matrix of it fills two banks at most.
+    """The tile of a product: each matrix of it fills at most two banks.
 
-    The left matrix, in full rows, decides how many rows; then as many columns as the right one has room for with all of
-    its rows, else those of one pass over the lanes and fewer rows, whose products are added up.
+    The left matrix, in full rows, decides the number of rows. Then the tile has as many columns as the right matrix has
+    room for with all of its rows; else the columns of one pass over the lanes and fewer rows, whose products are added.
     """
     room, vector = 2 * chip.lmem_bank_bytes, chip.eu_elements(_F32_BYTES)
     left = lane_columns(rows, columns, chip).left
@@ -53,12 +53,12 @@ def product_block(rows: int, columns: int, inner: int, chip: ChipSpec) -> Block:
 
 
 def _part(whole: int, most: int) -> int:
-    """The size of equal parts, of `most` at most."""
+    """The size of equal parts of at most `most`."""
     return ceil_div(whole, ceil_div(whole, max(1, most)))
 
 
 def _row_bytes(columns: int, width: int, chip: ChipSpec) -> int:
-    """Bytes of a lane that a row of a matrix takes."""
+    """Bytes per lane of a row of a matrix."""
     return ceil_div(ceil_div(columns, width), chip.lanes) * width * _F32_BYTES
 
 
@@ -72,7 +72,7 @@ def product_pieces(body: MatMul, chip: ChipSpec) -> tuple[Piece, ...]:
 
 
 class _Operand:
-    """A matrix or the bias in its two places of local memory, which tiles take by turns."""
+    """A matrix or the bias with its two places in local memory, which tiles use alternately."""
 
     def __init__(self, part: Part, places: tuple[int, int]) -> None:
         self._transfer = transfers(part)
@@ -82,7 +82,7 @@ class _Operand:
         self._found: tuple[Transfer, int]
 
     def moved(self, window: Window, number: int) -> tuple[Transfer, int, bool]:
-        """The transfer of what a tile needs, the tile that it is for, and whether it is new: else it is there."""
+        """The transfer of a tile's window, the number of its tile, and whether it is new or already loaded."""
         new = window != self._last
         if new:
             self._found = self._transfer(window, self._places[self._loads % 2]), number
@@ -91,7 +91,7 @@ class _Operand:
 
 
 class _Tiles:
-    """A product as a form over four axes, and how it is cut."""
+    """A product as a form over four axes, and its cuts."""
 
     def __init__(self, form: Form, chip: ChipSpec) -> None:
         self._form, self._body = form, cast("MatMul", form.body)
@@ -151,12 +151,12 @@ class _Tiles:
     def _moved(
         self, name: str, number: int, batch: int, start: tuple[int, int], extents: tuple[int, int]
     ) -> tuple[Transfer, int, bool]:
-        """Of one matrix of an operand the rows and columns from `start`."""
+        """The transfer of rows and columns from `start` of one matrix of an operand."""
         first = [batch if self._batches[name] > 1 else 0, start[0], 0, start[1]]
         return self._operands[name].moved((first, [1, extents[0], 1, extents[1]]), number)
 
     def _turned(self, rows: int, columns: int) -> tuple[int, int]:
-        """Rows and columns of the right matrix as it lies in memory."""
+        """Rows and columns of the right matrix in the order of memory."""
         return (columns, rows) if self._body.right_transpose else (rows, columns)
 
 

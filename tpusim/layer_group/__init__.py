@@ -3,13 +3,13 @@
 Input: state TPU_REORDERED. Output: state TPU_DIVIDED; every group carries its sections, schedule (`flow`) and, per op,
 `#tpu.lg` with local-memory addresses and slices; an op that stays outside carries `global_reason`.
 
-In the order of thought, each folder read through its `__init__` and by those after it: `candidates` (runs of ops that
+The folders in the order in which they use each other, each through its `__init__`: `candidates` (runs of ops that
 may be groups, and of which types), `slicing` (how often a group may be cut, and what its cut outputs need),
-`local_memory` (areas and where they lie), `planning` (the `tpusim.schedule.GroupSchedule` of one group, or why there is
-none), `cost` (how long it takes), `refinement` (what makes chosen groups quicker, and the replay that proves them
-right), `files` (groups into the module, for people, and as a file that pins them), `search` (which runs become groups).
+`local_memory` (areas and their addresses), `planning` (the `tpusim.schedule.GroupSchedule` of one group, or why it has
+none), `cost` (how long a group takes), `refinement` (steps that make chosen groups quicker, and the replay that proves
+them right), `files` (groups in the module, as text, and as a file that pins them), `search` (which runs become groups).
 
-Invariants: what an op needs is asked from the op; the stage names no op. A group is only written when its slices
+Invariants: ops state what they need; the stage names no op. A group is only written if its slices
 propagate, its buffers fit, and coefficients stay resident while slices stream. The stage emits no command and knows
 no global-memory address.
 """

@@ -1,4 +1,4 @@
-"""What the inputs of a lowered module take: floats, frames of a camera (--fuse-preprocess), stored integers."""
+"""The types of a lowered module's inputs: floats, frames of a camera (--fuse-preprocess), stored integers."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def frames_of(model: Model, config: "LoweringConfig", chip: ChipSpec) -> Mapping[Operation, Fused]:
-    """How the inputs that are images are fused; {} if that is not asked for.
+    """Image inputs -> their fused preprocessing; {} without this option.
 
     Raises ConfigError for options without effect and for a network without images, UnsupportedError for a chip that
     cannot.
@@ -58,15 +58,15 @@ def frames_of(model: Model, config: "LoweringConfig", chip: ChipSpec) -> Mapping
             found[op] = fused(op_name(op), shape_of(op.output), preprocess, config.customization_format, alignment)
     if not found:
         raise ConfigError(
-            f"{option('fuse_preprocess', True)}: an input that is an image is required, and the module says of "
-            "none that it is; give "
+            f"{option('fuse_preprocess', True)}: an input that is an image is required, and no input of "
+            "the module is one; give "
             f"{option('mean')}, {option('scale')}, {option('pixel_format')} ... where the model is imported"
         )
     return found
 
 
 def strip_input_casts(model: Model) -> None:
-    """Let inputs be what their one cast makes of them, where a cast to integers is all that reads them.
+    """Give inputs the integer type of the cast that alone reads them, and remove the cast.
 
     Raises ConfigError if there is no such input, and none that takes integers already.
     """
@@ -85,6 +85,6 @@ def strip_input_casts(model: Model) -> None:
             set_type(value, kind)
     if not any(uniform_of(op.output) is not None for op in model.ops if isinstance(op, TopInput)):
         raise ConfigError(
-            f"{option('quant_input', True)}: an input that one cast to integers alone reads is required, there is none"
+            f"{option('quant_input', True)}: an input with a cast to integers as its only reader is required, got none"
         )
     model.function.update_function_type()

@@ -1,4 +1,4 @@
-"""What a chip asks of single ops: forms that its lowering expects, and rules of its file that name them."""
+"""Rewrites of single ops to the forms that a chip's lowering expects, and checks of the ops that its file names."""
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError
@@ -34,7 +34,7 @@ def fuse_for_chip(model: Model, chip: ChipSpec) -> None:
 
 
 def require_fitting_rules(chip: ChipSpec) -> None:
-    """The chip has what its family's lowering makes, and every op that its file has a rule for. Raises ConfigError."""
+    """Check that the chip fits its family's lowering, and that the ops in its file exist. Raises ConfigError."""
     if (why := rules(chip, Requants).why_not()) is not None:
         raise ConfigError(
             f"chip {chip.name}: family {chip.family}: {why}; extend a chip of this family, or give the chip its own"

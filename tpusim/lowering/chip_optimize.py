@@ -1,4 +1,4 @@
-"""processor-tpu-optimize: a lowered module as the chip's compiler rewrites it in front of the layer groups."""
+"""processor-tpu-optimize: the rewrites that the chip's compiler makes in a lowered module before layer groups."""
 
 from tpusim import chips
 from tpusim.interfaces import ask_class
@@ -11,9 +11,9 @@ from tpusim.ops.interfaces import LoweredRewrites
 
 
 def optimize_for_chip(model: Model) -> Model:
-    """A copy of a lowered module, rewritten by each op's `lowered_patterns`; the same module where none fits.
+    """A copy of a lowered module, rewritten by each op's `lowered_patterns`; the same module if none matches.
 
-    What a pattern makes computes the same values. Tensors that are stored otherwise have other names.
+    A pattern changes no value. Tensors that are stored in another way have other names.
     """
     model.require_state("TPU_LOWERED", stage="processor-tpu-optimize")
     chip = chips.of(model)

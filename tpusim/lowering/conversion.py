@@ -12,6 +12,7 @@ from tpusim.ir.module import Model
 from tpusim.ir.text import verify
 from tpusim.lowering.borders import frames_of, strip_input_casts
 from tpusim.lowering.chip_forms import fuse_for_chip, require_fitting_rules, rewrite_for_chip
+from tpusim.lowering.kept_scales import mark_changed_scales
 from tpusim.lowering.lower import (
     Fallback,
     Lowering,
@@ -23,7 +24,6 @@ from tpusim.lowering.lower import (
 )
 from tpusim.lowering.marks import float_marks, masks, parts
 from tpusim.lowering.overflow import warn_of_overflow
-from tpusim.lowering.own import mark_changed_scales
 from tpusim.lowering.propagate import keep_ranges, propagate
 from tpusim.ops.base import TopOp
 from tpusim.ops.frames import fold_swaps

@@ -1,9 +1,9 @@
-"""topo-sort: ops in the order of TPU-MLIR (U-75), which decides what stands in a group, when it is stored and loaded.
+"""topo-sort: ops in the order of TPU-MLIR (U-75), which decides groups and when tensors are stored and loaded.
 
-Ops with local forms and those without take turns, so that the latter cut fewer runs of the former in two. Within a turn
-a chain of single uses is followed; then come users of the latest op that has more than one, the last first; then
-whatever is ready, the last first. What reads inputs of the network alone is ready from the start: what is global or a
-view counts as the first of the program, the later the earlier; then come the conversions of each input, likewise.
+Ops with and without local forms alternate in turns, so that global ops cut fewer runs of local ops in two. Within a
+turn a chain of single uses is followed; then come the users of the latest op with several users, the last first; then
+any ready op, the last first. Ops that read only network inputs are ready from the start: global ops and views come
+first in the program, in reverse order; then come the conversions of each input, also in reverse order.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ from tpusim.ops.structure import TopInput, TopNone, TopWeight
 
 
 def sort_by_locality(model: Model, chip: ChipSpec) -> None:
-    """Put the ops of a lowered module, in place, into turns: local ones as long as one is ready, others, and so on."""
+    """Sort the ops of a lowered module in place by turns: local ops while one is ready, then global ops, and so on."""
     ops = [op for op in model.ops if isinstance(op, TpuOp)]
     wanted = _Sorted(ops, chip).order()
     if wanted != ops:
@@ -29,14 +29,14 @@ def sort_by_locality(model: Model, chip: ChipSpec) -> None:
 
 
 class _Sorted:
-    """The ops that are placed, and those that are left, in program order."""
+    """The placed ops, and the remaining ops, in program order."""
 
     def __init__(self, ops: Sequence[TpuOp], chip: ChipSpec) -> None:
         self._local = {op: op.why_not_local(chip) is None for op in ops}
         self._left = dict.fromkeys(self._arranged(ops))
         self._turn = True
         self._shared = list[TpuOp]()
-        """Ops with more than one use some of which are left, in the order they were placed."""
+        """Placed ops with several users of which some remain, in the order of placement."""
         self._users = defaultdict[Operation, list[TpuOp]](list)
         for op in reversed(_inserted_first(ops)):
             for operand in reversed(op.operands):
@@ -58,7 +58,7 @@ class _Sorted:
         return found
 
     def _candidates(self, last: TpuOp | None) -> Iterator[TpuOp]:
-        """What may come next, the best first."""
+        """The candidates for the next op, the best first."""
         if last is not None and _used_once(last):
             yield from filter(self._may, self._users[last])
         self._shared = [op for op in self._shared if any(user in self._left for user in self._users[op])]
@@ -67,7 +67,7 @@ class _Sorted:
         yield from filter(self._may, reversed(self._left))
 
     def _arranged(self, ops: Sequence[TpuOp]) -> list[TpuOp]:
-        """The ops with those that read inputs alone where U-75 has them before the sort."""
+        """The ops, with those that read only network inputs where U-75 places them before the sort."""
         inputs = {op: [v.owner for v in op.operands if isinstance(v.owner, TopInput)] for op in ops}
         first = [op for op in ops if inputs[op] and not any(isinstance(v.owner, TpuOp) for v in op.operands)]
         moved = [op for op in first if is_in_place(op) or not self._local[op]]
@@ -77,14 +77,14 @@ class _Sorted:
         return [*front, *(op for op in _inserted_first(ops) if op not in front)]
 
     def _may(self, op: TpuOp) -> bool:
-        """Whether it is an op of this turn that waits for none."""
+        """Whether it is an op of this turn whose operands are all placed."""
         if op not in self._left or self._local[op] is not self._turn:
             return False
         return not any(isinstance(v.owner, TpuOp) and v.owner in self._left for v in op.operands)
 
 
 def _inserted_first(ops: Sequence[TpuOp]) -> list[TpuOp]:
-    """The ops with each inserted one right behind what it reads, of several the last first, as there."""
+    """The ops in order, each inserted op directly after its operand; several with one operand in reverse order."""
     casts = defaultdict[Operation | Block, list[TpuOp]](list)
     for op in ops:
         if _inserted(op):
@@ -106,7 +106,7 @@ def _inserted_first(ops: Sequence[TpuOp]) -> list[TpuOp]:
 
 
 def _inserted(op: TpuOp) -> bool:
-    """Whether it was put between two ops, which it is then named after; a node may be lowered to an op of its kind."""
+    """Whether the compiler inserted it between two ops and named it after them; a node may become an op of its kind."""
     return isinstance(op, Inserted) and op_name(op).startswith(value_name(op.operands[0]))
 
 
@@ -122,7 +122,7 @@ def _used_once(op: TpuOp) -> bool:
 
 
 def _place(ops: Sequence[TpuOp]) -> None:
-    """Move the ops to the end of their block in this order, each behind the constants that it is the first to read."""
+    """Move the ops to the end of their block in this order, each after the constants that it is the first to read."""
     block = ops[0].parent_block()
     assert block is not None
     end, placed = block.last_op, set[Operation]()

@@ -56,13 +56,13 @@ class LoweringConfig:
     """Options of the lowering stage.
 
     chip: a name of tpusim.chips, a TOML file, or a chip itself. mode: a name of `tpusim.registry.FORMATS` or a format
-    itself. asymmetric: quantise with zero points; a format that has them says so for the run. qtable: a quantisation
+    itself. asymmetric: quantise with zero points; a format with zero points sets it for the run. qtable: a quantisation
     table (file, or name:MODE,...) with the modes of single ops, by the names of FORMATS and of `mode`.
     quirks_off: names of upstream's quirks that are not to be reproduced (`tpusim.compat.Quirk`).
     matmul_perchannel: quantise the constant matrix of an integer MatMul by columns (numerics.md 5.1).
     fuse_preprocess: inputs that are images take bytes of a camera, and the module does the preprocessing.
-    customization_format: how the bytes lie, of `tpusim.images.FORMATS`; "": as the preprocessing reads images.
-    aligned_input: rows and planes begin at the chip's multiples. quant_input, quant_output: inputs and results are the
+    customization_format: the layout of the bytes, of `tpusim.images.FORMATS`; "": as the preprocessing reads images.
+    aligned_input: rows and planes begin at the chip's multiples. quant_input, quant_output: inputs and results are
     stored numbers, without casts from and to f32.
     """
 
@@ -79,7 +79,7 @@ class LoweringConfig:
     quant_output: bool = False
 
     def __post_init__(self) -> None:
-        """A format with zero points asks for them; names are as their chips and formats write them."""
+        """Set `asymmetric` for a format with zero points, and normalise the names of chip and format."""
         if isinstance(self.mode, str):
             name = self.mode.lower()
             object.__setattr__(self, "mode", number_format(name) if name in FORMATS.plugins else name)
@@ -90,7 +90,7 @@ class LoweringConfig:
 
     @property
     def format(self) -> NumberFormat:
-        """What `mode` stands for. Raises ConfigError for an unknown name."""
+        """The format of `mode`. Raises ConfigError for an unknown name."""
         return number_format(self.mode, asymmetric=self.asymmetric)
 
 
@@ -131,7 +131,7 @@ def _narrowed(array: np.ndarray, mode: FloatMode, *, bf16_unit: bool) -> np.ndar
 
 @dataclass(frozen=True)
 class Fallback:
-    """An op that was asked for integers and runs in float."""
+    """An op that should run in integers and runs in float."""
 
     op: str
     kind: str
@@ -179,7 +179,7 @@ class Lowering:
         return self._formats[op]
 
     def by_family(self, op: Operation, table: Lowerings) -> SSAValue:
-        """Lower an op by the first family of its format that has a method and takes it."""
+        """Lower an op by the first family of its format that has a method and accepts the op."""
         format = self._formats[op]
         for family in self._families(op, format):
             lowered = self._attempt(op, format, family, table)
@@ -191,7 +191,7 @@ class Lowering:
         raise UnsupportedError(f"{asked}, but none of them accepts this op; add a family to the format's fallback")
 
     def _families(self, op: Operation, format: NumberFormat) -> tuple[str, ...]:
-        """The format's; a mark leaves only floats, and so does a chip that has the op in float only."""
+        """The format's families; only floats for a marked op, or if the chip has the op in float only."""
         if op in self._marks:
             self.fallback(op, self._marks[op])
             if float_type_of_part(op, self.chip) is not None:
@@ -200,15 +200,15 @@ class Lowering:
         only = self.chip.float_only(op.name) if format.calibrated else None
         if only is not None and only.decisions:
             self.decision(op, *only.decisions)
-        if only is None or reads_indices(op):  # indices are a reason of their own, which the op gives
+        if only is None or reads_indices(op):  # the op gives a reason about indices
             return format.families
         self.fallback(op, only.why)
         return ("float",)
 
     def _attempt(self, op: Operation, format: NumberFormat, family: str, table: Lowerings) -> SSAValue | str:
-        """The lowered value, or why there is none; without a word where an op without constants has no method.
+        """The lowered value, or why it has none; "" if an op without constants has no method.
 
-        Such an op computes with activations only, which are the same in the families a format falls back to.
+        Such an op computes only with activations, which are equal in the families to which a format falls back.
         """
         own = format.methods.get(op.name) if family == format.family else None
         if own is not None:
@@ -219,11 +219,11 @@ class Lowering:
         return f"{op.name.removeprefix('top.')} has no form with weights in {format.weight} ({format})" * constant
 
     def asks_for_float(self, op: Operation) -> bool:
-        """A mark, or a float mode of its own."""
+        """Whether the op is marked, or has a float mode in the quantisation table."""
         return op in self._marks or (op in self._formats and self._formats[op].is_float)
 
     def float_mode(self, op: Operation) -> FloatMode:
-        """By the op's rule, the chip's exceptions and the requested mode; f32 where the chip has no such type."""
+        """The float mode by the op's rule, the chip's exceptions and the requested mode; f32 if the chip lacks it."""
         assert isinstance(op, TopOp)
         if counts(op) or op.name in self.chip.forms.on_host:
             return "f32"
@@ -237,12 +237,12 @@ class Lowering:
             wanted = rule.int8 if self._calibrated(op) and op not in self._marks else self.chip.float_fallback
         if wanted != "f32" and types.needs_f32(self.chip, wanted):  # type: ignore[arg-type]
             wanted = "f32"
-            if reads_indices(op):  # exact on every chip, if need be by the host
+            if reads_indices(op):  # exact on every chip, if necessary on the host
                 return "f32"
         return cast("FloatMode", wanted) if wanted in self.chip.modes else self.chip.float_fallback
 
     def _rule_on_chip(self, op: Operation, rule: FloatRule) -> FloatRule:
-        """The op's rule with what the chip's file says otherwise."""
+        """The op's rule, changed by the exceptions in the chip's file."""
         other = self.chip.float_exception(op.name)
         if other is None:
             return rule
@@ -260,7 +260,7 @@ class Lowering:
     def quant(self, value: SSAValue) -> QuantParams | None:
         """Scale and zero point from the calibrated range (numerics.md 2.2); None if uncalibrated or degenerate.
 
-        A bool counts 1 a step, but with zero points, by a quirk, what its calibrated range says.
+        A bool has a step of 1, except with zero points, where a quirk uses its calibrated range.
         """
         found, is_bool = calibrated_range(value), holds(value) == "bool"
         if is_bool and not (self._config.asymmetric and self.reproduces(Quirk.ASYMMETRIC_BOOLS)):
@@ -271,7 +271,7 @@ class Lowering:
         return QuantParams.of(scale, zero_point, signed=signed)
 
     def array(self, value: SSAValue) -> np.ndarray | None:
-        """The constant behind a top value."""
+        """The constant of a top value; None if it is computed."""
         owner = value.owner
         return self._top.weights[op_name(owner)] if isinstance(owner, TopWeight) else None
 
@@ -307,7 +307,7 @@ class Lowering:
     def _indices(self, value: SSAValue, stored: SSAValue, user: str) -> SSAValue:
         """Indices in int32 as the quantised integers that `user` reads; one cast serves all users."""
         element, quant = self.quantised_type(value), self.quant(value)
-        assert quant is not None  # held by quantised_type
+        assert quant is not None  # checked by quantised_type
         if (stored, element) not in self._casts:
             name = _cast_name(stored, element, user)
             self._casts[stored, element] = requantised_indices(self, stored, quant, name)
@@ -323,7 +323,7 @@ class Lowering:
         return self._casts[value, element]
 
     def _truncates(self, value: SSAValue, element: Attribute) -> bool:
-        """Whether f32 is quantised by a BF16 unit: all but the network's inputs, which the host quantises."""
+        """Whether a BF16 unit quantises the f32 value: all but the network's inputs, which the host quantises."""
         quantises = element_of(value) == f32 and isinstance(element, UniformType)
         return quantises and self.chip.bf16_unit and not isinstance(value.owner, TopInput)
 
@@ -362,7 +362,7 @@ class Lowering:
         return op.results[0]
 
     def fallback(self, op: Operation, why: str) -> None:
-        """Record a float fallback; for want of a scale it follows a decision."""
+        """Record a float fallback; without a scale it follows a decision."""
         self.fallbacks.append(Fallback(op_name(op), op.name, why))
         self._reasons.setdefault(op, why)
         if op not in self._marks and not self._calibrated(op):
@@ -378,7 +378,7 @@ class Lowering:
         return Quirk(quirk) not in self._quirks_off
 
     def quirked(self, op: Operation, quirk: Quirk, theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
-        """Upstream's constants, or the corrected ones with the quirk off; a difference is noted and warned of."""
+        """Upstream's constants, or the corrected ones if the quirk is off; a difference is recorded with a warning."""
         if not self.reproduces(quirk):
             return ours
         if not np.array_equal(theirs, ours):
@@ -403,15 +403,15 @@ class Lowering:
         return self._finish(results)
 
     def _noted(self, op: TopOp, value: SSAValue) -> SSAValue:
-        """How far to trust the op, as attributes of the tpu op that stands for it: text and later stages see them.
+        """Record provenance as attributes of the tpu op that replaces the op, for texts and later stages.
 
-        `decisions`: the decisions it follows; `fallback`: why it runs in another float type than its mode asks for.
+        `decisions`: the decisions it follows; `fallback`: why it runs in another float type than its mode requests.
         """
         stands = value.owner
         if not isinstance(stands, Operation) or stands in self._standing:
-            return value  # the operand handed on: nothing was computed
+            return value  # the operand itself: nothing was computed
         self._standing.add(stands)
-        stands.attributes.pop(PART_OF, None)  # ops that hand on all their attributes
+        stands.attributes.pop(PART_OF, None)  # some ops pass on all their attributes
         if op in self._decisions:
             stands.attributes["decisions"] = ArrayAttr([StringAttr(d) for d in sorted(self._decisions[op])])
         reason = self._reasons.get(op) or self._other_float_type(op, value)
@@ -423,14 +423,14 @@ class Lowering:
         """Why a 16-bit mode gives the op another float type (numerics.md 12.2, 12.3), None if it does not."""
         asked, element = self._formats[op].activation, element_of(value)
         if isinstance(element, IntegerType) and isinstance(value.owner, Operation):
-            element = element_of(value.owner.operands[0])  # indices: what they are the indices of
+            element = element_of(value.owner.operands[0])  # of indices: the indexed tensor
         if asked not in ("f16", "bf16") or element == FLOAT_TYPES[asked] or element not in FLOAT_TYPES.values():
             return None
         section = "12.2" if asked == "f16" else "12.3"
         return f"mode {asked} computes and stores it in {element} (numerics.md {section})"
 
     def _argument_type(self, op: TopInput | None, argument: SSAValue) -> Attribute:
-        """Of frames if the input takes them."""
+        """The type of an argument; that of frames if the input is fused."""
         frame = self._frames.get(op) if op is not None else None
         return argument.type if frame is None else frame_type(frame, shape_of(argument)[0])
 
@@ -465,16 +465,16 @@ class Lowering:
 def listed_formats(
     model: Model, table: Mapping[str, NumberFormat], known: Collection[str] = ()
 ) -> dict[TopOp, NumberFormat]:
-    """The format of every op of the table. Raises ConfigError for names that no op has.
+    """The format of every op of the table. Raises ConfigError for names of no op.
 
-    known: the names that meant ops before the module was rewritten for its chip; those that are lost get a ModeWarning.
+    known: op names of the module before it was rewritten for its chip; names that only it has get a ModeWarning.
     """
     names = named_ops(model, table)
     lost = set(table) - set(names.values())
     merged = lost & set(known)
     if merged:
         listed = ", ".join(sorted(merged))
-        told = f"quantisation table: on this chip {listed} is part of the op behind it; list that"
+        told = f"quantisation table: on this chip {listed} is part of the op after it; list that op"
         warn(ModeWarning(told), stacklevel=3)
     unknown = sorted(lost - merged)
     if unknown:
@@ -484,7 +484,7 @@ def listed_formats(
 
 
 def _with_parts(listed: Mapping[TopOp, NumberFormat]) -> dict[TopOp, NumberFormat]:
-    """With the ops that stand between views for a listed op: the last view has its name, they are called after it."""
+    """Add the ops between views that replace a listed op: the last view has its name, theirs are derived from it."""
     found = dict(listed)
     for last, format in listed.items():
         op = last
@@ -502,7 +502,7 @@ def named_ops(model: Model, table: Mapping[str, NumberFormat]) -> dict[TopOp, st
 
 
 def table_of(config: LoweringConfig, chip: ChipSpec) -> dict[str, NumberFormat]:
-    """Op name -> format of the quantisation table, as the chip has it; empty without one."""
+    """Op name -> format of the quantisation table, in the chip's modes; empty without a table."""
     if config.qtable is None:
         return {}
     table = read_qtable(config.qtable, config.format)

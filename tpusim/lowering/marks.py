@@ -1,4 +1,4 @@
-"""Automatic float marks: ops that integers would ruin, found before propagation (docs/spec/numerics.md 3.4)."""
+"""Automatic float marks, set before propagation: ops whose values integers would ruin (docs/spec/numerics.md 3.4)."""
 
 from xdsl.ir import Operation, SSAValue
 
@@ -39,7 +39,7 @@ def float_marks(model: Model) -> dict[Operation, str]:
 
 
 def parts(model: Model, chip: ChipSpec) -> dict[Operation, str]:
-    """Ops that recurrent nodes are made of, in the float type of the node on the chip (U-46, DN-34)."""
+    """The parts of recurrent nodes, with the float type of the node on the chip (U-46, DN-34)."""
     return {op: PART for op in model.ops if isinstance(op, TopOp) and float_type_of_part(op, chip) and not counts(op)}
 
 
@@ -47,7 +47,7 @@ def masks(model: Model) -> dict[Operation, str]:
     """Ops that make or read a mask (minus infinity, the lowest float, -1e9), in whose scale the data is 0 (DN-31).
 
     A mask has a threshold of MASK or more and comes from a constant of that size, or from an input with nothing but
-    zeros and large negative values. What a product with weights gives is data, however large.
+    zeros and large negative values. The result of a product with weights is data, however large.
     """
     found, largest = dict[Operation, str](), dict[SSAValue, float]()
     for op in model.ops:
@@ -67,7 +67,7 @@ def _size(value: SSAValue) -> float:
 
 
 def _cancels(op: TopOp, model: Model) -> str | None:
-    """A difference smaller than what it is taken of loses the bits that make it up (Sub, SubConst)."""
+    """Why a difference that is smaller than its operands loses its significant bits (Sub, SubConst)."""
     out = calibrated_range(op.results[0])
     if out is None:
         return None

@@ -20,14 +20,14 @@ INT32 = np.iinfo(np.int32)
 Limits = tuple[int, int]
 """The smallest and the largest sum."""
 MOST = 4
-"""Ops that are named."""
+"""Most ops that the warning names."""
 
 
 @dataclass(frozen=True)
 class Overflow:
     """An op whose accumulator can leave int32. name: in the quantisation table. limits: the sums that it can reach.
 
-    told: its bias alone is more than int32 holds, of which there is a warning already.
+    told: its bias alone exceeds int32, which already gave a warning.
     """
 
     op: TpuOp
@@ -42,7 +42,7 @@ class Overflow:
 
 
 def possible_overflows(names: Collection[str], lowered: Model) -> Iterator[Overflow]:
-    """In program order. names: of the ops that were lowered; lowered: before its weights are reordered."""
+    """The possible overflows in program order. top: the module before lowering; lowered: before weight reorder."""
     for op in lowered.ops:
         if not isinstance(op, TpuOp) or not isinstance(op, Accumulates):
             continue
@@ -55,7 +55,7 @@ def possible_overflows(names: Collection[str], lowered: Model) -> Iterator[Overf
 
 
 def warn_of_overflow(names: Collection[str], lowered: Model) -> None:
-    """A ModeWarning that names all of these ops, the first with what they can reach."""
+    """A ModeWarning about all of these ops; it names the first with the sums that they can reach."""
     found = [one for one in possible_overflows(names, lowered) if not one.told]
     if not found:
         return
@@ -70,7 +70,7 @@ def warn_of_overflow(names: Collection[str], lowered: Model) -> None:
 
 
 def overflows(limits: Limits) -> bool:
-    """Whether one of these sums is none of int32."""
+    """Whether one of these sums exceeds int32."""
     return limits[0] < INT32.min or limits[1] > INT32.max
 
 
@@ -79,9 +79,9 @@ def _constant(value: SSAValue, model: Model) -> np.ndarray | None:
 
 
 def _listed(op: TpuOp, names: Collection[str]) -> str:
-    """The op's name in a quantisation table: its requant's where that is an op apart, its own without a view's ending.
+    """The op's name in a quantisation table: that of a separate requant, else its name without a view's suffix.
 
-    names: those of the module that was lowered; what stands between views is called after the op.
+    names: those of the module before lowering; names of ops between views are derived from the op's name.
     """
     result = op.results[0]
     while element_of(result) == i32 and (users := list(result.uses)) and users[0].operation.results:

@@ -55,7 +55,7 @@ class Propagation:
         self.step(self.selected)
 
     def step(self, visit: Callable[[TopOp], bool], name: RangeStep | None = None) -> None:
-        """One step to its fix point; name: of one that the chip's family may skip."""
+        """One step to its fix point; name: given if the chip's family may skip the step."""
         if name in self._rules.SKIPPED:
             return
         for _ in range(MAX_PASSES):
@@ -69,7 +69,7 @@ class Propagation:
     # elementary moves (numerics.md 3.2)
 
     def assign(self, value: SSAValue, new: Range) -> bool:
-        """Give `value` a range; False if it has it already or is not calibrated."""
+        """Give `value` a range; False if it already has this range or is not calibrated."""
         new = self._rules.kept(new)
         if self.ranges.get(value, new) == new:
             return False
@@ -80,7 +80,7 @@ class Propagation:
         return (u.operation for u in value.uses if isinstance(u.operation, TopOp) and u.operation.RANGE.forward_first)
 
     def forward(self, op: TopOp) -> bool:
-        """The output takes the input's range; layout ops right behind it follow."""
+        """The output takes the input's range; layout ops directly after it follow."""
         source = self.ranges.get(op.operands[0])
         if source is None:
             return False
@@ -106,7 +106,7 @@ class Propagation:
         return self.push_back(op.operands[0], (given[0], found[1]))
 
     def push_back(self, value: SSAValue, new: Range | None) -> bool:
-        """Give a single-use value a range, and the input of the layout op behind it."""
+        """Give a single-use value a range, and also the input of the layout op that makes it."""
         if new is None or len(list(value.uses)) != 1 or not self.assign(value, new):
             return False
         maker = value.owner
@@ -136,7 +136,7 @@ class Propagation:
         return out[0] < 0 <= known[0][0] and self.assign_signed(op, (0.0, out[1]))
 
     def assign_signed(self, op: TopOp, found: Range) -> bool:
-        """A range of another sign for the result; layout ops, pools and Abs right behind it take it too."""
+        """Give the result a range of another sign; layout ops, pools and Abs directly after it take it too."""
         if not self.assign(op.results[0], found):
             return False
         for user in (use.operation for use in op.results[0].uses):
@@ -157,7 +157,7 @@ class Propagation:
         return out is not None and out[0] >= 0 and self.assign(op.results[0], (-0.1 * out[1], out[1]))
 
     def _range_of(self, value: SSAValue) -> Range | None:
-        """The range of a value; a constant has the one of its data."""
+        """The range of a value; a constant has the range of its data."""
         if isinstance(value.owner, TopWeight):
             data = self.weights[op_name(value.owner)]
             return float(data.min()), float(data.max())
@@ -187,7 +187,7 @@ class Propagation:
 
     @staticmethod
     def _require_positive(op: TopOp, out: Range) -> None:
-        """Raises CalibrationError for the range of a non-negative product that holds no number above zero."""
+        """Raises CalibrationError for the range of a non-negative product without a number above zero."""
         if out[1] <= 0:
             raise CalibrationError(
                 f"{op.name} '{op_name(op)}': both factors are non-negative, so the product's range must reach above "
@@ -219,7 +219,7 @@ class Propagation:
         return op.RANGE.sign and op.RANGE.backward and not op.RANGE.mirrored
 
     def push_back_shared(self, value: SSAValue, new: Range) -> bool:
-        """As `push_back` without the single-use condition."""
+        """`push_back` without the single-use condition."""
         changed = self.assign(value, new)
         maker = value.owner
         if changed and isinstance(maker, TopOp) and maker.RANGE.forward_first:
@@ -254,8 +254,8 @@ class Propagation:
     def selected(self, op: TopOp) -> bool:
         """Step 8: a constant above the output's range widens it; else the computed branches take the output's range.
 
-        They take a widened one the next time, when the constant is no longer above it. Of several Wheres that share a
-        branch the first one gives it its range, so that the step comes to an end.
+        They take a widened range in the next pass, when the constant is no longer above it. If several Wheres share a
+        branch, the first sets its range, so that the step ends.
         """
         out = self.ranges.get(op.results[0]) if op.RANGE.select else None
         if out is None:
@@ -282,7 +282,7 @@ def _narrow_tenth(high: float) -> float:
 
 
 def keep_ranges(model: Model, chip: ChipSpec) -> None:
-    """Every calibrated range as the chip's family keeps it, before the marks and the propagation."""
+    """Change every calibrated range to the form of the chip's family, before marks and propagation."""
     kept, changed = rules(chip, RangePropagation).kept, False
     for op in model.ops:
         for result in op.results if isinstance(op, TopOp) else ():
@@ -297,7 +297,7 @@ def keep_ranges(model: Model, chip: ChipSpec) -> None:
 def propagate(model: Model, chip: ChipSpec, in_float: Collection[Operation] = ()) -> None:
     """Run the propagation and write the new ranges into the module's types.
 
-    in_float: ops that the quantisation table puts into F32 or F16, or that select a mask (step 8 asks).
+    in_float: ops that the quantisation table sets to F32 or F16, or that select a mask (for step 8).
     """
     state = Propagation(model, chip, in_float)
     state.run()

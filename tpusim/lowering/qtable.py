@@ -18,7 +18,7 @@ from tpusim.registry import FORMATS
 def read_qtable(source: str | Path, own: NumberFormat | None = None) -> dict[str, str]:
     """Op name -> mode. Raises ConfigError that names the line and what is wrong with it.
 
-    own: a format that may be named besides those of `tpusim.registry.FORMATS`.
+    own: a format that may be named in addition to those of `tpusim.registry.FORMATS`.
     """
     known = {name.upper(): name for name in (*FORMATS, *(() if own is None else (own.name,)))}
     path = Path(source)
@@ -31,7 +31,7 @@ def read_qtable(source: str | Path, own: NumberFormat | None = None) -> dict[str
     text = str(source)
     if ":" not in text:
         raise ConfigError(
-            f"quantisation table '{text}': a file, or name:MODE,name:MODE is required; there is no such file"
+            f"quantisation table '{text}': a file, or name:MODE,name:MODE is required; the file does not exist"
         )
     pairs = (part.rpartition(":") for part in text.split(","))
     lines = ((i, f"{name} {mode}") for i, (name, _, mode) in enumerate(pairs, 1))

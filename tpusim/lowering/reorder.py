@@ -20,7 +20,7 @@ from tpusim.ops.structure import TopNone, TopWeight, make_none, make_weight
 
 
 class Reordering:
-    """The ReorderContext an op sees: new weights appear right before it."""
+    """The ReorderContext of an op: new weights are inserted directly before it."""
 
     def __init__(self, op: Operation, weights: WeightStore, chip: ChipSpec) -> None:
         self.chip = chip

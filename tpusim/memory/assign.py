@@ -18,12 +18,12 @@ from tpusim.ops.interfaces import is_in_place
 from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
 
 IO_REGION_BITS = 40
-"""The tag bits of a region begin here (hardware.md 3.1)."""
+"""The lowest tag bit of a region's address (hardware.md 3.1)."""
 
 
 @dataclass
 class Neuron:
-    """One tensor in the neuron region: bytes and the positions between which it must keep them."""
+    """One tensor in the neuron region: its bytes, and the positions between which it is alive."""
 
     value: SSAValue
     size: int
@@ -31,7 +31,7 @@ class Neuron:
     end: int
 
     def overlaps(self, other: "Neuron") -> bool:
-        """Whether both live at some position."""
+        """Whether both are alive at some position."""
         return self.start <= other.end and other.start <= self.end
 
 
@@ -62,7 +62,7 @@ def assign_addresses(model: Model) -> Model:
 
 
 def output_addresses(model: Model, aliases: Mapping[SSAValue, SSAValue], chip: ChipSpec) -> dict[SSAValue, int]:
-    """Network outputs with a region of their own, on a chip that gives them one; an input stays a neuron."""
+    """Addresses of network outputs on a chip that gives each a region; an input stays a neuron."""
     if not chip.io_start:
         return {}
     found: dict[SSAValue, int] = {}
@@ -90,7 +90,7 @@ def _makes_neurons(op: Operation) -> bool:
 
 
 def live_ranges(model: Model, chip: ChipSpec) -> tuple[list[Neuron], dict[SSAValue, SSAValue]]:
-    """Neurons with their live ranges, and for every in-place result the value whose bytes it is."""
+    """Neurons with their live ranges, and for every in-place result the value whose bytes it shares."""
     ops = [op for op in model.ops if _makes_neurons(op) or isinstance(op, ReturnOp)]
     neurons: dict[SSAValue, Neuron] = {}
     aliases: dict[SSAValue, SSAValue] = {}
@@ -121,7 +121,7 @@ def place(neurons: Sequence[Neuron]) -> tuple[dict[SSAValue, int], int]:
 
 
 def _pack(ordered: Sequence[Neuron]) -> tuple[dict[SSAValue, int], int]:
-    """Each neuron in the smallest gap that fits among placed ones that live with it, else behind them."""
+    """Place each neuron in the smallest gap between placed neurons alive with it, else after them."""
     placed: list[tuple[int, Neuron]] = []
     for neuron in ordered:
         alive = sorted((o, n.size) for o, n in placed if n.overlaps(neuron))

@@ -89,7 +89,7 @@ _OF_ONE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 ACTIVATIONS: dict[str, Callable[..., np.ndarray]] = {
     **_OF_ONE, "SWISH": _swish, "ELU": _elu, "HSIGMOID": _hard_sigmoid, "RECIPROCAL": _reciprocal, "POW": np.power
 }  # fmt: skip
-"""By mode, of values and coefficients. SIGN(0) = 0 (DN-18)."""
+"""Mode -> function of values and coefficients. SIGN(0) = 0 (DN-18)."""
 
 
 if unlike := fn.ACTIVATIONS ^ ACTIVATIONS.keys():
@@ -97,7 +97,7 @@ if unlike := fn.ACTIVATIONS ^ ACTIVATIONS.keys():
 
 
 def active(function: fn.Active, operands: tuple[np.ndarray, ...], output: View) -> np.ndarray:
-    """In float64; of integers ABSVAL, whose |-128| stays -128 (DN-14).
+    """The function in float64; integers only by ABSVAL, whose |-128| stays -128 (DN-14).
 
     Raises SimulationError for another mode of integers.
     """

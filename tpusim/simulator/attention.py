@@ -35,7 +35,7 @@ def _weights(
 
 
 def attention(function: fn.Attention, operands: Operands, output: View) -> np.ndarray:
-    """Product by product; floats are rounded to the type of the result wherever it is stored."""
+    """Product by product; floats are rounded to the type of the result wherever a result is stored."""
     sources, rest = list(operands[: function.sources]), list(operands[function.sources :])
     sources += sources[-1:] * (3 - function.sources)
     matrices = _unpacked(rest.pop(0), function.sizes)
@@ -58,7 +58,7 @@ def attention(function: fn.Attention, operands: Operands, output: View) -> np.nd
 
 
 def flash_attention(function: fn.FlashAttention, operands: Operands, output: View) -> np.ndarray:
-    """Batch by batch with the heads in front, as a tile with all keys has them."""
+    """Batch by batch, heads first, like a tile with all keys."""
     half, found = output.dtype == "f16", list[np.ndarray]()
     for q, k, v in zip(*(x.swapaxes(1, 2)[:, :, :, None] for x in operands[:3]), strict=True):
         mask = tuple(x.reshape(1, x.shape[2], 1, x.shape[3]) for x in operands[3:])
@@ -69,7 +69,7 @@ def flash_attention(function: fn.FlashAttention, operands: Operands, output: Vie
 
 
 def flash_scores(function: fn.FlashScores, operands: Operands, output: View) -> np.ndarray:
-    """Step by step in the type of the result; f32 ones are those of bf16, and are not rounded."""
+    """Step by step in the type of the result; the scores of bf16 are f32 and are not rounded."""
     return _flash_scores(function, operands, half=output.dtype == "f16")
 
 
@@ -119,7 +119,7 @@ def _biases(row: np.ndarray, function: fn.Attention) -> list[np.ndarray | None]:
 
 
 def _product(x: np.ndarray, w: np.ndarray, b: np.ndarray | None) -> np.ndarray:
-    """Exact in integers, in float64 else."""
+    """Exact for integers; floats in float64."""
     wide = carrier(x.dtype, w.dtype, x.shape[-1])
     total = x.astype(wide) @ w.astype(wide)
     total = total.astype(np.int64) if x.dtype.kind in "iu" else total

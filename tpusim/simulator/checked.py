@@ -1,8 +1,9 @@
-"""Compare what commands produce with reference tensors, as they produce it.
+"""Compare the results of commands with reference tensors while the program runs.
 
-A slice in local memory is compared when the program's table of locations says that it is complete, what a command
-stores in global memory right after it, and a stored tensor as a whole once its last part is there (a store that went
-elsewhere leaves a gap). Integers must be equal; floats may differ by a bound, as sums are rounded in another order.
+A slice in local memory is compared when the program's table of locations says that it is complete. What a command
+stores in global memory is compared right after the command, and the whole tensor after its last part was stored (a
+store to a wrong address leaves a gap). Integers must be equal; floats may differ by a bound, because sums are rounded
+in another order.
 """
 
 from collections import defaultdict
@@ -57,8 +58,8 @@ class Checker:
 
     reference: tensors by name, in the dtype and with the elements the machine has (tpu_outputs.npz; bf16 as bits in
     uint16). collect: note every wrong command in `mismatches` instead of raising SimulationError at the first one.
-    float_ulps: bound of float differences, in units of the last place of the tensor's largest magnitude; None: what
-    `tpusim.closeness` allows results that come through the network.
+    float_ulps: bound of float differences, in units of the last place of the tensor's largest magnitude; None: the
+    bound of `tpusim.closeness` for results of a whole network.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class Checker:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Tensors the reference does not have."""
+        """Tensors that are missing from the reference."""
         return tuple(name for name in self.names if name not in self._reference)
 
     def _converted(self, reference: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -111,7 +112,7 @@ class Checker:
         return found
 
     def after(self, index: int, memory: Machine) -> None:
-        """Compare what is new now that the command with this index has run. Raises SimulationError."""
+        """Compare the results of the command with this index, which has just run. Raises SimulationError."""
         for location in self._slices.get(index, ()):
             if location.tensor in self._reference:
                 self._slice(index, location, memory)
@@ -124,7 +125,7 @@ class Checker:
                 self._store(index, entry, entry.view, memory)
 
     def skip(self, index: int) -> None:
-        """Take the command with this index as run and right: a run that begins behind it compares only the rest."""
+        """Count the command with this index as run and right; a run that begins after it compares only the rest."""
         self._stored.finished(index)
 
     def _slice(self, index: int, location: Location, memory: Machine) -> None:
@@ -143,7 +144,7 @@ class Checker:
             self._report(index, location.tensor, where, location.view, at, (expected[first], found[first]), wrong)
 
     def _store(self, index: int, entry: TensorEntry, view: View, memory: Machine) -> None:
-        """Compare a part of a tensor in global memory; what belongs there is written to a memory of its own."""
+        """Compare a part of a tensor in global memory; the expected bytes are written to a separate memory."""
         if self._in_expected != entry.name:
             self._expected.write(entry.view, self._reference[entry.name].reshape(entry.view.shape))
             self._in_expected = entry.name

@@ -23,7 +23,7 @@ from tpusim.simulator.product import carrier
 from tpusim.simulator.windows import Window, padded, patches, tap
 
 _PATCH_BYTES = 16 << 20
-"""im2col works on so many output rows at once that their patches stay about this small."""
+"""Most elements of the patches that im2col makes at once; it limits the number of output rows."""
 
 
 def unpack_filter(packed: np.ndarray, channels: int, taps: int, packing: int) -> np.ndarray:
@@ -138,7 +138,7 @@ def _bias(stored: np.ndarray, rank: int) -> np.ndarray:
 
 
 def _finish(command: Conv | Depthwise, acc: np.ndarray, memory: Machine) -> np.ndarray:
-    """Bias, what the output holds if the command adds to it, requant and relu of (n, oc, ...) of a float carrier."""
+    """Bias, previous output if the command adds to it, requant and relu of sums (n, oc, ...) in a float carrier."""
     bias = None if command.bias is None else _bias(memory.load(command.bias), acc.ndim)
     if isinstance(command, Conv) and command.accumulate:
         earlier = memory.load(command.output)
@@ -203,7 +203,7 @@ def _max_pool(command: Pool, image: np.ndarray, window: Window) -> np.ndarray:
 
 
 def _counts(command: Pool) -> np.ndarray:
-    """Elements of its own window that each average divides by: those inside the image, or all of them."""
+    """The divisor of each average: the elements of its window inside the image, or all elements of the window."""
     size, axes = command.output.shape[2:], len(command.kernel)
     if command.count_include_pad:
         return np.full(size, prod(command.kernel), np.int64)

@@ -1,7 +1,7 @@
 """Macro functions of CV18xx in NumPy integers: one shift for all operands, reductions, joined tensors.
 
 Products of bytes and 8-bit multipliers stay below 2**24, where the chip's f32 steps are exact; only a reduction can
-pass it, and its requant says "f32".
+exceed it, and its requant has mode "f32".
 """
 
 from collections.abc import Callable
@@ -62,7 +62,7 @@ _REDUCE: dict[str, Callable[[np.ndarray, tuple[int, ...]], np.ndarray]] = {
 
 
 def concat_shift(function: fn.ConcatShift, operands: Operands, output: View) -> np.ndarray:
-    """Every part half up, then saturated."""
+    """Every part is shifted half up, then saturated."""
     parts = [
         saturate(rounding_shift(term, r, "half_up"), output.dtype)
         for term, r in zip(_multiplied(operands, function.multipliers), function.rshifts, strict=True)

@@ -1,7 +1,7 @@
 """BF16 arithmetic and lookup tables of CV18xx in NumPy (numerics.md 8.2, 10, 11.1, 11.2).
 
-Arrays are f32 and hold BF16 values. A zero exponent counts as +0, what would be infinite or no number becomes the
-positive largest finite value: after every product and every sum.
+Arrays are f32 with BF16 values. After every product and every sum a zero exponent becomes +0, and infinities and NaN
+become the positive largest finite value.
 """
 
 from typing import Any
@@ -31,13 +31,13 @@ def _normal(values: np.ndarray) -> np.ndarray:
 
 
 def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The f32 product rounded to BF16; what is below the smallest normal number is +0."""
+    """The f32 product rounded to BF16; values below the smallest normal number become +0."""
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         return rounded(_normal(_normal(a) * _normal(b)))
 
 
 def total(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The f32 sum rounded to BF16; what is below the smallest normal number is +0."""
+    """The f32 sum rounded to BF16; values below the smallest normal number become +0."""
     with np.errstate(over="ignore", invalid="ignore"):
         return rounded(_normal(_normal(a) + _normal(b)))
 

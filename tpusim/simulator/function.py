@@ -1,4 +1,4 @@
-"""What macro functions (FN) compute, in NumPy: those that have no file of their kind.
+"""What macro functions (FN) compute, in NumPy: those without a file for their kind.
 
 The exponential and the power are computed in float64 and rounded to f32 once; everything else is f32 step by step,
 except where a docstring says otherwise. A meaning takes the function, its operands' values and the view of its result.
@@ -52,7 +52,7 @@ def softmax_int(function: fn.SoftmaxInt, operands: Operands, output: View) -> np
 
 
 def lrn(function: fn.Lrn, operands: Operands, output: View) -> np.ndarray:
-    """In float64, rounded to f32 once; an even size has the window of the odd one below."""
+    """In float64, rounded to f32 once; an even size has the window of size - 1."""
     x, around = operands[0].astype(np.float64), (function.size - 1) // 2
     squares = np.pad(x * x, ((0, 0), (around, around), (0, 0), (0, 0)))
     total = sum(squares[:, i : i + x.shape[1]] for i in range(2 * around + 1))
@@ -60,7 +60,7 @@ def lrn(function: fn.Lrn, operands: Operands, output: View) -> np.ndarray:
 
 
 def _centred(operands: Operands, zero_points: tuple[int, ...]) -> list[np.ndarray]:
-    """The operands as int64 with their zero points taken off."""
+    """The operands as int64 minus their zero points."""
     return [x.astype(np.int64) - z for x, z in zip(operands, zero_points, strict=True)]
 
 
@@ -124,7 +124,7 @@ def pad(function: fn.Pad, operands: Operands, output: View) -> np.ndarray:
 
 
 def slice_(function: fn.Slice, operands: Operands, output: View) -> np.ndarray:
-    """Of every axis as many elements as the result has."""
+    """The result's number of elements along every axis."""
     parts = zip(function.offsets, function.steps, output.shape, strict=True)
     return operands[0][tuple(slice(o, o + (n - 1) * s + 1, s) for o, s, n in parts)]
 
@@ -140,7 +140,7 @@ def upsample(function: fn.Upsample, operands: Operands, output: View) -> np.ndar
 
 
 def arg(function: fn.Arg, operands: Operands, output: View) -> np.ndarray:
-    """The first of equals, or the last by the reversed axis."""
+    """The first of equal extremes; the last is the first along the reversed axis."""
     (x,), axis = operands, function.axis
     best = {"ArgMax": np.argmax, "ArgMin": np.argmin}[function.mode]
     found = best(np.flip(x, axis), axis) if function.select_last else best(x, axis)
@@ -178,7 +178,7 @@ def _interp_on_host(image: np.ndarray, size: tuple[int, ...], function: fn.Inter
 
 
 def _weights(before: int, after: int, corners: bool, *, at_start: bool) -> tuple[np.ndarray, ...]:
-    """(first neighbour, second, weight of the first, of the second) of every place; at_start: of a single one at 0."""
+    """(first neighbour, second, weight of the first, of the second) of every place; at_start: a single one is at 0."""
     place, half, last = np.arange(after).astype(np.float32), np.float32(0.5), np.float32(before - 1)
     if corners:
         at = np.float32(last / np.float32(after - 1)) * place if after > 1 else place

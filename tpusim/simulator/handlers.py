@@ -12,7 +12,7 @@ from tpusim.simulator.memory import Machine
 
 @cache
 def handler_of(kind: type[Command]) -> Callable[[Any, Machine], None]:
-    """What executes a class of commands. Raises SimulationError if nothing is registered."""
+    """The function that executes a class of commands. Raises SimulationError if none is registered."""
     opcode = str(kind.__struct_config__.tag)
     if opcode not in HANDLERS:
         raise SimulationError(
@@ -23,7 +23,7 @@ def handler_of(kind: type[Command]) -> Callable[[Any, Machine], None]:
 
 
 def execute(command: Command, memory: Machine) -> None:
-    """Execute one command, of a global kernel its body on global memory; messages touch no memory."""
+    """Execute one command (the body of a global kernel, on global memory); messages touch no memory."""
     body = command.computed
     if body.outputs_:
         handler_of(type(body))(body, memory)

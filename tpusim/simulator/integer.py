@@ -29,8 +29,8 @@ def finite_bf16(values: np.ndarray) -> np.ndarray:
 def narrowed(values: np.ndarray, dtype: DType, *, finite: bool = False) -> np.ndarray:
     """f32 to a 16-bit float, half to even (numerics.md 8.2).
 
-    f16: overflow to infinity, subnormals kept. bf16: f32 subnormals flush to signed zero, but those that round to the
-    smallest normal become it; finite: as CV18xx.
+    f16: overflow to infinity, subnormals kept. bf16: f32 subnormals flush to signed zero, except those that round to
+    the smallest normal number; finite: as on CV18xx.
     """
     if finite and dtype == "bf16":
         return finite_bf16(values)
@@ -48,7 +48,7 @@ def is_float(dtype: DType) -> bool:
 
 
 def _shift_left(values: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """Compute values * 2**shift, kept inside 64 bits: what would leave them saturates in any output type anyway."""
+    """Values * 2**shift, limited to 64 bits; larger values saturate in every output type anyway."""
     bound = np.int64(1) << np.maximum(_LEFT_GUARD - shift, 0)
     return np.clip(values, -bound, bound) << np.minimum(shift, _LEFT_GUARD)
 

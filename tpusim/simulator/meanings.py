@@ -18,7 +18,7 @@ Operands = tuple[np.ndarray, ...]
 
 @cache
 def meaning_of(kind: type[Function]) -> Callable[[Any, Operands, View], np.ndarray]:
-    """What computes a class of functions. Raises SimulationError if nothing is registered."""
+    """The Python function that computes a class of functions. Raises SimulationError if none is registered."""
     name = str(kind.__struct_config__.tag)
     if name not in MEANINGS:
         raise SimulationError(

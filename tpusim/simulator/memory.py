@@ -1,7 +1,7 @@
 """The machine's memories: a core's local memory of every lane, and one buffer per region of global memory (DH-05).
 
-`Memory` finds the bytes of a view; `Machine` reads and writes values through it; `Shadow` is the same memory with one
-mark per byte (initialised or not). Bounds and write protection hold for all of them.
+`Memory` locates the bytes of a view; `Machine` reads and writes values through it; `Shadow` is the same memory with
+one mark per byte (initialised or not). All of them check bounds and write protection.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from tpusim.isa.stream import Program
 from tpusim.simulator.integer import limits, narrowed
 
 Cells = tuple[Index, np.ndarray]
-"""One box of a view: which part of the tensor it is, and a writable window into memory."""
+"""One box of a view: its part of the tensor, and a writable window into memory."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Region:
 
     @property
     def stop(self) -> int:
-        """First address behind the region."""
+        """First address after the region."""
         return self.start + self.nbytes
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class Region:
 
 
 def regions_of(program: Program) -> tuple[Region, ...]:
-    """The coefficient and the neuron region of a program, and those of outputs that have their own."""
+    """The coefficient and the neuron region of a program, and the regions of outputs outside these."""
     header = program.header
     return (
         Region("coefficients", header.coeff_address, header.coeff_bytes, writable=False),
@@ -52,7 +52,7 @@ def regions_of(program: Program) -> tuple[Region, ...]:
 
 
 LANE_UNIT = 64
-"""Lanes are kept in multiples of this many bytes, so that elements of every type are aligned."""
+"""Lanes are allocated in multiples of this many bytes, so that elements of every type are aligned."""
 
 
 def lane_reach(program: Program, chip: ChipSpec) -> int:
@@ -81,12 +81,12 @@ def bytes_text(view: View, box: Block, hit: np.ndarray, chip: ChipSpec) -> str:
 class Memory:
     """Byte buffers addressed by views. `who` names the command in errors.
 
-    lane_bytes: how many bytes of every lane are kept, by default all. A program uses few, and zeroing the rest takes
-    longer than to run a small one.
+    lane_bytes: how many bytes of every lane are allocated, by default all. A program uses few, and zeroing the others
+    takes longer than running a small program.
     """
 
     cell: type[np.generic] = np.uint8
-    """What is kept for each byte of memory."""
+    """The type stored for each byte of memory."""
 
     def __init__(self, chip: ChipSpec, regions: tuple[Region, ...], lane_bytes: int | None = None):
         self.chip = chip
@@ -106,13 +106,13 @@ class Memory:
             ) from error
 
     def beside(self) -> Self:
-        """The memory of another core: local memory of its own, global memory in common (DC-06)."""
+        """The memory of another core: separate local memory, the same global memory (DC-06)."""
         other = copy(self)
         other.lmem = np.zeros(self.lmem.shape, self.cell)
         return other
 
     def of_cores(self, cores: Iterable[int]) -> dict[int, Self]:
-        """The memories of cores by number; core 0 has this one."""
+        """Core -> its memory; core 0 has this one."""
         return {core: self.beside() if core else self for core in cores}
 
     def reset(self) -> None:
@@ -132,14 +132,14 @@ class Memory:
             )
 
     def kept(self, work: View) -> View | None:
-        """The part of a work area that lies in the bytes that are kept of every lane."""
+        """The part of a work area inside the allocated bytes of every lane."""
         size = min(work.address + work.shape[-1], self.lane_bytes) - work.address
         return work_area(work.address, size, self.chip) if size > 0 else None
 
     def cells(self, view: View, who: str = "access", *, as_bytes: bool = False) -> list[Cells]:
-        """Windows onto the bytes of `view`, typed as the view, or as bytes in a last axis of their own.
+        """Windows onto the bytes of `view`, typed as the view, or as bytes in an additional last axis.
 
-        Of 4-bit elements they are bytes of two, along half of the axis that shares them (`isa.region.byte_view`).
+        For 4-bit elements a window has bytes of two elements, along half of the axis (`isa.region.byte_view`).
         """
         buffer, base = self._buffer(view, who)
         found: list[Cells] = []
@@ -155,7 +155,7 @@ class Memory:
         return (self.lmem, 0) if region is None else (self.gmem[region.name], region.start)
 
     def _locate(self, view: View, who: str) -> Region | None:
-        """The region that holds a GMEM view, None for local memory. Raises SimulationError out of bounds."""
+        """The region of a GMEM view, None for local memory. Raises SimulationError out of bounds."""
         chip = self.chip
         if view.laned and not 0 <= view.lane < chip.lanes:
             raise SimulationError(
@@ -206,7 +206,7 @@ class Machine(Memory):
         self._found: dict[View, list[Cells]] = {}
 
     def beside(self) -> Self:
-        """The memory of another core (DC-06); it finds its own places of views anew."""
+        """The memory of another core (DC-06), with an empty cache of windows."""
         other = super().beside()
         other._found = {}
         return other
@@ -220,7 +220,7 @@ class Machine(Memory):
         return found
 
     def _lengthen(self, reach: int) -> None:
-        """Keep whole lanes from now on if a look goes beyond the bytes that are kept; nothing has written there."""
+        """Allocate whole lanes if an access reaches beyond the allocated bytes, which nothing has written yet."""
         if self.lane_bytes < reach <= self.chip.lmem_bytes:
             lanes = np.zeros((self.chip.lanes, self.chip.lmem_bytes), self.cell)
             lanes[:, : self.lane_bytes] = self.lmem.reshape(self.chip.lanes, self.lane_bytes)
@@ -230,7 +230,7 @@ class Machine(Memory):
     def read(self, view: View) -> np.ndarray:
         """The tensor of `view`: a new contiguous array of the view's shape and dtype.
 
-        A byte holds two elements of 4 bits, the low half first; i4 is two's complement (numerics.md 14).
+        A byte stores two elements of 4 bits, the low half first; i4 is two's complement (numerics.md 14).
         """
         out = np.empty(byte_view(view).shape, cell_dtype(view.dtype))
         for index, window in self._cells(view):
@@ -250,7 +250,7 @@ class Machine(Memory):
     def write(self, view: View, array: np.ndarray) -> None:
         """Store `array`, which must have the view's shape and dtype, into the view's bytes and no others.
 
-        The half byte behind a row of an odd number of 4-bit elements becomes 0.
+        The half byte after a row of an odd number of 4-bit elements becomes 0.
         """
         if array.shape != view.shape or array.dtype != numpy_dtype(view.dtype):
             raise SimulationError(
@@ -268,7 +268,7 @@ def cell_dtype(dtype: DType) -> np.dtype:
 
 
 def _halves(stored: np.ndarray, view: View) -> np.ndarray:
-    """The 4-bit elements of bytes, each in a byte of its own."""
+    """The 4-bit elements of bytes, one per byte."""
     axis = pair_axis(view)
     found = np.repeat(stored, 2, axis=axis)
     odd = (slice(None),) * axis + (slice(1, None, 2),)
@@ -309,7 +309,7 @@ class Shadow(Memory):
             window[...] = 1
 
     def forget(self, work: View) -> None:
-        """Note that a command has left anything in its work area."""
+        """Note that the content of a command's work area is undefined now."""
         view = self.kept(work)
         for _, window in self.cells(view, as_bytes=True) if view is not None else ():
             window[...] = 0

@@ -1,4 +1,4 @@
-"""Messages between queues: which sends and which waits meet under a message number (`isa.commands.SendMessage`)."""
+"""Messages between queues: which waits receive which sends of a number (`isa.commands.SendMessage`)."""
 
 from dataclasses import dataclass, field
 
@@ -36,7 +36,7 @@ class Mailbox:
         found.sends.append(index)
 
     def take(self, index: int, command: WaitMessage) -> Meeting | None:
-        """The wait at this position is over; None: it waited for no send at all."""
+        """The meeting of the wait at this position, which is over; None: it waited for no send."""
         found = self._open.get(command.message)
         if found is None:
             return None

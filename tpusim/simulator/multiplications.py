@@ -1,4 +1,4 @@
-"""How many multiply-accumulates a program's commands stand for, to hold its header against."""
+"""How many multiply-accumulates a program's commands stand for, to be compared with its header."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -15,8 +15,8 @@ _VOLUME = 5
 def multiplications(program: Program) -> tuple[int, int | None]:
     """(least, most) that the network may have, by `tpusim.isa.multiplications`.
 
-    Both are the number itself where the tables say of every op in a group how large its result is, and of every
-    transposed convolution how large its input is; else the most is None. Compiled programs say it.
+    Both are the exact number if the tables state the result's size of every op in a group, and the input's size of
+    every transposed convolution; otherwise the most is None. Compiled programs state both.
     """
     counts = _Counts(program)
     for command in program.commands:
@@ -26,9 +26,9 @@ def multiplications(program: Program) -> tuple[int, int | None]:
 
 @dataclass
 class _Sum:
-    """Of an op in a group: of convolutions the numbers that its commands ask for, of others what they do together.
+    """An op in a group: for a convolution the numbers that its commands state, for other ops the sum of their work.
 
-    Depthwise ones count as others: taps that are added up are products of their own there (codegen.md DC-09).
+    A depthwise convolution counts as another op, because its accumulated taps are separate products (codegen.md DC-09).
     """
 
     asked: list[int] = field(default_factory=list[int])
@@ -36,7 +36,7 @@ class _Sum:
 
 
 class _Counts:
-    """What single commands have, and what the ops of groups have, whose slices may compute elements again."""
+    """The counts of single commands, and of the ops of groups, whose slices may compute elements repeatedly."""
 
     def __init__(self, program: Program) -> None:
         self._entries = {entry.name: entry for entry in program.tensors}
@@ -75,7 +75,7 @@ class _Counts:
             op.done += done
 
     def _all_inputs(self, command: Command, body: Command) -> int | None:
-        """Elements of the input of which a transposed convolution reads a window; of others 0. None: nothing says."""
+        """Elements of the whole input of a transposed convolution; 0 for other commands. None: not stated."""
         if not body.transposed:
             return 0
         source = next(iter(command.sources), Source(""))

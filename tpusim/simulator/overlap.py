@@ -1,8 +1,8 @@
 """Whether two views share a byte, exactly, from their strides alone.
 
 Both views are unions of boxes: offset + sum of index * stride. Two boxes meet if the difference of their offsets is a
-sum of differences of indices, each within its bounds; axes are tried from the largest stride down, where what is left
-bounds the difference to one or two values for tensors as they are.
+sum of differences of indices, each within its bounds; axes are tried from the largest stride down; for usual
+tensors the remaining axes leave only one or two candidates for the difference.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from tpusim.isa.blocks import Block, blocks, offsets
 from tpusim.isa.region import View, itemsize
 
 _MOST_TRIALS = 10_000
-"""Trials after which strides are taken for strange, and bytes are counted out instead."""
+"""Trials after which strides count as strange, and bytes are enumerated instead."""
 
 Axis = tuple[int, int, int]
 """Stride, and the largest index of each box."""
@@ -23,7 +23,7 @@ class _Strange(Exception):
 
 
 def common_byte(one: View, other: View, chip: ChipSpec) -> int | None:
-    """A byte that both views of one memory have, as an offset counted as in `isa.blocks`; None if there is none."""
+    """A byte that both views of one memory share, as an offset of `isa.blocks`; None if they share none."""
     try:
         for first in blocks(one, chip):
             for second in blocks(other, chip):
@@ -53,21 +53,21 @@ def _axes(first: Block, first_bytes: int, second: Block, second_bytes: int) -> l
 
 
 class _Search:
-    """Looks for indices of the first box, less those of the second, that bridge a distance."""
+    """Searches indices of the first box minus indices of the second that sum to a given distance."""
 
     def __init__(self, axes: list[Axis]) -> None:
         self._axes = axes
         self._trials = 0
         below, above = 0, 0
         self._rest: list[tuple[int, int]] = []
-        """Per axis: the lowest and highest sum that the axes behind it make."""
+        """Per axis: the lowest and highest sum of the axes after it."""
         for stride, most, least in reversed(axes):
             self._rest.append((below, above))
             below, above = below - least * stride, above + most * stride
         self._rest.reverse()
 
     def meet(self, distance: int, at: int = 0) -> int | None:
-        """Bytes from the first box's start to a byte that both have. Raises _Strange."""
+        """Bytes from the first box's start to a byte that both boxes share. Raises _Strange."""
         if at == len(self._axes):
             return 0 if distance == 0 else None
         self._trials += 1

@@ -1,8 +1,8 @@
-"""Whose bytes a command uses: every read meets what it was meant for, and stored tensors stay what they are.
+"""Provenance: every command reads the bytes that it names as its sources, and nothing overwrites a stored tensor.
 
-A command names what it reads (`Command.sources`). Here every byte remembers the command that wrote it last, so that the
-use of another tensor's or another slice's bytes is found even where the values happen to be right. Nothing depends on a
-value except `Restores`: bytes that are stored twice for one tensor must be stored with one value.
+A command names its sources (`Command.sources`). Every byte remembers the command that wrote it last, so that a read of
+another tensor or another slice is detected even if the values happen to be right. Nothing depends on a
+value except `Restore`: bytes that are stored twice for one tensor must have the same value both times.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,8 +19,8 @@ from tpusim.isa.commands import Command, Source
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View, byte_view, itemsize
 from tpusim.isa.stream import Program, TensorEntry
-from tpusim.simulator.claims import check_constant
 from tpusim.simulator.memory import Machine, Memory, Region, bytes_text, lane_reach, span_text
+from tpusim.simulator.metadata_checks import check_constant
 from tpusim.simulator.stored import StoredTensors
 
 
@@ -32,7 +32,7 @@ class _Writer:
     owner: Source | None = None
     """None: nobody reads it."""
     layer: int = -1
-    """Of a global layer its number: it may build its result in several stores, a pad's border below its content."""
+    """The number of a global layer, which may build its result in several stores (a pad's border, then its content)."""
 
 
 _NOBODY = _Writer("")
@@ -67,7 +67,7 @@ class _Numbers(Memory):
         self._found: dict[View, list[np.ndarray]] = {}
 
     def beside(self) -> Self:
-        """The memory of another core (DC-06); it finds its own places of views anew."""
+        """The memory of another core (DC-06), with an empty cache of windows."""
         other = super().beside()
         other._found = {}
         return other
@@ -75,7 +75,7 @@ class _Numbers(Memory):
     def windows(self, view: View) -> list[np.ndarray]:
         """Windows onto the numbers of a view's bytes; a last axis for the bytes of one element.
 
-        What the stride of an axis of length 1 says is of no account, and may be beyond all bounds.
+        The stride of an axis of length 1 is ignored, and may be out of bounds.
         """
         found = self._found.get(view)
         if found is None:
@@ -110,7 +110,7 @@ class Restore:
 
 
 class Ownership:
-    """Follows a program in one legal order; with races excluded it stands for all."""
+    """Follows a program in one legal order; as races are excluded, every other order gives the same result."""
 
     def __init__(self, program: Program, chip: ChipSpec, regions: tuple[Region, ...]):
         self._program = program
@@ -119,7 +119,7 @@ class Ownership:
         numbers = _Numbers(chip, regions, lane_reach(program, chip))
         self._cores = numbers.of_cores({0, *(command.core for command in program.commands)})
         self._numbers = self._cores[0]
-        """Of the core whose command is looked at."""
+        """The numbers of the core whose command is being checked."""
         self._writers = [_NOBODY]
         self._entries = {entry.name: entry for entry in program.tensors}
         self._constants = {entry.name: entry for entry in program.constants}
@@ -141,7 +141,7 @@ class Ownership:
             for work in command.scratch():
                 view = self._numbers.kept(work)
                 if view is not None:
-                    self._write(view, _Writer(f"{command.label} for its own work area of {work.shape[-1]:,} bytes"))
+                    self._write(view, _Writer(f"{command.label} as its work area of {work.shape[-1]:,} bytes"))
             for view in command.writes():
                 if view.memory == "gmem" and command.tensor:
                     self._check_store(index, command, view)
@@ -155,7 +155,7 @@ class Ownership:
             self._require(entry.view, self._names(entry), partial(_returned, entry.name))
 
     def _names(self, entry: TensorEntry) -> set[Source]:
-        """Under which names the bytes of a tensor in global memory may have been written."""
+        """The sources under which the bytes of a tensor in global memory may have been written."""
         found = {Source(entry.name)}
         for part in entry.parts:
             found |= self._names(self._entries[part])
@@ -202,7 +202,7 @@ class Ownership:
         )
 
     def _check_store(self, index: int, command: Command, view: View) -> None:
-        """A store stays inside its tensor; elements that it already has of another layer are noted in `restores`."""
+        """A store stays inside its tensor; elements that another layer already stored are noted in `restores`."""
         entry = self._entries[command.tensor]
         reach, whole = extent(view, self._chip), extent(entry.view, self._chip)
         if reach.start < whole.start or whole.stop < reach.stop:

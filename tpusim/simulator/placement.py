@@ -1,9 +1,9 @@
-"""Slices against the tensors they are part of: which window a transfer moves, and which one a command works on.
+"""Slices compared with their tensors: which window a transfer moves, and which window a command works on.
 
-A transfer of a layer group says which window of its tensor it moves (`Move.start`), the table of slices says which one
-an op computes. Here they are held against addresses and against each other: what is moved lies where the window is; a
-sliding window pads only beyond the border of its tensor, and stands alike to its result at every step; what is stored
-is the window that was computed. Nothing depends on a value.
+A transfer of a layer group states which window of its tensor it moves (`Move.start`); the table of slices states which
+window an op computes. The checks compare both with the addresses and with each other: a transfer moves the bytes of its
+window; a sliding window pads only beyond the border of its tensor and has the same offset to its result at every step;
+a store writes the window that was computed. Nothing depends on a value.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ class Slice:
 
 
 def check_windows(program: Program, chip: ChipSpec) -> None:
-    """Raise SimulationError for a transfer or an operand of another window than the one that is said or needed."""
+    """Raise SimulationError for a transfer or an operand whose window differs from the stated or needed window."""
     known = slices(program)
     transfers, operands = _Transfers(program, known, chip), _Operands(known, chip)
     for command in program.commands:
@@ -53,7 +53,7 @@ def _tensor(move: Move) -> str:
 
 
 def slices(program: Program) -> dict[Source, list[Slice]]:
-    """Owner, as `sources` names it -> what it put into local memory."""
+    """Source -> its slices in local memory."""
     found: dict[Source, list[Slice]] = {}
     for move in program.commands:
         if isinstance(move, Move) and move.direction == "s2l" and move.start is not None and move.whole is not None:
@@ -72,7 +72,7 @@ def _wrong(command: Command, required: str, got: object, advice: str) -> Simulat
 
 
 class _Transfers:
-    """Where the windows that transfers say they move lie in global memory, and in what was computed."""
+    """Checks of the windows that transfers state: their place in global memory and in the computed slices."""
 
     def __init__(self, program: Program, slices: dict[Source, list[Slice]], chip: ChipSpec) -> None:
         self._entries = {entry.name: entry for entry in program.tensors}
@@ -82,7 +82,7 @@ class _Transfers:
         self._chip = chip
 
     def check(self, move: Move) -> None:
-        """Raise SimulationError for a transfer of other elements than it says."""
+        """Raise SimulationError for a transfer of other elements than it states."""
         if self._spoken and id(move) in self._silent:
             raise _wrong(move, "the window that it moves", "none", "give start and whole, as other transfers have")
         if (move.start is None) != (move.whole is None):
@@ -100,7 +100,7 @@ class _Transfers:
             self._check_stored(move, move.start, move.whole)
 
     def _check_stored(self, move: Move, start: Index, whole: Index) -> None:
-        """What is stored as a window is that window of what was computed."""
+        """A store of a window writes the computed slice of this window."""
         known = [piece for source in move.sources for piece in self._slices.get(source, [])]
         found = list(_found(move.input, known, self._chip))
         if len(known) == 1 and not found and whole[2] == 1:
@@ -118,7 +118,7 @@ def _no_window(command: Command, view: View, source: Source, piece: Slice) -> Si
 
 
 def _check_global(move: Move, view: View, entry: TensorEntry, start: Index, whole: Index) -> None:
-    """What is moved in global memory are the elements that the window has."""
+    """The elements moved in global memory are those of the window."""
     base = View("gmem", entry.view.address, whole, entry.view.dtype, "dense", interleave=entry.view.interleave)
     who = f"the window at {start} of {whole} of '{entry.name}'"
     fits = base.nbytes == entry.view.nbytes if move.origin is None else base.nbytes <= entry.view.nbytes
@@ -143,7 +143,7 @@ def _steps(view: View, strides: Index) -> bool:
 
 
 def _turned(view: View, strides: Index) -> bool:
-    """Whether a view has these strides in another order, along axes longer than 1: a tile's axes may be turned."""
+    """Whether a view has these strides in another order, along axes longer than 1: a tile may have permuted axes."""
     axes = zip(gmem_sizes(view), gmem_strides(view), strict=True)
     found = [stride for size, stride in axes if size > 1]
     return len(set(found)) == len(found) and set(found) <= set(strides)
@@ -153,7 +153,7 @@ def _turned(view: View, strides: Index) -> bool:
 
 
 def _found(view: View, known: list[Slice], chip: ChipSpec) -> Iterator[tuple[Index, Index]]:
-    """(first element, tensor's extents) of what a view has of a slice; nothing if it is no box of one."""
+    """(first element, tensor's extents) for each slice of which the view is a box."""
     for piece in known:
         inner = _offset(view, piece.view, chip)
         if inner is not None:
@@ -163,7 +163,7 @@ def _found(view: View, known: list[Slice], chip: ChipSpec) -> Iterator[tuple[Ind
 
 
 def _offset(part: View, whole: View, chip: ChipSpec) -> Index | None:
-    """(n, c, h, w) of the first element of a view in another one, None if it is no box of it."""
+    """(n, c, h, w) of a view's first element in another view; None if the first is no box of the other."""
     if (part.interleave, itemsize(part.dtype)) != (whole.interleave, itemsize(whole.dtype)) or is_packed(whole.dtype):
         return None
     outer, sizes = lmem_strides(whole, chip), _sizes(whole, chip)
@@ -190,12 +190,12 @@ def _sizes(view: View, chip: ChipSpec) -> Index:
 
 
 def _reshapes(command: Command) -> bool:
-    """Whether a command may take its operand for a tensor of another shape: a copy (reshape)."""
+    """Whether a command may read its operand in another shape: a copy (reshape)."""
     return isinstance(command, Arith) and command.kind == "copy"
 
 
 class _Operands:
-    """Which windows commands read and write, and how the windows of an op stand to its results at every step."""
+    """Checks of the windows that commands read and write, and of their offset to the results at every step."""
 
     def __init__(self, slices: dict[Source, list[Slice]], chip: ChipSpec) -> None:
         self._slices = slices
@@ -203,7 +203,7 @@ class _Operands:
         self._seen: dict[tuple[object, ...], tuple[int, str]] = {}
 
     def check(self, command: Command) -> None:
-        """Raise SimulationError for an operand that is no window, or another one than the result needs."""
+        """Raise SimulationError for an operand that is no window, or another window than the result needs."""
         window = command.window
         if (window is None and not command.shapes) or len(command.sources) != len(command.reads()):
             return
@@ -214,23 +214,23 @@ class _Operands:
             known = self._slices[source]
             found = list(_found(view, known, self._chip))
             if not found and len(known) == 1 and source != command.owner and not _reshapes(command):
-                raise _no_window(command, view, source, known[0])  # of its own it may read its work buffer
+                raise _no_window(command, view, source, known[0])  # its work buffer is a source of the same op
             for first, whole in found:
                 if window is None:
                     self._check_alike(command, source, first, whole, results)
-                elif view is command.reads()[0]:  # and not the sum that goes on
+                elif view is command.reads()[0]:  # and not the accumulated sum
                     self._check_sliding(command, window, first, whole, results)
 
     def _check_alike(
         self, command: Command, source: Source, first: Index, whole: Index, results: list[tuple[Index, Index]]
     ) -> None:
-        """What is computed element by element has one index on both sides, but for axes that are broadcast."""
+        """An element-wise operand has the index of its result, except along broadcast axes."""
         for made, other in results:
             for axis, name in enumerate("ncdhw"):
                 if name in "nd" and whole[2] > 1:  # either may be the outer one
                     continue
                 if whole[axis] == other[axis] and first[axis] != made[axis]:
-                    wanted = f"'{source}' from {name} = {made[axis]} on, as its result,"
+                    wanted = f"'{source}' from {name} = {made[axis]} on, like its result,"
                     raise _wrong(command, wanted, first[axis], "correct the operand's address, or the table of slices")
 
     def _check_sliding(
@@ -245,15 +245,15 @@ class _Operands:
 
     @staticmethod
     def _check_border(command: Command, window: Window, at: int, axis: str, first: Index, whole: Index) -> None:
-        """Padding stands only for what is beyond the border of the tensor."""
+        """Padding replaces only elements beyond the border of the tensor."""
         start, size, length = first[at + 1], command.reads()[0].shape[at], whole[at + 1]
         before, after = window.pads[at - 2], window.pads[at]
         if (before and start) or (after and start + size < length):
             got = f"{before} before and {after} after {axis} [{start}, {start + size}) of {length}"
-            raise _wrong(command, "padding only beyond the border of the tensor", got, "read what is there instead")
+            raise _wrong(command, "padding only beyond the border of the tensor", got, "read the elements instead")
 
     def _check_shift(self, command: Command, window: Window, at: int, axis: str, first: Index, made: Index) -> None:
-        """All windows of an op begin equally far before their results."""
+        """All windows of an op begin at the same distance before their results."""
         stride, pad = window.strides[at - 2], window.pads[at - 2]
         shift = made[at + 1] * stride - first[at + 1] + pad
         key = (type(command), command.op, axis, window.kernel, stride)

@@ -21,7 +21,7 @@ def _places(indices: np.ndarray, extent: int) -> np.ndarray:
 
 
 def gather(function: fn.Gather, operands: Operands, output: View) -> np.ndarray:
-    """In the result's shape."""
+    """The gathered elements, in the result's shape."""
     data, indices = operands
     places = _places(indices, data.shape[function.axis])
     return np.take(data, places, axis=function.axis).reshape(output.shape)
@@ -75,7 +75,7 @@ def scatter_elements(function: fn.ScatterElements, operands: Operands, output: V
 
 
 def topk(function: fn.TopK, operands: Operands, output: View) -> np.ndarray:
-    """By a stable sort; from the end, of the reversed axis, for the largest."""
+    """By a stable sort; the largest come from the end of the sorted, reversed axis."""
     (x,), axis = operands, function.axis
     order = np.argsort(x, axis=axis, kind="stable")
     if function.largest:
@@ -108,7 +108,7 @@ def _sides(boxes: np.ndarray, *, center: bool) -> np.ndarray:
 
 
 def _kept(function: fn.Nms, scores: np.ndarray, sides: np.ndarray) -> list[int]:
-    """The boxes of one class that none of those before covers."""
+    """The boxes of one class that no box kept before suppresses."""
     counted = ~np.isnan(scores) if function.score is None else scores > np.float32(function.score)
     found: list[int] = []
     for box in np.argsort(-scores, kind="stable"):

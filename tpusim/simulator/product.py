@@ -1,8 +1,8 @@
 """Exact sums of products, through BLAS wherever a float can carry them.
 
-Integers are carried by floats that hold every partial sum exactly: float32 while K products stay below 2**24, float64
-below 2**53; only then int64, which has no BLAS. f32 operands are accumulated in float64 and rounded to f32 once, by the
-caller: the most exact choice, and independent of blocking.
+Integers are carried by floats that represent every partial sum exactly: float32 while K products stay below 2**24,
+float64 below 2**53; only then int64, which has no BLAS. f32 operands are accumulated in float64 and rounded to f32
+once, by the caller: the most exact choice, and independent of blocking.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Races: accesses to a common byte, one of them a write, that nothing orders (codegen.md 8).
 
-By `happens.Clocks`, what is concurrent with a command in another queue is one contiguous window. Queues of one core
-meet in its local memory and in global memory, queues of different cores in global memory only.
+By `vector_clocks.Clocks`, the commands of another queue that are concurrent with a command form one contiguous window.
+Queues of one core share its local memory and global memory, queues of different cores only global memory.
 """
 
 from bisect import bisect_right
@@ -14,10 +14,10 @@ import numpy as np
 from tpusim.errors import SimulationError
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View
-from tpusim.simulator.happens import Clocks
 from tpusim.simulator.memory import Memory, span_text
 from tpusim.simulator.overlap import common_byte
 from tpusim.simulator.schedule import Queues
+from tpusim.simulator.vector_clocks import Clocks
 
 _CHUNK = 1 << 18
 """Pairs of accesses compared at once."""
@@ -44,7 +44,7 @@ class _Accesses:
 
 
 def _accesses(queues: Queues, queue: int, memory: Memory) -> _Accesses:
-    """All accesses of a queue but reads of what nothing may write."""
+    """All accesses of a queue, except reads of read-only memory."""
     frozen = [(region.start, region.stop) for region in memory.regions if not region.writable]
     owner: list[int] = []
     views: list[View] = []
@@ -65,7 +65,7 @@ def _accesses(queues: Queues, queue: int, memory: Memory) -> _Accesses:
 
 
 def check_races(queues: Queues, order: list[int], memory: Memory) -> None:
-    """Raise SimulationError if two commands that nothing orders touch a common byte and one of them writes.
+    """Raise SimulationError if two unordered commands access a common byte and one of them writes.
 
     order: any order the queues allow; the finding is the same for each. memory: for its regions and chip.
     """
@@ -82,7 +82,7 @@ def check_races(queues: Queues, order: list[int], memory: Memory) -> None:
 
 
 def _concurrent(one: _Accesses, other: _Accesses, clocks: Clocks) -> Iterator[tuple[int, int]]:
-    """Accesses that no edge orders and whose extents meet, one of the two writing."""
+    """Pairs of accesses that no edge orders and whose extents overlap, one of them a write."""
     rows, commands_of = clocks.rows, np.array(clocks.queues.indices[other.queue], np.int64)
     behind_of = rows[commands_of, one.queue]  # ascending: clocks of a queue only grow
     starts = _first(other.number, rows[one.owner, other.queue] + 1)
@@ -102,12 +102,12 @@ def _concurrent(one: _Accesses, other: _Accesses, clocks: Clocks) -> Iterator[tu
 
 
 def _first(ascending: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Per wanted number the first place of a number that is not below it."""
+    """For each wanted number, the first position of a number that is not below it."""
     return np.asarray(np.searchsorted(ascending, wanted), np.int64)
 
 
 def _meet(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Rows in which the two extents have a byte in common and one of the accesses writes."""
+    """Rows in which the two extents share a byte and one of the accesses writes."""
     return np.flatnonzero(
         (one[:, 0] == other[:, 0])
         & (one[:, 1] < other[:, 2])
@@ -140,7 +140,7 @@ def _race(
 
 
 def _missing(first: int, second: int, clocks: Clocks) -> str:
-    """What is known about the order of two commands, and what would order them."""
+    """The known order of two commands, and advice how to order them."""
     commands, names = clocks.queues.commands, clocks.queues.names
     known: list[str] = []
     for own, against in ((first, second), (second, first)):
@@ -153,5 +153,5 @@ def _missing(first: int, second: int, clocks: Clocks) -> str:
         advice = "give the later one a dep on the earlier one's id"
         advice += f" ({type(one).__name__} {one.id} dep={other.id}, or {type(other).__name__} {other.id} dep={one.id})"
     else:
-        advice = "let the core of the earlier one send a message behind it and the other wait for it before the later"
+        advice = "let the core of the earlier one send a message after it and the other wait for it before the later"
     return f"{', '.join(known)}; {advice}"

@@ -1,13 +1,12 @@
-"""Under which roof of the chip a program stands: what bounds every group and op, and what would change that.
+"""The roofline of a program: what bounds every group and op, and what would change that.
 
-What would change it is asked of the clock: the same commands, on a chip of which one figure differs. A group counts
-from the end of the groups before it to its own end, as in `Timeline.groups`; an op has no stretch of the clock for
-itself and counts with the engine that works longer for it (both, where engines do not overlap), in whichever groups
-that is.
+The clock answers what would change it: it times the same commands on a chip with one figure changed. A group counts
+from the end of the groups before it to its end, as in `Timeline.groups`. An op has no separate interval on the clock;
+its cycles are those of the engine that works longer for it (the sum if engines do not overlap), in all groups.
 
-The limit of a group or op is what `Summary` says of it, in more detail:
+The limit of a group or op is the bound that `Summary` gives, in more detail:
 
-* "tiu": compute; "lanes" if the lanes are not filled: with half of them it would take less than `FILLED` times as long.
+* "tiu": compute; "lanes" if the lanes are not filled: with half of them it would take under `FILLED` times as long.
 * "load" or "store": transfers, the direction that takes longer; "start-up" if most of it passes before the first byte.
 * "dependency", "sync": the engines wait.
 """
@@ -25,7 +24,7 @@ from tpusim.simulator.timing import Timeline, timeline
 
 Limit = Literal["tiu", "lanes", "load", "store", "start-up", "dependency", "sync"]
 FILLED = 1.5
-"""Decision: lanes of which three quarters work count as filled; half as many would then take 1.5 times as long."""
+"""Decision: lanes count as filled if three quarters work; half as many lanes would then take 1.5 times as long."""
 BANDWIDTH, LANES, START_UP = "bandwidth x2", "lanes x2", "no start-up"
 
 
@@ -39,8 +38,8 @@ def intensity(macs: int, load_bytes: int, store_bytes: int) -> float:
 class Place:
     """A group or an op under the roofs.
 
-    name: of the op, of a group its first op. macs: multiply-accumulates that the network asks for, whatever overlaps.
-    changed: what changes -> cycles with it; of a change that makes no difference here too.
+    name: of the op, of a group its first op. macs: multiply-accumulates of the network; overlaps count once.
+    changed: change -> cycles with it, including changes without an effect.
     """
 
     name: str
@@ -87,7 +86,7 @@ class Roofline:
 
 
 def changes(chip: ChipSpec) -> dict[str, ChipSpec]:
-    """The chip with one figure changed at a time, by what is said of it; start-ups only where it has any."""
+    """Change -> the chip with this one figure changed; without start-ups only if the chip has any."""
     rates = {name: 2 * getattr(chip.bandwidth, name) for name in chip.bandwidth.__struct_fields__}
     of_kernels = ("kernel_gbs", "matrix_gbs", "matrix_store_gbs", "gather_gbs")
     kernels = {name: 2 * getattr(chip, name) for name in of_kernels if getattr(chip, name)}
@@ -134,7 +133,7 @@ def roofline(
 
 
 def _once(found: Iterable[OpWork]) -> list[OpWork]:
-    """Every op once, in the group where most of its work is: weights may be loaded beside the group before."""
+    """Every op once, in the group with most of its work: its weights may be loaded during an earlier group."""
     most: dict[str, OpWork] = {}
     for one in found:
         if one.op not in most or _sum(one) > _sum(most[one.op]):
@@ -170,7 +169,7 @@ class _Works:
         return sum(load for load, _ in moved), sum(store for _, store in moved)
 
     def cycles(self, indices: Sequence[int], chip: ChipSpec) -> int:
-        """TIU cycles of the engine that works longer; of both, where one of them works at a time."""
+        """TIU cycles of the engine that works longer; the sum of both if only one works at a time."""
         tiu, dma = self._tiu(indices, chip), sum(self._dma(indices, chip).values())
         return round((max(tiu, dma) if chip.engines_overlap else tiu + dma) * chip.tiu_mhz / 1000)
 
@@ -190,7 +189,7 @@ class _Works:
         return sum(tiu_ns(self._commands[index], chip) for index in indices)
 
     def _dma(self, indices: Iterable[int], chip: ChipSpec) -> dict[str, float]:
-        """Nanoseconds by direction; what moves no byte of global memory is none of either."""
+        """Nanoseconds by direction; commands that move no byte of global memory count for neither."""
         found = {"load": 0.0, "store": 0.0, "": 0.0}
         for command in map(self._commands.__getitem__, indices):
             load, store = command.traffic()

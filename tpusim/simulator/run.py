@@ -1,7 +1,7 @@
 """Run a program: `simulate` once, or prepare a `Simulator` and run many samples.
 
-Whatever depends on no value is checked when the simulator is made: legality, bounds, races, uninitialised reads, use of
-another tensor's bytes, deadlock. A run then only moves and computes bytes.
+Checks that depend on no value are made when the simulator is made: legality, bounds, races, uninitialised reads, reads
+of another tensor's bytes, deadlock. A run then only moves and computes bytes.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,8 +21,8 @@ from tpusim.isa.commands import Command
 from tpusim.isa.region import numpy_dtype
 from tpusim.isa.stream import Program, TensorEntry
 from tpusim.simulator import handlers
-from tpusim.simulator.claims import check_claims, unconfirmed
 from tpusim.simulator.memory import Machine, Memory, Shadow, lane_reach, regions_of
+from tpusim.simulator.metadata_checks import check_metadata, unconfirmed
 from tpusim.simulator.ownership import Ownership, Restore, check_restores
 from tpusim.simulator.races import check_races
 from tpusim.simulator.sanitizer import check_bounds, check_cores, check_poison
@@ -34,7 +34,7 @@ from tpusim.simulator.timing import Timeline, timeline
 from tpusim.simulator.watched import WatchedTensors
 
 _BLAS: Any = ThreadpoolController()
-"""NumPy's BLAS, found once: looking for it takes longer than many a run."""
+"""NumPy's BLAS; looking it up takes longer than many runs, so it is done once."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class SimulatorOptions:
     """DMA runs ahead as far as dependencies allow ("early"), or only when the TIU must wait for it ("late"); "random":
     any order of the queues that dependencies allow."""
     seed: int = 0
-    """Which random order."""
+    """Seed of the random order."""
     sanitize: bool = True
     """Check legality, races and uninitialised reads; bounds and accumulator overflow are always checked."""
     blas_threads: int = 1
@@ -61,7 +61,7 @@ class SimulatorOptions:
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """What a run gives: every tensor it stored, in its network shape, and the timeline of the two engines."""
+    """The result of a run: every stored tensor, in its network shape, and the timeline of the engines."""
 
     tensors: dict[str, np.ndarray]
     timeline: Timeline
@@ -72,7 +72,7 @@ class SimulationResult:
 
 
 def execute(command: Command, memory: Machine) -> None:
-    """Execute one command; a global kernel runs its body on GMEM. Raises SimulationError for one that cannot be."""
+    """Execute one command; a global kernel runs its body on GMEM. Raises SimulationError for an illegal command."""
     try:
         handlers.execute(command, memory)
     except _MEANINGLESS as error:
@@ -83,7 +83,7 @@ def execute(command: Command, memory: Machine) -> None:
 
 
 _MEANINGLESS = (ValueError, TypeError, LookupError, ArithmeticError, AssertionError, MemoryError)
-"""What NumPy says of operands that do not go together: of commands that legality has not seen."""
+"""NumPy's errors for operands that do not fit each other, in commands whose legality was not checked."""
 
 
 class Simulator:
@@ -120,12 +120,12 @@ class Simulator:
             ownership = Ownership(program, self.chip, regions)
             ownership.check(self.order)
             self._restores = ownership.restores
-            check_claims(program, self.chip)
+            check_metadata(program, self.chip)
 
     def reordered(self, dma: Timing, seed: int = 0) -> Self:
         """The same checked program on the same memory, in another order of its queues; a run begins with fresh bytes.
 
-        What was checked holds in every order, so nothing is checked again: to run many orders is cheap.
+        The checks are valid for every order and are not repeated, so that running many orders is cheap.
         """
         other = copy(self)
         other.options = replace(self.options, dma=dma, seed=seed, sanitize=False)
@@ -146,12 +146,12 @@ class Simulator:
 
     @cached_property
     def unconfirmed(self) -> dict[str, int]:
-        """What the program says and no command confirms -> how often."""
+        """Kind of table entry that no command confirms -> how often it occurs."""
         return unconfirmed(self.program)
 
     @cached_property
     def summary(self) -> Summary:
-        """What the clock says about the program: busy engines, and what holds them up."""
+        """The clock's summary: how busy the engines are, and what they wait for."""
         return summary(self.program, self.timeline, self.chip)
 
     def run(
@@ -163,14 +163,14 @@ class Simulator:
     ) -> SimulationResult:
         """Execute the program on one set of network inputs, by name, in the network shape and types that convert.
 
-        An array alone is the input of a network that has one.
+        A single array is the input of a network with one input.
 
         watch: also read every slice of the tensors that live in local memory only, as it is produced. after: called
         with the index of every command that has run, and the memory its core left (`checked.Checker.after`).
         """
         if not self.options.sanitize:
             for memory in self._cores.values():
-                memory.reset()  # nothing proved that old bytes are never read
+                memory.reset()  # without the sanitizer, old bytes might be read
         self._feed(inputs)
         stored = StoredTensors(self.program)
         tensors = {entry.name: self._capture(entry) for entry in stored.ready()}
@@ -198,7 +198,7 @@ class Simulator:
         self._feed(inputs)
 
     def execute(self, index: int) -> None:
-        """Execute the command with this index on what the memories hold (`debugger`; `run` is the quick way)."""
+        """Execute the command with this index on the present memories (for `debugger`; `run` is faster)."""
         with _BLAS.limit(limits=self.options.blas_threads, user_api="blas"):
             self._execute(index, self._cores[self.program.commands[index].core])
 
@@ -223,7 +223,7 @@ class Simulator:
             if array.shape != shape or not converts(array, dtype):
                 why = "; give one sample at a time"
                 if array.shape == shape:
-                    why = " with values it does not hold; convert it first"
+                    why = " with values outside that type; convert it first"
                 raise SimulationError(
                     f"input '{name}': the program takes {view.dtype} of shape {shape}, "
                     f"got {array.dtype} of shape {array.shape}{why}"
@@ -249,5 +249,5 @@ class Simulator:
 def simulate(
     program: Program, inputs: Mapping[str, np.ndarray] | np.ndarray, options: SimulatorOptions | None = None
 ) -> SimulationResult:
-    """Check a program and run it once on its own chip."""
+    """Check a program and run it once on the chip that it is for."""
     return Simulator(program, options=options).run(inputs)

@@ -3,8 +3,8 @@
 * `check_cores`: the chip has the cores that commands are for.
 * `check_bounds`: every view lies inside one memory, nothing writes coefficients.
 * `races.check_races`: commands of different queues that nothing orders touch no common byte, unless both only read.
-* `claims.check_claims`: what tables and names say is what commands do.
-* `check_poison`: every byte is written before it is read. With races excluded, one order stands for all.
+* `metadata_checks.check_metadata`: tables and names agree with the commands.
+* `check_poison`: every byte is written before it is read. As races are excluded, one order represents all.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
-"""In which order in-order queues, two of every core, execute (codegen.md DC-03, DC-08).
+"""The order in which the in-order queues, two per core, execute (codegen.md DC-03, DC-08).
 
-A command may start when its engine is free and the core's other engine has finished the command its `dep` names; a wait
-also needs its message to have been sent as often as it says. "early" DMA runs ahead as far as it may, "late" DMA moves
-only when no TIU can, and the cores take precedence in opposite orders: the two extremes of what hardware timing does.
-"random" takes any queue that may advance, by seed.
+A command may start when its engine is free and the core's other engine has finished the command that `dep` names; a
+wait also needs its message to have been sent as often as it states. "early" DMA runs ahead as far as it may; "late"
+DMA advances only when no TIU can, and the cores have the opposite precedence: the two extremes of hardware timing.
+"random" chooses by seed any queue that may advance.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class QueueName(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The queue as messages name it; core 0 goes without saying."""
+        """The name of the queue in messages; core 0 is not mentioned."""
         return f"{self.engine} of core {self.core}" if self.core else self.engine
 
 

@@ -5,7 +5,7 @@ global kernel keeps both engines busy for the longer of its compute and its tran
 whose engines do not overlap (CV18xx, hardware.md 5.3) only one command runs at a time and a global kernel takes the sum
 of both.
 
-Cores share global memory: while transfers of several cores are on the way to or from it, each of them goes on at the
+Cores share global memory: while several cores have transfers to or from it, each transfer proceeds at the
 chip's `shared_rate` (hardware.md 1.2; Decision: in both directions, and not while the latency of a transfer passes).
 """
 
@@ -73,9 +73,9 @@ class _Running:
     index: int
     start_ns: float
     stop_ns: float
-    """When it ends if nothing changes."""
+    """Time at which it ends if nothing changes."""
     memory_ns: float
-    """From when on it moves bytes of global memory that other cores move too; infinite: never."""
+    """Time from which it moves bytes of global memory and shares its rate; infinite: never."""
     slowed: bool = False
 
 
@@ -88,7 +88,7 @@ class _Clock:
         self._shares = len(queues.cores) > 1 and chip.shared_rate < 1
         self._progress = Progress(queues)
         self._running: list[_Running | None] = [None] * len(queues.names)
-        """What each engine is busy with; a global kernel stands at both of its core."""
+        """The running command of each engine; a global kernel is listed for both engines of its core."""
         self._now = 0.0
 
     def run(self) -> Iterator[Span]:
@@ -134,14 +134,14 @@ class _Clock:
             self._running[self._queues.other(queue)] = one
 
     def _memory_ns(self, command: Command) -> float:
-        """From when on a command that starts now moves bytes of global memory."""
+        """Time from which a command that starts now moves bytes of global memory."""
         if not self._shares or command.engine != "gdma":
             return inf
         moves = any(view.memory == "gmem" for _, view in command.operands())
         return self._now + self._chip.dma_latency_ns if moves else inf
 
     def _share(self, active: list[_Running]) -> None:
-        """Adapt the ends of transfers to how many cores move data from now on."""
+        """Adapt the ends of transfers to the number of cores that move data from now on."""
         if not self._shares:
             return
         moving = [one for one in active if one.memory_ns <= self._now]

@@ -188,9 +188,9 @@ def channel_rescale(command: ChannelRescale, memory: Machine) -> None:
 
 
 def quantize(command: Quantize, memory: Machine) -> None:
-    """RQ rq0: one f32 product, of 16-bit floats rounded to their type, then round half away, zero point, saturate.
+    """RQ rq0: one f32 product (rounded to the type of a 16-bit input), then round half away, zero point, saturate.
 
-    In BF16 (CV18xx) both roundings are half to even, and of an f32 the upper 16 bits are taken.
+    In BF16 (CV18xx) both roundings are half to even, and an f32 is truncated to its upper 16 bits.
     """
     values = memory.load(command.input)
     if command.bf16 and command.input.dtype == "f32":
@@ -206,7 +206,7 @@ def quantize(command: Quantize, memory: Machine) -> None:
 
 
 def dequantize(command: Dequantize, memory: Machine) -> None:
-    """DQ dq0: one f32 product of the scale and the integer less its zero point, which a 16-bit float may not hold."""
+    """DQ dq0: f32 product of the scale and integer minus zero point, which is first rounded to a 16-bit output."""
     values = (memory.load(command.input).astype(np.int64) - command.zero_point).astype(np.float32)
     if command.output.dtype in ("f16", "bf16"):
         values = narrowed(values, command.output.dtype).astype(np.float32)

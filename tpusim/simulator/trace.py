@@ -1,10 +1,10 @@
 """The timeline as a Chrome trace (`trace.json`), which Perfetto's UI and chrome://tracing open.
 
 A core is a process, each of its engines a thread with one slice per command, and above them a thread of layers: runs of
-TIU commands of one op. An arrow leads from a command to the one of the other engine that waits for it, where that waits
-for a later one than the command before it did. Counters of every core: bytes of local memory in use per lane, and
-global-memory bandwidth. Times are microseconds in the file and whole nanoseconds in
-meaning: Perfetto keeps nanoseconds, and drops a slice that reaches into the next one of its track, be it by one.
+TIU commands of one op. An arrow leads from a command to the command of the other engine that waits for it, unless
+an earlier command of that engine already waited for it or a later one. Counters of every core: bytes of local memory
+in use per lane, and global-memory bandwidth. Times in the file are microseconds that stand for whole nanoseconds:
+Perfetto keeps nanoseconds, and drops a slice that overlaps the next slice of its track by as little as one.
 """
 
 from bisect import bisect_left
@@ -35,7 +35,7 @@ def _process(core: int) -> int:
 
 
 def _thread(core: int, track: str) -> int:
-    """Thread number of a track: no two of all cores are alike, as Perfetto names threads by number alone."""
+    """Thread number of a track, unique among all cores, because Perfetto names threads by number alone."""
     return 1 + len(_TRACKS) * core + _TRACKS.index(track)
 
 
@@ -212,7 +212,7 @@ def local_memory(program: Program, spans: list[Span], chip: ChipSpec) -> list[tu
     """(nanoseconds, bytes of a lane of one core in use from then on).
 
     A byte is in use from the start of the command that writes it to the end of the last one that reads what it wrote;
-    it counts once, in however many lanes it is used. What a global kernel keeps in local memory is its own affair.
+    it counts once, however many lanes use it. Local memory inside a global kernel is not counted.
     """
     spans = sorted(spans, key=lambda span: (span.start_ns, span.index))
     reach = {span.index: _local(program.commands[span.index], chip) for span in spans}
@@ -238,7 +238,7 @@ def _local(command: Command, chip: ChipSpec) -> tuple[list[tuple[int, int]], lis
 
 
 class _Lives:
-    """Since when and until when each stretch of local memory holds something that is still read."""
+    """The interval in which each range of local memory has content that is still read."""
 
     def __init__(self, edges: list[int]) -> None:
         self._edges = edges
@@ -263,7 +263,7 @@ class _Lives:
         self._until[where] = stop
 
     def _close(self, where: slice, limit: int | None = None) -> None:
-        """Count what was there before, until `limit` at most."""
+        """Count the previous content, until `limit` at most."""
         born, until, sizes = self._born[where], self._until[where], self._sizes[where]
         until = until if limit is None else np.minimum(until, limit)
         held = (born >= 0) & (until > born)
@@ -272,7 +272,7 @@ class _Lives:
             self._changes[stop] -= size
 
     def changes(self) -> dict[int, int]:
-        """Time -> by how many bytes the use of a lane changes then."""
+        """Time -> change of the bytes of a lane in use."""
         self._close(slice(None))
         self._born[:] = -1
         return self._changes

@@ -1,4 +1,4 @@
-"""Tensors that live in local memory only, put together from their slices as commands produce them."""
+"""Tensors that exist in local memory only, assembled from their slices as commands produce them."""
 
 from collections import defaultdict
 
@@ -22,7 +22,7 @@ class WatchedTensors:
         self._shapes = {location.tensor: location.shape for location in program.locations}
 
     def after(self, command: int, memory: Machine) -> None:
-        """Read the slices that are complete now that `command` (its index) has run."""
+        """Read the slices that the command with this index has completed."""
         for location in self._after.get(command, ()):
             self._place(location, memory.read(location.view))
 
@@ -45,7 +45,7 @@ class WatchedTensors:
         self._seen[name][window] = True
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """The tensors of which every element was seen, in their network shapes."""
+        """The tensors whose elements were all seen, in their network shapes."""
         return {
             name: value.reshape(self._shapes[name]) for name, value in self._values.items() if self._seen[name].all()
         }

@@ -78,7 +78,7 @@ class Inspection(Breakpoints):
             return debugger.tensor(name)
 
     def _show(self, look: "Operand | Slice | Stored", index: tuple[Any, ...] | None) -> None:
-        from tpusim.simulator.debugger.looks import Slice, numbers
+        from tpusim.simulator.debugger.memory_contents import Slice, numbers
 
         if index is None:
             title, _, body = repr(look).partition("\n")
@@ -119,7 +119,7 @@ class Inspection(Breakpoints):
 
     def _address_of(self, name: str) -> tuple[tuple[str, str], tuple[str, ...]]:
         """(`lmem A` or `gmem A`, `lane L core K`) of what `print NAME` shows."""
-        from tpusim.simulator.debugger.looks import Slice
+        from tpusim.simulator.debugger.memory_contents import Slice
 
         look = self._named(name)
         if isinstance(look, Slice):

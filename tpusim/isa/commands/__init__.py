@@ -3,7 +3,8 @@
 A command is frozen data. `id` counts per engine of a core from 1; `dep` is the id of the command of the same core's
 *other* engine that must have finished before this one starts, 0 for none (DC-03, DC-08). Cores wait for each other by
 messages. `op`, `step` and `group` say where a command came from.
-Semantics are stated in each docstring with the rounding of docs/spec/numerics.md; the machine implements them in NumPy.
+Each docstring states the command's semantics, with the rounding of docs/spec/numerics.md; the machine implements them
+in NumPy.
 """
 
 from tpusim.isa.commands.arith import Arith

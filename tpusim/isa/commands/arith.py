@@ -14,8 +14,8 @@ class Arith(Command, frozen=True, tag="arith"):
     """Element-wise arithmetic of two operands (AR); numpy broadcasting of axes of length 1.
 
     b may be a constant. Integers: exact, saturated to the output type; f32: one IEEE operation. relu: max(0, .), then
-    min(., relu_limit) if relu_limit >= 0. kind "div" is for floats only, "copy" ignores b; so does "truncate", which
-    keeps the upper 16 bits of an f32 (CV18xx casts to BF16 so).
+    min(., relu_limit) if relu_limit >= 0. kind "div" is for floats only. "copy" and
+    "truncate" ignore b; "truncate" keeps the upper 16 bits of an f32, which is how CV18xx casts to BF16.
     """
 
     inputs_ = ("a", "b")
@@ -32,7 +32,7 @@ class Arith(Command, frozen=True, tag="arith"):
     relu_limit: float = -1.0
 
     def needs(self) -> tuple[Need, ...]:
-        """A float unit of BF16 for its upper 16 bits."""
+        """Truncation needs a BF16 float unit."""
         cut = self.kind == "truncate"
         return (Need("bf16", "a kind other than truncate", "truncate"),) if cut else ()
 
@@ -42,7 +42,7 @@ class Arith(Command, frozen=True, tag="arith"):
         return self.kind == "copy"
 
     def type_misfit(self) -> Finding | None:
-        """Integer results are of integers, and of no division."""
+        """An integer result needs integer operands and cannot be a quotient."""
         if self.kind == "truncate" and self.a.dtype != "f32":
             return Finding("an f32 to truncate", self.a.dtype, "copy it")
         if self.output.dtype in FLOATS:

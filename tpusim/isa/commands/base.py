@@ -24,8 +24,8 @@ Place = tuple[Length, Length, Length, Length, Length]
 class Source(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """What bytes are: a tensor or constant of global memory, or a slice that an op or a load put into local memory.
 
-    name: of the tensor or constant; of the op or load. group, step: of a slice; both, as two groups may load one tensor
-    and call their steps alike. loaded: a load put it there, whose name may be that of an op.
+    name: of the tensor, constant, op or load. group, step: of a slice; both are needed, because two groups may load the
+    same tensor in steps of the same name. loaded: a load wrote the slice; an op may have the same name.
     """
 
     name: str
@@ -39,14 +39,14 @@ class Source(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
 
 
 def slice_owner(op: str, step: str, group: int, *, loaded: bool = False) -> Source:
-    """Whose bytes a slice in local memory is made of; outside the loop of a group that is the op."""
+    """The source of a slice in local memory; outside the loop of a group it is the op without a step."""
     return Source(op, group, step, loaded) if step else Source(op)
 
 
 ANYWHERE: dict[str, Any] = {
     "id": 1, "dep": 0, "core": 0, "op": "", "group": -1, "home": -1, "tensor": "", "sources": (),
 }  # fmt: skip
-"""What the form of a command has in place of where it comes from."""
+"""The values that a command's form has in the fields that say where the command comes from."""
 
 
 class Need(NamedTuple):
@@ -84,9 +84,9 @@ class Command(
     kw_only=True,
     dict=True,
 ):
-    """What every command carries. Subclasses name their operand views; `reads` and `writes` find them.
+    """The fields of every command. Subclasses name their operand views; `reads` and `writes` collect them.
 
-    dict: for what is found out of the fields and asked for often.
+    dict: keeps values that are derived from the fields and read often.
     """
 
     engine: ClassVar[Engine] = "tiu"
@@ -94,27 +94,27 @@ class Command(
     outputs_: ClassVar[tuple[str, ...]] = ("output",)
 
     works: ClassVar[str] = ""
-    """What executes it, where that is not its engine alone."""
+    """What executes the command, if not its engine alone."""
     on_chip: ClassVar[bool] = True
-    """Whether the chip does this, so that its clock counts it."""
+    """Whether the chip executes the command, so that the clock counts it."""
     memory: ClassVar[Memory | None] = "lmem"
     """Where all operands lie; None: in both memories."""
     rules: ClassVar[tuple[Rule, ...]] = ()
-    """What is legal for this command only, in local memory and as the body of a global kernel."""
+    """Rules for this command only, in local memory and as the body of a global kernel."""
     local_rules: ClassVar[tuple[Rule, ...]] = ()
-    """What is legal for this command only, in local memory."""
+    """Rules for this command only, in local memory."""
     one_lane: ClassVar[bool] = False
     """Whether operands and result share the start lane."""
     in_every_lane: ClassVar[tuple[str, ...]] = ()
     """Operands that are the same in every lane, or lie in all lanes."""
     elementwise: ClassVar[bool] = False
-    """Whether the result may take the place of an operand."""
+    """Whether the result may overwrite an operand."""
     replaced: ClassVar[tuple[str, ...]] = ()
-    """Operands whose place the result may take although the command is not elementwise."""
+    """Operands that the result may overwrite although the command is not element-wise."""
     alignments: ClassVar[Mapping[str, int]] = {}
     """Operand -> bytes of which its address is a multiple."""
     shapes: ClassVar[Literal["", "same", "broadcast"]] = ""
-    """How the operands' shapes stand to the result's: the first operand's is the same, or all of them broadcast."""
+    """Shapes: the first operand has the result's shape ("same"), or all operands broadcast to it ("broadcast")."""
     one_kind: ClassVar[tuple[str, ...]] = ()
     """Operands that are all integers or all floats."""
     four_bits: ClassVar[tuple[str, ...]] = ()
@@ -129,25 +129,25 @@ class Command(
     op: str
     """Name of the op this command computes for."""
     step: str = ""
-    """Slice of the layer group, e.g. "n0h2", or tile of a global layer, "tile3"; empty where it has none."""
+    """Slice of the layer group, e.g. "n0h2", or tile of a global layer, "tile3"; empty for neither."""
     group: int = -1
     """Index of the group in the program, in processing order (global layers count as groups of one op)."""
     home: int = -1
-    """Group whose step this is, where a neighbour does a transfer for it in its own loop; -1: `group`."""
+    """Group that this step belongs to, if a neighbouring group's loop does the transfer for it; -1: `group`."""
     tensor: str = ""
     """Name of the GMEM tensor this command stores a part of; empty if it stores none."""
     sources: tuple[Source, ...] = ()
-    """What every view of `reads()` is meant to hold, in order. Empty: not said."""
+    """What every view of `reads()` is meant to contain, in order. Empty: not stated."""
     work: tuple[View, ...] = ()
-    """Local memory that the command uses for itself: what is there afterwards is nobody's."""
+    """Local memory that the command uses as a work area; its contents afterwards are undefined."""
 
     @property
     def owner(self) -> Source:
-        """Whose bytes this command writes, as `sources` of later commands name them."""
+        """The source of the bytes that this command writes, as later commands name it in `sources`."""
         return Source(self.tensor) if self.tensor else self.slice_owner(self.op)
 
     def slice_owner(self, op: str, *, loaded: bool = False) -> Source:
-        """Whose bytes a slice of `op` is made of at the step of this command."""
+        """The source of a slice of `op` at the step of this command."""
         return slice_owner(op, self.step, self.group if self.home < 0 else self.home, loaded=loaded)
 
     @property
@@ -164,12 +164,12 @@ class Command(
 
     @property
     def stage(self) -> str:
-        """What it does in the pipeline of its group: load, compute, store (layer_group.md 8)."""
+        """Its stage in the pipeline of its group: load, compute or store (layer_group.md 8)."""
         return "compute" if self.engine == "tiu" else "copy"
 
     @property
     def computed(self) -> "Command":
-        """The command that says what is computed: itself, or what a kernel computes."""
+        """The command that is computed: this one, or the body of a kernel."""
         return self
 
     @property
@@ -192,19 +192,19 @@ class Command(
         return ()
 
     def needs(self) -> tuple[Need, ...]:
-        """What only some chips have."""
+        """The parts of the hardware that it needs and that only some chips have."""
         return ()
 
     def per_channel(self, chip: ChipSpec) -> list[PerChannel]:
-        """The operands that have their elements per channel of the result, with the shapes that they need."""
+        """The operands with elements for each channel of the result, and the shapes that they need."""
         return []
 
     def type_misfit(self) -> Finding | None:
-        """Why the element types of the operands do not go together; None if they do."""
+        """Why the element types of the operands cannot be combined; None if they can."""
         return None
 
     def multiplications(self, outputs: int, inputs: int, depth: int = 1) -> int:
-        """Multiply-accumulates for so many outputs, and inputs if it is transposed; depth: further filter taps."""
+        """Multiply-accumulates for this many outputs (if transposed: inputs); depth: factor for further filter taps."""
         return 0
 
     def cycles(self, chip: ChipSpec) -> int:
@@ -224,31 +224,32 @@ class Command(
         return self.casts and chip.casts_fill_lanes and self.writes()[0].memory == "gmem"
 
     def kernel_run(self, view: View) -> int:
-        """Neighbouring elements of an operand that a library kernel moves at once: planes of channels."""
+        """Number of adjacent elements of an operand that a library kernel moves at once: a channel's plane."""
         return prod(view.shape[2:])
 
     def pieces(self, chip: ChipSpec) -> float:
-        """How many pieces it goes through, of which one is moved while another is computed."""
+        """Number of pieces that it is cut in; one piece is moved while another is computed."""
         return 1.0
 
     def kernel_tiles(self, chip: ChipSpec) -> int:
-        """Tiles that a library kernel needs at least for this command."""
+        """The least number of tiles that a library kernel needs for this command."""
         return 1
 
     @property
     def in_group(self) -> bool:
-        """Whether this command is one of a step of a layer group."""
+        """Whether this command belongs to a step of a layer group."""
         return bool(self.step) and not self.of_tile
 
     @property
     def of_tile(self) -> bool:
-        """Whether this command is one of a tile of a global layer."""
+        """Whether this command belongs to a tile of a global layer."""
         return self.step.startswith(TILE)
 
     @cached_property
     def form(self) -> "Command":
-        """The command without what says where it comes from, but for being of a tile: equal ones are as legal and
-        take as long.
+        """The command without the fields that say where it comes from, except whether it belongs to a tile.
+
+        Commands of equal form are equally legal and take equally long.
         """
         return replace(self, **ANYWHERE, step=self._form_step)
 
@@ -258,7 +259,7 @@ class Command(
 
     @property
     def content(self) -> dict[str, Any]:
-        """The fields that its class adds: what is done, and with which operands."""
+        """The fields that its class adds: the operation and its operands."""
         own = (name for name in self.__struct_fields__ if name not in Command.__struct_fields__)
         return {name: getattr(self, name) for name in own}
 
@@ -267,7 +268,7 @@ class Command(
 
     @classmethod
     def decoded(cls, fields: dict[str, Any]) -> Self:
-        """The command of these fields, as a line has them. Raises ValueError."""
+        """The command with these fields of a line of text. Raises ValueError."""
         return convert(fields, cls)
 
     def operands(self) -> tuple[tuple[str, View], ...]:
@@ -298,7 +299,7 @@ class Command(
         return tuple(self._views(self.outputs_))
 
     def scratch(self) -> tuple[View, ...]:
-        """Every view whose bytes this command leaves as nobody's: (1, lanes, 1, bytes) u8, compact."""
+        """Every view whose bytes are undefined after this command: (1, lanes, 1, bytes) u8, compact."""
         return self.work
 
 

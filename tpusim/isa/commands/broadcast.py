@@ -1,4 +1,4 @@
-"""What the commands of AR with several operands of one shape, or shapes that broadcast, have in common."""
+"""Common to AR commands with several operands of one shape, or of shapes that broadcast: a rule and cycles."""
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.commands.base import Command
@@ -18,7 +18,7 @@ def arith_strides(command: Command, chip: ChipSpec) -> Finding | None:
 
 
 def elementwise_steps(command: Command, output: View, passes: int, chip: ChipSpec) -> int:
-    """Steps of the widest operand, so often."""
+    """Steps of the widest operand times the number of passes."""
     vector = widest((view for _, view in command.operands()), chip)
     if command.fills_lanes(chip):
         return passes * ceil_div(output.elements, vector * chip.lanes)
@@ -26,13 +26,13 @@ def elementwise_steps(command: Command, output: View, passes: int, chip: ChipSpe
 
 
 _WHOLE_ROW = 4
-"""Elements of a row that lies on one line of local memory, as a rule."""
+"""Elements of the longest row that usually lies on one line of local memory."""
 
 
 def row_passes(view: View, chip: ChipSpec) -> int:
-    """How often a vector step of a copy is repeated where short rows of a tensor lie apart: once for each line of it.
+    """How often a copy of separate short rows repeats each vector step: once for each line of local memory.
 
-    The lines of the result are as many as of the operand. Most rows of more than four elements of two bytes or more
+    Result and operand have equally many lines. Most rows of more than four elements of two bytes or more
     lie on two lines (U-87, BM1684X).
     """
     if view.layout != "strided" or len(view.shape) != 4:  # noqa: PLR2004  n, c, h, w

@@ -14,7 +14,7 @@ Relation = Literal["Equal", "NotEqual", "Greater", "GreaterOrEqual", "Less", "Le
 class Compare(Command, frozen=True, tag="compare"):
     """1 where a `kind` b holds, else 0 (AR select of two constants); numpy broadcasting of axes of length 1.
 
-    a and b, which may be a constant, are both integers or both floats; And, Or and Xor take what is not 0 as true.
+    a and b are both integers or both floats; b may be a constant. And, Or and Xor take every value but 0 as true.
     """
 
     inputs_ = ("a", "b")
@@ -29,7 +29,7 @@ class Compare(Command, frozen=True, tag="compare"):
     b: View | float = 0.0
 
     def type_misfit(self) -> Finding | None:
-        """Both operands are integers or both floats."""
+        """Both operands are integers, or both are floats."""
         other, wanted = self.b, self.a.dtype
         if isinstance(other, View):
             if (other.dtype in FLOATS) != (wanted in FLOATS):

@@ -26,7 +26,7 @@ def conv_input_lane(command: "Conv", chip: ChipSpec) -> Finding | None:
 
 
 def sums_that_go_on(command: "Conv", chip: ChipSpec) -> Finding | None:
-    """A convolution adds to what its output holds only where that is an accumulator, int32 or f32, without requant."""
+    """Only an output that is an accumulator, int32 or f32 without requant, may be added to."""
     if not command.accumulate:
         return None
     if command.output.dtype in ("i32", "f32") and command.requant is None and command.requant_table is None:
@@ -43,18 +43,18 @@ class Conv(Command, frozen=True, tag="conv"):
         values `pad_value` were inserted between its rows and columns (a transposed convolution, hardware.md 4).
     filter: (1, oc, 1, K) with K = AL(ic/groups, P)*kh*kw; element (ic, k) at (ic div P)*(kh*kw*P) + k*P + ic mod P,
         k = kh_i*kw + kw_i, P the chip's filter packing for the element size (hardware.md 2.3).
-    merged: axes of the kernel (0: h, 1: w) that lie in the filter's input channels, the innermost: channel ic*m + i has
-        position i of the m along these axes, and k counts the others (hardware.md 2.4). spread: the load of the input
-        gave it to as many lanes as that needs on its way, so that no lane copies do.
+    merged: axes of the kernel (0: h, 1: w) that are stored in the filter's input channels, innermost: channel ic*m + i
+        has position i of the m along these axes, and k counts the other axes (hardware.md 2.4). spread: the load of
+        the input already copied it to all lanes that need it, so no lane copies are needed.
     rotate: the kernel is turned by 180 degrees, position k of the window meets entry (last k) - k.
     3-D: (n, ic, d, h, w), three entries in kernel, strides, dilations and inserts, six pads (befores, then afters),
         k = (kd_i*kh + kh_i)*kw + kw_i. The library runs one 2-D CONV per output depth and kd_i and accumulates them in
         32 bits: in the result itself if that is int32 or f32, else in the work buffer of layer_group.md 9.3. In local
-        memory these are commands of their own; the filter of one depth may then be a window of the whole, read as
+        memory these are separate commands; the filter of one depth may then be a window of the whole filter, read as
         (1, oc, AL(ic/groups, P)/P, kh*kw*P).
-    Of a window that is taken in parts (codegen.md DC-09) the filter of some rows and columns is a window, too, read as
-        (AL(ic/groups, P)/P, oc, kh, kw*P).
-    accumulate: what the output holds, int32 or f32, is added to the accumulator; then there is no requant.
+    If the window is computed in parts (codegen.md DC-09), the filter of a part is also a window of the whole filter,
+        read as (AL(ic/groups, P)/P, oc, kh, kw*P).
+    accumulate: the previous output, int32 or f32, is added to the accumulator; no requant is allowed then.
     bias: (1, oc, 1, 1) int32 (int16 on a chip without multipliers, f32), added to the accumulator.
     requant_table: (1, oc, 1, 3) int32: multiplier, -rshift, zero point per channel; (1, oc, 1, 2) on chips that pack
         the last two as (-rshift & 0xff) | zero point << 16; or `requant`, one for all. On CV18xx (1, oc, 1, 9) bytes:
@@ -90,21 +90,21 @@ class Conv(Command, frozen=True, tag="conv"):
     relu: bool = False
     relu_limit: float = -1.0
     packing: int = 0
-    """P of this filter where it is not the chip's (a computed filter); 0: the chip's."""
+    """P of this filter if it differs from the chip's (a computed filter); 0: the chip's."""
     merged: tuple[int, ...] = ()
     spread: bool = False
     accumulate: bool = False
 
     def reads(self) -> tuple[View, ...]:
-        """The operands, and the output where the command adds to what it holds."""
+        """The operands, and the output if the command adds to it."""
         return (*super().reads(), self.output) if self.accumulate else super().reads()
 
     def fused_requants(self) -> tuple[Requant, ...]:
-        """The one for all channels, if there is one."""
+        """The requant for all channels, if it has one."""
         return () if self.requant is None else (self.requant,)
 
     def needs(self) -> tuple[Need, ...]:
-        """A multiplier for the table of requants."""
+        """A requant table needs a chip with multipliers."""
         return (Need("requant_table", "no requant table", "one"),) * (self.requant_table is not None)
 
     def per_channel(self, chip: ChipSpec) -> list[PerChannel]:
@@ -113,7 +113,7 @@ class Conv(Command, frozen=True, tag="conv"):
 
     @property
     def transposed(self) -> bool:
-        """Whether the kernel is turned."""
+        """Whether the kernel is turned by 180 degrees."""
         return self.rotate
 
     @property
@@ -122,7 +122,7 @@ class Conv(Command, frozen=True, tag="conv"):
         return Window(self.kernel, self.strides, self.pads, self.dilations, self.inserts)
 
     def channel_misfit(self) -> Finding | None:
-        """Why groups or merged axes of the kernel do not go with the channels."""
+        """Why groups or merged axes of the kernel do not fit the channels; None if they do."""
         channels, outputs = self.input.shape[1], self.output.shape[1]
         if self.merged and (len(self.kernel) != 2 or self.groups != 1):  # noqa: PLR2004  h and w
             got = f"a kernel {self.kernel} of {self.groups} groups"
@@ -150,7 +150,7 @@ class Conv(Command, frozen=True, tag="conv"):
         ]
 
     def multiplications(self, outputs: int, inputs: int, depth: int = 1) -> int:
-        """A tap for every output and input channel of its group; transposed, for every input and output channel."""
+        """One per tap, output and input channel of the group; if transposed, per tap, input and output channel."""
         kernel = (depth, *self.kernel)
         if self.rotate:
             return of_transposed(inputs, self.output.shape[1] // self.groups, kernel)
@@ -158,13 +158,13 @@ class Conv(Command, frozen=True, tag="conv"):
 
     @property
     def depths(self) -> int:
-        """Taps along the depth of the filter of which a 2-D command of a volume reads one: a window of its rows."""
+        """Taps along the depth of a volume's filter, of which this 2-D command reads one (a window of its rows)."""
         view = self.filter
         row = view.elements // view.shape[1]
         return 1 if view.strides is None else view.strides[1] // row
 
     def cycles(self, chip: ChipSpec) -> int:
-        """One 2-D CONV; of a volume one per output depth and depth of the kernel.
+        """One 2-D CONV; a volume has one for each output depth and kernel depth.
 
         Inserted elements are multiplied like any other, so a transposed convolution costs its output times its kernel.
         """
@@ -183,9 +183,9 @@ class Conv(Command, frozen=True, tag="conv"):
 
 
 def _brought(command: Conv, channels: int, chip: ChipSpec) -> int:
-    """Lane copies that bring the input of every channel group to the first lanes, as far as it is not there.
+    """Lane copies that bring the input of each channel group to the first lanes, unless it already starts at lane 0.
 
-    Of f32 they take no time in the real profile.
+    Copies of f32 take no time in TPU-MLIR's profile.
     """
     if itemsize(command.input.dtype) == _F32_BYTES:
         return 0
@@ -196,10 +196,10 @@ def _brought(command: Conv, channels: int, chip: ChipSpec) -> int:
 
 
 def _merging(command: Conv, chip: ChipSpec) -> int:
-    """What puts a kernel's axes into channels: each goes to as many lanes, then a depthwise PorD of ones shifts them.
+    """Cycles to merge a kernel's axes into channels: lane copies of the channels, then a PorD of ones that shifts them.
 
-    A load copies its tensor to them on its way; what an op made is copied channel by channel, the last in two steps
-    where others take one.
+    A load makes these copies on the way; the result of an op is copied channel by channel, the last channel in two
+    steps, the others in one.
     """
     if not (axes := command.merged):
         return 0

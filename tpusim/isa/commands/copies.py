@@ -1,4 +1,4 @@
-"""What a copy requires of its two views."""
+"""The legality rule of copies: what a copy requires of its two views."""
 
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def copies(command: "Copy", chip: ChipSpec) -> Finding | None:
-    """A copy has the same shape and element type on both sides; a lane copy, and one by turns, stays in one memory."""
+    """A copy has one shape and element type on both sides; a lane copy and a copy by turns stay in one memory."""
     source, target = command.input, command.output
     if source.shape != target.shape or source.dtype != target.dtype:
         return Finding(

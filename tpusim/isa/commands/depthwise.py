@@ -14,7 +14,7 @@ from tpusim.isa.steps import limits, window_steps
 
 
 class Depthwise(Command, frozen=True, tag="depthwise"):
-    """Depthwise convolution (PorD): as Conv with groups = ic = oc; filter (1, c, 1, kh*kw), or (1, c, kh, kw)."""
+    """Depthwise convolution (PorD): Conv with groups = ic = oc and the filter (1, c, 1, kh*kw) or (1, c, kh, kw)."""
 
     inputs_ = ("input", "filter", "bias", "requant_table")
     local_rules = COEFFICIENT_RULES
@@ -41,11 +41,11 @@ class Depthwise(Command, frozen=True, tag="depthwise"):
     relu_limit: float = -1.0
 
     def fused_requants(self) -> tuple[Requant, ...]:
-        """The one for all channels, if there is one."""
+        """The requant for all channels, if it has one."""
         return () if self.requant is None else (self.requant,)
 
     def needs(self) -> tuple[Need, ...]:
-        """A multiplier for the table of requants."""
+        """A requant table needs a chip with multipliers."""
         return (Need("requant_table", "no requant table", "one"),) * (self.requant_table is not None)
 
     def per_channel(self, chip: ChipSpec) -> list[PerChannel]:
@@ -54,7 +54,7 @@ class Depthwise(Command, frozen=True, tag="depthwise"):
 
     @property
     def transposed(self) -> bool:
-        """Whether the kernel is turned."""
+        """Whether the kernel is turned by 180 degrees."""
         return self.rotate
 
     @property
@@ -63,7 +63,7 @@ class Depthwise(Command, frozen=True, tag="depthwise"):
         return Window(self.kernel, self.strides, self.pads, self.dilations, self.inserts)
 
     def channel_misfit(self) -> Finding | None:
-        """Why the channels of input and output do not go together."""
+        """Why the channels of input and output differ; None if they do not."""
         channels, outputs = self.input.shape[1], self.output.shape[1]
         if channels == outputs:
             return None
@@ -75,12 +75,12 @@ class Depthwise(Command, frozen=True, tag="depthwise"):
         return [part] if chip.ic_parallel_bytes == 0 else [(1, outputs, 1, prod(self.kernel)), part]
 
     def multiplications(self, outputs: int, inputs: int, depth: int = 1) -> int:
-        """A tap for every output; transposed, for every input."""
+        """One per tap and output; if transposed, per tap and input."""
         kernel = (depth, *self.kernel)
         return of_transposed(inputs, 1, kernel) if self.rotate else of_convolution(outputs, 1, kernel)
 
     def cycles(self, chip: ChipSpec) -> int:
-        """PorD with weights; where products are summed up in 32 bits, bias and requant follow."""
+        """A PorD with weights; if products are summed in 32 bits, bias and requant are separate steps."""
         scaled = self.requant_table is not None or self.requant is not None
         size = 4 if scaled and chip.conv_accumulators else itemsize(self.output.dtype)
         once = window_steps(self.output, self.strides, size, chip)

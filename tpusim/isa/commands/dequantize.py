@@ -8,7 +8,7 @@ from tpusim.isa.region import FLOATS, View
 
 
 class Dequantize(Command, frozen=True, tag="dequantize"):
-    """Integer to float (DQ dq0): f32(scale) * (q - zero_point), both rounded to an f16 or bf16 output's type first.
+    """Integer to float (DQ dq0): f32(scale) * (q - zero_point), for 16-bit outputs both factors in that type.
 
     bf16: the product is rounded to BF16, whatever the output's type (CV18xx, numerics.md 8.1).
     """
@@ -25,7 +25,7 @@ class Dequantize(Command, frozen=True, tag="dequantize"):
     bf16: bool = False
 
     def needs(self) -> tuple[Need, ...]:
-        """A float unit of BF16."""
+        """The option bf16 needs a BF16 float unit."""
         return (Need("bf16", "no bf16", "bf16=true"),) if self.bf16 else ()
 
     @property

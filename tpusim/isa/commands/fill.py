@@ -31,7 +31,7 @@ class Fill(Command, frozen=True, tag="fill"):
 
     @property
     def stage(self) -> str:
-        """A fill of memory."""
+        """Its stage is a fill of memory."""
         return "fill"
 
     def traffic(self) -> tuple[int, int]:
@@ -39,7 +39,7 @@ class Fill(Command, frozen=True, tag="fill"):
         return 0, self.output.nbytes if self.output.memory == "gmem" else 0
 
     def dma_ns(self, chip: ChipSpec) -> float:
-        """As a copy from local memory; as a load of global memory where short runs cost as much as long ones."""
+        """The time of a copy from local memory; of a load on chips where short runs cost as much as long ones."""
         view = self.output
         system, plain = view.memory == "gmem", view.interleave == 1 and not is_packed(view.dtype)
         if plain and system and chip.dma_run_bytes:

@@ -1,4 +1,4 @@
-"""What convolutions and depthwise ones have in common: filters, coefficients, and what follows the products."""
+"""Common to convolution and depthwise convolution: filters, coefficients, and the steps after the products."""
 
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -37,10 +37,10 @@ def conv_channels(command: "Convolution", chip: ChipSpec) -> Finding | None:
 def filters(command: "Convolution", chip: ChipSpec) -> Finding | None:
     """A filter is (1, oc, 1, K): K = AL(ic/groups, P)*taps for CONV, taps for depthwise (hardware.md 2.3).
 
-    On a chip without a packing width it is (1, oc, taps, P), P the input channels of a group, and (1, oc, kh, kw). One
-    depth of a volume's filter is (1, oc, K/(taps*P), taps*P), a window of the whole, and some rows and columns of a
-    filter are (K/(taps*P), oc, kh, kw*P), of a depthwise one (1, oc, kh, kw). Merged axes of the kernel count as
-    input channels, not as taps; there are none of a volume or of several groups (2.4).
+    On a chip without a packing width these are (1, oc, taps, P), P the input channels of a group, and (1, oc, kh, kw).
+    Windows of a filter: one depth of a volume's filter is (1, oc, K/(taps*P), taps*P); some rows and columns are
+    (K/(taps*P), oc, kh, kw*P), of a depthwise filter (1, oc, kh, kw). Merged axes of the kernel count as
+    input channels, not as taps; volumes and several groups allow none (2.4).
     """
     if (found := command.channel_misfit()) is not None:
         return found
@@ -51,11 +51,11 @@ def filters(command: "Convolution", chip: ChipSpec) -> Finding | None:
 
 
 ALIGNMENTS = {"bias": 4, "requant_table": 8}
-"""Bytes of which the address of a coefficient is a multiple."""
+"""Coefficient -> its address is a multiple of this many bytes."""
 COEFFICIENT_RULES: tuple[Rule, ...] = (coefficient_lanes, window_ranges, conv_channels)
 """Rules of local memory."""
 FILTER_RULES: tuple[Rule, ...] = (windows, filters)
-"""Rules that hold for global kernels, too."""
+"""Rules that also apply to global kernels."""
 
 
 def coefficients(command: "Convolution", chip: ChipSpec) -> list[PerChannel]:
@@ -71,7 +71,7 @@ def coefficients(command: "Convolution", chip: ChipSpec) -> list[PerChannel]:
 
 
 def after_products(command: "Convolution", chip: ChipSpec) -> int:
-    """Bias and requant after integer products; of 32-bit results the bias alone, and the relu."""
+    """Cycles of bias and requant after integer products; a 32-bit result has only the bias and the relu."""
     bias = command.bias is not None
     if command.requant_table is not None or command.requant is not None:
         return accumulated(command.output, chip, bias=bias)

@@ -11,7 +11,7 @@ _TABLE_ENTRIES = 256
 
 
 def float_tables(command: "FloatLut", chip: ChipSpec) -> Finding | None:
-    """A function by tables needs a chip that has them, bf16 operands, 256 entries per table, a range for slopes."""
+    """A function by tables needs a chip with BF16 tables, bf16 operands, 256 entries per table, a range for slopes."""
     if not chip.float_tables:
         return Finding("a chip with BF16 tables", chip.name, "compute the function with Fn active")
     for name, view in command.operands():

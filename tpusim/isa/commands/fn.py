@@ -13,7 +13,7 @@ from tpusim.registry import FUNCTIONS
 
 
 def functions(command: "Fn", chip: ChipSpec) -> Finding | None:
-    """A macro function has the operands that its parameters speak of, in shapes that go with them and the result."""
+    """A macro function has the operands that its parameters require; their shapes fit the parameters and the result."""
     found = command.function.misfit([view.shape for view in command.inputs], command.output.shape)
     return found and Finding(found.requirement, found.got, "correct the parameters or the views")
 
@@ -28,7 +28,7 @@ _NEEDED: dict[str, Literal["qdm", "small_multiplier", "tables"]] = {
 class Fn(Command, frozen=True, tag="fn"):
     """Macro command: a function made of SFU and AR sequences, costed as the sum of its parts (DC-04).
 
-    function: one of `tpusim.isa.functions` with its parameters; it says which operands it takes.
+    function: one of `tpusim.isa.functions`, with its parameters; its class says which operands it takes.
     """
 
     inputs_ = ("inputs",)
@@ -41,7 +41,7 @@ class Fn(Command, frozen=True, tag="fn"):
 
     @classmethod
     def decoded(cls, fields: dict[str, Any]) -> Self:
-        """As of any command, with the function that its name says."""
+        """The command, whose function is an instance of the class with the given name."""
         given = fields.get("function")
         if not isinstance(given, dict):
             return super().decoded(fields)  # says what is missing or of a wrong type
@@ -49,24 +49,24 @@ class Fn(Command, frozen=True, tag="fn"):
         return super().decoded(fields | {"function": convert(function, kind_of(FUNCTIONS, function.get("name")))})
 
     def needs(self) -> tuple[Need, ...]:
-        """What the function needs."""
+        """The parts of the hardware that the function needs."""
         name, unit = type(self.function).__name__, self.function.needs()
         return tuple(Need(needed, wanted, name) for wanted, needed in _NEEDED.items() if needed == unit)
 
     def multiplications(self, outputs: int, inputs: int, depth: int = 1) -> int:
-        """Those of the function."""
+        """The multiply-accumulates of the function."""
         return self.function.multiplications([view.shape for view in self.inputs])
 
     def traffic(self) -> tuple[int, int]:
-        """What the function moves for itself."""
+        """Bytes that the function moves in addition to its operands."""
         shapes = [view.shape for view in self.inputs]
         return self.function.moved(shapes, self.output.shape, itemsize(self.output.dtype))
 
     def kernel_run(self, view: View) -> int:
-        """What the function says; of a tensor whose rows have one element all of it."""
+        """The run that the function states; if rows have one element, the whole tensor."""
         run = self.function.kernel_run(super().kernel_run(view))
         return prod(view.shape[1:] or view.shape) if run == 1 else run
 
     def cycles(self, chip: ChipSpec) -> int:
-        """The sum of what the function is made of (DC-04)."""
+        """The sum of the function's parts (DC-04)."""
         return self.function.cycles(self.inputs, self.output, chip)

@@ -10,18 +10,18 @@ from tpusim.isa.region import View, itemsize
 from tpusim.registry import COMMANDS
 
 _PARTS = 8
-"""Parts of local memory one of which has room for what a tile of a kernel loads and stores (F-28)."""
+"""What a tile of a kernel loads and stores fills one of this many equal parts of local memory (F-28)."""
 _CAST_PARTS = 32
-"""Parts of local memory one of which has room for what a tile of a cast loads and stores (F-27)."""
+"""What a tile of a cast loads and stores fills one of this many equal parts of local memory (F-27)."""
 
 
 class GlobalKernel(Command, frozen=True, tag="global"):
     """A whole layer computed from and to GMEM by a library kernel that tiles internally (layer_group.md DL-06).
 
-    body: the TIU command with GMEM operands that says what is computed; it never runs on its own.
+    body: the TIU command that is computed, with GMEM operands; it never runs by itself.
     tiles: internal tiles; coefficients are loaded once per tile, inputs and outputs move once.
     Both engines are busy for max(TIU, DMA); ids and dependencies count on the TIU engine. Its tiles lie in local
-    memory, anywhere in `work`; one may be stored before the next is loaded, so the result is apart from the operands.
+    memory, anywhere in `work`; one tile may be stored before the next is loaded, so the result overlaps no operand.
     """
 
     outputs_ = ()
@@ -33,7 +33,7 @@ class GlobalKernel(Command, frozen=True, tag="global"):
     load_bytes: int = 0
     store_bytes: int = 0
     reason: str = ""
-    """Why this layer is not in local memory."""
+    """Why this layer is computed in global memory."""
 
     def reads(self) -> tuple[View, ...]:
         """The operands that the body reads."""
@@ -45,7 +45,7 @@ class GlobalKernel(Command, frozen=True, tag="global"):
 
     @classmethod
     def decoded(cls, fields: dict[str, Any]) -> Self:
-        """As of any command, with the body's class; op and group of the body are the kernel's unless it says others."""
+        """The command, with the class of its body; the body has the kernel's op and group unless it states others."""
         body = {"id": 0, "dep": 0, "op": fields.get("op", ""), "group": fields.get("group", -1), **fields["body"]}
         kind = kind_of(COMMANDS, body["cmd"])
         if issubclass(kind, GlobalKernel) or kind.engine != "tiu":
@@ -59,20 +59,20 @@ class GlobalKernel(Command, frozen=True, tag="global"):
 
     @property
     def stage(self) -> str:
-        """A kernel in global memory."""
+        """Its stage is a kernel in global memory."""
         return "global"
 
     @property
     def computed(self) -> Command:
-        """What the body computes."""
+        """The body, which is computed."""
         return self.body
 
     def traffic(self) -> tuple[int, int]:
-        """What its tiles load and store."""
+        """The bytes that its tiles load and store."""
         return self.load_bytes, self.store_bytes
 
     def dma_ns(self, chip: ChipSpec) -> float:
-        """Loads and stores, a latency each per tile (DL-06), by runs where these count."""
+        """Loads and stores, with one latency each per tile (DL-06); by runs on chips where runs count."""
         load, store = chip.kernel_gbs or chip.bandwidth.s2l, chip.kernel_gbs or chip.bandwidth.l2s
         loaded, stored = float(self.load_bytes), float(self.store_bytes)
         if chip.dma_run_bytes:
@@ -82,11 +82,11 @@ class GlobalKernel(Command, frozen=True, tag="global"):
         return waits * (chip.latency_ns("s2l") + chip.latency_ns("l2s")) + loaded / load + stored / store
 
     def pieces(self, chip: ChipSpec) -> float:
-        """How many pieces it goes through, of which one is moved while another is computed; fractions: no jumps.
+        """Number of pieces that it is cut in; one piece is moved while another is computed. A fraction, to avoid jumps.
 
-        Decision: what moves for one of them fills an eighth of local memory, beside buffers and what is on its way; of
-        a cast a 32nd (the tiles of the real profile are a 30th on BM1688, a 34th on BM1684X). A kernel is made for its
-        chip: where more or less local memory is tried its tiles stay as they are.
+        Decision: a piece's operands and result fill an eighth of local memory; the rest is for buffers and transfers.
+        A piece of a cast fills a 32nd (in TPU-MLIR's profile a 30th on BM1688, a 34th on BM1684X). A kernel is written
+        for its chip: a variant of the chip with more or less local memory has tiles of the same size.
         """
         parts = _CAST_PARTS if self.body.casts else _PARTS
         room = chip.kernel_memory_bytes or chip.lanes * chip.lmem_bytes
@@ -95,13 +95,13 @@ class GlobalKernel(Command, frozen=True, tag="global"):
 
 
 def _lengthened(views: tuple[View, ...], body: Command, chip: ChipSpec) -> float:
-    """How many times as long as their bytes the transfers of a kernel's operands take."""
+    """Factor by which the transfers of a kernel's operands take longer than their bytes alone."""
     size = sum(view.nbytes for view in views)
     return sum(_kernel_bytes(view, body, chip) for view in views) / size if size else 1.0
 
 
 def _kernel_bytes(view: View, body: Command, chip: ChipSpec) -> float:
-    """Bytes that a kernel's operand costs as much as, by rows of a matrix, planes of channels, or shares of lanes."""
+    """Equivalent bytes of the transfer of a kernel's operand, by matrix rows, channel planes or shares of lanes."""
     size = itemsize(view.dtype)
     if body.fills_lanes(chip):
         least = max(1, transfers.CAST_BYTES // min(itemsize(v.dtype) for _, v in body.operands()))

@@ -7,9 +7,9 @@ from tpusim.isa.commands.global_kernel import GlobalKernel
 class HostCall(GlobalKernel, frozen=True, tag="host"):
     """A whole layer that the processor of the host computes in system memory, between two parts of the program.
 
-    TPU-MLIR's name is `tpu.GenericCpu`, a sub-function of its own: no command of the chip belongs to it. Both engines
-    have finished what stands before it, and wait. The clock is the chip's and does not advance; nothing is moved by
-    GDMA. body: what is computed, in the element types that system memory has.
+    TPU-MLIR's name is `tpu.GenericCpu`; it is a separate sub-function without commands of the chip. Both engines
+    have finished the earlier commands, and wait. The clock counts the chip's time and does not advance; GDMA moves
+    nothing. body: the command that is computed, in the element types of system memory.
     """
 
     works = "the host's processor"
@@ -17,9 +17,9 @@ class HostCall(GlobalKernel, frozen=True, tag="host"):
 
     @property
     def stage(self) -> str:
-        """A call of the host."""
+        """Its stage is a call of the host."""
         return "host"
 
     def dma_ns(self, chip: ChipSpec) -> float:
-        """None of the chip's time."""
+        """It takes none of the chip's time."""
         return 0.0

@@ -26,7 +26,7 @@ class LaneCopy(Command, frozen=True, tag="lane_copy"):
         return Finding("both views in one memory", f"{self.input.memory} and {self.output.memory}", "use Move")
 
     def cycles(self, chip: ChipSpec) -> int:
-        """Each channel for itself, once for every row of lanes that the copy reaches; without a shift a copy by AR."""
+        """Each channel is copied separately, once per row of lanes that the copy reaches; by AR if no lane shifts."""
         n, c, *plane = self.output.shape
         start, target = (view.lane % chip.lanes for view in (self.input, self.output))
         steps = ceil_div(prod(plane) * itemsize(self.output.dtype), chip.eu_bytes)

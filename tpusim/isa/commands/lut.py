@@ -19,11 +19,11 @@ def tables(command: "Lut", chip: ChipSpec) -> Finding | None:
 
 
 class Lut(Command, frozen=True, tag="lut"):
-    """Table gather (SG): output = table[byte of input], a negative value i at entry 256 + i (numerics.md 10).
+    """Table gather (SG): output = table[byte of input]; a negative value i reads entry 256 + i (numerics.md 10).
 
-    input: int8 or uint8. table: (1, 1, 1, 256) of the output's type. Decision: a table is one copy, at lane 0, that
-    every lane reads. The broadcast load of the chip (hardware.md 2.3) is counted as this one load; the entries occupy
-    their bytes in every lane, because space is allocated in all lanes alike.
+    input: int8 or uint8. table: (1, 1, 1, 256) of the output's type. Decision: the table is one copy, at lane 0, and
+    every lane reads it. The chip's broadcast load (hardware.md 2.3) is counted as this one load; the entries occupy
+    their bytes in every lane, because space is allocated in all lanes equally.
     """
 
     inputs_ = ("input", "table")
@@ -38,5 +38,5 @@ class Lut(Command, frozen=True, tag="lut"):
     output: View
 
     def cycles(self, chip: ChipSpec) -> int:
-        """The table goes to all lanes; SG: one element per lane and cycle."""
+        """The table is copied to all lanes, then SG reads one element per lane and cycle."""
         return 2 * ceil_div(self.table.nbytes, chip.eu_bytes) + over(self.output, 1, chip)

@@ -22,8 +22,8 @@ def matrix_shape(view: View, transpose: bool) -> tuple[int, int]:
 def matrices(command: "MatMul", chip: ChipSpec) -> Finding | None:
     """A matrix product takes (..., M, K) and (..., K, N) and gives (..., M, N); its bias has N elements.
 
-    Several requants are one per right matrix, as are the N elements of their biases. There are N int32 multipliers.
-    Partial sums are f32 and laid out as the result.
+    Several requants are one for each right matrix, and so are their biases of N elements. Multipliers are N int32.
+    Partial sums are f32 and have the layout of the result.
     """
     if min(len(command.left.shape), len(command.right.shape), len(command.output.shape)) < 2:
         return Finding("matrices of two axes or more", "a vector", "add an axis of length 1")
@@ -54,7 +54,7 @@ class MatMul(Command, frozen=True, tag="matmul"):
     Integers: sat(RSR(relu(acc + bias), requant)): relu BEFORE the requant (numerics.md 9.2). bias: N elements.
     requants: one requant per right matrix, in order, and N bias elements for each (CV18xx).
     multipliers: N int32, one per column, instead of the requant's (numerics.md 5.1).
-    partial: f32 sums of the columns before these, as the output; the result may take their place.
+    partial: f32 sums of the earlier part of K, laid out as the output; the result may overwrite them.
     """
 
     inputs_ = ("left", "right", "bias", "multipliers", "partial")
@@ -77,29 +77,29 @@ class MatMul(Command, frozen=True, tag="matmul"):
     relu: bool = False
 
     def fused_requants(self) -> tuple[Requant, ...]:
-        """The one for all, and those per right matrix."""
+        """The requant for all, and those for each right matrix."""
         return self.requants if self.requant is None else (self.requant, *self.requants)
 
     def needs(self) -> tuple[Need, ...]:
-        """A requant per right matrix."""
+        """A requant for each right matrix needs QDM."""
         return (Need("qdm", "no requants", str(self.requants)),) if self.requants else ()
 
     @property
     def on_vectors(self) -> bool:
-        """Whether a product of a global layer is one of MM: of f32, the left matrix not transposed."""
+        """Whether MM computes this product of a global layer: f32, the left matrix not transposed."""
         return self.left.dtype == "f32" and not self.left_transpose
 
     def multiplications(self, outputs: int, inputs: int, depth: int = 1) -> int:
-        """As many as the inner axis has elements, for each output."""
+        """The length of the inner axis, for each output."""
         return of_product(outputs, matrix_shape(self.left, self.left_transpose)[1])
 
     def kernel_run(self, view: View) -> int:
-        """As of any command, but of a matrix whose rows have one element all of it."""
+        """A channel's plane; if rows of the matrix have one element, the whole matrix."""
         run = super().kernel_run(view)
         return prod(view.shape[1:] or view.shape) if run == 1 else run
 
     def kernel_tiles(self, chip: ChipSpec) -> int:
-        """Tiles of the product of one row: a load of the row and one of two matrix rows per lane for each."""
+        """Tiles of the product of one row; each loads the row, and two matrix rows per lane."""
         rows, inner = matrix_shape(self.left, self.left_transpose)
         return ceil_div(inner, 2 * chip.lanes) if rows == 1 else 1
 

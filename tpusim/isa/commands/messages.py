@@ -22,13 +22,13 @@ def messages(command: "SendMessage | WaitMessage", chip: ChipSpec) -> Finding | 
 class SendMessage(Command, frozen=True, tag="send_msg"):
     """Send a message to the other cores (SYS send_msg), when the commands before it have finished.
 
-    A message number is met by some sends and some waits, on any queues of any cores. Every wait says how many sends it
-    waits for, every send how many waits take it; when the last has taken it, the number is free for the next meeting.
-    Decision: nothing may send it for the next meeting before (hardware mixes up the two), and all counts must be right,
-    so that it does not depend on timing which sends a wait takes.
+    A message number connects sends and waits on any queues of any cores. Every wait states how many sends it
+    waits for, every send how many waits receive it; after the last wait the number is free for another use.
+    Decision: no send may use the number again earlier (hardware would confuse the two uses), and all counts must be
+    right, so that timing never decides which sends a wait receives.
 
     message: its number.
-    count: waits that take it.
+    count: waits that receive it.
     """
 
     outputs_ = ()
@@ -39,16 +39,16 @@ class SendMessage(Command, frozen=True, tag="send_msg"):
 
     @property
     def stage(self) -> str:
-        """A message between queues."""
+        """Its stage is a message between queues."""
         return "message"
 
     def cycles(self, chip: ChipSpec) -> int:
-        """Decision: one cycle; what a barrier of the cores really costs is not known."""
+        """Decision: one cycle; the real cost of a barrier of the cores is not known."""
         return 1
 
 
 class WaitMessage(Command, frozen=True, tag="wait_msg"):
-    """Wait until a message was sent `count` times (SYS wait_msg); the commands behind it in its queue wait with it.
+    """Wait until a message was sent `count` times (SYS wait_msg); later commands in its queue wait too.
 
     message: its number.
     count: sends it waits for.
@@ -62,11 +62,11 @@ class WaitMessage(Command, frozen=True, tag="wait_msg"):
 
     @property
     def stage(self) -> str:
-        """A message between queues."""
+        """Its stage is a message between queues."""
         return "message"
 
     def cycles(self, chip: ChipSpec) -> int:
-        """Decision: one cycle; what a barrier of the cores really costs is not known."""
+        """Decision: one cycle; the real cost of a barrier of the cores is not known."""
         return 1
 
 
@@ -74,7 +74,7 @@ class DmaSendMessage(SendMessage, frozen=True, tag="dma_send_msg"):
     """Send a message from the DMA queue (SYS of GDMA), when the transfers before it have finished; see send_msg.
 
     message: its number.
-    count: waits that take it.
+    count: waits that receive it.
     """
 
     engine = "gdma"

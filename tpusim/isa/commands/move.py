@@ -20,17 +20,17 @@ TransferKind = Literal["", "tensor", "lanes", "heads", "matrix", "broadcast", "t
 class Move(Command, frozen=True, tag="move"):
     """Tensor copy (GDMA tensor/general): output[i] = input[i], same shape and dtype, any layouts and memories.
 
-    whole: of a slice that a layer group loads or stores, (n, c, d, h, w) of its tensor as the group sees it.
-    start: (n, c, d, h, w) of the first element that is moved; axis 0 of the views counts n or d.
-    strides: elements of global memory between neighbours along (n, c, d, h, w), where the tensor does not lie there in
-        the order in which the group sees it.
-    origin: elements of global memory in front of the first, where padding surrounds the tensor, or
-        where equal distances along c hold for the channels of this transfer alone (it may be negative).
-    Start and whole are there, or none: it moves a constant, or is no transfer of a group or a tile.
-    kind: of a tile of a global layer, how the library moves it: a tensor, a tensor lane by lane, heads of attention, a
-        matrix over all lanes, or a constant that every lane gets. Of a copy in global memory: "turns", by several
-        transpositions of matrices, one after the other. They differ in what they cost (hardware.md 5.2).
-    width: of a matrix, how many columns of a row the library gives to one lane; 0: as the views have it.
+    whole: for a slice that a layer group loads or stores, (n, c, d, h, w) of its tensor as the group sees it.
+    start: (n, c, d, h, w) of the first moved element; axis 0 of the views counts n or d.
+    strides: elements of global memory between neighbours along (n, c, d, h, w), if the tensor is not stored in the
+        order in which the group sees it.
+    origin: elements of global memory before the first element, if padding surrounds the tensor, or
+        if only the channels of this transfer have equal distances along c (it may be negative).
+    start and whole are given together; without them the command moves a constant, or belongs to no group and no tile.
+    kind: for a tile of a global layer, how the library moves it: a tensor, a tensor lane by lane, heads of attention, a
+        matrix over all lanes, or a constant for every lane. For a copy in global memory: "turns", several
+        transpositions of matrices in sequence. The kinds differ in cost (hardware.md 5.2).
+    width: for a matrix, how many columns of a row the library gives to one lane; 0: as in the views.
     """
 
     engine = "gdma"
@@ -50,7 +50,7 @@ class Move(Command, frozen=True, tag="move"):
 
     @cached_property
     def form(self) -> "Command":
-        """As of any command; where only one side is in global memory its address does not matter either."""
+        """The form of any command; if only one side is in global memory, its address does not matter either."""
         views = {"input": self.input, "output": self.output}
         if self.input.memory != self.output.memory:
             views = {name: replace(v, address=0) if v.memory == "gmem" else v for name, v in views.items()}
@@ -60,19 +60,19 @@ class Move(Command, frozen=True, tag="move"):
 
     @property
     def owner(self) -> Source:
-        """As of any command, but what comes from global memory is a load's."""
+        """The source of the written bytes; bytes that come from global memory are marked as loaded."""
         return self.slice_owner(self.op, loaded=True) if self.direction == "s2l" else super().owner
 
     @property
     def direction(self) -> Literal["s2l", "l2s", "s2s", "l2l"]:
-        """Where from and to; s is system (global) memory."""
+        """Source and target memory; s is system (global) memory, l local memory."""
         source = "s" if self.input.memory == "gmem" else "l"
         target = "s" if self.output.memory == "gmem" else "l"
         return f"{source}2{target}"  # type: ignore[return-value]
 
     @property
     def stage(self) -> str:
-        """A load, a store, or a copy inside one memory."""
+        """Its stage: a load, a store, or a copy inside one memory."""
         return {"s2l": "load", "l2s": "store"}.get(self.direction, "copy")
 
     def memory_misfit(self) -> Finding | None:
@@ -83,14 +83,14 @@ class Move(Command, frozen=True, tag="move"):
         return None
 
     def traffic(self) -> tuple[int, int]:
-        """Its bytes; what is put into another order by several transpositions is loaded and stored by each."""
+        """Its bytes; each of several transpositions loads and stores all of them."""
         times = len(turned_matrices(self.input)) if self.kind == "turns" else 1
         sides = (self.reads(), self.writes())
         load, store = (times * sum(view.nbytes for view in views if view.memory == "gmem") for views in sides)
         return load, store
 
     def dma_ns(self, chip: ChipSpec) -> float:
-        """Latency + bytes / bandwidth of the direction; runs count where short ones cost as much as long ones."""
+        """Latency + bytes / bandwidth of the direction; by runs on chips where short runs cost as much as long ones."""
         if self.kind not in ("", "turns") and chip.dma_run_bytes:
             return self._tile_ns(chip)
         system = [view for _, view in self.operands() if view.memory == "gmem"]
@@ -107,10 +107,10 @@ class Move(Command, frozen=True, tag="move"):
         return transfers.transfer_ns(self.direction, moved, chip)
 
     def _system_copy_ns(self, chip: ChipSpec) -> float:
-        """A copy in global memory, by runs that are contiguous on both sides; few pages count at ends the chip says.
+        """A copy in global memory, by runs that are contiguous on both sides; the chip says at which ends pages count.
 
-        Pages are those in which an end's own runs of rows begin. Single elements of a transposition go through local
-        memory, where they are put in order.
+        The pages of an end are those in which its runs of rows begin. Single elements of a transposition go through
+        local memory, where they are put in order.
         """
         if self.kind == "turns" and chip.dma_run_bytes:
             return sum(_transposition_ns(self.input, matrices, chip) for matrices in turned_matrices(self.input))
@@ -129,7 +129,7 @@ class Move(Command, frozen=True, tag="move"):
         return min(direct, there + back + self.output.elements / 2 * 1000 / chip.tiu_mhz)
 
     def _matrix(self) -> Matrices | None:
-        """The matrices that a copy transposes, each dense on both sides; None for another order of axes."""
+        """The matrices that a copy transposes, each dense on both sides; None if it is no transposition of matrices."""
         axes = self._merged()
         if len(axes) not in (2, 3):
             return None
@@ -138,7 +138,7 @@ class Move(Command, frozen=True, tag="move"):
         return Matrices(count, rows, columns) if [*source, *target] == [columns, 1, 1, rows] else None
 
     def _merged(self) -> list[tuple[int, int, int]]:
-        """(size, step in the source, step in the target) of axes of a copy; neighbours dense on both sides are one."""
+        """(size, source step, target step) of each axis of a copy; adjacent axes dense on both sides are merged."""
         found = list[tuple[int, int, int]]()
         sides = (gmem_strides(view) for view in (self.input, self.output))
         for size, here, there in zip(self.input.shape, *sides, strict=True):
@@ -149,9 +149,9 @@ class Move(Command, frozen=True, tag="move"):
         return found
 
     def _tile_ns(self, chip: ChipSpec) -> float:
-        """A transfer of a tile: a tensor by its runs, a matrix by what its runs cost, a constant by its bytes.
+        """A transfer of a tile: a tensor by its runs, a matrix by the cost of its runs, a constant by its bytes.
 
-        Of heads, which are batches in local memory, each begins a run.
+        Heads are batches in local memory; each head begins a run.
         """
         size, loads = self.input.nbytes, self.direction == "s2l"
         run = transfers.common_run(self.input, self.output, chip)
@@ -176,9 +176,9 @@ class Move(Command, frozen=True, tag="move"):
         return chip.latency_ns(self.direction) + moved / rate
 
     def _lane_by_lane_ns(self, run: int, chip: ChipSpec) -> float:
-        """A transfer for every lane of a batch, of all batches: a command stands for all that the library issues.
+        """Transfers for every lane of every batch: one command stands for all transfers that the library issues.
 
-        Short runs that begin some pages apart fall into fewer memory channels.
+        Short runs that begin several pages apart use fewer memory channels.
         """
         outside = self.outside
         n, lanes, *plane = outside.shape
@@ -195,7 +195,7 @@ class Move(Command, frozen=True, tag="move"):
 
 
 def _transposition_ns(view: View, matrices: Matrices, chip: ChipSpec) -> float:
-    """A load, a copy inside the lanes and a store, one after the other (the same profile)."""
+    """A load, a copy inside the lanes and a store in sequence (the same profile)."""
     found = transposition(matrices, itemsize(view.dtype), chip)
     slow = transfers.paged(ceil_div(view.nbytes, chip.dma_page_bytes), chip)
     ways = (("s2l", found.loaded), ("l2s", found.stored))

@@ -7,7 +7,7 @@ from tpusim.isa.region import View, is_packed
 
 
 def rows(command: "MoveRows", chip: ChipSpec) -> Finding | None:
-    """Rows are gathered in global memory by a chip that can: three axes, an i32 index for each row of the result."""
+    """A gather of rows needs a chip with it, operands in global memory, three axes, and one i32 index for each row."""
     if not chip.gather_gbs:
         return Finding("a chip that gathers rows", chip.name, "use fn gather")
     source, target, indices = command.input, command.output, command.indices
@@ -24,10 +24,10 @@ def rows(command: "MoveRows", chip: ChipSpec) -> Finding | None:
 
 
 class MoveRows(Move, frozen=True, kw_only=True, tag="move_rows"):
-    """Rows copied inside global memory by their places (GDMA gather): output[a, i, b] = input[a, indices[i], b].
+    """Rows copied inside global memory by index (GDMA gather): output[a, i, b] = input[a, indices[i], b].
 
-    input: (outer, length, inner); output: (outer, count, inner) of its type; indices: (count,) i32, of which negative
-    ones count from the end. Only chips with a rate for it have the command; it stands for the load of the indices, too.
+    input: (outer, length, inner); output: (outer, count, inner) of its type; indices: (count,) i32; a negative
+    index counts from the end. Only chips with a rate for it have the command; it includes the load of the indices.
     """
 
     inputs_ = ("input", "indices")
@@ -41,7 +41,7 @@ class MoveRows(Move, frozen=True, kw_only=True, tag="move_rows"):
         return self.indices.nbytes + self.output.nbytes, self.output.nbytes
 
     def dma_ns(self, chip: ChipSpec) -> float:
-        """A load of the indices into every lane, then the rows, which cost their bytes however short they are."""
+        """A load of the indices into every lane, then the rows; even short rows cost only their bytes."""
         copied = self.indices.nbytes * chip.lanes / (chip.matrix_gbs or chip.kernel_gbs or chip.bandwidth.s2l)
         gathered = self.output.nbytes / (chip.gather_gbs or chip.bandwidth.s2s)
         return chip.latency_ns("s2l") + copied + chip.latency_ns("s2s") + gathered

@@ -10,11 +10,11 @@ from tpusim.isa.steps import over
 
 
 def picked(command: "Pick", chip: ChipSpec) -> Finding | None:
-    """A gather of places keeps batch, channels and type; every lane has its share of one i16 for each place."""
+    """A gather of places keeps batch, channels and type; each lane stores an equal share of the i16 indices."""
     source, target, indices = command.input, command.output, command.indices
     if (source.dtype, source.shape[:2]) != (target.dtype, target.shape[:2]):
         wanted, got = ((v.dtype, *v.shape[:2]) for v in (target, source))
-        return Finding("type, batch and channels of input and output alike", f"{got} and {wanted}", "correct the views")
+        return Finding("one type, batch and channels of input and output", f"{got} and {wanted}", "correct the views")
     places, (batch, lanes, *share) = prod(target.shape[2:]), indices.shape
     if (indices.dtype, batch, lanes) == ("i16", 1, chip.lanes) and prod(share) * chip.lanes >= places:
         return None
@@ -25,8 +25,8 @@ def picked(command: "Pick", chip: ChipSpec) -> Finding | None:
 class Pick(Command, frozen=True, tag="pick"):
     """Gather of places (SG): output[n, c, p] = input[n, c, indices[p]], a plane of h*w elements counted row by row.
 
-    input, output: (n, c, h, w) of one type and any two planes. indices: (1, lanes, h, w) i16, their bits unsigned, at
-    least one for each place of the result: place p is number p div lanes of those that lane p mod lanes has.
+    input, output: (n, c, h, w) of one type and any two planes. indices: (1, lanes, h, w) i16, read as unsigned, at
+    least one for each place of the result: the index of place p is number p div lanes in lane p mod lanes.
     """
 
     inputs_ = ("input", "indices")

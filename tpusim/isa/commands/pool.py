@@ -24,7 +24,7 @@ class Pool(Command, frozen=True, tag="pool"):
     sat(round-half-away(sum*kh*kw/count * scale + offset)) in double, padded with `pad_value`, relu at `zero_point`.
     3-D as the body of a global kernel, as Conv; kh*kw is kd*kh*kw then.
     first_rounding: of sum*kh*kw/count; half up on CV18xx.
-    summed: (elements, counted) of windows whose sums the input holds already: kh*kw and count are multiplied by them.
+    summed: (elements, counted) of windows that the input already sums; kh*kw and count are multiplied by them.
     """
 
     inputs_ = ("input",)
@@ -50,11 +50,11 @@ class Pool(Command, frozen=True, tag="pool"):
     summed: tuple[int, int] = (1, 1)
 
     def fused_requants(self) -> tuple[Requant, ...]:
-        """The requant of a mean, if there is one."""
+        """The requant of a mean, if it has one."""
         return () if self.requant is None else (self.requant,)
 
     def needs(self) -> tuple[Need, ...]:
-        """Another rounding of the mean."""
+        """A mean rounded otherwise than half away needs a chip of small multipliers."""
         usual = self.first_rounding == "half_away"
         return () if usual else (Need("small_multiplier", "no first_rounding", self.first_rounding),)
 
@@ -65,7 +65,7 @@ class Pool(Command, frozen=True, tag="pool"):
         return Window(self.kernel, self.strides, self.pads, (1,) * none, (0,) * none, channelwise=True)
 
     def cycles(self, chip: ChipSpec) -> int:
-        """One PorD; of a volume one per output depth and depth of the kernel, and AR to combine the depths."""
+        """One PorD; a volume has one for each output depth and kernel depth, and AR to combine the depths."""
         views = (view for _, view in self.operands())
         return self._pooled(chip) + limits(views, self.output, chip, relu=self.relu)
 
@@ -82,7 +82,7 @@ class Pool(Command, frozen=True, tag="pool"):
         return windows + combined + self._borders(max(size, 2), chip)
 
     def _borders(self, size: int, chip: ChipSpec) -> int:
-        """Means over fewer elements, along every edge with pads that windows reach and that do not count: two AR."""
+        """Two AR along every edge where windows reach pads that do not count: these means have fewer elements."""
         if self.mode != "avg" or self.count_include_pad or len(self.kernel) != 2:  # noqa: PLR2004  an image
             return 0
         (n, c, oh, ow), (h, w) = self.output.shape, self.input.shape[2:]
@@ -93,9 +93,9 @@ class Pool(Command, frozen=True, tag="pool"):
         return 2 * n * ceil_div(c, chip.lanes) * (rows * ceil_div(ow, chip.eu_elements(size)) + columns * oh)
 
     def _folded_plane(self, size: int, chip: ChipSpec) -> int | None:
-        """Two PorD where one window of floats is a plane: over its vectors, then over one; None: another.
+        """Two PorD if one window of floats covers the plane: one over its vectors, one over a vector; else None.
 
-        The last vector is filled up by an AR where the plane leaves some of it free.
+        An AR fills up the last vector if the plane does not.
         """
         n, c, *plane = self.input.shape
         vector = chip.eu_elements(size)

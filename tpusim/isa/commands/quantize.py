@@ -14,9 +14,9 @@ _HALF_STEPS, _SHIFTED_STEPS = 3, 5
 class Quantize(Command, frozen=True, tag="quantize"):
     """Float to integer (RQ rq0): sat(round-half-away(x * f32(scale)) + zero_point); scale is the reciprocal, f32.
 
-    The product is in f32; of an f16 or bf16 input it is rounded to that type once more (numerics.md 8.1).
-    bf16: sat(RNE(BF16(x * scale)) + zero_point), the scale a BF16 number, an f32 x cut off to BF16 first (CV18xx,
-    numerics.md 8.1).
+    The product is in f32; for an f16 or bf16 input it is also rounded to that type (numerics.md 8.1).
+    bf16: sat(RNE(BF16(x * scale)) + zero_point); the scale is a BF16 number, and an f32 x is first truncated to BF16
+    (CV18xx, numerics.md 8.1).
     """
 
     inputs_ = ("input",)
@@ -31,7 +31,7 @@ class Quantize(Command, frozen=True, tag="quantize"):
     bf16: bool = False
 
     def needs(self) -> tuple[Need, ...]:
-        """A float unit of BF16."""
+        """The option bf16 needs a BF16 float unit."""
         return (Need("bf16", "no bf16", "bf16=true"),) if self.bf16 else ()
 
     @property
@@ -46,9 +46,9 @@ class Quantize(Command, frozen=True, tag="quantize"):
         return Finding("a float input", self.input.dtype, "use Rescale for integers")
 
     def cycles(self, chip: ChipSpec) -> int:
-        """Steps of the float type: the product and its sum, which f32 does in place, and the cast.
+        """Steps of the float type: the product, its sum (in place for f32), and the cast.
 
-        From f32 one of these is doubled, as operand and result of it lie in one bank; those of a tile lie apart.
+        From f32 one of these counts twice, because its operand and result share a bank; in a tile they do not.
         """
         once = elementwise_steps(self, self.output, 1, chip)
         if itemsize(self.input.dtype) < _F32_BYTES:

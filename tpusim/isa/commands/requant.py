@@ -11,7 +11,7 @@ class Requant(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     """Constant requant: sat(RSR(v * multiplier, rshift, rounding) + zero_point) (numerics.md 4.3, 4.4).
 
     mode "qdm" (5.2, 5.5): v * multiplier / 2**31 half up, inside int32, then / 2**rshift half away; "f32" (4.4,
-    CV18xx): f32(v) * multiplier rounded to f32, / 2**rshift, half up. Both have no use for `rounding`.
+    CV18xx): f32(v) * multiplier rounded to f32, / 2**rshift, half up. Both ignore `rounding`.
     """
 
     multiplier: int = 1

@@ -8,7 +8,7 @@ from tpusim.isa.steps import over, steps, widest
 
 
 class Rescale(Command, frozen=True, tag="rescale"):
-    """Integer requant (RQ rq1): sat(RSR((q - input_zero)*m, r) + z), then relu at z if asked."""
+    """Integer requant (RQ rq1): sat(RSR((q - input_zero)*m, r) + z), then a relu at z if `relu` is set."""
 
     inputs_ = ("input",)
     one_lane = True
@@ -23,11 +23,11 @@ class Rescale(Command, frozen=True, tag="rescale"):
     relu: bool = False
 
     def fused_requants(self) -> tuple[Requant, ...]:
-        """The requant that it is."""
+        """The requant that this command applies."""
         return (self.requant,)
 
     def cycles(self, chip: ChipSpec) -> int:
-        """Steps of the widest operand; between bytes with zero points one of 16 bits, to take it off, and one of 32."""
+        """Steps of the widest operand; bytes with zero points take 16-bit steps to subtract, then 32-bit steps."""
         shifted = self.input_zero or self.requant.zero_point
         if shifted and itemsize(self.input.dtype) == itemsize(self.output.dtype) == 1:
             return steps(self.output, 2, chip) + steps(self.output, 4, chip)

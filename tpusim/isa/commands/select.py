@@ -28,11 +28,11 @@ class Select(Command, frozen=True, tag="select"):
     positive: Requant | None = None
 
     def fused_requants(self) -> tuple[Requant, ...]:
-        """The requant of values that are not negative, if there is one."""
+        """The requant of values that are not negative, if it has one."""
         return () if self.positive is None else (self.positive,)
 
     def needs(self) -> tuple[Need, ...]:
-        """A multiplier for values that are kept."""
+        """A requant of values that are not negative needs a chip of small multipliers."""
         return () if self.positive is None else (Need("small_multiplier", "no positive", str(self.positive)),)
 
     def per_channel(self, chip: ChipSpec) -> list[PerChannel]:
@@ -41,7 +41,7 @@ class Select(Command, frozen=True, tag="select"):
         return [PerChannel("slope", slope, (1, self.output.shape[1], 1, 1))]
 
     def type_misfit(self) -> Finding | None:
-        """A slope of integers is a whole number."""
+        """A slope for integers is a whole number."""
         slope = self.slope
         if self.output.dtype in FLOATS or isinstance(slope, View) or slope == int(slope):
             return None

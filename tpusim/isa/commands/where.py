@@ -10,7 +10,7 @@ from tpusim.isa.region import FLOATS, View
 class Where(Command, frozen=True, tag="where"):
     """on_true where the condition is not 0, else on_false (AR select); numpy broadcasting of axes of length 1.
 
-    A branch may be a constant; branches and output are of one type, the condition of any.
+    A branch may be a constant. Branches and output have one type; the condition may have any.
     """
 
     inputs_ = ("condition", "on_true", "on_false")
@@ -36,6 +36,6 @@ class Where(Command, frozen=True, tag="where"):
         return None
 
     def cycles(self, chip: ChipSpec) -> int:
-        """A selection (FUSED_CMP) takes two steps; one value whatever the condition is, as many as its rows."""
+        """A selection (FUSED_CMP) takes two passes; equal constants in both branches take a copy's passes."""
         passes = row_passes(self.output, chip) if self.on_true == self.on_false else 2
         return elementwise_steps(self, self.output, passes, chip)

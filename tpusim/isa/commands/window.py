@@ -9,15 +9,16 @@ if TYPE_CHECKING:
     from tpusim.isa.commands.base import Command
 
 MOST_STEPS = 15
-"""Elements that a command can dilate by, and pad on a side."""
+"""The largest dilation of a command, and its most padded elements on a side."""
 MOST_INSERTED = 14
-"""Elements that it can insert between two of its input."""
+"""The most elements that a command inserts between two input elements."""
 
 
 class Window(NamedTuple):
-    """A window that slides along the axes after the channels, with an entry per axis; of pads befores, then afters.
+    """A window that slides along the axes after the channels; every attribute has an entry per axis.
 
-    channelwise: every channel of the result is made of the same channel of the input.
+    pads: those before every axis, then those after. channelwise: each channel of the result depends only on the same
+    channel of the input.
     """
 
     kernel: tuple[int, ...]
@@ -46,9 +47,9 @@ def window_ranges(command: "Command", chip: ChipSpec) -> Finding | None:
 
 
 def windows(command: "Command", chip: ChipSpec) -> Finding | None:
-    """Input and output of a window op have the batch in common; every window lies inside the widened, padded input.
+    """Input and output of a window op have the same batch; every window lies inside the widened, padded input.
 
-    There are two window axes, three in the body of a global kernel, each with its entry in every attribute.
+    A window has two axes, or three in the body of a global kernel; every attribute has an entry for each.
     """
     if (window := command.window) is None:
         return None

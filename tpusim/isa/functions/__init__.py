@@ -1,8 +1,8 @@
 """Macro functions: what an `fn` command may compute, one frozen class each (codegen.md DC-04).
 
-A class has the function's parameters with their types, says which shapes go with each other, and what the function is
-made of, for the clock. What it computes is the machine's: the registry's `MEANINGS` has a function for each,
-by its name. In text a function is JSON, `{"name":"softmax","axis":1}`.
+A class has the function's parameters with their types, checks shapes, and says for the clock what the function is
+made of. The machine says what it computes: the registry's table `MEANINGS` has a Python function under each name.
+In text a function is JSON, `{"name":"softmax","axis":1}`.
 """
 
 from tpusim.isa.functions.attention import Attention, AttentionWeights

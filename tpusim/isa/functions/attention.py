@@ -12,8 +12,8 @@ _AXES = 4
 class AttentionWeights(Function, frozen=True, tag="attention_weights"):
     """Softmax of masked scores along the last axis, as a block of attention has it (11.5).
 
-    integer: of int8 by a table of 256 exponentials, where the mask is not 0 far below all others; scale: the result's.
-    Else of x * scale + mask in f32. Operands: scores, the table, the mask as far as there are any.
+    integer: int8 by a table of 256 exponentials; a score whose mask is not 0 counts as far below all others; scale: the
+    result's. Otherwise x * scale + mask in f32. Operands: scores, the table if any, the mask if any.
     """
 
     scale: float
@@ -21,7 +21,7 @@ class AttentionWeights(Function, frozen=True, tag="attention_weights"):
     mask: bool
 
     def made_of(self, operands: int) -> Steps:
-        """As many steps as U-91 has for 197 rows and columns; few of them need more."""
+        """The steps that U-91 measured for 197 rows and columns; few sizes need more."""
         if self.integer:
             return Steps(arithmetic=10 + self.mask, lookups=1)
         return Steps(arithmetic=14 + self.mask, series=1)
@@ -46,9 +46,9 @@ class Attention(Function, frozen=True, tag="attention"):
     """A head of attention in global memory (11.5).
 
     sizes: rows of the matrix of queries, of those of keys and values, their columns, columns of the last layer.
-    sources: input, keys, values: the first so many are there. has_bias: a bit for each of the four layers. requants:
-    multiplier and shift of queries, keys, values, scores and mixed values; none in float. Operands: sources, packed
-    matrices, row of biases, last matrix, mask, table, as far as they are there.
+    sources: how many of input, keys, values are given, in this order. has_bias: a bit for each of the four layers.
+    requants: multiplier and shift of queries, keys, values, scores and mixed values; none in float. Operands: sources,
+    packed matrices, row of biases, last matrix, mask, table; each may be absent.
     """
 
     sizes: tuple[int, int, int, int]
@@ -68,7 +68,7 @@ class Attention(Function, frozen=True, tag="attention"):
         return attention_products(batch, rows, others, self.sizes)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
-        """The sources with the result's batch, and as many others as the parameters promise."""
+        """The sources have the result's batch; the number of other operands follows from the parameters."""
         count = self.sources + 2 + bool(self.has_bias) + self.mask + bool(self.requants)
         if (why := counted(operands, count)) is not None:
             return why

@@ -1,4 +1,4 @@
-"""What every macro function is: its class, what it is made of, and why shapes do not fit it."""
+"""The base class of macro functions, and the types of what they are made of and of misfitting shapes."""
 
 from collections.abc import Sequence
 from math import prod
@@ -19,8 +19,8 @@ Unit: TypeAlias = Literal["", "qdm", "small_multiplier", "tables"]
 class Steps(NamedTuple):
     """What a function is made of, per element: AR steps, Taylor series, table accesses, requants (hardware.md 5.1).
 
-    shorter: AR steps that 16-bit floats do not take. constants: cycles that make constants, whatever the size.
-    shifts: lane copies of all channels to their neighbours' lanes.
+    shorter: AR steps that 16-bit floats do not take. constants: cycles to make constants, independent of the
+    size. shifts: lane copies of all channels to adjacent lanes.
     """
 
     arithmetic: int
@@ -33,7 +33,7 @@ class Steps(NamedTuple):
 
 
 class Misfit(NamedTuple):
-    """What a function requires of its operands and result, and what it has."""
+    """What a function requires of its operands and result, and what it got."""
 
     requirement: str
     got: str
@@ -70,25 +70,25 @@ class Function(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
         )
 
     def kernel_run(self, run: int) -> int:
-        """Neighbouring elements that a library kernel moves at once, of so many in a plane."""
+        """Adjacent elements that a library kernel moves at once; run: elements of a plane."""
         return run
 
     def multiplications(self, operands: Sequence[Shape]) -> int:
-        """Those of matrix products in it, given the shapes of its operands."""
+        """Multiply-accumulates of its matrix products, given the shapes of its operands."""
         del operands
         return 0
 
     def moved(self, operands: Sequence[Shape], result: Shape, size: int) -> tuple[int, int]:
-        """Bytes that the kernel loads and stores for itself, beside operands and result; size: of an element."""
+        """(bytes loaded, bytes stored) in addition to operands and result; size: bytes of an element."""
         del operands, result, size
         return 0, 0
 
     def needs(self) -> Unit:
-        """What only some chips have that the function is made of; empty: nothing."""
+        """The part of the hardware that it needs and that only some chips have; empty: none."""
         return ""
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
-        """Why these shapes do not go with the parameters and each other; None if they do."""
+        """Why these shapes do not fit the parameters and each other; None if they do."""
         raise NotImplementedError
 
 

@@ -1,9 +1,9 @@
 """Attention in 16 bits as the library's kernel computes it (FAttention, numerics.md 11.6), and how long it takes.
 
-The profile of 40 sizes (U-90; BM1688 in F16 and BF16, BM1690 in F16) is counted cycle by cycle. The kernel goes
-through blocks of keys with the largest score so far, and corrects sums and results as it grows; here the scores are
-kept until all are known, as in U-26. So the steps of a block are those of `FlashScores`, what it
-does once for a tile those of `FlashMix`.
+The profile of 40 sizes (U-90; BM1688 in F16 and BF16, BM1690 in F16) is counted cycle by cycle. The kernel walks
+through blocks of keys, remembers the largest score so far, and corrects sums and results when it grows; tpusim keeps
+the scores until all are known (U-26). `FlashScores` therefore counts the steps of a block, and `FlashMix` the steps
+that a tile needs once.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _HALF_BYTES = 2
 
 
 class _Steps16(NamedTuple):
-    """Vector steps of a tile: one for each row and head, over the keys in 16 bits, 8 bits and 32, and over a head."""
+    """Vector steps of a tile: over rows and heads, over the keys in 16, 8 and 32 bits, and over a head."""
 
     rows: int
     keys: int
@@ -39,15 +39,15 @@ class FlashAttention(Function, frozen=True, tag="flash_attention"):
     mask: bool
 
     def made_of(self, operands: int) -> Steps:
-        """Decision: as a softmax of its result's size with two products; those of the scores are not known here."""
+        """Decision: a softmax of the result's size with two products, as the number of scores is not known here."""
         return Steps(arithmetic=60, series=1)
 
     def multiplications(self, operands: Sequence[Shape]) -> int:
-        """Scores, and their product with the values."""
+        """The scores' product, and their product with the values."""
         return 2 * prod(operands[0]) * operands[1][1]
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
-        """Queries (B, M, H, D) of as many elements as the result, keys and values alike, a mask (1, 1, M, N)."""
+        """Queries (B, M, H, D) with as many elements as the result, equal keys and values, a mask (1, 1, M, N)."""
         if (why := counted(operands, 3 + self.mask)) is not None:
             return why
         q, k, v = operands[:3]
@@ -63,7 +63,7 @@ class FlashScores(Function, frozen=True, tag="flash_scores"):
     """Scores of some queries and some keys of a tile of FlashAttention (11.6), in f16, or in f32 for bf16.
 
     Operands: queries (H, M, 1, D), keys (H', N, 1, D), maybe a mask (1, M, 1, N); the result is (H, M, 1, N). The
-    library weighs the values of these keys at once and corrects it as larger scores come: its time is counted here.
+    library also weighs the values of these keys and corrects the sum when larger scores come; that time counts here.
     """
 
     scale: float
@@ -74,7 +74,7 @@ class FlashScores(Function, frozen=True, tag="flash_scores"):
         return _scores(inputs, output, chip)
 
     def multiplications(self, operands: Sequence[Shape]) -> int:
-        """Those of the product of queries and keys."""
+        """The multiply-accumulates of queries and keys."""
         return prod(operands[0]) * operands[1][1]
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
@@ -91,8 +91,8 @@ class FlashScores(Function, frozen=True, tag="flash_scores"):
 class FlashMix(Function, frozen=True, tag="flash_mix"):
     """Values weighed by the softmax of their scores, of a tile of FlashAttention (11.6).
 
-    Operands: values (H', N, 1, D), scores (H, M, 1, N); the result is (H, M, 1, D). Of the time there is what the
-    library does before the first and behind the last keys of a tile.
+    Operands: values (H', N, 1, D), scores (H, M, 1, N); the result is (H, M, 1, D). Its
+    time is what the library does before the first and after the last keys of a tile.
     """
 
     def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
@@ -100,11 +100,11 @@ class FlashMix(Function, frozen=True, tag="flash_mix"):
         return _mix(output, chip)
 
     def multiplications(self, operands: Sequence[Shape]) -> int:
-        """Those of the product of weights and values."""
+        """The multiply-accumulates of weights and values."""
         return prod(operands[1]) * operands[0][3]
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
-        """As many scores as values, and heads that share them evenly."""
+        """A score for each value, and heads that share the values evenly."""
         if (why := counted(operands, 2)) is not None:
             return why
         values, scores = operands
@@ -117,7 +117,7 @@ class FlashMix(Function, frozen=True, tag="flash_mix"):
 
 
 def _headed(operands: Sequence[Shape]) -> Misfit | None:
-    """Two (heads, rows, 1, elements), of which the first has the heads of the second once or several times."""
+    """Two operands (heads, rows, 1, elements); the heads of the first are a multiple of those of the second."""
     (heads, *_, size), other = operands
     if len(other) != _AXES or other[2:] != (1, size) or heads % other[0]:
         return Misfit(f"heads that divide {heads}, of (N, 1, {size})", f"{other}")
@@ -125,7 +125,7 @@ def _headed(operands: Sequence[Shape]) -> Misfit | None:
 
 
 def _scores(inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
-    """Both products, and a softmax with its correction, of which BF16 has more steps in f32."""
+    """Both products, and a softmax with its correction; BF16 has more steps in f32."""
     (heads, rows, _, size), keys = inputs[0].shape, inputs[1].shape[1]
     step, vector = _tile_steps(rows, heads, keys, size, chip), chip.eu_elements(_HALF_BYTES)
     masked, uneven = len(inputs) > 2, keys % vector > 0  # noqa: PLR2004
@@ -139,7 +139,7 @@ def _scores(inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
 
 
 def _products(rows: int, heads: int, keys: int, size: int, chip: ChipSpec) -> int:
-    """The longer of keys and head over the pixels of the array, the inner axis over its depth."""
+    """The longer of keys and head runs over the array's pixels, the inner axis over its depth."""
     pixels, depth = chip.cube_pixels * 2 // chip.half_mac_divisor, chip.filter_packing(_HALF_BYTES, size)
     steps = ceil_div(keys, pixels) * ceil_div(size, depth) + ceil_div(size, pixels) * ceil_div(keys, depth)
     return ceil_div(rows, chip.lanes) * heads * steps

@@ -20,10 +20,10 @@ _ACTIVATIONS: dict[str, Steps] = {
     "HSIGMOID": Steps(5), "HSWISH": Steps(5), "SIGN": Steps(4), "SQUARE": Steps(2),
     **dict.fromkeys(("ABSVAL", "CEIL", "FLOOR", "ROUND", "ROUND_EVEN", "TRUNC"), Steps(1)),
 }  # fmt: skip
-"""What each activation takes in the profile (U-91, F-20), its series among the AR steps.
+"""The steps of each activation in the profile (U-91, F-20); series count as AR steps.
 
-Decision: LOG2, RSQRT, ARCSIN, ARCTAN, TGELU, MISH and LOG_SIGMOID, which it has in no network of ours, take what they
-are made of.
+Decision: LOG2, RSQRT, ARCSIN, ARCTAN, TGELU, MISH and LOG_SIGMOID occur in no profiled network and take the steps of
+their parts.
 """
 
 
@@ -32,7 +32,7 @@ ACTIVATIONS = frozenset(_ACTIVATIONS)
 
 
 class Active(Function, frozen=True, tag="active"):
-    """Element-wise function `mode` with its coefficients, in float; of integers ABSVAL alone (numerics.md 9.8)."""
+    """Element-wise function `mode` with its coefficients, in float; only ABSVAL takes integers (numerics.md 9.8)."""
 
     mode: str
     coefficients: tuple[float, ...] = ()
@@ -80,7 +80,7 @@ class Power(Function, frozen=True, tag="power"):
 
 
 class Remainder(Function, frozen=True, tag="remainder"):
-    """The remainder of a division, with the sign of the divisor, or with `fmod` of the dividend."""
+    """The remainder of a division, with the divisor's sign; with `fmod` it has the dividend's sign."""
 
     fmod: bool = False
 
@@ -106,7 +106,7 @@ class GridSample(Function, frozen=True, tag="grid_sample"):
         return Steps(arithmetic=2 * taps, lookups=taps)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
-        """A coordinate per axis behind the channels, a place per element of the result."""
+        """A coordinate for each axis after the channels, a place for each element of the result."""
         if (why := counted(operands, 2)) is not None:
             return why
         wanted = (*operands[0][:2], *operands[1][1:-1])

@@ -17,7 +17,7 @@ class AddInt(Function, frozen=True, tag="add_int"):
     relu: bool = False
 
     def made_of(self, operands: int) -> Steps:
-        """Multiply and shift per operand, additions; two more to cut off what is negative."""
+        """Multiply and shift per operand, additions; two more for the relu."""
         return Steps(arithmetic=operands - 1 + 2 * self.relu, requants=operands)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
@@ -45,7 +45,7 @@ class SubInt(Function, frozen=True, tag="sub_int"):
 
 
 class MulInt(Function, frozen=True, tag="mul_int"):
-    """Integer product (9.0): sat(RSR(relu(prod (q_i - z_i))*m, r) + z), or by the doubling multiplication (qdm)."""
+    """Integer product (9.0): sat(RSR(relu(prod (q_i - z_i))*m, r) + z), or with the doubling multiplication (qdm)."""
 
     operand_zero_points: tuple[int, ...]
     multiplier: int
@@ -59,7 +59,7 @@ class MulInt(Function, frozen=True, tag="mul_int"):
         return Steps(arithmetic=operands - 1, requants=1)
 
     def needs(self) -> Unit:
-        """The doubling multiplication, if it is that."""
+        """The doubling multiplication, if its mode is qdm."""
         return "qdm" if self.qdm else ""
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
@@ -150,7 +150,7 @@ class ReduceInt(Function, frozen=True, tag="reduce_int"):
         return "small_multiplier"
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
-        """The result has the elements that are left."""
+        """The result has the elements left without the reduced axes."""
         return reduced(operands, self.axes, result)
 
 

@@ -1,8 +1,8 @@
-"""Linear interpolation, and how long the library's kernel takes, as the profile counts its commands (U-90).
+"""Linear interpolation, and the time of the library's kernel, as the profile counts its commands (U-90).
 
-Two kernels: by whole factors rows are gathered on their way from global memory, by indices that the kernel stores there
-first, and columns by a lookup each. By others each of four neighbours is looked up, by coordinates that are put in
-order by copies in local memory. The load of the operand and the store of the result are commands of their own.
+The library has two kernels. For whole factors, rows are gathered on their way from global memory by indices that the
+kernel stored before, and each column is looked up. For other factors, each of four neighbours is looked up by
+coordinates that copies in local memory put in order. Separate commands load the operand and store the result.
 """
 
 from collections.abc import Sequence
@@ -16,19 +16,19 @@ from tpusim.isa.layout import ceil_div
 from tpusim.isa.region import View, itemsize
 
 _WHOLE = 1e-4
-"""How far an f32 factor may be from a whole one."""
+"""The largest difference between an f32 factor and a whole number."""
 _INDEX_BYTES = 4
 _EVEN_STEPS, _UNEVEN_STEPS, _COORDINATES = 16, {2: 75, 4: 42}, 110
-"""AR steps of an interpolation by whole factors (F-11), by others (f32 inside) by bytes of an element (F-12, F-13), and
-cycles before the latter (F-14)."""
+"""AR steps of an interpolation by whole factors (F-11); by other factors (computed in f32), for each number of bytes of
+an element (F-12, F-13); and the cycles before the latter (F-14)."""
 _COORDINATE_BYTES = 4
 
 
 class Interp(Function, frozen=True, tag="interp"):
     """Linear interpolation of rows, then columns, in f32 (numerics.md 11.4): a + d*(b - a).
 
-    scale_h, scale_w: operand elements per result element. host: the four neighbours are weighed in f32 as CV18xx's
-    host does, by steps of the extents.
+    scale_h, scale_w: operand elements per result element. host: the four neighbours are weighed in f32, by steps
+    of the extents, as on CV18xx's host.
     """
 
     scale_h: float
@@ -37,22 +37,22 @@ class Interp(Function, frozen=True, tag="interp"):
     host: bool = False
 
     def made_of(self, operands: int) -> Steps:
-        """Differences, products and sums in two directions; neighbours are gathered, of uneven scales row by row."""
+        """Differences, products and sums in two directions; neighbours are gathered, row by row for uneven scales."""
         return Steps(arithmetic=9, lookups=1 if self.whole_factors() else 6)
 
     def whole_factors(self) -> tuple[int, int] | None:
-        """By how much h and w are enlarged; None if one is not a whole number, or corners are aligned."""
+        """The factors by which h and w are enlarged; None if one is not a whole number, or corners are aligned."""
         factors = [1 / scale if scale else 0.5 for scale in (self.scale_h, self.scale_w)]
         if self.align_corners or any(abs(f - round(f)) >= _WHOLE for f in factors):
             return None
         return round(factors[0]), round(factors[1])
 
     def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
-        """Coordinates, neighbours and weights, and what the kernel moves for itself."""
+        """Coordinates, neighbours and weights, and the kernel's additional transfers."""
         return _cycles(inputs[0], output, self, chip)
 
     def moved(self, operands: Sequence[Shape], result: Shape, size: int) -> tuple[int, int]:
-        """By whole factors an operand's row for each of the result, and an index for each that is stored before."""
+        """For whole factors: an operand's row and a previously stored index for each row of the result."""
         (n, c, h, w), rows = operands[0], result[2]
         one, factors = h * w == 1, self.whole_factors()
         if self.host or not (one or (factors and factors[0] > 1)):
@@ -68,7 +68,7 @@ class Interp(Function, frozen=True, tag="interp"):
 
 
 def _cycles(view: View, output: View, function: Interp, chip: ChipSpec) -> int:
-    """TIU cycles, and what the kernel moves for itself meanwhile, one after the other.
+    """TIU cycles, plus the kernel's additional transfers, which do not overlap with them.
 
     The cycles of coordinates and weights are fitted to the profile of 12 sizes on both chips, within a tenth.
     """
@@ -87,7 +87,7 @@ def _cycles(view: View, output: View, function: Interp, chip: ChipSpec) -> int:
 
 
 def _coordinates_ns(rows: int, chip: ChipSpec) -> float:
-    """Two copies of the rows' coordinates in local memory, and a fill of as many words in every lane."""
+    """Two copies of the rows' coordinates in local memory, and a fill of the same number of words in every lane."""
     size = rows * _COORDINATE_BYTES
     copied = chip.latency_ns("l2l") + size / chip.bandwidth.l2l
     filled = chip.latency_ns("s2l") + size * chip.lanes / (chip.kernel_gbs or chip.bandwidth.s2l)
@@ -95,7 +95,7 @@ def _coordinates_ns(rows: int, chip: ChipSpec) -> float:
 
 
 def _gathered_ns(view: View, output: View, chip: ChipSpec) -> float:
-    """A store of indices and a gather of rows, less the load of the operand, which the gather stands for."""
+    """A store of indices and a gather of rows, minus the load of the operand, which the gather replaces."""
     n, c, h, _ = output.shape
     index = View("lmem", 0, (n, c, 1, h), "i32", "aligned")
     stored = Move(id=0, dep=0, op="", kind="tensor", input=index, output=_outside(index))

@@ -70,7 +70,7 @@ class Slice(Function, frozen=True, tag="slice"):
         return Steps(arithmetic=1)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
-        """All of them inside the operand."""
+        """All of these elements lie inside the operand."""
         if (why := counted(operands, 1) or per_axis(result, offsets=self.offsets, steps=self.steps)) is not None:
             return why
         last = tuple(o + (n - 1) * s for o, s, n in zip(self.offsets, self.steps, result, strict=True))

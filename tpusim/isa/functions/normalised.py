@@ -7,7 +7,7 @@ from tpusim.isa.functions.rules import alike, has_axis, image
 
 
 class Lrn(Function, frozen=True, tag="lrn"):
-    """LRN over channels of (n, c, h, w), one fewer if even: x / (bias + alpha/size * sum of squares)**beta."""
+    """LRN over `size` channels (size - 1 if even) of (n, c, h, w): x / (bias + alpha/size * sum of squares)**beta."""
 
     size: int
     alpha: float
@@ -15,7 +15,7 @@ class Lrn(Function, frozen=True, tag="lrn"):
     bias: float
 
     def made_of(self, operands: int) -> Steps:
-        """Square, one shifted sum per neighbour, scale, bias, multiply; log and exp in as many steps as there."""
+        """Square, one shifted sum per neighbour, scale, bias, multiply; log and exp take their profiled steps."""
         return Steps(arithmetic=46 + self.size, series=2, shifts=self.size - 1)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
@@ -35,7 +35,7 @@ class LrnTables(Function, frozen=True, tag="lrn_tables"):
         return Steps(arithmetic=4 + self.size, series=1)
 
     def needs(self) -> Unit:
-        """It needs the BF16 tables of CV18xx."""
+        """The function needs the BF16 tables of CV18xx."""
         return "tables"
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
@@ -44,9 +44,9 @@ class LrnTables(Function, frozen=True, tag="lrn_tables"):
 
 
 class LayerNorm(Function, frozen=True, tag="layernorm"):
-    """Normalise over the axes from `axis` on, times the weight, plus the bias, as far as there are any (11.2).
+    """Normalise over the axes from `axis` on, times the weight if any, plus the bias if any (11.2).
 
-    Operands: x, then weight and bias if they are there, then two BF16 tables of the power -0.5 if `tables`. bf16_steps:
+    Operands: x, weight if any, bias if any, then two BF16 tables of the power -0.5 if `tables`. bf16_steps:
     every step is rounded to BF16; tables: every step is a BF16 step of CV18xx.
     """
 
@@ -58,7 +58,7 @@ class LayerNorm(Function, frozen=True, tag="layernorm"):
     tables: bool = False
 
     def made_of(self, operands: int) -> Steps:
-        """Two sums by windows, subtract, square, add, divide, three products; root: as many as U-91 has."""
+        """Two sums by windows, subtract, square, add, divide, three products; the root takes the steps of U-91."""
         return Steps(arithmetic=9, series=1)
 
     def needs(self) -> Unit:
@@ -66,14 +66,14 @@ class LayerNorm(Function, frozen=True, tag="layernorm"):
         return "tables" if self.tables else ""
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
-        """The tensor, of the result's shape, and what the parameters promise."""
+        """The tensor, of the result's shape, and the operands that the parameters state."""
         return alike(operands, result, 1 + self.weight + self.bias + 2 * self.tables) or has_axis(self.axis, result)
 
 
 class RMSNorm(Function, frozen=True, tag="rmsnorm"):
     """Divide by the root of the mean of squares along the axes from `axis` on, times the weight if it has one (11.2).
 
-    Operands: x, then the weight. In 16 bits the quotient is rounded in front of the product.
+    Operands: x, then the weight. In 16 bits the quotient is rounded before the product.
     """
 
     axis: int
@@ -81,18 +81,19 @@ class RMSNorm(Function, frozen=True, tag="rmsnorm"):
     weight: bool
 
     def made_of(self, operands: int) -> Steps:
-        """Square, sum by windows, add, two products; root: as many as U-91 has for a layer norm's half."""
+        """Square, sum by windows, add, two products; the root takes half the steps that U-91 has for a layer norm."""
         return Steps(arithmetic=5, series=1)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
-        """The tensor, of the result's shape, and what the weight promises."""
+        """The tensor, of the result's shape, and the weight if the function has one."""
         return alike(operands, result, 1 + self.weight) or has_axis(self.axis, result)
 
 
 class GroupNorm(Function, frozen=True, tag="groupnorm"):
-    """Normalise every sample's `groups` runs of channels (axis 1), times weight[c], plus bias[c]: x and those it has.
+    """Normalise every sample's `groups` runs of channels (axis 1), times weight[c] if any, plus bias[c] if any.
 
-    depth: the batch axis is (depth, batch), and a sample has all of its depths (hardware.md 2.1). weight_as_factor:
+    Operands: x, weight if any, bias if any. depth: the batch axis is (depth, batch); a sample includes all of its
+    depths (hardware.md 2.1). weight_as_factor:
     mean and variance are divided by the first weight, and nothing is multiplied (CV18xx's host). bf16_steps: every step
     but root and reciprocal is rounded to BF16.
     """
@@ -106,7 +107,7 @@ class GroupNorm(Function, frozen=True, tag="groupnorm"):
     bf16_steps: bool = False
 
     def made_of(self, operands: int) -> Steps:
-        """As a layer norm."""
+        """The same steps as a layer norm."""
         return Steps(arithmetic=9, series=1)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:

@@ -1,4 +1,4 @@
-"""Functions that pick elements, or find their places."""
+"""Functions that pick elements, or return their places."""
 
 from collections.abc import Sequence
 from math import prod
@@ -9,11 +9,11 @@ from tpusim.isa.functions.rules import alike, counted, has_axis, left_without, r
 from tpusim.isa.yuv import YuvFormat, YuvPlanes
 
 _EXTREMES = 4
-"""Neighbours along the last axis whose extremes one lane looks for."""
+"""Adjacent elements along the last axis in which one lane searches an extreme."""
 
 
 class Gather(Function, frozen=True, tag="gather"):
-    """Elements of the first operand along `axis` at the indices that the second holds."""
+    """Elements of the first operand along `axis` at the indices in the second."""
 
     axis: int
 
@@ -30,7 +30,7 @@ class Gather(Function, frozen=True, tag="gather"):
 
 
 class ChannelTables(Function, frozen=True, tag="channel_tables"):
-    """Every byte of the first operand by the table of its channel (axis 1); the second holds 256 entries for each."""
+    """Every byte of the first operand, looked up in the table of its channel (axis 1): 256 entries of the second."""
 
     def made_of(self, operands: int) -> Steps:
         """One table access per element."""
@@ -83,7 +83,7 @@ class Arg(Function, frozen=True, tag="arg"):
         return Steps(arithmetic=2)
 
     def kernel_run(self, run: int) -> int:
-        """One lane looks for the extremes of a few neighbours."""
+        """The adjacent elements in which one lane searches an extreme."""
         return min(run, _EXTREMES)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
@@ -101,7 +101,7 @@ class GatherElements(Function, frozen=True, tag="gather_elements"):
         return Steps(arithmetic=0, lookups=1)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
-        """Data and indices of one rank; the result is as the indices."""
+        """Data and indices of one rank; the result has the shape of the indices."""
         if (why := counted(operands, 2) or has_axis(self.axis, operands[0])) is not None:
             return why
         return _inside(operands[0], operands[1], self.axis) or alike(operands[1:], result)
@@ -118,19 +118,19 @@ class ScatterElements(Function, frozen=True, tag="scatter_elements"):
         return Steps(arithmetic=int(self.reduction != "none"), lookups=1)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
-        """Data as the result; indices and updates of one shape."""
+        """Data of the result's shape; indices and updates of one shape."""
         if (why := alike(operands, result, 3) or has_axis(self.axis, operands[0])) is not None:
             return why
         return _inside(operands[0], operands[1], self.axis) or alike(operands[1:], operands[2], 2)
 
 
 def _inside(data: Shape, indices: Shape, axis: int) -> Misfit | None:
-    """Indices of the data's rank, not longer than it along other axes."""
+    """Indices have the data's rank, and are not longer than it along other axes."""
     if len(data) == len(indices) and all(
         n <= m or a == axis for a, (n, m) in enumerate(zip(indices, data, strict=True))
     ):
         return None
-    return Misfit(f"indices of rank {len(data)} not longer than {data} beside axis {axis}", f"{indices}")
+    return Misfit(f"indices of rank {len(data)} not longer than {data} except along axis {axis}", f"{indices}")
 
 
 class TopK(Function, frozen=True, tag="topk"):
@@ -157,9 +157,9 @@ class TopK(Function, frozen=True, tag="topk"):
 class Nms(Function, frozen=True, tag="nms"):
     """(batch, class, box) in i32 of the boxes kept, by scores (batch, classes, boxes) and boxes (batch, boxes, 4).
 
-    kept: how many of a class at most; iou: the intersection over union, f32, above which one suppresses another; score:
-    what a score must be above, if anything; center: boxes are centre and extents, not corners. The rows behind the last
-    are -1.
+    kept: most boxes kept of a class; iou: a box is suppressed whose intersection over union (f32) with a kept one is
+    larger; score: a box needs a larger score, if given; center: boxes are centre and extents, not corners. Rows after
+    the last result are -1.
     """
 
     OVER_INPUT: ClassVar[bool] = True
@@ -174,7 +174,7 @@ class Nms(Function, frozen=True, tag="nms"):
         return Steps(arithmetic=1 + 14 * self.kept)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
-        """Scores and boxes of the same batch; three columns, a row for each box that may be kept."""
+        """Scores and boxes of one batch; a result of three columns, with a row for each box that may be kept."""
         if (why := counted(operands, 2)) is not None:
             return why
         scores, boxes = operands

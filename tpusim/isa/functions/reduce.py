@@ -29,7 +29,7 @@ class Reduce(Function, frozen=True, tag="reduce"):
         return Steps(arithmetic=1)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
-        """The result has the elements that are left."""
+        """The result has the elements left without the reduced axes."""
         return reduced(operands, self.axes, result)
 
     def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
@@ -42,8 +42,8 @@ class Reduce(Function, frozen=True, tag="reduce"):
 def _cycles(view: View, output: View, function: Reduce, chip: ChipSpec) -> int:
     """A PorD whose window is the axis; a minimum is a negated maximum, a norm has squares before and a root after.
 
-    Along the last axis every result is read for itself, which takes one step more where rows and results fill vectors;
-    rows of several whole vectors are reduced to one, and its elements read for themselves.
+    Along the last axis every result is read separately, which takes another step if rows and results fill vectors. Rows
+    of several whole vectors are first reduced to one vector, whose elements are read separately.
     """
     n, c, h, w = view.shape
     rows, vector = n * ceil_div(c, chip.lanes), chip.eu_elements(itemsize(view.dtype))

@@ -1,4 +1,4 @@
-"""Rules of shapes that functions share: each gives why they are broken, or None."""
+"""Rules of shapes that functions share; each returns why it is broken, or None."""
 
 from collections.abc import Sequence
 from math import prod
@@ -19,7 +19,7 @@ def alike(operands: Sequence[Shape], result: Shape, count: int = 1) -> Misfit | 
 
 
 def broadcast(operands: Sequence[Shape], result: Shape, parameters: int) -> Misfit | None:
-    """One operand per parameter, each as long as the result or 1 along its axes, which are the result's last."""
+    """One operand per parameter; its axes are the last of the result and as long, or of length 1."""
     if (why := counted(operands, parameters)) is not None:
         return why
     for shape in operands:
@@ -62,7 +62,7 @@ def joined(operands: Sequence[Shape], axis: int, result: Shape) -> Misfit | None
 
 
 def per_axis(shape: Shape, **lists: Sequence[int]) -> Misfit | None:
-    """As many entries in every list as the shape has axes."""
+    """Every list has an entry for each axis of the shape."""
     return next(
         (Misfit(f"{len(shape)} {name}", f"{len(v)}") for name, v in lists.items() if len(v) != len(shape)), None
     )

@@ -1,7 +1,7 @@
-"""Softmax: of floats, of integers by a table, and by BF16 tables; how long it takes is of the profile (U-90).
+"""Softmax: of floats, of integers by a table, and by BF16 tables; its times are those of the profile (U-90).
 
-Extremes and sums are windows (PorD): along rows one over whole vectors and one over what these leave, else one over the
-axis. An exponential is a series of 10 terms, in 16 bits of 7, with the steps around it; sums and their reciprocals, or
+Extremes and sums are windows (PorD): along rows one window over whole vectors and one over the rest, else one over the
+axis. An exponential is a series of 10 terms (7 in 16 bits) with the steps around it; sums and their reciprocals, or
 logarithms, are f32. Steps whose operands share a bank of local memory are doubled.
 """
 
@@ -17,11 +17,11 @@ from tpusim.isa.region import View, itemsize
 from tpusim.isa.steps import DIVISION_STEPS
 
 EXP_TERMS, _LOG_TERMS = {4: 10, 2: 7}, {4: 16, 2: 8}
-"""Terms of the series by bytes of an element, each a constant (F-15, F-16, F-47)."""
+"""Bytes of an element -> terms of the series; each term is a constant (F-15, F-16, F-47)."""
 _LOGARITHM = {4: 37, 2: 29}
 """AR steps of the logarithm of a sum (F-18, F-19)."""
 _LAST, _NARROW_STEPS = 3, 2
-"""The last axis, and AR steps of the exponent, in half as many bits."""
+"""The last axis; and the AR steps of the exponent, which has half as many bits."""
 _HALF_CYCLES = 7
 """Half cycles for an element along the axis of a softmax of integers."""
 
@@ -34,7 +34,7 @@ class Softmax(Function, frozen=True, tag="softmax"):
     beta: float = 1.0
 
     def made_of(self, operands: int) -> Steps:
-        """Max and sum by windows, subtract, scale, divide; exp, and log if asked: as many steps as U-91 has."""
+        """Max and sum by windows, subtract, scale, divide; exp, and log if `log` is set, take the steps of U-91."""
         return Steps(arithmetic=25, series=2 if self.log else 1)
 
     def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
@@ -60,7 +60,7 @@ class SoftmaxInt(Function, frozen=True, tag="softmax_int"):
         return Steps(arithmetic=4, requants=1)
 
     def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
-        """Its parts; max and sum a cycle each for an element of the axis, all of it in one lane, the table 1.5."""
+        """The sum of its parts; max and sum take a cycle per element of the axis (all in one lane), the table 1.5."""
         length = output.shape[self.axis]
         serial = _HALF_CYCLES * length * ceil_div(output.elements // length, chip.lanes)
         return super().cycles(inputs, output, chip) + ceil_div(serial, 2)
@@ -97,7 +97,7 @@ class SoftmaxTables(Function, frozen=True, tag="softmax_tables"):
 
 
 class _Passes(NamedTuple):
-    """Cycles of passes over all elements and of windows over the axis, by bytes of an element, and others.
+    """Cycles of a pass over all elements and of windows over the axis, by bytes of an element, and of other passes.
 
     results: a pass over the sums. steps: passes of subtraction, exponential and product without the series.
     """
@@ -121,10 +121,10 @@ def _softmax_cycles(output: View, function: Softmax, chip: ChipSpec) -> int:
 
 
 def _passes(shape: Shape, axis: int, size: int, chip: ChipSpec) -> _Passes:
-    """Of single rows, of rows of an image, or of columns, whose lines begin at whole vectors.
+    """The passes along single rows, rows of an image, or columns whose lines begin at whole vectors.
 
-    Decision: columns are those of the library's kernel, also in a group, where lines lie closer and two passes more
-    are doubled.
+    Decision: columns take the cycles of the library's kernel, also in a group, although lines lie closer there and two
+    more passes would be doubled.
     """
     n, c, h, w = shape
     rows, vectors = n * ceil_div(c, chip.lanes), {s: chip.eu_elements(s) for s in (size // 2, size, 4)}
@@ -142,7 +142,7 @@ def _passes(shape: Shape, axis: int, size: int, chip: ChipSpec) -> _Passes:
 
 
 def _over_rows(h: int, w: int, vector: int, each: int, chip: ChipSpec) -> int:
-    """Windows over the rows of one channel: of whole vectors, filled up, where a row is longer than one."""
+    """Windows over the rows of one channel; a row longer than a vector is filled up to whole vectors."""
     if w <= vector:
         return h * w * chip.row_reduction_steps
     line = align(w, vector)

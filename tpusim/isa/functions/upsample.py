@@ -10,9 +10,9 @@ from tpusim.isa.region import View, itemsize
 
 
 class Upsample(Function, frozen=True, tag="upsample"):
-    """Every element of a plane repeated scale_h x scale_w times; the result may join rows of one element's height.
+    """Every element of a plane repeated scale_h x scale_w times; the result may join the rows of one operand row.
 
-    operand: (n, c, h, w). result: (n, c, h*scale_h, w*scale_w), or (n, c, h, scale_h*w*scale_w), the same in order.
+    operand: (n, c, h, w). result: (n, c, h*scale_h, w*scale_w), or (n, c, h, scale_h*w*scale_w) in the same order.
     """
 
     scale_h: int
@@ -31,7 +31,7 @@ class Upsample(Function, frozen=True, tag="upsample"):
         return None if result in able else Misfit(f"a result of {able[0]} or {able[1]}", f"{result}")
 
     def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
-        """AR copies: into columns scale_w apart, which takes so many times as long; then rows into the others."""
+        """AR copies: into columns scale_w apart, which takes scale_w times as long; then of rows to the other rows."""
         n, c, h, w = inputs[0].shape
         vector, rows = chip.eu_elements(itemsize(output.dtype)), n * ceil_div(c, chip.lanes)
         columns = self.scale_w**2 * ceil_div(h * w, vector)

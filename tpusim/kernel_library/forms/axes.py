@@ -1,4 +1,4 @@
-"""Forms of functions along an axis: the axis at h or w, what is before or after it over the lanes."""
+"""Forms of functions along an axis: the axis is h or w; the axes before or after it are divided over the lanes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,15 +33,15 @@ from tpusim.kernel_library.forms.parts import Form, Part, Shape, constant, divis
 from tpusim.kernel_library.forms.table import form_of
 
 _EXTREMES, _SEARCHING = 4, 32
-"""Neighbours after the axis that one lane has in a search for extremes, and how many lanes search (F-08)."""
+"""Adjacent elements after the axis in one lane of a search for extremes, and the number of lanes (F-08)."""
 _NEIGHBOURS, _REDUCED = 16, 128
-"""Neighbours that one lane has of a softmax of integers (F-06), and of anything but a softmax (F-07)."""
+"""Adjacent elements in one lane: of a softmax of integers (F-06), and of other functions (F-07)."""
 _SOFTMAXES = (Softmax, SoftmaxInt, SoftmaxTables)
 
 
 @dataclass(frozen=True)
 class _Along:
-    """The three lengths around an axis: before it, of it, behind it."""
+    """The three lengths around an axis: before it, of it, after it."""
 
     outer: int
     length: int
@@ -49,7 +49,7 @@ class _Along:
 
     @staticmethod
     def of(shape: Shape, axes: Shape) -> "_Along | None":
-        """Of neighbouring axes; None for others."""
+        """The lengths around adjacent axes; None for other axes."""
         if not axes or list(axes) != list(range(axes[0], axes[-1] + 1)):
             return None
         first, behind = axes[0], axes[-1] + 1
@@ -57,7 +57,7 @@ class _Along:
 
 
 def _split(along: _Along, chip: ChipSpec, together: int) -> tuple[int, int]:
-    """(lanes, neighbours) of what is behind the axis, where too little is before it to fill the lanes."""
+    """(lanes, adjacent elements) of the axes after the axis, if those before it do not fill the lanes."""
     if along.outer >= chip.lanes:
         return 1, along.inner
     width = divisor(along.inner, min(together, along.inner))
@@ -65,15 +65,15 @@ def _split(along: _Along, chip: ChipSpec, together: int) -> tuple[int, int]:
 
 
 def _rows(along: _Along, together: int) -> tuple[int, int]:
-    """(lanes, rows of each) of what is before the last axis; Decision: as many rows as make `together` elements."""
+    """(lanes, rows of each) of the axes before the last; Decision: as many rows as give `together` elements."""
     rows = divisor(along.outer, min(along.outer, ceil_div(together, along.length)))
     return along.outer // rows, rows
 
 
 def _together(function: AnyFunction, along: _Along, size: int, chip: ChipSpec) -> int:
-    """How many neighbours one lane has at least (U-89).
+    """The fewest adjacent elements in one lane (U-89).
 
-    A softmax of floats has a vector and fills the lanes, or has a row in each.
+    A softmax of floats has a row per lane, or, if elements follow the axis, an equal share of at least a vector.
     """
     if isinstance(function, Softmax):
         return 1 if along.inner == 1 else max(chip.eu_elements(size), ceil_div(along.outer * along.inner, chip.lanes))
@@ -81,7 +81,7 @@ def _together(function: AnyFunction, along: _Along, size: int, chip: ChipSpec) -
 
 
 def _on_axis(view: View, along: _Along, length: int, split: tuple[int, int]) -> View:
-    """A tensor with the axis at h (or at w, where nothing is behind it), and lanes of what is before or behind it."""
+    """A tensor with the axis at h (at w if it is the last), and the axes before or after it over the lanes."""
     high, low = split
     if along.inner == 1:
         return seen(view, (1, high, low, length))
@@ -91,7 +91,7 @@ def _on_axis(view: View, along: _Along, length: int, split: tuple[int, int]) -> 
 
 
 def _axis_form(body: Fn, axes: Shape, renamed: AnyFunction, chip: ChipSpec, constants: int = 0) -> Iterator[Form]:
-    """A function along an axis of its first operand; the last operands are constants of every lane."""
+    """A function along an axis of its first operand; the last operands are constants for every lane."""
     view, along = body.inputs[0], _Along.of(body.inputs[0].shape, axes)
     if along is None or not is_dense(body):
         return
@@ -111,7 +111,7 @@ def _axis_form(body: Fn, axes: Shape, renamed: AnyFunction, chip: ChipSpec, cons
 
 
 def _renamed(body: Fn) -> AnyFunction:
-    """The function along the axis of the form: the last where nothing is behind it."""
+    """The function along the axis of the form: the last axis if nothing comes after it."""
     function = cast("Any", body.function)
     own = 3 if prod(body.inputs[0].shape[function.axis + 1 :]) == 1 else 2
     return msgspec.structs.replace(function, axis=own)
@@ -119,7 +119,7 @@ def _renamed(body: Fn) -> AnyFunction:
 
 @form_of(Arg)
 def _extremes(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """Arg: four neighbours to each of 32 lanes, and what is left one by one (U-89)."""
+    """Arg: four adjacent elements for each of 32 lanes, and the rest one by one (U-89)."""
     assert isinstance(body, Fn) and isinstance(body.function, Arg)
     view, along = body.inputs[0], _Along.of(body.inputs[0].shape, (body.function.axis,))
     if along is None or not is_dense(body):
@@ -137,7 +137,7 @@ def _extremes(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 
 def _behind(view: View, along: _Along, length: int, piece: tuple[int, int, int]) -> Part:
-    """Some of what is behind an axis: `count` lanes with `width` neighbours from `first` on."""
+    """A part of the elements after an axis: `count` lanes with `width` adjacent elements from `first` on."""
     first, count, width = piece
     strides = (length * along.inner, width, along.inner, 1)
     moved = replace(view, address=view.address + first * itemsize(view.dtype))
@@ -151,7 +151,7 @@ def _behind(view: View, along: _Along, length: int, piece: tuple[int, int, int])
 
 @form_of(Softmax, SoftmaxInt, SoftmaxTables, TopK, Cumulate, Gather)
 def _along(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """A function with `axis`."""
+    """The forms of a function with a field `axis`."""
     assert isinstance(body, Fn)
     yield from _axis_form(body, (cast("Any", body.function).axis,), _renamed(body), chip, len(body.inputs) - 1)
 
@@ -167,7 +167,7 @@ def _normalised(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 @form_of(Reduce, ReduceInt)
 def _reduced(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """A function with `axes`."""
+    """The forms of a function with a field `axes`."""
     assert isinstance(body, Fn)
     function = cast("Reduce | ReduceInt", body.function)
     shape = body.inputs[0].shape

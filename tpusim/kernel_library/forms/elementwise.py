@@ -35,14 +35,14 @@ from tpusim.kernel_library.forms.parts import AXES, Form, Part, Shape, constant,
 from tpusim.kernel_library.forms.table import form_of
 
 _BLOCK = 32768
-"""Elements of what goes to all lanes in which tiles are counted, whatever their type (F-03)."""
+"""Unit of tiles of a tensor divided over all lanes, in elements of any type (F-03)."""
 _TWO_AND_A_SUM = 2.8
 """Share of a cast by planes: two of its f32 images, two of bytes and a third f32 image fill local memory (F-02)."""
 
 
 @form_of(Compare, AddInt, SubInt, MulInt, ConstInt, SumShift, ExtremeShift, Power, Remainder)
 def elementwise(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """All lanes get an equal share where shapes are alike, else axes that are alike in every operand are one."""
+    """If shapes are equal, all lanes get an equal share; else adjacent axes that broadcast alike are merged."""
     shapes = [view.shape for _, view in body.operands()]
     if is_dense(body) and all(shape == shapes[-1] for shape in shapes):
         yield from _spread(body, chip, "matrix" if isinstance(body, Arith) else "tensor")
@@ -52,13 +52,13 @@ def elementwise(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 @form_of(Rescale, Active)
 def _active(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """Spread over the lanes as a matrix, as a cast is."""
+    """Divided over the lanes like a matrix, as for a cast."""
     yield from _in_halves(body, chip, LEAST_WIDTH)
 
 
 @form_of(Quantize, Dequantize)
 def _cast(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """A cast is spread over the lanes where the chip's are; one of two floats everywhere."""
+    """A cast is divided over the lanes on chips with such casts; a cast between floats on all chips."""
     if chip.casts_fill_lanes or isinstance(body, Arith):
         least = max(1, CAST_BYTES // min(itemsize(view.dtype) for _, view in body.operands()))
         yield from _in_halves(body, chip, least)
@@ -69,7 +69,7 @@ def _cast(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 @form_of(Arith)
 def _arith(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """A copy is a cast; with a constant it is as a function of one tensor."""
+    """A copy has the forms of a cast; arithmetic with a constant has those of a function of one tensor."""
     assert isinstance(body, Arith)
     unary = not isinstance(body.b, View)
     alone = unary and body.kind in ("copy", "truncate")
@@ -97,7 +97,7 @@ def _four(view: View) -> View | None:
 
 
 def _image(shape: Shape) -> Shape:
-    """(n, c, h, w): axes from the left, w the product of all behind h."""
+    """(n, c, h, w): axes from the left; w is the product of all after h."""
     n, c, h, *rest = (*shape, 1, 1, 1)
     return n, c, h, prod(rest)
 
@@ -117,8 +117,8 @@ def _spread(
 def _in_halves(body: Command, chip: ChipSpec, least: int) -> Iterator[Form]:
     """Equal runs of elements to all lanes, as a matrix: in two tiles, or as few as fit, of whole blocks.
 
-    So loads, steps and stores overlap. What is left of the last block is a tile of its own there, and here part of the
-    last one.
+    So loads, steps and stores overlap. In the library the rest of the last block is a separate tile; here it is part of
+    the last tile.
     """
     for form in _spread(body, chip, "matrix", least=least):
         size = [itemsize(part.view.dtype) for part in form.parts]
@@ -133,7 +133,7 @@ def _in_halves(body: Command, chip: ChipSpec, least: int) -> Iterator[Form]:
 
 
 def _width(count: int, size: int, least: int, chip: ChipSpec) -> int:
-    """How many neighbours a lane gets at once: a divisor of their number that takes the fewest steps."""
+    """Adjacent elements that a lane gets at once: the divisor of their number that takes the fewest steps."""
     wanted, vector = max(least, ceil_div(count, chip.lanes)), chip.eu_elements(size)
     able = (d for small in range(1, isqrt(count) + 1) if count % small == 0 for d in (small, count // small))
     widths = [d for d in able if d >= min(count, least)]
@@ -141,7 +141,7 @@ def _width(count: int, size: int, least: int, chip: ChipSpec) -> int:
 
 
 def _joined(shapes: list[Shape]) -> list[list[int]] | None:
-    """Shapes that broadcast to the last, over at most four axes: neighbours that all have, or lack, are one."""
+    """Merged axes (at most four) of shapes that broadcast to the last: adjacent axes that all have or lack."""
     result, rank = shapes[-1], len(shapes[-1])
     wide = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     found: list[list[int]] = [[] for _ in shapes]
@@ -175,7 +175,7 @@ def _broadcast(body: Command, axes: list[list[int]]) -> Form:
 
 @form_of(Lut)
 def _lut(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """The table is in every lane."""
+    """The forms of a lookup, with the table in every lane."""
     assert isinstance(body, Lut)
     if not is_dense(body):
         return

@@ -33,15 +33,15 @@ _REPEATED = 4
 _PLANES = 3
 """Share of planes of floats (F-05)."""
 _F32_CHANNELS = 2.85
-"""Share of filters, image and result of f32 convolutions (F-01): so 9 of 20 that were compared are cut as there.
+"""Share of filters, image and result of f32 convolutions (F-01): 9 of 20 compared convolutions are cut as there.
 
-Decision: of the others the library cuts the image too, or fewer channels.
+Decision: in the others the library also cuts the image, or cuts fewer channels.
 """
 
 
 @form_of(Interp)
 def _planes(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """Whole planes of an image, or parts of an operand's that begin where it does."""
+    """Whole planes of an image, or parts of an operand's planes that begin at their first element."""
     assert isinstance(body, Fn)
     parts = tuple(Part(view, (0, 1, None, None)) for _, view in body.operands())
     if all(len(part.view.shape) == AXES for part in parts):
@@ -50,7 +50,7 @@ def _planes(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 @form_of(Depthwise)
 def _by_channel(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """A depthwise convolution of whole planes; what a channel has is the same in every batch."""
+    """A depthwise convolution of whole planes; a channel's coefficients are the same in every batch."""
     assert isinstance(body, Depthwise)
     images = {"input", "output"}
     parts = [
@@ -65,7 +65,7 @@ def _by_channel(body: Command, chip: ChipSpec) -> Iterator[Form]:
 def _convolved(body: Command, chip: ChipSpec) -> Iterator[Form]:
     """A convolution of floats or of packed bytes: a tile has a channel for each lane, and the whole image, loaded once.
 
-    Of f32 it has as many as fill a third of local memory, and the image is loaded for every tile, none beside another.
+    In f32 the channels fill a third of local memory, and every tile loads the image, without overlap between tiles.
     """
     assert isinstance(body, Conv)
     whole = body.groups == 1 and not (body.merged or body.accumulate or any(body.inserts))
@@ -85,7 +85,7 @@ def _convolved(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 @form_of(Upsample)
 def _upsampled(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """Rows of the operand may be cut, each with the rows of the result that it makes."""
+    """Rows of the operand may be cut, each with its rows of the result."""
     assert isinstance(body, Fn)
     source = body.inputs[0]
     if not is_dense(body) or len(source.shape) != AXES:
@@ -97,7 +97,7 @@ def _upsampled(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 @form_of(Where, words=True)
 def _chosen(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """As any elementwise command; tensors of packed bytes where all are of one shape."""
+    """The forms of any element-wise command; packed bytes only if all tensors have one shape."""
     views = [view for _, view in body.operands()]
     if not any(view.interleave > 1 for view in views):
         yield from elementwise(body, chip)
@@ -107,9 +107,9 @@ def _chosen(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 @form_of(Pool)
 def _pooled(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """One window of all of every plane; as many neighbouring planes of bytes to a lane, where that comes out even.
+    """One window over each whole plane; byte planes are divided evenly over the lanes if possible.
 
-    Others of bytes come two to a lane at most, and means of integers with zero points all at once.
+    Otherwise a lane has at most two byte planes; means of integers with zero points are not cut.
     """
     assert isinstance(body, Pool)
     n, c, *plane = body.input.shape
@@ -131,7 +131,7 @@ def _pooled(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 @form_of(Lrn, LrnTables)
 def _across(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """Every place with all its channels, and constants of every lane."""
+    """Every place with all its channels, and constants for every lane."""
     assert isinstance(body, Fn)
     source, *tables = body.inputs
     source, result = (Part(view, (0, None, 2, 3)) for view in (source, body.output))

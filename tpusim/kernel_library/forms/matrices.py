@@ -30,7 +30,7 @@ def _product(body: Command, chip: ChipSpec) -> Iterator[Form]:
     left, right, output = cast("list[View]", views)
     batch = output.shape[0]
     if not {left.shape[0], right.shape[0]} <= {1, batch}:
-        return  # some axes of a batch are repeated, and others are not
+        return  # only some axes of a batch are repeated
     rows, columns = (
         ((None, 1) if body.left_transpose else (1, None)),
         ((3, None) if body.right_transpose else (None, 3)),
@@ -63,7 +63,7 @@ def _matrix_part(view: View, follows: tuple[int | None, int | None], batch: int)
 
 
 def _matrix(view: View) -> View | None:
-    """(batch, rows, 1, columns) of a matrix, or of several whose batches lie evenly; rows may share words."""
+    """(batch, rows, 1, columns) of a matrix, or of several at equal distances; rows may share words."""
     if view.interleave > 1:
         rows, columns = view.shape if len(view.shape) == _MATRIX else (0, 0)
         return replace(view, shape=(1, rows, 1, columns), batch_axis=1) if rows and view.layout == "dense" else None

@@ -1,8 +1,8 @@
 """Commands over whole tensors of any rank as commands over four axes, which local memory has (hardware.md 2.1).
 
-A form is the same computation: an operand is another view of the same bytes, and what the command says of axes is said
-of the four. There is none for elements of 4 bits, axes that no four stand for, and windows outside a command's ranges;
-of packed batches (4N) products and pads have one.
+A form is the same computation: an operand is another view of the same bytes, and the command's axes are renamed to the
+four. Elements of 4 bits, axes that cannot be merged to four, and windows outside a command's ranges have no form; of
+packed batches (4N) only products and pads have a form.
 """
 
 from dataclasses import dataclass
@@ -25,10 +25,10 @@ class Part:
     """An operand over four axes of global memory.
 
     follows: for each of its axes the axis of the result that it is cut with, None: every tile needs all of it.
-    compact: how it lies in local memory, where constants are not aligned. kind: how it is loaded or stored.
-    frame: where the view is a part of a tensor: its first element, and the tensor's extents over the same axes.
-    words: items of a batch that share a word (4N) share it in local memory, too; else the transfer takes them apart.
-    width: of a row of a matrix, as `Move` has it.
+    compact: its layout in local memory, where constants are not aligned. kind: how it is loaded or stored.
+    frame: if the view is a part of a tensor: its first element, and the tensor's extents over the same axes.
+    words: items of a batch that share a word (4N) also share it in local memory; else the transfer separates them.
+    width: of a row of a matrix, as in `Move`.
     """
 
     view: View
@@ -44,10 +44,10 @@ class Part:
 class Form:
     """A command, its operands and its result (last) over four axes, and the axes of the result that may be cut.
 
-    cuts: the first is cut first. share: which part of local memory one tile should fill at most, so that transfers
-    and computing overlap. most: lanes of a tile at most, 0 for all. columns: of the last axis at most, 0 for all.
-    one_by_one: a tile has one of axis 0, and none is moved while another is computed. again: a tile loads all that it
-    needs, be it there or not.
+    cuts: the first is cut first. share: the part of local memory that one tile should fill at most, so that transfers
+    and computing overlap. most: most lanes of a tile, 0 for all. columns: most of the last axis, 0 for all.
+    one_by_one: a tile has one element of axis 0, and transfers do not overlap computing. again: a tile loads
+    everything that it needs, even if it is already loaded.
     """
 
     body: Command
@@ -71,7 +71,7 @@ class Form:
 
 
 def seen(view: View, shape: Shape, strides: Shape | None = None) -> View:
-    """A dense tensor over other axes."""
+    """A dense tensor viewed over other axes."""
     if strides is None or strides == dense_strides(shape):
         return replace(view, shape=shape, layout="dense", strides=None, batch_axis=0)
     return replace(view, shape=shape, layout="strided", strides=strides, batch_axis=0)
@@ -83,7 +83,7 @@ def constant(view: View) -> Part:
 
 
 def is_dense(body: Command) -> bool:
-    """Whether every operand lies in the order of its axes, without gaps."""
+    """Whether every operand is stored in the order of its axes, without gaps."""
     return all(view.layout == "dense" for _, view in body.operands())
 
 

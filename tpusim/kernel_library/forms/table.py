@@ -1,4 +1,4 @@
-"""Which commands and functions have a form over four axes: registered by class, those of plug-ins, too."""
+"""Which commands and functions have a form over four axes: registered by class, also by plug-ins."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
@@ -25,9 +25,9 @@ _OF_WORDS: set[Make] = set()
 
 
 def form_of(*kinds: type[Command | Function], words: bool = False) -> Callable[[M], M]:
-    """Register what makes the forms of these commands or functions: of a command and a chip, in the order of their use.
+    """Register a function of a command and a chip that yields the forms of these classes in order of preference.
 
-    words: there is one where items of a batch share words (4N), too.
+    words: the function also has forms if items of a batch share words (4N).
     """
 
     def register(make: M) -> M:
@@ -40,7 +40,7 @@ def form_of(*kinds: type[Command | Function], words: bool = False) -> Callable[[
 
 
 def forms(body: Command, chip: ChipSpec) -> tuple[Form, ...]:
-    """The command as one over four axes, or as several, one after the other; none if it has no such form."""
+    """The command over four axes, as one form or several in sequence; none if it has no such form."""
     make = _MAKES.get(type(body.function) if isinstance(body, Fn) else type(body))
     views = [view for _, view in body.operands()]
     if make is None or any(v.laned or is_packed(v.dtype) or 0 in v.shape for v in views) or window_ranges(body, chip):

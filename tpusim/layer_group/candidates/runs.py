@@ -34,7 +34,7 @@ def base_groups(model: Model, chip: ChipSpec) -> Iterator[tuple[list[TpuOp], str
 
 
 def _apart(run: list[TpuOp]) -> list[list[TpuOp]]:
-    """A run that ends at an op with windows over volumes: what broadcasts along their depth before it stands alone."""
+    """Cut a run that ends at an op with windows over volumes: earlier ops that broadcast along depth stay alone."""
     parts: list[list[TpuOp]] = [[]]
     for op in run:
         if isinstance(op, Volumes) and op.broadcasts_depth():
@@ -45,7 +45,7 @@ def _apart(run: list[TpuOp]) -> list[list[TpuOp]]:
 
 
 def _too_long(op: TpuOp, chip: ChipSpec) -> str | None:
-    """Why an activation is longer than a command's operand may be; only its rows could be cut."""
+    """Why an axis of an activation exceeds the longest axis of a command's operand; only rows could be cut."""
     values = [v for v in (*op.operands, *op.results) if is_tensor(v) and not isinstance(v.owner, TopWeight)]
     longest = max((max(logical_shape(shape_of(v))[1:]) for v in values), default=0)
     return None if longest <= chip.max_axis else f"an axis of {longest}, above {chip.max_axis}"

@@ -10,9 +10,9 @@ from tpusim.schedule import Memo
 
 
 def group_types(ops: Sequence[TpuOp], chip: ChipSpec, memo: Memo | None = None) -> tuple[GroupType, ...]:
-    """The types the ops may be a group of, the preferred one first (layer_group.md 3).
+    """The types that a group of these ops may have, the preferred type first (layer_group.md 3).
 
-    3D if an op asks for it; SMALL_C, MM only for two ops or more, and where the chip has them; else NORMAL.
+    3D if an op needs it; SMALL_C and MM only for two ops or more, on chips with these types; else NORMAL.
     """
     order: list[GroupType] = [GroupType.NORMAL]
     if any(isinstance(op, Volumes) and op.wants_3d() for op in ops):

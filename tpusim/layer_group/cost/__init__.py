@@ -1,4 +1,4 @@
-"""Cost: what a group takes on the chip's clock (layer_group.md 11), and what no grouping can undercut."""
+"""Cost: the time of a group on the chip's clock (layer_group.md 11), and lower bounds of every grouping."""
 
 from tpusim.layer_group.cost.bounds import LowerBounds, lower_bounds, products
 from tpusim.layer_group.cost.model import GAIN_NS, CostModel

@@ -1,4 +1,4 @@
-"""The commands of an op or a transfer, timed before anything has an address."""
+"""The time of an op's or a transfer's commands, before addresses are assigned."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -39,14 +39,14 @@ def slice_ns(
     *,
     one_bank: bool = False,
 ) -> float:
-    """Time of an op of a group for one slice of its result and its operands'; one_bank: all of them in one bank."""
+    """Time of an op of a group for one slice of its result and operands; one_bank: all slices lie in one bank."""
     bench = _Bench(op, graph, out, have, chip, one_bank=one_bank)
     op.emit(bench)
     return bench.ns
 
 
 def loaded_spread(op: TpuOp, graph: Subgraph) -> bool:
-    """Whether the first operand of an op lies spread over lanes, as a load for it alone brings it."""
+    """Whether the first operand's merged axes lie in more lanes, as a load for this op alone places them."""
     return isinstance(op, LaneCopies) and op.copied_by_load() and _loaded_alone(op.operands[0], graph)
 
 
@@ -55,7 +55,7 @@ def _loaded_alone(value: SSAValue, graph: Subgraph) -> bool:
 
 
 def transfer_ns(transfer: Transferred, part: TensorSlice, graph: Subgraph, chip: ChipSpec) -> float:
-    """Time of the DMA commands of one slice; none of an empty one."""
+    """Time of the DMA commands of one slice; 0 for an empty slice."""
     if 0 in part.shape:
         return 0.0
     value = transfer.value
@@ -68,7 +68,7 @@ def transfer_ns(transfer: Transferred, part: TensorSlice, graph: Subgraph, chip:
 
 
 def global_ns(op: TpuOp, chip: ChipSpec) -> float:
-    """Time of an op outside any group; nothing for one whose result is its operand's bytes."""
+    """Time of an op outside any group; 0 if its result shares its operand's bytes."""
     bench = _GlobalBench(op, chip)
     if not is_in_place(op):
         op.emit(bench)
@@ -105,7 +105,7 @@ class _Bench(SliceContext):
         return Placed(self._have[value], 0, value in graph.constants, value not in graph.compact)
 
     def loaded_alone(self, index: int) -> bool:
-        """Whether the operand comes from outside and no other op of the group reads it."""
+        """Whether the operand is loaded into the group and no other op of the group reads it."""
         return _loaded_alone(self.op.operands[index], self._graph)
 
     def output_address(self) -> int:
@@ -150,7 +150,7 @@ class _GlobalBench(WholeContext):
         del body
 
     def tiled(self, pieces: tuple[Piece, ...]) -> None:
-        """Count the tiles, turn by turn the longer of both engines, or their sum."""
+        """Count the tiles: in each turn the time of the longer engine, or the sum if engines do not overlap."""
         for turn in turns_of(pieces):
             store = turn.stores.store if turn.stores else None
             dma = sum(self._transfer_ns(each, load=True) for each in (turn.loads.loads if turn.loads else ()))

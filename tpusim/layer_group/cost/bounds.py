@@ -1,4 +1,4 @@
-"""What no grouping can undercut: bytes that must move at least once, and the cycles of the multiplications alone."""
+"""Lower bounds of every grouping: bytes that must move at least once, and the cycles of the multiplications alone."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
 class LowerBounds:
     """Bounds of one run of a module.
 
-    compulsory_bytes: every constant, network input and network output moves once that is not the host's alone.
+    compulsory_bytes: every constant, network input and network output that the chip uses moves once.
     mac_cycles: every op's multiply-accumulates at the peak rate of its element type, one op after the other, shared by
     the module's cores.
     dma_cycles: loads of constants and network inputs, or stores of the outputs if these are longer, at the highest rate
-    that any transfer of the chip has, on all cores at once; overlap: whether the engines work side by side.
+    of any transfer of the chip, on all cores at once; overlap: whether the engines work in parallel.
     """
 
     compulsory_bytes: int
@@ -37,7 +37,7 @@ class LowerBounds:
 
     @property
     def cycles(self) -> int:
-        """What no program undercuts: the longer engine, or both where they do not overlap."""
+        """The lower bound of every program: the longer engine, or the sum if engines do not overlap."""
         both = self.mac_cycles, self.dma_cycles
         return max(both) if self.overlap else sum(both)
 
@@ -51,7 +51,7 @@ class LowerBounds:
 
 
 def lower_bounds(model: Model) -> LowerBounds:
-    """Of a module with chip-layout weights, before or after grouping."""
+    """The bounds of a module with chip-layout weights, before or after grouping."""
     chip = chips.of(model)
     ops = list(_ops(model))
     once = {op.results[0] for op in ops if isinstance(op, TopInput | TopWeight) and _is_loaded(op.results[0], chip)}
@@ -67,7 +67,7 @@ def lower_bounds(model: Model) -> LowerBounds:
 
 
 def _is_loaded(value: SSAValue, chip: ChipSpec) -> bool:
-    """Whether a command of the chip reads a value, and not the host alone."""
+    """Whether a command of the chip, and not only the host, reads a value."""
     return any(not _of_host(use.operation, chip) for use in value.uses)
 
 
@@ -76,7 +76,7 @@ def _of_host(op: Operation | Block, chip: ChipSpec) -> bool:
 
 
 def _peak_gbs(chip: ChipSpec, ops: Sequence[Operation]) -> float:
-    """The highest rate of any transfer of a core, in bytes per nanosecond; that of gathered rows where any are."""
+    """The highest rate of any transfer of a core, in bytes per nanosecond, including gathered rows if there are any."""
     gathered = chip.gather_gbs if any(isinstance(op, GathersRows) for op in ops) else 0.0
     rates = chip.kernel_gbs, chip.matrix_gbs, chip.matrix_store_gbs, chip.several_cores_gbs, gathered
     return max(*rates, *(float(rate) for rate in asdict(chip.bandwidth).values()))
@@ -94,7 +94,7 @@ def _mac_cycles(op: TpuOp, chip: ChipSpec) -> int:
 
 
 def products(model: Model) -> tuple[dict[str, int], int]:
-    """(multiply-accumulates of every op that has any, by name; bytes of an element of most of them, 1 without any)."""
+    """(op name -> its multiply-accumulates if any, element bytes of most of them; 1 without any)."""
     macs: dict[str, int] = {}
     widths: dict[int, int] = {}
     for op in _ops(model):

@@ -1,6 +1,6 @@
-"""What a group costs on the chip's clock, before anything has an address (layer_group.md 11, DL-06).
+"""The cost of a group on the chip's clock, before addresses are assigned (layer_group.md 11, DL-06).
 
-The loop of section 15 is gone through with the very commands that code generation would emit, so that cycles come from
+The loop of section 15 is replayed with exactly the commands that code generation would emit, so that cycles come from
 one place (`tpusim.isa.cycles`). An item's slices differ little in size; each size is costed once per search.
 """
 
@@ -40,14 +40,14 @@ from tpusim.schedule import (
 Times: TypeAlias = "np.ndarray[tuple[int, int], np.dtype[np.float64]]"
 """Nanoseconds, indexed by row of the schedule and turn of the group's loop."""
 GAIN_NS = 1e-3
-"""Less than this is no gain: sums of times differ by their order."""
+"""Smaller differences are no gain, because sums of times depend on their order."""
 
 
 @dataclass
 class CostModel:
-    """Costs of groups and of global layers on a chip, in nanoseconds; remembers what a slice of an op costs.
+    """Costs of groups and of global layers on a chip, in nanoseconds; the cost of an op's slice is cached.
 
-    cores: how many share the steps of a group; global layers run on one.
+    cores: number of cores that share the steps of a group; global layers run on one core.
     """
 
     chip: ChipSpec
@@ -61,13 +61,13 @@ class CostModel:
     _alike: dict[object, tuple[tuple[ValueSlices, ...], float]] = field(
         default_factory=dict[object, "tuple[tuple[ValueSlices, ...], float]"]
     )
-    """Rows of any group by what they hold; slices by their identity, and so kept."""
+    """Cached rows of any group, by their content; slices are compared by identity, and therefore kept alive."""
 
     def group_ns(self, group: GroupSchedule) -> float:
         """Time of a group (section 11): replay, or filling, kernel and draining, as `GroupRules.COST` says.
 
-        Of several cores the first one's share counts, the largest; Decision: with the DMA rate that it has while the
-        others move data too.
+        On several cores the first core's share counts, which is the largest; Decision: at the DMA rate that it has
+        while the other cores move data too.
         """
         steps = group.shares(self.cores)[0]
         model = self if len(steps) == group.sections.steps else self._beside_others
@@ -80,22 +80,22 @@ class CostModel:
 
     @cached_property
     def _moving(self) -> ChipSpec:
-        """The chip whose rates the transfers of a group have; the search is for one core (U-78)."""
+        """The chip with the rates of a group's transfers; the search assumes one core (U-78)."""
         return self.chip.searched() if self.cores == 1 else self.chip
 
     @cached_property
     def _beside_others(self) -> "CostModel":
-        """The costs of one core while the others work too."""
+        """The cost model of one core while the other cores work too."""
         return CostModel(self.chip.beside_others(), self.cores)
 
     def _replayed(self, group: GroupSchedule, steps: range) -> float:
-        """Every item with its own slice; a row takes as long as its slower engine, or both if they do not overlap."""
+        """Every item with its exact slice; a row takes its slower engine's time, or the sum if they do not overlap."""
         if group.overlap == Overlap():
             return sum(self._row_sum(group, steps, row) for row in group.rows)
         return sum(map(float, self._row_ns(self._engines(group, steps)).sum(axis=1)))
 
     def _row_sum(self, group: GroupSchedule, steps: range, row: Row) -> float:
-        """Time of one row in all iterations; kept as long as groups with the same slices and other rows are asked."""
+        """Time of one row in all iterations; cached while groups with the same slices and other rows are costed."""
         if self._asked_of is None or self._asked_of[0] is not group.slices or self._asked_of[1] != steps:
             self._asked_of, self._rows = (group.slices, steps), {}
         found = self._rows.get(id(row))
@@ -104,7 +104,7 @@ class CostModel:
         return found[1]
 
     def _known_row_sum(self, group: GroupSchedule, steps: range, row: Row) -> float:
-        """The same for a row of any group: groups of one search have rows and slices in common (`slice_group`)."""
+        """The same for a row of any group: groups of one search share rows and slices (`slice_group`)."""
         values = [value for item in row.items for value in self._values(item)]
         slices, compact = tuple([group.slices[v] for v in values]), tuple([v in group.graph.compact for v in values])
         spread = tuple([loaded_spread(op, group.graph) for op in row.layers])
@@ -118,7 +118,7 @@ class CostModel:
     def _in_stages(self, group: GroupSchedule, steps: range) -> float:
         """Filling, kernel and draining with the first slices (section 11).
 
-        Decision: where the engines do not overlap a row takes the sum of both, as on the clock (hardware.md 5.3).
+        Decision: if the engines do not overlap, a row takes the sum of both, as on the clock (hardware.md 5.3).
         """
         count = len(steps) + PIPELINE_STAGES - 1
         edges = sorted({*range(PIPELINE_STAGES), *range(len(steps), count)} & {*range(count)})
@@ -161,13 +161,13 @@ class CostModel:
 
     def edge_ns(self, transfer: Transferred, home: GroupSchedule) -> float:
         """Time of a load of a group's first step, or of a store of its last one."""
-        exact = rules(self.chip, GroupRules).COST == "replay"  # stages take the first slice for all
+        exact = rules(self.chip, GroupRules).COST == "replay"  # stages use the first slice for all
         return self.item_ns(transfer, home, edge_step(transfer, home) if exact else 0)
 
     def item_ns(self, item: Scheduled, group: GroupSchedule, step: int, *, one_bank: bool = False) -> float:
-        """Time of one op or transfer of a group at one step of its loop; slices of equal sizes take the same.
+        """Time of one op or transfer of a group at one step of its loop; slices of equal size take equally long.
 
-        one_bank: what an op reads and writes lies in one bank.
+        one_bank: an op's operands and result lie in one bank.
         """
         graph, at, values = group.graph, group.sections.loop[step], self._values(item)
         sizes = tuple([self._cut(item, group, v).sizes_at(at) for v in values])
@@ -180,21 +180,21 @@ class CostModel:
         return found
 
     def global_ns(self, op: TpuOp) -> float:
-        """Time of an op outside any group; nothing for one whose result is its operand's bytes."""
+        """Time of an op outside any group; 0 if its result shares its operand's bytes."""
         found = self._globals.get(op)
         if found is None:
             found = self._globals[op] = global_ns(op, self.chip)
         return found
 
     def compute_ns(self, op: TpuOp) -> float:
-        """The least that an op takes to compute uncut, over the group types it may be in; 0 for a view."""
+        """The least time to compute an op uncut, over its possible group types; 0 for a view."""
         if is_in_place(op):
             return 0.0
         kinds = (kind for kind in GroupType if op.why_not_in(kind, self.chip) is None)
         return min((self._uncut(op, kind) for kind in kinds), default=0.0)
 
     def moved_ns(self, value: SSAValue, how: Literal["load", "store"], op: TpuOp) -> float:
-        """The least that it takes to move a whole tensor for `op`, over the group types it may be in."""
+        """The least time to move a whole tensor for `op`, over its possible group types."""
         kinds = (kind for kind in GroupType if op.why_not_in(kind, self.chip) is None)
         return min((self._moved(value, how, subgraph([op], self.chip, kind)) for kind in kinds), default=0.0)
 
@@ -217,7 +217,7 @@ class CostModel:
         return found
 
     def _cut(self, item: Scheduled, group: GroupSchedule, value: SSAValue) -> ValueSlices:
-        """The slices that an item reads or writes; of several cores none stores what another one does."""
+        """The slices that an item reads or writes; on several cores no element is stored by two cores."""
         slices = group.slices[value]
         return slices.unshared if self.cores > 1 and isinstance(item, Transferred) and item.kind == "store" else slices
 

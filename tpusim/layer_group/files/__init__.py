@@ -1,4 +1,4 @@
-"""Reading and writing: groups in the module, for people, and in the file of pinned groups."""
+"""Reading and writing groups: in the module, as text for people, and in the file of pinned groups."""
 
 from tpusim.layer_group.files.group_view import (
     Area,

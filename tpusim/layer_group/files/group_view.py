@@ -1,4 +1,4 @@
-"""A group for people: the schedule that its text says, by the names of the module (layer_group.md 8, 9, 14)."""
+"""A readable view of a group: the schedule in its attributes, by the names of the module (layer_group.md 8, 9, 14)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ Kind: TypeAlias = Literal["input", "weight", "result", "work"]
 
 @dataclass(frozen=True)
 class EntryView:
-    """One entry of a row. tensor: what is computed or moved; bytes: of its largest slice; held: it runs once."""
+    """One entry of a row. tensor: computed or moved; bytes: of its largest slice; held: the entry runs once."""
 
     engine: Engine
     tensor: str
@@ -62,11 +62,11 @@ class Area:
     rows: frozenset[int]
     marks: Mapping[int, str]
     in_place_of: str = ""
-    """The operand of its op whose bytes a result takes, as it may (layer_group.md 10.1, rule 6)."""
+    """The operand of its op whose bytes a result reuses in place (layer_group.md 10.1, rule 6)."""
 
     @property
     def end(self) -> int:
-        """The first byte behind the area."""
+        """The first byte after the area."""
         return self.address + self.size
 
     def banks(self, chip: ChipSpec) -> tuple[int, int]:
@@ -76,7 +76,7 @@ class Area:
 
 @dataclass(frozen=True)
 class Visit:
-    """A transfer that a group does for its neighbour (layer_group.md 13): which row, which group, where in its memory.
+    """A transfer that a group's loop does for a neighbouring group (layer_group.md 13): row, group and address.
 
     A store of the group before runs in the first iteration that computes, a load of the group after in the last one.
     """
@@ -90,7 +90,7 @@ class Visit:
 
 @dataclass(frozen=True)
 class GroupView:
-    """What a person sees of one group. index: its number (`tpusim.schedule.numbered`); areas by address.
+    """The readable view of one group. index: its number (`tpusim.schedule.numbered`); areas by address.
 
     rows: the items of each row.
     """
@@ -104,11 +104,11 @@ class GroupView:
     areas: tuple[Area, ...]
     chip: ChipSpec
     cores: int = 1
-    """How many cores share the steps of the group."""
+    """Number of cores that share the steps of the group."""
     visits: tuple[Visit, ...] = ()
-    """Transfers that it does for its neighbours."""
+    """Transfers that its loop does for neighbouring groups."""
     given: tuple[EntryView, ...] = ()
-    """Its own transfers of the first or the last step that a neighbour does."""
+    """Its transfers of the first or the last step that a neighbouring group's loop does."""
 
     @property
     def steps(self) -> int:
@@ -122,7 +122,7 @@ class GroupView:
 
     @cached_property
     def overlaps(self) -> tuple[tuple[Area, Area], ...]:
-        """Areas that are alive in one row and share bytes, but for results that may; no group of the search has any."""
+        """Areas alive in one row that share bytes, except results in place; no group of the search has any."""
         found: list[tuple[Area, Area]] = []
         for i, one in enumerate(self.areas):
             for other in self.areas[i + 1 :]:
@@ -135,7 +135,7 @@ class GroupView:
 
 @dataclass(frozen=True)
 class GlobalView:
-    """An op outside every group, and why it is there. index: its number; None for a view, which has no command."""
+    """An op outside every group, and why it is outside. index: its number; None for a view, which has no command."""
 
     index: int | None
     name: str
@@ -209,7 +209,7 @@ def _item(item: Scheduled, schedule: GroupSchedule) -> EntryView:
 
 
 def _tensor(value: SSAValue) -> str:
-    """The name of a tensor; what was loaded is called as it is in global memory."""
+    """The name of a tensor; a loaded tensor has its name in global memory."""
     return tensor_name(value.owner.input if isinstance(value.owner, TpuLoad) else value)
 
 

@@ -19,7 +19,7 @@ TypeName: TypeAlias = Literal["NORMAL", "3D", "SMALL_C", "MM", "GLOBAL"]
 
 
 class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Section counts of a pinned group; an axis that is left out has one."""
+    """Section counts of a pinned group; an omitted axis has one section."""
 
     n: int = 1
     c: int = 1
@@ -31,9 +31,9 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ForcedGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One pinned group: the ops from `first` to `last`, by name, in the order of the module.
 
-    type, sections: searched where they are left out. Type GLOBAL is one op that is to be a global layer.
-    ops: all ops in any order, where a file names them: the group must be exactly these, and a global layer that the
-    module does not have is no fault, for its lowering may differ.
+    type, sections: searched if omitted. Type GLOBAL: one op that becomes a global layer.
+    ops: all ops in any order, if the file lists them: the group must have exactly these ops. A listed global layer that
+    the module lacks is no error, because its lowering may differ.
     """
 
     first: str
@@ -52,7 +52,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Forced:
-    """What a file says about groups. better_shapes: whether sections better than the first that fit are searched."""
+    """The content of a groups file. better_shapes: whether better sections than the first that fit are searched."""
 
     groups: tuple[ForcedGroup, ...]
     better_shapes: bool = False
@@ -64,7 +64,7 @@ def read_groups(path: Path) -> tuple[ForcedGroup, ...]:
 
 
 def read_forced(path: Path) -> Forced:
-    """A TOML file, or JSON if its name ends so, which may also be a file of TPU-MLIR's. Raises ConfigError."""
+    """Read a TOML file, or a JSON file (*.json), of tpusim or TPU-MLIR. Raises ConfigError."""
     try:
         return _forced(read_json(path) if path.suffix == ".json" else read_toml(path))
     except OSError as error:

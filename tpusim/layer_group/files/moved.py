@@ -1,4 +1,4 @@
-"""Loads and stores of written groups that do the work of Permutes, views and Pads beside them, as the real ones do."""
+"""Loads and stores of written groups that also do the work of adjacent Permutes, views and Pads."""
 
 from collections.abc import Iterator
 from math import prod
@@ -21,10 +21,10 @@ from tpusim.ops.structure import TpuGroup, TpuLoad, TpuStore, Transfer, group_in
 
 
 def merge_moves(model: Model, chip: ChipSpec) -> None:
-    """Let transfers move what global layers beside groups move, in place; loads first, then stores.
+    """Merge global layers that only move data into transfers of adjacent groups, in place; loads first, then stores.
 
-    Those whose first slice has `chip.local.moving_transfer_bytes`, where one command does it. A group of one op is the
-    tiles of a global layer, whose transfers are the library's.
+    A transfer qualifies if its first slice has `chip.local.moving_transfer_bytes` and one command is enough. Groups of
+    one op are left alone: they are the tiles of a global layer, and the library does their transfers.
     """
     able = (op for op in model.ops if isinstance(op, TpuGroup) and chip.local.moving_transfer_bytes)
     groups = [group for group in able if sum(isinstance(op, TpuOp) for op in group.body.block.ops) > 1]
@@ -37,7 +37,7 @@ def merge_moves(model: Model, chip: ChipSpec) -> None:
 
 
 def _merge_load(group: TpuGroup, load: TpuLoad, chip: ChipSpec) -> None:
-    """Load what stands before moving ops that only groups read the last of."""
+    """Load the operand of the moving ops before a load, if only groups read the last of these ops."""
     value = load.input
     if not all(isinstance(use.operation, TpuLoad | TpuGroup) for use in value.uses):
         return
@@ -55,7 +55,7 @@ def _merge_load(group: TpuGroup, load: TpuLoad, chip: ChipSpec) -> None:
 
 
 def _merge_store(group: TpuGroup, store: TpuStore, chip: ChipSpec) -> None:
-    """Store what moving ops behind make that nothing else reads."""
+    """Store the result of the moving ops after a store, if nothing else reads the operands of these ops."""
     result = group.result_of(store)
     chain = list(_behind(result))
     last = chain[-1].results[0] if chain else result
@@ -82,7 +82,7 @@ def _before(value: SSAValue) -> Iterator[TpuOp]:
 
 
 def _behind(value: SSAValue) -> Iterator[TpuOp]:
-    """The moving ops that a value goes through as long as it is read once, to the first Pad."""
+    """The moving ops after a value, while each result has one reader, up to the first Pad."""
     while value.has_one_use():
         user = next(iter(value.uses)).operation
         if not isinstance(user, TpuOp) or moves_of(user, "l2s") is None:
@@ -94,7 +94,7 @@ def _behind(value: SSAValue) -> Iterator[TpuOp]:
 
 
 def _composed(chain: list[TpuOp], way: Way) -> AffineMap | None:
-    """The map of ops from local memory outwards; None of no op, and of a view alone, which costs nothing."""
+    """The index map of the ops, from local memory outwards; None for no op and for a single view, which is free."""
     if not chain or (len(chain) == 1 and is_in_place(chain[0])):
         return None
     found: AffineMap | None = None
@@ -114,7 +114,7 @@ def _able(
     chip: ChipSpec,
     pads: tuple[int, ...] = (),
 ) -> bool:
-    """Whether few commands, of a store one, move each slice, and those of the first are long enough on average."""
+    """Whether few commands (for a store one) move each slice, and those of the first are long enough on average."""
     info = group_info(transfer)
     if info is None or info.group_type == GroupType.GROUP_3D:
         return False
@@ -139,7 +139,7 @@ def _able(
 
 
 def _drop(chain: list[TpuOp]) -> None:
-    """Take ops that nothing reads out of the module, the last first."""
+    """Remove ops without readers from the module, the last first."""
     for op in chain:
         if not any(True for _ in op.results[0].uses):
             op.detach()

@@ -1,6 +1,6 @@
-"""How little local memory the areas of a group can do with, by CP-SAT: how far the greedy allocation is from it.
+"""The least local memory for the areas of a group, by CP-SAT, to compare the greedy allocation with it.
 
-The answer is exact if the solver has the time (`Packing.exact`), else bounds. OR-Tools comes with the extra `exact`.
+The answer is exact if the solver finishes in time (`Packing.exact`), else bounds. The extra `exact` has OR-Tools.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from tpusim.isa.layout import align, ceil_div
 from tpusim.layer_group.files.group_view import Area, GroupView
 
 SECONDS = 10.0
-"""How long the solver looks at one group."""
+"""Seconds that the solver may spend on one group."""
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Bytes per lane. peak: of the allocation; found: of the best placement known; least: none needs less than this."""
+    """Bytes per lane. peak: of the allocation; found: of the best known placement; least: a lower bound."""
 
     peak: int
     found: int
@@ -26,21 +26,21 @@ class Packing:
 
     @property
     def exact(self) -> bool:
-        """Whether it is known how little is enough."""
+        """Whether the least is known exactly."""
         return self.found == self.least
 
 
 def least_bytes(view: GroupView) -> int:
-    """What the fullest row needs, gaps between areas by the lanes' word included: no placement needs less."""
+    """The bytes of the fullest row, including gaps to whole words between areas: no placement needs less."""
     word = view.chip.eu_bytes
     return max((_stacked([area.size for area in alive], word) for alive in _rows(view)), default=0)
 
 
 def packed(view: GroupView, seconds: float = SECONDS) -> Packing:
-    """The least peak of the group's areas with the lifetimes that they have, results in place as they are.
+    """The least peak of the group's areas with their present lifetimes and results in place.
 
-    Banks are left out: the allocation may need more to keep the engines out of each other's banks. seconds: of wall
-    time at most. Raises ConfigError without OR-Tools.
+    Banks are ignored: the allocation may need more to keep the engines out of each other's banks. seconds: limit of
+    wall time. Raises ConfigError without OR-Tools.
     """
     least = least_bytes(view)
     if view.peak <= least:
@@ -81,7 +81,7 @@ def _solver() -> Any:
 
 
 def _rows(view: GroupView) -> list[list[Area]]:
-    """Areas that must be apart, by row; of two that share their bytes the larger one. No row within another's."""
+    """Areas that must not overlap, by row; of two that share bytes the larger. No row is contained in another."""
     found = set[frozenset[str]]()
     named = {area.name: area for area in view.areas}
     for row in range(len(view.rows)):
@@ -95,6 +95,6 @@ def _rows(view: GroupView) -> list[list[Area]]:
 
 
 def _stacked(sizes: Sequence[int], word: int) -> int:
-    """Bytes of areas on top of each other, each from a whole word on, the one with the most room to spare last."""
+    """Bytes of stacked areas, each starting at a whole word; the area with the largest gap after it comes last."""
     spare = max((align(size, word) - size for size in sizes), default=0)
     return sum(align(size, word) for size in sizes) - spare

@@ -1,4 +1,4 @@
-"""TPU-MLIR's files about layer groups, as what is pinned here: `*.layer_group_cache.json`, `*.layer_group_config.json`.
+"""TPU-MLIR's files about layer groups, read as pins: `*.layer_group_cache.json`, `*.layer_group_config.json`.
 
 The cache has the groups that its search chose, for each function of the module (`subfunc_0` ...): the names of all ops,
 and the sections along n, c, d, h and w. The configuration says how sections are searched, and pins nothing.
@@ -18,7 +18,7 @@ RETURN = "func.return"
 
 
 class _Group(msgspec.Struct, frozen=True):
-    """The file has costs and indices too."""
+    """A group of the file, without its costs and indices."""
 
     locs: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     shape_secs: tuple[int, int, int, int, int]
@@ -60,11 +60,11 @@ def cached_groups(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...],
 
 
 def _whole(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names without first halves of casts whose second half is there."""
+    """The names without the first halves of casts whose second half is listed too."""
     halves = {f"{name}{tail}" for name in names for tail in SPLIT}
     return tuple(name for name in names if name not in halves)
 
 
 def searched_shapes(content: Mapping[str, Any]) -> bool:
-    """Whether better sections than the first that fit are searched: its strategies 1 and 2, which are one here."""
+    """Whether better sections than the first that fit are searched: strategies 1 and 2, which tpusim treats equally."""
     return msgspec.convert(content, _Search).strategy > 0

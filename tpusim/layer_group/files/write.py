@@ -17,7 +17,7 @@ T = TypeVar("T", TpuLoad, TpuStore)
 def write_group(schedule: GroupSchedule, weights: WeightStore | None = None) -> None:
     """Replace the schedule's ops by one tpu.Group. Groups of one module are written from the last to the first.
 
-    weights: of the module; needed where an op has a table that depends on the slices (`TpuOp.slice_table`).
+    weights: of the module; required if an op has a table that depends on the slices (`TpuOp.slice_table`).
     """
     graph, attrs = schedule.graph, to_attrs(schedule)
     parent = graph.ops[0].parent_block()
@@ -51,15 +51,15 @@ def write_group(schedule: GroupSchedule, weights: WeightStore | None = None) -> 
 
 
 def _tables(schedule: GroupSchedule, weights: WeightStore | None) -> Iterator[tuple[SSAValue, SSAValue]]:
-    """(constant, what takes its place) of every table of a group that is cut.
+    """(constant, its replacement) of every table of a group that is cut.
 
-    Raises ValueError where the weights are missing.
+    Raises ValueError if the weights are missing.
     """
     if schedule.sections.steps == 1:
         return
     for op, value, table in schedule.graph.tables():
         if weights is None:
-            raise ValueError(f"{op.name} '{op_name(op)}': the module's weights are required to make its table anew")
+            raise ValueError(f"{op.name} '{op_name(op)}': the module's weights are required to rebuild its table")
         result = schedule.slices[op.results[0]]
         data = table.data(result.h, result.w)
         weights.replace(value_name(value), data)
@@ -80,7 +80,7 @@ def _transfers(
     infos: Mapping[Scheduled, LayerGroupInfo],
     made: Mapping[SSAValue, SSAValue],
 ) -> Iterator[tuple[SSAValue, T]]:
-    """(tensor, op) of the loads or the stores of a schedule in the block, row by row; made: what is moved instead."""
+    """(tensor, op) of the loads or the stores of a schedule in the block, row by row; made: replacements of tensors."""
     kind = "load" if cls is TpuLoad else "store"
     for transfer in (t for row in schedule.rows for t in row.transfers if t.kind == kind):
         moved = made.get(transfer.value, transfer.value)

@@ -1,4 +1,4 @@
-"""Local memory: sizes and lifetimes of the areas of a group, and where they lie (layer_group.md 9, 10.1)."""
+"""Local memory: sizes, lifetimes and addresses of the areas of a group (layer_group.md 9, 10.1)."""
 
 from tpusim.layer_group.local_memory.allocation import allocate, overfull
 from tpusim.layer_group.local_memory.reuse import able, partners, place

@@ -21,7 +21,7 @@ Side = Literal["", "spread", "result"]
 """spread: a work area in which an op spreads its operand over lanes (a convolution whose kernel's axes lie in the
 channels); result: a tensor, no constant, of more than one row. The two never share bytes."""
 Partners = Mapping[SSAValue, tuple[SSAValue, ...]]
-"""Operands whose bytes a result may take, by result."""
+"""Result -> operands whose bytes it may reuse."""
 _Rank = tuple[int, int, int]
 _Key = tuple[int, bool, _Rank]
 
@@ -35,14 +35,14 @@ class _Item:
     rows: int
     """Rows in which it is alive."""
     side: Side
-    """Who keeps clear of whom in whatever rows they are alive."""
+    """The buffer's side: buffers of opposite sides never share bytes, in whatever rows they are alive."""
     gaps: list[Gap]
     computed: int
     """Rows whose op reads or writes the tensor."""
     moved: int
     """Rows whose DMA loads or stores the tensor."""
     used: int
-    """Rows whose op reads or writes the area, be it a tensor's or the op's own."""
+    """Rows whose op reads or writes the area: a tensor or a work area."""
     ops: int
     """The ops that make the tensor, read it in a later row, or work in the area."""
     meets: int
@@ -50,7 +50,7 @@ class _Item:
     rank: _Rank
     """Bytes times rows, the largest first; then the earliest; then in order of creation."""
     partners: frozenset[SSAValue | TpuOp] = frozenset()
-    """Tensors with which it may share all its bytes, although both live in one row."""
+    """Tensors with which it may share all its bytes although both are alive in one row."""
     banks: int = 0
     """Banks of the buffers placed so far that an op or the DMA uses at the same time."""
     key: _Key = (0, False, (0, 0, 0))
@@ -59,7 +59,7 @@ class _Item:
 
 @dataclass
 class _Traffic:
-    """Per row: how many unplaced tensors the op and the DMA of the row touch."""
+    """Per row: number of unplaced tensors that the op and the DMA of the row access."""
 
     has_op: list[bool]
     computed: list[int] = field(default_factory=list[int])
@@ -86,9 +86,9 @@ class _Traffic:
 
 
 APART: Mapping[Side, Side] = {"spread": "result", "result": "spread"}
-"""The other side of those that never share bytes."""
+"""The opposite side, whose buffers never share bytes with this side."""
 SHORT = 8
-"""Rows: buffers that live longer are asked one by one who lives beside them."""
+"""Rows: buffers that live longer are compared one by one with the others."""
 
 
 @lru_cache(maxsize=1 << 14)
@@ -99,7 +99,7 @@ def _bits(rows: int) -> tuple[int, ...]:
 def allocate(
     buffers: Sequence[Buffer], rows: Sequence[Row], chip: ChipSpec, able: Partners | None = None
 ) -> Allocation | None:
-    """Place every buffer, or None if they do not fit. able: operands whose bytes results may take."""
+    """Place every buffer, or None if they do not fit. able: operands whose bytes results may reuse."""
     able = able or {}
     if any(b.size > chip.lmem_bytes for b in buffers) or overfull(buffers, len(rows), chip, able):
         return None
@@ -123,7 +123,7 @@ def overfull(buffers: Sequence[Buffer], count: int, chip: ChipSpec, able: Partne
             change[first] += buffer.size
             change[end] -= buffer.size
         if isinstance(buffer.owner, SSAValue) and able and buffer.owner in able:
-            change[buffer.start] -= buffer.size  # at best the result shares its bytes where it is born
+            change[buffer.start] -= buffer.size  # at best the result shares its bytes in its first row
             change[buffer.start + 1] += buffer.size
     return max(accumulate(change), default=0) > chip.lmem_bytes
 
@@ -169,7 +169,7 @@ def _side(owner: SSAValue | TpuOp, rows: int) -> Side:
 
 
 class _Uses:
-    """Who uses what in which row: rows and ops as bits."""
+    """The users of every buffer: rows and ops as bits."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.computed: dict[SSAValue | TpuOp, int] = {}
@@ -203,9 +203,9 @@ def _traffic(items: Sequence[_Item], rows: Sequence[Row]) -> _Traffic:
 
 
 class _Pending:
-    """The buffers that have no address yet, in a heap by where they could go.
+    """The buffers without an address, in a heap by their lowest possible address.
 
-    Placing a buffer changes this for those that live beside it only.
+    Placing a buffer changes the address only of buffers that are alive in one of its rows.
     """
 
     def __init__(self, items: Sequence[_Item], rows: Sequence[Row], chip: ChipSpec) -> None:
@@ -225,9 +225,9 @@ class _Pending:
                     self._short[row].append(item)
 
     def place(self) -> tuple[_Item, int] | None:
-        """The buffer that can have the lowest address of all, with that address; None if one has no room.
+        """The buffer with the lowest possible address, and that address; None if a buffer has no room.
 
-        On ties the one of a crowded row, then the one that takes most bytes times rows (`_Item.rank`).
+        On ties a buffer of a crowded row wins, then the buffer with most bytes times rows (`_Item.rank`).
         """
         if self._full:
             return None
@@ -240,9 +240,9 @@ class _Pending:
         return item, address
 
     def _keeps_clear(self, last: _Item, low: int) -> bool:
-        """Take the bytes of the buffer placed last from those that live beside it, which avoid its banks if they meet.
+        """Remove the last placed buffer's bytes from the gaps of buffers alive in its rows; some also avoid its banks.
 
-        False if one has no gap left.
+        False if a buffer has no gap left.
         """
         bank = self._chip.lmem_bank_bytes
         high = align(low + last.size, self._chip.eu_bytes)
@@ -260,7 +260,7 @@ class _Pending:
         return True
 
     def _beside(self, last: _Item) -> Iterable[_Item]:
-        """The buffers that wait and live in some rows of this one, or never share its bytes."""
+        """The unplaced buffers that are alive in some row of this one, or never share its bytes."""
         waiting, rows, apart = self._items, last.rows, APART.get(last.side)
         if last.side == "spread" or rows.bit_count() > SHORT:
             return [item for item in waiting.values() if item.rows & rows or item.side == apart]
@@ -277,7 +277,7 @@ class _Pending:
 
 
 def _without(gaps: list[Gap], low: int, high: int, size: int) -> list[Gap]:
-    """Free gaps of at least so many bytes without the bytes from `low` to `high`."""
+    """Free gaps of at least `size` bytes without the bytes from `low` to `high`."""
     found: list[Gap] = []
     for gap in gaps:
         start, end = gap
@@ -294,7 +294,7 @@ def _without(gaps: list[Gap], low: int, high: int, size: int) -> list[Gap]:
 def _shared(item: _Item, last: _Item, low: int, high: int) -> list[Gap]:
     """The item's gaps without the bytes of the buffer placed last, which lives in rows of the item.
 
-    They stay as a gap of their own if the two may share them and nothing else that lives beside the item is there.
+    They remain as a separate gap if the two may share them and no other buffer alive in the item's rows uses them.
     """
     if last.owner not in item.partners:
         return _without(item.gaps, low, high, item.size)
@@ -307,7 +307,7 @@ def _shared(item: _Item, last: _Item, low: int, high: int) -> list[Gap]:
 
 
 def _first_fit(item: _Item, bank: int) -> int:
-    """The lowest address outside the banks that the buffer avoids, else the lowest of all."""
+    """The lowest address outside the banks that the buffer avoids, else the lowest address."""
     size, banks = item.size, item.banks
     if banks:
         for start, end in item.gaps:

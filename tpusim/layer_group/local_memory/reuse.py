@@ -1,4 +1,4 @@
-"""In-place reuse: results that may take the bytes of an operand that dies there (layer_group.md 10.1, rule 6)."""
+"""In-place reuse: results that may reuse the bytes of an operand that dies in their row (layer_group.md 10.1)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,15 +23,16 @@ def place(graph: Subgraph, rows: Sequence[Row], slices: Slices, chip: ChipSpec, 
 
 
 def able(graph: Subgraph, rows: Sequence[Row], slices: Slices, found: Sequence[Buffer], chip: ChipSpec) -> Partners:
-    """The operands whose bytes results may take in this search."""
+    """The operands whose bytes results may reuse in this search."""
     return partners(graph, rows, slices, found, chip) if graph.memo.in_place else {}
 
 
 def partners(graph: Subgraph, rows: Sequence[Row], slices: Slices, found: Sequence[Buffer], chip: ChipSpec) -> Partners:
-    """The operands whose bytes each result may take.
+    """The operands whose bytes each result may reuse.
 
-    The operand dies in the row where the result is born, moves nowhere in it and has one user in the group; both have
-    the same slices, laid out alike, and the same bytes. What is held, or a constant, is needed again.
+    The operand dies in the row in which the result is made, is not transferred in that row and has one user in the
+    group; both have the same slices, in the same layout, and as many bytes. Constants and tensors that stay for all
+    steps are excluded, because they are read again.
     """
     if not rules(chip, GroupRules).RESULTS_IN_PLACE:
         return {}
@@ -66,7 +67,7 @@ def _ends_where_begins(operand: Buffer, result: Buffer, row: int, count: int) ->
 
 
 def laid_out_alike(one: ValueSlices, other: ValueSlices) -> bool:
-    """Whether every slice of one tensor lies in a lane as that of the other: rows of a channel may be joined."""
+    """Whether every slice of both tensors has the same layout in a lane; rows of a channel may be joined."""
     if (one.n, one.c, one.d) != (other.n, other.c, other.d):
         return False
     if (one.h, one.w) == (other.h, other.w):

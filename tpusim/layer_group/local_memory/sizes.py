@@ -46,9 +46,9 @@ def work_bytes(op: TpuOp, slices: Mapping[SSAValue, ValueSlices], graph: Subgrap
 def buffers(
     graph: Subgraph, rows: Sequence[Row], slices: Mapping[SSAValue, ValueSlices], chip: ChipSpec, *, steps: int
 ) -> list[Buffer]:
-    """Every buffer of the group, a work area behind the result of its op.
+    """Every buffer of the group; a work area comes after the result of its op.
 
-    What is loaded once is held while more than one step runs (layer_group.md 8.5).
+    A buffer that is loaded once stays in memory for all steps (layer_group.md 8.5).
     """
     row_of = {op: index for index, row in enumerate(rows) for op in row.layers}
     found: list[Buffer] = []

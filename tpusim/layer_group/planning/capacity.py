@@ -17,11 +17,11 @@ from tpusim.ops.logical import AXES
 from tpusim.schedule import Buffer, GroupSchedule, Sections, Subgraph, ValueSlices, subgraph, tensor_name
 
 MOST_NAMED = 4
-"""Buffers named before the rest is summed."""
+"""Number of buffers that a message names; the others are summed."""
 
 
 def explained(op: TpuOp, why: str, chip: ChipSpec) -> str:
-    """The reason why an op stays global; for one that fits at no slicing, with its buffers and what must change."""
+    """Why an op stays global; if it fits at no slicing, with its buffers and what must change."""
     kinds = group_types([op], chip) if op.why_not_local(chip) is None and not is_in_place(op) else ()
     if not kinds:
         return why
@@ -37,7 +37,7 @@ def explained(op: TpuOp, why: str, chip: ChipSpec) -> str:
 def shortage(graph: Subgraph, chip: ChipSpec, sections: Sections | None = None) -> str | None:
     """Which buffers of which row do not fit at these sections (default: the finest cut); None if they do fit.
 
-    None too if the sections cannot be made: then it is not memory that stands in the way.
+    Also None if the sections cannot be made, because memory is not the reason then.
     """
     at = sections or max_sections(graph, chip)
     try:
@@ -54,12 +54,12 @@ def shortage(graph: Subgraph, chip: ChipSpec, sections: Sections | None = None) 
             return None
         lead = f"the buffers of row {row} take {need:,} bytes per lane at {at}, {chip.name} has {chip.lmem_bytes:,}, "
         return (
-            f"{lead}but no placement was found: {_named(worst, graph)}; {_change(graph, chip, sections, slices, worst)}"
+            f"{lead}but they have no placement: {_named(worst, graph)}; {_change(graph, chip, sections, slices, worst)}"
         )
     finest = "" if sections else "at the finest cut, "
     return (
         f"local memory needs {need:,} bytes per lane at {at}, {chip.name} has {chip.lmem_bytes:,}; {finest}"
-        f"row {row} of {len(rows)} holds {_named(worst, graph)}; {_change(graph, chip, sections, slices, worst)}"
+        f"row {row} of {len(rows)} has {_named(worst, graph)}; {_change(graph, chip, sections, slices, worst)}"
     )
 
 

@@ -1,4 +1,4 @@
-"""One group: its type, and sections that work, found by quick search (layer_group.md 3, 5, 10.2)."""
+"""One group: its type, and working sections by quick search (layer_group.md 3, 5, 10.2)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ from tpusim.chips import ChipSpec
 from tpusim.layer_group.candidates import group_types
 from tpusim.layer_group.local_memory import able, buffers, overfull, place
 from tpusim.layer_group.planning.guess import first_guess, more_sections, op_bytes
-from tpusim.layer_group.planning.held import held_bytes
+from tpusim.layer_group.planning.residency import held_bytes
 from tpusim.layer_group.planning.rows import schedule
 from tpusim.layer_group.slicing import (
     SliceError,
@@ -32,9 +32,9 @@ IMAGE_AXES: tuple[Axis, ...] = ("d", "h", "w")
 MAX_HALO = 1.5
 """A sliced group may recompute or reload at most half of a tensor's rows (check_hsecs, layer_group.md 7.4)."""
 UNPLACED = Allocation({}, {}, 0)
-"""Of a group whose addresses nobody asked for yet."""
+"""The addresses of a group that is not placed yet."""
 _Why: TypeAlias = Callable[[], str]
-"""A reason that takes time to say: most attempts are followed by a better one, and nobody asks."""
+"""A reason that is computed on demand: most attempts are followed by a better one, and their reason is not used."""
 Decided: TypeAlias = GroupSchedule | tuple[TpuOp, str]
 """A group, or an op that stays global with the reason."""
 
@@ -48,11 +48,11 @@ def plan(
     *,
     unplaced: bool = False,
 ) -> GroupSchedule | str:
-    """A working schedule for these ops as one group, or why there is none.
+    """A working schedule for these ops as one group, or why it has none.
 
     sections: use exactly these, however many rows they repeat, instead of searching. kind: the group type; without it
     the types of layer_group.md 3 are tried in order. Decision: upstream tries the first only. memo: shared by the calls
-    of one search. unplaced: as far as it can be told from what each row needs; `placed` gives it its addresses.
+    of one search. unplaced: only the bytes of each row are checked; `placed` assigns the addresses later.
     """
     if only_views(ops):
         return "views are free in global memory"
@@ -82,12 +82,12 @@ def _tried(
 def resectioned(
     found: GroupSchedule, sections: Sections, chip: ChipSpec, *, unplaced: bool = False
 ) -> GroupSchedule | str:
-    """The same group with exactly these sections, or why they do not work: halos count, as in a search."""
+    """The same group with exactly these sections, or why they do not work; halos are limited as in a search."""
     return _told(_attempt(found.graph, schedule(found.graph), sections, chip, unplaced=unplaced))
 
 
 def placed(found: GroupSchedule, chip: ChipSpec) -> GroupSchedule | None:
-    """A group that was planned without addresses with them; None if its buffers find no place."""
+    """A group planned without addresses, with addresses; None if its buffers cannot be placed."""
     if found.allocation is not UNPLACED:
         return found
     allocation = place(found.graph, found.rows, found.slices, chip, found.sections.steps)
@@ -95,7 +95,7 @@ def placed(found: GroupSchedule, chip: ChipSpec) -> GroupSchedule | None:
 
 
 def only_views(ops: Sequence[TpuOp]) -> bool:
-    """Whether in global memory the result of every op is its operand's bytes, so that a group could only cost."""
+    """Whether every result shares its operand's bytes in global memory, so that a group could only cost time."""
     return all(is_in_place(op) for op in ops)
 
 
@@ -130,7 +130,7 @@ def _planned(graph: Subgraph, chip: ChipSpec, sections: Sections | None, *, unpl
 
 
 def _held_too_many(graph: Subgraph, chip: ChipSpec) -> str | None:
-    """Why the group cannot be cut: the constants that no cut of their users makes smaller fill local memory."""
+    """Why the group cannot be cut: constants that no cut makes smaller exceed local memory."""
     needed = held_bytes(graph, chip)
     if needed <= chip.lmem_bytes:
         return None
@@ -138,7 +138,7 @@ def _held_too_many(graph: Subgraph, chip: ChipSpec) -> str | None:
 
 
 def _with_bytes(why: str, graph: Subgraph, chip: ChipSpec) -> str:
-    """The reason, preceded by the bytes that made cutting necessary where it does not name them itself."""
+    """The reason, preceded by the bytes that made cutting necessary if it does not name them."""
     need = _least_bytes(graph, whole_slices(graph, chip), chip)
     if "bytes per lane" in why or need <= chip.lmem_bytes:
         return why
@@ -204,5 +204,5 @@ def _read(slices: ValueSlices, axis: Axis) -> tuple[int, int]:
 
 
 def _least_bytes(graph: Subgraph, slices: dict[SSAValue, ValueSlices], chip: ChipSpec) -> int:
-    """What the hungriest single op of the group needs at once."""
+    """The most bytes per lane that a single op of the group needs at once."""
     return max(op_bytes(op, graph, slices, chip) for op in graph.ops)

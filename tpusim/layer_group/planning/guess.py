@@ -1,4 +1,4 @@
-"""Which sections to try: the first guess, and the next ones where these do not work (layer_group.md 5, 10.2)."""
+"""Which sections to try: the first guess, and the next ones if these do not work (layer_group.md 5, 10.2)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,7 +31,7 @@ def first_guess(graph: Subgraph, limit: Sections, chip: ChipSpec) -> Sections | 
 
 
 def _times(op: TpuOp, graph: Subgraph, slices: Slices, chip: ChipSpec) -> int:
-    """How many times over an op needs local memory uncut; that of its constants that are compact is the group's say."""
+    """Factor by which an uncut op exceeds local memory; the group decides which of its constants are compact."""
     compact = tuple([read.value in graph.compact for read in graph.reads(op) if read.constant])
     return graph.memo.get(
         ("times", op, graph.kind, compact, chip.lmem_bytes),
@@ -40,7 +40,7 @@ def _times(op: TpuOp, graph: Subgraph, slices: Slices, chip: ChipSpec) -> int:
 
 
 def _guess_of_op(rest: int, guess: Sections, limit: Sections, graph: Subgraph) -> Sections | None:
-    """The guess so far, raised so that an op that needs local memory `rest` times over has slices that may fit."""
+    """The guess, raised so that an op that needs `rest` times the local memory has slices that may fit."""
     n = max(guess.n, min(rest, limit.n))
     rest = ceil_div(rest, n)
     c = guess.c
@@ -55,7 +55,7 @@ def _guess_of_op(rest: int, guess: Sections, limit: Sections, graph: Subgraph) -
 
 
 def more_sections(sections: Sections, limit: Sections, graph: Subgraph, chip: ChipSpec) -> Sections | None:
-    """The next counts to try (10.2): along n, else c, where slices become smaller; else one more of d, h and w."""
+    """The next counts to try (10.2): more along n, else c, if slices become smaller; else one more along d, h or w."""
     lengths = [extents(v, graph, chip) for v in graph.values]
     units: tuple[tuple[Axis, int], ...] = (
         ("n", max(e[0] for e in lengths)),

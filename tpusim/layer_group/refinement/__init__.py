@@ -1,4 +1,4 @@
-"""Refinement: what makes chosen groups quicker, kept as far as a replay of their loops finds nothing wrong."""
+"""Refinement: steps that make chosen groups quicker; a step is kept if a replay of the group's loop has no error."""
 
 from tpusim.layer_group.refinement.balance import arranged
 from tpusim.layer_group.refinement.refiner import Refinements, Refiner

@@ -1,8 +1,8 @@
 """Memory-aware assignment: transfers leave rows in which the DMA is the slower engine (layer_group.md 8.4).
 
-A row's slack is what its ops take longer than its transfers. While a row has less than none, the transfer and the row
-with slack that gain the most change; it goes there row by row, and on the way another transfer may take over, or it
-stays where nothing is gained by going on. Nobody asks whether there is room: what does not fit then is cut finer.
+A row's slack is the time of its ops minus the time of its transfers. While a row has negative slack, the transfer and
+the target row that gain most are chosen. The transfer moves row by row; on the way another transfer may take its
+place, or it stops if going on gains nothing. Memory is not checked: a group that no longer fits is cut finer.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +22,7 @@ Size = Callable[[SSAValue], int]
 
 
 def arranged(plan: GroupSchedule, model: CostModel) -> tuple[Row, ...]:
-    """The rows of a group of a search, which has no addresses yet."""
+    """The rows of a group during a search, before it has addresses."""
     size = partial(_tensor_bytes, plan, model)
     return balanced(plan.rows, cycles_of(plan, model), size)
 
@@ -32,7 +32,7 @@ def _tensor_bytes(plan: GroupSchedule, model: CostModel, value: SSAValue) -> int
 
 
 def cycles_of(plan: GroupSchedule, model: CostModel) -> Cycles:
-    """What each item of the group takes at the first step, asked once; what looks up a table counts as no time."""
+    """Cycles of each item at the first step, cached; an op that looks up a table counts 0."""
     costs: dict[Scheduled, int] = {}
 
     def cycles(item: Scheduled) -> int:
@@ -46,7 +46,7 @@ def cycles_of(plan: GroupSchedule, model: CostModel) -> Cycles:
 
 
 def balanced(rows: Sequence[Row], cycles: Cycles, size: Size) -> tuple[Row, ...]:
-    """The rows with their transfers where the assignment puts them; every transfer counts in every iteration."""
+    """The rows with the transfers assigned to them; every transfer counts in every iteration."""
     table = _Table(rows, cycles, size)
     at = 0
     while at < len(rows):
@@ -59,7 +59,7 @@ def balanced(rows: Sequence[Row], cycles: Cycles, size: Size) -> tuple[Row, ...]
 
 
 class Moving:
-    """A transfer with what the table asks of it again and again. read, made: rows of the ops that do so, -1: none."""
+    """A transfer and cached facts about it. read, made: rows of the ops that read or make its tensor; -1: none."""
 
     __slots__ = "cycles", "load", "made", "read", "size", "transfer"
 
@@ -69,7 +69,7 @@ class Moving:
 
 
 class Ways:
-    """The transfers of rows and where each may move, as `moves.reach` says, from tables: the search asks very often."""
+    """The transfers of rows and where each may move (`moves.reach`), from tables, because the search is frequent."""
 
     def __init__(self, rows: Sequence[Row], cycles: Cycles, size: Size) -> None:
         self._rows = rows
@@ -94,12 +94,12 @@ class Ways:
         return (to for to in range(at + 1, end + 1) if not rows[to].touches(value))
 
     def may_end(self, moving: Moving, at: int, to: int) -> bool:
-        """Whether row `to` is one of them."""
+        """Whether row `to` is one of these rows."""
         end = self._end(moving, at)
         return end <= to if moving.load else end >= to and not self._rows[to].touches(moving.transfer.value)
 
     def _end(self, moving: Moving, at: int) -> int:
-        """The last row in the direction of the transfer: behind the op that reads it, before the one that makes it."""
+        """The last row in the transfer's direction: after the op that reads its tensor, before the op that makes it."""
         if moving.load:
             return next((row + 1 for row in reversed(moving.read) if row <= at), 0)
         return moving.made - 1 if moving.made >= at else len(self._rows) - 1
@@ -121,15 +121,15 @@ class _Table(Ways):
         return [[moving.transfer for moving in row] for row in self.moving]
 
     def best(self, at: int) -> tuple[Moving, int] | None:
-        """The transfer of a row and the row with slack that gain the most; of equals the least bytes times rows.
+        """The transfer of a row and the target row that gain most; on ties the least bytes times rows.
 
-        What is gained are the cycles that the two rows lack less.
+        The gain is the decrease of the two rows' negative slack.
         """
         found, most, least = None, 0, 0
         slack, here = self.slack, min(self.slack[at], 0)
         for moving in self.moving[at]:
             cycles = moving.cycles
-            left = min(slack[at] + cycles, 0) - here  # what row `at` lacks less, whatever row it is
+            left = min(slack[at] + cycles, 0) - here  # the gain of row `at` for every target row
             if left <= 0 or left < most:
                 continue
             for to in self.reach(moving, at):
@@ -158,7 +158,7 @@ class _Table(Ways):
                 moving = self._heir(moving, at, to)
 
     def _heir(self, before: Moving, at: int, to: int) -> Moving | None:
-        """Which transfer of row `at` goes on; None if that gains nothing."""
+        """The transfer of row `at` that moves on; None if that gains nothing."""
         found, most, least, load = None, 0, before.size, before.load
         here, there = self.slack[at], self.slack[to]
         lack = here if here < 0 else 0

@@ -1,7 +1,8 @@
 """TimeStepCombine: neighbouring rows become one, a load and a store change places (layer_group.md 13, DL-07).
 
-A row lasts as long as its slower engine. Two rows of which one computes longer and the other moves longer take less
-time as one; what an op of the new row reads or makes may not move in it, and goes to the nearest row where it may.
+A row lasts as long as its slower engine. If one of two rows computes longer and the other moves longer, they take less
+time as one row. A tensor that an op of the new row reads or makes cannot be transferred in it; its transfer goes to the
+nearest possible row.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,11 +18,11 @@ COMPUTE_BOUND = 1.1
 """Two rows stay apart if in both the ops take this many times as long as the transfers."""
 Rows = tuple[Row, ...]
 Replaced = Callable[[GroupSchedule, Rows], GroupSchedule | None]
-"""The group with other rows, placed and checked; None if that cannot be."""
+"""The group with other rows, placed and checked; None if that fails."""
 
 
 def combined(plan: GroupSchedule, model: CostModel, replaced: Replaced, ns: Ns) -> GroupSchedule:
-    """The group with rows merged, and then one pair of transfers exchanged, where that is quicker and fits."""
+    """The group with rows merged, and then one pair of transfers exchanged, if that is quicker and fits."""
     if len(plan.graph.ops) > MOST_OPS:
         return plan
     best, at = plan, 0

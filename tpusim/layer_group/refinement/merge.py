@@ -1,9 +1,9 @@
 """TimeStepCombine (U-79): transfers leave rows that move longer, then rows merge (layer_group.md 13).
 
-Times are those of the assignment (`balance.cycles_of`). Nobody asks whether a merged row is quicker: neighbours stay
-apart if both compute longer than they move by more than a tenth, if a transfer of one is used by an op of the other, or
-if what begins to live in the second has no place beside what lives in the first. All is undone where the group as a
-whole finds no place.
+Times are those of the assignment (`balance.cycles_of`). Whether a merged row is quicker is not checked. Adjacent rows
+stay separate if both compute longer than they move by more than a tenth, if a transfer of one is used by an op of the
+other, or if the tensors that become alive in the second cannot be placed next to those alive in the first. All merges
+are undone if the whole group cannot be placed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from tpusim.ops.base import TpuOp
 from tpusim.schedule import Buffer, GroupSchedule, Row, Transferred, areas, lifetimes
 
 MARGIN = 0.1
-"""How much longer, of itself, a row computes than it moves to stay apart."""
+"""A row stays separate if it computes longer than it moves by this fraction of its compute time."""
 Owner = SSAValue | TpuOp
 
 
@@ -41,7 +41,7 @@ def _stays(plan: GroupSchedule, chip: ChipSpec) -> frozenset[SSAValue]:
 
 
 def _balances(rows: Sequence[Row], stays: frozenset[SSAValue], cycles: Cycles, *, steps: int) -> list[tuple[int, int]]:
-    """Cycles of (ops, transfers) of every row; what stays counts in a group of one step."""
+    """Cycles of (ops, transfers) of every row; resident constants count only in a group of one step."""
     counted = frozenset[SSAValue]() if steps == 1 else stays
     return [
         (sum(map(cycles, row.layers)), sum(cycles(t) for t in row.transfers if t.value not in counted)) for row in rows
@@ -49,7 +49,7 @@ def _balances(rows: Sequence[Row], stays: frozenset[SSAValue], cycles: Cycles, *
 
 
 def _reassigned(plan: GroupSchedule, chip: ChipSpec, replaced: Replaced, cycles: Cycles) -> GroupSchedule:
-    """One transfer of every row that moves longer goes where that gains most, unless one came to that row."""
+    """Move one transfer out of every row that moves longer, to the row that gains most, unless one came to that row."""
     done, stays = set[int](), _stays(plan, chip)
     for at in range(len(plan.rows)):
         balance = _balances(plan.rows, stays, cycles, steps=plan.sections.steps)
@@ -66,7 +66,7 @@ def _reassigned(plan: GroupSchedule, chip: ChipSpec, replaced: Replaced, cycles:
 def _best_move(
     rows: Rows, at: int, slack: Sequence[int], stays: frozenset[SSAValue], cycles: Cycles
 ) -> tuple[Transferred, int] | None:
-    """The transfer of a row and the row where it gains most, the first of equals."""
+    """The transfer of a row and the target row that gain most; on ties the first."""
     found, most, life = None, 0, lifetimes(rows)
     free = (transfer for transfer in rows[at].transfers if transfer.value not in stays)
     for transfer, to in product(free, range(len(rows))):
@@ -80,7 +80,7 @@ def _best_move(
 def _may_move(
     rows: Sequence[Row], life: dict[SSAValue, tuple[int, int]], transfer: Transferred, at: int, to: int
 ) -> bool:
-    """A load passes no op that reads it; a store stays in its turn of the loop, behind the op that makes the tensor."""
+    """A load passes no op that reads its tensor; a store stays in its turn, after the op that makes its tensor."""
     value = transfer.value
     if transfer.kind == "load":
         way = range(at + 1, to + 1) if to > at else range(to, at)
@@ -133,7 +133,7 @@ def _partners(
 def merged_rows(plan: GroupSchedule, chip: ChipSpec, cycles: Cycles) -> Rows:
     """The rows with neighbours merged, the first pair that may be, again and again.
 
-    What was asked of the pairs before one that merges holds, unless an area moves that is alive there.
+    The answers for pairs before a merged pair stay valid unless an area moves that is alive in their rows.
     """
     rows, at, address = plan.rows, 0, dict(plan.allocation.address)
     stays, buffers = _stays(plan, chip), areas(plan)
@@ -193,10 +193,10 @@ def _beside(
     rows: Rows, at: int, buffers: Sequence[Buffer], address: Mapping[Owner, int], stays: frozenset[SSAValue],
     chip: ChipSpec,
 ) -> dict[Owner, int] | None:  # fmt: skip
-    """Addresses of what begins to live in the second row, beside what the first row has; None without room.
+    """New addresses of the areas that become alive in the second row, apart from those of the first; None without room.
 
-    What is loaded there finds none. Of areas of one size one counts; behind one that takes a bank of its own no other
-    is placed.
+    Tensors loaded in the second row are not placed. Of several areas of equal size only one is considered. After one
+    area has been given an empty bank, the search stops.
     """
     loaded, moved = ({t.value for t in row.transfers} for row in (rows[at + 1], rows[at]))
     new = {b.size: b.owner for b in buffers if b.start == at + 1 and b.owner not in stays}

@@ -1,8 +1,8 @@
 """Memory-aware moves: transfers leave rows in which the DMA is the slower engine (layer_group.md 8.4, DL-04).
 
-slack of a row = time of its ops - time of its transfers. While a row has less than none, the transfer and the row with
-slack that gain the most change: loads go to earlier rows, stores to later ones, row by row; on the way another transfer
-may take over. A move that would need more than local memory in some row is not made.
+slack of a row = time of its ops - time of its transfers. While a row has negative slack, the transfer and the
+target row that gain most are chosen: loads go to earlier rows, stores to later ones, row by row; on the way another
+transfer may take its place. A move that would exceed local memory in some row is not made.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,8 +23,8 @@ Choice = Callable[[Transferred], bool]
 def moved_rows(plan: GroupSchedule, ns: Ns, chip: ChipSpec, most: int | None = None) -> tuple[tuple[Row, ...], int]:
     """(rows after at most `most` moves, how many were made).
 
-    One step: its iteration of stage 1 is balanced. More: the loop without what is held, then the held loads of the
-    first iteration that computes. Decision: section 8.4 counts every transfer in every iteration.
+    One step: its iteration of stage 1 is balanced. Several steps: first the loop without transfers that run once, then
+    these loads in the first iteration that computes. Decision: section 8.4 counts every transfer in every iteration.
     """
     resident = {v for v, slices in plan.slices.items() if slices.resident}
     table = _Table(plan, ns, chip, most)
@@ -42,8 +42,8 @@ def moved_rows(plan: GroupSchedule, ns: Ns, chip: ChipSpec, most: int | None = N
 def reach(rows: Sequence[Row], transfer: Transferred, at: int) -> Iterator[int]:
     """The rows that a transfer of row `at` may move to, the nearest first.
 
-    A load: earlier ones, back to the one behind the last whose op reads the tensor. A store: later ones, up to the one
-    before the row that makes it; it passes rows whose op reads it and stays in none.
+    A load may move to any earlier row after the last row whose op reads the tensor. A store may move to any later row
+    before the tensor is produced again, except rows whose op reads it.
     """
     if transfer.kind == "load":
         for row in range(at - 1, -1, -1):
@@ -59,13 +59,13 @@ def reach(rows: Sequence[Row], transfer: Transferred, at: int) -> Iterator[int]:
 
 
 class _Move(NamedTuple):
-    """A transfer, where it goes, what that gains."""
+    """A transfer, its target row, and the gain."""
 
     transfer: Transferred
     to: int
     profit: float
     weight: int
-    """Bytes times (distance + 1); the smaller of equal profits is made."""
+    """Bytes times (distance + 1); of equal gains the smaller weight wins."""
 
     @property
     def rank(self) -> tuple[float, int]:
@@ -93,11 +93,11 @@ class _Table:
         self._ways: dict[Transferred, list[int]] = {}
 
     def rows(self) -> tuple[Row, ...]:
-        """The rows as they are now; one that became empty goes."""
+        """The present rows, without empty ones."""
         return tuple(row for row in self._rows if row.items)
 
     def balance(self, counted: Choice, movable: Choice) -> None:
-        """Move transfers until no row with too little slack gains."""
+        """Move transfers until no row with negative slack gains."""
         self._slack = [
             sum(map(self._ns, row.layers)) - sum(self._ns(t) for t in row.transfers if counted(t)) for row in self._rows
         ]
@@ -111,11 +111,11 @@ class _Table:
                 self.made += 1
 
     def _best(self, moves: Iterable[_Move | None]) -> _Move | None:
-        """The one that gains most, the lightest of equals."""
+        """The move that gains most; on ties the lightest."""
         return min((m for m in moves if m is not None), key=lambda m: m.rank, default=None)
 
     def _anywhere(self, transfer: Transferred, at: int) -> Iterator[_Move]:
-        """The moves of a transfer that save time, as far as every row between has room."""
+        """The moves of a transfer that save time and for which every row between has room."""
         passed = at
         for row in self._reach(transfer, at):
             if not self._has_room(transfer, passed, row):
@@ -126,7 +126,7 @@ class _Table:
                 yield move
 
     def _reach(self, transfer: Transferred, at: int) -> Iterator[int]:
-        """`reach` of the row where the transfer was, from where it is now."""
+        """`reach` of the transfer's original row, from its present row on."""
         way = self._ways.get(transfer)
         if way is None:
             way = self._ways[transfer] = [*reach(self._rows, transfer, at)]
@@ -141,13 +141,13 @@ class _Table:
         return _Move(transfer, row, profit, weight) if profit > GAIN_NS else None
 
     def _has_room(self, transfer: Transferred, at: int, to: int) -> bool:
-        """Whether the rows behind `at` up to `to` can hold the tensor too."""
+        """Whether the rows after `at`, up to `to`, have room for the tensor."""
         way = range(to, at) if to < at else range(at + 1, to + 1)
         size = self._size[transfer.value]
         return not size or all(self._need[row] + size <= self._room for row in way)
 
     def _bubble(self, move: _Move, at: int, movable: Choice) -> None:
-        """Row by row to where the move goes; a transfer on the way that gains as much and weighs less takes over."""
+        """Move row by row to the target; a transfer on the way that gains as much and weighs less takes its place."""
         transfer, to = move.transfer, move.to
         while at != to:
             row = next(self._reach(transfer, at))
@@ -163,13 +163,13 @@ class _Table:
                 transfer = found.transfer
 
     def _gain(self, transfer: Transferred, at: int, to: int) -> float:
-        """What the rows lack less, together."""
+        """The decrease of the negative slack of both rows."""
         cost = self._ns(transfer)
         here, there = self._slack[at], self._slack[to]
         return min(here + cost, 0.0) - min(here, 0.0) + min(there - cost, 0.0)
 
     def _shift(self, transfer: Transferred, at: int, to: int) -> None:
-        """Move a transfer to the next row that may have it; its tensor is alive in the rows it passes."""
+        """Move a transfer to the next possible row; its tensor is alive in the rows that it passes."""
         self._rows[at] = self._rows[at].without(transfer)
         self._rows[to] = self._rows[to].plus(transfer)
         self._slack[at] += self._ns(transfer)

@@ -1,9 +1,9 @@
-"""Overlap between neighbouring groups: one's edges run beside the other's ops (layer_group.md 13, DL-07).
+"""Overlap of adjacent groups: the edges of one run during the ops of the other (layer_group.md 13, DL-07).
 
-Nothing is computed while a group loads its first step, or while it stores its last one. Such a load may run in a row of
-the last iteration in which the group before computes, such a store in a row of the first one of the group after, if its
-bytes are free from there on (until then) and what is loaded is complete. Decision: upstream asks the group for more
-than two slices; the rule of the bytes needs no such limit.
+Nothing is computed while a group loads its first step or stores its last step. Such a load may run in a row of the
+previous group's last computing iteration, if its bytes are free from that row on and its tensor is complete. Such a
+store may run in a row of the next group's first computing iteration, if its bytes are free up to that row. Decision:
+upstream requires more than two slices of the group; with the rule about bytes no such limit is needed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ from tpusim.schedule import GroupSchedule, Guest, Transferred
 
 
 def overlapped(decided: Sequence[Decided], model: CostModel) -> list[Decided]:
-    """The groups, with what neighbours do for each other where that is quicker."""
+    """The groups; edges run in adjacent groups if that is quicker."""
     found = list(decided)
     if not model.chip.engines_overlap:
         return found
@@ -33,7 +33,7 @@ def overlapped(decided: Sequence[Decided], model: CostModel) -> list[Decided]:
 
 
 def _runs(decided: Sequence[Decided]) -> Iterator[tuple[int, int]]:
-    """Groups with nothing between them, two or more."""
+    """Intervals of two or more consecutive groups."""
     first = 0
     for i in range(len(decided) + 1):
         if i == len(decided) or not isinstance(decided[i], GroupSchedule):
@@ -43,7 +43,7 @@ def _runs(decided: Sequence[Decided]) -> Iterator[tuple[int, int]]:
 
 
 def _pair(before: GroupSchedule, after: GroupSchedule, model: CostModel) -> tuple[GroupSchedule, GroupSchedule]:
-    """Two groups in a row, with the loads and the stores that gain from it."""
+    """Two consecutive groups with the overlapped loads and stores that save time."""
     loads = _loads_in_advance(before, after, model)
     stores = _stores_afterwards(before, after, model)
     mine = replace(before.overlap, self_down=tuple(g.transfer for g in stores), other_down=tuple(loads))
@@ -98,7 +98,7 @@ def _edges(plan: GroupSchedule, kind: Literal["load", "store"], model: CostModel
 
 
 def _spans(plan: GroupSchedule, iteration: int) -> list[list[Use]]:
-    """What each row of an iteration uses."""
+    """The bytes that each row of an iteration uses."""
     found: list[list[Use]] = [[] for _ in plan.rows]
     for row in rows_of(plan, iterations=[iteration]):
         found[row.row] = [use for item in (*row.tiu, *row.dma) for use in item.uses]
@@ -121,7 +121,7 @@ class _Rows:
         self._times = model.row_ns(plan, iteration)
 
     def take(self, ns: float, use: Use, free: Iterable[int], spans: Sequence[Sequence[Use]]) -> int | None:
-        """The row that becomes least longer by a transfer, if it is worth it; of equals one without a bank clash."""
+        """The row that a transfer lengthens least, if that saves time; on ties a row without a bank conflict."""
         ranked = [(round(self._longer(row, ns), 3), self._clashes(use, spans[row]), at, row)
                   for at, row in enumerate(free)]  # fmt: skip
         if not ranked or min(ranked)[0] > ns - GAIN_NS:

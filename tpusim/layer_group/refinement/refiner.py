@@ -1,7 +1,7 @@
-"""What is done to groups once they are chosen (layer_group.md 8.4, 10.1, 13).
+"""Refinement of chosen groups (layer_group.md 8.4, 10.1, 13).
 
-Every step is a switch of `Refinements`, and is kept where the replay of `validity` finds nothing wrong. With wide rows
-every step is kept only where the cost model says that the group is quicker by it.
+Every step is a switch of `Refinements`, and is kept if the replay of `validity` has no error. With wide rows
+a step is kept only if the cost model also says that it makes the group quicker.
 """
 
 from collections.abc import Sequence
@@ -25,12 +25,12 @@ from tpusim.schedule import GroupSchedule, Row, Scheduled
 class Refinements:
     """Which steps are taken.
 
-    timestep_moves: loads to earlier rows, stores to later ones, where the DMA is slower than the ops beside it.
-    in_place: results may take the bytes of an operand that dies there.
-    group_overlap: first loads run beside the last ops of the group before, last stores beside the first ops of the
-    group after.
-    timestep_combine: rows become one, and a load and a store change places, in groups of up to 100 ops.
-    wide_rows: rows become one beside transfers that take longer than the ops of one, in groups of any size.
+    timestep_moves: loads move to earlier rows, stores to later ones, if the DMA is slower than the ops of the row.
+    in_place: results may reuse the bytes of an operand that dies in their row.
+    group_overlap: first loads run during the last ops of the previous group, last stores during the first ops of the
+    next group.
+    timestep_combine: rows merge, and a load and a store change places, in groups of up to 100 ops.
+    wide_rows: rows merge if a transfer takes longer than the ops of one row, in groups of any size.
     """
 
     timestep_moves: bool = True
@@ -48,10 +48,10 @@ class Refiner:
         self.model = CostModel(chip, cores)
         self._steps = steps
         self._known: dict[int, tuple[GroupSchedule, GroupSchedule]] = {}
-        """Groups by their identity, and what became of them: several strategies may find the same."""
+        """Group (by identity) -> its refined form: several strategies may choose the same group."""
 
     def refined(self, decided: Sequence[Decided]) -> list[Decided]:
-        """The groups, each as quick as the steps make it, and then their edges beside their neighbours' ops."""
+        """The groups, each refined, and then with edges that overlap adjacent groups."""
         found = [self._group(item) if isinstance(item, GroupSchedule) else item for item in decided]
         meet = self.model.cores > 1  # Decision: several cores meet between two groups, so that nothing overlaps
         return overlapped(found, self.model) if self._steps.group_overlap and not meet else found
@@ -71,7 +71,7 @@ class Refiner:
         return recombined(plan, self.chip, self.replaced, cycles_of(plan, self.model))
 
     def _quickest(self, plan: GroupSchedule) -> GroupSchedule:
-        """The group by steps that ask, one by one, whether it is quicker, which is more than TPU-MLIR does."""
+        """The group by steps that are kept only if quicker, each checked separately; TPU-MLIR does not check."""
         ns = self._ns_of(plan)
         moved = self._moved(plan, ns) if self._steps.timestep_moves else plan
         found = combined(moved, self.model, self.replaced, ns) if self._steps.timestep_combine else moved
@@ -79,7 +79,7 @@ class Refiner:
         return self._moved(found, ns) if found is not moved and self._steps.timestep_moves else found
 
     def _ns_of(self, plan: GroupSchedule) -> Ns:
-        """What each item of the group takes at the first step, asked once."""
+        """The time of each item of the group at the first step, cached."""
         costs: dict[Scheduled, float] = {}
 
         def ns(item: Scheduled) -> float:
@@ -90,7 +90,7 @@ class Refiner:
         return ns
 
     def _moved(self, plan: GroupSchedule, ns: Ns) -> GroupSchedule:
-        """With as many of the moves of section 8.4 as can be placed: all, else half of them, and so on."""
+        """The group with as many moves of section 8.4 as can be placed: all, else half of them, and so on."""
         rows, count = moved_rows(plan, ns, self.chip)
         while count:
             found = self.replaced(plan, rows)
@@ -108,7 +108,7 @@ class Refiner:
         return found if all(problem(found, most=steps) is None for steps in self._shares(found)) else None
 
     def _shares(self, plan: GroupSchedule) -> set[int]:
-        """Steps of a core: of the first, and of the last one that has any."""
+        """Numbers of steps of a core: of the first core, and of the last core with steps."""
         busy = [len(share) for share in plan.shares(self.model.cores) if share]
         return {busy[0], busy[-1]}
 

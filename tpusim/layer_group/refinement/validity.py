@@ -1,7 +1,7 @@
 """Whether a planned group works: its loop replayed on spans of bytes (the validity tests of layer_group.md 16).
 
-Every span of local memory remembers what was written to it last. A use of anything else, two engines in one row of
-which one writes what the other touches, and an output that is not stored exactly once per step are named.
+Every span of local memory remembers what was written to it last. Errors are a read of other content, a row in which
+one engine writes bytes that the other accesses, and an output that is not stored exactly once per step.
 """
 
 from collections import Counter
@@ -18,13 +18,13 @@ from tpusim.ops.logical import PIPELINE_STAGES
 from tpusim.schedule import GroupSchedule, Scheduled, Transferred, Turn, edge_step, turns
 
 ENOUGH_STEPS = PIPELINE_STAGES + 1
-"""A longer loop repeats the iteration in which every stage works on a step of its own."""
+"""Steps to replay: a longer loop only repeats the iteration in which every stage works on another step."""
 Content = tuple[SSAValue | TpuOp, int, int]
 """(a tensor or an op's work area, step, id of its group)."""
 
 
 class Use(NamedTuple):
-    """An engine reads or writes what a span of bytes holds or shall hold."""
+    """An engine's access: a span of bytes, and its content before a read or after a write."""
 
     content: Content
     start: int
@@ -37,14 +37,14 @@ class Use(NamedTuple):
 
 
 class EntryUses(NamedTuple):
-    """An op or a transfer at one step, with what it uses in order: reads first."""
+    """An op or a transfer at one step, with its accesses in order: reads first."""
 
     what: Scheduled
     uses: tuple[Use, ...]
 
 
 class RowUses(NamedTuple):
-    """What both engines do in one row of one iteration."""
+    """The accesses of both engines in one row of one iteration."""
 
     iteration: int
     row: int
@@ -53,9 +53,9 @@ class RowUses(NamedTuple):
 
 
 def problem(*plans: GroupSchedule, most: int = ENOUGH_STEPS) -> str | None:
-    """What is wrong with schedule or placement of groups that follow each other; None if nothing is.
+    """The first error in schedule or placement of consecutive groups; None if they are right.
 
-    most: steps of each group that are replayed, as many as a core has of it.
+    most: steps of each group to replay, at most those of a core.
     """
     memory = _Memory({r: v for plan in plans for r, v in plan.allocation.reused.items()})
     for number, plan in enumerate(plans):
@@ -73,14 +73,14 @@ def problem(*plans: GroupSchedule, most: int = ENOUGH_STEPS) -> str | None:
 
 
 def steps_of(plan: GroupSchedule, most: int = ENOUGH_STEPS) -> int:
-    """As many steps of the loop as make a difference."""
+    """The number of steps of the loop to replay."""
     return min(plan.sections.steps, most, ENOUGH_STEPS)
 
 
 def rows_of(
     plan: GroupSchedule, most: int = ENOUGH_STEPS, iterations: Iterable[int] | None = None
 ) -> Iterator[RowUses]:
-    """What runs side by side, ops before transfers, in every row of a loop with as many steps as make a difference."""
+    """The accesses in every row of the replayed loop, ops before transfers; both run in parallel."""
     running = turns(plan, range(steps_of(plan, most)), iterations)
     for (iteration, row), found in groupby(running, key=lambda turn: (turn.iteration, turn.row)):
         items = [_item(turn) for turn in found]
@@ -89,7 +89,7 @@ def rows_of(
 
 
 def _item(turn: Turn) -> EntryUses:
-    """What an item uses; a transfer for a neighbour is one of its first or its last replayed step."""
+    """The accesses of an item; a transfer for an adjacent group belongs to that group's first or last replayed step."""
     step = min(turn.step, steps_of(turn.home) - 1)
     return EntryUses(turn.item, tuple(_uses(turn.item, step, turn.home)))
 
@@ -100,7 +100,7 @@ def edge_item(transfer: Transferred, home: GroupSchedule) -> EntryUses:
 
 
 def _uses(item: Scheduled, step: int, home: GroupSchedule) -> Iterator[Use]:
-    """Of an op its operands, then the work area, then the result; a load writes, a store reads."""
+    """The accesses of an op (operands, work area, result) or of a transfer: a load writes, a store reads."""
     if isinstance(item, Transferred):
         yield _use(item.value, step, home, writes=item.kind == "load")
         return
@@ -117,7 +117,7 @@ def _use(owner: SSAValue | TpuOp, step: int, home: GroupSchedule, *, writes: boo
 
 
 class _Memory:
-    """Which content each span of local memory holds."""
+    """The content of each span of local memory."""
 
     def __init__(self, reused: Mapping[SSAValue, SSAValue]) -> None:
         self._reused = reused
@@ -125,7 +125,7 @@ class _Memory:
         self.stored: Counter[tuple[SSAValue, int]] = Counter()
 
     def clash(self, row: RowUses) -> str | None:
-        """Two engines in one row, of which one writes what the other touches."""
+        """The error if one engine writes bytes that the other accesses in this row."""
         tiu = [(item.what, use) for item in row.tiu for use in item.uses]
         for item in row.dma:
             for use in item.uses:
@@ -135,7 +135,7 @@ class _Memory:
         return None
 
     def run(self, row: RowUses) -> str | None:
-        """Each engine's items in order; the engines share nothing that either writes."""
+        """Replay each engine's items in order; the engines share no bytes that either writes."""
         for item in chain(row.tiu, row.dma):
             if any(one.meets(other) and not self._in_place(one, other) for one, other in combinations(item.uses, 2)):
                 return f"{_named(item.what)} writes bytes that it still reads"
@@ -149,7 +149,7 @@ class _Memory:
         return None
 
     def _in_place(self, operand: Use, result: Use) -> bool:
-        """Whether the op's result is meant to take all bytes of the operand."""
+        """Whether the op's result is planned to reuse all bytes of the operand."""
         owner = result.content[0]
         wanted = self._reused.get(owner) if isinstance(owner, SSAValue) else None
         return wanted is operand.content[0] and (operand.start, operand.stop) == (result.start, result.stop)

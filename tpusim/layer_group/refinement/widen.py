@@ -1,8 +1,8 @@
-"""Wide rows: what moves longer than its row computes gets more ops beside it, which is more than TPU-MLIR does.
+"""Wide rows: a row whose transfers take longer than its ops is merged with others; TPU-MLIR does not do this.
 
-Rows are barriers, so that a large filter which is loaded beside a short op holds up the ops that follow. Neighbouring
-rows become one until they compute as long as the transfer takes; other transfers that may not stay in the new row go to
-the row with the most room for them. A step is kept where the group is quicker by it, can be placed and works.
+Rows are barriers, so that the load of a large filter in the row of a short op delays the ops that follow. Adjacent
+rows merge until their ops take as long as the transfer; other transfers that cannot stay in the new row go to
+the row with the most slack. A merge is kept if the group is quicker, can be placed and works.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,12 +14,12 @@ from tpusim.layer_group.refinement.moves import Ns, reach
 from tpusim.schedule import GroupSchedule, Row, Transferred, stage_of
 
 LONGEST = 24
-"""Rows that become one at most, and rows that a transfer goes past."""
+"""Most rows that merge into one, and most rows that a transfer passes."""
 TRIED = 4
-"""Spans around a row that are placed at most, the quickest first."""
+"""Most spans around a row that are placed, the quickest first."""
 Rows = tuple[Row, ...]
 Replaced = Callable[[GroupSchedule, Rows], GroupSchedule | None]
-"""The group with other rows, placed and checked; None if that cannot be."""
+"""The group with other rows, placed and checked; None if that fails."""
 
 
 def widened(plan: GroupSchedule, model: CostModel, replaced: Replaced, ns: Ns) -> GroupSchedule:
@@ -40,7 +40,7 @@ def widened(plan: GroupSchedule, model: CostModel, replaced: Replaced, ns: Ns) -
 
 
 def _of_middle(ns: Ns) -> Ns:
-    """What items take beside ops, in a group of one step: first loads and last stores run before and after them."""
+    """Times of items during ops in a group of one step; first loads and last stores run before and after the ops."""
     return lambda item: ns(item) if stage_of(item) == 1 else 0.0
 
 
@@ -50,7 +50,7 @@ def _lack(row: Row, ns: Ns) -> float:
 
 
 def _wider(plan: GroupSchedule, at: int, model: CostModel, replaced: Replaced, ns: Ns) -> GroupSchedule | None:
-    """The group with the row and some of its neighbours as one; None if no span of them makes it quicker."""
+    """The group with the row and some adjacent rows merged; None if no span of rows makes it quicker."""
     least = model.group_ns(plan) - GAIN_NS
     able = [(model.group_ns(replace(plan, rows=rows)), rows) for rows in spans(plan.rows, at, ns)]
     quicker = sorted((item for item in able if item[0] < least), key=lambda item: item[0])
@@ -87,7 +87,7 @@ def merged(rows: Sequence[Row], first: int, last: int, ns: Ns) -> Rows | None:
 
 
 def _roomiest(rows: Sequence[Row], transfer: Transferred, at: int, ns: Ns) -> int | None:
-    """The row that a transfer may go to and that then lacks least, the nearest of equals; None if there is none."""
+    """The possible row with the most slack after the transfer moves to it, on ties the nearest; None without any."""
     cost = ns(transfer)
     able = islice(reach(rows, transfer, at), LONGEST)
     return min(

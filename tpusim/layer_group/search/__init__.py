@@ -1,4 +1,4 @@
-"""Search: which runs of ops become groups, pinned or found, and the stage as a whole (layer_group.md 12)."""
+"""Search: which runs of ops become groups, pinned or searched, and the stage as a whole (layer_group.md 12)."""
 
 from tpusim.layer_group.search.greedy import alone
 from tpusim.layer_group.search.pins import require_named

@@ -1,4 +1,4 @@
-"""Lower bounds of what a run's intervals cost as groups, which spare the search most of its plans (DL-06)."""
+"""Lower bounds of the cost of a run's intervals as groups; they save the search most of its plans (DL-06)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ from tpusim.ops.structure import TopWeight
 
 
 class Bounds:
-    """What every group of a run moves and computes at least, in nanoseconds of a core of the model."""
+    """The least time that every group of a run moves and computes, in nanoseconds of one core of the model."""
 
     def __init__(self, ops: Sequence[TpuOp], model: CostModel) -> None:
         self.ops = ops
         self.model = model
 
     def least_ns(self, start: int, end: int) -> float:
-        """Time of two ops or more as one group that no sections can undercut: every tensor moved, or every op computed.
+        """Lower bound for two ops or more as one group with any sections: every tensor is moved, or every op computed.
 
-        Nothing is computed beside the load of the coefficients that the first op alone holds. Several cores share all
-        at best but these coefficients, which each of them loads.
+        Nothing is computed during the load of the coefficients that only the first op uses. At best several cores share
+        all work except this load, which each core does.
         """
         moved = self.crossing_ns(start, end) / self.model.cores + self._loaded[end] - self._loaded[start]
         return max(moved, self._held[start] + self._computed[end] - self._computed[start])
@@ -45,12 +45,12 @@ class Bounds:
 
     @cached_property
     def _computed(self) -> list[float]:
-        """Running sum of what each op takes to compute uncut, of a core's share."""
+        """Running sum of a core's share of the time to compute each op uncut."""
         return [0.0, *accumulate(self.model.compute_ns(op) / self.model.cores for op in self.ops)]
 
     @cached_property
     def _held(self) -> list[float]:
-        """What it takes to load the coefficients that each op alone uses and no cut makes smaller."""
+        """Time to load the coefficients that only this op uses and no cut makes smaller, for each op."""
         return [sum(self._held_ns(op, index) for index in range(len(op.operands))) for op in self.ops]
 
     def _held_ns(self, op: TpuOp, index: int) -> float:
@@ -62,7 +62,7 @@ class Bounds:
 
     @cached_property
     def _loaded(self) -> list[float]:
-        """Running sum of what it takes to load the coefficients."""
+        """Running sum of the time to load the coefficients."""
         return [0.0, *accumulate(self._held)]
 
     @cached_property
@@ -71,19 +71,19 @@ class Bounds:
 
 
 class Evidence:
-    """What planned groups say of longer ones: these take at least as long inside, whatever they are cut into.
+    """Lower bounds of longer groups from planned groups: their ops take at least as long inside a longer group.
 
-    Decision: a group's ops are taken to cost no less inside a longer group than in the group planned for them alone,
-    but for the activations that only the shorter one moves. On several cores, where halos grow with a group's length,
-    this says much more than `Bounds`, which lets the cores share everything.
+    Decision: a group's ops are assumed to cost no less inside a longer group than in the group planned for them alone,
+    except for the activations that only the shorter group moves. On several cores, where halos grow with a group's
+    length, this bound is much tighter than `Bounds`, which assumes that the cores share everything.
     """
 
     def __init__(self, count: int) -> None:
         self.inside = np.zeros((count + 1, count + 1))
-        """The most that planned groups, one after the other, take from op to op."""
+        """The longest time of consecutive planned groups from the first op up to each op."""
 
     def add(self, start: int, end: int, ns: float) -> None:
-        """These ops take so long inside a group."""
+        """Note that these ops take at least `ns` inside a group."""
         inside = self.inside
         through = inside[: start + 1, start, None] + ns + inside[None, end, end:]
         np.maximum(inside[: start + 1, end:], through, out=inside[: start + 1, end:])

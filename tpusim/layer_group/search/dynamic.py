@@ -15,28 +15,28 @@ import numpy as np
 from tpusim.chips import ChipSpec
 from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.planning import Crowded, Decided, placed, plan
-from tpusim.layer_group.search.alike import Names
 from tpusim.layer_group.search.bounds import Bounds, Evidence
 from tpusim.layer_group.search.greedy import alone, greedy
+from tpusim.layer_group.search.interval_names import Names
+from tpusim.layer_group.search.multicore import spread
 from tpusim.layer_group.search.shapes import better
-from tpusim.layer_group.search.spread import spread
 from tpusim.ops.base import TpuOp
 from tpusim.schedule import GroupSchedule, Memo
 
 CLUSTERS = 50
-"""Runs with more ops have clusters of at most len/CLUSTERS ops; longer groups begin and end where clusters do."""
+"""Longer runs have clusters of at most len/CLUSTERS ops; longer groups begin and end at borders of clusters."""
 PATIENCE = 8
-"""Groups from the same first op that may fail, beyond the longest that works, before none longer is tried."""
+"""Number of failed groups from one first op, longer than the longest that works, after which none longer is tried."""
 MARGIN = 1 - 1e-9
 """Sums of nanoseconds are equal up to this factor."""
 _Piece = tuple[int, int, Decided]
-"""First op, end, and what was decided for them."""
+"""First op, end, and the decision for these ops."""
 
 
 def dynamic(
     ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None, *, better_shapes: bool = False
 ) -> list[Decided]:
-    """The cheapest groups found: by dynamic programming, or the greedy ones if they cost less.
+    """The cheapest groups by dynamic programming, or the greedy groups if they cost less.
 
     better_shapes: the sections of the groups, and of those that a cut divides, are searched for the least time
     (shape_secs_search_strategy 1).
@@ -57,15 +57,15 @@ class _Interval:
     cost_ns: float
     """Infinite: the ops cannot be one group."""
     decided: Decided | None = None
-    """None: there is none, or only an interval like it was planned (`alike`)."""
+    """None: no group, or only an interval of the same name was planned (`interval_names`)."""
     sure: bool = True
-    """Whether its buffers have addresses; otherwise only their sizes were held against local memory."""
+    """Whether its buffers have addresses; otherwise only their sizes were compared with local memory."""
     unplaced: bool = False
     """Whether it was first planned without addresses."""
 
 
 class Run:
-    """The ops of one base group; costs of its intervals, each found once."""
+    """The ops of one base group, and the costs of its intervals, each computed once."""
 
     def __init__(self, ops: Sequence[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None) -> None:
         self.ops = list(ops)
@@ -77,7 +77,7 @@ class Run:
         self._crowded = Crowded(self.ops, chip, self.memo)
         self._known: dict[tuple[int, int], _Interval] = {}
         self._ends: list[dict[int, bool]] = [{} for _ in self.ops]
-        """Of the groups planned from each op: their ends, and whether they work."""
+        """First op -> the ends of the groups planned from it, and whether they work."""
 
     def interval(self, start: int, end: int) -> _Interval:
         """The ops start..end as one group; a single op may be a global layer."""
@@ -89,7 +89,7 @@ class Run:
         return found
 
     def likely(self, start: int, end: int) -> _Interval:
-        """The same, as far as it can be told without addresses: where each row has room they are found as a rule."""
+        """The same without addresses: if each row has room, addresses usually exist."""
         found = self._known.get((start, end))
         if found is None:
             found = self._known[start, end] = self._asked(start, end, unplaced=True)
@@ -103,14 +103,14 @@ class Run:
         return found.decided
 
     def _made_here(self, start: int, end: int, *, unplaced: bool) -> Decided:
-        """What works, by an interval like it."""
+        """The decision for an interval whose name is known to work."""
         found = self._planned(start, end, unplaced=unplaced).decided
         found = placed(found, self.chip) if unplaced and isinstance(found, GroupSchedule) else found
         assert found is not None
         return found
 
     def _with_addresses(self, start: int, end: int, found: _Interval) -> _Interval:
-        """An interval of which only sizes were held against local memory."""
+        """The interval with addresses, after only its sizes were compared with local memory."""
         asked = self._name(start, end, "placed")
         if asked in self.memo.costs:
             return _Interval(found.cost_ns, unplaced=True)
@@ -123,7 +123,7 @@ class Run:
         return _Interval(found.cost_ns, able, unplaced=True)
 
     def _asked(self, start: int, end: int, *, unplaced: bool = False) -> _Interval:
-        """An interval that was not asked for yet; its cost may be known from one like it."""
+        """An interval that is requested first; its cost may be known from an interval of the same name."""
         single = end - start == 1
         if not single and self._hopeless(start, end):
             return _Interval(inf)
@@ -139,7 +139,7 @@ class Run:
         return found
 
     def _name(self, start: int, end: int, how: str) -> object:
-        """By what the cost is known, here and in other modules."""
+        """The key of the interval's cost, in this and in other modules."""
         return how, self.cores, self.chip.lmem_bytes, self._names.of(start, end)
 
     @cached_property
@@ -158,7 +158,7 @@ class Run:
         return _Interval(self.model.group_ns(found), found, sure=not unplaced, unplaced=unplaced)
 
     def _hopeless(self, start: int, end: int) -> bool:
-        """Whether PATIENCE shorter groups from the same op fail, longer than all that are known to work."""
+        """Whether PATIENCE shorter groups from the same op fail that are longer than every group known to work."""
         ends = self._ends[start]
         longest = max((e for e, works in ends.items() if works), default=start)
         return sum(not works and longest < e < end for e, works in ends.items()) >= PATIENCE
@@ -175,15 +175,14 @@ class Run:
         """The cuts, ends included, of the cheapest division into groups that are among these.
 
         able: first op and end; a single op always works (it may be a global layer).
-        An interval counts with its lower bound until it stands on the cheapest division by what is known so far; then
-        it is planned, and counts with its cost. Nothing is left to gain when all of that division is planned, and its
-        buffers have found their places.
+        An interval counts with its lower bound until it is part of the cheapest division by the present costs; then it
+        is planned, and counts with its cost. The division is final when all its groups are planned and placed.
         """
         costs = np.full((len(self.ops) + 1,) * 2, inf, order="F")  # `Ways` goes through columns
         for start, end in able:
             costs[start, end] = self.bound(start, end) * MARGIN
         planned = np.zeros_like(costs, dtype=bool)
-        evidence = Evidence(len(self.ops))  # of several cores: one has nothing to show
+        evidence = Evidence(len(self.ops))  # for several cores; useless for one
         ways, changed = Ways(costs), 1
         while True:
             division = ways.shortest(changed)
@@ -199,14 +198,14 @@ class Run:
                 np.maximum(costs, evidence.inside * MARGIN, out=costs, where=~planned)
 
     def _settled(self, division: Sequence[int], costs: np.ndarray) -> bool:
-        """Whether all groups of a division cost what was thought, now that they have addresses; `costs` follows."""
+        """Whether all groups of a division keep their cost when they get addresses; `costs` is updated."""
         before = [float(costs[pair]) for pair in pairwise(division)]
         for pair in pairwise(division):
             costs[pair] = self.interval(*pair).cost_ns
         return before == [float(costs[pair]) for pair in pairwise(division)]
 
     def bound(self, start: int, end: int) -> float:
-        """Nanoseconds that no group of these ops undercuts; one op alone may be a global layer, and is planned."""
+        """Lower bound of these ops as one group in nanoseconds; a single op may be a global layer, and is planned."""
         if end - start == 1:
             return self.interval(start, end).cost_ns
         return self.bounds.least_ns(start, end)
@@ -216,9 +215,9 @@ class Run:
         return better(decided, self.model, self.chip) if isinstance(decided, GroupSchedule) else decided
 
     def reshaped(self, cuts: Sequence[int]) -> list[Decided]:
-        """The groups between the cuts with their best sections; a cut that these make needless goes.
+        """The groups between the cuts with their best sections; a cut is removed if these make it unnecessary.
 
-        Decision: "better only where the program would cut" (shape strategy 1) is read so.
+        Decision: this is how "better only where the program would cut" (shape strategy 1) is understood.
         """
         found: list[_Piece] = []
         for start, end in pairwise(cuts):
@@ -228,7 +227,7 @@ class Run:
         return [decided for _, _, decided in found]
 
     def _merged(self, left: _Piece, right: _Piece) -> _Piece | None:
-        """Two neighbours as one group where its best sections make that cheaper."""
+        """Two adjacent groups as one group if its best sections make that cheaper."""
         start, end = left[0], right[1]
         apart = self.model.total_ns((left[2], right[2]))
         if self.bound(start, end) >= apart or not isfinite(self.interval(start, end).cost_ns):
@@ -238,18 +237,18 @@ class Run:
 
     @property
     def cluster_size(self) -> int:
-        """Ops that one cluster holds at most."""
+        """Most ops of one cluster."""
         return max(len(self.ops) // CLUSTERS, 1)
 
 
 class Ways:
-    """The cheapest ways from the first node to all others; costs[i, j], which may change: of a step from i to j > i."""
+    """The cheapest paths from the first node to all others; costs[i, j] of a step from i to j > i may change."""
 
     def __init__(self, costs: np.ndarray) -> None:
         self._costs, self._best, self._before = costs, np.zeros(len(costs)), [0] * len(costs)
 
     def shortest(self, changed: int) -> list[int]:
-        """The nodes of the cheapest way to the last; changed: the first node to which a step's cost has changed."""
+        """The nodes of the cheapest path to the last node; changed: the first node to which a cost changed."""
         best = self._best
         for at in range(changed, len(best)):
             through = best[:at] + self._costs[:at, at]

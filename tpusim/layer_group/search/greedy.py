@@ -11,7 +11,7 @@ from tpusim.ops.interfaces import why_rather_global
 from tpusim.schedule import GroupSchedule, Memo, Windows
 
 SLIDE = 8
-"""How many ops a cut may move when it is slid."""
+"""Most ops by which a cut may slide."""
 
 
 def greedy(ops: list[TpuOp], chip: ChipSpec, memo: Memo | None = None) -> list[Decided]:
@@ -36,7 +36,7 @@ def greedy(ops: list[TpuOp], chip: ChipSpec, memo: Memo | None = None) -> list[D
 
 
 def alone(op: TpuOp, chip: ChipSpec, memo: Memo | None = None) -> Decided:
-    """One op as a group of its own, or why it is a global layer: it must, or the chip has it so."""
+    """One op as a group, or the reason why it is a global layer: it must be, or the chip's rules say so."""
     result = plan([op], chip, memo=memo)
     if not isinstance(result, GroupSchedule):
         return op, result
@@ -58,7 +58,7 @@ def _splits_cast(ops: list[TpuOp], start: int) -> bool:
 
 
 def _slid(groups: list[Decided], chip: ChipSpec, memo: Memo) -> list[Decided]:
-    """Move each cut between two groups by up to SLIDE ops to where the two move the fewest bytes."""
+    """Move each cut between two groups by up to SLIDE ops to the place where both groups move the fewest bytes."""
     slid = list(groups)
     for i in range(len(slid) - 1):
         left, right = slid[i], slid[i + 1]

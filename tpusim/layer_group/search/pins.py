@@ -1,6 +1,6 @@
 """Pinned groups: a file says where groups begin and end; the rest is searched as usual.
 
-What is illegal is refused with the name of the rule it breaks and the numbers; nothing is silently changed.
+An illegal group is refused with the name of the broken rule and the numbers; nothing is silently changed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,8 +14,8 @@ from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.files import ForcedGroup
 from tpusim.layer_group.planning import Decided
+from tpusim.layer_group.search.multicore import spread
 from tpusim.layer_group.search.rules import named, refused, ruled
-from tpusim.layer_group.search.spread import spread
 from tpusim.ops.base import TpuOp
 from tpusim.schedule import GroupSchedule, Memo
 
@@ -50,7 +50,7 @@ class Pinned:
 def pinned(
     model: Model, chip: ChipSpec, forced: Sequence[ForcedGroup], cores: int = 1, memo: Memo | None = None
 ) -> Pinned:
-    """Plan the pinned groups; all that are illegal are named at once. Raises ConfigError or CapacityError."""
+    """Plan the pinned groups; the error names all illegal groups at once. Raises ConfigError or CapacityError."""
     if not forced:
         return Pinned([])
     order = [op for op in model.ops if isinstance(op, TpuOp)]

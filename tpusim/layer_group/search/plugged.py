@@ -1,4 +1,4 @@
-"""Groups that a plug-in found: taken if they are a division of the ops into groups that work."""
+"""Groups of a plug-in: accepted if they divide the ops into working groups."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,6 +1,6 @@
-"""Other orders of a module's ops, every operand before its use: groups are runs of ops, so the order says which can be.
+"""Other orders of a module's ops, every operand before its use: groups are runs of ops, so they depend on the order.
 
-None of this is upstream's, which groups in the order of the text.
+Upstream does not reorder; it groups ops in the order of the text.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,17 +14,17 @@ from tpusim.ir.types import stored_bytes
 from tpusim.ops.structure import TopNone, TopWeight
 
 SHORT = 64
-"""Ops of a module up to which it is seen whether it has few orders."""
+"""Most ops of a module whose orders are counted."""
 FEW = 6
-"""So many orders are few: all of them are given."""
+"""If a module has at most this many orders, all of them are returned."""
 
 
 def orders(model: Model) -> Iterator[Model]:
     """Copies of the module with its ops in other orders, none twice; a chain has none.
 
-    All, if a short module has few. Else depth first from the results, by the first and by the last operand first
-    (a branch ends before the next begins); breadth first (branches keep in step); and, of the ops whose operands are
-    there, always the one that leaves the fewest bytes alive.
+    All orders, if a short module has few. Else four: depth first from the results, by the first and by the last operand
+    first (a branch ends before the next begins); breadth first (branches advance together); and always choosing, among
+    the ops with complete operands, the op that leaves the fewest bytes alive.
     """
     graph = _Graph.of(model)
     usual = tuple(range(len(graph.needs)))
@@ -37,7 +37,7 @@ def orders(model: Model) -> Iterator[Model]:
 
 @dataclass(frozen=True)
 class _Graph:
-    """The ops that compute, by number. needs: whose results each reads; results: bytes; last: which are returned."""
+    """The ops that compute, by number. needs: the ops whose results it reads; results: bytes; last: returned ops."""
 
     needs: list[list[int]]
     results: list[int]
@@ -51,7 +51,7 @@ class _Graph:
         return cls(needs, [sum(map(stored_bytes, op.results)) for op in ops], _numbers(model.terminator, number))
 
     def some(self) -> Iterator[list[int]]:
-        """The four orders of a module with too many to try them all."""
+        """The four orders of a module with too many orders."""
         yield self._depth_first(-1)
         yield self._depth_first(1)
         yield sorted(range(len(self.needs)), key=self._levels().__getitem__)
@@ -68,7 +68,7 @@ class _Graph:
             stack += [([*order, i], done | {i}) for i in reversed(ready)]
 
     def _depth_first(self, step: int) -> list[int]:
-        """Every op behind what it needs. step: 1 begins with the last operand, -1 with the first."""
+        """Every op after its operands. step: 1 begins with the last operand, -1 with the first."""
         order = dict[int, None]()
         stack = [*reversed(range(len(self.needs))), *self.last[::step]]
         while stack:
@@ -81,7 +81,7 @@ class _Graph:
         return list(order)
 
     def _levels(self) -> list[int]:
-        """How many ops stand in front of each, along the longest way."""
+        """The number of ops before each op on the longest path."""
         found = list[int]()
         for needs in self.needs:
             found.append(max((found[need] + 1 for need in needs), default=0))
@@ -107,7 +107,7 @@ class _Graph:
 
 
 def _computing(model: Model) -> list[Operation]:
-    """The ops that read others; the rest (inputs, weights) stands before its first reader."""
+    """The ops that read other ops; inputs and weights come before their first reader."""
     return [op for op in model.ops if op.operands and op is not model.terminator]
 
 
@@ -117,7 +117,7 @@ def _numbers(op: Operation, number: dict[Operation, int]) -> list[int]:
 
 
 def _reordered(model: Model, order: Sequence[int]) -> Model:
-    """A copy with its computing ops in this order, each behind the weights that it is the first to read."""
+    """A copy with its computing ops in this order, each after the weights that it is the first to read."""
     work = model.clone()
     block, end, ops = work.body, work.terminator, _computing(work)
     moved: set[Operation] = set(ops)

@@ -24,7 +24,7 @@ def refused(item: ForcedGroup, rule: str, why: str) -> ConfigError:
 
 
 def named(op: TpuOp) -> str:
-    """An op as messages name it."""
+    """The name of an op in messages."""
     return f"{op.name} '{op_name(op)}'"
 
 
@@ -79,7 +79,7 @@ def _searched(
     short = shortage(subgraph(ops, chip, kinds[0]), chip)
     if short is not None:
         raise CapacityError(f"forced group {item}: rule fit: {short}")
-    raise refused(item, "sections", f"no sections were found: {why}; end the group earlier or give sections")
+    raise refused(item, "sections", f"no sections work: {why}; end the group earlier or give sections")
 
 
 def _with_sections(item: ForcedGroup, graph: Subgraph, sections: Sections, chip: ChipSpec) -> GroupSchedule:
@@ -99,7 +99,7 @@ def _with_sections(item: ForcedGroup, graph: Subgraph, sections: Sections, chip:
 
 
 def _counts(item: ForcedGroup, graph: Subgraph, sections: Sections, chip: ChipSpec) -> None:
-    """No axis has more sections than it may have; the op that allows fewest is named."""
+    """No axis has more sections than allowed; the error names the op that allows fewest."""
     limit = possible_sections(graph, chip)
     for axis in AXES:
         count, most = sections.count(axis), limit.count(axis)

@@ -13,9 +13,9 @@ from tpusim.schedule import GroupSchedule, Sections
 SEARCH_ORDER: tuple[Axis, ...] = ("d", "w", "c", "n", "h")
 """The order in which axes are cut, the outermost loop first."""
 PATIENCE = 3
-"""Values of an axis in a row that may be no better before no larger one is tried (*SECS_SEARCH_RECORD_THRESHOLD)."""
+"""Consecutive values of an axis without a gain after which the search stops (*SECS_SEARCH_RECORD_THRESHOLD)."""
 MOST = 32
-"""Sections tried per axis at most (MAX_*SECS)."""
+"""Most sections tried per axis (MAX_*SECS)."""
 
 
 def better(found: GroupSchedule, model: CostModel, chip: ChipSpec) -> GroupSchedule:
@@ -42,7 +42,7 @@ class _Search:
         self._least = guess.steps if guess else 1
 
     def along(self, axes: tuple[Axis, ...], counts: dict[str, int]) -> float:
-        """Try every count of the axes, the first outermost; the least cost seen, inf if nothing fitted."""
+        """Try every count of the axes, the first outermost; returns the least cost, inf if nothing fitted."""
         if not axes:
             return self._try(Sections(**counts))
         axis, *rest = axes

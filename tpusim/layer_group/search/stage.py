@@ -21,9 +21,9 @@ from tpusim.layer_group.planning import Decided, explained
 from tpusim.layer_group.refinement import Refinements, Refiner, arranged
 from tpusim.layer_group.search.dynamic import dynamic
 from tpusim.layer_group.search.greedy import alone, greedy
+from tpusim.layer_group.search.multicore import spread
 from tpusim.layer_group.search.pins import pinned
 from tpusim.layer_group.search.plugged import plugged
-from tpusim.layer_group.search.spread import spread
 from tpusim.ops.base import TpuOp
 from tpusim.ops.interfaces import GroupRules, SliceTables
 from tpusim.ops.structure import TopWeight
@@ -35,15 +35,15 @@ from tpusim.schedule import Costs, GroupSchedule, Memo
 class LayerGroupConfig(Refinements):
     """Options of the layer-group stage.
 
-    opt: "2" minimises the estimated time by dynamic programming; "1" groups greedily from the tail, and is what "2" is
+    opt: "2" minimises the estimated time by dynamic programming; "1" groups greedily from the tail, and replaces "2"
     on a chip whose `GroupRules.SEARCH` says so (DL-08); "off" makes each op a group; "best" needs the clock, which this
-    stage does not know (`tpusim.grouping.divide`). Any other name is a plug-in's (`tpusim.registry.STRATEGIES`).
-    force: groups that are pinned; what is not pinned is searched.
+    stage cannot use (`tpusim.grouping.divide`). Other names are those of plug-ins (`tpusim.registry.STRATEGIES`).
+    force: pinned groups; the other ops are searched.
     shape_secs_search_strategy: with "2", the sections of a group are "0" the first that fit, "1" searched for the least
     time where the program cuts (layer_group.md 10.2).
-    everywhere: "2" is dynamic programming on every chip, and counts with the clock's rates on every chip, whatever its
+    everywhere: on every chip "2" is dynamic programming with the clock's rates, whatever its
     `GroupRules.SEARCH` and `search_gbs` say.
-    cores: how many of the chip's cores share the steps of every group. The other fields are those of Refinements.
+    cores: number of the chip's cores that share the steps of every group. The other fields are those of Refinements.
     """
 
     opt: str = "2"
@@ -59,7 +59,7 @@ def every_op_alone(ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo 
 
 
 def from_the_tail(ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None) -> list[Decided]:
-    """Greedily, as for one core; then sections that suit the cores."""
+    """Greedy groups as for one core, then sections for several cores."""
     return _spread(greedy(ops, chip, memo), chip, cores)
 
 
@@ -69,32 +69,32 @@ def _spread(found: list[Decided], chip: ChipSpec, cores: int) -> list[Decided]:
 
 
 BARRIER_CYCLES = 4
-"""What the barriers before and behind a group take: a message sent and one waited for, each."""
+"""The time of the barriers before and after a group: each is a send and a wait."""
 
 
 class Strategy(Protocol):
-    """Which runs of ops become groups; a plug-in is one too."""
+    """A strategy decides which runs of ops become groups; a plug-in may provide one."""
 
     def __call__(self, ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None) -> list[Decided]:
         """The groups and global layers of a run of local ops, in order, for some cores of the chip.
 
-        A group is what `plan` gives for consecutive ops, a global layer an op with the reason; `alone` decides for one
-        op. `CostModel` says what groups cost. memo: to be handed to `plan`, so that no question is asked twice.
+        A group is the result of `plan` for consecutive ops, a global layer an op with the reason; `alone` decides for
+        one op. `CostModel` gives the cost of groups. memo: passed on to `plan`, so that nothing is computed twice.
         """
         ...
 
 
 ON_THE_CLOCK = "best"
-"""The strategy that needs the clock, which this stage does not know: `tpusim.grouping.divide`."""
+"""The strategy that needs the clock, which this stage cannot use: `tpusim.grouping.divide`."""
 
 
 def searched(opt: str, chip: ChipSpec) -> str:
-    """The strategy that `opt` is on a chip: "2" is "1" where `GroupRules.SEARCH` says so (DL-08)."""
+    """The strategy that `opt` means on a chip: "2" is "1" if `GroupRules.SEARCH` says so (DL-08)."""
     return "1" if opt == "2" and rules(chip, GroupRules).SEARCH != "2" else opt
 
 
 def _strategy(config: LayerGroupConfig, chip: ChipSpec) -> Strategy:
-    """What the options ask for. Raises UnsupportedError for an unknown value."""
+    """The strategy that the options choose. Raises UnsupportedError for an unknown value."""
     known = [name for name in STRATEGIES if name != ON_THE_CLOCK]
     for name, value, able in (
         ("layer_group", config.opt, known),
@@ -111,7 +111,7 @@ def _strategy(config: LayerGroupConfig, chip: ChipSpec) -> Strategy:
 
 
 def _decided(model: Model, chip: ChipSpec, config: LayerGroupConfig, strategy: Strategy, memo: Memo) -> list[Decided]:
-    """Groups and global layers in program order; a pinned group may need to be in place to fit."""
+    """Groups and global layers in program order; a pinned group may need results in place to fit."""
     pins = pinned(model, chip, config.force, config.cores, Memo(in_place=config.in_place, arrange=memo.arrange))
     decided: list[Decided] = []
     for ops, why in list(base_groups(model, chip)):
@@ -124,7 +124,7 @@ def _decided(model: Model, chip: ChipSpec, config: LayerGroupConfig, strategy: S
 
 
 def _refined(model: Model, chip: ChipSpec, config: LayerGroupConfig, costs: Costs | None) -> list[Decided]:
-    """The groups that the options ask for, refined."""
+    """The refined groups for these options."""
     refiner = Refiner(chip, config, config.cores)
     moves = config.timestep_moves and chip.engines_overlap
     arrange = partial(arranged, model=refiner.model) if moves else None
@@ -133,7 +133,7 @@ def _refined(model: Model, chip: ChipSpec, config: LayerGroupConfig, costs: Cost
 
 
 def _shares_well(decided: Sequence[Decided], chip: ChipSpec, cores: int) -> bool:
-    """Whether the groups take less time on their cores, with the barriers around each, than on one."""
+    """Whether the groups take less time on several cores, including barriers around each group, than on one core."""
     one, several = CostModel(replace(chip, search_gbs=0.0)), CostModel(chip, cores)
     groups = sum(isinstance(item, GroupSchedule) for item in decided)
     barriers = groups * BARRIER_CYCLES * 1000 / chip.tiu_mhz
@@ -141,9 +141,9 @@ def _shares_well(decided: Sequence[Decided], chip: ChipSpec, cores: int) -> bool
 
 
 def group_layers(model: Model, config: LayerGroupConfig, costs: Costs | None = None) -> Model:
-    """A copy of the module with its layer groups; for one core where several would gain nothing.
+    """A copy of the module with its layer groups; for one core if several would gain nothing.
 
-    costs: of groups in other modules of the same chip that were grouped by the same config; those of this one come in.
+    costs: of groups in other modules of the same chip and config; the costs of this module's groups are added.
     Raises UnsupportedError for an unknown strategy, ConfigError for more cores than the chip has, ConfigError or
     CapacityError for a pinned group that is illegal.
     """

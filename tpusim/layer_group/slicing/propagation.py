@@ -34,7 +34,7 @@ class SliceError(Exception):
 
 @dataclass(frozen=True)
 class _Request:
-    """What one user (None: the store of an output) needs of a tensor along an axis."""
+    """The windows that one user (None: the store of an output) needs of a tensor along an axis."""
 
     user: TpuOp | None
     windows: Windows
@@ -68,7 +68,7 @@ def slice_group(graph: Subgraph, sections: Sections, chip: ChipSpec) -> dict[SSA
 
 
 def _numbered(slices: dict[SSAValue, ValueSlices], graph: Subgraph) -> dict[SSAValue, ValueSlices]:
-    """The slices, if the tables of their ops have numbers for all that is in one."""
+    """The slices, if the tables of their ops can number all elements of a slice."""
     for op, _, table in graph.tables():
         result = slices[op.results[0]]
         if not table.reaches(result.h, result.w):
@@ -77,9 +77,9 @@ def _numbered(slices: dict[SSAValue, ValueSlices], graph: Subgraph) -> dict[SSAV
 
 
 class _Tail:
-    """How the last ops of a group are cut in some sections: the same in every group that ends so.
+    """The cuts of the last ops of a group for given sections, which are equal in every group with this tail.
 
-    slices: of the first of these ops' result, the error if there are none; before: tails of one op more, by that op.
+    slices: of the result of the first of these ops, or the error; before: tails longer by one op, by that op.
     """
 
     __slots__ = "before", "slices"
@@ -99,7 +99,7 @@ class _Slicer:
         self.inputs, self.outputs = frozenset(graph.inputs), frozenset(graph.outputs)
 
     def cut_results(self) -> None:
-        """The slices of all results, from the last op to the first: what uses a result stands behind it."""
+        """The slices of all results, from the last op to the first, because the users of a result come after it."""
         tail = self.graph.memo.get(("tail", self.sections, self.graph.kind, self.batch), _Tail)
         for op in reversed(self.graph.ops):
             longer = tail.before.get(op)
@@ -119,7 +119,7 @@ class _Slicer:
         return self.slices[value]
 
     def cut(self, value: SSAValue) -> None:
-        """The slices of an activation; its users inside the group have theirs already."""
+        """The slices of an activation, after those of its users inside the group."""
         lengths, users = extents(value, self.graph, self.chip), self.graph.users(value)
         found = ValueSlices(*(self._along(axis, value, lengths[i], users) for i, axis in enumerate(AXES)))
         if value in self.inputs and users and all(holds_operand(user, index, self.chip) for user, index in users):
@@ -127,9 +127,9 @@ class _Slicer:
         self.slices[value] = found
 
     def cut_weight(self, value: SSAValue) -> None:
-        """A constant is whole and held, unless every user cuts it with its result (7.5); then it moves slice by slice.
+        """A constant is whole and resident, unless every user cuts it with its result (7.5); then it moves by slices.
 
-        Decision: a constant of which every slice is the same is held too.
+        Decision: a constant whose slices are all equal is resident too.
         """
         lengths, users = extents(value, self.graph, self.chip), self.graph.users(value)
         if (table := self._table(value, users, lengths)) is not None:
@@ -148,7 +148,7 @@ class _Slicer:
         self.slices[value] = whole
 
     def _table(self, value: SSAValue, users: list[tuple[TpuOp, int]], lengths: Extents) -> ValueSlices | None:
-        """Of a constant that is made for the slices of its user's result: a part for each."""
+        """The slices of a constant that is made for the slices of its user's result: a part for each."""
         (user, index), *_ = users
         table = slice_table_of(user)
         if table is None or table.operand != index:
@@ -159,7 +159,7 @@ class _Slicer:
         return _once(ValueSlices(n, c, d, h, w))
 
     def _along(self, axis: Axis, value: SSAValue, length: int, users: list[tuple[TpuOp, int]]) -> Windows:
-        """The windows all users of `value` need along `axis`; their union where they differ."""
+        """The windows that all users of `value` need along `axis`; their union if they differ."""
         count = self.sections.count(axis)
         if count == 1:
             return ((0, length),)
@@ -225,7 +225,7 @@ class _Slicer:
         return tuple(found)
 
     def _must_progress(self, axis: Axis) -> bool:
-        """Whether windows along an axis must each begin and end after the one before (7.1)."""
+        """Whether each window along an axis must begin and end after the previous window (7.1)."""
         return axis == "d" or (axis in ("h", "w") and not self.chip.repeats_windows)
 
 
@@ -245,7 +245,7 @@ def _difference(requests: Sequence[_Request]) -> str:
 
 
 def _shares(request: _Request, chip: ChipSpec) -> bool:
-    """Whether who asks can read a part of a slice; the store can unless only convolutions may."""
+    """Whether the user can read a part of a slice; the store can, unless only convolutions may."""
     if request.user is not None:
         return shares_windows(request.user, chip)
     return not rules(chip, GroupRules).ONLY_CONVOLUTIONS_SHARE

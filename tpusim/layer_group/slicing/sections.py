@@ -20,17 +20,17 @@ def extents(value: SSAValue, graph: Subgraph, chip: ChipSpec) -> Extents:
 
 
 def element_bytes_of(value: SSAValue) -> int:
-    """Bytes that hold one element."""
+    """Bytes that store one element."""
     return storage_dtype(element_of(value)).itemsize
 
 
 def slice_bytes(value: SSAValue, elements: int) -> int:
-    """Bytes that so many elements of a tensor take in memory."""
+    """Bytes that `elements` elements of a tensor take in memory."""
     return ceil_div(elements * storage_bits(element_of(value)), 8)
 
 
 def common_batch(graph: Subgraph, chip: ChipSpec) -> int:
-    """Batches are cut in multiples of this: one packed tensor holds all others to whole words."""
+    """Batches are cut in multiples of this: one packed tensor forces whole words on all tensors."""
     if not chip.batch_packing:
         return 1
     return max(chip.batch_factor(element_bytes_of(v)) for v in graph.values)
@@ -47,7 +47,7 @@ def possible_sections(graph: Subgraph, chip: ChipSpec) -> Sections:
 
 
 def _units_of(op: TpuOp, batch: int, graph: Subgraph, chip: ChipSpec) -> tuple[int, ...]:
-    """Into how many slices each axis of the op's result can be cut."""
+    """The most slices into which each axis of the op's result can be cut."""
     lengths = extents(op.results[0], graph, chip)
     return tuple(
         _units(axis, length, batch, graph, chip) if graph.cuts(op, axis) else 1
@@ -56,7 +56,7 @@ def _units_of(op: TpuOp, batch: int, graph: Subgraph, chip: ChipSpec) -> tuple[i
 
 
 def _units(axis: Axis, length: int, batch: int, graph: Subgraph, chip: ChipSpec) -> int:
-    """Into how many slices an axis of this length can be cut."""
+    """The most slices into which an axis of this length can be cut."""
     if axis == "n":
         return ceil_div(length, batch)
     if axis == "c":  # at whole rows of lanes, so that every slice starts at lane 0

@@ -9,12 +9,12 @@ from tpusim.ops.base import GroupType
 from tpusim.schedule import Sections, Subgraph
 
 MIN_ROW_BYTES = 256
-"""A slice of a group output that is cut along w keeps rows of this many bytes while h could take all cuts (5)."""
+"""A slice cut along w keeps rows of at least this many bytes if h alone could take all cuts (5)."""
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """What sharing a number of slices over d, h and w looks at: sums over the results that have users."""
+    """The figures by which slices are divided over d, h and w: sums over the results with users."""
 
     depth: int
     height: int
@@ -32,7 +32,7 @@ class Geometry:
 
 
 def shared(total: int, limit: Sections, sections: Sections, graph: Subgraph, chip: ChipSpec) -> Sections | None:
-    """`sections` with at least `total` slices over d, h and w (assign_dhwsecs); None if there are not so many."""
+    """`sections` with at least `total` slices over d, h and w (assign_dhwsecs); None if so many are impossible."""
     geometry = Geometry.of(graph, chip)
     if graph.kind is not GroupType.GROUP_3D:
         return _over_h_and_w(total, limit, sections, geometry)

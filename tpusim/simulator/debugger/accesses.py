@@ -17,7 +17,7 @@ Access = Literal["read", "write", "any"]
 
 
 class Placed(NamedTuple):
-    """A view and the core whose local memory it means."""
+    """A view, and the core whose local memory it refers to."""
 
     core: int
     view: View

@@ -1,7 +1,7 @@
-"""Where to stop: a breakpoint is a set of commands, found once when it is made.
+"""Where to stop: a breakpoint is a set of commands, computed when the breakpoint is made.
 
-The machine stops before such a command. By op, by engine and id, by address (exact bytes, of one lane or all), by
-tensor: the commands that write it or read it while memory still holds it.
+The machine stops before each of them. They are given by op, by engine and id, by address (exact bytes, of one lane or
+all), or by tensor: the commands that write it, or read it before its bytes are overwritten.
 """
 
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ def some(names: Iterable[str], limit: int = 8) -> str:
 
 
 def meant(pattern: str, names: Iterable[str]) -> list[str]:
-    """The names that a name or a pattern of the shell (`load_*`) stands for, each once."""
+    """The names that match a name or a shell pattern (`load_*`), each once."""
     known = list(dict.fromkeys(names))
     return [pattern] if pattern in known else [name for name in known if fnmatchcase(name, pattern)]
 
@@ -71,13 +71,14 @@ def by_address(accesses: Accesses, wanted: ByteRange, access: Access) -> frozens
 
 
 def tensor_names(program: Program) -> list[str]:
-    """Every tensor that global or local memory holds at some time."""
+    """Every tensor that is in global or local memory at some time."""
     return list(dict.fromkeys([*(t.name for t in program.tensors), *(loc.tensor for loc in program.locations)]))
 
 
 def by_tensor(accesses: Accesses, order: list[int], pattern: str, access: Access) -> frozenset[int]:
-    """The commands that write a tensor, or read it before its bytes are used for something else; a pattern means all
-    tensors that it stands for. Raises ConfigError.
+    """The commands that write a tensor, or read it before its bytes are overwritten; of all tensors that match.
+
+    Raises ConfigError.
     """
     known = tensor_names(accesses.program)
     if not (names := meant(pattern, known)):

@@ -1,4 +1,4 @@
-"""`Debugger`: what a person asks of a program while it runs: breakpoints, and looks into memory."""
+"""`Debugger`: breakpoints, and views of memory, queues and commands while a program runs."""
 
 from collections import Counter
 from dataclasses import replace
@@ -15,7 +15,7 @@ from tpusim.simulator.debugger import breakpoints as find
 from tpusim.simulator.debugger.accesses import Access, Accesses, ByteRange, Placed
 from tpusim.simulator.debugger.breakpoints import Breakpoint, some
 from tpusim.simulator.debugger.execution import Execution
-from tpusim.simulator.debugger.looks import Bytes, Operand, Slice, Stored, logical
+from tpusim.simulator.debugger.memory_contents import Bytes, Operand, Slice, Stored, logical
 from tpusim.simulator.debugger.state import Place, Queue, queues
 
 
@@ -24,9 +24,9 @@ class Debugger(Execution):
 
     inputs: network inputs by name; left out: `random_inputs` with seed 0. reference: tensors of flat inference; what a
     command produces is compared with them as it is produced, and wrong values stop the machine.
-    Going back restores overwritten bytes, of which at most `history_bytes` are kept; further back the program is run
-    again from the start, which gives the same bytes. Raises TpusimError for a program that the machine refuses; one
-    that the sanitizer refuses can be looked at with `SimulatorOptions(sanitize=False)`.
+    Going back restores overwritten bytes, of which at most `history_bytes` are kept; beyond that the program runs
+    again from the start, which gives the same bytes. Raises TpusimError for a program that the machine refuses; if
+    only the sanitizer refuses it, it can be debugged with `SimulatorOptions(sanitize=False)`.
     """
 
     _numbers = 0
@@ -122,7 +122,7 @@ class Debugger(Execution):
         return queues(self.program, self.order[: self.position])
 
     def operands(self, command: Command | None = None) -> tuple[Operand, ...]:
-        """What the operands of a command hold now, inputs first; left out: of the next command."""
+        """The present values of a command's operands, inputs first; by default of the next command."""
         command = command or self.command
         if command is None:
             return ()
@@ -140,14 +140,14 @@ class Debugger(Execution):
         return tuple(Operand(name, view, memory.read(view), self.chip) for name, view in named)
 
     def slices(self, tensor: str | None = None) -> tuple[Slice, ...]:
-        """The slices that local memory holds now, oldest first; `tensor`: of this one only."""
+        """The slices in local memory now, oldest first; `tensor`: only slices of this tensor."""
         place = {index: number for number, index in enumerate(self.order[: self.position])}
         made = [loc for loc in self.program.locations if loc.command in place and tensor in (None, loc.tensor)]
         made.sort(key=lambda location: place[location.command])
         return tuple(self._slice(loc) for loc in made if self._overwritten(loc, place[loc.command]) is None)
 
     def slice(self, tensor: str) -> Slice:
-        """The slice of a tensor that was computed last. Raises ConfigError if local memory does not hold it now."""
+        """The slice of a tensor that was computed last. Raises ConfigError if it is not in local memory now."""
         place = {index: number for number, index in enumerate(self.order[: self.position])}
         all_of_it = [loc for loc in self.program.locations if loc.tensor == tensor]
         if not all_of_it:
@@ -175,7 +175,7 @@ class Debugger(Execution):
         return Slice(location, values, maker.label, self.chip, maker.core)
 
     def tensor(self, name: str) -> Stored:
-        """A tensor in global memory, as far as it is there: of one that is not stored yet no values.
+        """A tensor in global memory, with the values stored so far; no values if nothing is stored yet.
 
         Raises ConfigError if it is not in the tensor table.
         """

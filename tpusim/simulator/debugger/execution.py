@@ -21,9 +21,9 @@ Reason = Literal["start", "step", "breakpoint", "wrong", "end"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What comparing with the reference found after one command.
+    """The result of comparing one command with the reference.
 
-    compared: how many slices, stores and tensors it completed that the reference has.
+    compared: number of slices, stores and tensors that the command completed and that the reference includes.
     """
 
     command: str
@@ -37,7 +37,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Stop:
-    """Why and where the machine stands still; `next` is the command that has not run yet, "" at the end."""
+    """Why and where the machine stopped; `next` is the command that runs next, "" at the end."""
 
     reason: Reason
     position: int
@@ -99,7 +99,7 @@ class Execution:
         return self.position == len(self.order)
 
     def step(self, count: int = 1) -> Stop:
-        """Execute `count` commands, fewer if something stops the machine before."""
+        """Execute `count` commands, or fewer if something stops the machine earlier."""
         for _ in range(count):
             stop = self._advance()
             if stop is not None:
@@ -121,7 +121,7 @@ class Execution:
         return stop
 
     def finish(self) -> Stop:
-        """Execute to the end, whatever there is on the way."""
+        """Execute to the end, ignoring breakpoints and wrong values."""
         return self.goto(len(self.order))
 
     def back(self, count: int = 1) -> Stop:
@@ -141,7 +141,7 @@ class Execution:
         return self.goto(0)
 
     def goto(self, position: int) -> Stop:
-        """Go to where `position` commands have run, forwards or backwards; nothing stops the machine on the way."""
+        """Go forwards or backwards to the state after `position` commands; nothing stops the machine on the way."""
         if not 0 <= position <= len(self.order):
             raise ConfigError(f"position {position}: 0 to {len(self.order)}, the number of commands, is required")
         if position == 0 and self.position:
@@ -161,7 +161,7 @@ class Execution:
         self.position = 0
 
     def _advance(self) -> Stop | None:
-        """Execute one command; a stop if there is a reason for one after it."""
+        """Execute one command; returns a stop if there is a reason to stop after it."""
         if self.at_end:
             return self._stop("end")
         index = self._execute()
@@ -211,7 +211,7 @@ class Execution:
 
     @staticmethod
     def _work(command: Command | None) -> tuple[int, str, str] | None:
-        """(group, op, slice) of a command of a TIU that computes; None of the others."""
+        """(group, op, slice) of a TIU command that computes; None for other commands."""
         if command is None or command.engine != "tiu" or not command.writes():
             return None
         return command.group, command.op, command.step
@@ -221,7 +221,7 @@ class Execution:
         return next((work for work in done if work is not None), None)
 
     def check(self) -> Verdict:
-        """What the newest slice, store or tensor is against the reference. Raises ConfigError without a reference."""
+        """The newest slice, store or tensor compared with the reference. Raises ConfigError without a reference."""
         if self._checker is None:
             raise ConfigError("check: a reference is required, the tensors of flat inference (tpu_outputs.npz)")
         verdicts = (self._verdicts[index] for index in reversed(self.order[: self.position]))
@@ -229,5 +229,5 @@ class Execution:
 
     @property
     def mismatches(self) -> tuple[Mismatch, ...]:
-        """Everything wrong that the commands so far have produced."""
+        """Every wrong result of the commands so far."""
         return tuple(one for index in self.order[: self.position] for one in self._verdicts[index].mismatches)

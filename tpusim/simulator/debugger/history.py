@@ -28,7 +28,7 @@ class Undo:
 
 
 def before(memory: Machine, views: tuple[View, ...]) -> Undo:
-    """An entry that holds what is in `views` now."""
+    """An entry with the present content of `views`."""
     return Undo(memory, tuple((view, memory.read(view)) for view in views))
 
 
@@ -44,7 +44,7 @@ class History:
         return len(self._entries)
 
     def push(self, entry: Undo) -> None:
-        """Remember the newest command; the oldest are dropped where the limit is passed."""
+        """Remember the newest command; the oldest are dropped if the limit is exceeded."""
         self._entries.append(entry)
         self.nbytes += entry.nbytes
         while self.nbytes > self._limit:

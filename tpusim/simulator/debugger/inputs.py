@@ -1,4 +1,4 @@
-"""Inputs for looking at a program when none are given."""
+"""Default inputs of the debugger."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Where the machine stands: the next command and its place on the clock, and what each queue waits for."""
+"""The state of the machine: the next command and its place on the clock, and what each queue waits for."""
 
 from dataclasses import dataclass
 
@@ -33,8 +33,8 @@ class Place:
 class Queue:
     """The queue of one engine of a core.
 
-    pending: commands that may start, as everything they wait for has finished, and have not; an engine works on the
-    first of them. waits: what the first command that may not start waits for; empty if nothing holds the queue.
+    pending: commands that may start, because everything they wait for has finished, but have not started; an engine
+    works on the first of them. waits: what the first other command waits for; empty if the queue waits for nothing.
     """
 
     name: QueueName

@@ -17,11 +17,11 @@ RAISED: tuple[Axis, ...] = ("h", "n", "c", "d", "w")
 
 
 def spread(plan: GroupSchedule, model: CostModel, *, unplaced: bool = False) -> GroupSchedule:
-    """The plan, or one with more sections if that takes less time on the model's cores.
+    """The plan, or a plan with more sections if that takes less time on the model's cores.
 
-    Decision: the specification raises hsecs until the cores divide the steps; here every axis is tried in turn, and
-    the estimated time decides, for a group of few steps and large coefficients may be better off on fewer cores.
-    unplaced: the sections found need no addresses yet (`plan`).
+    Decision: the specification raises hsecs until the cores divide the steps; tpusim tries every axis in turn, and
+    the estimated time decides, because a group of few steps and large coefficients may be quicker on fewer cores.
+    unplaced: the result needs no addresses yet (`plan`).
     """
     if model.cores == 1:
         return plan
@@ -35,7 +35,7 @@ def spread(plan: GroupSchedule, model: CostModel, *, unplaced: bool = False) -> 
 
 
 def candidates(now: Sections, limit: Sections, cores: int) -> Iterator[Sections]:
-    """Sections with one count raised by less than `cores`: until the cores divide the steps, or as far as it may be."""
+    """Sections with one count raised by less than `cores`: until the cores divide the steps, or up to the limit."""
     for axis in RAISED:
         count = now.count(axis)
         others = now.steps // count

@@ -1,4 +1,4 @@
-"""What intervals of ops are, wherever they stand: alike ones, of one module or of several, are costed once."""
+"""Names of intervals of ops: intervals of equal name, in one module or in several, are costed once."""
 
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
@@ -29,11 +29,11 @@ class _Made(NamedTuple):
 
 
 class Names:
-    """The intervals of a run by all that a group of them depends on; equal names are groups that cost the same.
+    """Names of the intervals of a run, made of all that a group's cost depends on; equal names cost the same.
 
-    An op counts with its kind, attributes and types, and with the kinds of ops that it reads from and that read its
-    results; a tensor with its users inside, in their order, and whether it leaves. Names and values do not count, nor
-    does where the interval begins: places are told from the op that reads or makes the tensor.
+    The name includes each op's kind, attributes and types, the kinds of the ops that it reads from and that read its
+    results, and each tensor's users inside in order, and whether it leaves the interval. It does not include names,
+    values or the start of the interval: positions are relative to the op that reads or makes the tensor.
     """
 
     def __init__(self, ops: Sequence[TpuOp]) -> None:
@@ -45,11 +45,11 @@ class Names:
         self._reads = [[_Read(place.get(v.owner), uses[v]) for v in op.operands] for op in ops]  # type: ignore[arg-type]
         self._made = [[_made(v, uses[v]) for v in op.results] for op in ops]
         self._whole = [_number(self._clipped(at, 0, len(ops))) for at in range(len(ops))]
-        """Every op in an interval that has all that it reads from, that reads the same, and that reads its results."""
+        """The name part of every op in an interval with all its producers, their other readers, and its readers."""
         self._back: list[list[int]] = [[] for _ in range(len(ops) + 1)]
-        """By first op: the ops for which an interval from there lacks one of these before it."""
+        """First op -> the ops for which an interval from it lacks one of these before it."""
         self._ahead: list[list[int]] = [[] for _ in range(len(ops) + 1)]
-        """By end: the ops for which an interval to there lacks one of these behind it."""
+        """End -> the ops for which an interval up to it lacks one of these after it."""
         for at in range(len(ops)):
             first, last = self._span(at)
             for start in range(first + 1, at + 1):
@@ -66,13 +66,13 @@ class Names:
         return tuple(found)
 
     def _span(self, at: int) -> tuple[int, int]:
-        """The first and the last op of the run that have to do with an op's tensors."""
+        """The first and the last op of the run that use an op's tensors."""
         places = [at, *(read.made for read in self._reads[at] if read.made is not None)]
         places += [user for one in (*self._reads[at], *self._made[at]) for user, _ in one.uses]
         return min(places), max(places)
 
     def _clipped(self, at: int, start: int, end: int) -> Hashable:
-        """An op in the interval: what is outside counts as that alone."""
+        """The name part of an op in the interval; ops outside count only as outside."""
         reads = [
             read.made - at if read.made is not None and start <= read.made < end else _inside(read.uses, at, start, end)
             for read in self._reads[at]
@@ -85,12 +85,12 @@ class Names:
 
 
 def _inside(uses: Uses, at: int, start: int, end: int) -> Uses:
-    """The uses in the interval, told from op `at`."""
+    """The uses in the interval, by their distance from op `at`."""
     return tuple([(user - at, index) for user, index in uses if start <= user < end])
 
 
 def _uses(value: SSAValue, place: dict[Operation, int]) -> Uses:
-    """None of what is no tensor: many ops may have the same nothing."""
+    """The uses of a tensor; empty for `none`, which many ops may share."""
     uses = value.uses if is_tensor(value) else ()
     return tuple((place[use.operation], use.index) for use in uses if use.operation in place)
 
@@ -101,7 +101,7 @@ def _made(value: SSAValue, uses: Uses) -> _Made:
 
 
 def _number_of(op: TpuOp) -> int:
-    """Of all that an op is by itself and between which kinds of ops it stands."""
+    """The number of an op's description: its kind, attributes and types, and the kinds of adjacent ops."""
     makers = tuple(value.owner.name if isinstance(value.owner, Operation) else "" for value in op.operands)
     readers = tuple(sorted({use.operation.name for value in op.results for use in value.uses}))
     return _number((described(op), makers, readers))

@@ -15,13 +15,13 @@ from tpusim.labels import one_line
 from tpusim.simulator.memory import span_text
 
 WIDTH = 96
-"""Columns that a printed array takes at most."""
+"""Most columns of a printed array."""
 _CHANNELS = 4
 _BYTES_PER_LINE = 16
 
 
 def numbers(values: np.ndarray, planes: int = 2) -> str:
-    """An array as text, abbreviated if it is large, axes of length 1 left out; the first planes of one of more axes."""
+    """An array as text: large arrays abbreviated, axes of length 1 left out, only the first planes of more axes."""
     values = values.squeeze()
     if values.ndim <= 2:
         return np.array2string(values, max_line_width=WIDTH, threshold=256, edgeitems=4, separator=" ")
@@ -40,7 +40,7 @@ def shape_text(shape: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """One operand of a command: its field name, its view, and what the view holds now."""
+    """One operand of a command: its field name, its view, and its present values."""
 
     name: str
     view: View
@@ -128,13 +128,13 @@ def _range(start: int, size: int) -> str:
 
 
 def logical(part: np.ndarray, depth: int) -> np.ndarray:
-    """What a local view holds as (n, c, d, h, w); its axis 0 counts d*n, d outside."""
+    """The values of a local view as (n, c, d, h, w); its axis 0 counts d*n, d outside."""
     return part.reshape(depth, -1, *part.shape[1:]).transpose(1, 2, 0, 3, 4)
 
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A tensor of the program's table in global memory, and how much of it is there."""
+    """A tensor of the program's table in global memory, and how much of it is stored."""
 
     name: str
     view: View

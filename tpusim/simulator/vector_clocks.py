@@ -1,9 +1,9 @@
-"""What happens before what in every legal timing, by vector clocks.
+"""Vector clocks: which command happens before which in every legal timing.
 
-Edges are the order of each queue, the dependency ids, and the messages: what a send has behind it is behind every wait
-that takes the message. The clock of a command says, per queue, how many of its commands have surely finished when the
-command starts. It does not depend on the order that was simulated, once `check_meetings` has found that no timing can
-make a wait take other sends.
+Edges are the order of each queue, the dependency ids, and the messages: everything that happened before a send
+happened before each wait that receives it. The clock of a command says, per queue, how many of its commands have
+certainly finished when the command starts. It does not depend on the simulated order once `check_meetings` has shown
+that no timing can make a wait receive other sends.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from tpusim.simulator.schedule import Queues
 
 
 class Clocks:
-    """The clock of every command. Raises SimulationError for messages that timing decides about."""
+    """The clock of every command. Raises SimulationError if timing decides which sends a wait receives."""
 
     def __init__(self, queues: Queues, order: Sequence[int]):
         self.queues = queues
@@ -50,7 +50,7 @@ class Clocks:
         return [*clock[:queue], self.queues.commands[index].id, *clock[queue + 1 :]]
 
     def before(self, first: int, second: int) -> bool:
-        """Whether one command has surely finished when the other starts, both by position in the program."""
+        """Whether the first command has certainly finished when the second starts; both by position in the program."""
         return bool(self.rows[second, self.queues.queue_of[first]] >= self.queues.commands[first].id)
 
 

@@ -1,4 +1,4 @@
-"""What lowering makes of the scales that a quantised network brings along (DN-32)."""
+"""Which scales of a quantised network lowering keeps and which it changes (DN-32)."""
 
 from collections.abc import Callable, Iterable, Iterator
 from math import isclose
@@ -21,9 +21,9 @@ DECISION = "DN-32"
 
 
 def mark_changed_scales(top: Model, quant: Callable[[SSAValue], QuantParams | None], lowered: Model) -> None:
-    """Mark the tpu ops that store a tensor in other steps than the network did; warn of them and of changed weights.
+    """Mark the tpu ops that store a tensor in other steps than the network; warn of them and of changed weights.
 
-    top: the module as it was lowered, ranges propagated; quant: what integers of its values stand for.
+    top: the module before lowering, with propagated ranges; quant: scale and zero point of its values.
     """
     ranges = own_ranges(top)
     if not ranges:

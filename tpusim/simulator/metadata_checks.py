@@ -1,7 +1,7 @@
-"""What a program says about itself, held against its commands: names, places and numbers of its tables.
+"""Metadata checks: names, places and numbers in the tables of a program are compared with its commands.
 
-What commands confirm must be as they say; what no command speaks of is counted, and the count is printed. Nothing here
-depends on a value.
+An entry that commands contradict is an error; entries that no command confirms are counted, and the count is printed.
+The checks depend on no value.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from tpusim.simulator.multiplications import multiplications
 from tpusim.simulator.placement import check_windows, silent_transfers
 
 
-def check_claims(program: Program, chip: ChipSpec) -> None:
+def check_metadata(program: Program, chip: ChipSpec) -> None:
     """Raise SimulationError for a table or a name that contradicts the commands."""
     _check_sources(program)
     _check_stores(program, chip)
@@ -37,7 +37,7 @@ def check_claims(program: Program, chip: ChipSpec) -> None:
 
 
 def unconfirmed(program: Program) -> dict[str, int]:
-    """What is said and no command confirms -> how often."""
+    """Kind of entry that no command confirms -> how often it occurs."""
     confirmed = {entry.name for entry, _ in _quantisations(program)}
     shapes = {location.tensor for location in program.locations}
     shapes |= {c.tensor for c in program.commands if isinstance(c, GlobalKernel)}
@@ -66,7 +66,7 @@ def _is_silent(command: Command) -> bool:
 
 
 def _check_sources(program: Program) -> None:
-    """Where one command says what it reads, all do: nothing was taken away."""
+    """If one command names its sources, all commands must, so that no name was removed."""
     silent = next(filter(_is_silent, program.commands), None)
     if silent is not None and any(command.sources for command in program.commands):
         advice = "name them, as other commands of this program do"
@@ -74,12 +74,12 @@ def _check_sources(program: Program) -> None:
 
 
 def _unnamed(command: Command) -> list[View]:
-    """What a command writes to global memory without saying to which tensor it belongs."""
+    """The views in global memory that a command writes without naming their tensor."""
     return [] if command.tensor else [view for view in command.writes() if view.memory == "gmem"]
 
 
 def _check_stores(program: Program, chip: ChipSpec) -> None:
-    """What is written to the bytes of a tensor of the table names it; what the table has is written by something."""
+    """A write to the bytes of a tensor of the table names that tensor; every tensor of the table is written."""
     stored = {command.tensor for command in program.commands}
     places = [(entry, extent(entry.view, chip)) for entry in program.tensors]
     for command in program.commands:
@@ -97,13 +97,13 @@ def _check_stores(program: Program, chip: ChipSpec) -> None:
 
 
 def _check_constants(program: Program) -> None:
-    """Constants lie in their region, share no byte, and what commands read as one lies inside it."""
+    """Constants lie in their region and share no byte; reads of a constant lie inside it."""
     header, entries = program.header, sorted(program.constants, key=lambda entry: entry.address)
     behind = header.coeff_address
     for entry in entries:
         if entry.address < behind or entry.address + entry.size > header.coeff_address + header.coeff_bytes:
             got = f"[{entry.address:#x}, {entry.address + entry.size:#x})"
-            wanted = f"bytes of its own inside the coefficients, from {behind:#x} on"
+            wanted = f"bytes that no other constant has, inside the coefficients, from {behind:#x} on"
             raise _wrong(f"constant '{entry.name}'", wanted, got, "correct the table of constants")
         behind = entry.address + entry.size
     if len({entry.name for entry in entries}) != len(entries):
@@ -111,7 +111,7 @@ def _check_constants(program: Program) -> None:
 
 
 def constant_of(program: Program, start: int) -> bool:
-    """Whether an address is one of the coefficient region."""
+    """Whether an address lies in the coefficient region."""
     header = program.header
     return header.coeff_address <= start < header.coeff_address + header.coeff_bytes
 
@@ -119,7 +119,7 @@ def constant_of(program: Program, start: int) -> bool:
 def check_constant(
     command: Command, source: Source, view: View, known: dict[str, CoefficientEntry], chip: ChipSpec
 ) -> None:
-    """Raise SimulationError unless what a command reads as a constant lies inside that constant."""
+    """Raise SimulationError unless a command's read of a constant lies inside that constant."""
     entry, reach = None if source.step else known.get(source.name), extent(view, chip)
     if entry is None:
         advice = "name the constant whose bytes these are"
@@ -133,9 +133,9 @@ def check_constant(
 
 
 def _check_kernel(kernel: GlobalKernel, program: Program) -> None:
-    """Activations move once, also those of which the window of a convolution meets a part, constants once per tile.
+    """A kernel loads activations once and constants once per tile, or constants once and activations once per tile.
 
-    Or the other way round: constants once, and activations for every tile of them.
+    Activations count whole, even if the window of a convolution reads only a part of them.
     """
     tensors = {entry.name: entry.view.nbytes for entry in program.tensors}
     # that there is one source per operand is checked by `Ownership`
@@ -155,9 +155,9 @@ def _check_kernel(kernel: GlobalKernel, program: Program) -> None:
 
 
 def _constant_bytes(kernel: GlobalKernel, program: Program) -> tuple[int, int]:
-    """Bytes of the constants that a kernel reads: of its operands, and of whole constants, gaps between rows and all.
+    """Bytes of the constants that a kernel reads: those of its operands, and those of whole constants with gaps.
 
-    Filter, bias and requant of a convolution may be parts of one constant, which is loaded as it lies.
+    Filter, bias and requant of a convolution may be parts of one constant, which is loaded including its gaps.
     """
     named = {source.name for source in kernel.sources}
     operands = sum(view.nbytes for view in kernel.reads() if constant_of(program, view.address))
@@ -169,7 +169,7 @@ def _home(command: Command) -> int:
 
 
 def _check_groups(program: Program, chip: ChipSpec) -> None:
-    """A group has its ops, every one at every step of its sections, and its commands stay below its peak."""
+    """A group has commands for each of its ops at every step of its sections; they stay below its peak."""
     own: dict[int, list[Command]] = {}
     for command in program.commands:
         own.setdefault(_home(command), []).append(command)
@@ -184,7 +184,7 @@ def _check_groups(program: Program, chip: ChipSpec) -> None:
 
 
 def _check_tiles(entry: GroupEntry, commands: list[Command], chip: ChipSpec) -> None:
-    """The tiles of a global layer are its op's, stored from where they were computed."""
+    """The tiles of a global layer belong to its op, and are stored from where they were computed."""
     for command in commands:
         own = command.slice_owner(command.op)
         if command.engine == "tiu" and command.op not in entry.ops:
@@ -202,7 +202,7 @@ def _check_group(entry: GroupEntry, commands: list[Command], chip: ChipSpec) -> 
     for command in commands:
         at = [(source.group, source.step) for source in command.sources[:1]]
         if at not in ([], [(entry.id, command.step)]) and _is_store(command):
-            wanted = f"a source of its own step, {command.step} of group {entry.id},"
+            wanted = f"a source of the same step, {command.step} of group {entry.id},"
             raise _wrong(command.label, wanted, f"'{command.sources[0]}'", "correct the step, or the source")
         if command.engine == "tiu":
             ops.setdefault(command.op, set()).add(command.step)
@@ -220,7 +220,7 @@ def _check_group(entry: GroupEntry, commands: list[Command], chip: ChipSpec) -> 
 
 
 def _check_peak(entry: GroupEntry, commands: list[Command], chip: ChipSpec) -> None:
-    """Commands stay below what the table says of local memory."""
+    """Commands stay below the peak of local memory in the table."""
     views = (v for c in commands for v in (*c.reads(), *c.writes(), *c.scratch()) if v.memory == "lmem")
     reach = max((extent(view, chip).stop for view in views), default=0)
     if not reach <= entry.lmem_peak_bytes <= chip.lmem_bytes:
@@ -249,7 +249,7 @@ def _check_shapes(program: Program) -> None:
             )
         if entry.name in kernels:
             (made,) = kernels[entry.name].writes()
-            folded = (*shape[:3], prod(shape[3:]))  # axes behind the third are one for a kernel of images
+            folded = (*shape[:3], prod(shape[3:]))  # a kernel of images merges the axes after the third
             alike = made.shape in (shape, folded) or (shape == entry.view.shape and _axes(made) == _axes(entry.view))
             if not alike or made.dtype != entry.view.dtype:
                 wanted = f"the {made.dtype} {made.shape} that {kernels[entry.name].label} writes"
@@ -271,7 +271,7 @@ def _quantisations(program: Program) -> Iterator[tuple[TensorEntry, Command]]:
 
 
 def _check_quantisation(entry: TensorEntry, command: Command, chip: ChipSpec) -> None:
-    """The command has the tensor's scale, or its reciprocal, in the numbers it computes with: not one other bit."""
+    """The command's scale is exactly the tensor's scale or its reciprocal, rounded to the command's float type."""
     body = command.computed
     assert isinstance(body, Quantize | Dequantize)
     if entry.scale == 0 and (body.scale, body.zero_point) == (1.0, 0):  # plain integers: indices, truth values

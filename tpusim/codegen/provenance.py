@@ -1,4 +1,4 @@
-"""What the views of a command are meant to hold (`Command.sources`), from the module, not from earlier commands."""
+"""Provenance (`Command.sources`): what views are meant to contain, from the module, not from earlier commands."""
 
 from collections.abc import Callable, Iterable
 
@@ -16,7 +16,7 @@ from tpusim.schedule import tensor_name
 
 
 def namer(areas: Iterable[tuple[Source, View]], own: Source, chip: ChipSpec) -> Callable[[View], Source]:
-    """Names a view by the operand whose bytes it lies in; what lies in none is the op's own (result, work buffer)."""
+    """A function from a view to the operand that contains it; outside all operands to the op (result, work buffer)."""
     known = [(name, extent(view, chip)) for name, view in areas]
 
     def name_of(view: View) -> Source:
@@ -32,7 +32,7 @@ def namer(areas: Iterable[tuple[Source, View]], own: Source, chip: ChipSpec) -> 
 
 
 def source_name(value: SSAValue) -> str:
-    """The name under which the bytes of a value were stored, in-place ops and groups looked through."""
+    """The name under which the bytes of a value were stored, through in-place ops and groups."""
     owner = value.owner
     if isinstance(owner, TpuGroup):
         return tensor_name(value)

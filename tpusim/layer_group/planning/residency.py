@@ -1,4 +1,4 @@
-"""Groups that need no plan to be refused: they must be cut, and what no cut makes smaller overfills local memory."""
+"""Residency: groups that are refused without a plan, because their uncut constants exceed local memory."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -24,7 +24,7 @@ def kept_whole(graph: Subgraph, chip: ChipSpec) -> list[SSAValue]:
 
 
 def held_bytes(graph: Subgraph, chip: ChipSpec) -> int:
-    """What these constants take of a lane while the group is cut."""
+    """Bytes per lane of these constants while the group is cut."""
     return sum(tensor_bytes(w, whole_slice(w, graph, chip), graph, chip) for w in kept_whole(graph, chip))
 
 
@@ -33,10 +33,10 @@ def _split(op: TpuOp, chip: ChipSpec) -> tuple[SSAValue, ...]:
 
 
 class Crowded:
-    """Which intervals of a run are refused for their constants, by sums over single ops.
+    """Which intervals of a run are refused because of their constants, by sums over single ops.
 
-    A constant with one user takes in any group what it takes in a group of that user alone, or more where it cannot be
-    compact; so does an op that does not fit uncut. Where one of them does not, every guess of sections is a cut.
+    A constant with one user takes at least the bytes that it takes in a group of that user alone. If an op does not fit
+    uncut, it fits uncut in no group, so that every guess of sections is a cut.
     """
 
     def __init__(self, ops: Sequence[TpuOp], chip: ChipSpec, memo: Memo) -> None:
@@ -46,13 +46,13 @@ class Crowded:
         self._cut = [0, *accumulate(must for _, must in found)]
 
     def refuses(self, start: int, end: int) -> bool:
-        """Whether two ops or more cannot be one group; False: a plan has to tell."""
+        """Whether two ops or more cannot be one group; False: only a plan can decide."""
         too_many = self._held[end] - self._held[start] > self._room
         return end - start > 1 and too_many and self._cut[end] > self._cut[start]
 
 
 def _least(op: TpuOp, chip: ChipSpec, memo: Memo) -> tuple[int, bool]:
-    """(bytes of its own constants that it holds, whether it must be cut), over the types of group it may be in."""
+    """(least bytes of the constants that only this op reads, whether it must be cut), over its possible group types."""
     kinds = [kind for kind in GroupType if takes(kind, op, chip, memo)]
     graphs = [subgraph((op,), chip, kind, memo) for kind in kinds]
     own = min((_own_bytes(graph, chip) for graph in graphs), default=0)
