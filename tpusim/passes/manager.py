@@ -4,11 +4,13 @@ from collections.abc import Iterable, Iterator
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tpusim.errors import ConfigError
 from tpusim.ir.module import Model
+from tpusim.isa.stream import Program
 from tpusim.passes.base import Pass, Pipeline
 from tpusim.passes.context import PassContext
 from tpusim.passes.instruments import Instrument, Verify
-from tpusim.passes.text import parse_pipeline
+from tpusim.passes.text import parse_pipeline, print_pipeline
 
 
 class PassManager:
@@ -35,6 +37,14 @@ class PassManager:
         module = model.module if reads_only else model.module.clone()
         self.apply(ctx, module)
         return ctx.model(module)
+
+    def program(self, model: Model) -> Program:
+        """The commands that the pipeline generates for a module. Raises ConfigError for a pipeline without codegen."""
+        ctx = PassContext()
+        self.run(model, ctx)
+        if ctx.program is None:
+            raise ConfigError(f"pipeline {print_pipeline(self.pipeline)}: it generates no program; end it with codegen")
+        return ctx.program
 
     def apply(self, ctx: PassContext, module: ModuleOp) -> None:
         """Rewrite a module in place; its weights are in the context. Raises TpusimError of a pass."""
