@@ -16,18 +16,20 @@ import numpy as np
 from msgspec.structs import replace
 
 from tpusim.artefacts import Artefacts, RunConfig, Silent, need
-from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, ModeWarning, TableWarning, TpusimError, first_line, option
 from tpusim.explore.row import Row
 from tpusim.explore.space import Point, settings_text
-from tpusim.grouping import divide
 from tpusim.inference import Gradual, dequantised
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
 from tpusim.layer_group import LayerGroupConfig, lower_bounds, products, searched
-from tpusim.lowering import LoweringConfig, config_for_chip, reorder_weights
+from tpusim.lowering import LoweringConfig, config_for_chip
+from tpusim.passes import PassContext, PassManager
+from tpusim.passes.calibration import ImportCalibrationTable
+from tpusim.passes.layer_group import LayerGroup
+from tpusim.passes.lowering import WeightReorder
 from tpusim.persistence import is_calibrated, load_module
 from tpusim.pipeline import STAGES, checked
 from tpusim.simulator import timeline
@@ -98,7 +100,7 @@ class Bench:
     def _costs(config: RunConfig, lowered: "_Lowered", chip: ChipSpec) -> dict[str, Any]:
         """The figures of the lowered network in groups."""
         a = Artefacts(config, Silent(), from_file=False)
-        a.grouped = divide(lowered.reordered, config.layer_group)
+        a.grouped = PassManager(LayerGroup.from_config(config.layer_group)).run(lowered.reordered)
         for name in ("assign", "codegen"):
             STAGES[name](a)
         program = need(a.program, "the program")
@@ -124,12 +126,13 @@ class Bench:
         a.calibrated = material.canonical
         if is_calibrated(config) and material.canonical.state == "TOP_F32":
             table = need(material.table, "the calibration table")
-            a.calibrated = apply_table(material.canonical, table, asymmetric=config.lowering.asymmetric)
+            ranges = PassManager(ImportCalibrationTable(asymmetric=config.lowering.asymmetric))
+            a.calibrated = ranges.run(material.canonical, PassContext(table=table))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             STAGES["lower"](a)
         tpu = need(a.tpu, "the tpu module")
-        return _Lowered(config.lowering, tpu, reorder_weights(tpu), [one.message for one in caught])
+        return _Lowered(config.lowering, tpu, PassManager(WeightReorder()).run(tpu), [one.message for one in caught])
 
     def _similarities(self, lowered: "_Lowered") -> Mapping[str, float | None]:
         """The least similarities of all results; {} if nothing is verified."""

@@ -15,7 +15,6 @@ from tpusim.artefacts import RunConfig
 from tpusim.calibration.quantised import with_own
 from tpusim.calibration.stage import calibrate, require_names, save_table
 from tpusim.calibration.table import CalibrationTable, read_table
-from tpusim.canonicalize import canonicalize
 from tpusim.errors import ConfigError, UnsupportedError, option
 from tpusim.explore.cache import Cache
 from tpusim.explore.space import VERIFIED, Space
@@ -25,6 +24,8 @@ from tpusim.frontend.onnx import read_onnx
 from tpusim.inference import input_specs
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
+from tpusim.passes import PassManager
+from tpusim.passes.canonicalize import Canonicalize
 from tpusim.workers import Workers
 
 Tensors = dict[str, np.ndarray]
@@ -62,7 +63,7 @@ class Network:
             )
         if self._grown is None or self._grown[0] != batch:
             self._grown = None  # frees the memory before the next batch is imported
-            found, _ = canonicalize(in_batch(path, self.own, batch, self.given.config.cut))
+            found = PassManager(Canonicalize()).run(in_batch(path, self.own, batch, self.given.config.cut))
             _require_grown(self.own, found, batch)
             self._grown = batch, found
         return self._grown[1]

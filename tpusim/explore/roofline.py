@@ -10,14 +10,14 @@ from typing import Any
 
 from tpusim import chips
 from tpusim.chips import ChipSpec
-from tpusim.codegen import generate
 from tpusim.explore.diff import Part, parts
-from tpusim.grouping import divide
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig, products
-from tpusim.lowering import reorder_weights
-from tpusim.memory import assign_addresses
+from tpusim.passes import PassManager
+from tpusim.passes.layer_group import LayerGroup
+from tpusim.passes.lowering import WeightReorder
+from tpusim.passes.pipelines import commands
 from tpusim.simulator import Roofline, Timeline, roofline, summary, timeline
 
 MEMORY, CUT = "local memory x2", "cut by best"
@@ -57,16 +57,16 @@ def under_roofs(
     """The roofline of a lowered module. best: also group it by strategy best, which takes many times as long."""
     config = config or LayerGroupConfig()
     told = progress or _silent
-    model = reorder_weights(tpu) if tpu.state == "TPU_LOWERED" else tpu
+    model = PassManager(WeightReorder()).run(tpu)
     chip = chips.of(model)
     told("as it is")
-    grouped = divide(model, config)
-    program, found = _clocked(grouped)
-    roofs = roofline(program, found, summary(program, found, chip), chip, *products(grouped))
+    shipped = PassManager(LayerGroup.from_config(config)).run(model)
+    program, found = _clocked(shipped)
+    roofs = roofline(program, found, summary(program, found, chip), chip, *products(shipped))
     again: list[Regrouped] = []
     for name, other, how in _anew(model, chip, config, best=best):
         told(name)
-        theirs, cost = _clocked(divide(other, how))
+        theirs, cost = _clocked(PassManager(LayerGroup.from_config(how)).run(other))
         sides = {"groups": _groups(program, found)}, {"groups": _groups(theirs, cost)}
         again.append(Regrouped(name, cost.cycles, tuple(parts(*sides))))
     return Found(model.name, chip, model.attribute("module.mode"), roofs, tuple(again))
@@ -88,9 +88,9 @@ def _anew(
         yield CUT, model, replace(config, opt="best")
 
 
-def _clocked(grouped: Model) -> tuple[Program, Timeline]:
-    program = generate(assign_addresses(grouped))
-    return program, timeline(program, chips.of(grouped))
+def _clocked(divided: Model) -> tuple[Program, Timeline]:
+    program = PassManager(commands()).program(divided)
+    return program, timeline(program, chips.of(divided))
 
 
 def _groups(program: Program, found: Timeline) -> Sequence[dict[str, Any]]:

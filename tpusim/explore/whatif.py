@@ -11,16 +11,16 @@ from typing import Any
 import msgspec
 
 from tpusim import chips
-from tpusim.codegen import generate
 from tpusim.errors import CapacityError, ConfigError, UnsupportedError
-from tpusim.grouping import divide
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.layer_group import Counts, ForcedGroup, GroupView, LayerGroupConfig, TypeName, group_number, views
-from tpusim.lowering import reorder_weights
-from tpusim.memory import assign_addresses
 from tpusim.ops.base import TpuOp
 from tpusim.ops.logical import GroupType
+from tpusim.passes import PassManager
+from tpusim.passes.layer_group import LayerGroup
+from tpusim.passes.lowering import WeightReorder
+from tpusim.passes.pipelines import commands
 from tpusim.simulator.summary import summary
 from tpusim.simulator.timing import timeline
 
@@ -69,8 +69,8 @@ def what_if(
     Raises ConfigError for a group that does not exist.
     """
     config = config or LayerGroupConfig()
-    model = reorder_weights(tpu) if tpu.state == "TPU_LOWERED" else tpu
-    shipped = divide(model, config)
+    model = PassManager(WeightReorder()).run(tpu)
+    shipped = PassManager(LayerGroup.from_config(config)).run(model)
     everything = list(views(shipped))
     found = [view for view in everything if isinstance(view, GroupView)]
     if not found:
@@ -123,7 +123,8 @@ class _Bench:
         pinned = (*layers, *(pins or ()))
         config = replace(self.config, in_place=False) if pins is None else replace(self.config, opt="2", force=pinned)
         try:
-            return Alternative(knob, value, False, *_costed(divide(self.model, config), self.found[self.at].ops[0][0]))
+            divided = PassManager(LayerGroup.from_config(config)).run(self.model)
+            return Alternative(knob, value, False, *_costed(divided, self.found[self.at].ops[0][0]))
         except (CapacityError, ConfigError, UnsupportedError) as error:
             return Alternative(knob, value, False, {}, why=str(error))
 
@@ -158,20 +159,19 @@ def _pin(view: GroupView, counts: dict[str, int], kind: GroupType | None = None)
     return ForcedGroup(view.ops[0][0], view.ops[-1][0], msgspec.convert(str(kind or view.kind), TypeName), sections)
 
 
-def _longest(grouped: Model, found: Sequence[GroupView]) -> GroupView:
-    program = generate(assign_addresses(grouped))
-    costs = timeline(program, chips.of(grouped)).groups
+def _longest(divided: Model, found: Sequence[GroupView]) -> GroupView:
+    costs = timeline(PassManager(commands()).program(divided), chips.of(divided)).groups
     return max(found, key=lambda view: costs[view.index].cycles)
 
 
-def _costed(grouped: Model, first: str) -> tuple[dict[str, Any], GroupView]:
+def _costed(divided: Model, first: str) -> tuple[dict[str, Any], GroupView]:
     """(figures of the program and of the group that starts with op `first`, as in `report.json`; the group)."""
-    chip = chips.of(grouped)
-    program = generate(assign_addresses(grouped))
+    chip = chips.of(divided)
+    program = PassManager(commands()).program(divided)
     found = timeline(program, chip)
     entry = next(entry for entry in program.groups if first in entry.ops)
     cost, work = found.groups[entry.id], summary(program, found, chip).groups[entry.id]
-    view = group_number(list(views(grouped)), entry.id)
+    view = group_number(list(views(divided)), entry.id)
     figures = {
         "cycles": found.cycles,
         "milliseconds": found.milliseconds * chip.calibration.factor,
