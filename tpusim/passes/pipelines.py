@@ -51,6 +51,11 @@ def lowered(config: LoweringConfig = LOWERING) -> Steps:
     return (ConvertTopToTpu.from_config(config), ProcessorTpuOptimize())
 
 
+def integers(config: LoweringConfig = LOWERING) -> Steps:
+    """From a canonical module to a tpu module as it is compared with the float network: by the context's table."""
+    return (ImportCalibrationTable(asymmetric=config.asymmetric), ConvertTopToTpu.from_config(config))
+
+
 def grouped(config: LayerGroupConfig = GROUPS) -> Steps:
     """From a tpu module to layer groups."""
     return (WeightReorder(), LayerGroup.from_config(config))

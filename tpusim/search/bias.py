@@ -18,18 +18,20 @@ from itertools import islice
 
 import numpy as np
 
-from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable
 from tpusim.errors import CalibrationError, ConfigError
 from tpusim.inference.reuse import Reuse
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import verify
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering import LoweringConfig
 from tpusim.ops.base import ShapedOp, is_none
 from tpusim.ops.conv.top import TopConv
 from tpusim.ops.families import constant_of
 from tpusim.ops.structure import make_weight
+from tpusim.passes import PassContext, PassManager
+from tpusim.passes.lowering import ConvertTopToTpu
+from tpusim.passes.pipelines import integers
 from tpusim.search.goal import mean_cosine
 from tpusim.search.trials import cheapest_float
 
@@ -119,13 +121,15 @@ class _Corrector:
     def __init__(
         self, model: Model, table: CalibrationTable, samples: list[dict[str, np.ndarray]], config: LoweringConfig
     ) -> None:
-        self._model, self._table, self._config, self._count = model, table, config, len(samples)
+        self._model, self._table, self._count = model, table, len(samples)
         self._reuse = Reuse(samples)
         floats = replace(config, mode=cheapest_float(config.chip), asymmetric=False, qtable=None)
-        self._float = lower(model, floats)[0]
+        self._float = PassManager(ConvertTopToTpu.from_config(floats)).run(model)
+        self._steps = integers(config)
 
     def _lowered(self, model: Model) -> Model:
-        return lower(apply_table(model, self._table, asymmetric=self._config.asymmetric), self._config)[0]
+        uncorrected = model is self._model  # the others differ only in biases
+        return PassManager(self._steps, verify=uncorrected).run(model, PassContext(table=self._table))
 
     def corrected(self, convs: list[TopConv], asked: CorrectionConfig, progress: Progress) -> Corrected:
         """Try the Convs in program order until the results have the expected similarity."""

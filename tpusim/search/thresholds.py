@@ -14,13 +14,15 @@ from itertools import islice
 import numpy as np
 
 from tpusim.calibration.samples import Samples
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
+from tpusim.calibration.stage import CalibrationConfig, calibrate
 from tpusim.calibration.table import CalibrationTable
 from tpusim.diagnosis import Judge, Judged
 from tpusim.errors import ConfigError
 from tpusim.inference.reuse import Reuse
 from tpusim.ir.module import Model
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering import LoweringConfig
+from tpusim.passes import PassContext, PassManager
+from tpusim.passes.pipelines import integers
 from tpusim.search.goal import mean_cosine
 
 METHODS = ("kl", "max", "percentile9999", "mse")
@@ -73,17 +75,18 @@ def search_threshold(
     judged = [dict(sample) for sample in islice(samples, inferred)]
     tables, scores, lowered, count = dict[str, CalibrationTable](), dict[str, float](), dict[str, Model](), 0
 
-    def integers(table: CalibrationTable) -> Model:
-        return lower(apply_table(model, table, asymmetric=config.asymmetric), config)[0]
+    def by(table: CalibrationTable) -> Model:
+        first = not lowered  # the others differ only in scales
+        return PassManager(integers(config), verify=first).run(model, PassContext(table=table))
 
     for method in METHODS:
         if progress is not None:
             progress(f"calibration by {method}")
         asked = CalibrationConfig(method, tune_samples=tune_samples, tune_estimates=True)
         tables[method], count = calibrate(model, samples, asked)
-        lowered[method] = integers(tables[method])
+        lowered[method] = by(tables[method])
         results = Reuse(judged).results(lowered[method])
         scores[method] = (1 + mean_cosine(results, judge.wanted[: len(judged)])) / 2
-    *found, last = judge.judged([*lowered.values(), *([] if now is None else [integers(now)])])
+    *found, last = judge.judged([*lowered.values(), *([] if now is None else [by(now)])])
     errors = dict(zip(tables, [*found, last], strict=False))
     return Tables(tables, count, scores, errors, None if now is None else last, judge.halves)

@@ -3,7 +3,6 @@
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,19 +17,21 @@ from tpusim.diagnosis.losses import infinite_share
 from tpusim.errors import ConfigError, ModeWarning
 from tpusim.files import replacing
 from tpusim.grouping import cycles as clock
-from tpusim.grouping import divide
 from tpusim.inference import run
 from tpusim.inference.reuse import Reuse
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.once import Memory, remembering
-from tpusim.ir.text import trusted
 from tpusim.ir.types import element_of, is_tensor, storage_dtype, uniform_of
 from tpusim.layer_group import CostModel, LayerGroupConfig, base_groups
-from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
+from tpusim.lowering import LoweringConfig
 from tpusim.lowering.qtable import read_qtable
 from tpusim.ops.base import TopOp, TpuOp
 from tpusim.ops.structure import TopWeight
+from tpusim.passes import PassContext, PassManager
+from tpusim.passes.layer_group import LayerGroup
+from tpusim.passes.lowering import WeightReorder
+from tpusim.passes.pipelines import lowered
 from tpusim.schedule import Costs
 from tpusim.search.errors import Errors, neighbours
 from tpusim.search.goal import Cosine, Goal, cosine
@@ -189,7 +190,8 @@ class Trials:
     def cycles(self, floats: Floats) -> int:
         """The cycles of the whole program on the clock, in its new layer groups."""
         if floats not in self._cycles:
-            self._cycles[floats] = clock(divide(self._reordered(floats), self._groups, self._costs))
+            groups = PassManager(LayerGroup.from_config(self._groups))
+            self._cycles[floats] = clock(groups.run(self._reordered(floats), PassContext(costs=self._costs)))
         return self._cycles[floats]
 
     def estimates(self, floats: Floats) -> dict[str, float]:
@@ -261,7 +263,7 @@ class Trials:
     def _reordered(self, floats: Floats) -> Model:
         """The module with these ops in float and its weights in chip layout."""
         if self._ready is None or self._ready[0] != floats:
-            self._ready = floats, reorder_weights(self._lowered(floats))
+            self._ready = floats, PassManager(WeightReorder()).run(self._lowered(floats))
         return self._ready[1]
 
     def _lower(self, floats: Floats) -> Model:
@@ -273,8 +275,8 @@ class Trials:
                 modes = {**self.base, **dict.fromkeys(floats, self.mode)}
                 write_qtable(Path(folder) / "qtable", modes)
             first = not self._scores  # only the first module is verified here; costed sets are verified when grouped
-            with remembering(self._memory), nullcontext() if first else trusted():
-                return optimize_for_chip(lower(self._model, config)[0])
+            with remembering(self._memory):
+                return PassManager(lowered(config), verify=first).run(self._model)
 
 
 def _kind(op: TpuOp) -> tuple[str, str]:
