@@ -92,7 +92,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "tpusim.grouping": {*OPS, "tpusim.layer_group", "tpusim.memory", "tpusim.codegen", "tpusim.simulator"},
     "tpusim.passes": {*OPS, *STAGE_UNITS, "tpusim.images", "tpusim.inference", "tpusim.grouping"},
-    "tpusim.prospect": {*OPS, *STAGE_UNITS, "tpusim.schedule", "tpusim.fidelity"},
+    "tpusim.prospect": {*OPS, *STAGE_UNITS, "tpusim.schedule", "tpusim.fidelity", "tpusim.passes"},
     "tpusim.export": {*OPS, "tpusim.frontend", "tpusim.canonicalize", "tpusim.schedule"},
     "tpusim.agreement": {*IR, "tpusim.inference", "tpusim.verify"},
     "tpusim.store": IR,

@@ -4,14 +4,16 @@ from math import prod
 
 from xdsl.ir import SSAValue
 
-from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, Entry, as_printed
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
-from tpusim.lowering import LoweringConfig, lower, optimize_for_chip
+from tpusim.lowering import LoweringConfig
 from tpusim.ops.base import TopOp
 from tpusim.ops.interfaces import Weighs, number_of
 from tpusim.ops.masking import MASK, has_mask
+from tpusim.passes import PassContext, PassManager
+from tpusim.passes.calibration import ImportCalibrationTable
+from tpusim.passes.pipelines import lowered
 
 USUAL = 1.0
 """The threshold of inputs and of products with weights."""
@@ -33,10 +35,11 @@ def assumed_lowering(canonical: Model, config: LoweringConfig, table: Calibratio
 
     Raises the TpusimErrors of lowering.
     """
-    if config.format.calibrated or config.qtable is not None:
-        found = assumed_table(canonical) if table is None else table
-        canonical = apply_table(canonical, found, asymmetric=config.asymmetric)
-    return optimize_for_chip(lower(canonical, config)[0])
+    if not (config.format.calibrated or config.qtable is not None):
+        return PassManager(lowered(config)).run(canonical)
+    ctx = PassContext(table=assumed_table(canonical) if table is None else table)
+    steps = ImportCalibrationTable(asymmetric=config.asymmetric), *lowered(config)
+    return PassManager(steps).run(canonical, ctx)
 
 
 def _size(op: TopOp, sizes: dict[SSAValue, float], model: Model) -> float:

@@ -10,7 +10,6 @@ from xdsl.ir import Operation
 from tpusim import chips
 from tpusim.calibration.quantised import own_table
 from tpusim.calibration.table import CalibrationTable
-from tpusim.canonicalize import canonicalize
 from tpusim.errors import TpusimError
 from tpusim.fidelity.card import fidelity_of
 from tpusim.frontend import WHOLE, Cut, Inspection, Outcome, front_end, inspect_onnx, read_model
@@ -19,9 +18,12 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.own_scales import not_kept
 from tpusim.layer_group import base_groups
-from tpusim.lowering import LoweringConfig, reorder_weights
+from tpusim.lowering import LoweringConfig
 from tpusim.ops.base import TopOp
 from tpusim.ops.structure import TopInput
+from tpusim.passes import PassManager
+from tpusim.passes.canonicalize import Canonicalize
+from tpusim.passes.lowering import WeightReorder
 from tpusim.prospect.assumed import assumed_table
 from tpusim.prospect.lowered import lowered_without_samples
 
@@ -96,7 +98,7 @@ def prospect(
     )  # fmt: skip
     ranged = seen.model is not None and seen.model.state != "TOP_F32"
     if table is None and seen.model is not None and not ranged:
-        table = own_or_assumed(canonicalize(seen.model)[0])
+        table = own_or_assumed(PassManager(Canonicalize()).run(seen.model))
     assumed = table is None and not ranged and (config.format.calibrated or config.qtable is not None)
     if seen.model is None:
         nodes = tuple(_node(o, {}) for o in seen.nodes)
@@ -127,7 +129,7 @@ def _before(seen: Inspection) -> tuple[str, ...]:
 
 def _lowered_ops(tpu: Model, chip: chips.ChipSpec) -> list[LoweredOp]:
     found: list[LoweredOp] = []
-    for run, why in base_groups(reorder_weights(tpu) if tpu.state == "TPU_LOWERED" else tpu, chip):
+    for run, why in base_groups(PassManager(WeightReorder()).run(tpu) if tpu.state == "TPU_LOWERED" else tpu, chip):
         for op in run:
             card = fidelity_of(op)
             found.append(

@@ -10,15 +10,18 @@ from tpusim.chips import ChipSpec
 from tpusim.errors import TpusimError
 from tpusim.frontend import WHOLE, Cut, read_model
 from tpusim.ir.attrs import op_name, value_name
-from tpusim.ir.module import Model
+from tpusim.ir.module import Model, State
 from tpusim.ir.types import stored_bytes
-from tpusim.layer_group import GroupView, LayerGroupConfig, group_layers, views
-from tpusim.lowering import LoweringConfig, reorder_weights
-from tpusim.memory import assign_addresses
+from tpusim.layer_group import GroupView, views
+from tpusim.lowering import LoweringConfig
 from tpusim.memory.assign import Neuron, live_ranges
 from tpusim.ops.base import TpuOp
 from tpusim.ops.interfaces import is_in_place, why_rather_global
 from tpusim.ops.structure import TopWeight
+from tpusim.passes import PassManager
+from tpusim.passes.lowering import WeightReorder
+from tpusim.passes.memory import AddressAssign
+from tpusim.passes.pipelines import grouped
 from tpusim.prospect.lowered import lowered_without_samples
 from tpusim.schedule import tensor_name
 
@@ -109,15 +112,16 @@ def fit(
 
 def assumed(model: Path, config: LoweringConfig) -> Model:
     """A model lowered without a sample, with weights in the chip's layout; its integers mean nothing."""
-    return reorder_weights(lowered_without_samples(read_model(model), config))
+    return PassManager(WeightReorder()).run(lowered_without_samples(read_model(model), config))
 
 
 def _addressed(model: Model, config: LoweringConfig) -> Model:
     """The module after all remaining stages up to address assignment."""
     tpu = lowered_without_samples(model, config)
-    tpu = reorder_weights(tpu) if tpu.state == "TPU_LOWERED" else tpu
-    grouped = group_layers(tpu, LayerGroupConfig()) if tpu.state == "TPU_REORDERED" else tpu
-    return assign_addresses(grouped) if grouped.state == "TPU_DIVIDED" else grouped
+    if tpu.state == State.ADDRESSED:
+        return tpu
+    remaining = () if tpu.state == State.GROUPED else grouped()
+    return PassManager((*remaining, AddressAssign())).run(tpu)
 
 
 def _largest(sizes: Sequence[tuple[str, int]]) -> Sizes:

@@ -1,9 +1,11 @@
 """Lowering without a sample, from any stage of a module."""
 
 from tpusim.calibration.table import CalibrationTable
-from tpusim.canonicalize import canonicalize
 from tpusim.ir.module import Model
-from tpusim.lowering import LoweringConfig, lower, optimize_for_chip
+from tpusim.lowering import LoweringConfig
+from tpusim.passes import PassManager
+from tpusim.passes.canonicalize import Canonicalize
+from tpusim.passes.pipelines import lowered
 from tpusim.prospect.assumed import assumed_lowering
 
 
@@ -12,5 +14,5 @@ def lowered_without_samples(model: Model, config: LoweringConfig, table: Calibra
     if model.state.startswith("TPU"):
         return model
     if model.state == "TOP_CALIBRATED":
-        return optimize_for_chip(lower(model, config)[0])
-    return assumed_lowering(canonicalize(model)[0], config, table)
+        return PassManager(lowered(config)).run(model)
+    return assumed_lowering(PassManager(Canonicalize()).run(model), config, table)
