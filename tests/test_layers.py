@@ -88,6 +88,7 @@ ALLOWED: dict[str, set[str]] = {
         "tpusim.lowering",
         "tpusim.images",
         "tpusim.inference",
+        "tpusim.passes",
         "tpusim.verify",
     },
     "tpusim.grouping": {*OPS, "tpusim.layer_group", "tpusim.memory", "tpusim.codegen", "tpusim.simulator"},

@@ -3,7 +3,6 @@
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -21,11 +20,12 @@ from tpusim.files import replacing
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model, update_function_type
 from tpusim.ir.once import Memory, remembering
-from tpusim.ir.text import trusted
 from tpusim.ir.types import CalibratedType, calibrated_range, is_tensor, retyped, set_type
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering import LoweringConfig
 from tpusim.lowering.qtable import read_qtable
 from tpusim.ops.base import TopOp
+from tpusim.passes import PassManager
+from tpusim.passes.lowering import ConvertTopToTpu
 
 FLOATS = ("f16", "bf16", "f32")
 """Float modes, the cheaper first."""
@@ -200,7 +200,6 @@ class Remedies:
     def _lowered(self, changes: Sequence[Change]) -> Model:
         modes = modes_of(changes)
         with (
-            nullcontext() if not changes else trusted(),  # changed modules differ only in scales and types
             tempfile.TemporaryDirectory() as folder,
             warnings.catch_warnings(),
             remembering(self._memory),
@@ -213,7 +212,8 @@ class Remedies:
             if changes:
                 warnings.simplefilter("ignore", ModeWarning)  # for an op that is fused into another on this chip
             thresholds = {c.name: c.threshold for c in changes if not c.mode}
-            return lower(_with_thresholds(self.model, thresholds), config)[0]
+            lowering = PassManager(ConvertTopToTpu.from_config(config), verify=not changes)  # changed are only types
+            return lowering.run(_with_thresholds(self.model, thresholds))
 
     def single(self, names: Iterable[str]) -> list[tuple[Change, Measured]]:
         """Each of these ops alone in float, and each of their unfitting ranges alone made to fit; the best first.

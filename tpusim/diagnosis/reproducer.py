@@ -12,9 +12,7 @@ from pathlib import Path
 import numpy as np
 from xdsl.ir import SSAValue
 
-from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, Entry, write_table
-from tpusim.canonicalize import canonicalize
 from tpusim.diagnosis.losses import Tensors
 from tpusim.errors import ConfigError
 from tpusim.files import replacing
@@ -25,9 +23,13 @@ from tpusim.ir.attrs import framework_name, op_name
 from tpusim.ir.module import Model
 from tpusim.ir.own_scales import own_weight_scales
 from tpusim.ir.types import calibrated_range, shape_of
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering import LoweringConfig
 from tpusim.ops.base import TopOp
 from tpusim.ops.structure import TopInput, TopNone, TopWeight
+from tpusim.passes import PassContext, PassManager
+from tpusim.passes.calibration import ImportCalibrationTable
+from tpusim.passes.canonicalize import Canonicalize
+from tpusim.passes.lowering import ConvertTopToTpu
 from tpusim.verify.compare import Comparison, Tolerance, compare
 from tpusim.verify.npz import save_tensors
 
@@ -63,7 +65,7 @@ class Reproducer:
         it cannot be cut at them.
         """
         proto = _cut(source, model, name, before)
-        top, _ = canonicalize(import_onnx(proto))
+        top = PassManager(Canonicalize()).run(import_onnx(proto))
         known = {framework_name(op): op for op in _computed(model)}
         own = {op: known[framework_name(op)] for op in _computed(top) if framework_name(op) in known}
         unknown = [op_name(op) for op in _computed(top) if op not in own]
@@ -75,7 +77,7 @@ class Reproducer:
         table = None
         if model.state == "TOP_CALIBRATED":
             table = _table(own, top)
-            top = apply_table(top, table, asymmetric=asymmetric)
+            top = PassManager(ImportCalibrationTable(asymmetric=asymmetric)).run(top, PassContext(table=table))
         asked = modes or {}
         found = {op_name(op): asked[op_name(was)] for op, was in own.items() if op_name(was) in asked}
         return Reproducer(proto, _sample(top, own, run(model, inputs)), table, found, top)
@@ -83,7 +85,8 @@ class Reproducer:
     def compare(self, config: LoweringConfig, tolerance: Tolerance) -> Comparison:
         """Lower it with its quantisation table and compare its tensors with the float tensors."""
         with tempfile.TemporaryDirectory() as folder:
-            lowered, _ = lower(self.top, self.config(config, self.write_qtable(Path(folder))))
+            asked = self.config(config, self.write_qtable(Path(folder)))
+            lowered = PassManager(ConvertTopToTpu.from_config(asked)).run(self.top)
         found = dequantised(lowered, run(lowered, self.inputs))
         return compare(found, run(self.top, self.inputs), tolerance)
 
