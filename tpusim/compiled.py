@@ -28,8 +28,9 @@ from tpusim.inference import run as run_flat
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
 from tpusim.levels import sample_for_chip
-from tpusim.lowering import lower
 from tpusim.network import Configure, Network, network_from, path_of
+from tpusim.passes import PassManager
+from tpusim.passes.lowering import ConvertTopToTpu
 from tpusim.pipeline import STAGES, make_report, write_run
 from tpusim.simulator import SimulationResult, Simulator, SimulatorOptions
 from tpusim.verify.compare import Comparison, Tolerance
@@ -207,7 +208,7 @@ class Compiled:
         usual = tpu_vs_top(format.needs)
         limits = usual if tolerance is None else Tolerance.parse(tolerance)
         network = self._network
-        lowered, _ = lower(network.calibrated, network.lowering)
+        lowered = PassManager(ConvertTopToTpu.from_config(network.lowering)).run(network.calibrated)
         return first_broken(network.calibrated, lowered, self._samples(inputs), limits)
 
     def why(self, inputs: Several | None = None, top: int = 8, expected_cos: float = 0.99) -> "Why":
