@@ -71,7 +71,8 @@ class Bisect(Command):
         """Measure and print; True if no op breaks the tolerance."""
         from tpusim.cli.judging import evidence
         from tpusim.diagnosis import first_broken, scaled_by
-        from tpusim.lowering import lower
+        from tpusim.passes import PassManager
+        from tpusim.passes.lowering import ConvertTopToTpu
 
         require_count("--samples", self.samples, "tries all")
         asked = (self.network, self.preprocessing, self.judged, self.lowering)
@@ -79,7 +80,7 @@ class Bisect(Command):
         config, top, tolerance = given.lowering, given.calibrated, self._tolerance(given.lowering)
         known = evidence(given, self.judged.data, self.samples)
         samples = list(known.samples)
-        lowered = lower(top, config)[0]
+        lowered = PassManager(ConvertTopToTpu.from_config(config)).run(top)
         broken = first_broken(top, lowered, samples, tolerance)
         console.result(
             samples=len(samples), tolerance=str(tolerance), broken=None if broken is None else broken.result.to_json()

@@ -67,12 +67,12 @@ def cycles(tpu: "Model", costs: "Costs") -> int | None:
     """Cycles of a lowered module in layer groups on the clock; None if it does not compile. costs: known costs."""
     from tpusim.errors import TpusimError
     from tpusim.grouping import cycles as clock
-    from tpusim.grouping import divide
-    from tpusim.layer_group import LayerGroupConfig
-    from tpusim.lowering import optimize_for_chip, reorder_weights
+    from tpusim.passes import PassContext, PassManager
+    from tpusim.passes.lowering import ProcessorTpuOptimize
+    from tpusim.passes.pipelines import grouped
 
     try:
-        return clock(divide(reorder_weights(optimize_for_chip(tpu)), LayerGroupConfig(), costs))
+        return clock(PassManager((ProcessorTpuOptimize(), *grouped())).run(tpu, PassContext(costs=costs)))
     except TpusimError:
         return None
 

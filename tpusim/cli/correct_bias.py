@@ -69,7 +69,8 @@ class CorrectBias(Command):
         from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table
         from tpusim.cli.judging import measured_lines, rests_on, scoring
         from tpusim.diagnosis import Judge
-        from tpusim.lowering import lower
+        from tpusim.passes import PassContext, PassManager
+        from tpusim.passes.pipelines import integers
         from tpusim.search import CorrectionConfig, correct_biases
 
         self._check()
@@ -86,12 +87,8 @@ class CorrectBias(Command):
             status.update("calibration of the corrected network")
             table, _ = calibrate(found.model, data, method)
             judge = Judge(model, data, choosing=correcting, look=False)
-            before, after = judge.judged(
-                [
-                    lower(apply_table(one, its, asymmetric=config.asymmetric), config)[0]
-                    for one, its in ((model, plain), (found.model, table))
-                ]
-            )
+            lowering, pairs = PassManager(integers(config)), ((model, plain), (found.model, table))
+            before, after = judge.judged([lowering.run(one, PassContext(table=its)) for one, its in pairs])
         console.tell(rests_on(judge.halves, f"of {given.config.data}"))
         for line in _lines(found, asked):
             console.tell(line)

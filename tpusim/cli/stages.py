@@ -280,14 +280,16 @@ class Group(Command):
 def _against_bounds(model: "Model") -> str:
     """A grouped module's traffic and cycles compared with its lower bounds, from its commands."""
     from tpusim.cli.show import bounds_line
-    from tpusim.codegen import generate
     from tpusim.errors import TpusimError
+    from tpusim.ir.module import State
     from tpusim.layer_group import lower_bounds
-    from tpusim.memory import assign_addresses
+    from tpusim.passes import PassManager
+    from tpusim.passes.codegen import Codegen
+    from tpusim.passes.pipelines import commands
     from tpusim.simulator import timeline
 
     try:
-        program = generate(assign_addresses(model) if model.state == "TPU_DIVIDED" else model)
+        program = PassManager(Codegen() if model.state == State.ADDRESSED else commands()).program(model)
     except TpusimError as error:  # a module written by hand is still shown
         return f"Whole module: traffic and cycles unknown, for it does not compile: {error}"
     found = timeline(program, program.header.chip_spec)
@@ -336,15 +338,16 @@ class Codegen(Command):
 
     def execute(self, console: Output) -> bool:
         """Generate the program and write it."""
-        from tpusim.codegen import generate
         from tpusim.frontend.content import is_module
         from tpusim.isa.stream import save
+        from tpusim.passes import PassManager, codegen
 
         grouping = self.grouping
         if is_module(self.module) and network_of(self.module, ()).level in ("grouped", "final"):
             grouping = replace(grouping, cores=GroupingOptions().cores)  # it may run on another number of cores
         asked = (self.network, self.preprocessing, self.calibration, self.lowering, grouping)
-        program = generate(network_of(self.module, asked).final, named(self.grouping).get("cores", 0))
+        steps = codegen.Codegen(cores=named(self.grouping).get("cores", 0))
+        program = PassManager(steps).program(network_of(self.module, asked).final)
         path = beside(self.module, "7_model.tpusim", self.out)
         save(program, path)
         console.result(commands=len(program.commands))
