@@ -10,12 +10,15 @@ import tyro
 
 from benchmarks.how_fast_is_the_compiler import assumed_four
 from tpusim import zoo
-from tpusim.calibration.stage import apply_table
-from tpusim.canonicalize import canonicalize
 from tpusim.frontend import import_onnx
 from tpusim.grouping import cycles, divide
 from tpusim.layer_group import LayerGroupConfig
-from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
+from tpusim.lowering import LoweringConfig
+from tpusim.passes import PassContext, PassManager
+from tpusim.passes.calibration import ImportCalibrationTable
+from tpusim.passes.canonicalize import Canonicalize
+from tpusim.passes.lowering import WeightReorder
+from tpusim.passes.pipelines import lowered
 
 CELLS = (
     "squeezenet/bm1684x/int8", "squeezenet/bm1688/int8", "squeezenet/cv182x/int8", "squeezenet/cv186x/int8",
@@ -31,9 +34,9 @@ def main(cells: Sequence[str] = CELLS) -> None:
     print("|---|---|---|---:|---:|---:|---:|---:|")
     for cell in cells:
         name, chip, mode = cell.split("/")
-        top, _ = canonicalize(import_onnx(zoo.build(name), name=name))
-        tpu, _ = lower(apply_table(top, assumed_four(top)), LoweringConfig(chip, mode))
-        model = reorder_weights(optimize_for_chip(tpu))
+        top = PassManager(Canonicalize()).run(import_onnx(zoo.build(name), name=name))
+        steps = (ImportCalibrationTable(), *lowered(LoweringConfig(chip, mode)), WeightReorder())
+        model = PassManager(steps).run(top, PassContext(table=assumed_four(top)))
         found: list[int] = []
         seconds: list[float] = []
         for opt in ("2", "best"):

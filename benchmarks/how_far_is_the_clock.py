@@ -15,11 +15,10 @@ import tyro
 
 from benchmarks.groups.measure import Network
 from tpusim import chips
-from tpusim.codegen import generate
 from tpusim.ir.formats import ModeName
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.memory import assign_addresses
+from tpusim.lowering import LoweringConfig
+from tpusim.passes import PassManager
+from tpusim.passes.pipelines import commands, grouped, lowered
 from tpusim.simulator import timeline
 
 Cell = tuple[ModeName, int]
@@ -64,8 +63,8 @@ def measured(chip: str, networks: dict[int, Network]) -> Fit:
     published = PUBLISHED[chip]
     found: dict[Cell, float] = {}
     for mode, batch in published:
-        tpu, _ = lower(networks[batch].calibrated, LoweringConfig(chip, mode))
-        program = generate(assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig())))
+        steps = (*lowered(LoweringConfig(chip, mode)), *grouped(), *commands())
+        program = PassManager(steps).program(networks[batch].calibrated)
         found[mode, batch] = timeline(program, chips.load(chip)).milliseconds / batch
     return Fit(found, published)
 

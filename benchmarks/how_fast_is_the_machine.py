@@ -12,14 +12,14 @@ from collections.abc import Callable
 import tyro
 
 from tpusim import zoo
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
-from tpusim.canonicalize import canonicalize
-from tpusim.codegen import generate
+from tpusim.calibration.stage import CalibrationConfig, calibrate
 from tpusim.frontend import import_onnx
 from tpusim.inference import Graph
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.memory import assign_addresses
+from tpusim.layer_group import LayerGroupConfig
+from tpusim.lowering import LoweringConfig
+from tpusim.passes import PassContext, PassManager
+from tpusim.passes.canonicalize import Canonicalize
+from tpusim.passes.pipelines import commands, grouped, integers
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.simulator.debugger import Debugger
 
@@ -28,14 +28,14 @@ ROUNDS = 5
 
 def main() -> None:
     """Compile once, measure in turns."""
-    model, _ = canonicalize(import_onnx(zoo.build("resnet50"), name="resnet50"))
+    model = PassManager(Canonicalize()).run(import_onnx(zoo.build("resnet50"), name="resnet50"))
     sample = {"gpu_0/data_0": zoo.images(1)}
     table, _ = calibrate(model, [sample], CalibrationConfig("max"))
-    tpu, _ = lower(apply_table(model, table), LoweringConfig("bm1684x", "int8"))
+    tpu = PassManager(integers(LoweringConfig("bm1684x", "int8"))).run(model, PassContext(table=table))
     begin = time.perf_counter()
-    grouped = group_layers(reorder_weights(tpu), LayerGroupConfig("1"))
+    divided = PassManager(grouped(LayerGroupConfig("1"))).run(tpu)
     print(f"layer groups: {time.perf_counter() - begin:.2f} s")
-    program = generate(assign_addresses(grouped))
+    program = PassManager(commands()).program(divided)
     graph = Graph(tpu)
     print(f"before the machine: {_peak():,.0f} MiB at most")
     checked, bare = Simulator(program), Simulator(program, options=SimulatorOptions(sanitize=False))

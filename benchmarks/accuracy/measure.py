@@ -16,16 +16,16 @@ from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.calibration.table import CalibrationTable
 from tpusim.canonicalize import canonicalize
-from tpusim.codegen import generate
 from tpusim.fidelity import card_of
 from tpusim.fidelity.support import MODES
 from tpusim.frontend import import_onnx
 from tpusim.inference import Graph, dequantised, input_specs, run
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.memory import assign_addresses
+from tpusim.lowering import LoweringConfig
+from tpusim.passes import PassManager
+from tpusim.passes.lowering import ConvertTopToTpu
+from tpusim.passes.pipelines import commands, grouped
 from tpusim.pipeline import compare_local
 from tpusim.simulator import Simulator
 from tpusim.verify.compare import compare
@@ -115,7 +115,7 @@ class Network:
 def measure(network: Network, key: Key, *, local: bool, clock: Callable[[], float] = time.perf_counter) -> Measured:
     """One cell. Raises TpusimError where the compiler or the machine refuses."""
     begin, settings = clock(), config(key.chip, key.mode)
-    tpu, _ = lower(network.for_mode(settings), settings)
+    tpu = PassManager(ConvertTopToTpu.from_config(settings)).run(network.for_mode(settings))
     flat = run(tpu, network.sample)
     found = compare(dequantised(tpu, flat), network.top, tpu_vs_top(settings.mode))
     card = card_of(tpu)
@@ -138,7 +138,7 @@ def measure(network: Network, key: Key, *, local: bool, clock: Callable[[], floa
 
 def _local(tpu: Model, sample: dict[str, np.ndarray], flat: dict[str, np.ndarray]) -> Local:
     """Compiled as by default, executed on the machine, compared with the flat tensors."""
-    program = generate(assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig())))
+    program = PassManager((*grouped(), *commands())).program(tpu)
     machine = Simulator(program).run(sample, watch=True).tensors
     found = compare_local(tpu, sample, machine, flat)
     return Local(found.compared, found.passed, found.bit_exact)

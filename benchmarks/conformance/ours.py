@@ -22,7 +22,6 @@ from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.calibration.table import CalibrationTable, Entry, parse_table, table_name
 from tpusim.canonicalize import canonicalize
-from tpusim.codegen import generate
 from tpusim.errors import ConfigError
 from tpusim.frontend import import_onnx
 from tpusim.inference import input_specs, run
@@ -31,10 +30,12 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import print_module
 from tpusim.isa.stream import Program
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import lower, reorder_weights
-from tpusim.memory import assign_addresses
+from tpusim.lowering import lower
 from tpusim.ops.structure import TopNone, TopWeight
+from tpusim.passes import PassManager
+from tpusim.passes.codegen import Codegen
+from tpusim.passes.memory import AddressAssign
+from tpusim.passes.pipelines import grouped
 from tpusim.simulator import Timeline, timeline
 
 NETWORKS: tuple[str, ...] = (*small.NETWORKS, TRAINED, *zoo.ZOO)
@@ -212,13 +213,13 @@ class Compiled:
     def grouped(self) -> Model:
         """The module in groups, with addresses."""
         if self._grouped is None:
-            self._grouped = assign_addresses(group_layers(reorder_weights(self.tpu), LayerGroupConfig()))
+            self._grouped = PassManager((*grouped(), AddressAssign())).run(self.tpu)
         return self._grouped
 
     def program(self) -> Program:
         """The commands."""
         if self._program is None:
-            self._program = generate(self.grouped())
+            self._program = PassManager(Codegen()).program(self.grouped())
         return self._program
 
     def timeline(self) -> Timeline:

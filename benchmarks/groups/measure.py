@@ -13,17 +13,19 @@ import onnx
 from tpusim import chips, zoo
 from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
-from tpusim.canonicalize import canonicalize
-from tpusim.codegen import generate
 from tpusim.frontend import import_onnx, keep_batch
 from tpusim.inference import input_specs
 from tpusim.ir.module import Model
-from tpusim.layer_group import LayerGroupConfig, group_layers, lower_bounds
+from tpusim.layer_group import lower_bounds
 from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.search.dynamic import Run, clusters
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.memory import assign_addresses
+from tpusim.lowering import LoweringConfig
 from tpusim.ops.base import TpuOp
+from tpusim.passes import PassManager
+from tpusim.passes.canonicalize import Canonicalize
+from tpusim.passes.layer_group import LayerGroup
+from tpusim.passes.lowering import WeightReorder
+from tpusim.passes.pipelines import commands, lowered
 from tpusim.registry import STRATEGIES
 from tpusim.simulator import timeline
 
@@ -84,21 +86,21 @@ class Network:
         shapes = {proto.graph.input[0].name: (batch, *shape)} if batch > 1 else {}
         if batch > 1:
             keep_batch(proto.graph, 1)
-        model, _ = canonicalize(import_onnx(proto, name=name, input_shapes=shapes))
+        model = PassManager(Canonicalize()).run(import_onnx(proto, name=name, input_shapes=shapes))
         samples = (dict(s) for s in load_samples("random:1", input_specs(model)))
         table, _ = calibrate(model, samples, CalibrationConfig("max"))
         return cls(name, batch, apply_table(model, table))
 
     def on(self, chip: str) -> Model:
         """Lowered in INT8, weights in chip layout."""
-        return reorder_weights(lower(self.calibrated, LoweringConfig(chip, "int8"))[0])
+        return PassManager((*lowered(LoweringConfig(chip, "int8")), WeightReorder())).run(self.calibrated)
 
     def rows(self, chip: str) -> Iterator[Row]:
         """All strategies on a chip."""
         model = self.on(chip)
         bounds = lower_bounds(model)
         for opt in ("1", "2", "off"):
-            program = generate(assign_addresses(group_layers(model, LayerGroupConfig(opt))))  # type: ignore[arg-type]
+            program = PassManager((LayerGroup(opt=opt), *commands())).program(model)  # type: ignore[arg-type]
             found = timeline(program, chips.load(chip))
             local = [g for g in program.groups if not g.reason]
             yield Row(
