@@ -32,16 +32,18 @@ from tpusim_kernels.prim.forms import FORMS, form, is_exact, using
 
 from tpusim import zoo
 from tpusim.bench.about import about
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
+from tpusim.calibration.stage import CalibrationConfig, calibrate
 from tpusim.calibration.table import CalibrationTable, Entry
 from tpusim.canonicalize import canonicalize
 from tpusim.frontend import import_onnx
 from tpusim.inference import Flat, Gradual, Graph, float_upstream
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering import LoweringConfig
 from tpusim.ops.base import TpuOp
 from tpusim.ops.interfaces import macs_of
+from tpusim.passes import PassContext, PassManager
+from tpusim.passes.pipelines import integers
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED = Path(__file__).with_suffix(".json")
@@ -71,7 +73,7 @@ class Network:
 
     def lowered(self, table: CalibrationTable) -> Model:
         """In INT8 for the BM1684X."""
-        return lower(apply_table(self.top, table), LoweringConfig("bm1684x", "int8"))[0]
+        return PassManager(integers(LoweringConfig("bm1684x", "int8"))).run(self.top, PassContext(table=table))
 
 
 def networks(small: bool) -> Iterator[Network]:

@@ -219,6 +219,9 @@ def test_deploy_gives_the_program_of_a_run(tmp_path_factory: pytest.TempPathFact
     ctx = PassContext()
     PassManager(parse_pipeline(f"deploy{{file={table}}}")).run(load_model(folder / "1_top.mlir", context()), ctx)
     assert ctx.program is not None and ctx.program.commands == load(one).commands
+    assert PassManager(Codegen()).program(final).commands == load(one).commands
+    with pytest.raises(ConfigError, match=r"pipeline builtin\.module\(canonicalize.*: it generates no program; end it"):
+        PassManager("canonicalize").program(load_model(folder / "1_top.mlir", context()))
 
 
 def test_a_lowering_spelled_out_step_by_step(tmp_path_factory: pytest.TempPathFactory):

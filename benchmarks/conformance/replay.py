@@ -19,7 +19,6 @@ from benchmarks.conformance.pairing import computing, pair
 from benchmarks.conformance.results import Difference, Part
 from benchmarks.conformance.text import Op, read
 from tests.upstream import networks as small
-from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import TpusimError
@@ -27,7 +26,9 @@ from tpusim.files import replacing
 from tpusim.frontend import import_onnx
 from tpusim.ir.module import Model
 from tpusim.ir.text import print_module
-from tpusim.lowering import lower
+from tpusim.passes import PassContext, PassManager
+from tpusim.passes.lowering import ConvertTopToTpu
+from tpusim.passes.pipelines import integers
 
 DIFFERING = recorded.FOLDER.parent / "differing.json"
 PARTS = ("lowering", "tensors")
@@ -67,8 +68,8 @@ class Replay:
         """Our lowered module of a cell CHIP/MODE."""
         settings = config(*cell.split("/"))
         if settings.mode != "int8":
-            return lower(self.canonical, settings)[0]
-        return lower(apply_table(self.canonical, self.table, asymmetric=settings.asymmetric), settings)[0]
+            return PassManager(ConvertTopToTpu.from_config(settings)).run(self.canonical)
+        return PassManager(integers(settings)).run(self.canonical, PassContext(table=self.table))
 
     def constants(self, cell: str, tpu: Model) -> Part:
         """Lowering: types, scales, multipliers, shifts, constants."""
