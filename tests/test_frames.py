@@ -132,7 +132,7 @@ def test_what_cannot_be_fused_is_named() -> None:
         refused(frame("GRAYSCALE"))
     with pytest.raises(ConfigError, match="RGB_PACKED' does not fit images in gray"):
         refused(frame("RGB_PACKED"), net="digit")
-    with pytest.raises(ConfigError, match="quant_input=True: an input that one cast to integers alone reads"):
+    with pytest.raises(ConfigError, match="quant_input=True: an input with a cast to integers as its only reader"):
         lowered("photo", "bm1684x", "f16", {"quant_input": True})
     with pytest.warns(ModeWarning, match="aligned_input=True on bm1684x: its frames are not aligned"):
         refused(dict(ALIGNED))

@@ -488,7 +488,7 @@ def test_what_is_spread_shares_no_byte_with_results(monkeypatch: pytest.MonkeyPa
     for _ in range(5):
         ops.append(odd(ops[-1].output))
     user = outside(ops[-1].output)
-    monkeypatch.setattr(type(ops[0]), "spreads", lambda op: spreads and op is ops[0])
+    monkeypatch.setattr(type(ops[0]), "copies_over_lanes", lambda op: spreads and op is ops[0])
     graph = subgraph(ops, X)
     rows = schedule(graph)
     large, results = 3 * X.lmem_bytes // 8, {op.output for op in ops[3:]}

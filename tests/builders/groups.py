@@ -19,7 +19,7 @@ from tpusim.ops.add import TpuAdd
 from tpusim.ops.base import Axis, Window
 from tpusim.ops.conv import TpuConv2D
 from tpusim.ops.families import UnaryTpu
-from tpusim.ops.interfaces import Margins, SharedWindows
+from tpusim.ops.interfaces import LaneCopies, Margins, SharedWindows
 from tpusim.ops.matmul import TpuMatMul
 from tpusim.ops.pool import TpuPool2D
 from tpusim.ops.softmax import TpuSoftmax
@@ -81,7 +81,7 @@ Rule = Callable[[Window], Window | None]
 
 
 @irdl_op_definition
-class Odd(UnaryTpu, SharedWindows):
+class Odd(UnaryTpu, SharedWindows, LaneCopies):
     """An element-wise op with any backward rule the test gives it."""
 
     name = "test.odd"
@@ -94,6 +94,12 @@ class Odd(UnaryTpu, SharedWindows):
 
     def accepts_margins(self) -> bool:
         return self.RULES[self][1]
+
+    def copies_over_lanes(self) -> bool:
+        return False
+
+    def copied_by_load(self) -> bool:
+        return False
 
 
 def odd(x: SSAValue, rule: Rule = lambda window: window, *, margins: bool = False) -> Odd:
