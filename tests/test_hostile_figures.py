@@ -41,6 +41,22 @@ def test_sizes_of_a_chip_are_possible(tmp_path: Path, name: str, value: int):
         chips.load(tmp_path / "x.toml")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("field", "says"),
+    [
+        ("eu_bytes = 2", "eu_bytes: a multiple of 4"),
+        ("max_stride = 0", "max_stride: above 0 is required"),
+        ("max_axis = -1", "max_axis: above 0 is required"),
+        ("dma_channels = 0", "dma_channels: above 0 is required"),
+        ("dma_page_bytes = 0", "dma_page_bytes: above 0 is required"),
+    ],
+)
+def test_figures_that_others_are_divided_by(tmp_path: Path, field: str, says: str):
+    (tmp_path / "x.toml").write_text(f'extends = "bm1684x"\n{field}\n')
+    with pytest.raises(ConfigError, match=says):
+        chips.load(tmp_path / "x.toml")  # type: ignore[arg-type]
+
+
 def test_shipped_chips_are_possible():
     assert all(chips.load(name).problem() is None for name in chips.available())
 

@@ -261,3 +261,40 @@ def test_the_registry_loads_no_pass():
     code = "import sys, tpusim.registry as r; list(r.PASSES); print([m for m in sys.modules if 'passes' in m])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--canonicalize", "-p", "layer-group"], "one pipeline is required"),
+        (["-p", "layer-group", "-p", "canonicalize"], "one pipeline is required"),
+        (["--run-reproducer", "-p", "canonicalize"], "one pipeline is required"),
+        (["--split-input-file", "-p", "canonicalize"], "a file of one module is required"),
+        (["-p", "func.func(" * 1500 + "canonicalize" + ")" * 1500], "at most 100 brackets are required"),
+        (["-p", "processor-assign{chip=bm1688 mode=f32},convert-ops"], "choose-formats gives them"),
+        (
+            ["-p", "processor-assign{mode=f32},choose-formats,func.func(canonicalize),convert-ops"],
+            "choose-formats gives",
+        ),
+    ],
+)
+def test_opt_drops_nothing_in_silence(words: list[str], says: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["opt", str(DIGITS / "digits.onnx"), *words]) == 1
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--input-shapes", "image=4x1x8x8"], ["--outputs", "mix_Relu"]])
+def test_a_pipeline_has_no_options_of_the_import(words: list[str], capsys: pytest.CaptureFixture[str]):
+    assert main(["run", str(DIGITS / "digits.onnx"), *words, "--dump-pass-pipeline"]) == 1
+    assert "run `tpusim import` with these options" in capsys.readouterr().err
+
+
+def test_a_run_takes_a_module_of_bytecode(tmp_path: Path):
+    module, code = tmp_path / "1_top.mlir", tmp_path / "top.mlirbc"
+    assert main(["import", str(DIGITS / "digits.onnx"), "--out", str(module)]) == 0
+    assert main(["opt", str(module), "--one-file", "-o", str(code)]) == 0
+    words = ["--data", "random:1", "--method", "max", "--to", "lower", "--out"]
+    assert main(["run", str(code), *words, str(tmp_path / "a")]) == 0
+    assert main(["run", str(module), *words, str(tmp_path / "b")]) == 0
+    same = [(tmp_path / one / "4_tpu.mlir").read_text() for one in "ab"]
+    assert same[0] == same[1]

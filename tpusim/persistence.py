@@ -419,8 +419,9 @@ def model_key(path: Path) -> list[str]:
         names = ("1_top.mlir", "2_canonical.mlir", "canonical_weights.npz", "cali_table")
         return [file_key(path / name) for name in names]
     if is_module(path):
-        weights = re.search(r'module\.weight_file = "([^"/]+)"', path.read_text(encoding="utf-8"))
-        return [file_key(path), file_key(path.parent / weights[1] if weights and is_file_name(weights[1]) else None)]
+        found = re.search(rb'module\.weight_file = "([^"/]+)"', path.read_bytes())  # bytecode has its weights inside
+        weights = found[1].decode("utf-8", "replace") if found else ""
+        return [file_key(path), file_key(path.parent / weights if weights and is_file_name(weights) else None)]
     return [file_key(path), *(file_key(file) for file in (external_files(path) if path.is_file() else ()))]
 
 

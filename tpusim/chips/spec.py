@@ -42,6 +42,7 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Nine in ten transfers differ at most this much from the profile of U-88 (docs/clock.md); 0: none compared."""
 
 
+F32_BYTES = 4
 MOST = {"cores": 256, "lanes": 1 << 12, "eu_bytes": 1 << 10, "lmem_bytes": 1 << 28, "lmem_banks": 1 << 10}
 """Figures above these are typing errors: the machine keeps the memories of all cores."""
 
@@ -204,7 +205,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     def problem(self) -> str | None:
         """The first impossible figure; None if all are possible."""
         sizes = ("lanes", "eu_bytes", "lmem_bytes", "lmem_banks", "gmem_align_bytes", "cores", "cube_pixels")
-        for name in (*sizes, "half_mac_divisor", "tiu_mhz", "dma_mhz", "dma_burst_bytes"):
+        limits = ("max_stride", "max_axis", "max_conv_channels", "dma_channels", "dma_page_bytes")
+        for name in (*sizes, *limits, "half_mac_divisor", "tiu_mhz", "dma_mhz", "dma_burst_bytes"):
             if not 0 < getattr(self, name) < float("inf"):
                 return f"{name}: above 0 is required, got {getattr(self, name)}"
         for name, rate in msgspec.structs.asdict(self.bandwidth).items():
@@ -217,6 +219,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
         if min(energies) < 0 or (energies[0] == 0) != (energies[1] == 0):
             given = f"energy_pj_per_byte {energies[0]} and energy_pj_per_mac {energies[1]}"
             return f"energies: both above 0, or none of them, are required, got {given}"
+        if self.eu_bytes % F32_BYTES:
+            return f"eu_bytes: a multiple of {F32_BYTES}, the bytes of an f32, is required, got {self.eu_bytes}"
         if self.lmem_bytes % (self.lmem_banks * self.eu_bytes):
             wanted = f"a multiple of lmem_banks x eu_bytes = {self.lmem_banks * self.eu_bytes:,}"
             return f"lmem_bytes: {wanted} is required, got {self.lmem_bytes:,}"

@@ -42,7 +42,7 @@ from tpusim.cli.options import (
 )
 from tpusim.cli.output import Output
 from tpusim.cli.words import refuse
-from tpusim.errors import ChangedWarning, ConfigError, UnsupportedError
+from tpusim.errors import ChangedWarning, ConfigError, UnsupportedError, option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -203,10 +203,16 @@ def _to_stderr(text: str) -> None:
 
 def _dump(console: Output, config: "RunConfig") -> bool:
     """Print the pipeline of a run; True."""
+    from tpusim.frontend import WHOLE
     from tpusim.passes import print_pipeline
     from tpusim.pipeline import checked, whole_pipeline
 
     checked(config)
+    if config.input_shapes or config.cut != WHOLE:
+        raise ConfigError(
+            f"{option('dump_pass_pipeline', True)}: passes begin with an imported module; shapes, values and cuts are "
+            "options of the import; run `tpusim import` with these options, and give the 1_top.mlir that it writes"
+        )
     text = print_pipeline(whole_pipeline(config))
     console.result(pipeline=text)
     console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -77,7 +77,9 @@ class OptMain(xDSLOptMain):
 
     def open(self) -> None:
         """Read the module that was named, or import the model; its weights go into the context. Raises TpusimError."""
-        if self.args.input_file and not self.args.split_input_file:
+        if self.args.split_input_file:
+            raise ConfigError("opt: --split-input-file: a file of one module is required, read with its weights")
+        if self.args.input_file:
             path = Path(self.args.input_file)
             framework = is_known(path) and not is_module(path)
             self.read = read_model(path) if framework else load_model(path, ops.context())
@@ -155,12 +157,18 @@ def optimise(words: Sequence[str]) -> int:
 def _gathered(words: Sequence[str]) -> Iterator[str]:
     """The words with passes in TPU-MLIR's spelling, `--pass` and `--pass="a=b c=d"`, as one `-p` after the others."""
     steps = list[str]()
+    named = sum(word in ("-p", "--passes") or word.startswith(("-p=", "--passes=")) for word in words)
     for word in words:
         found = re.fullmatch(r"--([\w-]+)(?:=(.*))?", word, re.DOTALL)
         if found is None or not (found[1] in PASSES or found[1] in PIPELINES):
             yield word
         else:
             steps.append(print_pipeline(pass_of(found[1], found[2] or "")))
+    if named + bool(steps) + ("--run-reproducer" in words) > 1:
+        raise ConfigError(
+            "opt: one pipeline is required, of -p, of passes as --PASS, or of --run-reproducer; got several; write all "
+            "passes into one -p, separated by commas"
+        )
     if steps:
         yield from ("-p", ",".join(steps))
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from xdsl.ir import Operation
 
 from tpusim.chips import available, load
-from tpusim.errors import UnsupportedError
+from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.ir.attrs import op_name
 from tpusim.ir.formats import NumberFormat
 from tpusim.ir.module import Model
@@ -87,6 +87,11 @@ class Conversion:
 
     def convert(self) -> Model:
         """Lower every op; the tpu module, which the steps after this change."""
+        if any(isinstance(op, TopOp) and op not in self._formats for op in self.top.ops):
+            raise ConfigError(
+                "pass convert-ops: a number format of every op is required; choose-formats gives them, after passes "
+                "that rewrite the module; convert-top-to-tpu runs all steps"
+            )
         frames = frames_of(self.top, self.config, self.chip)
         self._stage = Lowering(self.top, self.config, self.chip, self._formats, self._marks, frames)
         return self._stage.run()

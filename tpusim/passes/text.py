@@ -24,8 +24,14 @@ Options = Mapping[str, tuple[str, ...] | None]
 """The texts of each option's values, still in their quotation marks; None where it has no `=`."""
 
 
+DEEPEST = 100
+"""Brackets of a pipeline; Python's stack holds several hundred of them in one another."""
+
+
 def parse_pipeline(text: str) -> Pipeline:
     """The pipeline that a text describes. Raises ConfigError for what is no pipeline, pass or option."""
+    if text.count("(") > DEEPEST:
+        raise ConfigError(f"pipeline: at most {DEEPEST} brackets are required, got {text.count('('):,}")
     steps = tuple(_steps(text))
     if len(steps) == 1 and isinstance(steps[0], Pipeline) and steps[0].at == ANCHORS[0]:
         return steps[0]
