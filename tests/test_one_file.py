@@ -7,6 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from xdsl.dialects import builtin
+from xdsl.ir import Attribute
+from xdsl.rewriter import Rewriter
 
 from tpusim.errors import ImportModelError
 from tpusim.frontend.content import is_module
@@ -67,6 +70,15 @@ def test_weights_in_an_npz(model: Model, tmp_path: Path) -> None:
 def test_weights_that_do_not_fit(model: Model, tmp_path: Path, weights: dict[str, np.ndarray], why: str) -> None:
     (tmp_path / "net").write_bytes(encode_module(model.module, weights))
     with pytest.raises(ImportModelError, match=why):
+        load_model(tmp_path / "net", context())
+
+
+@pytest.mark.parametrize("element", [builtin.f64, builtin.IndexType(), builtin.i1])
+def test_a_weight_of_a_type_that_is_not_stored(model: Model, tmp_path: Path, element: Attribute) -> None:
+    weight = next(op for op in model.ops if op.name == "top.Weight").results[0]
+    Rewriter.replace_value_with_new_type(weight, builtin.TensorType(element, [3]))
+    (tmp_path / "net").write_bytes(encode_module(model.module, {"w": np.zeros(3), "packed": np.zeros(2, np.uint8)}))
+    with pytest.raises(ImportModelError, match="net': the weight 'w': no storage for element type"):
         load_model(tmp_path / "net", context())
 
 

@@ -117,6 +117,11 @@ def test_what_a_text_means(text: str, meaning: tuple[Pass, ...]):
     assert steps == meaning
 
 
+def test_a_text_may_have_lines():
+    lines = "canonicalize,\n  convert-top-to-tpu{chip=bm1688\n\tmode=f16}"
+    assert parse_pipeline(lines) == parse_pipeline("canonicalize,convert-top-to-tpu{chip=bm1688 mode=f16}")
+
+
 def test_options_of_a_pipeline_go_to_its_passes():
     found = list(parse_pipeline("deploy{chip=bm1688 asymmetric file=t opt=off model_file=x}").flat())
     steps = {step.name: step for step in found}
@@ -270,6 +275,12 @@ def test_the_registry_loads_no_pass():
         (["-p", "layer-group", "-p", "canonicalize"], "one pipeline is required"),
         (["--run-reproducer", "-p", "canonicalize"], "one pipeline is required"),
         (["--split-input-file", "-p", "canonicalize"], "a file of one module is required"),
+        (["-pnothing", "--passes=canonicalize"], "one pipeline is required"),
+        (["--time-passes", "-p", "canonicalize"], "use --timing"),
+        (["--print-between-passes", "-p", "canonicalize"], "use --print-ir-after-all"),
+        (["-p", "canonicalize", "--print-ir-after", "canonicalise"], "got 'canonicalise'; did you mean canonicalize?"),
+        (["-p", "convert-top-to-tpu{mode=f32 mode=f16}"], "each option once is required"),
+        (["-p", "canonicalize", "--emit-bytecode=6", "--bytecode-for=llvm16"], "leave --emit-bytecode"),
         (["-p", "func.func(" * 1500 + "canonicalize" + ")" * 1500], "at most 100 brackets are required"),
         (["-p", "processor-assign{chip=bm1688 mode=f32},convert-ops"], "choose-formats gives them"),
         (

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hi
 
 import tyro
 
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, meant
+from tpusim.registry import PASSES
 
 if TYPE_CHECKING:
     from tpusim.ir.module import Model
@@ -65,6 +66,10 @@ class InstrumentOptions:
 
         before = [*self.print_ir_before, *[ALL] * self.print_ir_before_all]
         after = [*self.print_ir_after, *[ALL] * self.print_ir_after_all]
+        for name in (*self.print_ir_before, *self.print_ir_after):
+            if name not in PASSES:
+                known = ", ".join(PASSES)
+                raise ConfigError(f"print-ir: one of {known} is required, got '{name}'{meant(name, PASSES)}")
         if before or after or self.print_ir_after_failure:
             yield PrintIR(write, before=before, after=after, on_failure=self.print_ir_after_failure)
         if self.print_ir_after_change:

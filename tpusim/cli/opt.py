@@ -113,11 +113,25 @@ class OptMain(xDSLOptMain):
             pipeline = read_reproducer(Path(self.args.input_file or ""))
         else:
             pipeline = parse_pipeline(self.args.passes)
+        self._require_sense()
         instruments = list(options_of(self.args).instruments(_to_stderr))
         if self.args.verify_passes:
             self.numbers = numbers_of(self.args.verify_passes)
             instruments.append(self.numbers)
         self.manager = PassManager(pipeline, instruments, verify=not self.args.disable_verify)
+
+    def _require_sense(self) -> None:
+        """Raise ConfigError for an option that would do nothing, and for a version that its reader does not read."""
+        for option, instead in (("print_between_passes", "--print-ir-after-all"), ("time_passes", "--timing")):
+            if getattr(self.args, option):
+                name = f"--{option.replace('_', '-')}"
+                raise ConfigError(f"opt: {name}: passes run under the manager of tpusim; use {instead}")
+        reader, version = self.args.bytecode_for, self.args.emit_bytecode
+        if reader and version is not None and version > RELEASES[reader].version:
+            raise ConfigError(
+                f"opt: --bytecode-for {reader}: it reads versions up to {RELEASES[reader].version}, got "
+                f"--emit-bytecode={version}; leave --emit-bytecode out"
+            )
 
     def apply_passes(self, prog: builtin.ModuleOp) -> None:
         """Run the pipeline under the pass manager; print what its instruments report."""
@@ -157,7 +171,7 @@ def optimise(words: Sequence[str]) -> int:
 def _gathered(words: Sequence[str]) -> Iterator[str]:
     """The words with passes in TPU-MLIR's spelling, `--pass` and `--pass="a=b c=d"`, as one `-p` after the others."""
     steps = list[str]()
-    named = sum(word in ("-p", "--passes") or word.startswith(("-p=", "--passes=")) for word in words)
+    named = sum(word.startswith(("-p", "--passes")) for word in words)
     for word in words:
         found = re.fullmatch(r"--([\w-]+)(?:=(.*))?", word, re.DOTALL)
         if found is None or not (found[1] in PASSES or found[1] in PIPELINES):

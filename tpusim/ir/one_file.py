@@ -84,7 +84,10 @@ def _arrays(
     blobs: Iterable[tuple[str, Resource | None, AnyTensor]], path: Path
 ) -> Iterable[tuple[str, np.ndarray]]:  # fmt: skip
     for name, blob, wanted in blobs:
-        shape, dtype = _stored_as(wanted)
+        try:
+            shape, dtype = _stored_as(wanted)
+        except TypeError as error:
+            raise ImportModelError(f"bytecode '{path}': the weight '{name}': {error}; give it a stored type") from error
         size = int(np.prod(shape, dtype=object)) * dtype.itemsize
         if not isinstance(blob, Blob) or len(blob.raw) != size:
             raise ImportModelError(

@@ -17,6 +17,7 @@ from tpusim.passes.base import ANCHORS, Codec, Pass, Pipeline
 from tpusim.registry import PASSES, PIPELINES
 
 OPEN, CLOSE = "({", ")}"
+SPACES = " \t\r\n"
 PLAIN = re.compile(r"[A-Za-z0-9_./:+-]+")
 """Values that need no quotation marks."""
 NAME = re.compile(r"[A-Za-z0-9_.-]+")
@@ -79,7 +80,10 @@ def _steps(text: str) -> Iterator[Pass]:
 
 
 def _made(name: str, text: str, where: str) -> Pass:
-    options = dict(_options(text, where))
+    listed = list(_options(text, where))
+    options = dict(listed)
+    if len(options) < len(listed):
+        raise ConfigError(f"pipeline '{where}': each option once is required, got {' '.join(key for key, _ in listed)}")
     if name in PIPELINES:
         return _with_options(PIPELINES.get(name), options, name)
     if name not in PASSES:
@@ -111,7 +115,7 @@ def _with_options(pipeline: Pipeline, options: Options, name: str) -> Pipeline:
 
 
 def _options(text: str, where: str) -> Iterator[tuple[str, tuple[str, ...] | None]]:
-    for option in _split(text, " "):
+    for option in _split(text, SPACES):
         name, equals, values = option.partition("=")
         if not option.strip():
             continue
@@ -120,8 +124,8 @@ def _options(text: str, where: str) -> Iterator[tuple[str, tuple[str, ...] | Non
         yield name.replace("-", "_"), (tuple(_split(values, ",")) if values else ()) if equals else None
 
 
-def _split(text: str, separator: str) -> Iterator[str]:
-    """The parts between separators outside quotation marks and brackets. Raises ConfigError for one left open."""
+def _split(text: str, separators: str) -> Iterator[str]:
+    """The parts between letters that separate, outside quotation marks and brackets, which must be closed."""
     begin, depth, quoted = 0, list[str](), False
     for i, letter in enumerate(text):
         if letter == '"' and (not quoted or not _escaped(text, i)):
@@ -132,7 +136,7 @@ def _split(text: str, separator: str) -> Iterator[str]:
             depth.append(CLOSE[OPEN.index(letter)])
         elif letter in CLOSE and (not depth or depth.pop() != letter):
             raise ConfigError(f"pipeline '{text}': '{letter}' at {i + 1} closes nothing; remove it")
-        elif letter == separator and not depth:
+        elif letter in separators and not depth:
             yield text[begin:i]
             begin = i + 1
     if quoted or depth:
