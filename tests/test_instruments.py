@@ -207,3 +207,22 @@ def test_a_dump_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be written"):
         PassManager([Canonicalize()], [Dump(tmp_path / "file" / "folder", ["after"])]).run(top())
+
+
+def test_a_module_in_a_wrong_state_has_a_reproducer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "again.mlir"
+    with pytest.raises(ImportModelError, match="pass layer-group: a module in state"):
+        PassManager("canonicalize,layer-group", [Reproducer(path)]).run(top())
+    assert [step.name for step in read_reproducer(path).steps] == ["layer-group"]
+    assert main(["opt", str(path), "--run-reproducer"]) == 1
+    assert "pass layer-group: a module in state" in capsys.readouterr().err
+
+
+def test_numbers_are_checked_until_inputs_become_frames(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--pixel-format", "gray", "--scale", "0.0625", "--chip", "cv181x", "--method", "max", "--to", "lower"]
+    data = ["--data", str(DIGITS / "calibration.npz"), "--samples", "2", "--out", str(tmp_path / "run")]
+    assert main(["run", str(DIGITS / "digits.onnx"), *data, *words, "--fuse-preprocess", "--verify-passes"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(
+        r"verify-passes: [1-9]\d* patterns and passes changed no numbers; not checked from [\w-]+ on", said
+    )

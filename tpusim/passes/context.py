@@ -91,14 +91,14 @@ class PassContext(ModelContext):
 
     def _before(self, step: Pass, module: ModuleOp, rest: tuple[Pass, ...]) -> None:
         model = self.model(module)
+        self.path = (*self.path, step)
+        for instrument in self.instruments:
+            instrument.before(Step(self.path, model, self, rest))
         if model.state and model.state not in step.requires:
             raise ImportModelError(
                 f"pass {step.name}: a module in state {' or '.join(sorted(step.requires))} is required, "
                 f"'{model.name}' is in state {model.state}; run the passes in order"
             )
-        self.path = (*self.path, step)
-        for instrument in self.instruments:
-            instrument.before(Step(self.path, model, self, rest))
 
     def _after(self, module: ModuleOp) -> None:
         step = Step(self.path, self.model(module), self)
