@@ -31,7 +31,6 @@ from tpusim_kernels import arith_int, conv, matmul
 from tpusim_kernels.prim.forms import FORMS, form, is_exact, using
 
 from tpusim import zoo
-from tpusim.bench.about import about
 from tpusim.calibration.stage import CalibrationConfig, calibrate
 from tpusim.calibration.table import CalibrationTable, Entry
 from tpusim.canonicalize import canonicalize
@@ -40,10 +39,11 @@ from tpusim.inference import Flat, Gradual, Graph, float_upstream
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
 from tpusim.lowering import LoweringConfig
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.interfaces import macs_of
 from tpusim.passes import PassContext, PassManager
 from tpusim.passes.pipelines import integers
+from tpusim.studies.bench.about import about
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED = Path(__file__).with_suffix(".json")

@@ -11,12 +11,12 @@ import tyro
 from benchmarks.how_fast_is_the_compiler import assumed_four
 from tpusim import zoo
 from tpusim.frontend import import_onnx
-from tpusim.grouping import cycles, divide
 from tpusim.layer_group import LayerGroupConfig
 from tpusim.lowering import LoweringConfig
 from tpusim.passes import PassContext, PassManager
 from tpusim.passes.calibration import ImportCalibrationTable
 from tpusim.passes.canonicalize import Canonicalize
+from tpusim.passes.grouping import cycles, divide
 from tpusim.passes.lowering import WeightReorder
 from tpusim.passes.pipelines import lowered
 

@@ -21,11 +21,11 @@ import tpusim as product
 from benchmarks.accuracy.measure import DIGITS
 from benchmarks.processes import Cost, tpusim
 from tpusim import zoo
-from tpusim.bench.about import about
 from tpusim.calibration.stage import CalibrationConfig, calibrate
 from tpusim.canonicalize import canonicalize
 from tpusim.frontend import import_onnx
 from tpusim.inference import Graph
+from tpusim.studies.bench.about import about
 
 INPUT = "gpu_0/data_0"
 

@@ -19,9 +19,9 @@ import tyro
 from benchmarks.explore.networks import Net
 from benchmarks.processes import Cost, tpusim
 from tpusim import zoo
-from tpusim.bench.about import about
-from tpusim.bench.contestants import threads
 from tpusim.frontend import OnnxReference
+from tpusim.studies.bench.about import about
+from tpusim.studies.bench.contestants import threads
 
 AIMS = {"resnet50 cold": 25, "resnet50 warm": 10, "MLP cold": 3}
 """Seconds by the clock, two processors that nothing else uses."""

@@ -16,13 +16,13 @@ import tyro
 
 from benchmarks.explore import networks
 from tpusim import zoo
-from tpusim.artefacts import RunConfig
-from tpusim.bench import Row, contestants, measure
-from tpusim.bench.about import about
 from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.frontend import import_onnx
 from tpusim.inference import input_specs
+from tpusim.running.artefacts import RunConfig
+from tpusim.studies.bench import Row, contestants, measure
+from tpusim.studies.bench.about import about
 
 NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "resnet50": lambda: zoo.build("resnet50"),

@@ -19,13 +19,13 @@ from tpusim.calibration.table import CalibrationTable, Entry
 from tpusim.canonicalize import canonicalize
 from tpusim.codegen import generate
 from tpusim.frontend import import_onnx
-from tpusim.grouping import divide
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import is_tensor
 from tpusim.layer_group import LayerGroupConfig
 from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
 from tpusim.memory import assign_addresses
+from tpusim.passes.grouping import divide
 from tpusim.simulator import timeline
 
 T = TypeVar("T")

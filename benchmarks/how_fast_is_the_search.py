@@ -33,7 +33,7 @@ from tpusim.errors import ConfigError
 from tpusim.frontend import import_onnx
 from tpusim.lowering import LoweringConfig
 from tpusim.lowering.qtable import read_qtable
-from tpusim.search import Cosine, Trials
+from tpusim.studies.search import Cosine, Trials
 
 NETWORKS = "digits:16", "vit:16", "bert:16", "squeezenet:4", "squeezenet:30", "shufflenet:30", "resnet50:30"
 CHIP = "bm1684x"

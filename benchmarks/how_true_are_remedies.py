@@ -30,7 +30,7 @@ from tpusim.cli import main as command
 from tpusim.inference import Flat, dequantised
 from tpusim.ir.module import Model
 from tpusim.lowering import LoweringConfig, lower
-from tpusim.persistence import load_module
+from tpusim.running.persistence import load_module
 
 SAMPLES, NEAR = 64, 0.05
 Array = np.ndarray

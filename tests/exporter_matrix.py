@@ -21,16 +21,16 @@ from exported import NETWORKS
 from exported_vision import VISION
 
 import tpusim
-from tpusim.artefacts import RunConfig
-from tpusim.bench.contestants import quantised
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.calibration.table import CalibrationTable
 from tpusim.compiled import Compiled
 from tpusim.errors import TpusimError
-from tpusim.files import replacing
 from tpusim.frontend import OnnxReference, as_called, import_onnx
+from tpusim.host.files import replacing
 from tpusim.inference import dequantised, run
 from tpusim.ir.attrs import value_name
+from tpusim.running.artefacts import RunConfig
+from tpusim.studies.bench.contestants import quantised
 
 PAGE = Path(__file__).parents[1] / "docs" / "exporters.md"
 Arrays = Mapping[str, np.ndarray]

@@ -29,8 +29,8 @@ from tpusim.layer_group.planning import Decided, plan
 from tpusim.layer_group.slicing import possible_sections
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
-from tpusim.ops.base import TpuOp
-from tpusim.ops.logical import AXES
+from tpusim.ops.framework.base import TpuOp
+from tpusim.ops.framework.logical import AXES
 from tpusim.schedule import GroupSchedule, Sections, subgraph
 
 CHIPS = ("bm1684x", "bm1684")

@@ -29,7 +29,7 @@ from onnx.backend.test.runner import Runner
 
 import tpusim.backend
 from tpusim.errors import TpusimError
-from tpusim.files import replacing
+from tpusim.host.files import replacing
 
 ROOT = Path(__file__).parents[1]
 PAGE, EXCLUDED = ROOT / "docs" / "onnx_coverage.md", ROOT / "tests" / "onnx_excluded.json"

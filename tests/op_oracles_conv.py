@@ -13,7 +13,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.ir.attrs import ints
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 
 Array = np.ndarray
 Oracle = Callable[[Any, Sequence[Any]], Array]

@@ -17,7 +17,7 @@ from tpusim import chips
 from tpusim.interfaces import ask_class
 from tpusim.ir.weights import WeightStore
 from tpusim.ops import Top, Tpu
-from tpusim.ops.base import TopOp, TpuOp
+from tpusim.ops.framework.base import TopOp, TpuOp
 from tpusim.ops.interfaces import ChipRewrites, FusingRewrites, LoweredRewrites
 from tpusim.registry import PASSES, PATTERNS
 

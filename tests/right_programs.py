@@ -20,13 +20,13 @@ from networks import Network, program_of, random_network, random_tokens, randoml
 from tpusim_kernels import store
 
 from tpusim import chips
-from tpusim.agreement import compare_local
 from tpusim.errors import TpusimError, UnsupportedError
 from tpusim.inference import run
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
+from tpusim.running.agreement import compare_local
 from tpusim.simulator import Simulator
 
 MOST_COMMANDS = 400

@@ -21,7 +21,7 @@ from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa.stream import Program
 from tpusim.lowering import LoweringConfig, lower, optimize_for_chip
 from tpusim.memory import assign_addresses
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.structure import TopWeight
 
 Array = np.ndarray

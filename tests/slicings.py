@@ -7,9 +7,9 @@ from tpusim.interfaces import rules
 from tpusim.ir.types import shape_of
 from tpusim.layer_group.planning import Decided, plan
 from tpusim.layer_group.slicing import possible_sections
-from tpusim.ops.base import GroupType, TpuOp
+from tpusim.ops.framework.base import GroupType, TpuOp
+from tpusim.ops.framework.logical import AXES
 from tpusim.ops.interfaces import GroupRules, Volumes, is_in_place
-from tpusim.ops.logical import AXES
 from tpusim.schedule import GroupSchedule, Memo, Sections, subgraph
 
 

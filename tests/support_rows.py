@@ -24,13 +24,13 @@ from tpusim.errors import ModeWarning, UnsupportedError, spelled_as_options
 from tpusim.fidelity.card import OpFidelity, fidelity_of
 from tpusim.fidelity.page import support_page
 from tpusim.fidelity.support import MODES, OpSupport, Outcome, Support, cell, encoded
-from tpusim.files import replacing
+from tpusim.host.files import replacing
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops import Top
-from tpusim.ops.base import TopOp, TpuOp
 from tpusim.ops.frames import YUV
+from tpusim.ops.framework.base import TopOp, TpuOp
 
 ROOT = Path(__file__).parents[1]
 DATA, PAGE = ROOT / "tpusim" / "fidelity" / "support.json", ROOT / "docs" / "support.md"

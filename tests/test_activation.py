@@ -45,7 +45,7 @@ from tpusim.memory import assign_addresses
 from tpusim.ops.activation.slope import channel_slopes
 from tpusim.ops.activation.top import Activation
 from tpusim.ops.activation.tpu import TpuActive, TpuLut, work_bytes
-from tpusim.ops.base import FloatRule, TopOp, logical_shape
+from tpusim.ops.framework.base import FloatRule, TopOp, logical_shape
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.simulator.activation import ACTIVATIONS
 from tpusim.simulator.meanings import function

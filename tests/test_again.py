@@ -14,13 +14,13 @@ import pytest
 from verdict_networks import images, lone
 
 from tpusim import chips
-from tpusim.artefacts import RunConfig
-from tpusim.asked import config_from, run_config, stated
 from tpusim.cli import main
 from tpusim.errors import ConfigError
 from tpusim.frontend import Cut
 from tpusim.images import Preprocess
 from tpusim.lowering import LoweringConfig
+from tpusim.running.artefacts import RunConfig
+from tpusim.running.asked import config_from, run_config, stated
 from tpusim.verify.kept import Keep
 from tpusim.verify.schema import read_report
 from tpusim.version import __version__

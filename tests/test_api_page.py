@@ -38,7 +38,14 @@ def classes_in(hint: Any) -> Iterator[type]:
 def hints_of(function: Any) -> dict[str, Any]:
     """Annotations, resolved with the names that only type checkers import."""
     known: dict[str, Any] = {}
-    for module in ("numpy", "pathlib", "collections.abc", "typing", "tpusim.explore.whatif", "tpusim.diagnosis"):
+    for module in (
+        "numpy",
+        "pathlib",
+        "collections.abc",
+        "typing",
+        "tpusim.studies.explore.whatif",
+        "tpusim.studies.diagnosis",
+    ):
         known |= vars(import_module(module))
     for name in (
         "calibration.stage", "calibration.table", "compiled", "frontend.reference", "images", "ir.formats", "ir.module",

@@ -22,7 +22,7 @@ from tpusim.ir.attrs import ints, op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, uniform_of
 from tpusim.lowering import LoweringConfig, lower
-from tpusim.ops.base import TopOp, TpuOp
+from tpusim.ops.framework.base import TopOp, TpuOp
 
 Array = np.ndarray
 Shapes = dict[str, tuple[int, ...]]

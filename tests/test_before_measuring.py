@@ -15,7 +15,7 @@ from tpusim.errors import ConfigError
 from tpusim.ir.attrs import op_name
 from tpusim.ir.types import element_of, storage_dtype
 from tpusim.lowering.qtable import read_qtable
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 
 NAMES = ("x", "c", "r", "y")
 

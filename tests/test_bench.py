@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tpusim.bench import Contestant, Unavailable, measure
 from tpusim.cli import main
+from tpusim.studies.bench import Contestant, Unavailable, measure
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples/digits/digits.onnx"
 

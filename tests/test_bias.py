@@ -34,8 +34,8 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.lowering import LoweringConfig
 from tpusim.ops import context
-from tpusim.ops.families import constant_of
-from tpusim.search import Corrected, CorrectionConfig, correct_biases
+from tpusim.ops.framework.families import constant_of
+from tpusim.studies.search import Corrected, CorrectionConfig, correct_biases
 
 NAMES = Path(__file__).resolve().parent / "upstream" / "names"
 RECORDED = json.loads((NAMES / "bias_correction.json").read_text())

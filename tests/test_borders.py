@@ -12,13 +12,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tpusim
-from tpusim.border import converts
 from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.errors import ConfigError, ImportModelError, SimulationError, UnsupportedError
 from tpusim.frontend import import_onnx, onnx_outputs
 from tpusim.inference import input_specs, run
 from tpusim.ir.module import load_model, save_model
+from tpusim.numbers.border import converts
 from tpusim.ops import context
 from tpusim.simulator import SimulatorOptions
 

@@ -19,9 +19,9 @@ from tpusim.inference import Flat, Graph
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
-from tpusim.ops.base import TopOp
-from tpusim.ops.builder import ModuleBuilder
 from tpusim.ops.conv import TopConv
+from tpusim.ops.framework.base import TopOp
+from tpusim.ops.framework.builder import ModuleBuilder
 from tpusim.ops.matmul import TopMatMul, make_gemm
 from tpusim.ops.mul import TopMul
 from tpusim.ops.pool import TopMaxPool

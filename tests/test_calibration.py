@@ -34,8 +34,8 @@ from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.weights import WeightStore
 from tpusim.ops import context
-from tpusim.ops.base import TopOp
 from tpusim.ops.conv import top
+from tpusim.ops.framework.base import TopOp
 
 RNG = np.random.default_rng(7)
 HEADER = dict(method="kl", samples=100, bins=2048, tune=5, time=datetime(2026, 1, 31, 12))

@@ -16,12 +16,12 @@ from plain_names import import_onnx
 from relu_chain import chain, growing
 from rows import canonical
 
-from tpusim import threads
 from tpusim.calibration import state as tested
 from tpusim.calibration.estimates import SPARE, Ends
 from tpusim.calibration.samples import Samples
 from tpusim.calibration.stage import METHODS, CalibrationConfig, calibrate
 from tpusim.errors import CalibrationError
+from tpusim.host import threads
 from tpusim.inference import Gradual, gradual, run
 from tpusim.ir.module import Model
 

@@ -22,7 +22,7 @@ from tpusim.ir.module import Model, ModelContext
 from tpusim.ir.text import print_module
 from tpusim.lowering.chip_forms import rewrite_for_chip
 from tpusim.ops import context
-from tpusim.ops.families import relu_limit_of, relu_of
+from tpusim.ops.framework.families import relu_limit_of, relu_of
 from tpusim.ops.structure import TopInput, TopNone, TopWeight
 from tpusim.passes.canonicalize import Canonicalize
 

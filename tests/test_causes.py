@@ -20,7 +20,6 @@ from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, read_table, write_table
 from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
-from tpusim.diagnosis import other_preprocessing, preprocessing
 from tpusim.errors import ModeWarning
 from tpusim.images import Preprocess, with_preprocess
 from tpusim.inference import Gradual, input_specs, run
@@ -30,6 +29,7 @@ from tpusim.ir.weights import WeightStore
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.lowering.qtable import read_qtable
 from tpusim.ops.structure import TopWeight
+from tpusim.studies.diagnosis import other_preprocessing, preprocessing
 
 INT8 = LoweringConfig("bm1684x", "int8")
 

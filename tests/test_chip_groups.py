@@ -30,8 +30,8 @@ from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops.add import TpuAdd
-from tpusim.ops.base import TpuOp
 from tpusim.ops.concat import TpuConcat
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.interfaces import LaneCopies
 from tpusim.ops.structure import group_info
 

@@ -34,8 +34,8 @@ from tpusim.layer_group.files import write_group
 from tpusim.layer_group.planning import plan
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
-from tpusim.ops.base import TpuOp
 from tpusim.ops.conv.coeff import MergedLayout, filter_row, foldable_shape, pack_filter, unpack_filter
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.structure import TopWeight, TpuGroup, TpuLoad, TpuStore, group_info
 from tpusim.schedule import GroupSchedule, Sections
 from tpusim.simulator import Simulator

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tpusim.closeness import Bound, bound_of, ulps_apart
 from tpusim.errors import ConfigError, TpusimError
+from tpusim.numbers.closeness import Bound, bound_of, ulps_apart
 from tpusim.verify import npz, render, tolerances
 from tpusim.verify.about import About, read_about
 from tpusim.verify.compare import Tolerance, compare, compare_tensors, sampled

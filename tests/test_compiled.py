@@ -13,7 +13,7 @@ from tpusim.calibration.stage import CalibrationConfig
 from tpusim.errors import CalibrationError, ConfigError
 from tpusim.isa.stream import load
 from tpusim.lowering import LoweringConfig
-from tpusim.pipeline import RunConfig
+from tpusim.running.pipeline import RunConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 DIGITS = ROOT / "examples/digits"

@@ -38,7 +38,7 @@ from tpusim.layer_group.search.multicore import candidates, spread
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops import context
-from tpusim.ops.base import GroupType, TpuOp
+from tpusim.ops.framework.base import GroupType, TpuOp
 from tpusim.schedule import GroupSchedule, Sections, ValueSlices
 from tpusim.simulator import Simulator, SimulatorOptions, timeline
 from tpusim.simulator.overlap import common_byte

@@ -38,8 +38,8 @@ from tpusim.lowering import LoweringConfig, config_for_chip, lower, reorder_weig
 from tpusim.lowering.propagate import keep_ranges, propagate
 from tpusim.memory import assign_addresses
 from tpusim.ops import context
-from tpusim.ops.base import TpuOp
 from tpusim.ops.conv.coeff import bias_from_planes, bias_planes, pack_channels, pack_filter, unpack_channels
+from tpusim.ops.framework.base import TpuOp
 from tpusim.schedule import GroupSchedule, Sections
 from tpusim.simulator import Simulator
 from tpusim.simulator.integer import doubling_multiply, float_multiply, narrowed

@@ -11,7 +11,6 @@ from rows import lowered, operands_of, tpu_ops, under_test
 from slicings import Forced, cuts
 
 from tpusim import chips
-from tpusim.agreement import compare_local
 from tpusim.codegen import generate
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
@@ -22,6 +21,7 @@ from tpusim.lowering import reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops.structure import TpuGroup
 from tpusim.registry import STRATEGIES
+from tpusim.running.agreement import compare_local
 from tpusim.schedule import Sections
 from tpusim.simulator import Simulator
 

@@ -30,8 +30,8 @@ from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.files import write_group
 from tpusim.layer_group.planning import plan
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.ops.base import TpuOp, Window
 from tpusim.ops.deconv.geometry import deconv_extent, deconv_need
+from tpusim.ops.framework.base import TpuOp, Window
 from tpusim.schedule import GroupSchedule
 from tpusim.simulator import Simulator
 

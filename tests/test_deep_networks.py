@@ -13,7 +13,7 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.search import dynamic
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.structure import TpuGroup
 from tpusim.simulator import Simulator
 

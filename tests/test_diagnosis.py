@@ -23,7 +23,6 @@ from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, read_table, rewrite_thresholds
 from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
-from tpusim.diagnosis import Change, Loss, Remedies, losses, worst_elements
 from tpusim.errors import CalibrationError, ConfigError, ImportModelError
 from tpusim.frontend import import_onnx
 from tpusim.inference import run
@@ -35,6 +34,7 @@ from tpusim.lowering.qtable import read_qtable
 from tpusim.ops.relu import TopRelu, relu_limit_of
 from tpusim.passes import Pass, PassContext, PassManager
 from tpusim.passes.instruments.numbers import NumbersChanged
+from tpusim.studies.diagnosis import Change, Loss, Remedies, losses, worst_elements
 from tpusim.verify.channels import Channels
 from tpusim.verify.schema import read_report
 

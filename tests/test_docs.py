@@ -23,8 +23,8 @@ from end_to_end import digits_run
 from tpusim import zoo
 from tpusim.cli import main
 from tpusim.cli.page import page
-from tpusim.pipeline import STAGES
 from tpusim.registry import CLI
+from tpusim.running.pipeline import STAGES
 
 CHIPS = sorted(path.stem for path in Path(zoo.__file__).parent.glob("chips/*.toml"))
 ROOT = Path(__file__).resolve().parent.parent

@@ -24,7 +24,7 @@ from tpusim.cli import main
 from tpusim.frontend import import_onnx
 from tpusim.inference import input_specs, run
 from tpusim.ir.module import Model
-from tpusim.ops.conv.equalise import equalised
+from tpusim.ops.patterns.equalise import equalised
 
 RECORDED = Path(__file__).resolve().parent / "upstream" / "names"
 RNG = np.random.default_rng(3)

@@ -20,18 +20,18 @@ from msgspec.structs import replace
 from onnx import TensorProto, helper, numpy_helper
 
 import tpusim
-from tpusim.artefacts import RunConfig
 from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.chips import ChipSpec, differences
 from tpusim.cli import main
-from tpusim.cli.explore_plot import draw, least_over
 from tpusim.errors import ConfigError
-from tpusim.explore import Row, Space, best_under, explore, front, parse_bounds, parse_setting, read_rows
-from tpusim.explore.cost import Bench, _Lowered
-from tpusim.explore.front import Bound, cost, undominated
+from tpusim.host.workers import Workers
 from tpusim.layer_group import LayerGroupConfig, products
-from tpusim.workers import Workers
+from tpusim.running.artefacts import RunConfig
+from tpusim.studies.commands.explore_plot import draw, least_over
+from tpusim.studies.explore import Row, Space, best_under, explore, front, parse_bounds, parse_setting, read_rows
+from tpusim.studies.explore.cost import Bench, _Lowered
+from tpusim.studies.explore.front import Bound, cost, undominated
 
 DIGITS = FOLDER / "digits.onnx"
 QUICK = CalibrationConfig("max", tune_samples=0)
@@ -150,7 +150,7 @@ def test_an_impossible_chip_is_a_row_with_its_error(tmp_path: Path, capsys: pyte
 def test_a_defect_is_a_row_that_is_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     space = Space([DIGITS], modes=["f32"], strategies=["off"])
     with monkeypatch.context() as patch:
-        patch.setattr("tpusim.explore.cost.timeline", lambda *_: [][1])
+        patch.setattr("tpusim.studies.explore.cost.timeline", lambda *_: [][1])
         broken = explore(space, tmp_path).rows[0]
     assert broken.error == "defect of tpusim: IndexError: list index out of range" and not broken.front
     assert not explore(space, tmp_path).rows[0].error
@@ -251,7 +251,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
 
 def test_parquet_has_the_rows_in_typed_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through a stand-in for pyarrow, which the tests do not need."""
-    from tpusim.explore import results
+    from tpusim.studies.explore import results
 
     kinds = {name: (lambda name=name: name) for name in ("string", "bool_", "int64", "float64")}
     made = SimpleNamespace(from_pylist=lambda rows, schema: json.dumps([rows, schema]))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tpusim.cli import main
-from tpusim.explore.diff import parts
+from tpusim.studies.explore.diff import parts
 
 
 def group(ops: str, cycles: int, h: int = 1, reason: str = "") -> dict[str, Any]:

@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from tpusim.cli.explore_plot import KINDS, draw, figure_of, pair, staircase
 from tpusim.errors import ConfigError
-from tpusim.explore import Row, front
+from tpusim.studies.commands.explore_plot import KINDS, draw, figure_of, pair, staircase
+from tpusim.studies.explore import Row, front
 
 MIB = 2**20
 

@@ -16,12 +16,12 @@ import pytest
 from end_to_end import digits_run, report_of
 from networks import cached_lowered, randomly_grouped
 
-from tpusim.export import MEASURES, graph, node_data
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.layer_group import GroupView, views
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.structure import TopInput
+from tpusim.studies.export import MEASURES, graph, node_data
 
 
 def edges_of(flat: Model) -> set[tuple[str, str, int]]:

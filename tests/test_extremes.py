@@ -16,7 +16,6 @@ from op_cases import BY_ID, CASES, OpCase
 from rotation import one_in, slow_marks, turn
 from rows import calibrated, top_for
 
-from tpusim.agreement import compare_local
 from tpusim.codegen import generate
 from tpusim.inference import Graph, run
 from tpusim.ir.module import Model
@@ -24,7 +23,8 @@ from tpusim.ir.types import element_of, storage_dtype
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
+from tpusim.running.agreement import compare_local
 from tpusim.simulator import Simulator, SimulatorOptions
 
 CONFIGS = {

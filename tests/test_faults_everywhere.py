@@ -11,7 +11,7 @@ import pytest
 from builders.failing import Points, failing
 from builders.stored import content, run
 
-from tpusim.store import LOCK, MANIFEST, UNFINISHED
+from tpusim.running.store import LOCK, MANIFEST, UNFINISHED
 
 MINE = {"thesis.txt": "mine", "notes.npz": "mine too"}
 WHOLE = {"a.txt": "1", "b.txt": "2", "c.txt": "3"}

@@ -20,7 +20,7 @@ from tpusim.isa.functions import FlashAttention, FlashMix, FlashScores
 from tpusim.isa.region import View
 from tpusim.kernel_library import tiles
 from tpusim.lowering import LoweringConfig, lower
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 
 
 def block(

@@ -29,10 +29,10 @@ from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.lowering.chip_forms import require_fitting_rules
 from tpusim.memory import assign_addresses
 from tpusim.ops import Top
-from tpusim.ops.base import TopOp, reads_indices
+from tpusim.ops.framework.base import TopOp, reads_indices
 from tpusim.ops.structure import TopInput, TopNone, TopWeight
 from tpusim.ops.view import ViewTop
-from tpusim.pipeline import compare_local
+from tpusim.running.pipeline import compare_local
 from tpusim.simulator import Simulator
 
 ALL = ("bm1684x", "bm1688", "cv186x", "bm1690")

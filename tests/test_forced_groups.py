@@ -37,7 +37,7 @@ from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.files import Counts
 from tpusim.layer_group.planning import explained, plan, shortage
 from tpusim.layer_group.search.rules import ruled
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.structure import TpuGroup
 from tpusim.schedule import GroupSchedule, Sections, subgraph
 from tpusim.simulator import Simulator

@@ -37,8 +37,8 @@ from tpusim.isa.listing import assemble, listing
 from tpusim.isa.region import View, byte_view
 from tpusim.isa.stream import load, save
 from tpusim.isa.text import command_line, parse_command
-from tpusim.ops.logical import TensorSlice
-from tpusim.ops.views import transfers
+from tpusim.ops.framework.logical import TensorSlice
+from tpusim.ops.framework.views import transfers
 from tpusim.registry import FORMATS
 from tpusim.simulator import Simulator
 from tpusim.simulator.memory import Machine, Region

@@ -18,7 +18,6 @@ from tpusim.cli import main
 from tpusim.codegen import generate
 from tpusim.errors import CalibrationError, ConfigError, ModeWarning, UnsupportedError
 from tpusim.frontend import import_onnx
-from tpusim.grouping import divide
 from tpusim.images import images_of, inputs_of, prepare
 from tpusim.inference import input_specs, run
 from tpusim.ir.attrs import op_name
@@ -27,6 +26,7 @@ from tpusim.layer_group import LayerGroupConfig
 from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops import context
+from tpusim.passes.grouping import divide
 from tpusim.simulator import Simulator
 
 IMAGES = Path(__file__).parent / "images"

@@ -27,11 +27,11 @@ from tpusim.layer_group.search.dynamic import Run, clusters, dynamic
 from tpusim.layer_group.search.shapes import better
 from tpusim.layer_group.slicing import max_sections
 from tpusim.lowering import LoweringConfig, reorder_weights
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
+from tpusim.ops.framework.logical import AXES
 from tpusim.ops.interfaces import GroupRules
-from tpusim.ops.logical import AXES
-from tpusim.pipeline import RunConfig, run
 from tpusim.registry import STRATEGIES
+from tpusim.running.pipeline import RunConfig, run
 from tpusim.schedule import GroupSchedule, Sections
 from tpusim.simulator import timeline
 

@@ -17,12 +17,12 @@ from networks import Network, cached_lowered, program_of, randomly_grouped, reor
 from tpusim.cli import main
 from tpusim.cli.grouping import show
 from tpusim.errors import ConfigError, spelled_as_options
-from tpusim.explore.whatif import what_if
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.layer_group import GlobalView, GroupView, LayerGroupConfig, group_layers, group_number, groups_text, views
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.structure import TpuGroup
+from tpusim.studies.explore.whatif import what_if
 
 
 @pytest.fixture(autouse=True)

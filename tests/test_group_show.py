@@ -16,17 +16,17 @@ from tpusim import chips
 from tpusim.cli import main
 from tpusim.cli.grouping import WIDTH, show, wrapped
 from tpusim.errors import ConfigError, ImportModelError
+from tpusim.host.labels import cut, distinct
 from tpusim.ir.attrs import ints_attr, op_name, value_name
 from tpusim.ir.module import Model, load_model
 from tpusim.ir.text import parse_module, print_module
-from tpusim.labels import cut, distinct
 from tpusim.layer_group import GroupView, views
 from tpusim.layer_group.files import Area, EntryView
 from tpusim.layer_group.files.group_view import Visit
 from tpusim.layer_group.local_memory import buffers
 from tpusim.layer_group.planning import plan
 from tpusim.ops import context
-from tpusim.ops.base import GroupType, TpuOp
+from tpusim.ops.framework.base import GroupType, TpuOp
 from tpusim.ops.structure import TopWeight, TpuGroup
 from tpusim.page.pictures import LEFT, MAP_HEIGHT, ROW, TOP, memory_map, pipeline
 from tpusim.page.svg import svg_file

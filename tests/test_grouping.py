@@ -10,11 +10,11 @@ from benchmarks.conformance.replay import Replay
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import UnsupportedError
 from tpusim.frontend import import_onnx
-from tpusim.grouping import cycles, divide
 from tpusim.ir.module import Model
 from tpusim.layer_group import GroupView, LayerGroupConfig, group_layers, views
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
+from tpusim.passes.grouping import cycles, divide
 
 BEST = LayerGroupConfig("best")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tpusim.heap import give_back
+from tpusim.host.heap import give_back
 
 STATM = Path("/proc/self/statm")
 COUNT, SIZE = 60_000, 1024

@@ -9,16 +9,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tpusim import chips, documents
-from tpusim.asked import again
+from tpusim import chips
 from tpusim.errors import ConfigError, ImportModelError, TpusimError
-from tpusim.explore import diff, results
-from tpusim.explore.space import parse_setting
+from tpusim.host import documents
 from tpusim.ir import text
 from tpusim.layer_group import read_forced
 from tpusim.ops import context
-from tpusim.persistence import require_kept
-from tpusim.store import MANIFEST, Manifest
+from tpusim.running.asked import again
+from tpusim.running.persistence import require_kept
+from tpusim.running.store import MANIFEST, Manifest
+from tpusim.studies.explore import diff, results
+from tpusim.studies.explore.space import parse_setting
 from tpusim.verify.schema import read_report
 
 pytestmark = pytest.mark.every

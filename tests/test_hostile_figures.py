@@ -9,15 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tpusim import arrays, chips, files
+from tpusim import chips
 from tpusim.errors import ConfigError, ImportModelError
-from tpusim.export.products import products
-from tpusim.files import files_in
+from tpusim.host import arrays, files
+from tpusim.host.files import files_in
 from tpusim.inference import run
 from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module, print_module
 from tpusim.lowering import reorder_weights
 from tpusim.ops import context
+from tpusim.studies.export.products import products
 from tpusim.verify.npz import load_tensors
 
 pytestmark = pytest.mark.every

@@ -12,9 +12,9 @@ from builders.stored import NAMES, content, run
 from hostile_models import external
 
 from tpusim.errors import ConfigError
-from tpusim.files import is_file_name, replacing
 from tpusim.frontend.onnx import external_files
-from tpusim.store import LOCK, MANIFEST, UNFINISHED, Store
+from tpusim.host.files import is_file_name, replacing
+from tpusim.running.store import LOCK, MANIFEST, UNFINISHED, Store
 
 MINE = "mine"
 SHA = hashlib.sha256(MINE.encode()).hexdigest()

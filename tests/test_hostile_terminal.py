@@ -17,8 +17,8 @@ from tpusim.cli import main
 from tpusim.cli.output import Output, Terminal
 from tpusim.errors import ConfigError, TpusimError
 from tpusim.frontend.onnx.problems import Problems
-from tpusim.labels import one_line, printable
-from tpusim.tables import Table
+from tpusim.host.labels import one_line, printable
+from tpusim.host.tables import Table
 from tpusim.verify.npz import save_tensors
 
 pytestmark = pytest.mark.every

@@ -19,7 +19,7 @@ from tpusim.frontend import Cut, OnnxReference, inspect_onnx
 from tpusim.frontend.onnx import import_onnx
 from tpusim.ir.attrs import op_name
 from tpusim.lowering import LoweringConfig
-from tpusim.prospect import prospect
+from tpusim.studies.prospect import prospect
 
 SHAPES = {"input": (1, 64), "state": (1, 4)}
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL

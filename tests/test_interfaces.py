@@ -14,8 +14,8 @@ from tpusim import chips
 from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.interfaces import Model, Rules, Target, ask, ask_class, implementation, rules, target_of
 from tpusim.ops import interfaces
-from tpusim.ops.base import TpuOp
-from tpusim.ops.dialects import dialect
+from tpusim.ops.framework.base import TpuOp
+from tpusim.ops.framework.dialects import dialect
 from tpusim.registry import TARGETS
 
 

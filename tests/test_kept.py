@@ -16,8 +16,8 @@ from tpusim.errors import ConfigError
 from tpusim.ir.module import load_model
 from tpusim.ops import context
 from tpusim.page import Diagnosis
-from tpusim.persistence import TENSOR_FILES, page_of
-from tpusim.pipeline import STAGES, RunConfig, run
+from tpusim.running.persistence import TENSOR_FILES, page_of
+from tpusim.running.pipeline import STAGES, RunConfig, run
 from tpusim.verify.about import read_about
 from tpusim.verify.kept import Keep
 

@@ -56,9 +56,9 @@ from tpusim.layer_group.local_memory import allocate, buffers
 from tpusim.layer_group.planning import fold, nearest_rows, plan, schedule
 from tpusim.layer_group.slicing import SliceError, even_windows, extents, max_sections, slice_group, whole_slices
 from tpusim.ops import context
-from tpusim.ops.base import GroupType, TpuOp, Window
 from tpusim.ops.cast import TpuCast
-from tpusim.ops.logical import AXES
+from tpusim.ops.framework.base import GroupType, TpuOp, Window
+from tpusim.ops.framework.logical import AXES
 from tpusim.ops.relu import TpuRelu
 from tpusim.ops.structure import TpuGroup, TpuLoad, TpuStore, group_info
 from tpusim.schedule import Buffer, GroupSchedule, Row, Sections, Subgraph, Transferred, subgraph

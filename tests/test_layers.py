@@ -18,15 +18,21 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 ROOTS = {"tpusim": ROOT / "tpusim", "tpusim_kernels": ROOT / "kernels" / "tpusim_kernels"}
 
-FOR_ALL = {"tpusim.errors", "tpusim.version", "tpusim.arrays", "tpusim.border", "tpusim.closeness", "tpusim.workers"}
-FOR_ALL |= {"tpusim.registry", "tpusim.heap", "tpusim.threads", "tpusim.labels", "tpusim.tables"}
-FOR_ALL |= {"tpusim.files", "tpusim.documents", "tpusim.compat"}
+FOR_ALL = {"tpusim.errors", "tpusim.version", "tpusim.registry", "tpusim.compat", "tpusim.numbers"}
+FOR_ALL |= {f"tpusim.host.{p.stem}" for p in (ROOTS["tpusim"] / "host").glob("[a-z]*.py")}
 IR = {"tpusim_kernels", "tpusim.ir"}
 CHIP = {"tpusim.isa", "tpusim.chips"}
 BELOW_OPS = {*IR, *CHIP, "tpusim.interfaces", "tpusim.kernel_library"}
 OPS = {*BELOW_OPS, "tpusim.ops"}
 STAGES = ("frontend", "canonicalize", "calibration", "lowering", "layer_group", "memory", "codegen")
 STAGE_UNITS = {f"tpusim.{name}" for name in STAGES}
+RUNNING_FILES = {
+    f"tpusim.running.{n}" for n in ("artefacts", "accuracy", "agreement", "asked", "levels", "persistence", "store")
+}
+RUNNING = {*RUNNING_FILES, "tpusim.running.pipeline", "tpusim.running.network", "tpusim.running.calling"}
+SPLIT_ROOMS = ("host", "running", "studies")
+"""Rooms whose files and folders are units each."""
+
 BELOW_PIPELINE = {
     *OPS,
     "tpusim.schedule",
@@ -36,37 +42,22 @@ BELOW_PIPELINE = {
     "tpusim.simulator",
     "tpusim.verify",
     "tpusim.fidelity",
-    "tpusim.agreement",
-    "tpusim.diagnosis",
     "tpusim.page",
-    "tpusim.grouping",
     "tpusim.passes",
-    "tpusim.prospect",
-    "tpusim.export",
 }
+BELOW_RUNNING = {*BELOW_PIPELINE, "tpusim.studies.prospect", "tpusim.studies.diagnosis", "tpusim.studies.export"}
+STUDIES = {f"tpusim.studies.{name}" for name in ("prospect", "diagnosis", "export", "search", "explore", "bench")}
 
 ALLOWED: dict[str, set[str]] = {
     "tpusim_kernels": set(),
-    "tpusim.errors": set(),
-    "tpusim.compat": set(),
-    "tpusim.version": set(),
-    "tpusim.arrays": set(),
-    "tpusim.border": set(),
-    "tpusim.closeness": set(),
-    "tpusim.workers": set(),
-    "tpusim.files": set(),
-    "tpusim.documents": set(),
-    "tpusim.registry": set(),
-    "tpusim.heap": set(),
-    "tpusim.threads": set(),
-    "tpusim.labels": set(),
-    "tpusim.tables": set(),
+    **{unit: set[str]() for unit in FOR_ALL},
+    "tpusim.moved": set(),
     "tpusim.ir": {"tpusim_kernels"},
     "tpusim.isa": {*IR, *CHIP},
     "tpusim.chips": {*IR, *CHIP},
     "tpusim.interfaces": {*IR, *CHIP},
     "tpusim.kernel_library": CHIP,
-    "tpusim.ops": BELOW_OPS,
+    "tpusim.ops": {*BELOW_OPS, "tpusim.moved"},
     "tpusim.targets": OPS,
     "tpusim.inference": OPS,
     "tpusim.images": OPS,
@@ -80,7 +71,21 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.verify": set(),
     "tpusim.page": {*CHIP, "tpusim.layer_group", "tpusim.simulator", "tpusim.verify"},
     "tpusim.fidelity": OPS,
-    "tpusim.diagnosis": {
+    "tpusim.passes": {*OPS, *STAGE_UNITS, "tpusim.images", "tpusim.inference", "tpusim.simulator"},
+    **{f"tpusim.{room}": set[str]() for room in SPLIT_ROOMS},
+    "tpusim.running.agreement": {*IR, "tpusim.inference", "tpusim.verify"},
+    "tpusim.running.store": IR,
+    "tpusim.running.artefacts": BELOW_RUNNING,
+    "tpusim.running.accuracy": {*BELOW_RUNNING, "tpusim.running.artefacts"},
+    "tpusim.running.levels": {*BELOW_RUNNING, "tpusim.running.artefacts"},
+    "tpusim.running.asked": {*BELOW_RUNNING, "tpusim.running.artefacts", "tpusim.running.store"},
+    "tpusim.running.persistence": {*BELOW_RUNNING, "tpusim.running.artefacts", "tpusim.running.store"},
+    "tpusim.running.pipeline": {*BELOW_RUNNING, *RUNNING_FILES},
+    "tpusim.running.network": {*BELOW_RUNNING, *RUNNING_FILES, "tpusim.running.pipeline"},
+    "tpusim.running.calling": {*BELOW_RUNNING, "tpusim.running.artefacts", "tpusim.running.network"},
+    "tpusim.studies.prospect": {*OPS, *STAGE_UNITS, "tpusim.schedule", "tpusim.fidelity", "tpusim.passes"},
+    "tpusim.studies.export": {*OPS, "tpusim.frontend", "tpusim.canonicalize", "tpusim.schedule"},
+    "tpusim.studies.diagnosis": {
         *OPS,
         "tpusim.frontend",
         "tpusim.canonicalize",
@@ -91,63 +96,18 @@ ALLOWED: dict[str, set[str]] = {
         "tpusim.passes",
         "tpusim.verify",
     },
-    "tpusim.grouping": {*OPS, "tpusim.layer_group", "tpusim.memory", "tpusim.codegen", "tpusim.simulator"},
-    "tpusim.passes": {*OPS, *STAGE_UNITS, "tpusim.images", "tpusim.inference", "tpusim.grouping"},
-    "tpusim.prospect": {*OPS, *STAGE_UNITS, "tpusim.schedule", "tpusim.fidelity", "tpusim.passes"},
-    "tpusim.export": {*OPS, "tpusim.frontend", "tpusim.canonicalize", "tpusim.schedule"},
-    "tpusim.agreement": {*IR, "tpusim.inference", "tpusim.verify"},
-    "tpusim.store": IR,
-    "tpusim.zoo": {"tpusim.ir"},
-    "tpusim.artefacts": BELOW_PIPELINE,
-    "tpusim.accuracy": {*BELOW_PIPELINE, "tpusim.artefacts"},
-    "tpusim.asked": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.store"},
-    "tpusim.levels": {*BELOW_PIPELINE, "tpusim.artefacts"},
-    "tpusim.persistence": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.store"},
-    "tpusim.search": BELOW_PIPELINE - {"tpusim.page", "tpusim.export"},
-    "tpusim.network": {
-        *BELOW_PIPELINE,
-        "tpusim.artefacts",
-        "tpusim.asked",
-        "tpusim.persistence",
-        "tpusim.pipeline",
-    },  # fmt: skip
-    "tpusim.calling": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.network"},
-    "tpusim.explore": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.persistence", "tpusim.pipeline", "tpusim.network"},
-    "tpusim.pipeline": {
-        *BELOW_PIPELINE,
-        "tpusim.artefacts",
-        "tpusim.accuracy",
-        "tpusim.asked",
-        "tpusim.levels",
-        "tpusim.persistence",
-        "tpusim.store",
-    },  # fmt: skip
+    "tpusim.studies.search": BELOW_RUNNING - {"tpusim.page", "tpusim.studies.export"},
+    "tpusim.studies.explore": {*BELOW_RUNNING, *RUNNING},
+    "tpusim.studies.bench": {*BELOW_RUNNING, *RUNNING, "tpusim.compiled"},
+    "tpusim.studies.commands": {*BELOW_RUNNING, *RUNNING, *STUDIES, "tpusim.cli"},
+    "tpusim.compiled": {*BELOW_RUNNING, *RUNNING, "tpusim.studies.explore"},
     "tpusim.backend": {*IR, "tpusim.frontend", "tpusim.inference"},
-    "tpusim.compiled": {
-        *BELOW_PIPELINE,
-        "tpusim.artefacts",
-        "tpusim.levels",
-        "tpusim.pipeline",
-        "tpusim.network",
-        "tpusim.explore",
-    },  # fmt: skip
-    "tpusim.bench": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.compiled", "tpusim.network"},
-    "tpusim.cli": {
-        *BELOW_PIPELINE,
-        "tpusim.accuracy",
-        "tpusim.asked",
-        "tpusim.pipeline",
-        "tpusim.persistence",
-        "tpusim.explore",
-        "tpusim.network",
-        "tpusim.search",
-        "tpusim.zoo",
-        "tpusim.bench",
-        "tpusim.artefacts",
-    },
+    "tpusim.zoo": {"tpusim.ir"},
+    "tpusim.cli": {*BELOW_RUNNING, *RUNNING, "tpusim.compiled", "tpusim.zoo"},
     "tpusim.__main__": {"tpusim.cli"},
+    **{unit: {"tpusim.moved"} for unit in ("tpusim.explore", "tpusim.diagnosis", "tpusim.artefacts")},
 }
-"""Unit (a folder, or a file directly under tpusim) -> the units it may import besides itself and FOR_ALL."""
+"""Unit -> the units it may import besides itself and FOR_ALL; see `unit_of`."""
 
 GROUP_ROOMS = ("candidates", "slicing", "local_memory", "planning", "cost", "refinement", "files", "search")
 """The folders of layer_group, each above those before it."""
@@ -157,7 +117,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "tpusim.simulator": {"numpy", "threadpoolctl"},  # threadpoolctl: BLAS threads, no arithmetic
     "tpusim.verify": {"numpy", "msgspec"},
     "tpusim.page": {"numpy", "jinja2"},
-    "tpusim.closeness": {"numpy"},
+    "tpusim.numbers.closeness": {"numpy"},
     "tpusim.isa": {"numpy", "msgspec", "ml_dtypes"},
     "tpusim.chips": {"msgspec"},
     "tpusim.errors": set(),
@@ -176,21 +136,24 @@ MAPPERS = {
 """Modules of a front end that say which op a node is."""
 
 FROM_OPS: dict[str, set[str] | None] = {
-    "tpusim.ops.base": None,  # the questions and the contexts
+    "tpusim.ops.framework.base": None,  # the questions and the contexts
     "tpusim.ops.interfaces": None,  # the questions that targets may answer
-    "tpusim.ops.logical": None,  # how a tensor is seen as n, c, d, h, w
-    "tpusim.ops.moves": {"scattered_of", "strides_of"},  # what a transfer's map does, whichever ops it stands for
+    "tpusim.ops.framework.logical": None,  # how a tensor is seen as n, c, d, h, w
+    "tpusim.ops.framework.moves": {
+        "scattered_of",
+        "strides_of",
+    },  # what a transfer's map does, whichever ops it stands for
     "tpusim.ops.pad": {"borders"},  # what a store fills around a tensor
-    "tpusim.ops.views": None,  # what a slice or a tensor is for a command
-    "tpusim.ops.emission": None,  # operands and results for `emit`
-    "tpusim.ops.families": {"command_dtype"},  # a tensor's element type on the chip
+    "tpusim.ops.framework.views": None,  # what a slice or a tensor is for a command
+    "tpusim.ops.framework.emission": None,  # operands and results for `emit`
+    "tpusim.ops.framework.families": {"command_dtype"},  # a tensor's element type on the chip
     # ops without arithmetic that hold a module together
     "tpusim.ops.structure": {
         *("TopInput", "TopNone", "TopWeight", "make_none", "make_weight"),
         *("TpuGroup", "TpuLoad", "TpuStore", "TpuYield", "Transfer", "group_info", "make_group"),
     },
-    "tpusim.ops.masking": {"MASK", "has_mask"},  # what integers would ruin
-    "tpusim.ops.recurrent": {  # what a front end makes of one node
+    "tpusim.ops.patterns.masking": {"MASK", "has_mask"},  # what integers would ruin
+    "tpusim.ops.patterns.recurrent": {  # what a front end makes of one node
         "TYPES",
         "mark_parts",
         "named_parts",
@@ -199,7 +162,7 @@ FROM_OPS: dict[str, set[str] | None] = {
     },
     "tpusim.ops.cast": {"TpuCast"},  # lowering inserts casts where types differ
     "tpusim.ops.frames": {"Fused", "fold_swaps", "frame_type", "lower_frame"},  # what images of the user become
-    "tpusim.ops.smoothing": {
+    "tpusim.ops.patterns.smoothing": {
         "Smoothing",
         "attentions",
         "smoothings",
@@ -209,10 +172,14 @@ FROM_OPS: dict[str, set[str] | None] = {
     "tpusim.ops.rescale": {"requantised_indices"},  # and what stands for two of them
     "tpusim.ops.view": {"make_view"},  # the importer names copies of a returned value
     "tpusim.ops": {"context", "op_classes"},  # all ops, as data
-    "tpusim.ops.rewriting": {"Requested"},  # which patterns run once
-    "tpusim.ops.dialects": {"is_op", "load_dialect_of"},  # the existing ones
-    "tpusim.ops.builder": {"ModuleBuilder"},  # what a front end appends ops to
-    "tpusim.ops.building": {"BuildError", "TooLarge", "fitting"},  # how an op refuses to be made or to be used
+    "tpusim.ops.framework.rewriting": {"Requested"},  # which patterns run once
+    "tpusim.ops.framework.dialects": {"is_op", "load_dialect_of"},  # the existing ones
+    "tpusim.ops.framework.builder": {"ModuleBuilder"},  # what a front end appends ops to
+    "tpusim.ops.framework.building": {
+        "BuildError",
+        "TooLarge",
+        "fitting",
+    },  # how an op refuses to be made or to be used
 }
 """Module -> the names the folders without ops may import from it, None for all."""
 
@@ -299,9 +266,15 @@ def imports_of(module: str, text: str, modules: set[str]) -> Iterator[Import]:
 
 
 def unit_of(module: str) -> str:
-    """tpusim.ir.text -> tpusim.ir; tpusim_kernels.prim.scale -> tpusim_kernels; the package itself stays tpusim."""
+    """The room or file whose imports are judged as one.
+
+    tpusim.ir.text -> tpusim.ir; tpusim.studies.search.run -> tpusim.studies.search; tpusim_kernels.prim.scale ->
+    tpusim_kernels; the package itself stays tpusim.
+    """
     parts = module.split(".")
-    return parts[0] if parts[0] == "tpusim_kernels" else ".".join(parts[:2])
+    if parts[0] == "tpusim_kernels":
+        return parts[0]
+    return ".".join(parts[: 3 if len(parts) > 2 and parts[1] in SPLIT_ROOMS else 2])
 
 
 def is_own(module: str) -> bool:
@@ -459,7 +432,7 @@ def test_no_op_outside_ops(project: dict[str, str]):
 
 
 FRAMEWORKS = {"onnx", "onnxruntime", "torch", "tensorflow", "caffe"}
-WITH_FRAMEWORK = {"tpusim.backend", "tpusim.bench", "tpusim.export", "tpusim.frontend", "tpusim.zoo"}
+WITH_FRAMEWORK = {"tpusim.backend", "tpusim.studies.bench", "tpusim.studies.export", "tpusim.frontend", "tpusim.zoo"}
 """Units that may import one: front ends, what tools of one take, the networks of the `onnx` package, and what measures
 beside one."""
 
@@ -554,16 +527,16 @@ def test_layers_are_acyclic():
 def planted(**extra: str) -> dict[str, str]:
     """A small project without violations, with modules replaced or added (`__` stands for a dot)."""
     base = {
-        "tpusim": "from tpusim.errors import E\ndef f():\n    from tpusim.pipeline import run\n    return run\n",
+        "tpusim": "from tpusim.errors import E\ndef f():\n    from tpusim.running.pipeline import run as r\n    return r\n",
         "tpusim.errors": "",
         "tpusim.version": "",
         "tpusim.ir": "",
         "tpusim.ir.text": "from tpusim.errors import E\n",
         "tpusim.ops": "",
-        "tpusim.ops.base": "from tpusim.ir.text import parse\n",
-        "tpusim.ops.conv": "from tpusim.ops.base import TpuOp\n",
-        "tpusim.lowering": "from tpusim.ops.base import TpuOp\n",
-        "tpusim.pipeline": "from tpusim.lowering import lower\n",
+        "tpusim.ops.framework.base": "from tpusim.ir.text import parse\n",
+        "tpusim.ops.conv": "from tpusim.ops.framework.base import TpuOp\n",
+        "tpusim.lowering": "from tpusim.ops.framework.base import TpuOp\n",
+        "tpusim.running.pipeline": "from tpusim.lowering import lower\n",
         "tpusim.verify.compare": "import numpy as np\n",
         "tpusim.verify.render": "import rich\n",
         "tpusim_kernels.conv": "import jax.numpy as jnp\n",
@@ -578,8 +551,8 @@ def test_checker_passes_what_is_right():
 @pytest.mark.parametrize(
     ("module", "text"),
     [
-        ("tpusim__ir__text", "from tpusim.ops.base import TpuOp"),
-        ("tpusim__ir__text", "def f():\n    import tpusim.pipeline"),
+        ("tpusim__ir__text", "from tpusim.ops.framework.base import TpuOp"),
+        ("tpusim__ir__text", "def f():\n    import tpusim.running.pipeline"),
         ("tpusim__ir__text", "from tpusim import ops"),
         ("tpusim__lowering", "from tpusim.codegen import generate"),
         ("tpusim__lowering", "from tpusim.inference import run"),
@@ -587,14 +560,14 @@ def test_checker_passes_what_is_right():
             "tpusim__codegen",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tpusim.lowering import lower",
         ),
-        ("tpusim__simulator__run", "from tpusim.ops.base import TpuOp"),
+        ("tpusim__simulator__run", "from tpusim.ops.framework.base import TpuOp"),
         ("tpusim__simulator__run", "import tpusim_kernels.conv"),
         ("tpusim__simulator__run", "from tpusim.ir.text import parse"),
         ("tpusim__verify__compare", "from tpusim.ir.text import parse"),
         ("tpusim_kernels__conv", "from tpusim.errors import TpusimError"),
         ("tpusim__ops__base", "from tpusim.simulator import simulate"),
         ("tpusim__elsewhere", "import tpusim.ir.text"),
-        ("tpusim", "from tpusim.pipeline import run"),
+        ("tpusim", "from tpusim.running.pipeline import run"),
     ],
 )
 def test_checker_sees_an_upward_import(module: str, text: str):
@@ -602,7 +575,7 @@ def test_checker_sees_an_upward_import(module: str, text: str):
 
 
 def test_checker_sees_a_cycle():
-    texts = planted(tpusim__ir__text="def f():\n    from tpusim.ops.base import TpuOp\n")
+    texts = planted(tpusim__ir__text="def f():\n    from tpusim.ops.framework.base import TpuOp\n")
     assert set(folder_cycle(texts)) == {"tpusim.ir", "tpusim.ops"}
 
 
@@ -630,7 +603,7 @@ def test_checker_sees_a_test_file_that_is_imported(text: str):
     [
         "from tpusim.ops.conv import TpuConv2D",
         "from tpusim.ops import conv",
-        "from tpusim.ops.families import relu_of",
+        "from tpusim.ops.framework.families import relu_of",
         "KIND = 'tpu.Conv2D'",
     ],
 )
@@ -715,7 +688,7 @@ def test_importing_the_stages_changes_no_global_state():
         + """
 import jax, onnx, onnxruntime, xdsl
 before = state()
-import tpusim.ops, tpusim.pipeline, tpusim.cli, tpusim_kernels
+import tpusim.ops, tpusim.running.pipeline, tpusim.cli, tpusim_kernels
 after = state()
 found["parts"] = [i for i, (a, b) in enumerate(zip(before, after)) if a != b]
 found["config"] = len(before[4])

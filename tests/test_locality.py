@@ -12,7 +12,7 @@ from tpusim.canonicalize import canonicalize
 from tpusim.frontend import import_onnx
 from tpusim.ir.text import verify
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 
 
 def test_local_ops_come_in_turns_with_others() -> None:

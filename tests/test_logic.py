@@ -27,9 +27,9 @@ from tpusim.isa import commands as isa
 from tpusim.isa.check import check
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.lowering.propagate import propagate
-from tpusim.ops.base import TopOp, holds
-from tpusim.pipeline import RunConfig
-from tpusim.pipeline import run as run_pipeline
+from tpusim.ops.framework.base import TopOp, holds
+from tpusim.running.pipeline import RunConfig
+from tpusim.running.pipeline import run as run_pipeline
 
 SHAPE = (2, 5, 6)
 X, TWO = {"x": SHAPE}, {"x": SHAPE, "z": SHAPE}

@@ -25,7 +25,7 @@ from tpusim.ir.types import element_of, f32, is_tensor, uniform_of
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.lowering.marks import float_marks
 from tpusim.lowering.propagate import propagate
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 
 CHIPS = ("bm1684x", "bm1684")
 ON_CHIPS = pytest.mark.parametrize("chip", CHIPS)

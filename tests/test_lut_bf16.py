@@ -45,7 +45,7 @@ from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops import context
 from tpusim.ops.activation import TpuLutBF16
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.interfaces import is_in_place
 from tpusim.ops.softmax import TpuSoftmax
 from tpusim.ops.structure import TopInput

@@ -31,7 +31,7 @@ from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa.check import check
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 
 Array = np.ndarray
 LEFTS = ((3, 70, 12), (2, 4, 32, 12), (3, 12))

@@ -28,7 +28,7 @@ from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.memory import assign_addresses
 from tpusim.memory.assign import Neuron, live_ranges, place
 from tpusim.ops import context
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.structure import TopInput, TopWeight, TpuGroup, TpuLoad, TpuStore
 
 ON_CHIPS = pytest.mark.parametrize("chip", CHIPS)

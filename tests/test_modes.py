@@ -1,7 +1,7 @@
 """Chips, number modes and zero points beyond the two chips and modes of test_ops.py: every op row, end to end.
 
 Integers must agree bit for bit between flat inference and the machine; floats within the stated bounds on the machine's
-own inputs (tpusim.agreement.compare_local).
+own inputs (tpusim.running.agreement.compare_local).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from rotation import marks, turn
 from rows import SECONDARY, calibrated, canonical, top_for, top_tensors
 
 from tpusim import chips
-from tpusim.agreement import compare_local
 from tpusim.codegen import generate
 from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.inference import dequantised, run
@@ -25,7 +24,8 @@ from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.lowering.qtable import read_qtable
 from tpusim.memory import assign_addresses
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
+from tpusim.running.agreement import compare_local
 from tpusim.simulator import Simulator
 from tpusim.verify.compare import compare
 from tpusim.verify.tolerances import tpu_vs_top

@@ -28,10 +28,10 @@ from tpusim.isa.region import View
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.files import merge_moves
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
+from tpusim.ops.framework.moves import permutation_map, strides_of, view_map
 from tpusim.ops.interfaces import is_in_place
-from tpusim.ops.moves import permutation_map, strides_of, view_map
 from tpusim.ops.structure import TpuLoad, TpuStore, Transfer
-from tpusim.persistence import context
+from tpusim.running.persistence import context
 from tpusim.simulator import Simulator, timeline
 
 CHIPS = ("bm1684x", "bm1688")

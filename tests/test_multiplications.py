@@ -26,7 +26,7 @@ from tpusim.ir.attrs import op_name
 from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.ops.base import GroupType
+from tpusim.ops.framework.base import GroupType
 from tpusim.ops.interfaces import macs_of
 from tpusim.ops.structure import TopWeight
 from tpusim.registry import STRATEGIES

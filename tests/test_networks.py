@@ -14,15 +14,15 @@ from builders.tflite_network import network as tflite_network
 from end_to_end import conv_and_gemm, tensors
 
 import tpusim
-from tpusim.asked import run_config
 from tpusim.calibration.table import read_table
 from tpusim.cli import main
 from tpusim.inference import input_specs
 from tpusim.ir.module import load_model
 from tpusim.isa.stream import load
-from tpusim.network import open_network
 from tpusim.ops import context
 from tpusim.registry import CLI
+from tpusim.running.asked import run_config
+from tpusim.running.network import open_network
 from tpusim.verify.npz import save_tensors
 
 NO_NETWORK = {"asm", "compare", "npz", "explore-diff", "zoo", "chips", "inspect"}

@@ -29,8 +29,8 @@ from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.lowering.lower import Fallback
 from tpusim.memory import assign_addresses
-from tpusim.ops.base import QuantParams
 from tpusim.ops.conv import TpuConv2D
+from tpusim.ops.framework.base import QuantParams
 from tpusim.ops.interfaces import IntegerLowering
 from tpusim.ops.norm.tpu import TpuScale, integer_scale
 from tpusim.ops.relu import TopRelu, TpuRelu

@@ -25,7 +25,7 @@ from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.lowering import LoweringConfig, lower
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.structure import TopWeight
 
 Array = np.ndarray

@@ -34,7 +34,6 @@ from slicings import Forced, cuts, few_sections, sections_between
 from xdsl.dialects.builtin import i32
 
 from tpusim import chips
-from tpusim.closeness import FLOAT_BOUND_ULPS
 from tpusim.frontend import OnnxReference
 from tpusim.frontend.onnx.table import FAMILIES, MAPPERS
 from tpusim.inference import Graph, dequantised, replay, run
@@ -47,8 +46,9 @@ from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.slicing import even_windows
 from tpusim.lowering import reorder_weights
 from tpusim.memory import assign_addresses
+from tpusim.numbers.closeness import FLOAT_BOUND_ULPS
 from tpusim.ops import Top, Tpu, context
-from tpusim.ops.base import TopOp, TpuOp
+from tpusim.ops.framework.base import TopOp, TpuOp
 from tpusim.ops.interfaces import FilledUp, is_in_place
 from tpusim.ops.resize import TpuUpsample
 from tpusim.ops.structure import TpuGroup

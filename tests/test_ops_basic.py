@@ -40,9 +40,9 @@ from tpusim.isa.region import View, dtype_of, itemsize
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.lowering.lower import Lowering
 from tpusim.ops import context
-from tpusim.ops.base import TensorSlice, TpuOp, logical_shape
 from tpusim.ops.concat import TopConcat, TpuConcat
-from tpusim.ops.families import part_of, shorter_axes
+from tpusim.ops.framework.base import TensorSlice, TpuOp, logical_shape
+from tpusim.ops.framework.families import part_of, shorter_axes
 from tpusim.ops.interfaces import SharedWindows, is_in_place, needed_window
 from tpusim.ops.lrn import TopLRN
 from tpusim.ops.matmul import TopMatMul, TpuMatMul

@@ -20,14 +20,14 @@ from planted import Graph
 from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, Entry
 from tpusim.canonicalize import canonicalize
-from tpusim.cli.causes import overflow_lines
-from tpusim.diagnosis import Remedies, accumulator_overflows
-from tpusim.diagnosis.accumulators import Overflowed, overflowed
 from tpusim.errors import ModeWarning
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops.structure import TopInput
+from tpusim.studies.commands.causes import overflow_lines
+from tpusim.studies.diagnosis import Remedies, accumulator_overflows
+from tpusim.studies.diagnosis.accumulators import Overflowed, overflowed
 
 ROOM = 2**22
 END = 2**31

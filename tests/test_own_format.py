@@ -16,7 +16,6 @@ from plain_names import import_onnx
 
 import tpusim
 from tpusim import chips
-from tpusim.artefacts import RunConfig
 from tpusim.compiled import Compiled
 from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.inference import run
@@ -28,8 +27,9 @@ from tpusim.ir.types import UniformType, element_of
 from tpusim.isa.commands import GlobalKernel, MatMul
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops import context
-from tpusim.persistence import stage_keys
 from tpusim.registry import FORMATS
+from tpusim.running.artefacts import RunConfig
+from tpusim.running.persistence import stage_keys
 
 LEFT, RIGHT = (3, 70, 12), (1, 12, 7)
 """Rows of an odd number of 4-bit elements."""

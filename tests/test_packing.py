@@ -18,7 +18,7 @@ from tpusim.cli import main
 from tpusim.isa.layout import align
 from tpusim.layer_group import GroupView, views
 from tpusim.layer_group.files import Area, Packing, least_bytes, packed
-from tpusim.ops.base import GroupType
+from tpusim.ops.framework.base import GroupType
 
 ROWS = 5
 

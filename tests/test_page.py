@@ -20,7 +20,7 @@ from tpusim.layer_group.files import GroupView, views
 from tpusim.ops import context
 from tpusim.page import Cause, Diagnosis, Evidence, Work, histograms, report_page
 from tpusim.page.pictures import MOST_WORKS, histogram, memory_map, merged, pipeline, timeline
-from tpusim.persistence import page_of
+from tpusim.running.persistence import page_of
 from tpusim.verify.compare import compare
 
 

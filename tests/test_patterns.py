@@ -25,7 +25,7 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.weights import WeightStore
 from tpusim.ops import Top
-from tpusim.ops.base import TopOp
+from tpusim.ops.framework.base import TopOp
 from tpusim.ops.structure import TopInput, TopNone, TopWeight
 
 SPEC = Path(__file__).parents[1] / "docs" / "spec" / "interface.md"

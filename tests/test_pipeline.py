@@ -31,7 +31,6 @@ from tpusim.calibration.stage import CalibrationConfig
 from tpusim.calibration.table import read_table
 from tpusim.cli import main
 from tpusim.errors import ConfigError, TpusimError
-from tpusim.export import MEASURES
 from tpusim.inference import float_upstream
 from tpusim.ir.module import load_model
 from tpusim.ir.text import print_module
@@ -39,10 +38,11 @@ from tpusim.isa.stream import load
 from tpusim.layer_group import LayerGroupConfig
 from tpusim.lowering import LoweringConfig
 from tpusim.ops import context
-from tpusim.persistence import stage_keys
-from tpusim.pipeline import ARTEFACTS, STAGES, Artefacts, RunConfig, run
+from tpusim.running.persistence import stage_keys
+from tpusim.running.pipeline import ARTEFACTS, STAGES, Artefacts, RunConfig, run
+from tpusim.running.store import Store
 from tpusim.simulator import Simulator, SimulatorOptions
-from tpusim.store import Store
+from tpusim.studies.export import MEASURES
 from tpusim.verify.schema import read_report
 from tpusim.version import __version__
 

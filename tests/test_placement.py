@@ -22,7 +22,7 @@ from tpusim.isa.region import itemsize
 from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import reorder_weights
-from tpusim.ops.base import GroupType
+from tpusim.ops.framework.base import GroupType
 from tpusim.registry import STRATEGIES
 from tpusim.schedule import Sections
 from tpusim.simulator import Simulator

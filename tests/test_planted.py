@@ -17,11 +17,11 @@ from rotation import marks
 
 from tpusim.calibration.stage import apply_table, calibrate
 from tpusim.canonicalize import canonicalize
-from tpusim.diagnosis import Remedies, causes, first_broken, losses, scaled_by
 from tpusim.inference import Gradual, dequantised, run
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
 from tpusim.lowering import LoweringConfig, lower
+from tpusim.studies.diagnosis import Remedies, causes, first_broken, losses, scaled_by
 from tpusim.verify.compare import Tolerance
 
 INT8 = LoweringConfig("bm1684x", "int8")

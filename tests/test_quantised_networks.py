@@ -17,14 +17,14 @@ from tpusim.calibration.table import read_table
 from tpusim.cli import main
 from tpusim.compiled import Compiled
 from tpusim.errors import CalibrationError, ModeWarning, TableWarning
-from tpusim.export import export_qdq
 from tpusim.frontend import OnnxReference, import_onnx, inspect_onnx
 from tpusim.ir.module import Model, save_model
 from tpusim.ir.own_scales import OwnRange, not_kept, own_ranges
 from tpusim.ir.types import uniform_of
 from tpusim.lowering import LoweringConfig
-from tpusim.pipeline import RunConfig
-from tpusim.prospect import prospect
+from tpusim.running.pipeline import RunConfig
+from tpusim.studies.export import export_qdq
+from tpusim.studies.prospect import prospect
 
 SHAPE = (1, 3, 8, 8)
 CONSTANTS = {

@@ -17,8 +17,8 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of
 from tpusim.lowering import LoweringConfig, lower
-from tpusim.ops.base import TopOp, holds
-from tpusim.ops.recurrent import PART_OF
+from tpusim.ops.framework.base import TopOp, holds
+from tpusim.ops.patterns.recurrent import PART_OF
 
 STEPS, SIZE = 3, 4
 TYPES = {

@@ -45,7 +45,7 @@ from tpusim.layer_group.refinement.widen import spans, widened
 from tpusim.layer_group.slicing import whole_slices
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops import context
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.interfaces import GroupRules
 from tpusim.ops.structure import TpuGroup
 from tpusim.page.pictures import pipeline

@@ -13,8 +13,6 @@ import pytest
 from builders.w4a8 import W4A8
 
 from tpusim import chips, registry
-from tpusim.artefacts import RunConfig
-from tpusim.asked import config_from, stated
 from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
 from tpusim.errors import ConfigError, ImportModelError
@@ -29,6 +27,8 @@ from tpusim.ops import context
 from tpusim.passes import parse_pipeline, print_pipeline
 from tpusim.passes.lowering import ConvertTopToTpu
 from tpusim.registry import CLI, DIALECTS, PATTERNS, Table
+from tpusim.running.artefacts import RunConfig
+from tpusim.running.asked import config_from, stated
 
 pytestmark = pytest.mark.every
 TABLES = [table for table in vars(registry).values() if isinstance(table, Table)]
@@ -137,7 +137,7 @@ MODULE = """
 from xdsl.ir import Dialect
 from xdsl.irdl import irdl_op_definition, operand_def, result_def
 from tpusim.ir.types import shape_of
-from tpusim.ops.base import TopOp
+from tpusim.ops.framework.base import TopOp
 from tpusim.ops.relu import TopRelu
 
 @irdl_op_definition

@@ -21,8 +21,14 @@ from planted import IMAGE, Graph, residual
 from tpusim.calibration.stage import apply_table, calibrate
 from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
-from tpusim.cli.judging import rests_on, scoring
-from tpusim.diagnosis import (
+from tpusim.images import Preprocess, with_preprocess
+from tpusim.inference import dequantised, run
+from tpusim.inference.reuse import Reuse, parts_of
+from tpusim.ir.attrs import value_name
+from tpusim.ir.module import Model, save_model
+from tpusim.lowering import LoweringConfig, lower
+from tpusim.studies.commands.judging import rests_on, scoring
+from tpusim.studies.diagnosis import (
     Change,
     Judge,
     Judged,
@@ -34,14 +40,8 @@ from tpusim.diagnosis import (
     mistaken_scales,
     other_preprocessing,
 )
-from tpusim.diagnosis.magnitudes import Magnitudes
-from tpusim.images import Preprocess, with_preprocess
-from tpusim.inference import dequantised, run
-from tpusim.inference.reuse import Reuse, parts_of
-from tpusim.ir.attrs import value_name
-from tpusim.ir.module import Model, save_model
-from tpusim.lowering import LoweringConfig, lower
-from tpusim.search import Tables
+from tpusim.studies.diagnosis.magnitudes import Magnitudes
+from tpusim.studies.search import Tables
 from tpusim.verify.compare import Tolerance
 
 INT8 = LoweringConfig("bm1684x", "int8")
@@ -102,7 +102,7 @@ def test_a_large_network_is_seen_tensor_by_tensor(monkeypatch: pytest.MonkeyPatc
     """What is seen of its tensors, its float results and its errors are those of a small network."""
     model, given = dimmed("residual")
     small = Judge(model, given)
-    monkeypatch.setattr("tpusim.diagnosis.judge.fits_alone", lambda model: True)
+    monkeypatch.setattr("tpusim.studies.diagnosis.judge.fits_alone", lambda model: True)
     large = Judge(model, given)
     assert (small.large, large.large, len(large.shown)) == (False, True, 1)
     assert large.seen.keys() == small.seen.keys()

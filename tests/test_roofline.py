@@ -16,13 +16,13 @@ from tpusim import chips
 from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.cli import main
-from tpusim.explore.roofline import MEMORY, Found, under_roofs
 from tpusim.ir.module import save_model
 from tpusim.lowering import LoweringConfig
 from tpusim.page.roofs import roofs
-from tpusim.prospect.fit import assumed
 from tpusim.simulator import timeline
 from tpusim.simulator.roofline import BANDWIDTH, LANES, START_UP, changes
+from tpusim.studies.explore.roofline import MEMORY, Found, under_roofs
+from tpusim.studies.prospect.fit import assumed
 from tpusim.verify.report import Report
 from tpusim.verify.schema import ReportFile, read_report
 

@@ -10,7 +10,7 @@ from networks import cached_lowered, randomly_grouped
 
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, op_name
-from tpusim.ops.logical import AXES
+from tpusim.ops.framework.logical import AXES
 from tpusim.ops.structure import TpuGroup, TpuStore, TpuYield, group_info
 from tpusim.schedule import (
     GroupSchedule,

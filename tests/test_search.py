@@ -36,7 +36,7 @@ from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model, save_model
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.lowering.qtable import read_qtable
-from tpusim.search import (
+from tpusim.studies.search import (
     Cosine,
     TopOne,
     Trials,
@@ -47,8 +47,8 @@ from tpusim.search import (
     search_threshold,
     write_qtable,
 )
-from tpusim.search.fewest import _Search  # pyright: ignore[reportPrivateUsage]
-from tpusim.search.goal import cosine
+from tpusim.studies.search.fewest import _Search  # pyright: ignore[reportPrivateUsage]
+from tpusim.studies.search.goal import cosine
 
 RECORDED = Path(__file__).resolve().parent / "upstream" / "names"
 SCORES = {

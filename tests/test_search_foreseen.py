@@ -18,10 +18,10 @@ from tpusim.inference import run
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
 from tpusim.lowering import LoweringConfig, lower
-from tpusim.search import Cosine, Trials
-from tpusim.search.errors import LONGEST, Errors, neighbours
-from tpusim.search.errors import _vector as vector  # pyright: ignore[reportPrivateUsage]
-from tpusim.search.model import Foreseen
+from tpusim.studies.search import Cosine, Trials
+from tpusim.studies.search.errors import LONGEST, Errors, neighbours
+from tpusim.studies.search.errors import _vector as vector  # pyright: ignore[reportPrivateUsage]
+from tpusim.studies.search.model import Foreseen
 
 TABLE = Path(__file__).resolve().parent / "upstream" / "names" / "digits_search_cali_table"
 INT8 = LoweringConfig("bm1684x", "int8")

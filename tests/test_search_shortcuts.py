@@ -20,7 +20,6 @@ from tpusim.calibration.stage import apply_table
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import TpusimError
 from tpusim.frontend import import_onnx
-from tpusim.grouping import cycles, divide
 from tpusim.inference import input_specs, run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
@@ -32,7 +31,8 @@ from tpusim.layer_group.search.dynamic import Ways
 from tpusim.layer_group.search.interval_names import Names
 from tpusim.layer_group.slicing import SliceError, slice_group
 from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
+from tpusim.passes.grouping import cycles, divide
 from tpusim.schedule import GroupSchedule, Memo, Sections, ValueSlices, subgraph
 
 ONE_OF_EACH = "bm1684", "bm1684x", "bm1688", "cv183x"

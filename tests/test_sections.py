@@ -44,10 +44,10 @@ from tpusim.layer_group.slicing import (
     slice_group,
 )
 from tpusim.layer_group.slicing.sharing import _over_d_and_h, _over_h_and_w
-from tpusim.ops.base import GroupType, TpuOp
-from tpusim.ops.families import conv_extent, padded_window
+from tpusim.ops.framework.base import GroupType, TpuOp
+from tpusim.ops.framework.families import conv_extent, padded_window
+from tpusim.ops.framework.logical import AXES, fills_lanes, logical_axes
 from tpusim.ops.interfaces import GroupRules
-from tpusim.ops.logical import AXES, fills_lanes, logical_axes
 from tpusim.schedule import GroupSchedule, Sections, ValueSlices, subgraph
 
 MID = chips.load("bm1688")

@@ -23,7 +23,7 @@ from end_to_end import DIGITS, digits_run, hashes
 from rich.text import Text
 
 from tpusim.cli import entry, main
-from tpusim.store import LOCK, MANIFEST, UNFINISHED
+from tpusim.running.store import LOCK, MANIFEST, UNFINISHED
 
 MODEL = str(DIGITS / "digits.onnx")
 HERE = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

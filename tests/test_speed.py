@@ -12,7 +12,7 @@ from end_to_end import floats, node, save_network
 
 from tpusim import zoo
 from tpusim.calibration.stage import CalibrationConfig
-from tpusim.pipeline import RunConfig, run
+from tpusim.running.pipeline import RunConfig, run
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -56,7 +56,7 @@ def test_a_whole_network(name: str, tmp_path: Path) -> None:
 MEMORY = """
 import gc, json, sys
 from pathlib import Path
-from tpusim import pipeline
+from tpusim.running import pipeline
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.lowering import LoweringConfig
 

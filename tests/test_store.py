@@ -17,8 +17,8 @@ from builders.stored import KEYS, NAMES, content, keep, run
 from onnx import TensorProto, helper, numpy_helper
 
 from tpusim.errors import ConfigError
-from tpusim.persistence import model_key
-from tpusim.store import LOCK, MANIFEST, UNFINISHED, Store
+from tpusim.running.persistence import model_key
+from tpusim.running.store import LOCK, MANIFEST, UNFINISHED, Store
 
 
 def test_a_run_replaces_the_run_before(tmp_path: Path):
@@ -167,7 +167,7 @@ def test_what_is_read_stays(tmp_path: Path):
 HOLD = """
 import sys, time
 from pathlib import Path
-from tpusim.store import Store
+from tpusim.running.store import Store
 with Store(Path(sys.argv[1]), ("a.txt", "b.txt"), "1") as store:
     store.begin({"run": "other"}, Path(sys.argv[1]), [])
     store.keep("first", "k", 1.0, ("a.txt",), lambda folder: (folder / "a.txt").write_text("1"))

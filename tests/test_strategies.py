@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from networks import cached_lowered, program_of
 
-from tpusim.agreement import compare_local
 from tpusim.errors import ConfigError, UnsupportedError
-from tpusim.explore import Space
-from tpusim.grouping import divide
 from tpusim.layer_group import LayerGroupConfig
+from tpusim.passes.grouping import divide
 from tpusim.registry import STRATEGIES
 from tpusim.registry import installed as read_again
+from tpusim.running.agreement import compare_local
 from tpusim.simulator import Simulator
+from tpusim.studies.explore import Space
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "plugin"
 WRONG = """

@@ -31,7 +31,7 @@ from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops import Top, context
-from tpusim.ops.base import TopOp
+from tpusim.ops.framework.base import TopOp
 from tpusim.verify.report import build_report
 
 SAMPLE = tuple(case for i, case in enumerate(CASES) if i % 68 == 3)

@@ -18,9 +18,9 @@ from tpusim.cli import main
 from tpusim.cli.command import Command
 from tpusim.cli.help import GROUPS, LISTED, OWN, parser_of
 from tpusim.cli.output import PLAIN, Output
-from tpusim.pipeline import STAGES
+from tpusim.host.tables import GAP, NAME, Table
 from tpusim.registry import CLI
-from tpusim.tables import GAP, NAME, Table
+from tpusim.running.pipeline import STAGES
 
 WIDTHS = (60, 80, 100, 120, 200)
 NAMES = ("model.22/cv2/Conv_output_0", "model.22/cv2/Concat_output_0", "model.9/cv1/conv/Conv", "x")

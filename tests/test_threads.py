@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tpusim import threads
-from tpusim.threads import abreast, ahead, beside, each
+from tpusim.host import threads
+from tpusim.host.threads import abreast, ahead, beside, each
 
 
 @pytest.mark.parametrize("processors", [1, 3])

@@ -25,7 +25,7 @@ from tpusim import chips, zoo
 from tpusim.isa.commands import Arith, Fill, GlobalKernel, Move
 from tpusim.isa.layout import extent
 from tpusim.isa.stream import Program, load
-from tpusim.pipeline import RunConfig, run
+from tpusim.running.pipeline import RunConfig, run
 from tpusim.simulator import Timeline, timeline, trace
 from tpusim.simulator.timing import Span
 from tpusim.simulator.trace import _microseconds  # pyright: ignore[reportPrivateUsage]

@@ -19,7 +19,7 @@ from tpusim.isa.region import View
 from tpusim.isa.transposition import Matrices, transpositions, turned_matrices
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.ops.views import turned
+from tpusim.ops.framework.views import turned
 from tpusim.simulator import Simulator
 
 PATCHES = (1, 3, 14, 16, 14, 16)

@@ -33,7 +33,7 @@ from tpusim.layer_group.files import Counts, ForcedGroup
 from tpusim.layer_group.slicing import SliceError, slice_group
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
-from tpusim.ops.logical import Windows
+from tpusim.ops.framework.logical import Windows
 from tpusim.ops.resize import TpuUpsample
 from tpusim.ops.resize.indices import IndexTable
 from tpusim.ops.structure import TopWeight, TpuGroup, TpuLoad

@@ -24,7 +24,6 @@ from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
 from tpusim.cli.options import GroupingOptions, LoweringOptions, network_of
 from tpusim.errors import CapacityError, ConfigError
-from tpusim.grouping import divide
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model, load_model
 from tpusim.layer_group import (
@@ -40,8 +39,9 @@ from tpusim.layer_group import (
 from tpusim.layer_group.files import Forced
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops import context
-from tpusim.ops.base import TpuOp
-from tpusim.ops.logical import AXES
+from tpusim.ops.framework.base import TpuOp
+from tpusim.ops.framework.logical import AXES
+from tpusim.passes.grouping import divide
 
 FILES = Path(__file__).parent / "upstream" / "layer_groups"
 CACHES = sorted(path.name.removesuffix("_int8.layer_group_cache.json") for path in FILES.glob("*cache.json"))

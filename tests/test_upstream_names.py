@@ -39,7 +39,7 @@ from tpusim.ir.module import Model, load_model, save_model
 from tpusim.ir.types import calibrated_range, element_of, uniform_of
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops import context
-from tpusim.ops.base import TopOp, TpuOp
+from tpusim.ops.framework.base import TopOp, TpuOp
 from tpusim.ops.structure import TopInput
 from tpusim.verify.compare import Tolerance, compare
 

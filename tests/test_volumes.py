@@ -18,7 +18,6 @@ from rows import calibrated, compiled, lowered, tpu_ops
 from streams import lmem
 
 from tpusim import chips
-from tpusim.agreement import compare_local
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import CommandError
 from tpusim.inference import run
@@ -34,8 +33,9 @@ from tpusim.layer_group.files import write_group
 from tpusim.layer_group.planning import plan
 from tpusim.layer_group.slicing import possible_sections
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.ops.base import GroupType, TensorSlice, TpuOp
+from tpusim.ops.framework.base import GroupType, TensorSlice, TpuOp
 from tpusim.ops.interfaces import GroupRules
+from tpusim.running.agreement import compare_local
 from tpusim.schedule import GroupSchedule, Sections, subgraph
 from tpusim.simulator import Simulator
 

@@ -14,10 +14,10 @@ from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.cli import main
 from tpusim.errors import ConfigError
-from tpusim.explore.whatif import WhatIf, what_if
 from tpusim.ir.module import save_model
 from tpusim.layer_group import LayerGroupConfig
 from tpusim.page.whatif import what_if_page, write_what_if
+from tpusim.studies.explore.whatif import WhatIf, what_if
 from tpusim.verify.report import Report
 
 DIGITS = FOLDER / "digits.onnx"

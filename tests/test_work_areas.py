@@ -18,7 +18,7 @@ from tpusim.isa.commands import Arith, GlobalKernel, MatMul, Move, Rescale, Sour
 from tpusim.isa.commands import Requant as R
 from tpusim.isa.layout import extent, work_area
 from tpusim.isa.stream import Program
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.simulator import Simulator
 
 X = chips.load("bm1684x")

@@ -14,7 +14,7 @@ from worker_functions import square
 
 from tpusim.calibration.stage import CalibrationConfig, calibrate
 from tpusim.errors import CalibrationError, ConfigError, WorkerError
-from tpusim.workers import Workers, processes, workers_of
+from tpusim.host.workers import Workers, processes, workers_of
 
 
 class Inline(Executor):

@@ -14,7 +14,7 @@ from tpusim.calibration.stage import CalibrationConfig
 from tpusim.calibration.table import read_table
 from tpusim.layer_group import LayerGroupConfig
 from tpusim.lowering import LoweringConfig
-from tpusim.pipeline import Artefacts, RunConfig, run
+from tpusim.running.pipeline import Artefacts, RunConfig, run
 from tpusim.simulator import Simulator
 
 pytestmark = pytest.mark.slow

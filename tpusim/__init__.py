@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tpusim.ir.module import Model
     from tpusim.isa.stream import Program
     from tpusim.layer_group import LayerGroupConfig
-    from tpusim.pipeline import Artefacts, RunConfig
+    from tpusim.running.pipeline import Artefacts, RunConfig
     from tpusim.simulator import SimulationResult, SimulatorOptions
     from tpusim.verify.compare import Comparison
 
@@ -81,8 +81,8 @@ def load(
     """
     from pathlib import Path
 
-    from tpusim.calling import configure
-    from tpusim.network import network_from
+    from tpusim.running.calling import configure
+    from tpusim.running.network import network_from
 
     put = configure({"input_shapes": input_shapes, "input_values": input_values, "inputs": inputs, "outputs": outputs})
     network = network_from(source, put, example=example, exporter=exporter)
@@ -95,7 +95,7 @@ def load_compiled(folder: str | Path) -> Compiled:
     Raises ConfigError for a folder of no run.
     """
     from tpusim.compiled import Compiled
-    from tpusim.network import open_run
+    from tpusim.running.network import open_run
 
     return Compiled(open_run(folder))
 
@@ -142,8 +142,8 @@ def compile(
     ONNX file. The others are as the options of `tpusim run`. Raises a TpusimError of the stage that cannot do its part.
     """
     arguments = {**locals()}
-    from tpusim.calling import configure
     from tpusim.compiled import compile_network
+    from tpusim.running.calling import configure
 
     return compile_network(model, samples, table, configure(arguments), reference, example=example)
 
@@ -153,15 +153,15 @@ def infer(model: Model, inputs: Sample) -> dict[str, np.ndarray]:
 
     inputs: one sample, arrays by input name; the array alone for a network with one input.
     """
-    from tpusim.calling import require_model
     from tpusim.inference import run as run_flat
+    from tpusim.running.calling import require_model
 
     return run_flat(*require_model(model, inputs))
 
 
 def simulate(program: Program | Compiled, inputs: Sample, options: SimulatorOptions | None = None) -> SimulationResult:
     """Run a program on the local-memory machine. Raises SimulationError if the command stream is wrong."""
-    from tpusim.calling import require_program
+    from tpusim.running.calling import require_program
     from tpusim.simulator import simulate as run_machine
 
     return run_machine(require_program(program), inputs, options)
@@ -173,8 +173,8 @@ def run(config: RunConfig | str | Path, **options: Any) -> Artefacts:
     config: a RunConfig, or the model, with what `compile` takes and the fields of RunConfig as arguments, as in
     `run("m.onnx", chip="bm1688", data="samples", out="out")`.
     """
-    from tpusim.calling import run_config_of
-    from tpusim.pipeline import run as run_all
+    from tpusim.running.calling import run_config_of
+    from tpusim.running.pipeline import run as run_all
 
     return run_all(run_config_of(config, options))
 
@@ -183,7 +183,7 @@ def compare(
     target: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray], tolerance: str = "0.99,0.99"
 ) -> Comparison:
     """Compare tensors by name with upstream's verdicts (EQUAL, CLOSE, SIMILAR ...)."""
-    from tpusim.calling import require_tensors
+    from tpusim.running.calling import require_tensors
     from tpusim.verify.compare import Tolerance
     from tpusim.verify.compare import compare as compare_tensors
 

@@ -17,13 +17,13 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.backend.base import Backend, BackendRep
 
-from tpusim.border import is_float, is_integer, whole_limits
 from tpusim.errors import ConfigError, ImportModelError, UnsupportedError
 from tpusim.frontend.onnx.importer import Network, read_network
 from tpusim.frontend.onnx.model_file import NUMBERS, read_onnx
 from tpusim.frontend.onnx.problems import NetworkRefused
 from tpusim.inference import Graph, without_padding
 from tpusim.ir.attrs import value_name
+from tpusim.numbers.border import is_float, is_integer, whole_limits
 
 Arrays = dict[str, np.ndarray]
 OPSET = 22

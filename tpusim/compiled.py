@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from tpusim.artefacts import Artefacts
 from tpusim.calibration.given import given_samples, one_sample
 from tpusim.calibration.smooth import measured_rewrites
 from tpusim.calibration.table import CalibrationTable, with_thresholds
-from tpusim.diagnosis import first_broken
 from tpusim.errors import CalibrationError, ConfigError
 from tpusim.fidelity import card_of
 from tpusim.fidelity.card import Card
@@ -27,19 +25,21 @@ from tpusim.inference import Flat, input_specs
 from tpusim.inference import run as run_flat
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
-from tpusim.levels import sample_for_chip
-from tpusim.network import Configure, Network, network_from, path_of
 from tpusim.passes import PassManager
 from tpusim.passes.lowering import ConvertTopToTpu
-from tpusim.pipeline import STAGES, make_report, write_run
+from tpusim.running.artefacts import Artefacts
+from tpusim.running.levels import sample_for_chip
+from tpusim.running.network import Configure, Network, network_from, path_of
+from tpusim.running.pipeline import STAGES, make_report, write_run
 from tpusim.simulator import SimulationResult, Simulator, SimulatorOptions
+from tpusim.studies.diagnosis import first_broken
 from tpusim.verify.compare import Comparison, Tolerance
 from tpusim.verify.report import Report
 from tpusim.verify.tolerances import tpu_vs_top
 
 if TYPE_CHECKING:
-    from tpusim.diagnosis import Broken, Cause, Loss, Remedy
-    from tpusim.explore.whatif import WhatIf
+    from tpusim.studies.diagnosis import Broken, Cause, Loss, Remedy
+    from tpusim.studies.explore.whatif import WhatIf
 
 Inputs: TypeAlias = Mapping[str, np.ndarray] | np.ndarray
 Several: TypeAlias = Inputs | Iterable[Inputs]
@@ -218,7 +218,7 @@ class Compiled:
         where they are still at hand, else one of them. top: how many ops to suspect of each cause. expected_cos: the
         cosine that the results are to have with the remedy. Raises ImportModelError for a network in floats.
         """
-        from tpusim.diagnosis import Remedies, causes, losses
+        from tpusim.studies.diagnosis import Remedies, causes, losses
 
         network = self._network
         samples = self._network.calibrated_with(JUDGING) if inputs is None else self._samples(inputs)
@@ -233,7 +233,7 @@ class Compiled:
 
     def explore_group(self, group: int | None = None) -> "WhatIf":
         """One layer group cut differently, each way compiled and costed; default: the group that takes longest."""
-        from tpusim.explore.whatif import what_if
+        from tpusim.studies.explore.whatif import what_if
 
         return what_if(self.tpu, self._network.config.layer_group, group)
 

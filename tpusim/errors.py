@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from difflib import get_close_matches
 
-from tpusim.labels import one_line
+from tpusim.host.labels import one_line
 
 _VOICE = {"options": False}
 """Who reads the messages: whoever typed options, or whoever wrote a call."""

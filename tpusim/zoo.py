@@ -48,7 +48,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from tpusim.errors import ConfigError, meant
-from tpusim.files import replacing
+from tpusim.host.files import replacing
 
 Array = NDArray[np.generic]
 FloatArray = NDArray[np.float32]

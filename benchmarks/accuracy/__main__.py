@@ -14,7 +14,7 @@ from benchmarks.accuracy.measure import Network, keys, measure
 from benchmarks.accuracy.page import accuracy_page
 from benchmarks.accuracy.results import PAGE, RESULTS, Key, Results, read, write
 from tpusim.errors import TpusimError
-from tpusim.files import replacing
+from tpusim.host.files import replacing
 
 
 @dataclass

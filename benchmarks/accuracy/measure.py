@@ -26,7 +26,7 @@ from tpusim.lowering import LoweringConfig
 from tpusim.passes import PassManager
 from tpusim.passes.lowering import ConvertTopToTpu
 from tpusim.passes.pipelines import commands, grouped
-from tpusim.pipeline import compare_local
+from tpusim.running.pipeline import compare_local
 from tpusim.simulator import Simulator
 from tpusim.verify.compare import compare
 from tpusim.verify.npz import load_tensors

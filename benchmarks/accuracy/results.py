@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from tpusim.files import replacing
+from tpusim.host.files import replacing
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results.json"

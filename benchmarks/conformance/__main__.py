@@ -21,7 +21,7 @@ from benchmarks.conformance.replay import Replay
 from benchmarks.conformance.results import PAGE, RESULTS, Cell, Results, read, write
 from benchmarks.conformance.upstream import Upstream
 from tpusim.errors import TpusimError
-from tpusim.files import replacing
+from tpusim.host.files import replacing
 
 
 @dataclass

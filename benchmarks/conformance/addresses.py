@@ -14,7 +14,7 @@ from benchmarks.conformance.text import Op, read
 from benchmarks.conformance.timing import stem
 from benchmarks.conformance.upstream import Files
 from tpusim.ir.attrs import op_name
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.structure import group_info
 
 _FIELD = re.compile(r"(out_addr|buffer_addr|buffer_size) = (\d+)")

@@ -40,7 +40,7 @@ from benchmarks.conformance.transfers import LOAD, STORE, Transfer, our_transfer
 from benchmarks.conformance.upstream import Upstream
 from tests.upstream import networks as small
 from tpusim.errors import TpusimError
-from tpusim.files import replacing
+from tpusim.host.files import replacing
 
 CHIPS = ("bm1684x", "bm1688")
 """The chips whose compiler writes a profile."""

@@ -22,8 +22,8 @@ from tests.upstream import networks as small
 from tpusim.calibration.table import CalibrationTable
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import TpusimError
-from tpusim.files import replacing
 from tpusim.frontend import import_onnx
+from tpusim.host.files import replacing
 from tpusim.ir.module import Model
 from tpusim.ir.text import print_module
 from tpusim.passes import PassContext, PassManager

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.accuracy.results import Key
-from tpusim.files import replacing
+from tpusim.host.files import replacing
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results.json"

@@ -14,7 +14,7 @@ from benchmarks.conformance.results import Clock, Difference, Part
 from benchmarks.conformance.upstream import Files
 from tpusim.ir.attrs import op_name, texts
 from tpusim.isa.commands import Fill
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.structure import Transfer
 
 _COMMAND = re.compile(r"(\S+)\|(\w+)\|s:(\d+)\|b:\d+\|g:\d+\|e:(\d+)\|t:\d+(?:\|dr:(\d+)\|sz:(\d+))?")

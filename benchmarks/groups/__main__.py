@@ -11,7 +11,7 @@ from benchmarks.groups.measure import CHIPS, Gap, Network, Row, networks
 from benchmarks.groups.page import groups_page
 from benchmarks.groups.results import PAGE, RESULTS, Results, read, write
 from tpusim import chips
-from tpusim.files import replacing
+from tpusim.host.files import replacing
 from tpusim.interfaces import rules
 from tpusim.ops.interfaces import GroupRules
 

@@ -20,7 +20,7 @@ from tpusim.layer_group import lower_bounds
 from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.search.dynamic import Run, clusters
 from tpusim.lowering import LoweringConfig
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.passes import PassManager
 from tpusim.passes.canonicalize import Canonicalize
 from tpusim.passes.layer_group import LayerGroup

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.groups.measure import Gap, Row
-from tpusim.files import replacing
+from tpusim.host.files import replacing
 
 RESULTS = Path(__file__).with_name("results.json")
 PAGE = Path(__file__).parents[2] / "docs" / "groups.md"

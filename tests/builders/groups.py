@@ -16,9 +16,9 @@ from tpusim.ir.attrs import flag, int_attr, ints_attr
 from tpusim.ir.modes import pool_mode
 from tpusim.ir.types import UniformType, f16, f32, shape_of, tensor
 from tpusim.ops.add import TpuAdd
-from tpusim.ops.base import Axis, Window
 from tpusim.ops.conv import TpuConv2D
-from tpusim.ops.families import UnaryTpu
+from tpusim.ops.framework.base import Axis, Window
+from tpusim.ops.framework.families import UnaryTpu
 from tpusim.ops.interfaces import LaneCopies, Margins, SharedWindows
 from tpusim.ops.matmul import TpuMatMul
 from tpusim.ops.pool import TpuPool2D

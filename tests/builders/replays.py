@@ -13,7 +13,7 @@ from xdsl.ir import Operation, SSAValue
 from builders.groups import X, add, outside, value, weight
 from tpusim import chips
 from tpusim.layer_group.local_memory import buffers
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.schedule import Allocation, Buffer, GroupSchedule, Row, Subgraph, Transferred, subgraph
 
 

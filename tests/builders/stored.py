@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tpusim.store import MANIFEST, Store
+from tpusim.running.store import MANIFEST, Store
 
 NAMES = ("a.txt", "b.txt", "c.txt")
 KEYS = {"first": "k1", "second": "k2", "third": "k3"}

@@ -13,7 +13,7 @@ from tpusim import NumberFormat
 from tpusim.ir.attrs import flag, ints_attr, op_name
 from tpusim.ir.quantisation import quantised_weight
 from tpusim.ir.types import UniformType
-from tpusim.ops.base import LoweringContext, is_none
+from tpusim.ops.framework.base import LoweringContext, is_none
 from tpusim.ops.matmul.top import TopMatMul
 
 

@@ -17,7 +17,7 @@ from tpusim.ir.module import Model
 from tpusim.isa.region import numpy_dtype
 from tpusim.isa.stream import Program, load
 from tpusim.lowering import LoweringConfig
-from tpusim.pipeline import RunConfig, run
+from tpusim.running.pipeline import RunConfig, run
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 

@@ -32,8 +32,8 @@ cores) are changed in one place, by a seeded random choice, and three checks are
   bytes of another tensor (`Command.sources`), constants by another name, work areas, tables that the commands
   contradict, windows that do not fit their slices, and at run time elements stored twice with two values;
 * **value**: `tpusim simulate --check`: slices in local memory and stored tensors against those of the right program,
-  bit for bit (floats within the bound of `tpusim.closeness`), on {inputs} inputs: one of the network's own, signs,
-  channels, noise, and values beyond the range of calibration.
+  bit for bit (floats within the bound of `tpusim.numbers.closeness`), on {inputs} inputs: one of the network's own,
+  signs, channels, noise, and values beyond the range of calibration.
 
 **{caught:,} mutants are caught, {equivalent:,} are proven equivalent or counted, {missed} are missed.** Every
 dependency that was dropped or weakened is found by the race detector, unless the order of conflicting commands is

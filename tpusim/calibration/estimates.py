@@ -22,7 +22,7 @@ from tpusim.calibration.thresholds import ALMOST_ZERO
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
-from tpusim.ops.base import TopOp
+from tpusim.ops.framework.base import TopOp
 from tpusim.ops.interfaces import Weighs
 from tpusim.ops.structure import TopInput
 

@@ -11,7 +11,7 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.names import names_in
 from tpusim.ir.own_scales import not_kept, own_ranges, own_weight_scales
-from tpusim.ops.base import TopOp
+from tpusim.ops.framework.base import TopOp
 from tpusim.ops.interfaces import Weighs
 
 Measure = Callable[[], tuple[CalibrationTable, int]]

@@ -13,7 +13,7 @@ from tpusim.images import Preprocess, images_of
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
-from tpusim.ops.base import TopOp, holds
+from tpusim.ops.framework.base import TopOp, holds
 from tpusim.ops.structure import TopInput
 
 FAR = 16

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tpusim import arrays
-from tpusim.border import converts, is_integer
 from tpusim.errors import CalibrationError, option
-from tpusim.files import files_in
+from tpusim.host import arrays
+from tpusim.host.files import files_in
 from tpusim.images import SUFFIXES, Preprocess, prepare
+from tpusim.numbers.border import converts, is_integer
 
 Tensor = NDArray[Any]
 InputSpec = tuple[Sequence[int], np.dtype[Any]]

@@ -14,7 +14,7 @@ from tpusim.inference import run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import verify
-from tpusim.ops.smoothing import Smoothing, attentions, smoothings, split_norms, spread
+from tpusim.ops.patterns.smoothing import Smoothing, attentions, smoothings, split_norms, spread
 
 Array = np.ndarray
 Samples = Iterable[Mapping[str, Array]]

@@ -19,6 +19,8 @@ from tpusim.calibration.table import CalibrationTable, Entry, as_printed, requir
 from tpusim.calibration.thresholds import HISTOGRAM_METHODS
 from tpusim.calibration.tuning import tuned_thresholds
 from tpusim.errors import CalibrationError, ConfigError, TableWarning, option
+from tpusim.host.threads import ahead
+from tpusim.host.workers import Workers
 from tpusim.inference import Gradual
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model, update_function_type
@@ -26,11 +28,9 @@ from tpusim.ir.names import names_in
 from tpusim.ir.own_scales import OwnRange, set_own_ranges, set_own_weight_scales
 from tpusim.ir.text import verify
 from tpusim.ir.types import CalibratedType, retyped, set_type
-from tpusim.ops.base import TopOp
+from tpusim.ops.framework.base import TopOp
 from tpusim.ops.interfaces import Weighs
 from tpusim.ops.structure import TopWeight
-from tpusim.threads import ahead
-from tpusim.workers import Workers
 
 OWN_METHOD = "own scales of a quantised network"
 METHODS = (*HISTOGRAM_METHODS, *estimates.METHODS)

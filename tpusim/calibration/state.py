@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tpusim import arrays
 from tpusim.calibration.measured import Measured
-from tpusim.documents import decode
 from tpusim.errors import CalibrationError
-from tpusim.files import replacing
+from tpusim.host import arrays
+from tpusim.host.documents import decode
+from tpusim.host.files import replacing
 from tpusim.ir.module import Model
 from tpusim.ir.text import print_module
 from tpusim.version import __version__

@@ -22,7 +22,7 @@ from typing import TypeVar
 import numpy as np
 
 from tpusim.errors import CalibrationError, ConfigError
-from tpusim.files import replacing
+from tpusim.host.files import replacing
 from tpusim.ir.own_scales import OwnRange
 from tpusim.version import __version__
 

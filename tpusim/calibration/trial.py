@@ -18,7 +18,7 @@ from tpusim_kernels.store import Stored, text_of
 from tpusim_kernels.trial import rounded, squares
 from xdsl.ir import Operation
 
-from tpusim.ops.base import TopOp
+from tpusim.ops.framework.base import TopOp
 from tpusim.ops.interfaces import estimate_of
 
 ALIGNED = 64

@@ -21,12 +21,12 @@ from tpusim_kernels.prim.forms import estimates
 from xdsl.ir import Operation, SSAValue
 
 from tpusim.calibration.trial import Known, Trial, Way
+from tpusim.host.threads import each
 from tpusim.inference import Gradual
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
-from tpusim.ops.base import TopOp
+from tpusim.ops.framework.base import TopOp
 from tpusim.ops.structure import TopInput, TopWeight
-from tpusim.threads import each
 
 STEPS = 21
 LEAST_GAIN = 0.01

@@ -17,10 +17,10 @@ from tpusim.calibration.samples import origin_of
 from tpusim.calibration.statistics import Counts
 from tpusim.calibration.tuning import Search, Tuner, searches, widest
 from tpusim.errors import CalibrationError, option
+from tpusim.host.workers import Crew
 from tpusim.inference import Gradual
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.ops import context
-from tpusim.workers import Crew
 
 UNIT = 8
 """Samples that one worker measures at a time."""

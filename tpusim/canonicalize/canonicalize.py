@@ -17,9 +17,9 @@ from tpusim.ir.rewriting import rewrite, tell
 from tpusim.ir.text import verify
 from tpusim.ir.weights import WeightStore
 from tpusim.ops import op_classes
-from tpusim.ops.base import TopOp
-from tpusim.ops.recurrent import keep_parts, named_parts
-from tpusim.ops.rewriting import Requested
+from tpusim.ops.framework.base import TopOp
+from tpusim.ops.framework.rewriting import Requested
+from tpusim.ops.patterns.recurrent import keep_parts, named_parts
 from tpusim.ops.structure import TopInput, TopNone, TopWeight
 from tpusim.registry import PATTERNS
 

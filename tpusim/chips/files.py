@@ -14,10 +14,10 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from tpusim import documents
 from tpusim.chips.removed import without_removed
 from tpusim.chips.spec import ChipSpec
 from tpusim.errors import ConfigError, meant
+from tpusim.host import documents
 from tpusim.registry import CHIPS
 
 _PACKAGE = "tpusim.chips"

@@ -52,7 +52,7 @@ class Compare(Command):
 
     def execute(self, console: Output) -> bool:
         """Compare and print; True if everything passed."""
-        from tpusim.persistence import require_kept
+        from tpusim.running.persistence import require_kept
         from tpusim.verify.about import comparable, read_about, unknown_scale, usual_tolerance
         from tpusim.verify.compare import Tolerance, compare
         from tpusim.verify.npz import load_tensors, write_atomically
@@ -121,7 +121,7 @@ class Compare(Command):
 
     def _as_a_run(self, machine: "Tensors", flat: "Tensors", about: "About") -> "Comparison":
         """By the rule of "bit-exact": floats upstream of an integer may explain that it differs."""
-        from tpusim.agreement import compare_local
+        from tpusim.running.agreement import compare_local
         from tpusim.verify.npz import load_tensors
 
         folder = self.reference.parent

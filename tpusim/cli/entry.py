@@ -19,7 +19,7 @@ from typing import Any, cast
 from tpusim.cli.output import Output, make_safe, stderr_console
 from tpusim.cli.words import UsageError, WordError, option_of, refuse, registry, unknown
 from tpusim.errors import ConfigError, TpusimError, TpusimWarning, meant, spelled_as_options
-from tpusim.labels import one_line
+from tpusim.host.labels import one_line
 from tpusim.registry import CLI
 from tpusim.version import __version__
 

@@ -47,9 +47,9 @@ from tpusim.errors import ChangedWarning, ConfigError, UnsupportedError, option
 if TYPE_CHECKING:
     import numpy as np
 
-    from tpusim.artefacts import RunConfig
     from tpusim.ir.module import Model
     from tpusim.isa.stream import Program
+    from tpusim.running.artefacts import RunConfig
     from tpusim.verify.about import About
     from tpusim.verify.kept import Keep
 
@@ -122,7 +122,7 @@ class Run(Command):
         from tpusim.cli.progress import LiveProgress
         from tpusim.cli.rewriting import show_check
         from tpusim.cli.show import show_run
-        from tpusim.pipeline import run
+        from tpusim.running.pipeline import run
 
         config = self._config() if self.again is None else self._repeated(self.again)
         if self.dump_pass_pipeline:
@@ -142,7 +142,7 @@ class Run(Command):
 
     def _repeated(self, path: Path) -> "RunConfig":
         """The configuration of a repeated run, with warnings about files that have changed since."""
-        from tpusim.asked import again
+        from tpusim.running.asked import again
 
         mine = ("again", "out", "resume", "working", "verify_passes", "instruments")
         given = [name for name in _given(self) if name not in mine]
@@ -205,7 +205,7 @@ def _dump(console: Output, config: "RunConfig") -> bool:
     """Print the pipeline of a run; True."""
     from tpusim.frontend import WHOLE
     from tpusim.passes import print_pipeline
-    from tpusim.pipeline import checked, whole_pipeline
+    from tpusim.running.pipeline import checked, whole_pipeline
 
     checked(config)
     if config.input_shapes or config.cut != WHOLE:
@@ -221,7 +221,7 @@ def _dump(console: Output, config: "RunConfig") -> bool:
 
 def _usual(model: Path, config: "RunConfig") -> Path:
     """The default folder of a run; for a repeated run that run's folder, unless chip, mode or cores change."""
-    from tpusim.asked import run_here
+    from tpusim.running.asked import run_here
 
     earlier = run_here(model) if model.is_dir() else None
     name = _name(config)
@@ -427,7 +427,7 @@ class Simulate(Command):
         """Simulate every sample; True if nothing was wrong."""
         from tpusim.cli.show import engines_line, estimate, ops_table
         from tpusim.cli.stream import said_alone, show_check
-        from tpusim.persistence import require_kept
+        from tpusim.running.persistence import require_kept
         from tpusim.simulator import Checker, Simulator, trace
         from tpusim.verify.kept import Keep
         from tpusim.verify.npz import load_tensors, write_atomically

@@ -10,8 +10,8 @@ from tpusim.cli.command import Command
 from tpusim.cli.options import LoweringOptions, Network, NetworkOptions, network_of
 from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
+from tpusim.host.tables import Table
 from tpusim.ir.formats import number_format
-from tpusim.tables import Table
 
 if TYPE_CHECKING:
     from tpusim.fidelity.support import Row

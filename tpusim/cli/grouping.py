@@ -5,7 +5,7 @@ from dataclasses import asdict
 from math import ceil
 from typing import Any
 
-from tpusim.labels import cut
+from tpusim.host.labels import cut
 from tpusim.layer_group.files import Area, EntryView, GlobalView, GroupView, packed, view_number
 
 WIDTH = 120

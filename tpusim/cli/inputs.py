@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpusim.errors import ConfigError, TpusimError
-from tpusim.files import files_in
+from tpusim.host.files import files_in
 
 if TYPE_CHECKING:
     import numpy as np

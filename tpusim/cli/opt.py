@@ -17,15 +17,15 @@ from tpusim import ops
 from tpusim.cli.instruments import DATA, add_arguments, numbers_of, options_of
 from tpusim.cli.output import stderr_console
 from tpusim.errors import ConfigError, ImportModelError
-from tpusim.files import replacing
 from tpusim.frontend import read_model
 from tpusim.frontend.content import is_known, is_module
+from tpusim.host.files import replacing
 from tpusim.ir import text
 from tpusim.ir.bytecode import EVERYBODY, RELEASES
 from tpusim.ir.module import Model, load_model, packed_weights
 from tpusim.ir.one_file import encode_module
 from tpusim.ir.weights import save_weights
-from tpusim.ops.dialects import register_dialects
+from tpusim.ops.framework.dialects import register_dialects
 from tpusim.passes import PassContext, PassManager, parse_pipeline, pass_of, print_pipeline
 from tpusim.passes.instruments.numbers import NumbersChanged
 from tpusim.passes.instruments.reproducer import read_reproducer

@@ -14,16 +14,16 @@ from tpusim.ir.formats import number_format
 from tpusim.registry import FORMATS, STRATEGIES
 
 if TYPE_CHECKING:
-    from tpusim.artefacts import Observer, RunConfig
     from tpusim.calibration.stage import CalibrationConfig
     from tpusim.frontend import Cut
+    from tpusim.host.workers import Workers
     from tpusim.images import Preprocess
     from tpusim.ir.module import Model
     from tpusim.layer_group import LayerGroupConfig
     from tpusim.lowering import LoweringConfig
-    from tpusim.network import Network as NetworkGiven
+    from tpusim.running.artefacts import Observer, RunConfig
+    from tpusim.running.network import Network as NetworkGiven
     from tpusim.simulator import SimulatorOptions
-    from tpusim.workers import Workers
 
 if TYPE_CHECKING:
     Opt = str
@@ -221,7 +221,7 @@ class MeasuringOptions:
 
     def config(self) -> "CalibrationConfig":
         """The configuration of calibration. Raises ConfigError for a number below 0."""
-        from tpusim.artefacts import RunConfig
+        from tpusim.running.artefacts import RunConfig
 
         return self.over(RunConfig(Path())).calibration
 
@@ -424,7 +424,7 @@ class WorkerOptions:
 
     def workers(self) -> "Workers | None":
         """The workers of the options; None for this process alone. Raises ConfigError."""
-        from tpusim.workers import workers_of
+        from tpusim.host.workers import workers_of
 
         if self.jobs < 1:
             raise ConfigError(f"--jobs {self.jobs}: 1 or more is required")
@@ -461,7 +461,7 @@ def network_of(
     assume: assume missing ranges if no samples are given. floats: the command compares floats, so inputs and results
     must be floats. Raises ConfigError for options that come too late to have an effect.
     """
-    from tpusim.network import open_network
+    from tpusim.running.network import open_network
 
     def configure(base: "RunConfig") -> "RunConfig":
         for group in options:
@@ -477,8 +477,8 @@ def network_of(
 
 def config_of(path: Path, options: "Sequence[Options]") -> "RunConfig":
     """The configuration of `tpusim run`: the given options, and the model or the configuration of a folder's run."""
-    from tpusim.artefacts import RunConfig
-    from tpusim.asked import run_here
+    from tpusim.running.artefacts import RunConfig
+    from tpusim.running.asked import run_here
 
     base = run_here(path) if path.is_dir() else RunConfig(path)
     if base is None:
@@ -490,7 +490,7 @@ def config_of(path: Path, options: "Sequence[Options]") -> "RunConfig":
 
 def lowered_of(folder: Path) -> Path:
     """The lowered module of a run's folder. Raises ConfigError if there is none."""
-    from tpusim.asked import run_here
+    from tpusim.running.asked import run_here
 
     path = folder / "4_tpu.mlir"
     if run_here(folder) is None or not path.is_file():

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, cast
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from tpusim.labels import one_line, printable
-from tpusim.tables import Table
+from tpusim.host.labels import one_line, printable
+from tpusim.host.tables import Table
 
 if TYPE_CHECKING:
     from tpusim.cli.progress import LiveProgress

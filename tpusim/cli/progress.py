@@ -18,8 +18,8 @@ from rich.progress import (
 from rich.text import Text
 
 from tpusim.cli.output import Output
-from tpusim.labels import one_line
-from tpusim.pipeline import STAGES
+from tpusim.host.labels import one_line
+from tpusim.running.pipeline import STAGES
 
 EVERY = 10.0
 """Seconds between two lines of one stage without a terminal."""

@@ -8,10 +8,10 @@ from rich.text import Text
 
 from tpusim.cli.output import Output
 from tpusim.fidelity import DECISIONS, Card, card_of
+from tpusim.host.tables import Table
 from tpusim.layer_group import LowerBounds
-from tpusim.ops.logical import AXES
-from tpusim.pipeline import Artefacts
-from tpusim.tables import Table
+from tpusim.ops.framework.logical import AXES
+from tpusim.running.pipeline import Artefacts
 from tpusim.verify.compare import Comparison
 from tpusim.verify.dead_layers import dead_layers
 from tpusim.verify.render import summary_table

@@ -29,7 +29,7 @@ from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
     from tpusim.ir.module import Model
-    from tpusim.network import Network as GivenNetwork
+    from tpusim.running.network import Network as GivenNetwork
 
 BEFORE_GROUPS = ("top", "canonical", "calibrated", "tpu")
 

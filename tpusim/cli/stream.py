@@ -57,7 +57,7 @@ class Disassemble(Command):
 
     def execute(self, console: Output) -> bool:
         """Print or write the text."""
-        from tpusim.files import replacing
+        from tpusim.host.files import replacing
         from tpusim.isa.listing import extract, listing
 
         program = compiled_of(

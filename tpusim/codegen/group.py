@@ -18,12 +18,12 @@ from tpusim.isa.commands import Command, Fill, Source, slice_owner
 from tpusim.isa.layout import distance_bytes, work_area
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location
-from tpusim.ops.base import TensorSlice, TpuOp
-from tpusim.ops.emission import Placed, SliceContext
-from tpusim.ops.logical import Extents, logical_axes
+from tpusim.ops.framework.base import TensorSlice, TpuOp
+from tpusim.ops.framework.emission import Placed, SliceContext
+from tpusim.ops.framework.logical import Extents, logical_axes
+from tpusim.ops.framework.views import gmem_view, lmem_view, lmem_window, transfers
 from tpusim.ops.pad import borders
 from tpusim.ops.structure import TpuGroup, TpuLoad, TpuStore, Transfer
-from tpusim.ops.views import gmem_view, lmem_view, lmem_window, transfers
 from tpusim.schedule import GroupSchedule, Overlap, Scheduled, Step, Transferred, turns
 
 

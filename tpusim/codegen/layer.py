@@ -30,8 +30,8 @@ from tpusim.isa.layout import work_area
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.stream import Location
 from tpusim.kernel_library import Piece, Transfer, turns_of
-from tpusim.ops.base import TpuOp, logical_shape
-from tpusim.ops.emission import WholeContext
+from tpusim.ops.framework.base import TpuOp, logical_shape
+from tpusim.ops.framework.emission import WholeContext
 from tpusim.ops.structure import TopWeight
 
 

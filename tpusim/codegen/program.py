@@ -21,11 +21,11 @@ from tpusim.ir.types import address_of, element_of, is_packed, shape_of, uniform
 from tpusim.isa.commands import Command
 from tpusim.isa.layout import align, extent, gmem_bytes
 from tpusim.isa.stream import FORMAT_VERSION, CoefficientEntry, GroupEntry, Header, Program, TensorEntry
-from tpusim.ops.base import TpuOp
-from tpusim.ops.families import command_dtype
+from tpusim.ops.framework.base import TpuOp
+from tpusim.ops.framework.families import command_dtype
+from tpusim.ops.framework.views import gmem_view
 from tpusim.ops.interfaces import is_in_place, macs_of
 from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
-from tpusim.ops.views import gmem_view
 from tpusim.schedule import from_attrs, numbered
 from tpusim.version import __version__
 

@@ -9,7 +9,7 @@ from tpusim.ir.attrs import value_name
 from tpusim.isa.commands import Source
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.interfaces import is_in_place
 from tpusim.ops.structure import TpuGroup
 from tpusim.schedule import tensor_name

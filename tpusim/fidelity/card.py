@@ -11,8 +11,8 @@ from tpusim.fidelity.spec import DECISIONS
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, uniform_of
-from tpusim.ops.base import TpuOp
 from tpusim.ops.cast import TpuCast
+from tpusim.ops.framework.base import TpuOp
 
 Status = Literal["exact", "decision", "float", "refused"]
 WORST_FIRST: tuple[Status, ...] = ("refused", "float", "decision", "exact")

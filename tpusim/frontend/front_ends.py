@@ -27,7 +27,7 @@ class FrontEnd(ABC):
 
     @abstractmethod
     def read(self, path: Path, *, input_shapes: Shapes | None = None, cut: Cut = WHOLE) -> Model:
-        """The network as a verified module in state TOP_F32, made by `tpusim.ops.builder.ModuleBuilder`.
+        """The network as a verified module in state TOP_F32, made by `tpusim.ops.framework.builder.ModuleBuilder`.
 
         input_shapes: shapes by input in place of those of the file. cut: the tensors between which the network lies.
         Raises ImportModelError for a file that cannot be read, UnsupportedError for what it cannot be asked.

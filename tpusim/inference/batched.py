@@ -9,14 +9,14 @@ from tpusim_kernels.gradient import differentiable
 from tpusim_kernels.prim.forms import plain
 from tpusim_kernels.store import Stored
 
-from tpusim.border import is_integer
 from tpusim.errors import ConfigError
 from tpusim.inference.executor import Graph, array_of, input_specs, inputs_of, quantisation, stored_input
 from tpusim.inference.layout import with_few_transpositions
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import storage_dtype, tensor_of
-from tpusim.ops.base import Array
+from tpusim.numbers.border import is_integer
+from tpusim.ops.framework.base import Array
 from tpusim.ops.structure import TopInput
 
 Inputs = Mapping[str, Array] | Array

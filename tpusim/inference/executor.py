@@ -17,7 +17,7 @@ from tpusim_kernels.prim.forms import estimates
 from tpusim_kernels.store import Stored, text_of
 from xdsl.ir import Block, Operation, SSAValue
 
-from tpusim import border, chips
+from tpusim import chips
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError
 from tpusim.inference.layout import with_few_transpositions
@@ -26,8 +26,9 @@ from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import print_module
 from tpusim.ir.types import is_tensor, shape_of, storage_dtype, tensor_of, uniform_of
-from tpusim.ops.base import Array, ShapedOp, TopOp, TpuOp
-from tpusim.ops.building import fitting
+from tpusim.numbers import border
+from tpusim.ops.framework.base import Array, ShapedOp, TopOp, TpuOp
+from tpusim.ops.framework.building import fitting
 from tpusim.ops.interfaces import ChannelOrder, FilledUp, KernelConstants, PackedWeights, estimate_of
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, TpuGroup, TpuYield, Transfer
 

@@ -14,11 +14,11 @@ from typing import Any, TypeVar, cast
 import jax
 import numpy as np
 
+from tpusim.host.threads import abreast
 from tpusim.inference.executor import Graph, bytes_of, chip_of, kept_names, run
 from tpusim.inference.sharded import Batches
 from tpusim.inference.stacked import Stacked
 from tpusim.ir.module import Model
-from tpusim.threads import abreast
 
 FEW = 32
 """The first so many samples of a lowered network go op by op."""

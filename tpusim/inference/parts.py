@@ -10,7 +10,7 @@ from tpusim.inference.executor import Steps
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
-from tpusim.ops.base import Array, TopOp
+from tpusim.ops.framework.base import Array, TopOp
 from tpusim.ops.interfaces import Joins
 from tpusim.ops.structure import TopNone, TopWeight
 

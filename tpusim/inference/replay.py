@@ -14,7 +14,7 @@ from tpusim.inference.executor import Environment, Steps
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import is_tensor, uniform_of
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.interfaces import is_in_place
 from tpusim.ops.structure import TopNone, TopWeight
 

@@ -22,7 +22,7 @@ from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.described import described
 from tpusim.ir.module import Model
 from tpusim.ir.once import once
-from tpusim.ops.base import Array, ShapedOp
+from tpusim.ops.framework.base import Array, ShapedOp
 from tpusim.ops.structure import TopWeight
 
 Tensors = Mapping[str, np.ndarray]

@@ -12,7 +12,7 @@ import numpy as np
 from xdsl.ir import Operation, SSAValue
 
 from tpusim.ir.types import shape_of
-from tpusim.ops.base import ShapedOp
+from tpusim.ops.framework.base import ShapedOp
 from tpusim.ops.interfaces import Rearranges
 
 

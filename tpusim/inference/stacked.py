@@ -20,7 +20,7 @@ from tpusim.inference.executor import Environment, Steps, check_inputs
 from tpusim.ir.attrs import value_name
 from tpusim.ir.described import described
 from tpusim.ir.module import Model
-from tpusim.ops.base import Array, ShapedOp
+from tpusim.ops.framework.base import Array, ShapedOp
 
 
 class Stacked:

@@ -8,7 +8,7 @@ from xdsl.ir import SSAValue
 from tpusim.inference.executor import Environment, Steps, check_inputs, last_uses
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
-from tpusim.ops.base import Array, ShapedOp
+from tpusim.ops.framework.base import Array, ShapedOp
 from tpusim.ops.structure import TopNone, TopWeight
 
 Made = Callable[[SSAValue, np.ndarray], Array]

@@ -19,7 +19,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.traits import OpTrait
 
 from tpusim.errors import ImportModelError
-from tpusim.files import is_file_name, replacing
+from tpusim.host.files import is_file_name, replacing
 from tpusim.ir import text
 from tpusim.ir.attrs import int_attr, op_name
 from tpusim.ir.bytecode import is_bytecode

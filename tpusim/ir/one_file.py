@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.traits import OpTrait
 
 from tpusim.errors import ImportModelError
-from tpusim.files import replacing
+from tpusim.host.files import replacing
 from tpusim.ir.attrs import op_name
 from tpusim.ir.bytecode import EVERYBODY, Blob, Bytecode, Release, encode
 from tpusim.ir.bytecode.resources import Groups, Resource

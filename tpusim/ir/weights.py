@@ -7,9 +7,9 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from tpusim import arrays
 from tpusim.errors import ImportModelError
-from tpusim.files import replacing
+from tpusim.host import arrays
+from tpusim.host.files import replacing
 
 
 class WeightStore(Mapping[str, np.ndarray]):

@@ -16,10 +16,10 @@ from typing import IO
 import msgspec
 import numpy as np
 
-from tpusim import arrays
-from tpusim.documents import decode
 from tpusim.errors import ImportModelError
-from tpusim.files import replacing
+from tpusim.host import arrays
+from tpusim.host.documents import decode
+from tpusim.host.files import replacing
 
 HEADER = "header.json"
 _MAGIC = b"tpusim program, sha256(header.json) = "

@@ -14,7 +14,7 @@ from msgspec import NODEFAULT, Struct
 from msgspec.structs import fields
 
 from tpusim.chips import available, load
-from tpusim.files import replacing
+from tpusim.host.files import replacing
 from tpusim.isa import archive, commands, layout, listing, region, stream, text
 from tpusim.isa.check import BODY_RULES, RULES
 from tpusim.isa.commands import Command, Requant

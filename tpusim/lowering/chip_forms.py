@@ -6,10 +6,10 @@ from tpusim.interfaces import ask_class, rules
 from tpusim.ir.module import Model
 from tpusim.ir.rewriting import rewrite
 from tpusim.ops import op_classes
-from tpusim.ops.base import TopOp, TpuOp
-from tpusim.ops.dialects import is_op
+from tpusim.ops.framework.base import TopOp, TpuOp
+from tpusim.ops.framework.dialects import is_op
 from tpusim.ops.interfaces import ChipRewrites, FusingRewrites, Requants
-from tpusim.ops.recurrent import TYPES, keep_parts, named_parts
+from tpusim.ops.patterns.recurrent import TYPES, keep_parts, named_parts
 
 
 def rewrite_for_chip(model: Model, chip: ChipSpec) -> None:

@@ -6,7 +6,7 @@ from tpusim.ir.module import Model
 from tpusim.ir.rewriting import rewrite
 from tpusim.ir.text import verify
 from tpusim.ops import op_classes
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.interfaces import LoweredRewrites
 
 

@@ -25,8 +25,8 @@ from tpusim.lowering.lower import (
 from tpusim.lowering.marks import float_marks, masks, parts
 from tpusim.lowering.overflow import warn_of_overflow
 from tpusim.lowering.propagate import keep_ranges, propagate
-from tpusim.ops.base import TopOp
 from tpusim.ops.frames import fold_swaps
+from tpusim.ops.framework.base import TopOp
 
 
 class Conversion:

@@ -13,8 +13,8 @@ from tpusim.ir.module import Model
 from tpusim.ir.own_scales import OwnRange, own_ranges
 from tpusim.ir.quantisation import QuantParams
 from tpusim.ir.types import uniform_of
-from tpusim.ops.base import TopOp, TpuOp
 from tpusim.ops.cast import TpuCast
+from tpusim.ops.framework.base import TopOp, TpuOp
 from tpusim.ops.structure import TopInput
 
 DECISION = "DN-32"

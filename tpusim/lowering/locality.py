@@ -15,7 +15,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.interfaces import Inserted, is_in_place
 from tpusim.ops.structure import TopInput, TopNone, TopWeight
 

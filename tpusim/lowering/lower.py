@@ -37,13 +37,13 @@ from tpusim.ir.types import (
 from tpusim.ir.weights import WeightStore
 from tpusim.lowering.marks import counts
 from tpusim.lowering.qtable import read_qtable, table_for_chip
-from tpusim.ops.base import PART_OF, FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
 from tpusim.ops.cast import TpuCast
-from tpusim.ops.dialects import load_dialect_of
 from tpusim.ops.frames import Fused, frame_type, lower_frame
+from tpusim.ops.framework.base import PART_OF, FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
+from tpusim.ops.framework.dialects import load_dialect_of
 from tpusim.ops.interfaces import FloatRule, FloatTypes
 from tpusim.ops.interfaces import Lowering as LoweringInterface
-from tpusim.ops.recurrent import float_type_of_part
+from tpusim.ops.patterns.recurrent import float_type_of_part
 from tpusim.ops.rescale import requantised_indices
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, make_none, make_weight
 from tpusim.registry import FORMATS

@@ -6,10 +6,10 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import calibrated_range, is_tensor
-from tpusim.ops.base import TopOp, holds
+from tpusim.ops.framework.base import TopOp, holds
 from tpusim.ops.interfaces import Weighs, number_of
-from tpusim.ops.masking import MASK, has_mask
-from tpusim.ops.recurrent import float_type_of_part
+from tpusim.ops.patterns.masking import MASK, has_mask
+from tpusim.ops.patterns.recurrent import float_type_of_part
 from tpusim.ops.structure import TopInput, TopWeight
 
 MAX_THRESHOLD_RATIO = 64.0

@@ -1,4 +1,4 @@
-"""Ops of a lowered module whose int32 accumulators some operands could overflow (`tpusim.ops.accumulator`)."""
+"""Ops of a lowered module whose int32 accumulators could overflow (`tpusim.ops.framework.accumulator`)."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from tpusim.errors import ModeWarning, option
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.interfaces import Accumulates
 from tpusim.ops.structure import TopWeight
 

@@ -15,7 +15,7 @@ from tpusim.interfaces import ask, rules
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model, update_function_type
 from tpusim.ir.types import CalibratedType, calibrated_range, is_tensor, retyped, set_type, shape_of
-from tpusim.ops.base import TopOp
+from tpusim.ops.framework.base import TopOp
 from tpusim.ops.interfaces import Range, RangePropagation, Ranges, RangeStep, Selects, number_of
 from tpusim.ops.structure import TopWeight
 

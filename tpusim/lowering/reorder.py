@@ -14,7 +14,7 @@ from tpusim.ir.text import verify
 from tpusim.ir.weights import WeightStore
 from tpusim.lowering.chip_optimize import optimize_for_chip
 from tpusim.lowering.locality import sort_by_locality
-from tpusim.ops.building import fitting
+from tpusim.ops.framework.building import fitting
 from tpusim.ops.interfaces import Reorder
 from tpusim.ops.structure import TopNone, TopWeight, make_none, make_weight
 

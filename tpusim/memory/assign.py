@@ -12,8 +12,8 @@ from tpusim.ir.module import Model, update_function_type
 from tpusim.ir.text import verify
 from tpusim.ir.types import element_of, is_tensor, set_type, shape_of, stored_bytes, tensor
 from tpusim.isa.layout import align, gmem_bytes
-from tpusim.ops.base import TpuOp
-from tpusim.ops.families import command_dtype
+from tpusim.ops.framework.base import TpuOp
+from tpusim.ops.framework.families import command_dtype
 from tpusim.ops.interfaces import is_in_place
 from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
 

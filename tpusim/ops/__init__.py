@@ -56,7 +56,7 @@ from tpusim.ops import (
     view,
     where,
 )
-from tpusim.ops.dialects import context, op_classes
+from tpusim.ops.framework.dialects import context, op_classes
 
 MODULES: tuple[ModuleType, ...] = (
     structure, cast, rescale, requant_axis, conv, deconv, matmul, attention, pool, add, mul, concat, view, permute,

@@ -19,7 +19,7 @@ from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import activation_view, lmem_bytes
 from tpusim.isa.region import DType, View
-from tpusim.ops.base import (
+from tpusim.ops.framework.base import (
     Array,
     EmitContext,
     LoweringContext,
@@ -27,7 +27,7 @@ from tpusim.ops.base import (
     Shape,
     TensorSlice,
 )
-from tpusim.ops.families import (
+from tpusim.ops.framework.families import (
     ArithmeticTop,
     NaryTpu,
     limited,
@@ -37,8 +37,8 @@ from tpusim.ops.families import (
     value_dtype,
     zero_point,
 )
+from tpusim.ops.framework.logical import EVERY_TYPE, GroupType
 from tpusim.ops.interfaces import LibraryKernel, Overwrites
-from tpusim.ops.logical import EVERY_TYPE, GroupType
 from tpusim.ops.rescale import positive_fit
 
 MOST_TERMS = 64

@@ -20,7 +20,7 @@ from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
-from tpusim.ops.base import (
+from tpusim.ops.framework.base import (
     Array,
     Builder,
     EmitContext,
@@ -31,10 +31,10 @@ from tpusim.ops.base import (
     TopOp,
     TpuOp,
 )
-from tpusim.ops.building import names_op
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.rewriting import made_by
 from tpusim.ops.permute import TopPermute
 from tpusim.ops.reduce import reduced_shape
-from tpusim.ops.rewriting import made_by
 
 ATTRIBUTES = ("axis", "keepdims", "mode", "select_last_index")
 

@@ -16,10 +16,10 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.types import UniformType, element_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.casts import dequantizing_scale, quantizing_scale
-from tpusim.ops.base import Array, EmitContext
-from tpusim.ops.families import UnaryTpu, command_dtype, is_set, value_dtype
+from tpusim.ops.framework.base import Array, EmitContext
+from tpusim.ops.framework.families import UnaryTpu, command_dtype, is_set, value_dtype
+from tpusim.ops.framework.logical import EVERY_TYPE, GroupType
 from tpusim.ops.interfaces import ChipInference, HostComputed, Inserted, LibraryKernel, Margins, SharedWindows
-from tpusim.ops.logical import EVERY_TYPE, GroupType
 
 
 @irdl_op_definition

@@ -22,7 +22,7 @@ from tpusim.ir.attrs import copy_name, flag, float_attr, op_name, text, value_na
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
-from tpusim.ops.base import (
+from tpusim.ops.framework.base import (
     Array,
     Builder,
     EmitContext,
@@ -34,8 +34,8 @@ from tpusim.ops.base import (
     RangeRule,
     reads_indices,
 )
-from tpusim.ops.building import names_op
-from tpusim.ops.families import (
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import (
     NaryTop,
     NaryTpu,
     UnaryTop,

@@ -17,7 +17,7 @@ from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import activation_view, lmem_bytes
 from tpusim.isa.region import View
-from tpusim.ops.base import (
+from tpusim.ops.framework.base import (
     Array,
     Axis,
     Builder,
@@ -31,10 +31,10 @@ from tpusim.ops.base import (
     Window,
     logical_shape,
 )
-from tpusim.ops.building import names_op
-from tpusim.ops.families import command_dtype, part_of, shorter_axes, value_dtype
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import command_dtype, part_of, shorter_axes, value_dtype
+from tpusim.ops.framework.logical import WITH_MM, GroupType
 from tpusim.ops.interfaces import Joins, LibraryKernel, Margins, SharedWindows
-from tpusim.ops.logical import WITH_MM, GroupType
 from tpusim.ops.rescale import requantised
 
 LOGICAL: tuple[Axis, ...] = ("n", "c", "h", "w")

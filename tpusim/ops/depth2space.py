@@ -18,7 +18,8 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, copy_name, flag, int_attr, ints
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.base import (
+from tpusim.ops.concat import TopConcat
+from tpusim.ops.framework.base import (
     Array,
     EmitContext,
     LoweringContext,
@@ -28,14 +29,13 @@ from tpusim.ops.base import (
     TopOp,
     TpuOp,
 )
-from tpusim.ops.concat import TopConcat
-from tpusim.ops.families import shorter_axes
+from tpusim.ops.framework.families import shorter_axes
+from tpusim.ops.framework.rewriting import made_by
+from tpusim.ops.framework.views import turned
 from tpusim.ops.permute import TopPermute
 from tpusim.ops.rescale import lower_same_scale
-from tpusim.ops.rewriting import made_by
 from tpusim.ops.slice import TopSlice
 from tpusim.ops.view import TopReshape
-from tpusim.ops.views import turned
 
 ATTRIBUTES = ("block_h", "block_w", "is_CRD", "is_inversed", "swap_cr")
 SHUFFLES: dict[tuple[int, ...], bool] = {(0, 1, 4, 2, 5, 3): True, (0, 3, 4, 1, 5, 2): False}

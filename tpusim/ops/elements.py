@@ -15,9 +15,9 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, r
 from tpusim.ir.attrs import LayerGroupAttr, flag, int_attr, text
 from tpusim.ir.types import shape_of
 from tpusim.isa import functions
-from tpusim.ops.base import Array, Builder, FloatRule, Holds, OpT, Shape
-from tpusim.ops.building import names_op
-from tpusim.ops.macro import MacroTop, MacroTpu
+from tpusim.ops.framework.base import Array, Builder, FloatRule, Holds, OpT, Shape
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.macro import MacroTop, MacroTpu
 
 
 def checked_axis(axis: int, shape: Shape) -> int:

@@ -39,10 +39,10 @@ from tpusim.isa import functions
 from tpusim.isa.layout import align
 from tpusim.isa.yuv import YuvFormat, YuvPlanes
 from tpusim.ops.activation.tpu import ENTRIES, TABLE_SHAPE, TpuLut
-from tpusim.ops.base import Array, EmitContext, LoweringContext, Shape, TpuOp
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.conv.tpu import TpuConv2D
-from tpusim.ops.families import part_of, shorter_axes
+from tpusim.ops.framework.base import Array, EmitContext, LoweringContext, Shape, TpuOp
+from tpusim.ops.framework.families import part_of, shorter_axes
 from tpusim.ops.permute import TpuPermute
 from tpusim.ops.slice import TpuSlice
 from tpusim.ops.structure import TopInput, TopWeight, make_weight

@@ -12,9 +12,9 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, flag, text
 from tpusim.ir.types import shape_of
 from tpusim.isa import functions
-from tpusim.ops.base import Array, Builder, FloatMode, FloatRule, OpT, Shape
-from tpusim.ops.building import names_op
-from tpusim.ops.macro import MacroTop, MacroTpu
+from tpusim.ops.framework.base import Array, Builder, FloatMode, FloatRule, OpT, Shape
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.macro import MacroTop, MacroTpu
 
 
 def _options(op: Operation) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
-from tpusim.ops.base import (
+from tpusim.ops.framework.base import (
     Array,
     Axis,
     Builder,
@@ -37,11 +37,11 @@ from tpusim.ops.base import (
     Window,
     is_none,
 )
-from tpusim.ops.building import names_op
-from tpusim.ops.families import constant_of, is_set, norm_work_bytes
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import constant_of, is_set, norm_work_bytes
+from tpusim.ops.framework.logical import WHOLE
+from tpusim.ops.framework.rewriting import made_by
 from tpusim.ops.interfaces import Reorder
-from tpusim.ops.logical import WHOLE
-from tpusim.ops.rewriting import made_by
 from tpusim.ops.structure import TopWeight, make_weight
 
 

@@ -8,8 +8,8 @@ from xdsl.irdl import attr_def, irdl_op_definition
 
 from tpusim.ir.attrs import float_attr
 from tpusim.ops.activation.top import Activation
-from tpusim.ops.base import Builder, FloatRule
-from tpusim.ops.building import names_op
+from tpusim.ops.framework.base import Builder, FloatRule
+from tpusim.ops.framework.building import names_op
 
 
 @irdl_op_definition

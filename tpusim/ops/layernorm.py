@@ -17,7 +17,7 @@ from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.ops.activation.lut_bf16 import table_weights
-from tpusim.ops.base import (
+from tpusim.ops.framework.base import (
     Array,
     Axis,
     Builder,
@@ -32,10 +32,10 @@ from tpusim.ops.base import (
     Window,
     is_none,
 )
-from tpusim.ops.building import names_op
-from tpusim.ops.families import norm_work_bytes
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import norm_work_bytes
+from tpusim.ops.framework.logical import AXES, EVERY_TYPE, WHOLE
 from tpusim.ops.interfaces import Reorder, Volumes
-from tpusim.ops.logical import AXES, EVERY_TYPE, WHOLE
 from tpusim.ops.structure import TopWeight
 
 

@@ -16,9 +16,9 @@ from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.ops.activation.lut_bf16 import table_weights
-from tpusim.ops.base import Array, Builder, EmitContext, FloatRule, LoweringContext, Shape, TpuOp
-from tpusim.ops.building import names_op
-from tpusim.ops.families import UnaryTop
+from tpusim.ops.framework.base import Array, Builder, EmitContext, FloatRule, LoweringContext, Shape, TpuOp
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import UnaryTop
 
 ATTRIBUTES = ("size", "alpha", "beta", "bias")
 

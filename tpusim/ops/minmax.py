@@ -15,8 +15,8 @@ from tpusim.ir.attrs import ints, op_name, value_name
 from tpusim.ir.types import element_of, shape_of, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
-from tpusim.ops.base import Array, EmitContext, LoweringContext, OpT, RangeRule, Shape
-from tpusim.ops.families import (
+from tpusim.ops.framework.base import Array, EmitContext, LoweringContext, OpT, RangeRule, Shape
+from tpusim.ops.framework.families import (
     ArithmeticTop,
     NaryTpu,
     command_dtype,
@@ -26,8 +26,8 @@ from tpusim.ops.families import (
     relu_of,
     value_dtype,
 )
+from tpusim.ops.framework.logical import WITH_SMALL_C, GroupType
 from tpusim.ops.interfaces import Overwrites
-from tpusim.ops.logical import WITH_SMALL_C, GroupType
 from tpusim.ops.rescale import requantised
 from tpusim.ops.sub import built_in_float
 

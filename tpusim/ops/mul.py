@@ -18,14 +18,14 @@ from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import activation_view, lmem_bytes
 from tpusim.isa.region import DType, View
-from tpusim.ops.base import (
+from tpusim.ops.framework.base import (
     Array,
     EmitContext,
     LoweringContext,
     RangeRule,
     TensorSlice,
 )
-from tpusim.ops.families import (
+from tpusim.ops.framework.families import (
     ArithmeticTop,
     NaryTpu,
     constant_operand,
@@ -36,8 +36,8 @@ from tpusim.ops.families import (
     value_dtype,
     zero_point,
 )
+from tpusim.ops.framework.logical import EVERY_TYPE, GroupType
 from tpusim.ops.interfaces import Overwrites
-from tpusim.ops.logical import EVERY_TYPE, GroupType
 
 Fit = Callable[[float], tuple[int, int] | None]
 """Multiplier and right shift of a scale; None: there are none."""

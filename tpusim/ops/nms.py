@@ -17,10 +17,10 @@ from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, int_attr
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
-from tpusim.ops.base import Array, Builder, EmitContext, FloatRule, Holds, LoweringContext, OpT, Shape
-from tpusim.ops.building import names_op
+from tpusim.ops.framework.base import Array, Builder, EmitContext, FloatRule, Holds, LoweringContext, OpT, Shape
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.macro import MacroTop, MacroTpu
 from tpusim.ops.interfaces import FilledUp
-from tpusim.ops.macro import MacroTop, MacroTpu
 
 
 def _rows(op: Operation) -> tuple[Shape, ...]:

@@ -20,7 +20,8 @@ from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.region import View
-from tpusim.ops.base import (
+from tpusim.ops.conv import TopConv
+from tpusim.ops.framework.base import (
     Array,
     Builder,
     EmitContext,
@@ -31,14 +32,13 @@ from tpusim.ops.base import (
     TpuOp,
     Way,
 )
-from tpusim.ops.building import names_op
-from tpusim.ops.conv import TopConv
-from tpusim.ops.families import is_set, only_user, part_of, shorter_axes
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import is_set, only_user, part_of, shorter_axes
+from tpusim.ops.framework.moves import offset_map, pairs_of
 from tpusim.ops.interfaces import LoweredRewrites, MovedByTransfers
-from tpusim.ops.moves import offset_map, pairs_of
+from tpusim.ops.patterns.wide_pads import PadsInSteps
 from tpusim.ops.pool import PoolTop, TopAvgPool, TopMaxPool
 from tpusim.ops.rescale import lower_same_scale
-from tpusim.ops.wide_pads import PadsInSteps
 
 _MOST_AXES = 4
 """Of a tensor that has a view in local memory."""

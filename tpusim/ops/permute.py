@@ -15,7 +15,7 @@ from tpusim.ir.module import is_returned
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa.transposition import transpositions
-from tpusim.ops.base import (
+from tpusim.ops.framework.base import (
     Array,
     Builder,
     EmitContext,
@@ -26,13 +26,13 @@ from tpusim.ops.base import (
     TpuOp,
     Way,
 )
-from tpusim.ops.building import names_op
-from tpusim.ops.families import shorter_axes
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import shorter_axes
+from tpusim.ops.framework.moves import permutation_map
+from tpusim.ops.framework.views import turned
 from tpusim.ops.interfaces import LoweredRewrites, MovedByTransfers, Rearranges
-from tpusim.ops.moves import permutation_map
 from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.view import TpuReshape
-from tpusim.ops.views import turned
 
 
 @irdl_op_definition

@@ -12,10 +12,10 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, r
 from tpusim.ir.attrs import LayerGroupAttr, flag
 from tpusim.ir.types import shape_of
 from tpusim.isa import functions
-from tpusim.ops.base import Array, Builder, FloatRule, Holds, OpT, Shape, holds
-from tpusim.ops.building import names_op
-from tpusim.ops.families import broadcast_shape
-from tpusim.ops.macro import MacroTop, MacroTpu
+from tpusim.ops.framework.base import Array, Builder, FloatRule, Holds, OpT, Shape, holds
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import broadcast_shape
+from tpusim.ops.framework.macro import MacroTop, MacroTpu
 from tpusim.ops.structure import TopWeight
 
 IN_F32 = FloatRule(int8="f32", f16="f32", bf16="f32")

@@ -19,7 +19,7 @@ from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import ceil_div
-from tpusim.ops.base import (
+from tpusim.ops.framework.base import (
     Array,
     Axis,
     Builder,
@@ -32,12 +32,12 @@ from tpusim.ops.base import (
     TpuOp,
     Window,
 )
-from tpusim.ops.building import names_op
-from tpusim.ops.families import value_dtype
-from tpusim.ops.logical import WHOLE, WITH_MM
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import value_dtype
+from tpusim.ops.framework.logical import WHOLE, WITH_MM
+from tpusim.ops.framework.rewriting import made_by
 from tpusim.ops.pool import TopAvgPool, TopMaxPool
 from tpusim.ops.pool.top import window_over
-from tpusim.ops.rewriting import made_by
 from tpusim.ops.view import TopReshape
 
 KINDS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceProd")

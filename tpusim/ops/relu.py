@@ -17,9 +17,9 @@ from tpusim.ir.attrs import copy_name, float_attr, framework_name, op_name, set_
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
-from tpusim.ops.base import Array, Builder, EmitContext, FloatRule, LoweringContext, RangeRule, TopOp
-from tpusim.ops.building import names_op
-from tpusim.ops.families import (
+from tpusim.ops.framework.base import Array, Builder, EmitContext, FloatRule, LoweringContext, RangeRule, TopOp
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import (
     UnaryTop,
     UnaryTpu,
     only_user,
@@ -28,8 +28,8 @@ from tpusim.ops.families import (
     relu_of,
     value_dtype,
 )
+from tpusim.ops.framework.logical import WITH_MM, GroupType
 from tpusim.ops.interfaces import SharedWindows
-from tpusim.ops.logical import WITH_MM, GroupType
 
 FLOAT_MAX = float(np.finfo(np.float32).max)
 """An absent upper bound of Clip; the negative for an absent lower one."""

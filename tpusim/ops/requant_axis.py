@@ -18,7 +18,7 @@ from tpusim.ir.attrs import LayerGroupAttr, ints, ints_attr, op_name
 from tpusim.ir.modes import RequantModeAttr, RoundModeAttr, requant_mode, round_mode
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
-from tpusim.ops.base import (
+from tpusim.ops.framework.base import (
     Array,
     Axis,
     EmitContext,
@@ -30,7 +30,7 @@ from tpusim.ops.base import (
     Window,
     is_none,
 )
-from tpusim.ops.families import value_dtype, zero_point
+from tpusim.ops.framework.families import value_dtype, zero_point
 from tpusim.ops.interfaces import PackedWeights, Reorder
 
 PACKED_WORDS = 2

@@ -19,10 +19,10 @@ from tpusim.ir.modes import RequantModeAttr, RoundModeAttr, requant_mode, round_
 from tpusim.ir.types import UniformType, element_of, shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import lmem_bytes
-from tpusim.ops.base import Array, EmitContext, LoweringContext, OpT, QuantParams, TensorSlice, TopOp
-from tpusim.ops.families import UnaryTpu, command_dtype, value_dtype, zero_point
+from tpusim.ops.framework.base import Array, EmitContext, LoweringContext, OpT, QuantParams, TensorSlice, TopOp
+from tpusim.ops.framework.families import UnaryTpu, command_dtype, value_dtype, zero_point
+from tpusim.ops.framework.logical import WITH_MM, GroupType
 from tpusim.ops.interfaces import Inserted, LibraryKernel, Overwrites
-from tpusim.ops.logical import WITH_MM, GroupType
 from tpusim.ops.structure import TopInput
 
 

@@ -17,7 +17,8 @@ from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.ops.activation.top import TopReciprocal, TopSqrt
-from tpusim.ops.base import (
+from tpusim.ops.const_binary import TopAddConst
+from tpusim.ops.framework.base import (
     Array,
     Builder,
     EmitContext,
@@ -28,13 +29,12 @@ from tpusim.ops.base import (
     TopOp,
     is_none,
 )
-from tpusim.ops.building import names_op
-from tpusim.ops.const_binary import TopAddConst
-from tpusim.ops.families import constant_of, relu_attributes, relu_of
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import constant_of, relu_attributes, relu_of
+from tpusim.ops.framework.rewriting import made_by
 from tpusim.ops.layernorm import RowsNormalisedTpu, layernorm_shape
 from tpusim.ops.mul import TopMul
 from tpusim.ops.reduce import TopReduce
-from tpusim.ops.rewriting import made_by
 
 
 class RMSNorm(ShapedOp):

@@ -22,7 +22,7 @@ from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import gmem_strides, lmem_strides
 from tpusim.isa.region import View, is_packed
-from tpusim.ops.base import (
+from tpusim.ops.framework.base import (
     Array,
     Axis,
     Builder,
@@ -35,12 +35,12 @@ from tpusim.ops.base import (
     Window,
     logical_shape,
 )
-from tpusim.ops.building import names_op
-from tpusim.ops.families import MAX_AXIS, constant_of, only_user, part_of, shorter_axes
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import MAX_AXIS, constant_of, only_user, part_of, shorter_axes
+from tpusim.ops.framework.macro import indices_of
 from tpusim.ops.interfaces import GathersRows, Margins, SharedWindows
-from tpusim.ops.macro import indices_of
+from tpusim.ops.patterns.slices import MergeSliceConcatPattern, MergeSlicePattern, NoUseSlicePattern
 from tpusim.ops.rescale import lower_same_scale
-from tpusim.ops.slice_patterns import MergeSliceConcatPattern, MergeSlicePattern, NoUseSlicePattern
 from tpusim.ops.view import TopSqueeze, TopUnsqueeze
 
 Cut = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]

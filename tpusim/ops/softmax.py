@@ -20,7 +20,7 @@ from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import align, ceil_div
 from tpusim.ops.activation.lut_bf16 import table_weights
-from tpusim.ops.base import (
+from tpusim.ops.framework.base import (
     Array,
     Axis,
     Builder,
@@ -34,12 +34,12 @@ from tpusim.ops.base import (
     TpuOp,
     is_none,
 )
-from tpusim.ops.building import names_op
-from tpusim.ops.families import UnaryTop, value_dtype, zero_point
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import UnaryTop, value_dtype, zero_point
+from tpusim.ops.framework.logical import EVERY_TYPE
+from tpusim.ops.framework.rewriting import made_by
 from tpusim.ops.interfaces import LibraryKernel
-from tpusim.ops.logical import EVERY_TYPE
 from tpusim.ops.permute import TopPermute
-from tpusim.ops.rewriting import made_by
 
 ENTRIES = 256
 

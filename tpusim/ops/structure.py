@@ -27,9 +27,9 @@ from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, ints, op_name, set_o
 from tpusim.ir.module import NamesWeight
 from tpusim.ir.types import element_from_dtype, shape_of, tensor, uniform_of
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.base import Array, Holds, Shape, ShapedOp, TopOp
-from tpusim.ops.logical import Extents
-from tpusim.ops.moves import Scattered, origin_of, pairs_of, places_of, scattered_of, strides_of, unpadded
+from tpusim.ops.framework.base import Array, Holds, Shape, ShapedOp, TopOp
+from tpusim.ops.framework.logical import Extents
+from tpusim.ops.framework.moves import Scattered, origin_of, pairs_of, places_of, scattered_of, strides_of, unpadded
 
 
 @irdl_op_definition

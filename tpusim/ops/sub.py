@@ -24,7 +24,7 @@ from tpusim.isa.layout import activation_view, lmem_bytes
 from tpusim.isa.region import View, itemsize
 from tpusim.ops.activation.top import TopReciprocal
 from tpusim.ops.add import Fit, emit_weighted_sum
-from tpusim.ops.base import (
+from tpusim.ops.framework.base import (
     Array,
     EmitContext,
     FloatRule,
@@ -34,7 +34,7 @@ from tpusim.ops.base import (
     TensorSlice,
     TopOp,
 )
-from tpusim.ops.families import (
+from tpusim.ops.framework.families import (
     ArithmeticTop,
     NaryTop,
     NaryTpu,
@@ -46,8 +46,8 @@ from tpusim.ops.families import (
     relu_of,
     value_dtype,
 )
+from tpusim.ops.framework.logical import EVERY_TYPE, WITH_SMALL_C, GroupType
 from tpusim.ops.interfaces import Overwrites
-from tpusim.ops.logical import EVERY_TYPE, WITH_SMALL_C, GroupType
 from tpusim.ops.mul import TopMul
 from tpusim.ops.rescale import positive_fit
 from tpusim.ops.structure import make_weight

@@ -18,7 +18,7 @@ from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import gmem_strides
 from tpusim.isa.region import View
-from tpusim.ops.base import (
+from tpusim.ops.framework.base import (
     Array,
     Builder,
     EmitContext,
@@ -28,8 +28,8 @@ from tpusim.ops.base import (
     TopOp,
     TpuOp,
 )
-from tpusim.ops.building import names_op
-from tpusim.ops.families import broadcast_shape, shorter_axes
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import broadcast_shape, shorter_axes
 from tpusim.ops.rescale import lower_as_stored
 from tpusim.ops.view import TopReshape
 

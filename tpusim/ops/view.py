@@ -21,7 +21,7 @@ from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import lmem_strides
-from tpusim.ops.base import (
+from tpusim.ops.framework.base import (
     Array,
     Axis,
     Builder,
@@ -35,13 +35,12 @@ from tpusim.ops.base import (
     Way,
     Window,
 )
-from tpusim.ops.building import names_op
-from tpusim.ops.families import MAX_AXIS, shorter_axes
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import MAX_AXIS, shorter_axes
+from tpusim.ops.framework.logical import EVERY_TYPE, WHOLE, logical_axes
+from tpusim.ops.framework.moves import view_map
 from tpusim.ops.interfaces import InPlace, MovedByTransfers, Overwrites, Rearranges
-from tpusim.ops.logical import EVERY_TYPE, WHOLE, logical_axes
-from tpusim.ops.moves import view_map
-from tpusim.ops.rescale import lower_as_stored
-from tpusim.ops.view_patterns import (
+from tpusim.ops.patterns.views import (
     InValidReshapeMergePattern,
     TopFuseReshape2,
     TopFuseSqueeze,
@@ -49,6 +48,7 @@ from tpusim.ops.view_patterns import (
     TopRemoveReshapeAndUnsqueezeWhenScalar,
     TopReshapeFuse,
 )
+from tpusim.ops.rescale import lower_as_stored
 
 
 class ViewTop(TopOp):

@@ -19,7 +19,9 @@ from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa.region import View
-from tpusim.ops.base import (
+from tpusim.ops.compare import TopCompareConst
+from tpusim.ops.const_binary import TopMaxConst, TopMinConst
+from tpusim.ops.framework.base import (
     Array,
     Builder,
     EmitContext,
@@ -36,10 +38,8 @@ from tpusim.ops.base import (
     is_none,
     reads_indices,
 )
-from tpusim.ops.building import names_op
-from tpusim.ops.compare import TopCompareConst
-from tpusim.ops.const_binary import TopMaxConst, TopMinConst
-from tpusim.ops.families import (
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import (
     aligned,
     broadcast_shape,
     broadcast_why_global,
@@ -48,9 +48,9 @@ from tpusim.ops.families import (
     relu_attributes,
     value_dtype,
 )
+from tpusim.ops.framework.rewriting import Requested, made_by
 from tpusim.ops.interfaces import Selects
 from tpusim.ops.rescale import TOO_LARGE, positive_fit, requantised
-from tpusim.ops.rewriting import Requested, made_by
 
 
 def _shapes(operands: Sequence[SSAValue]) -> list[Shape]:

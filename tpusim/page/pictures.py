@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from math import isfinite
 
-from tpusim.labels import cut, distinct
+from tpusim.host.labels import cut, distinct
 from tpusim.layer_group.files import Area, EntryView, GroupView
 from tpusim.page.evidence import Histogram, Work
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil, floor, log10
 from typing import Any, Final
 
-from tpusim.labels import cut
+from tpusim.host.labels import cut
 from tpusim.page.pictures import CHART, LEFT, TOP, Dot, Line, Picture, Text
 from tpusim.simulator.roofline import intensity
 

@@ -15,7 +15,7 @@ GOT = re.compile(r", got \w+ = \d+$")
 
 
 class Shown(Protocol):
-    """An alternative as `tpusim.explore.whatif` has it."""
+    """An alternative as `tpusim.studies.explore.whatif` has it."""
 
     @property
     def knob(self) -> str: ...  # noqa: D102

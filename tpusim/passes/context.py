@@ -14,6 +14,7 @@ from xdsl.passes import ModulePass, PassPipeline
 
 from tpusim.calibration.table import CalibrationTable
 from tpusim.errors import ImportModelError
+from tpusim.host.workers import Workers
 from tpusim.ir.module import Model, ModelContext
 from tpusim.ir.rewriting import watching
 from tpusim.isa.stream import Program
@@ -21,7 +22,6 @@ from tpusim.layer_group import Costs
 from tpusim.lowering import Conversion
 from tpusim.lowering.lower import Fallback
 from tpusim.passes.instruments.base import Instrument, Step
-from tpusim.workers import Workers
 
 if TYPE_CHECKING:
     from tpusim.passes.base import Pass

@@ -7,12 +7,12 @@ import msgspec
 from typing_extensions import override
 
 from tpusim.errors import ConfigError
-from tpusim.grouping import divide
 from tpusim.ir.module import Model, State
 from tpusim.layer_group import ForcedGroup, LayerGroupConfig, read_forced
 from tpusim.layer_group.files import Forced
 from tpusim.passes.base import Codec, Pass
 from tpusim.passes.context import PassContext
+from tpusim.passes.grouping import divide
 
 
 def read_pins(text: str) -> Forced:

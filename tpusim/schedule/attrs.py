@@ -12,8 +12,8 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import LayerGroupInfo, int_attr, ints, ints_attr, op_name, value_name
-from tpusim.ops.base import GroupType, TpuOp
-from tpusim.ops.logical import AXES, PIPELINE_STAGES
+from tpusim.ops.framework.base import GroupType, TpuOp
+from tpusim.ops.framework.logical import AXES, PIPELINE_STAGES
 from tpusim.ops.structure import TopWeight, TpuGroup, TpuLoad, TpuStore, TpuYield, group_info
 from tpusim.schedule.graph import Subgraph
 from tpusim.schedule.group import Allocation, GroupSchedule, Guest, Overlap

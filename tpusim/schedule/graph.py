@@ -11,7 +11,7 @@ from tpusim.chips import ChipSpec
 from tpusim.interfaces import ask
 from tpusim.ir.attrs import value_name
 from tpusim.ir.types import is_tensor
-from tpusim.ops.base import Axis, GroupType, SliceTable, TpuOp
+from tpusim.ops.framework.base import Axis, GroupType, SliceTable, TpuOp
 from tpusim.ops.interfaces import Alignment, slice_table_of
 from tpusim.ops.structure import TopWeight, TpuGroup
 

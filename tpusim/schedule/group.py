@@ -7,8 +7,8 @@ from functools import cached_property
 from xdsl.ir import SSAValue
 
 from tpusim.isa.layout import ceil_div
-from tpusim.ops.base import TpuOp
-from tpusim.ops.logical import AXES
+from tpusim.ops.framework.base import TpuOp
+from tpusim.ops.framework.logical import AXES
 from tpusim.schedule.graph import Subgraph
 from tpusim.schedule.rows import Row, Scheduled, Transferred, stage_of, tensor_of
 from tpusim.schedule.steps import Sections, ValueSlices

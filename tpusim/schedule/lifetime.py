@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from xdsl.ir import SSAValue
 
-from tpusim.ops.base import TpuOp
-from tpusim.ops.logical import PIPELINE_STAGES
+from tpusim.ops.framework.base import TpuOp
+from tpusim.ops.framework.logical import PIPELINE_STAGES
 from tpusim.schedule.group import GroupSchedule
 from tpusim.schedule.rows import Row
 

@@ -7,7 +7,7 @@ the pipeline. Tensors that stay in local memory are loaded in the first iteratio
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from tpusim.ops.logical import PIPELINE_STAGES
+from tpusim.ops.framework.logical import PIPELINE_STAGES
 from tpusim.schedule.group import GroupSchedule, Guest
 from tpusim.schedule.rows import Scheduled, Transferred
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tpusim.ir.module import Model
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.interfaces import is_in_place
 from tpusim.ops.structure import TpuGroup
 

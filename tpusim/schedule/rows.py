@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from xdsl.ir import SSAValue
 
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 
 
 @dataclass(frozen=True)

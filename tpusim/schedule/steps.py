@@ -5,8 +5,8 @@ from functools import cached_property
 from itertools import product
 from typing import NamedTuple
 
-from tpusim.ops.base import Axis, TensorSlice, Window
-from tpusim.ops.logical import AXES, Extents, Windows
+from tpusim.ops.framework.base import Axis, TensorSlice, Window
+from tpusim.ops.framework.logical import AXES, Extents, Windows
 
 LOOP_ORDER: tuple[Axis, ...] = ("n", "d", "h", "w", "c")
 """The axes of the loop over sections, the slowest first (layer_group.md 15)."""

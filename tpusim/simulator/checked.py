@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpusim.chips import ChipSpec
-from tpusim.closeness import FRACTION_BITS, Bound, bound_of, ulps_apart
 from tpusim.errors import ConfigError, SimulationError
 from tpusim.isa.blocks import offsets
 from tpusim.isa.commands import Command
 from tpusim.isa.region import View, itemsize, numpy_dtype
 from tpusim.isa.stream import Location, Program, TensorEntry
+from tpusim.numbers.closeness import FRACTION_BITS, Bound, bound_of, ulps_apart
 from tpusim.simulator.memory import Machine, regions_of
 from tpusim.simulator.stored import StoredTensors
 
@@ -59,7 +59,7 @@ class Checker:
     reference: tensors by name, in the dtype and with the elements the machine has (tpu_outputs.npz; bf16 as bits in
     uint16). collect: note every wrong command in `mismatches` instead of raising SimulationError at the first one.
     float_ulps: bound of float differences, in units of the last place of the tensor's largest magnitude; None: the
-    bound of `tpusim.closeness` for results of a whole network.
+    bound of `tpusim.numbers.closeness` for results of a whole network.
     """
 
     def __init__(

@@ -13,13 +13,13 @@ from typing import Any, Self
 import numpy as np
 from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingTypeStubs]
 
-from tpusim.border import converts
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, SimulationError, first_line
 from tpusim.isa.check import check, check_form
 from tpusim.isa.commands import Command
 from tpusim.isa.region import numpy_dtype
 from tpusim.isa.stream import Program, TensorEntry
+from tpusim.numbers.border import converts
 from tpusim.simulator import handlers
 from tpusim.simulator.memory import Machine, Memory, Shadow, lane_reach, regions_of
 from tpusim.simulator.metadata_checks import check_metadata, unconfirmed

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tpusim.documents import parse_json
+from tpusim.host.documents import parse_json
 from tpusim.verify.compare import Tolerance
 from tpusim.verify.similarity import Tensor, is_integer
 from tpusim.verify.tolerances import NPZ_TOOL, TOP_VS_ONNX, TPU_VS_TOP, local_vs_tpu

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpusim.errors import ConfigError
-from tpusim.threads import each
+from tpusim.host.threads import each
 from tpusim.verify.channels import Channels, euclidean_by_channel
 from tpusim.verify.similarity import (
     Tensor,

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from tpusim.threads import each
+from tpusim.host.threads import each
 from tpusim.verify.channels import Channels, channels_of
 from tpusim.verify.compare import Comparison, TensorResult
 from tpusim.verify.similarity import Tensor, is_integer

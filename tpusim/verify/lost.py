@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tpusim.closeness import MASK
+from tpusim.numbers.closeness import MASK
 from tpusim.verify.channels import LEAST_VALUES, MOST_SLICES
 from tpusim.verify.similarity import Tensor
 

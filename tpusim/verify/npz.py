@@ -7,9 +7,9 @@ from typing import IO
 
 import numpy as np
 
-from tpusim import arrays
 from tpusim.errors import ConfigError
-from tpusim.files import replacing
+from tpusim.host import arrays
+from tpusim.host.files import replacing
 from tpusim.verify.about import About
 from tpusim.verify.similarity import Tensor
 

@@ -6,7 +6,7 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from tpusim.tables import Table
+from tpusim.host.tables import Table
 from tpusim.verify.compare import (
     CLOSE,
     EQUAL,

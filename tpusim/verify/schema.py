@@ -11,8 +11,8 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from tpusim.documents import read_json
 from tpusim.errors import ConfigError
+from tpusim.host.documents import read_json
 from tpusim.verify.report import SCHEMA_VERSION, Accuracy, Core, Group, Memory, RunRecord, StageTime, Totals
 
 PATH: Final = Path(__file__).with_name("report.schema.json")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tpusim.closeness import MASK
+from tpusim.numbers.closeness import MASK
 
 Tensor = NDArray[Any]
 

@@ -18,7 +18,7 @@ class CountOps(Command):
 
     def execute(self, console: Output) -> bool:
         """Print a line for each name."""
-        from tpusim.network import open_network
+        from tpusim.running.network import open_network
 
         counts = Counter(op.name for op in open_network(self.network, lambda config: config).earliest.ops)
         for name, count in counts.most_common():

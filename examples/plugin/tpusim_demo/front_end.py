@@ -13,7 +13,7 @@ from tpusim.errors import ImportModelError, UnsupportedError
 from tpusim.frontend import WHOLE, Cut, FrontEnd
 from tpusim.frontend.front_ends import Shapes
 from tpusim.ir.module import Model
-from tpusim.ops.builder import ModuleBuilder
+from tpusim.ops.framework.builder import ModuleBuilder
 from tpusim.ops.relu import TopRelu
 from tpusim_demo.top import TopSquaredRelu
 

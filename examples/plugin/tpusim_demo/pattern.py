@@ -4,10 +4,10 @@ from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter
 
 from tpusim.ir.attrs import copy_name
-from tpusim.ops.families import relu_limit_of, relu_of
+from tpusim.ops.framework.families import relu_limit_of, relu_of
+from tpusim.ops.framework.rewriting import Requested
 from tpusim.ops.mul import TopMul
 from tpusim.ops.relu import TopRelu
-from tpusim.ops.rewriting import Requested
 from tpusim_demo.top import TopSquaredRelu
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tpusim.ir.attrs import copy_name, op_name, set_op_name
 from tpusim.ir.module import Model, State
-from tpusim.ops.families import relu_attributes
+from tpusim.ops.framework.families import relu_attributes
 from tpusim.ops.mul import TopMul
 from tpusim.ops.relu import TopRelu
 from tpusim.passes import Pass, PassContext

@@ -5,7 +5,7 @@ tpusim run MODEL.onnx --layer-group halves
 
 from tpusim import Chip
 from tpusim.layer_group import CostModel, Decided, alone, plan
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.schedule import GroupSchedule, Memo
 
 

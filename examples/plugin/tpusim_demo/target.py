@@ -7,8 +7,8 @@ from xdsl.ir import SSAValue
 from tpusim.interfaces import Model, Target
 from tpusim.ir.attrs import op_name
 from tpusim.ir.types import shape_of
-from tpusim.ops.base import LoweringContext
-from tpusim.ops.families import relu_attributes
+from tpusim.ops.framework.base import LoweringContext
+from tpusim.ops.framework.families import relu_attributes
 from tpusim.ops.interfaces import FloatLowering, GroupRules
 from tpusim.ops.mul import TpuMul
 from tpusim.ops.relu import TpuRelu

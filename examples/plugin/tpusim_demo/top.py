@@ -9,9 +9,9 @@ from xdsl.irdl import irdl_op_definition
 
 from tpusim.ir.attrs import op_name
 from tpusim.ir.types import shape_of
-from tpusim.ops.base import Array, Builder, FloatRule, LoweringContext
-from tpusim.ops.building import names_op
-from tpusim.ops.families import UnaryTop
+from tpusim.ops.framework.base import Array, Builder, FloatRule, LoweringContext
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import UnaryTop
 from tpusim_demo.tpu import TpuSquaredRelu
 
 IN_F32 = FloatRule(int8="f32", f16="f32", bf16="f32")

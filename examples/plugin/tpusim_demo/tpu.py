@@ -7,8 +7,8 @@ from xdsl.ir import Dialect
 from xdsl.irdl import irdl_op_definition
 
 from tpusim.isa import commands as isa
-from tpusim.ops.base import Array, EmitContext
-from tpusim.ops.families import UnaryTpu
+from tpusim.ops.framework.base import Array, EmitContext
+from tpusim.ops.framework.families import UnaryTpu
 from tpusim.ops.interfaces import SharedWindows
 
 

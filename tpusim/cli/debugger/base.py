@@ -14,7 +14,7 @@ from rich.text import Text
 from tpusim.cli.debugger.syntax import ALIASES, USAGE
 from tpusim.cli.output import Terminal
 from tpusim.errors import ConfigError, TpusimError, meant
-from tpusim.labels import one_line
+from tpusim.host.labels import one_line
 
 if TYPE_CHECKING:
     from tpusim.simulator.debugger import Debugger, Stop

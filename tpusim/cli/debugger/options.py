@@ -72,7 +72,7 @@ class Debug:
         return True
 
     def _debugger(self, console: Console) -> "Debugger":
-        from tpusim.persistence import require_kept
+        from tpusim.running.persistence import require_kept
         from tpusim.simulator.debugger import Debugger, random_inputs
         from tpusim.simulator.run import SimulatorOptions
         from tpusim.verify.npz import load_tensors

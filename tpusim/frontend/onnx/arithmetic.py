@@ -4,14 +4,14 @@ import numpy as np
 from onnx import TensorProto
 from xdsl.ir import SSAValue
 
-from tpusim.border import SMALL_FLOATS, is_float, is_integer, largest
 from tpusim.frontend.onnx.model_file import NUMBERS, type_text
 from tpusim.frontend.onnx.node import Mapper, Node
 from tpusim.ir.types import shape_of
+from tpusim.numbers.border import SMALL_FLOATS, is_float, is_integer, largest
 from tpusim.ops.activation import TopPow, TopReciprocal, TopSqrt, TopTrunc
 from tpusim.ops.add import TopAdd
 from tpusim.ops.compare import TopCompare, TopCompareConst
-from tpusim.ops.families import ArithmeticTop, broadcast_shape
+from tpusim.ops.framework.families import ArithmeticTop, broadcast_shape
 from tpusim.ops.minmax import TopMax, TopMin
 from tpusim.ops.mul import TopMul
 from tpusim.ops.power import TopMod, TopPow3

@@ -6,7 +6,6 @@ from pathlib import Path
 import onnx
 from onnx import helper
 
-from tpusim.files import replacing
 from tpusim.frontend.onnx.cut import Cut
 from tpusim.frontend.onnx.model_file import (
     PROTO_LIMIT,
@@ -17,6 +16,7 @@ from tpusim.frontend.onnx.model_file import (
     reads,
     save_external,
 )
+from tpusim.host.files import replacing
 
 Shapes = Mapping[str, tuple[int, ...]]
 

@@ -11,10 +11,10 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from tpusim.border import converts
 from tpusim.errors import ImportModelError
 from tpusim.frontend.onnx.element_types import dtype_of
 from tpusim.frontend.onnx.model_file import NUMBERS, GraphInput, dims_text, graph_inputs, type_text
+from tpusim.numbers.border import converts
 
 
 def fix_inputs(graph: onnx.GraphProto, values: Mapping[str, Any], label: str) -> None:

@@ -40,7 +40,7 @@ from tpusim.frontend.onnx.reading import MEASURED, Reader, is_imported, node_nam
 from tpusim.ir.attrs import framework_name, set_op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import tensor
-from tpusim.ops.building import BuildError
+from tpusim.ops.framework.building import BuildError
 from tpusim.ops.structure import TopInput
 from tpusim.ops.view import make_view
 

@@ -3,10 +3,10 @@
 import numpy as np
 from xdsl.ir import SSAValue
 
-from tpusim.border import SMALL_INTEGERS, bits_of, is_integer, whole_limits
+from tpusim.numbers.border import SMALL_INTEGERS, bits_of, is_integer, whole_limits
 from tpusim.ops.activation import TopTrunc
 from tpusim.ops.add import TopAdd
-from tpusim.ops.base import Builder
+from tpusim.ops.framework.base import Builder
 from tpusim.ops.power import TopMod
 from tpusim.ops.sub import TopSub
 

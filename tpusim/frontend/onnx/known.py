@@ -7,7 +7,6 @@ import onnx
 from xdsl.dialects.builtin import NameLoc
 from xdsl.ir import SSAValue
 
-from tpusim.border import is_float
 from tpusim.errors import ImportModelError
 from tpusim.frontend.onnx.duplicates import Duplicates
 from tpusim.frontend.onnx.element_types import ElementTypes, dtype_of
@@ -16,7 +15,8 @@ from tpusim.frontend.onnx.naming import Naming
 from tpusim.frontend.onnx.node import as_float
 from tpusim.ir.attrs import name_location
 from tpusim.ir.types import is_tensor, shape_of
-from tpusim.ops.builder import ModuleBuilder
+from tpusim.numbers.border import is_float
+from tpusim.ops.framework.builder import ModuleBuilder
 
 
 class Known:

@@ -7,10 +7,10 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from xdsl.ir import SSAValue
 
-from tpusim.border import EXACT_F32, is_float
 from tpusim.frontend.onnx.element_types import ElementTypes
 from tpusim.ir.types import shape_of
-from tpusim.ops.base import Builder
+from tpusim.numbers.border import EXACT_F32, is_float
+from tpusim.ops.framework.base import Builder
 
 
 class ConstantNeeded(ValueError):

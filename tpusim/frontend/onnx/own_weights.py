@@ -11,7 +11,7 @@ from tpusim.frontend.onnx.prequantised import Quantised, WeightScales
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.own_scales import set_not_kept, set_own_ranges, set_own_weight_scales
-from tpusim.ops.base import TopOp
+from tpusim.ops.framework.base import TopOp
 from tpusim.ops.interfaces import Weighs
 from tpusim.ops.structure import TopWeight
 

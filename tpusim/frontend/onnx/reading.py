@@ -32,8 +32,8 @@ from tpusim.frontend.onnx.outcome import How
 from tpusim.frontend.onnx.parts import Parts
 from tpusim.frontend.onnx.table import MAPPERS
 from tpusim.ir.types import shape_of
-from tpusim.ops.building import BuildError, TooLarge
-from tpusim.ops.recurrent import mark_parts
+from tpusim.ops.framework.building import BuildError, TooLarge
+from tpusim.ops.patterns.recurrent import mark_parts
 
 MOST_COMPUTED = 1 << 30
 """Bytes of the constants that are computed of a model with few weights."""

@@ -6,7 +6,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.frontend.onnx.node import Mapper, Node
 from tpusim.ir.types import shape_of
-from tpusim.ops.building import require_size
+from tpusim.ops.framework.building import require_size
 from tpusim.ops.grid_sampler import TopGridSampler
 from tpusim.ops.resize import TopInterp
 

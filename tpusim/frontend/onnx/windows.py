@@ -9,10 +9,10 @@ from tpusim.frontend.onnx.node import Mapper, Node
 from tpusim.ir.attrs import ints
 from tpusim.ops.conv import TopConv
 from tpusim.ops.deconv import TopDeconv
+from tpusim.ops.framework.sliding import window_attributes
 from tpusim.ops.lrn import TopLRN
 from tpusim.ops.pad import TopPad
 from tpusim.ops.pool import TopAvgPool, TopMaxPool
-from tpusim.ops.sliding import window_attributes
 
 POOL: dict[str, Any] = {"kernel_shape": ()}
 """A pool without a kernel_shape is a mistake; it is not the global one."""

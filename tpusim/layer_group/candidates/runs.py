@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tpusim.chips import ChipSpec
 from tpusim.ir.module import Model
 from tpusim.ir.types import is_tensor, shape_of
-from tpusim.ops.base import TpuOp, logical_shape
+from tpusim.ops.framework.base import TpuOp, logical_shape
 from tpusim.ops.interfaces import Volumes
 from tpusim.ops.structure import TopNone, TopWeight
 

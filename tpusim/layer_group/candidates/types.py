@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import rules
-from tpusim.ops.base import GroupType, TpuOp
+from tpusim.ops.framework.base import GroupType, TpuOp
 from tpusim.ops.interfaces import GroupRules, Volumes
 from tpusim.schedule import Memo
 

@@ -23,10 +23,10 @@ from tpusim.isa.cycles import command_ns
 from tpusim.isa.region import View
 from tpusim.kernel_library import Piece, Transfer, turns_of
 from tpusim.layer_group.slicing import extents
-from tpusim.ops.base import TensorSlice, TpuOp
-from tpusim.ops.emission import Placed, SliceContext, WholeContext
+from tpusim.ops.framework.base import TensorSlice, TpuOp
+from tpusim.ops.framework.emission import Placed, SliceContext, WholeContext
+from tpusim.ops.framework.views import gmem_view, lmem_view, transfers
 from tpusim.ops.interfaces import LaneCopies, is_in_place
-from tpusim.ops.views import gmem_view, lmem_view, transfers
 from tpusim.schedule import Subgraph, Transferred
 
 

@@ -14,7 +14,7 @@ from tpusim.ir.types import stored_bytes
 from tpusim.isa.cycles import peak_macs
 from tpusim.isa.layout import ceil_div
 from tpusim.layer_group.slicing import element_bytes_of
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.interfaces import GathersRows, macs_of, on_host
 from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
 

@@ -19,9 +19,9 @@ from tpusim.layer_group.cost.benches import global_ns, loaded_spread, slice_ns, 
 from tpusim.layer_group.local_memory import largest_slice
 from tpusim.layer_group.planning import Decided
 from tpusim.layer_group.slicing import whole_slice, whole_slices
-from tpusim.ops.base import GroupType, TpuOp
+from tpusim.ops.framework.base import GroupType, TpuOp
+from tpusim.ops.framework.logical import PIPELINE_STAGES
 from tpusim.ops.interfaces import GroupRules, is_in_place
-from tpusim.ops.logical import PIPELINE_STAGES
 from tpusim.schedule import (
     GroupSchedule,
     Overlap,

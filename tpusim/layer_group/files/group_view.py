@@ -15,8 +15,8 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.layer_group.local_memory import partners
 from tpusim.layer_group.slicing import slice_bytes
-from tpusim.ops.base import GroupType, TpuOp
-from tpusim.ops.logical import AXES
+from tpusim.ops.framework.base import GroupType, TpuOp
+from tpusim.ops.framework.logical import AXES
 from tpusim.ops.structure import TpuLoad
 from tpusim.schedule import (
     GroupSchedule,

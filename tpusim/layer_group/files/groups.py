@@ -8,12 +8,12 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from tpusim.documents import read_json, read_toml
 from tpusim.errors import ConfigError
+from tpusim.host.documents import read_json, read_toml
 from tpusim.ir.module import Model
 from tpusim.layer_group.files.group_view import GlobalView, GroupView, views
 from tpusim.layer_group.files.upstream import cached_groups, is_cache, is_search, searched_shapes
-from tpusim.ops.logical import AXES
+from tpusim.ops.framework.logical import AXES
 
 TypeName: TypeAlias = Literal["NORMAL", "3D", "SMALL_C", "MM", "GLOBAL"]
 

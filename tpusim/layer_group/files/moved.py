@@ -12,11 +12,11 @@ from tpusim.ir.attrs import ints_attr, op_name, texts_attr
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, set_type, shape_of, storage_dtype, tensor_of
 from tpusim.isa.region import is_packed
-from tpusim.ops.base import TpuOp, Way
-from tpusim.ops.families import command_dtype
+from tpusim.ops.framework.base import TpuOp, Way
+from tpusim.ops.framework.families import command_dtype
+from tpusim.ops.framework.logical import AXES, GroupType, TensorSlice, logical_axes
+from tpusim.ops.framework.moves import scattered_of, strides_of
 from tpusim.ops.interfaces import is_in_place, moves_of, padding_of
-from tpusim.ops.logical import AXES, GroupType, TensorSlice, logical_axes
-from tpusim.ops.moves import scattered_of, strides_of
 from tpusim.ops.structure import TpuGroup, TpuLoad, TpuStore, Transfer, group_info
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from tpusim.ops.logical import AXES
+from tpusim.ops.framework.logical import AXES
 
 SPLIT = "_mul_scale", "_new_cast"
 """Some casts are two ops in TPU-MLIR: the first has the name of the second with one of these. They are one op here."""

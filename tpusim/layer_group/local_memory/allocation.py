@@ -11,7 +11,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.layout import align, ceil_div
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.interfaces import LaneCopies
 from tpusim.ops.structure import TopWeight
 from tpusim.schedule import Allocation, Buffer, Row

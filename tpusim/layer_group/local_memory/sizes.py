@@ -8,8 +8,8 @@ from tpusim.chips import ChipSpec
 from tpusim.interfaces import ask
 from tpusim.ir.types import element_of
 from tpusim.isa.layout import align, lmem_bytes
-from tpusim.ops.base import TensorSlice, TpuOp
-from tpusim.ops.families import command_dtype
+from tpusim.ops.framework.base import TensorSlice, TpuOp
+from tpusim.ops.framework.families import command_dtype
 from tpusim.ops.interfaces import WorkArea
 from tpusim.schedule import Buffer, Row, Subgraph, ValueSlices, lifetimes
 

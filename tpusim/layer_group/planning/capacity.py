@@ -11,9 +11,9 @@ from tpusim.layer_group.local_memory import allocate, buffers
 from tpusim.layer_group.planning.group import plan
 from tpusim.layer_group.planning.rows import schedule
 from tpusim.layer_group.slicing import SliceError, max_sections, possible_sections, slice_group
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
+from tpusim.ops.framework.logical import AXES
 from tpusim.ops.interfaces import is_in_place
-from tpusim.ops.logical import AXES
 from tpusim.schedule import Buffer, GroupSchedule, Sections, Subgraph, ValueSlices, subgraph, tensor_name
 
 MOST_NAMED = 4

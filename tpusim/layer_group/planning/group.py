@@ -22,7 +22,7 @@ from tpusim.layer_group.slicing import (
     slice_group,
     whole_slices,
 )
-from tpusim.ops.base import Axis, GroupType, TpuOp
+from tpusim.ops.framework.base import Axis, GroupType, TpuOp
 from tpusim.ops.interfaces import is_in_place
 from tpusim.schedule import Allocation, GroupSchedule, Memo, Row, Sections, Subgraph, ValueSlices, subgraph
 

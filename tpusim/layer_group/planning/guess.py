@@ -9,7 +9,7 @@ from tpusim.chips import ChipSpec
 from tpusim.isa.layout import ceil_div
 from tpusim.layer_group.local_memory import tensor_bytes, work_bytes
 from tpusim.layer_group.slicing import extents, shared, whole_slices
-from tpusim.ops.base import Axis, GroupType, TpuOp
+from tpusim.ops.framework.base import Axis, GroupType, TpuOp
 from tpusim.schedule import Sections, Subgraph, ValueSlices
 
 Slices = Mapping[SSAValue, ValueSlices]

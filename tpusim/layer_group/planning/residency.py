@@ -10,7 +10,7 @@ from tpusim.layer_group.candidates import takes
 from tpusim.layer_group.local_memory import tensor_bytes
 from tpusim.layer_group.planning.guess import op_bytes
 from tpusim.layer_group.slicing import whole_slice, whole_slices
-from tpusim.ops.base import GroupType, TpuOp
+from tpusim.ops.framework.base import GroupType, TpuOp
 from tpusim.ops.interfaces import splits_weight
 from tpusim.schedule import Memo, Subgraph, subgraph
 

@@ -17,7 +17,7 @@ from tpusim.isa.layout import align
 from tpusim.layer_group.planning import kept_whole
 from tpusim.layer_group.refinement.balance import Cycles
 from tpusim.layer_group.refinement.combine import MOST_OPS, Replaced, Rows
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.schedule import Buffer, GroupSchedule, Row, Transferred, areas, lifetimes
 
 MARGIN = 0.1

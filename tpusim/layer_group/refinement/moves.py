@@ -12,7 +12,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.layer_group.cost import GAIN_NS
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.schedule import GroupSchedule, Row, Scheduled, Transferred, areas
 
 Ns = Callable[[Scheduled], float]

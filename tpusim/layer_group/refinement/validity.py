@@ -13,8 +13,8 @@ from xdsl.ir import SSAValue
 
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.types import is_tensor
-from tpusim.ops.base import TpuOp
-from tpusim.ops.logical import PIPELINE_STAGES
+from tpusim.ops.framework.base import TpuOp
+from tpusim.ops.framework.logical import PIPELINE_STAGES
 from tpusim.schedule import GroupSchedule, Scheduled, Transferred, Turn, edge_step, turns
 
 ENOUGH_STEPS = PIPELINE_STAGES + 1

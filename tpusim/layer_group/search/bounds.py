@@ -10,7 +10,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.ir.types import is_tensor, stored_bytes
 from tpusim.layer_group.cost import CostModel
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.interfaces import splits_weight
 from tpusim.ops.structure import TopWeight
 

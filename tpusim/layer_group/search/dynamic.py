@@ -20,7 +20,7 @@ from tpusim.layer_group.search.greedy import alone, greedy
 from tpusim.layer_group.search.interval_names import Names
 from tpusim.layer_group.search.multicore import spread
 from tpusim.layer_group.search.shapes import better
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.schedule import GroupSchedule, Memo
 
 CLUSTERS = 50

@@ -6,7 +6,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.types import uniform_of
 from tpusim.layer_group.planning import Crowded, Decided, plan
 from tpusim.layer_group.slicing import slice_bytes
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.interfaces import why_rather_global
 from tpusim.schedule import GroupSchedule, Memo, Windows
 

@@ -7,7 +7,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tpusim.ir.described import described
 from tpusim.ir.types import is_tensor
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 
 Uses = tuple[tuple[int, int], ...]
 """(place in the run, number of the operand) of the uses by ops of the run."""

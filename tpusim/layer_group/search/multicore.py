@@ -10,7 +10,7 @@ from dataclasses import replace
 from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.planning import placed, resectioned
 from tpusim.layer_group.slicing import max_sections
-from tpusim.ops.base import Axis
+from tpusim.ops.framework.base import Axis
 from tpusim.schedule import GroupSchedule, Sections
 
 RAISED: tuple[Axis, ...] = ("h", "n", "c", "d", "w")

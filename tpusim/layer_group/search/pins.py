@@ -16,7 +16,7 @@ from tpusim.layer_group.files import ForcedGroup
 from tpusim.layer_group.planning import Decided
 from tpusim.layer_group.search.multicore import spread
 from tpusim.layer_group.search.rules import named, refused, ruled
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.schedule import GroupSchedule, Memo
 
 PINNED = "pinned as a global layer"

@@ -8,7 +8,7 @@ from tpusim.errors import ConfigError
 from tpusim.ir.attrs import op_name
 from tpusim.layer_group.planning import Decided
 from tpusim.layer_group.refinement import problem
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.schedule import GroupSchedule, Memo
 
 

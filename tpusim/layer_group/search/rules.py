@@ -10,9 +10,9 @@ from tpusim.layer_group.candidates import group_types
 from tpusim.layer_group.files import ForcedGroup
 from tpusim.layer_group.planning import IMAGE_AXES, MAX_HALO, only_views, plan, shortage
 from tpusim.layer_group.slicing import SliceError, extents, possible_sections, slice_group
-from tpusim.ops.base import GroupType, TpuOp
+from tpusim.ops.framework.base import GroupType, TpuOp
+from tpusim.ops.framework.logical import AXES
 from tpusim.ops.interfaces import GroupRules
-from tpusim.ops.logical import AXES
 from tpusim.schedule import GroupSchedule, Memo, Sections, Subgraph, ValueSlices, subgraph, tensor_name
 
 KINDS: dict[str, GroupType] = {str(kind): kind for kind in GroupType}

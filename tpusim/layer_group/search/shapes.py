@@ -7,7 +7,7 @@ from tpusim.chips import ChipSpec
 from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.planning import first_guess, resectioned
 from tpusim.layer_group.slicing import max_sections
-from tpusim.ops.base import Axis
+from tpusim.ops.framework.base import Axis
 from tpusim.schedule import GroupSchedule, Sections
 
 SEARCH_ORDER: tuple[Axis, ...] = ("d", "w", "c", "n", "h")

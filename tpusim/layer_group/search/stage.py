@@ -24,7 +24,7 @@ from tpusim.layer_group.search.greedy import alone, greedy
 from tpusim.layer_group.search.multicore import spread
 from tpusim.layer_group.search.pins import pinned
 from tpusim.layer_group.search.plugged import plugged
-from tpusim.ops.base import TpuOp
+from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.interfaces import GroupRules, SliceTables
 from tpusim.ops.structure import TopWeight
 from tpusim.registry import STRATEGIES
@@ -36,8 +36,9 @@ class LayerGroupConfig(Refinements):
     """Options of the layer-group stage.
 
     opt: "2" minimises the estimated time by dynamic programming; "1" groups greedily from the tail, and replaces "2"
-    on a chip whose `GroupRules.SEARCH` says so (DL-08); "off" makes each op a group; "best" needs the clock, which this
-    stage cannot use (`tpusim.grouping.divide`). Other names are those of plug-ins (`tpusim.registry.STRATEGIES`).
+    on a chip whose `GroupRules.SEARCH` says so (DL-08); "off" makes each op a group; "best" needs the clock, which
+    this stage cannot use (`tpusim.passes.grouping.divide`). Other names are those of plug-ins
+    (`tpusim.registry.STRATEGIES`).
     force: pinned groups; the other ops are searched.
     shape_secs_search_strategy: with "2", the sections of a group are "0" the first that fit, "1" searched for the least
     time where the program cuts (layer_group.md 10.2).
@@ -85,7 +86,7 @@ class Strategy(Protocol):
 
 
 ON_THE_CLOCK = "best"
-"""The strategy that needs the clock, which this stage cannot use: `tpusim.grouping.divide`."""
+"""The strategy that needs the clock, which this stage cannot use: `tpusim.passes.grouping.divide`."""
 
 
 def searched(opt: str, chip: ChipSpec) -> str:

@@ -11,7 +11,8 @@ from tpusim.interfaces import rules
 from tpusim.ir.attrs import op_name
 from tpusim.layer_group.slicing.sections import common_batch, extents
 from tpusim.layer_group.slicing.windows import even_windows, lane_windows
-from tpusim.ops.base import Axis, TpuOp, Window
+from tpusim.ops.framework.base import Axis, TpuOp, Window
+from tpusim.ops.framework.logical import AXES, Extents
 from tpusim.ops.interfaces import (
     GroupRules,
     holds_operand,
@@ -20,7 +21,6 @@ from tpusim.ops.interfaces import (
     slice_table_of,
     splits_weight,
 )
-from tpusim.ops.logical import AXES, Extents
 from tpusim.ops.structure import TopInput
 from tpusim.schedule import Sections, Subgraph, ValueSlices, Windows
 

@@ -8,9 +8,9 @@ from tpusim.chips import ChipSpec
 from tpusim.interfaces import rules
 from tpusim.ir.types import element_of, shape_of, storage_bits, storage_dtype
 from tpusim.isa.layout import ceil_div
-from tpusim.ops.base import Axis, GroupType, TpuOp
+from tpusim.ops.framework.base import Axis, GroupType, TpuOp
+from tpusim.ops.framework.logical import AXES, Extents, logical_axes
 from tpusim.ops.interfaces import GroupRules
-from tpusim.ops.logical import AXES, Extents, logical_axes
 from tpusim.schedule import Sections, Subgraph
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from tpusim.chips import ChipSpec
 from tpusim.isa.layout import ceil_div
 from tpusim.layer_group.slicing.sections import element_bytes_of, extents
-from tpusim.ops.base import GroupType
+from tpusim.ops.framework.base import GroupType
 from tpusim.schedule import Sections, Subgraph
 
 MIN_ROW_BYTES = 256

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from tpusim.isa.layout import align, ceil_div
-from tpusim.ops.base import Window
+from tpusim.ops.framework.base import Window
 
 
 def even_windows(length: int, sections: int, step: int = 1) -> tuple[Window, ...]:

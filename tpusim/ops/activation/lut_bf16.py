@@ -23,8 +23,8 @@ from tpusim.ir.attrs import LayerGroupAttr, float_attr, op_name
 from tpusim.ir.modes import LutModeAttr, lut_mode
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
-from tpusim.ops.base import Array, Axis, EmitContext, LoweringContext, Shape, TensorSlice, TpuOp, Window
-from tpusim.ops.families import UnaryTop
+from tpusim.ops.framework.base import Array, Axis, EmitContext, LoweringContext, Shape, TensorSlice, TpuOp, Window
+from tpusim.ops.framework.families import UnaryTop
 
 LutMode = Literal["Slope", "Mantissa", "Log"]
 FLOAT_TABLE_SHAPE = (1, 1, 32, 8)

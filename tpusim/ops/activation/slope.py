@@ -21,7 +21,7 @@ from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa.region import View
-from tpusim.ops.base import (
+from tpusim.ops.framework.base import (
     Array,
     Axis,
     Builder,
@@ -34,8 +34,8 @@ from tpusim.ops.base import (
     Window,
     logical_shape,
 )
-from tpusim.ops.building import names_op
-from tpusim.ops.families import UnaryTop, UnaryTpu, constant_of, value_dtype
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import UnaryTop, UnaryTpu, constant_of, value_dtype
 from tpusim.ops.interfaces import SharedWindows
 from tpusim.ops.rescale import TOO_LARGE, lower_same_scale, requantised
 

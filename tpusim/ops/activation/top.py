@@ -16,9 +16,8 @@ from tpusim.interfaces import ask
 from tpusim.ir.attrs import float_attr, floats_attr, op_name, text
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.activation.fusion import DivToReciprocal, DivToSoftSign, MergeGelu, MergeGeluTanh, MulToSiLU
 from tpusim.ops.activation.tpu import TABLE_SHAPE, TpuActive, TpuLut, TpuReciprocal
-from tpusim.ops.base import (
+from tpusim.ops.framework.base import (
     Array,
     Builder,
     FloatRule,
@@ -27,8 +26,9 @@ from tpusim.ops.base import (
     QuantParams,
     RangeRule,
 )
-from tpusim.ops.building import names_op
-from tpusim.ops.families import UnaryTop
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import UnaryTop
+from tpusim.ops.patterns.activations import DivToReciprocal, DivToSoftSign, MergeGelu, MergeGeluTanh, MulToSiLU
 from tpusim.ops.rescale import lower_same_scale
 
 WIDE = FloatRule(f16="f32", bf16="f32")

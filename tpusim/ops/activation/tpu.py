@@ -15,10 +15,10 @@ from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import align, lmem_bytes
-from tpusim.ops.base import Array, Axis, EmitContext, Shape, TensorSlice, TpuOp, Window, logical_shape
-from tpusim.ops.families import UnaryTpu, command_dtype, value_dtype
+from tpusim.ops.framework.base import Array, Axis, EmitContext, Shape, TensorSlice, TpuOp, Window, logical_shape
+from tpusim.ops.framework.families import UnaryTpu, command_dtype, value_dtype
+from tpusim.ops.framework.logical import EVERY_TYPE, GroupType
 from tpusim.ops.interfaces import LibraryKernel, Margins, SharedWindows, Uncounted
-from tpusim.ops.logical import EVERY_TYPE, GroupType
 
 ENTRIES = 256
 TABLE_SHAPE = (1, 1, 1, ENTRIES)

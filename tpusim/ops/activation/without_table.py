@@ -6,7 +6,7 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition
 
 from tpusim.ops.activation.top import Activation
-from tpusim.ops.base import FloatRule, Holds, LoweringContext
+from tpusim.ops.framework.base import FloatRule, Holds, LoweringContext
 
 
 class WithoutTable(Activation):

@@ -7,7 +7,7 @@ from tpusim.isa import functions
 from tpusim.isa.layout import lmem_bytes
 from tpusim.isa.region import DType, View
 from tpusim.ops.attention.packed import bias_views, matrix_views
-from tpusim.ops.base import EmitContext, is_none
+from tpusim.ops.framework.base import EmitContext, is_none
 
 if TYPE_CHECKING:
     from tpusim.ops.attention.tpu import TpuAttention

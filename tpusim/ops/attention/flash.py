@@ -16,14 +16,14 @@ from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.ops.add import TpuAdd
-from tpusim.ops.attention.pattern import erase_unused
-from tpusim.ops.base import Array, EmitContext, OpT, Shape, is_none
 from tpusim.ops.const_binary.tpu import TpuMulConst
-from tpusim.ops.families import is_set, only_user, relu_of
+from tpusim.ops.framework.base import Array, EmitContext, OpT, Shape, is_none
+from tpusim.ops.framework.families import is_set, only_user, relu_of
+from tpusim.ops.framework.macro import MacroTpu
 from tpusim.ops.interfaces import FusingRewrites, Macs
-from tpusim.ops.macro import MacroTpu
 from tpusim.ops.matmul.product import COLUMNS_FIRST, HEADS
 from tpusim.ops.matmul.tpu import TpuMatMul
+from tpusim.ops.patterns.attention import erase_unused
 from tpusim.ops.permute import TpuPermute
 from tpusim.ops.softmax import TpuSoftmax
 from tpusim.ops.structure import make_none

@@ -8,7 +8,7 @@ import numpy as np
 from tpusim.chips import ChipSpec
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.region import View, itemsize
-from tpusim.ops.base import Array, Shape
+from tpusim.ops.framework.base import Array, Shape
 
 
 class Sizes(NamedTuple):

@@ -22,13 +22,13 @@ from tpusim.ir.quantisation import SMALLEST_SCALE
 from tpusim.ir.types import UniformType, calibrated_range, shape_of, storage_dtype, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.add import TpuAdd
-from tpusim.ops.attention.pattern import ProductsAsAttention
 from tpusim.ops.attention.tpu import TpuAttention
-from tpusim.ops.base import Array, LoweringContext, NumberMode, QuantParams, Shape, TopOp, is_none
 from tpusim.ops.cast import TpuCast
-from tpusim.ops.families import relu_attributes, zero_point
+from tpusim.ops.framework.base import Array, LoweringContext, NumberMode, QuantParams, Shape, TopOp, is_none
+from tpusim.ops.framework.families import relu_attributes, zero_point
 from tpusim.ops.interfaces import ChipRewrites, Weighs
 from tpusim.ops.matmul.product import HEADS
+from tpusim.ops.patterns.attention import ProductsAsAttention
 from tpusim.ops.rescale import TpuRequantInt
 from tpusim.ops.softmax import exponential_table
 

@@ -19,7 +19,7 @@ from tpusim.isa.functions.attention import attention_products
 from tpusim.isa.layout import align, ceil_div
 from tpusim.ops.attention.commands import emit_global, emit_local
 from tpusim.ops.attention.packed import Sizes, pack_matrices, unpack_biases, unpack_matrices
-from tpusim.ops.base import (
+from tpusim.ops.framework.base import (
     Array,
     Axis,
     EmitContext,
@@ -31,8 +31,8 @@ from tpusim.ops.base import (
     Window,
     is_none,
 )
+from tpusim.ops.framework.logical import WHOLE, WITH_MM
 from tpusim.ops.interfaces import Macs, OperandSlices, Reorder
-from tpusim.ops.logical import WHOLE, WITH_MM
 
 MATRICES, BIASES, OUT_BIAS, MASK, TABLE = (3, 5, 7), (4, 6, 8, 10), 10, 11, 12
 """Operands: matrices and biases of queries, keys and values, bias of the last layer, mask, table."""

@@ -13,9 +13,9 @@ from xdsl.irdl import attr_def, opt_attr_def
 from tpusim.interfaces import ask
 from tpusim.ir.attrs import float_attr, int_attr, op_name
 from tpusim.ir.types import shape_of
-from tpusim.ops.base import Array, Holds, LoweringContext, OpT, QuantParams, holds
 from tpusim.ops.const_binary.tpu import Kind, float_result, reversed_
-from tpusim.ops.families import (
+from tpusim.ops.framework.base import Array, Holds, LoweringContext, OpT, QuantParams, holds
+from tpusim.ops.framework.families import (
     UnaryTop,
     limited,
     relu_attributes,

@@ -18,7 +18,9 @@ from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, op_name, set_
 from tpusim.ir.types import shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.add import TopAdd
-from tpusim.ops.base import (
+from tpusim.ops.const_binary.base import Constants, ConstTop, shifted_constant
+from tpusim.ops.const_binary.tpu import Kind, TpuAddConst, TpuMaxConst, TpuMinConst, TpuMulConst, TpuSubConst
+from tpusim.ops.framework.base import (
     Builder,
     FloatMode,
     LoweringContext,
@@ -26,9 +28,16 @@ from tpusim.ops.base import (
     QuantParams,
     RangeRule,
 )
-from tpusim.ops.building import names_op
-from tpusim.ops.const_binary.base import Constants, ConstTop, shifted_constant
-from tpusim.ops.const_binary.merging import (
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import (
+    constant_of,
+    relu_attributes,
+    relu_limit_of,
+    relu_of,
+)
+from tpusim.ops.framework.rewriting import made_by
+from tpusim.ops.minmax import TpuMax, TpuMin
+from tpusim.ops.patterns.merged_numbers import (
     AddMerge,
     MergeContinuousMulConst,
     MergeMulConst,
@@ -37,17 +46,8 @@ from tpusim.ops.const_binary.merging import (
     RemoveMulConst,
     TopGatherMulConst,
 )
-from tpusim.ops.const_binary.tpu import Kind, TpuAddConst, TpuMaxConst, TpuMinConst, TpuMulConst, TpuSubConst
-from tpusim.ops.families import (
-    constant_of,
-    relu_attributes,
-    relu_limit_of,
-    relu_of,
-)
-from tpusim.ops.minmax import TpuMax, TpuMin
 from tpusim.ops.relu import TopClip
 from tpusim.ops.rescale import TOO_LARGE, TpuMulShift, requantised
-from tpusim.ops.rewriting import made_by
 from tpusim.ops.structure import make_weight
 from tpusim.ops.sub import is_invertible
 

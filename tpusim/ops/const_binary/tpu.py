@@ -14,8 +14,8 @@ from tpusim.ir.types import element_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import activation_view, lmem_bytes
-from tpusim.ops.base import Array, EmitContext, TensorSlice
-from tpusim.ops.families import (
+from tpusim.ops.framework.base import Array, EmitContext, TensorSlice
+from tpusim.ops.framework.families import (
     UnaryTpu,
     command_dtype,
     limited,
@@ -24,8 +24,8 @@ from tpusim.ops.families import (
     value_dtype,
     zero_point,
 )
+from tpusim.ops.framework.logical import EVERY_TYPE, WITH_MM, GroupType
 from tpusim.ops.interfaces import LibraryKernel, Margins, SharedWindows
-from tpusim.ops.logical import EVERY_TYPE, WITH_MM, GroupType
 
 Kind = Literal["mul", "add", "sub", "max", "min"]
 

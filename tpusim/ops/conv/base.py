@@ -6,7 +6,7 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, operand_def, opt_attr_def, result_def
 
 from tpusim.ir.attrs import ints, value_name
-from tpusim.ops.base import LoweringContext, Shape, TopOp, is_none
+from tpusim.ops.framework.base import LoweringContext, Shape, TopOp, is_none
 
 
 class ConvTop(TopOp):

@@ -7,8 +7,8 @@ from xdsl.ir import Attribute, SSAValue
 
 from tpusim.ir.attrs import int_attr, ints_attr
 from tpusim.ir.types import element_of
-from tpusim.ops.base import LoweringContext, Shape
 from tpusim.ops.conv.tpu import TpuConv2D
+from tpusim.ops.framework.base import LoweringContext, Shape
 from tpusim.ops.view import TpuReshape
 
 

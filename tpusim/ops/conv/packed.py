@@ -17,8 +17,6 @@ from xdsl.irdl import attr_def, operand_def, opt_attr_def, result_def
 from tpusim.ir.attrs import LayerGroupAttr, flag, int_attr, ints, value_name
 from tpusim.ir.modes import RequantModeAttr
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
-from tpusim.ops.accumulator import exact_sums, limits_of_sums
-from tpusim.ops.base import Array, EmitContext, ReorderContext, Shape, TpuOp, is_none
 from tpusim.ops.conv.coeff import (
     bias_from_planes,
     foldable_shape,
@@ -26,7 +24,9 @@ from tpusim.ops.conv.coeff import (
     unpack_channels,
     unpack_filter,
 )
-from tpusim.ops.families import is_set, relu_of
+from tpusim.ops.framework.accumulator import exact_sums, limits_of_sums
+from tpusim.ops.framework.base import Array, EmitContext, ReorderContext, Shape, TpuOp, is_none
+from tpusim.ops.framework.families import is_set, relu_of
 from tpusim.ops.interfaces import Accumulates, PackedWeights, Reorder
 
 

@@ -10,7 +10,7 @@ from tpusim.compat import Quirk
 from tpusim.errors import ModeWarning, option
 from tpusim.ir.attrs import op_name
 from tpusim.ir.once import once
-from tpusim.ops.base import LoweringContext
+from tpusim.ops.framework.base import LoweringContext
 
 
 @once

@@ -25,7 +25,17 @@ from tpusim.ir.once import once
 from tpusim.ir.own_scales import own_weight_scales
 from tpusim.ir.types import shape_of, tensor
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.base import (
+from tpusim.ops.conv.base import ConvTop, spread_shape
+from tpusim.ops.conv.merge import grows_too_much, merged_bias, merged_filter
+from tpusim.ops.conv.quantize import (
+    filter_is_signed,
+    filter_scales,
+    int32_bias,
+    quantised_filter,
+)
+from tpusim.ops.conv.tpu import TpuConv2D
+from tpusim.ops.conv.volume import TpuConv3D
+from tpusim.ops.framework.base import (
     Array,
     Builder,
     Estimate,
@@ -38,26 +48,16 @@ from tpusim.ops.base import (
     TopOp,
     is_none,
 )
-from tpusim.ops.building import names_op
-from tpusim.ops.conv.base import ConvTop, spread_shape
-from tpusim.ops.conv.cropped import ConvSlice
-from tpusim.ops.conv.head import before_float_head
-from tpusim.ops.conv.merge import grows_too_much, merged_bias, merged_filter
-from tpusim.ops.conv.quantize import (
-    filter_is_signed,
-    filter_scales,
-    int32_bias,
-    quantised_filter,
-)
-from tpusim.ops.conv.tpu import TpuConv2D
-from tpusim.ops.conv.volume import TpuConv3D
-from tpusim.ops.families import constant_of, conv_extent, only_user, relu_attributes, relu_limit_of, relu_of
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import constant_of, conv_extent, only_user, relu_attributes, relu_limit_of, relu_of
+from tpusim.ops.framework.sliding import ConvWindow, window_attributes
 from tpusim.ops.interfaces import Estimated, KernelConstants, Weighs
+from tpusim.ops.patterns.cropped_conv import ConvSlice
+from tpusim.ops.patterns.detector_head import before_float_head
+from tpusim.ops.patterns.wide_output import stored_output
 from tpusim.ops.requant_axis import requantised_axis
-from tpusim.ops.sliding import ConvWindow, window_attributes
 from tpusim.ops.structure import make_weight
 from tpusim.ops.view import TopReshape
-from tpusim.ops.wide_output import stored_output
 
 NARROW = 16
 """Channels of an image below which int8 products are no quicker than f32."""

@@ -23,17 +23,6 @@ from tpusim.isa.layout import align, ceil_div, channel_stride, lmem_bytes
 from tpusim.isa.multiplications import of_convolution
 from tpusim.isa.region import View
 from tpusim.kernel_library.gathers import Gathers, WindowAxis, gathered
-from tpusim.ops.base import (
-    Array,
-    Axis,
-    EmitContext,
-    GroupType,
-    ReorderContext,
-    Shape,
-    TensorSlice,
-    Window,
-    is_none,
-)
 from tpusim.ops.conv.base import spread_shape
 from tpusim.ops.conv.coeff import (
     MergedLayout,
@@ -45,7 +34,18 @@ from tpusim.ops.conv.coeff import (
     unpack_filter,
 )
 from tpusim.ops.conv.packed import PackedConvTpu
-from tpusim.ops.families import (
+from tpusim.ops.framework.base import (
+    Array,
+    Axis,
+    EmitContext,
+    GroupType,
+    ReorderContext,
+    Shape,
+    TensorSlice,
+    Window,
+    is_none,
+)
+from tpusim.ops.framework.families import (
     MAX_AXIS,
     MAX_PAD,
     command_dtype,

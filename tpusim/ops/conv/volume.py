@@ -14,9 +14,9 @@ from tpusim.isa import commands as isa
 from tpusim.isa.layout import activation_view, align, ceil_div, channel_stride, lmem_bytes
 from tpusim.isa.multiplications import of_convolution
 from tpusim.isa.region import View, itemsize
-from tpusim.ops.base import Array, Axis, EmitContext, Shape, TensorSlice, Window
 from tpusim.ops.conv.packed import PackedConvTpu
-from tpusim.ops.families import (
+from tpusim.ops.framework.base import Array, Axis, EmitContext, Shape, TensorSlice, Window
+from tpusim.ops.framework.families import (
     MAX_AXIS,
     command_dtype,
     conv_extent,
@@ -25,8 +25,8 @@ from tpusim.ops.families import (
     relu_of,
     zero_point,
 )
+from tpusim.ops.framework.planes import Planes, VolumeTpu, depths_seen, why_volume_global
 from tpusim.ops.interfaces import Macs
-from tpusim.ops.planes import Planes, VolumeTpu, depths_seen, why_volume_global
 
 
 @irdl_op_definition

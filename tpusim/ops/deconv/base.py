@@ -9,9 +9,9 @@ from xdsl.irdl import attr_def
 from tpusim.ir.attrs import ints
 from tpusim.ir.types import shape_of
 from tpusim.isa.multiplications import of_transposed
-from tpusim.ops.base import Shape
 from tpusim.ops.conv.packed import PackedConvTpu
 from tpusim.ops.deconv.geometry import deconv_extent
+from tpusim.ops.framework.base import Shape
 from tpusim.ops.interfaces import Macs
 
 

@@ -6,7 +6,7 @@ output o sees places o .. o + K - 1, input i stands at P + i*stride. P may be ne
 
 from typing import NamedTuple
 
-from tpusim.ops.base import Window
+from tpusim.ops.framework.base import Window
 
 
 class Need(NamedTuple):

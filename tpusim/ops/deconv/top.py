@@ -14,8 +14,6 @@ from xdsl.irdl import attr_def, irdl_op_definition
 
 from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name
 from tpusim.ir.types import shape_of
-from tpusim.ops.base import Array, Builder, FloatRule, LoweringContext, OpT, Shape, is_none
-from tpusim.ops.building import names_op
 from tpusim.ops.conv.base import ConvTop
 from tpusim.ops.conv.quantize import (
     filter_is_signed,
@@ -26,10 +24,12 @@ from tpusim.ops.conv.quantize import (
 from tpusim.ops.deconv.geometry import deconv_extent
 from tpusim.ops.deconv.tpu import TpuDeconv
 from tpusim.ops.deconv.volume import TpuDeconv3D
-from tpusim.ops.families import relu_limit_of, relu_of
+from tpusim.ops.framework.base import Array, Builder, FloatRule, LoweringContext, OpT, Shape, is_none
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import relu_limit_of, relu_of
+from tpusim.ops.framework.sliding import DeconvWindow, require_auto_pad
 from tpusim.ops.permute import TopPermute
 from tpusim.ops.requant_axis import requantised_axis
-from tpusim.ops.sliding import DeconvWindow, require_auto_pad
 from tpusim.ops.view import TopReshape
 
 

@@ -13,10 +13,10 @@ from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import align, ceil_div, channel_stride
 from tpusim.isa.region import View
-from tpusim.ops.base import Array, Axis, EmitContext, TensorSlice, Window
 from tpusim.ops.deconv.base import DeconvBase
 from tpusim.ops.deconv.geometry import Need, deconv_need
-from tpusim.ops.families import (
+from tpusim.ops.framework.base import Array, Axis, EmitContext, TensorSlice, Window
+from tpusim.ops.framework.families import (
     MAX_AXIS,
     MAX_PAD,
     command_dtype,

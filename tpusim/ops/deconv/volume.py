@@ -9,10 +9,10 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import ints
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
-from tpusim.ops.base import Array, EmitContext
 from tpusim.ops.deconv.base import DeconvBase
 from tpusim.ops.deconv.geometry import deconv_need
-from tpusim.ops.families import part_of, relu_limit_of, relu_of, zero_point
+from tpusim.ops.framework.base import Array, EmitContext
+from tpusim.ops.framework.families import part_of, relu_limit_of, relu_of, zero_point
 
 
 @irdl_op_definition

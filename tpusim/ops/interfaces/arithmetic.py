@@ -6,7 +6,7 @@ import numpy as np
 from xdsl.ir import Operation
 
 from tpusim.chips import ChipSpec
-from tpusim.ops.contexts import Array
+from tpusim.ops.framework.contexts import Array
 
 
 class ChipInference:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tpusim.ops.contexts import Array
+from tpusim.ops.framework.contexts import Array
 
 Squares = Callable[[Sequence[Array], Array], Array]
 """By how much a float result changes when the operands are rounded by each of some scales: sums of squares, f32 (m,).

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tpusim.chips import ChipSpec
-from tpusim.ops.contexts import FloatMode, LoweringContext
+from tpusim.ops.framework.contexts import FloatMode, LoweringContext
 
 
 @dataclass(frozen=True)

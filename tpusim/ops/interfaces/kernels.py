@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tpusim.ops.contexts import Array
+from tpusim.ops.framework.contexts import Array
 
 
 class KernelConstants:

@@ -7,7 +7,7 @@ from xdsl.ir import Operation
 
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import Rules, implementation
-from tpusim.ops.logical import TensorSlice
+from tpusim.ops.framework.logical import TensorSlice
 
 
 class LocalGen:

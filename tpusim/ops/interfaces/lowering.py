@@ -5,7 +5,7 @@ from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.contexts import LoweringContext
+from tpusim.ops.framework.contexts import LoweringContext
 
 
 class Lowering:

@@ -4,9 +4,9 @@ from xdsl.ir import Operation
 from xdsl.ir.affine import AffineMap
 
 from tpusim.chips import ChipSpec
-from tpusim.ops.contexts import ReorderContext
-from tpusim.ops.logical import Shape
-from tpusim.ops.moves import Way
+from tpusim.ops.framework.contexts import ReorderContext
+from tpusim.ops.framework.logical import Shape
+from tpusim.ops.framework.moves import Way
 
 
 class Reorder:

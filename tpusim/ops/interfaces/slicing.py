@@ -7,9 +7,9 @@ from xdsl.ir import Operation
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import implementation, rules
 from tpusim.ir.module import OfChip
-from tpusim.ops.contexts import SliceTable
+from tpusim.ops.framework.contexts import SliceTable
+from tpusim.ops.framework.logical import Axis, Window
 from tpusim.ops.interfaces.groups import GroupRules
-from tpusim.ops.logical import Axis, Window
 
 
 class Volumes:

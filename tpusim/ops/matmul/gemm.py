@@ -8,8 +8,8 @@ from xdsl.ir import SSAValue
 from tpusim.ir.attrs import value_name
 from tpusim.ir.types import shape_of
 from tpusim.ops.add import TopAdd
-from tpusim.ops.base import Builder
-from tpusim.ops.building import BuildError
+from tpusim.ops.framework.base import Builder
+from tpusim.ops.framework.building import BuildError
 from tpusim.ops.matmul.product import product_shape
 from tpusim.ops.matmul.top import TopMatMul
 

@@ -8,8 +8,8 @@ from xdsl.dialects.builtin import BoolAttr, FloatAttr, NoneType, TensorType
 from xdsl.irdl import operand_def, opt_attr_def, result_def
 
 from tpusim.ir.types import shape_of
-from tpusim.ops.base import Array, Shape, ShapedOp, is_none
-from tpusim.ops.families import broadcast_shape, is_set
+from tpusim.ops.framework.base import Array, Shape, ShapedOp, is_none
+from tpusim.ops.framework.families import broadcast_shape, is_set
 from tpusim.ops.permute import permuted
 
 HEADS = (0, 2, 1, 3)

@@ -24,7 +24,8 @@ from tpusim.ir.own_scales import own_weight_scales
 from tpusim.ir.types import element_of, shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.add import TopAdd
-from tpusim.ops.base import (
+from tpusim.ops.conv.quantize import saturated_bias
+from tpusim.ops.framework.base import (
     Array,
     Builder,
     FloatRule,
@@ -34,9 +35,8 @@ from tpusim.ops.base import (
     TopOp,
     is_none,
 )
-from tpusim.ops.building import names_op
-from tpusim.ops.conv.quantize import saturated_bias
-from tpusim.ops.families import (
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import (
     is_set,
     limited,
     only_user,
@@ -44,18 +44,18 @@ from tpusim.ops.families import (
     relu_limit_of,
     relu_of,
 )
+from tpusim.ops.framework.own_scales import note_own_scales
 from tpusim.ops.interfaces import ChipRewrites, Weighs
-from tpusim.ops.matmul.fusion import MatMulWithBias
-from tpusim.ops.matmul.heads import MatMulWithRightTranspose
-from tpusim.ops.matmul.patches import PatchesAsProduct
 from tpusim.ops.matmul.product import Product
-from tpusim.ops.matmul.split import MatmulWithPermuteAndSplit
 from tpusim.ops.matmul.tpu import TpuMatMul
-from tpusim.ops.own_scales import note_own_scales
+from tpusim.ops.patterns.heads import MatMulWithRightTranspose
+from tpusim.ops.patterns.linear import MatMulWithBias
+from tpusim.ops.patterns.patches import PatchesAsProduct
+from tpusim.ops.patterns.split_heads import MatmulWithPermuteAndSplit
+from tpusim.ops.patterns.wide_output import Output, stored_output
 from tpusim.ops.structure import TopWeight
 from tpusim.ops.tile import TpuTile
 from tpusim.ops.view import TpuReshape
-from tpusim.ops.wide_output import Output, stored_output
 
 SMALLEST_SCALE = 1e-5
 """Scale of an all-zero weight, as for filters (numerics.md 7.1)."""

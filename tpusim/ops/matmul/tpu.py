@@ -20,8 +20,8 @@ from tpusim.isa import commands as isa
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.multiplications import of_product
 from tpusim.isa.region import View
-from tpusim.ops.accumulator import exact_sums, limits_of_sums
-from tpusim.ops.base import (
+from tpusim.ops.framework.accumulator import exact_sums, limits_of_sums
+from tpusim.ops.framework.base import (
     Array,
     Axis,
     EmitContext,
@@ -33,7 +33,7 @@ from tpusim.ops.base import (
     Window,
     is_none,
 )
-from tpusim.ops.families import (
+from tpusim.ops.framework.families import (
     broadcast_shape,
     emit_limit,
     is_set,
@@ -43,13 +43,13 @@ from tpusim.ops.families import (
     value_dtype,
     zero_point,
 )
+from tpusim.ops.framework.logical import EVERY_TYPE, WHOLE
+from tpusim.ops.framework.views import turned
 from tpusim.ops.interfaces import Accumulates, KernelConstants, LoweredRewrites, Macs, OperandSlices, Reorder
-from tpusim.ops.logical import EVERY_TYPE, WHOLE
-from tpusim.ops.matmul.inside import HeadsIntoProduct, PermuteBehindRows
 from tpusim.ops.matmul.product import HEADS, Exchanged, Product
-from tpusim.ops.matmul.whole_image import WholeImageAsProduct
+from tpusim.ops.patterns.lowered_heads import HeadsIntoProduct, PermuteBehindRows
+from tpusim.ops.patterns.whole_image import WholeImageAsProduct
 from tpusim.ops.structure import TopWeight
-from tpusim.ops.views import turned
 
 MANY_TILES = 200
 """Tiles of a product above which its int32 results are kept for one row of lanes only (layer_group.md 9.3)."""

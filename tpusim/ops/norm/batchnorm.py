@@ -15,10 +15,10 @@ from tpusim.errors import UnsupportedError
 from tpusim.ir.attrs import float_attr, op_name, value_name
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.base import Array, Builder, LoweringContext, Shape, TopOp, is_none
-from tpusim.ops.building import names_op
 from tpusim.ops.conv import TopConv
 from tpusim.ops.conv.top import ReshapeBehindChannelOp
+from tpusim.ops.framework.base import Array, Builder, LoweringContext, Shape, TopOp, is_none
+from tpusim.ops.framework.building import names_op
 from tpusim.ops.norm.top import WeightPattern, absorbs, by_rows, fold, per_channel_shape
 
 

@@ -18,13 +18,13 @@ from tpusim.errors import UnsupportedError
 from tpusim.ir.attrs import copy_name, flag, ints_attr, op_name, set_op_name
 from tpusim.ir.types import element_of, is_tensor, shape_of, tensor
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.base import Array, LoweringContext, Shape, TopOp, is_none
 from tpusim.ops.conv import TopConv
 from tpusim.ops.conv.channelwise import channelwise_geometry
-from tpusim.ops.families import constant_of, limited, only_user, relu_attributes, relu_limit_of, relu_of
+from tpusim.ops.framework.base import Array, LoweringContext, Shape, TopOp, is_none
+from tpusim.ops.framework.families import constant_of, limited, only_user, relu_attributes, relu_limit_of, relu_of
+from tpusim.ops.framework.rewriting import made_by
 from tpusim.ops.interfaces import ChipRewrites, number_of
 from tpusim.ops.norm.tpu import TpuScale, integer_scale
-from tpusim.ops.rewriting import made_by
 from tpusim.ops.structure import make_weight
 from tpusim.ops.view import TopReshape
 

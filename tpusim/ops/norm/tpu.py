@@ -20,7 +20,7 @@ from tpusim.isa import commands as isa
 from tpusim.isa.layout import lmem_bytes
 from tpusim.isa.multiplications import of_channel_scale
 from tpusim.isa.region import View
-from tpusim.ops.base import (
+from tpusim.ops.framework.base import (
     Array,
     Axis,
     EmitContext,
@@ -32,7 +32,7 @@ from tpusim.ops.base import (
     is_none,
     logical_shape,
 )
-from tpusim.ops.families import emit_limit, limited, relu_of, value_dtype, zero_point
+from tpusim.ops.framework.families import emit_limit, limited, relu_of, value_dtype, zero_point
 from tpusim.ops.interfaces import Macs, Overwrites, SharedWindows
 
 

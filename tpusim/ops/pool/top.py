@@ -14,7 +14,7 @@ from tpusim.compat import Quirk
 from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name
 from tpusim.ir.modes import pool_mode
 from tpusim.ir.types import shape_of
-from tpusim.ops.base import (
+from tpusim.ops.framework.base import (
     Array,
     Builder,
     FloatRule,
@@ -25,18 +25,18 @@ from tpusim.ops.base import (
     Shape,
     TopOp,
 )
-from tpusim.ops.building import names_op
-from tpusim.ops.families import (
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import (
     is_set,
     limited,
     relu_attributes,
     relu_limit_of,
     relu_of,
 )
+from tpusim.ops.framework.sliding import PoolWindow, window_attributes
 from tpusim.ops.pool.tpu import TpuPool2D, kept_shape, pool_geometry, pool_shape
 from tpusim.ops.pool.volume import TpuPool3D
 from tpusim.ops.rescale import lower_same_scale
-from tpusim.ops.sliding import PoolWindow, window_attributes
 from tpusim.ops.view import TopReshape
 
 

@@ -14,8 +14,8 @@ from tpusim.ir.modes import PoolModeAttr, RoundModeAttr
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.region import View
-from tpusim.ops.base import Array, Axis, EmitContext, Shape, TensorSlice, TpuOp, Window
-from tpusim.ops.families import (
+from tpusim.ops.framework.base import Array, Axis, EmitContext, Shape, TensorSlice, TpuOp, Window
+from tpusim.ops.framework.families import (
     MAX_PAD,
     clip,
     conv_extent,

@@ -12,9 +12,9 @@ from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import activation_view, lmem_bytes, lmem_strides
 from tpusim.isa.region import DType, View
-from tpusim.ops.base import Axis, EmitContext, TensorSlice, Window
-from tpusim.ops.families import command_dtype, emit_limit, is_set, part_of, relu_of, window_need, zero_point
-from tpusim.ops.planes import Planes, VolumeTpu, depths_seen, why_volume_global
+from tpusim.ops.framework.base import Axis, EmitContext, TensorSlice, Window
+from tpusim.ops.framework.families import command_dtype, emit_limit, is_set, part_of, relu_of, window_need, zero_point
+from tpusim.ops.framework.planes import Planes, VolumeTpu, depths_seen, why_volume_global
 from tpusim.ops.pool.tpu import PoolTpu
 
 MOST_IN_16_BITS = 256

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from tpusim.isa.layout import ceil_div
-from tpusim.ops.logical import Window, Windows
+from tpusim.ops.framework.logical import Window, Windows
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,9 @@ from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import gmem_strides
 from tpusim.isa.region import View
-from tpusim.ops.base import Array, Builder, EmitContext, LoweringContext, Shape, ShapedOp, TopOp, TpuOp
-from tpusim.ops.building import names_op
-from tpusim.ops.families import is_set
+from tpusim.ops.framework.base import Array, Builder, EmitContext, LoweringContext, Shape, ShapedOp, TopOp, TpuOp
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import is_set
 from tpusim.ops.resize.nearest import make_nearest, nearest_source
 
 COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")

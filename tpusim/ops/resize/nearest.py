@@ -4,7 +4,7 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from tpusim.ir.types import shape_of
-from tpusim.ops.base import Builder
+from tpusim.ops.framework.base import Builder
 from tpusim.ops.resize.upsample import TopUpsample
 from tpusim.ops.slice import TopGather
 

@@ -16,7 +16,7 @@ from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import element_bytes, gmem_strides, lmem_strides
-from tpusim.ops.base import (
+from tpusim.ops.framework.base import (
     Array,
     Axis,
     Builder,
@@ -30,9 +30,9 @@ from tpusim.ops.base import (
     TpuOp,
     Window,
 )
-from tpusim.ops.building import names_op
-from tpusim.ops.contexts import ReorderContext
-from tpusim.ops.families import shorter_axes
+from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.contexts import ReorderContext
+from tpusim.ops.framework.families import shorter_axes
 from tpusim.ops.interfaces import ChipSlicing, LibraryKernel, OperandSlices, Reorder, SliceTables
 from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.resize.indices import IndexTable

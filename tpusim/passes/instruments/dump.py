@@ -6,7 +6,7 @@ from typing import Literal
 
 from typing_extensions import override
 
-from tpusim.files import replacing
+from tpusim.host.files import replacing
 from tpusim.ir.module import Model
 from tpusim.ir.text import print_module
 from tpusim.passes.instruments.base import Instrument, Step

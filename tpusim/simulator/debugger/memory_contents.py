@@ -6,12 +6,12 @@ from math import prod
 import numpy as np
 
 from tpusim.chips import ChipSpec
+from tpusim.host.labels import one_line
 from tpusim.isa.blocks import offsets
 from tpusim.isa.layout import extent
 from tpusim.isa.region import Memory as MemoryName
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location
-from tpusim.labels import one_line
 from tpusim.simulator.memory import span_text
 
 WIDTH = 96

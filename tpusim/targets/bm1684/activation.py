@@ -6,7 +6,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
 from tpusim.ops.activation.top import ByteTable, TopAbs, TopGELU
-from tpusim.ops.base import LoweringContext
+from tpusim.ops.framework.base import LoweringContext
 from tpusim.ops.interfaces import Lowering
 from tpusim.targets.bm1684.target import TARGET
 

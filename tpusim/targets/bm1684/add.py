@@ -6,7 +6,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
 from tpusim.ops.add import TopAdd, byte_limits
-from tpusim.ops.base import LoweringContext
+from tpusim.ops.framework.base import LoweringContext
 from tpusim.ops.interfaces import IntegerLowering
 from tpusim.targets.bm1684.shifts import shift_first
 from tpusim.targets.bm1684.target import TARGET

@@ -7,7 +7,6 @@ from xdsl.pattern_rewriter import RewritePattern
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import Model
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.base import LoweringContext, QuantParams
 from tpusim.ops.const_binary.base import Constants, ConstTop, IntegerConstants
 from tpusim.ops.const_binary.top import (
     ClipToExtremes,
@@ -17,6 +16,7 @@ from tpusim.ops.const_binary.top import (
     TopMulConst,
     TopSubConst,
 )
+from tpusim.ops.framework.base import LoweringContext, QuantParams
 from tpusim.ops.interfaces import ChipRewrites
 from tpusim.targets.bm1684.shifts import multiplier, shift_first
 from tpusim.targets.bm1684.target import TARGET

@@ -4,10 +4,10 @@ from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
 from tpusim.ir.attrs import ints
-from tpusim.ops.base import LoweringContext, is_none
 from tpusim.ops.conv.top import TopConv
+from tpusim.ops.framework.base import LoweringContext, is_none
+from tpusim.ops.framework.own_scales import note_own_scales
 from tpusim.ops.interfaces import IntegerLowering
-from tpusim.ops.own_scales import note_own_scales
 from tpusim.targets.bm1684.coefficients import shift_attributes, shift_coefficients
 from tpusim.targets.bm1684.target import TARGET
 

@@ -4,8 +4,8 @@ from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
 from tpusim.ir.attrs import ints, op_name
-from tpusim.ops.base import LoweringContext
 from tpusim.ops.deconv.top import TopDeconv
+from tpusim.ops.framework.base import LoweringContext
 from tpusim.ops.interfaces import IntegerLowering
 from tpusim.targets.bm1684.coefficients import shift_attributes, shift_coefficients
 from tpusim.targets.bm1684.target import TARGET

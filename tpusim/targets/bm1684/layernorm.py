@@ -9,8 +9,8 @@ from tpusim.interfaces import Model
 from tpusim.ir.attrs import int_attr, ints_attr, op_name, value_name
 from tpusim.ir.types import shape_of
 from tpusim.ops.add import TpuAdd
-from tpusim.ops.base import LoweringContext, OpT, Shape, is_none
-from tpusim.ops.families import relu_attributes
+from tpusim.ops.framework.base import LoweringContext, OpT, Shape, is_none
+from tpusim.ops.framework.families import relu_attributes
 from tpusim.ops.groupnorm import TpuGroupNorm
 from tpusim.ops.interfaces import FloatLowering
 from tpusim.ops.layernorm import TopLayerNorm

@@ -3,8 +3,8 @@
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import Model
 from tpusim.ir.types import element_of, shape_of, storage_dtype
+from tpusim.ops.framework.planes import VolumeTpu
 from tpusim.ops.interfaces import LocalGen, WindowRules
-from tpusim.ops.planes import VolumeTpu
 from tpusim.ops.slice import TpuSlice
 from tpusim.ops.view import TpuReshape, why_other_view
 from tpusim.targets.bm1684.target import TARGET

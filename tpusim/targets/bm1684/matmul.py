@@ -13,13 +13,13 @@ from tpusim.interfaces import Model
 from tpusim.ir.attrs import ints_attr, value_name
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.base import LoweringContext
+from tpusim.ops.framework.base import LoweringContext
+from tpusim.ops.framework.own_scales import note_own_scales
 from tpusim.ops.interfaces import ChipRewrites, IntegerLowering, LoweredRewrites
-from tpusim.ops.matmul.inside import PermuteBehindUser
-from tpusim.ops.matmul.patches import PatchesAsProduct
 from tpusim.ops.matmul.top import TopMatMul, bias_operand, constant_bias
 from tpusim.ops.matmul.tpu import TpuMatMul
-from tpusim.ops.own_scales import note_own_scales
+from tpusim.ops.patterns.lowered_heads import PermuteBehindUser
+from tpusim.ops.patterns.patches import PatchesAsProduct
 from tpusim.targets.bm1684.coefficients import shift_and_bias
 from tpusim.targets.bm1684.target import TARGET
 

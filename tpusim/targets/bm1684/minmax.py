@@ -6,7 +6,7 @@ from xdsl.ir import Attribute, SSAValue
 from tpusim.compat import Quirk
 from tpusim.interfaces import Model
 from tpusim.ir.types import UniformType, calibrated_range
-from tpusim.ops.base import LoweringContext
+from tpusim.ops.framework.base import LoweringContext
 from tpusim.ops.interfaces import IntegerLowering
 from tpusim.ops.minmax import ExtremeTop
 from tpusim.targets.bm1684.target import TARGET

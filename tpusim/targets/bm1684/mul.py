@@ -3,7 +3,7 @@
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
-from tpusim.ops.base import LoweringContext
+from tpusim.ops.framework.base import LoweringContext
 from tpusim.ops.interfaces import IntegerLowering
 from tpusim.ops.mul import TopMul, byte_fit
 from tpusim.targets.bm1684.target import TARGET

@@ -6,7 +6,7 @@ from xdsl.pattern_rewriter import RewritePattern
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import Model
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.base import LoweringContext
+from tpusim.ops.framework.base import LoweringContext
 from tpusim.ops.interfaces import ChipRewrites, IntegerLowering
 from tpusim.ops.norm.top import TopScale
 from tpusim.targets.bm1684.target import TARGET

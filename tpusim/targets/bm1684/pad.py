@@ -7,7 +7,7 @@ from tpusim.interfaces import Model
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.interfaces import LoweredRewrites
 from tpusim.ops.pad import TpuPad
-from tpusim.ops.wide_pads import PadsInSteps
+from tpusim.ops.patterns.wide_pads import PadsInSteps
 from tpusim.targets.bm1684.padded_image import PaddedImageConv
 from tpusim.targets.bm1684.target import TARGET
 

@@ -8,10 +8,10 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.ir.attrs import flag, float_attr, ints_attr, op_name, set_op_name, text
 from tpusim.ir.types import element_of, shape_of, storage_dtype
-from tpusim.ops.base import OpT
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.conv import TpuConv2D
-from tpusim.ops.families import is_set, only_user, zero_point
+from tpusim.ops.framework.base import OpT
+from tpusim.ops.framework.families import is_set, only_user, zero_point
 from tpusim.ops.structure import TopInput
 
 COLOURS = 3

@@ -6,7 +6,7 @@ from xdsl.ir import SSAValue
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import Model
 from tpusim.ir.attrs import op_name
-from tpusim.ops.base import LoweringContext
+from tpusim.ops.framework.base import LoweringContext
 from tpusim.ops.interfaces import IntegerLowering, Lowering, RangeRule, Ranges
 from tpusim.ops.pool.top import PoolTop, TopAvgPool, TopMaxPool
 from tpusim.ops.rescale import requantised

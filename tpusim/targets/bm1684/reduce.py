@@ -6,7 +6,7 @@ from tpusim.interfaces import Model
 from tpusim.ir.attrs import op_name, text
 from tpusim.ir.types import shape_of
 from tpusim.ops.activation.tpu import TpuActive
-from tpusim.ops.base import LoweringContext
+from tpusim.ops.framework.base import LoweringContext
 from tpusim.ops.interfaces import FloatLowering
 from tpusim.ops.reduce import ATTRIBUTES, TopReduce, TpuReduce
 from tpusim.targets.bm1684.target import TARGET

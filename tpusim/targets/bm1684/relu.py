@@ -4,7 +4,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
 from tpusim.ir.attrs import int_attr
-from tpusim.ops.base import LoweringContext
+from tpusim.ops.framework.base import LoweringContext
 from tpusim.ops.interfaces import IntegerLowering
 from tpusim.ops.relu import TopRelu
 from tpusim.targets.bm1684.shifts import shift_first

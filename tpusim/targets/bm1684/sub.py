@@ -4,8 +4,8 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
-from tpusim.ops.base import LoweringContext
-from tpusim.ops.families import constant_operand
+from tpusim.ops.framework.base import LoweringContext
+from tpusim.ops.framework.families import constant_operand
 from tpusim.ops.interfaces import IntegerLowering
 from tpusim.ops.sub import TopSub
 from tpusim.targets.bm1684.shifts import shift_first

@@ -13,9 +13,9 @@ from tpusim.ops.cast import TpuCast
 from tpusim.ops.const_binary.tpu import ConstTpu
 from tpusim.ops.conv.tpu import TpuConv2D
 from tpusim.ops.deconv.tpu import TpuDeconv
+from tpusim.ops.framework.logical import TensorSlice, logical_shape
 from tpusim.ops.groupnorm import GroupedTpu
 from tpusim.ops.interfaces import WorkArea
-from tpusim.ops.logical import TensorSlice, logical_shape
 from tpusim.ops.mul import TpuMul
 from tpusim.ops.norm.tpu import TpuScale
 from tpusim.ops.rescale import TpuMulShift

@@ -7,7 +7,7 @@ from xdsl.ir import SSAValue
 from tpusim.interfaces import Model
 from tpusim.ops.activation.lut_bf16 import build_lookup, float_table
 from tpusim.ops.activation.top import Activation, ByteTable, TopReciprocal
-from tpusim.ops.base import LoweringContext
+from tpusim.ops.framework.base import LoweringContext
 from tpusim.ops.interfaces import FloatLowering
 from tpusim.targets.cv18xx.multipliers import threshold
 from tpusim.targets.cv18xx.target import TARGET

@@ -4,7 +4,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
 from tpusim.ops.add import TopAdd, TpuAdd
-from tpusim.ops.base import LoweringContext
+from tpusim.ops.framework.base import LoweringContext
 from tpusim.ops.interfaces import IntegerLowering
 from tpusim.targets.cv18xx.multipliers import in_common_shift
 from tpusim.targets.cv18xx.target import TARGET

@@ -6,9 +6,9 @@ from tpusim.chips import ChipSpec
 from tpusim.interfaces import Model
 from tpusim.ir.attrs import flag, ints
 from tpusim.ops.activation.slope import TpuPRelu
-from tpusim.ops.base import ReorderContext, is_none
 from tpusim.ops.conv.coeff import bias_planes, pack_channels
 from tpusim.ops.conv.packed import PackedConvTpu
+from tpusim.ops.framework.base import ReorderContext, is_none
 from tpusim.ops.interfaces import Alignment, Reorder
 from tpusim.targets.cv18xx.target import TARGET
 

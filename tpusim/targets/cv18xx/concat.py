@@ -6,8 +6,8 @@ from xdsl.ir import Attribute, SSAValue
 from tpusim.interfaces import Model
 from tpusim.ir.attrs import ints_attr, op_name
 from tpusim.ir.types import shape_of
-from tpusim.ops.base import LoweringContext
 from tpusim.ops.concat import TopConcat, TpuConcat
+from tpusim.ops.framework.base import LoweringContext
 from tpusim.ops.interfaces import IntegerLowering
 from tpusim.targets.cv18xx.multipliers import SAME, threshold, why_no_small_multipliers
 from tpusim.targets.cv18xx.target import TARGET

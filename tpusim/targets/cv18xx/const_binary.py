@@ -14,10 +14,10 @@ from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.activation.lut_bf16 import FloatTable, build_lookup
 from tpusim.ops.activation.tpu import TABLE_SHAPE, TpuLut
-from tpusim.ops.base import LoweringContext
 from tpusim.ops.const_binary.base import ConstTop
 from tpusim.ops.const_binary.top import AddConstToAdd, ExtremeConstTop, TopAddConst, TopMulConst
-from tpusim.ops.families import relu_attributes, relu_limit_of, relu_of
+from tpusim.ops.framework.base import LoweringContext
+from tpusim.ops.framework.families import relu_attributes, relu_limit_of, relu_of
 from tpusim.ops.interfaces import ChipRewrites, FloatLowering, IntegerLowering
 from tpusim.ops.relu import ReluApart
 from tpusim.ops.rescale import requantised

@@ -7,10 +7,10 @@ from tpusim.chips import ChipSpec
 from tpusim.interfaces import Model
 from tpusim.ir.attrs import value_name
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.base import LoweringContext, is_none
 from tpusim.ops.conv.top import TopConv
+from tpusim.ops.framework.base import LoweringContext, is_none
+from tpusim.ops.framework.own_scales import note_own_scales
 from tpusim.ops.interfaces import ChipRewrites, IntegerLowering
-from tpusim.ops.own_scales import note_own_scales
 from tpusim.targets.cv18xx.dilated import ZerosBetweenTaps
 from tpusim.targets.cv18xx.qdm import qdm_operands
 from tpusim.targets.cv18xx.target import TARGET

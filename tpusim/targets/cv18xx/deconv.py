@@ -4,8 +4,8 @@ from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
 from tpusim.ir.attrs import op_name, value_name
-from tpusim.ops.base import LoweringContext
 from tpusim.ops.deconv.top import TopDeconv
+from tpusim.ops.framework.base import LoweringContext
 from tpusim.ops.interfaces import IntegerLowering
 from tpusim.targets.cv18xx.qdm import qdm_operands
 from tpusim.targets.cv18xx.target import TARGET

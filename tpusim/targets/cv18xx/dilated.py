@@ -13,8 +13,8 @@ from tpusim.ir.attrs import ints, ints_attr, op_name
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa.commands.window import MOST_STEPS
-from tpusim.ops.base import OpT
-from tpusim.ops.families import constant_of
+from tpusim.ops.framework.base import OpT
+from tpusim.ops.framework.families import constant_of
 from tpusim.ops.structure import make_weight
 
 

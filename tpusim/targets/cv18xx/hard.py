@@ -7,9 +7,9 @@ from tpusim.interfaces import Model
 from tpusim.ir.attrs import float_attr, op_name
 from tpusim.ir.types import shape_of
 from tpusim.ops.activation.top import Activation
-from tpusim.ops.base import LoweringContext
 from tpusim.ops.conv.channelwise import build_channelwise
-from tpusim.ops.families import relu_attributes
+from tpusim.ops.framework.base import LoweringContext
+from tpusim.ops.framework.families import relu_attributes
 from tpusim.ops.hard import TopHardSigmoid, TopHardSwish
 from tpusim.ops.interfaces import FloatLowering
 from tpusim.ops.mul import TpuMul

@@ -8,9 +8,9 @@ from tpusim.ops.cast import TpuCast
 from tpusim.ops.concat import TpuConcat
 from tpusim.ops.conv.tpu import TpuConv2D
 from tpusim.ops.deconv.tpu import TpuDeconv
+from tpusim.ops.framework.planes import VolumeTpu
 from tpusim.ops.interfaces import LocalGen, WindowRules
 from tpusim.ops.mul import TpuMul
-from tpusim.ops.planes import VolumeTpu
 from tpusim.ops.view import TpuReshape, why_other_view
 from tpusim.targets.cv18xx.target import TARGET
 

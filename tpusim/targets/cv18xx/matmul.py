@@ -11,14 +11,14 @@ from tpusim.ir.attrs import ints_attr, value_name
 from tpusim.ir.modes import requant_mode
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.base import LoweringContext, is_none
-from tpusim.ops.families import relu_limit_of
+from tpusim.ops.framework.base import LoweringContext, is_none
+from tpusim.ops.framework.families import relu_limit_of
+from tpusim.ops.framework.own_scales import note_own_scales
 from tpusim.ops.interfaces import ChipRewrites, FloatLowering, IntegerLowering, LoweredRewrites
-from tpusim.ops.matmul.heads import PermuteIntoMatMul
-from tpusim.ops.matmul.patches import PatchesAsProduct, WidePatchesAsProduct
 from tpusim.ops.matmul.top import TopMatMul, bias_operand, constant_bias
 from tpusim.ops.matmul.tpu import TpuMatMul
-from tpusim.ops.own_scales import note_own_scales
+from tpusim.ops.patterns.heads import PermuteIntoMatMul
+from tpusim.ops.patterns.patches import PatchesAsProduct, WidePatchesAsProduct
 from tpusim.targets.cv18xx.multipliers import threshold
 from tpusim.targets.cv18xx.target import TARGET
 

@@ -3,7 +3,7 @@
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
-from tpusim.ops.base import LoweringContext
+from tpusim.ops.framework.base import LoweringContext
 from tpusim.ops.interfaces import IntegerLowering
 from tpusim.ops.minmax import ExtremeTop
 from tpusim.targets.cv18xx.multipliers import in_common_shift

@@ -5,7 +5,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
 from tpusim.ir.modes import requant_mode
-from tpusim.ops.base import LoweringContext
+from tpusim.ops.framework.base import LoweringContext
 from tpusim.ops.interfaces import IntegerLowering
 from tpusim.ops.mul import TopMul
 from tpusim.targets.cv18xx.target import TARGET

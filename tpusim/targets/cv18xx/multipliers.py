@@ -11,8 +11,8 @@ from xdsl.ir import SSAValue
 
 from tpusim.ir.attrs import ints_attr, op_name
 from tpusim.ir.types import calibrated_range, shape_of
-from tpusim.ops.base import LoweringContext, OpT
-from tpusim.ops.families import ArithmeticTop, relu_attributes, relu_of
+from tpusim.ops.framework.base import LoweringContext, OpT
+from tpusim.ops.framework.families import ArithmeticTop, relu_attributes, relu_of
 
 SAME = 1e-5
 """Thresholds this close, relative to the smaller, are one (numerics.md 9.7)."""

@@ -5,7 +5,7 @@ from xdsl.ir import SSAValue
 from tpusim.errors import UnsupportedError, option
 from tpusim.interfaces import Model
 from tpusim.ir.attrs import op_name
-from tpusim.ops.base import LoweringContext
+from tpusim.ops.framework.base import LoweringContext
 from tpusim.ops.interfaces import FloatLowering
 from tpusim.ops.nms import TopNms
 from tpusim.targets.cv18xx.target import TARGET

@@ -8,9 +8,9 @@ from tpusim.interfaces import Model
 from tpusim.ir.attrs import op_name
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.base import LoweringContext
 from tpusim.ops.conv.channelwise import build_channelwise
-from tpusim.ops.families import relu_attributes, relu_limit_of, relu_of
+from tpusim.ops.framework.base import LoweringContext
+from tpusim.ops.framework.families import relu_attributes, relu_limit_of, relu_of
 from tpusim.ops.interfaces import ChipRewrites, FloatLowering, IntegerLowering
 from tpusim.ops.norm.top import FuseScaleIntoConv, TopScale
 from tpusim.targets.cv18xx.qdm import qdm_operands

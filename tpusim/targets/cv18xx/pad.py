@@ -7,10 +7,10 @@ from xdsl.pattern_rewriter import RewritePattern
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import Model
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.base import LoweringContext
+from tpusim.ops.framework.base import LoweringContext
 from tpusim.ops.interfaces import ChipRewrites, LoweredRewrites, Lowering
 from tpusim.ops.pad import TopPad, TpuPad
-from tpusim.ops.wide_pads import PadsOfSides
+from tpusim.ops.patterns.wide_pads import PadsOfSides
 from tpusim.targets.cv18xx.target import TARGET
 
 

@@ -9,7 +9,7 @@ from tpusim.interfaces import Model
 from tpusim.ir.attrs import op_name
 from tpusim.ir.modes import round_mode
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.base import LoweringContext
+from tpusim.ops.framework.base import LoweringContext
 from tpusim.ops.interfaces import ChipRewrites, IntegerLowering
 from tpusim.ops.pool.top import TopAvgPool, TopMaxPool, TpuPool3D
 from tpusim.ops.relu import ReluApart

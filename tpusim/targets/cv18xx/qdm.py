@@ -6,7 +6,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from tpusim.ir.attrs import ints_attr
 from tpusim.ir.modes import requant_mode
-from tpusim.ops.base import LoweringContext
+from tpusim.ops.framework.base import LoweringContext
 from tpusim.targets.cv18xx.multipliers import threshold
 
 

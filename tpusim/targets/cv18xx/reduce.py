@@ -7,7 +7,7 @@ from xdsl.ir import SSAValue
 from tpusim.interfaces import Model
 from tpusim.ir.attrs import ints_attr, op_name
 from tpusim.ir.types import shape_of
-from tpusim.ops.base import LoweringContext
+from tpusim.ops.framework.base import LoweringContext
 from tpusim.ops.interfaces import IntegerLowering, RangeRule, Ranges
 from tpusim.ops.reduce import ATTRIBUTES, TopReduce, TpuReduce, reduced_count
 from tpusim.targets.cv18xx.multipliers import ratio

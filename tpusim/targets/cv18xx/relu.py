@@ -5,8 +5,8 @@ from xdsl.ir import SSAValue
 from tpusim.interfaces import Model
 from tpusim.ir.attrs import float_attr, op_name
 from tpusim.ir.types import shape_of
-from tpusim.ops.base import LoweringContext
-from tpusim.ops.families import relu_limit_of
+from tpusim.ops.framework.base import LoweringContext
+from tpusim.ops.framework.families import relu_limit_of
 from tpusim.ops.interfaces import FloatLowering, IntegerLowering
 from tpusim.ops.relu import TopRelu, TpuClip
 from tpusim.targets.cv18xx.target import TARGET

@@ -3,7 +3,7 @@
 from tpusim_kernels.prim.multiplier import small_multiplier
 from xdsl.ir import Operation
 
-from tpusim.ops.base import LoweringContext
+from tpusim.ops.framework.base import LoweringContext
 from tpusim.ops.rescale import Rescaling
 from tpusim.targets.cv18xx.target import TARGET
 

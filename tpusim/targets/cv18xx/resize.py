@@ -24,7 +24,7 @@ from tpusim.ir.types import element_of, shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.conv import TopConv
 from tpusim.ops.deconv import TopDeconv
-from tpusim.ops.families import relu_attributes
+from tpusim.ops.framework.families import relu_attributes
 from tpusim.ops.interfaces import ChipRewrites
 from tpusim.ops.pad import TopPad
 from tpusim.ops.resize.interp import TopInterp

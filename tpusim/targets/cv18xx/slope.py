@@ -9,7 +9,7 @@ from tpusim.interfaces import Model
 from tpusim.ir.attrs import int_attr, op_name
 from tpusim.ir.types import shape_of
 from tpusim.ops.activation.slope import TopLeakyRelu, TopPRelu, TpuLeakyRelu, TpuPRelu
-from tpusim.ops.base import LoweringContext
+from tpusim.ops.framework.base import LoweringContext
 from tpusim.ops.interfaces import IntegerLowering, Lowering, RangeRule, Ranges
 from tpusim.targets.cv18xx.multipliers import positive_side, ratio
 from tpusim.targets.cv18xx.target import TARGET

@@ -6,7 +6,7 @@ from tpusim.chips import ChipSpec
 from tpusim.interfaces import Model
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.interfaces import ChipRewrites
-from tpusim.ops.masking import LimitMask
+from tpusim.ops.patterns.masking import LimitMask
 from tpusim.ops.softmax import TopSoftmax
 from tpusim.targets.cv18xx.target import TARGET
 

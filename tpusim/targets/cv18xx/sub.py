@@ -9,8 +9,8 @@ from tpusim.ir.attrs import floats_attr, ints_attr, op_name
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.add import DIFFERENCE, TpuAdd
-from tpusim.ops.base import LoweringContext
-from tpusim.ops.families import relu_attributes, relu_of
+from tpusim.ops.framework.base import LoweringContext
+from tpusim.ops.framework.families import relu_attributes, relu_of
 from tpusim.ops.interfaces import ChipRewrites, FloatLowering, IntegerLowering
 from tpusim.ops.sub import DivToProduct, TopDiv, TopSub, TpuSub, built_in_float
 from tpusim.targets.cv18xx.multipliers import common_shift, ratio, why_no_small_multipliers

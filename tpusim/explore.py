@@ -1,0 +1,5 @@
+"""`tpusim.studies.explore`, under its former name."""
+
+from tpusim.moved import forward
+
+forward(__name__, "tpusim.studies.explore", "run", "row", "space", "whatif")

@@ -1,0 +1,270 @@
+"""The questions an op answers: `TopOp` (device independent) and `TpuOp` (one chip).
+
+Names follow the interfaces of TPU-MLIR (FlopsInterface, InferenceInterface, LocalGenInterface ...). What an op may ask
+in turn are the contexts of `tpusim.ops.framework.contexts`; op modules find them here too.
+"""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import ClassVar
+
+from tpusim_kernels.prim.smallfloat import narrowed, widened
+from xdsl.dialects.builtin import BoolAttr, NoneType
+from xdsl.ir import Operation, SSAValue
+from xdsl.irdl import IRDLOperation, traits_def
+from xdsl.pattern_rewriter import RewritePattern
+from xdsl.utils.exceptions import VerifyException
+
+from tpusim.chips import ChipSpec
+from tpusim.interfaces import ask, implementation
+from tpusim.ir.attrs import op_name
+from tpusim.ir.module import OfChip
+from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, uniform_of
+from tpusim.ir.weights import WeightStore
+from tpusim.ops.framework.contexts import (
+    Array,
+    EmitContext,
+    Holds,
+    LoweringContext,
+    Lowerings,
+)
+from tpusim.ops.framework.contexts import Builder as Builder
+from tpusim.ops.framework.contexts import FloatMode as FloatMode
+from tpusim.ops.framework.contexts import NumberMode as NumberMode
+from tpusim.ops.framework.contexts import OpT as OpT
+from tpusim.ops.framework.contexts import QuantParams as QuantParams
+from tpusim.ops.framework.contexts import ReorderContext as ReorderContext
+from tpusim.ops.framework.contexts import SliceTable as SliceTable
+from tpusim.ops.framework.logical import IMAGES, Axis, GroupType, Shape, Window, fills_lanes
+from tpusim.ops.framework.logical import TensorSlice as TensorSlice
+from tpusim.ops.framework.logical import logical_shape as logical_shape  # every op module looks for it here
+from tpusim.ops.framework.moves import Way as Way
+from tpusim.ops.interfaces import (
+    Alignment,
+    ChipInference,
+    FloatLowering,
+    FloatTypes,
+    IntegerLowering,
+    LocalGen,
+    Lowering,
+    Ranges,
+    WorkArea,
+    on_host,
+)
+from tpusim.ops.interfaces import Estimate as Estimate
+from tpusim.ops.interfaces import FloatRule as FloatRule
+from tpusim.ops.interfaces import RangeRule as RangeRule
+from tpusim.ops.interfaces import Squares as Squares
+
+# ------------------------------------------------------------------------------------------------------------- the ops
+
+
+PART_OF = "part_of"
+"""Attribute of any top op: the node that it was made of with others, where upstream has one op (`ops.recurrent`)."""
+
+
+class ShapedOp(IRDLOperation):
+    """An op whose result shapes follow from its operands and attributes (ShapeInterface)."""
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """The op's function on arrays of the operands' shapes (InferenceInterface)."""
+        raise NotImplementedError
+
+    def infer(self) -> tuple[Shape, ...]:
+        """Shapes of the results. Raises ValueError for operands that do not fit."""
+        raise NotImplementedError
+
+    def verify_(self) -> None:
+        """The declared result shapes are the inferred ones."""
+        try:
+            inferred = self.infer()
+        except ValueError as error:
+            raise VerifyException(f"{self.name} '{op_name(self)}': {error}") from error
+        declared = tuple(shape_of(r) for r in self.results)
+        if inferred != declared:
+            raise VerifyException(f"{self.name} '{op_name(self)}': result shapes {declared} must be {inferred}")
+
+
+class TopOp(ShapedOp, Lowering, IntegerLowering, FloatLowering, FloatTypes, Ranges):
+    """A device-independent op; its `inference` is the float function.
+
+    What a front end may make has a class method `make` (building.py); what only canonicalisation makes has none.
+    """
+
+    HOLDS: ClassVar[Holds] = "real"
+    """What the results stand for: real numbers by default, else an index or an integer as it is."""
+    MOVES: ClassVar[bool] = False
+    """Whether the op only moves elements of its first operand, so that the result stands for what the operand does."""
+    SPEC: ClassVar[tuple[str, ...]] = ()
+    """Sections of numerics.md that say what the op computes; every class has some (tpusim.fidelity.spec.SECTIONS)."""
+
+    def verify_(self) -> None:
+        """Shapes as inferred, and no attribute that the op does not have: a misspelt one would silently do nothing."""
+        super().verify_()
+        known = set(type(self).get_irdl_definition().attributes)
+        for key in self.attributes.keys() - known - {PART_OF}:
+            near = get_close_matches(key, known, 1)
+            hint = f", did you mean '{near[0]}'" if near else ""
+            listed = ", ".join(sorted(known)) or "none"
+            raise VerifyException(f"{self.name} '{op_name(self)}': unknown attribute '{key}'{hint}; it has {listed}")
+
+    def held(self) -> Holds:
+        """HOLDS, as far as it does not depend on attributes."""
+        return self.HOLDS
+
+    def flops(self) -> int:
+        """Operations of one run; a multiply-add counts 2 (numerics.md 16, DN-27)."""
+        return 0
+
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """The op's own rewrites; they may read and add weights."""
+        del weights
+        return ()
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """Build the tpu op(s) for this op on the context's chip; returns the value that stands for the result."""
+        return ctx.by_family(self, self.lowerings())
+
+    def lowerings(self) -> Lowerings:
+        """The op's lowering method for each family of number formats; an op with other families extends the table.
+
+        A method gives the value that stands for the result, or says why it declines; then the next family is tried.
+        """
+        return {
+            "integer": lambda ctx: ask(self, IntegerLowering, ctx.chip).lower_integer(ctx),
+            "float": lambda ctx: ask(self, FloatLowering, ctx.chip).lower_float(ctx),
+        }
+
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """In 8-bit integers; by default there is no such form."""
+        del ctx
+        return f"{self.name.removeprefix('top.')} has no integer form (numerics.md 12.1)"
+
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """In the float type of `ctx.float_mode`."""
+        raise NotImplementedError
+
+
+class TpuOp(ShapedOp, Alignment, LocalGen, WorkArea):
+    """An op of one chip; its `inference` computes exactly what the chip computes."""
+
+    traits = traits_def(OfChip())
+
+    COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = ()
+    """Operands that are not EU-aligned in local memory (hardware.md 2.3)."""
+    GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = IMAGES
+    """Types of group that know this op (layer_group.md 3)."""
+    INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ((),)
+    """Sets of attributes of which the op has one when it computes on quantised integers; none: it has no such form."""
+
+    def verify_(self) -> None:
+        """Shapes as inferred, and the requant of quantised integers: without one they would be taken for floats."""
+        super().verify_()
+        tensors = [v for v in (*self.operands, *self.results) if is_tensor(v)]
+        forms = self.integer_forms() if any(uniform_of(v) is not None for v in tensors) else ((),)
+        if any(all(is_stated(self, name) for name in form) for form in forms):
+            return
+        wanted = ", or ".join(" and ".join(form) for form in forms)
+        required = f"quantised integers require {wanted}" if wanted else "there is no form on quantised integers"
+        types = ", ".join(str(element_of(v)) for v in tensors)
+        raise VerifyException(
+            f"{self.name} '{op_name(self)}': {required}, got neither with {types}; add them, or compute in float "
+            "between tpu.Cast"
+        )
+
+    def integer_forms(self) -> tuple[tuple[str, ...], ...]:
+        """INTEGER_FORMS, as far as they do not depend on attributes and types."""
+        return self.INTEGER_FORMS
+
+    def compact_operands(self, chip: ChipSpec) -> tuple[int, ...]:
+        """COMPACT_OPERANDS, as far as they do not depend on the chip."""
+        del chip
+        return self.COMPACT_OPERANDS
+
+    def compute(self, operands: Sequence[Array], chip: ChipSpec) -> tuple[Array, ...]:
+        """The results on a chip: 16-bit float operands are widened to f32, results narrowed once (numerics.md 8.2)."""
+        operands = [x if x is None or isinstance(x, tuple) else widened(x) for x in operands]
+        asked = implementation(self, ChipInference, chip)
+        results = self.inference(operands) if asked is None else asked.inference_on(operands, chip)
+        types = [storage_dtype(element_of(r)) for r in self.results]
+        finite = chip.bf16_unit and any(t.itemsize == 2 and t.kind != "u" for t in types)
+        return tuple(narrowed(y, t, finite=finite) for y, t in zip(results, types, strict=True))
+
+    # LocalGenInterface
+
+    def why_not_local(self, chip: ChipSpec) -> str | None:
+        """The host computes it, `why_global`, or that the chip's file says so (`LocalRules.global_only`)."""
+        if on_host(self, chip):
+            return "the host's processor computes it in system memory"
+        return ask(self, LocalGen, chip).why_global(chip) or (
+            f"{self.name} has no form in local memory" if chip.is_global(self.name) else None
+        )
+
+    def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
+        """Why this op, which can be local, cannot be in a group of type `kind`; None if it can (layer_group.md 3)."""
+        if kind not in self.GROUP_TYPES:
+            return f"{self.name} is not an op of {kind} groups"
+        if kind is GroupType.SMALL_C and not fills_lanes(shape_of(self.operands[0]), chip.lanes):
+            return f"the leading axes of {shape_of(self.operands[0])} do not fill {chip.lanes} lanes"
+        if kind is GroupType.GROUP_3D and chip.batch_packing:
+            return self._why_no_packed_depth()
+        return None
+
+    def _why_no_packed_depth(self) -> str | None:
+        """Depth lies with the batch in a 3D group, and elements below 4 bytes share words along the batch (4N, 2N)."""
+        for value in (*self.operands, *self.results):
+            if is_none(value) or len(shape_of(value)) < 5 or shape_of(value)[2] == 1:
+                continue
+            dtype = storage_dtype(element_of(value))
+            if dtype.itemsize < 4:
+                return f"batches of {dtype.name} are packed in words, which 3D groups cannot hold"
+        return None
+
+    def can_slice(self, axis: Axis) -> bool:
+        """AllowDataSplit: whether the result may be cut along `axis` (layer_group.md 4)."""
+        del axis
+        return True
+
+    def can_slice_in(self, axis: Axis, kind: GroupType) -> bool:
+        """AllowDataSplit in a group of type `kind`, for ops whose axes differ by type."""
+        del kind
+        return self.can_slice(axis)
+
+    def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
+        """Which window of `operand` a window of the result needs; None: cannot be cut so (layer_group.md 7.2).
+
+        The window may reach outside the operand; the caller clips it.
+        """
+        del axis, operand
+        return window
+
+    # codegen
+
+    def emit(self, ctx: EmitContext) -> None:
+        """Commands that compute one slice (local) or the whole result (global)."""
+        raise NotImplementedError
+
+
+def is_stated(op: Operation, name: str) -> bool:
+    """Whether an op has an attribute; one that is false counts as left out."""
+    found = op.attributes.get(name)
+    return found is not None and found != BoolAttr.from_bool(False)
+
+
+def holds(value: SSAValue) -> Holds:
+    """What a value of a top module stands for."""
+    owner = value.owner
+    while isinstance(owner, TopOp) and owner.MOVES:
+        owner = owner.operands[0].owner
+    return owner.held() if isinstance(owner, TopOp) else "real"
+
+
+def reads_indices(op: Operation) -> bool:
+    """Whether an operand of a top op stands for indices, which neither bytes nor 16-bit floats hold exactly."""
+    return any(holds(value) in ("index", "integer") for value in op.operands)
+
+
+def is_none(value: SSAValue) -> bool:
+    """Whether the value is the `none` that stands for an absent operand."""
+    return isinstance(value.type, NoneType)

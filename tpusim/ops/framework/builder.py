@@ -1,0 +1,182 @@
+"""`ModuleBuilder`: a top module that grows op by op, whatever the network was written in.
+
+b = ModuleBuilder()
+x = b.input("x", (1, 3, 32, 32))
+y = TopConv.make(b, x, b.weight("w", w), strides=(2, 2), pads=(1, 1, 1, 1), name="conv")
+model = b.finish([TopRelu.make(b, y, name="relu")], name="small")
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import numpy as np
+from xdsl.dialects.builtin import FusedLoc, ModuleOp, NameLoc, NoneAttr
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.irdl import IRDLOperation
+
+from tpusim.errors import ImportModelError
+from tpusim.ir.attrs import name_location, op_name
+from tpusim.ir.module import Model
+from tpusim.ir.text import verify
+from tpusim.ir.types import tensor
+from tpusim.ir.weights import WeightStore
+from tpusim.ops.framework.base import ShapedOp, TopOp
+from tpusim.ops.framework.building import BuildError, require_size
+from tpusim.ops.framework.dialects import dialect, load_dialect_of
+from tpusim.ops.structure import TopNone, TopWeight, make_input, make_none, make_weight
+
+
+class ModuleBuilder:
+    """Implements the `Builder` that `make` of a top op sees.
+
+    Args: located: the location of a tensor that is built under a name (default: the name). reserved: names that no
+    weight takes that an op makes of others.
+    """
+
+    def __init__(self, *, located: Callable[[str], NameLoc] = name_location, reserved: Collection[str] = ()) -> None:
+        dialect("top")
+        self._located = located
+        self._reserved = reserved
+        self._block = Block()
+        self._weights = WeightStore()
+        self._none: SSAValue | None = None
+
+    def input(self, name: str, shape: Sequence[int], dtype: np.dtype | type = np.float32) -> SSAValue:
+        """A network input. A dtype other than float32 is what users give; the module computes with f32 (`borders`)."""
+        argument = self._block.insert_arg(tensor(shape), len(self._block.args))
+        argument.name_hint = f"arg{argument.index}"
+        argument.location = name_location(name)
+        op = make_input(argument, name, np.dtype(dtype))
+        self._block.add_op(op)
+        return op.output
+
+    def weight(self, name: str, array: np.ndarray, *, of: SSAValue | None = None) -> SSAValue:
+        """A new top.Weight. of: the weight it is made of, whose place it takes where nothing reads that."""
+        unique, count = name, 0
+        while unique in self._reserved:
+            count += 1
+            unique = f"{name}_{count}"
+        return self._insert(make_weight(self._weights, unique, array), of)
+
+    def constant(self, name: str, array: np.ndarray) -> SSAValue:
+        """A new top.Weight for a tensor of the source that has this name."""
+        return self._insert(make_weight(self._weights, name, array), None)
+
+    def _insert(self, op: TopWeight, of: SSAValue | None) -> SSAValue:
+        owner = None if of is None or of.first_use is not None else of.owner
+        if isinstance(owner, TopWeight) and owner.parent is self._block:
+            self._block.insert_op_after(op, owner)
+        else:
+            self._block.add_op(op)
+        return op.output
+
+    def array(self, value: SSAValue) -> np.ndarray | None:
+        """The data of a weight, None for a computed value."""
+        return self._weights[op_name(value.owner)] if isinstance(value.owner, TopWeight) else None
+
+    def none(self) -> SSAValue:
+        """The value of the module's top.None."""
+        if self._none is None:
+            op = make_none()
+            self._block.add_op(op)
+            self._none = op.output
+        return self._none
+
+    def build(
+        self,
+        cls: type[IRDLOperation],
+        operands: Sequence[SSAValue],
+        attributes: Mapping[str, Attribute],
+        name: str | Sequence[str],
+    ) -> SSAValue:
+        """Append an op with inferred f32 results; the first of them, the others are `.owner.results`.
+
+        name: of an op with several results a name for each. Raises BuildError for operands that do not fit.
+        """
+        load_dialect_of(cls)
+        names = [name] if isinstance(name, str) else list(name)
+        shapes = _inferred(cls, operands, attributes, len(names), names[0])
+        op = cls.create(
+            operands=operands, result_types=[tensor(shape) for shape in shapes], attributes=dict(attributes)
+        )
+        places = [self._located(n) for n in names]
+        op.location = places[0] if len(places) == 1 else FusedLoc(tuple(places), NoneAttr())
+        self._block.add_op(op)
+        return op.results[0]
+
+    def mark(self) -> Operation | None:
+        """The last op so far, for `undo`."""
+        return self._block.last_op
+
+    def undo(self, mark: Operation | None) -> set[SSAValue]:
+        """Erase what was built since a mark, and say which values those were.
+
+        Weights stay; where nothing reads them they are left out at the end.
+        """
+        erased = set[SSAValue]()
+        for op in reversed(self.since(mark)):
+            erased.update(op.results)
+            op.detach()
+            op.erase()
+        return erased
+
+    def since(self, mark: Operation | None) -> list[Operation]:
+        """The ops that compute which were built since a mark, in order."""
+        found, op = list[Operation](), self._block.last_op
+        while op is not mark and op is not None:
+            if not isinstance(op, TopWeight | TopNone):
+                found.append(op)
+            op = op.prev_op
+        return found[::-1]
+
+    def append(self, op: Operation) -> None:
+        """Add a finished op at the end of the block."""
+        self._block.add_op(op)
+
+    def finish(self, results: Sequence[SSAValue], *, name: str) -> Model:
+        """The verified module in state TOP_F32 that returns these values; weights that nothing reads are left out.
+
+        Raises ImportModelError for a result that the module does not compute.
+        """
+        for value in results:
+            if not isinstance(value.owner, TopOp) or value.owner.parent is not self._block:
+                raise ImportModelError(
+                    f"module '{name}': results must be values that its ops compute, got {value.type}"
+                )
+        self._block.add_op(ReturnOp(*results))
+        kept = self._drop_unread()
+        types = ([a.type for a in self._block.args], [r.type for r in results])
+        model = Model(ModuleOp([FuncOp("main", types, Region(self._block))]), self._weights.restricted(kept))
+        model.set(name=name, state="TOP_F32")
+        verify(model.module, name)
+        return model
+
+    def _drop_unread(self) -> set[str]:
+        """Erase what nothing reads; the names of the weights that stay."""
+        kept: set[str] = set()
+        for op in list(self._block.ops):
+            if isinstance(op, TopWeight | TopNone) and op.output.first_use is None:
+                op.detach()
+                op.erase()
+            elif isinstance(op, TopWeight):
+                kept.add(op_name(op))
+        return kept
+
+
+def _inferred(
+    cls: type[IRDLOperation], operands: Sequence[SSAValue], attributes: Mapping[str, Attribute], count: int, name: str
+) -> tuple[tuple[int, ...], ...]:
+    """Shapes of the results. Raises BuildError for operands that do not fit."""
+    probe = cls.create(operands=operands, result_types=[tensor(())] * count, attributes=dict(attributes))
+    assert isinstance(probe, ShapedOp)
+    try:
+        shapes = probe.infer()
+        for shape in shapes:
+            require_size(shape)
+    except ValueError as error:
+        raise BuildError(cls.name, name, str(error)) from error
+    finally:
+        probe.erase()
+    if len(shapes) != count:
+        raise BuildError(cls.name, name, f"{len(shapes)} names are required, one per result, got {count}")
+    return shapes

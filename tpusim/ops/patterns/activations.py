@@ -1,0 +1,245 @@
+"""Patterns that put SiLU and GELU together from their parts, and read a quotient as a reciprocal."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+
+from tpusim.ir.attrs import copy_name_as, float_attr, text
+from tpusim.ir.types import shape_of
+from tpusim.ir.weights import WeightStore
+from tpusim.ops.framework.base import OpT
+from tpusim.ops.framework.families import constant_of, only_user, relu_of
+from tpusim.ops.framework.rewriting import made_by
+from tpusim.ops.interfaces import number_of
+
+TOLERANCE = 1e-4
+"""How far a constant of an exported network may be from the exact one."""
+TANH_SLOPE, TANH_CUBE = math.sqrt(2 / math.pi), 0.044715
+"""Constants of the tanh form of GELU: sqrt(2/pi), and the factor of x^3."""
+
+
+def _replace(
+    op: Operation, cls: OpT, x: SSAValue, rewriter: PatternRewriter, kind: str = "Mul", **attributes: Attribute
+) -> None:
+    """Put cls(x) in an op's place under its name; kind: the node's name in a Mul's place (U-33)."""
+    new = cls.create(operands=[x], result_types=[op.results[0].type], attributes=attributes)
+    copy_name_as(new, op, "Mul", kind)
+    rewriter.replace(op, new)
+
+
+def _factors(op: Operation) -> tuple[SSAValue, SSAValue] | None:
+    """The two operands of a top.Mul without relu."""
+    if op.name != "top.Mul" or len(op.operands) != 2 or relu_of(op):
+        return None
+    return op.operands[0], op.operands[1]
+
+
+@dataclass
+class MulToSiLU(RewritePattern):
+    """x * Sigmoid(x), the sigmoid used only here -> SiLU."""
+
+    silu: OpT
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """Either operand may be the sigmoid."""
+        factors = _factors(op)
+        if factors is None:
+            return
+        for x, gate in (factors, factors[::-1]):
+            sigmoid = gate.owner
+            if isinstance(sigmoid, Operation) and sigmoid.name == "top.Sigmoid" and only_user(gate) is op:
+                if sigmoid.operands[0] == x:
+                    _replace(op, self.silu, x, rewriter)
+                    rewriter.erase(sigmoid)
+                return
+
+
+@dataclass
+class DivToReciprocal(RewritePattern):
+    """Div of a scalar weight, without relu -> Reciprocal with that numerator."""
+
+    weights: WeightStore
+    reciprocal: OpT
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """The divisor must have the result's shape."""
+        if op.name != "top.Div" or relu_of(op):
+            return
+        numerator, x = constant_of(op.operands[0], self.weights), op.operands[1]
+        if numerator is None or numerator.size != 1 or constant_of(x, self.weights) is not None:
+            return
+        if shape_of(x) == shape_of(op.results[0]):
+            _replace(op, self.reciprocal, x, rewriter, const_val=float_attr(float(numerator.reshape(-1)[0])))
+
+
+@dataclass
+class DivToSoftSign(RewritePattern):
+    """x / (1 + |x|), the inner tensors used only here -> Softsign."""
+
+    softsign: OpT
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the Div."""
+        above = made_by(op.operands[1], "top.AddConst") if op.name == "top.Div" and not relu_of(op) else None
+        inside = None if above is None or relu_of(above) else made_by(above.operands[0], "top.Abs")
+        if above is None or inside is None or inside.operands[0] is not op.operands[0]:
+            return
+        if number_of(above) == 1.0:
+            _replace(op, self.softsign, op.operands[0], rewriter, kind="Div")
+            rewriter.erase(above)
+            rewriter.erase(inside)
+
+
+@dataclass
+class MergeGelu(RewritePattern):
+    """The exact GELU in parts -> GELU: a product of x, 1 + Erf(x/sqrt 2) and 1/2 in any order.
+
+    The inner tensors must have no other users.
+    """
+
+    weights: WeightStore
+    gelu: OpT
+
+    MODE: ClassVar[str] = "normal"
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the last product."""
+        if op.name not in ("top.Mul", "top.MulConst") or relu_of(op):
+            return
+        parts = self._product(op.results[0], 1.0)
+        if parts is None:
+            return
+        half, (first, second) = parts
+        for x, gate in ((first, second), (second, first)):
+            if abs(half - 0.5) < TOLERANCE and self._is_gate(gate, x) and shape_of(x) == shape_of(op.results[0]):
+                _replace(op, self.gelu, x, rewriter, kind="GELU", approx_mode=text(self.MODE))
+                return
+
+    def _scaled(self, value: SSAValue) -> tuple[SSAValue, float] | None:
+        """(v, c) if `value` is v times the number c."""
+        return self._with_number(
+            value, {"top.Mul": False, "top.MulConst": False, "top.Div": True, "top.DivConst": True}
+        )
+
+    def _shifted(self, value: SSAValue) -> tuple[SSAValue, float] | None:
+        """(v, c) if `value` is v plus the number c."""
+        return self._with_number(value, {"top.Add": False, "top.AddConst": False})
+
+    def _with_number(self, value: SSAValue, names: dict[str, bool]) -> tuple[SSAValue, float] | None:
+        """(v, number) of an op of these names whose other operand or `const_val` is one number; True: its inverse."""
+        op = value.owner
+        if not isinstance(op, Operation) or op.name not in names or relu_of(op):
+            return None
+        inverse, attribute = names[op.name], op.attributes.get("const_val")
+        found: tuple[SSAValue, float] | None = None
+        if attribute is not None and len(op.operands) == 1 and "is_reverse" not in op.attributes:
+            found = op.operands[0], float(attribute.value.data)  # type: ignore[attr-defined]
+        elif len(op.operands) == 2:
+            pairs = (tuple(op.operands), tuple(op.operands)[::-1])
+            for source, other in pairs[:1] if inverse else pairs:
+                constant = constant_of(other, self.weights)
+                if constant is not None and constant.size == 1:
+                    found = source, float(constant.reshape(-1)[0])
+                    break
+        if found is None or (inverse and found[1] == 0):
+            return None
+        return (found[0], 1 / found[1]) if inverse else found
+
+    def _product(
+        self, value: SSAValue, factor: float, depth: int = 0
+    ) -> tuple[float, tuple[SSAValue, SSAValue]] | None:
+        """(number, (a, b)) if `value` is number * a * b, the numbers anywhere in the product."""
+        if depth and only_user(value) is None:
+            return None
+        scaled = self._scaled(value)
+        if scaled is not None:
+            return self._product(scaled[0], factor * scaled[1], depth + 1)
+        owner = value.owner
+        factors = _factors(owner) if isinstance(owner, Operation) else None
+        if factors is None:
+            return None
+        found: list[SSAValue] = []
+        for part in factors:
+            inner = self._scaled(part) if only_user(part) is not None else None
+            found.append(part if inner is None else inner[0])
+            factor *= 1.0 if inner is None else inner[1]
+        return factor, (found[0], found[1])
+
+    def _is_gate(self, gate: SSAValue, x: SSAValue) -> bool:
+        """Whether `gate` is 1 + Erf(x/sqrt 2)."""
+        argument = self._under(gate, "top.Erf")
+        scaled = None if argument is None else self._scaled(argument)
+        return scaled is not None and scaled[0] == x and abs(scaled[1] - math.sqrt(0.5)) < TOLERANCE
+
+    def _under(self, gate: SSAValue, function: str) -> SSAValue | None:
+        """V if `gate` is 1 + function(v), each with one user."""
+        shifted = self._shifted(gate)
+        if shifted is None or abs(shifted[1] - 1.0) > TOLERANCE or only_user(gate) is None:
+            return None
+        op = shifted[0].owner
+        if not isinstance(op, Operation) or op.name != function or only_user(shifted[0]) is None:
+            return None
+        return op.operands[0]
+
+
+@dataclass
+class MergeGeluTanh(MergeGelu):
+    """GELU by tanh in parts -> GELU of that form: with Tanh(sqrt(2/pi)*(x + 0.044715*x^3)) in the place of Erf.
+
+    The polynomial may also be a product of x. Only on request: bytes of one table are not bytes of eight ops.
+    """
+
+    MODE: ClassVar[str] = "tanh"
+
+    def _is_gate(self, gate: SSAValue, x: SSAValue) -> bool:
+        argument = self._under(gate, "top.Tanh")
+        if argument is None:
+            return False
+        scaled = self._scaled(argument)
+        if scaled is not None and abs(scaled[1] - TANH_SLOPE) < TOLERANCE and self._is_sum_with_cube(scaled[0], x):
+            return True
+        parts = self._product(argument, 1.0, 1)
+        if parts is None or abs(parts[0] - TANH_SLOPE) > TOLERANCE or x not in parts[1]:
+            return False
+        other = parts[1][1] if parts[1][0] == x else parts[1][0]
+        return self._is_square_and_one(other, x)
+
+    def _is_sum_with_cube(self, value: SSAValue, x: SSAValue) -> bool:
+        """Whether the value is x + 0.044715*x^3."""
+        op = value.owner
+        if not isinstance(op, Operation) or op.name != "top.Add" or relu_of(op) or len(op.operands) != 2:
+            return False
+        cubes = [v for v in op.operands if v != x]
+        return len(cubes) == 1 and self._is_scaled_power(cubes[0], x, 3)
+
+    def _is_square_and_one(self, value: SSAValue, x: SSAValue) -> bool:
+        """Whether the value is 1 + 0.044715*x^2."""
+        shifted = self._shifted(value)
+        return shifted is not None and abs(shifted[1] - 1.0) < TOLERANCE and self._is_scaled_power(shifted[0], x, 2)
+
+    def _is_scaled_power(self, value: SSAValue, x: SSAValue, power: int) -> bool:
+        factor, found = self._factors_of(value, x)
+        return found == power and abs(factor - TANH_CUBE) < TOLERANCE
+
+    def _factors_of(self, value: SSAValue, x: SSAValue) -> tuple[float, int]:
+        """(c, n) if the value is c*x^n in any order, n 0 if it is not; tensors in between may have one user only."""
+        op = value.owner
+        if value == x:
+            return 1.0, 1
+        if not isinstance(op, Operation) or relu_of(op):
+            return 1.0, 0
+        if op.name == "top.Pow" and op.operands[0] == x:
+            exponent = float(op.attributes["exponent"].value.data)  # type: ignore[attr-defined]
+            return 1.0, int(exponent) if exponent in (2.0, 3.0) else 0
+        scaled = self._scaled(value)
+        if scaled is not None:
+            factor, power = self._factors_of(scaled[0], x)
+            return factor * scaled[1], power
+        factors = _factors(op)
+        if factors is None:
+            return 1.0, 0
+        (a, m), (b, n) = (self._factors_of(v, x) for v in factors)
+        return a * b, m + n if m and n else 0

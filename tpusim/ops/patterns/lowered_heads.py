@@ -1,0 +1,170 @@
+"""Attention in a lowered module: Permutes of heads in front of products and behind them become parts of the products.
+
+As TPU-MLIR rewrites it (U-29): products work on heads inside, the Permute behind a product moves
+behind what stands between it and the next one, and there goes in or meets another that undoes it.
+"""
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Operation, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.rewriter import InsertPoint
+
+from tpusim.ir.attrs import copy_name, flag, ints, ints_attr, op_name, set_op_name
+from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, tensor_of
+from tpusim.ops.activation.tpu import TpuActive
+from tpusim.ops.add import TpuAdd
+from tpusim.ops.cast import TpuCast
+from tpusim.ops.const_binary.tpu import TpuAddConst, TpuMulConst
+from tpusim.ops.framework.base import OpT, is_none
+from tpusim.ops.framework.families import is_set, only_user
+from tpusim.ops.matmul.product import COLUMNS_FIRST, HEADS, Product
+from tpusim.ops.permute import TpuPermute, permuted
+from tpusim.ops.relu import TpuRelu
+from tpusim.ops.rescale import TpuMulShift, TpuRequantInt
+from tpusim.ops.softmax import TpuSoftmax
+from tpusim.ops.structure import TopWeight
+
+ELEMENTWISE = (TpuCast, TpuMulConst, TpuAddConst, TpuMulShift, TpuRelu, TpuRequantInt, TpuActive)
+ALWAYS = (TpuCast, TpuMulConst, TpuMulShift, TpuSoftmax)
+"""Ops that the Permute goes behind whatever comes after them: there a store may do its work."""
+SUFFIX = "_hdim_is_batch"
+"""Behind the name of a tensor whose heads are inside now, so that nobody takes it for the one the network has."""
+
+
+@dataclass
+class HeadsIntoProduct(RewritePattern):
+    """Permute by (0, 2, 1, 3) -> MatMul <- Permute by (0, 2, 1, 3) or (0, 2, 3, 1), used once: heads inside.
+
+    A Permute by (0, 2, 1, 3) behind the product gives what it gave. f32 has no such form.
+    """
+
+    product: OpT
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the MatMul."""
+        if not isinstance(op, self.product) or not isinstance(op, Product) or not _takes_heads(op):
+            return
+        left, right = _permute_of(op.input), _permute_of(op.right)
+        assert left is not None  # held by _takes_heads
+        assert right is not None
+        transposed = is_set(op.right_transpose) != (ints(right.order) == COLUMNS_FIRST)
+        op.attributes |= {"heads_inside": flag(True), "right_transpose": flag(transposed)}
+        op.operands[0], op.operands[1] = left.input, right.input
+        rewriter.erase(left)
+        rewriter.erase(right)
+        _exchange(op, rewriter)
+
+
+@dataclass
+class PermuteBehindRows(RewritePattern):
+    """Permute by (0, 2, 1, 3) -> op by rows used once: the Permute behind the op, for another or a store to take in.
+
+    Behind casts, products with one number and softmax in any case, else where a product or another Permute is ahead.
+    Two in a row are none.
+    """
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the Permute."""
+        if not isinstance(op, TpuPermute) or ints(op.order) != HEADS:
+            return
+        user = only_user(op.output)
+        if isinstance(user, TpuPermute) and ints(user.order) == HEADS:
+            _cancel(op, user, rewriter)
+        elif user is not None and _by_rows(user, op.output) and (isinstance(user, ALWAYS) or _ends_inside(user)):
+            user.operands[list(user.operands).index(op.output)] = op.input
+            rewriter.erase(op)
+            _exchange(user, rewriter)
+
+
+@dataclass
+class PermuteBehindUser(RewritePattern):
+    """Permute by (0, 2, 1, 3) -> op by elements or rows, both used once: the Permute behind the op, whatever follows.
+
+    Two in a row are none.
+    """
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the Permute."""
+        if not isinstance(op, TpuPermute) or ints(op.order) != HEADS:
+            return
+        user = only_user(op.output)
+        if isinstance(user, TpuPermute) and ints(user.order) == HEADS:
+            _cancel(op, user, rewriter)
+        elif isinstance(user, (*ELEMENTWISE, TpuSoftmax)) and _by_rows(user, op.output) and only_user(user.results[0]):
+            user.operands[list(user.operands).index(op.output)] = op.input
+            rewriter.erase(op)
+            _exchange(user, rewriter)
+
+
+def _takes_heads(op: Product) -> bool:
+    """Two operands of four axes that only this product reads, both behind the right Permutes; not in f32."""
+    left, right = _permute_of(op.input), _permute_of(op.right)
+    if left is None or right is None or op.has_heads or is_set(op.left_transpose) or ints(left.order) != HEADS:
+        return False
+    small = storage_dtype(element_of(op.input)).itemsize < 4
+    return small and shape_of(op.input)[:2] == shape_of(op.right)[:2]
+
+
+def _permute_of(value: SSAValue) -> TpuPermute | None:
+    """The Permute of heads that only one op reads."""
+    op = value.owner
+    if not isinstance(op, TpuPermute) or ints(op.order) not in (HEADS, COLUMNS_FIRST):
+        return None
+    return op if only_user(value) is not None else None
+
+
+def _by_rows(op: Operation, value: SSAValue) -> bool:
+    """Whether an op computes every row, or every element, of `value` by itself, beside constants."""
+    if isinstance(op, TpuAdd):
+        return len(op.operands) == 2 and _mask_of(op, value) is not None
+    if isinstance(op, TpuSoftmax) and op.axis.value.data != len(HEADS) - 1:
+        return False
+    others = [v for v in op.operands if v is not value]
+    constant = all(is_none(v) or isinstance(v.owner, TopWeight) for v in others)
+    return isinstance(op, (*ELEMENTWISE, TpuSoftmax)) and constant
+
+
+def _mask_of(op: Operation, value: SSAValue) -> SSAValue | None:
+    """The other operand of a sum if it is the same for all heads and rows."""
+    other = next((v for v in op.operands if v is not value), None)
+    if other is None or not is_tensor(other) or len(shape_of(other)) != len(HEADS):
+        return None
+    return other if shape_of(other)[1:3] == (1, 1) else None
+
+
+def _ends_inside(op: Operation) -> bool:
+    """Whether the ops behind lead, by rows, to a Permute that undoes the one in front, or to a product's left side."""
+    value = op.results[0]
+    user = only_user(value)
+    if isinstance(user, TpuPermute):
+        return ints(user.order) == HEADS
+    if isinstance(user, Product):
+        right = _permute_of(user.right)
+        return user.input is value and right is not None and not user.has_heads and not is_set(user.left_transpose)
+    return user is not None and _by_rows(user, value) and _ends_inside(user)
+
+
+def _cancel(first: TpuPermute, second: TpuPermute, rewriter: PatternRewriter) -> None:
+    """What both gave is what they are given."""
+    source = first.input.owner
+    if isinstance(source, Operation) and only_user(first.input) is not None:
+        copy_name(source, second)
+    rewriter.replace(second, [], [first.input])
+    rewriter.erase(first)
+
+
+def _exchange(op: Operation, rewriter: PatternRewriter) -> None:
+    """The result with rows and heads exchanged, and a Permute behind it that gives the old one by its name."""
+    old = tensor_of(op.results[0])
+    behind = TpuPermute.create(
+        operands=[op.results[0]], result_types=[old], attributes={"order": ints_attr(HEADS)}
+    )  # fmt: skip
+    copy_name(behind, op)
+    set_op_name(op, op_name(op) + SUFFIX)
+    exchanged = TensorType(element_of(op.results[0]), permuted(shape_of(op.results[0]), HEADS))
+    value = rewriter.replace_value_with_new_type(op.results[0], exchanged)
+    rewriter.insert(behind, InsertPoint.after(op))
+    value.replace_uses_with_if(behind.output, lambda use: use.operation is not behind)
+    rewriter.notify_op_modified(op)

@@ -1,0 +1,70 @@
+"""What recurrent nodes are decomposed into: TPU-MLIR has one float op for all of it (U-46, numerics.md 12.1, DN-34).
+
+A front end writes the attribute `part_of` on the ops of a node, "LSTM:Y" for the LSTM of the tensor Y. It is part of
+the module's text.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Attribute, Operation
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import op_name, text
+from tpusim.ops.framework.base import PART_OF, FloatMode, TopOp, holds
+from tpusim.ops.structure import TopInput
+
+TYPES: Final[dict[str, FloatMode]] = {"top.LSTM": "bf16", "top.GRU": "f32", "top.RNN": "f32"}
+"""Which float type the ops of a node have in INT8; a chip's file may say otherwise. Upstream has no RNN: as the GRU."""
+
+
+def mark_parts(ops: Iterable[Operation], kind: str, name: str) -> None:
+    """Write on ops which node they are parts of; what is a part already stays so."""
+    for op in ops:
+        op.attributes.setdefault(PART_OF, text(f"{kind}:{name}"))
+
+
+def named_parts(ops: Iterable[Operation]) -> dict[str, Attribute]:
+    """Name of an op -> the node that it is a part of."""
+    marked = (op for op in ops if isinstance(op, TopOp) and PART_OF in op.attributes)
+    return {op_name(op): op.attributes[PART_OF] for op in marked if op_name(op)}
+
+
+def keep_parts(ops: Iterable[Operation], before: dict[str, Attribute]) -> None:
+    """Mark what rewrites have made of parts: ops that have the name of one, and what stands between two of a node.
+
+    Nothing else does: what is computed of a node's results is never an operand of the node.
+    """
+    if not before:
+        return
+    top = [op for op in ops if isinstance(op, TopOp) and not isinstance(op, TopInput)]
+    for op in top:
+        if op_name(op) in before:
+            op.attributes.setdefault(PART_OF, before[op_name(op)])
+    behind, ahead = dict[Operation, set[Attribute]](), dict[Operation, set[Attribute]]()
+    for op in top:
+        makers = [v.owner for v in op.operands if isinstance(v.owner, Operation)]
+        behind[op] = _own(op).union(*(behind.get(maker, set()) for maker in makers))
+    for op in reversed(top):
+        users = [use.operation for result in op.results for use in result.uses]
+        ahead[op] = _own(op).union(*(ahead.get(user, set()) for user in users))
+    for op in top:
+        between = behind[op] & ahead[op]
+        if between and PART_OF not in op.attributes:
+            op.attributes[PART_OF] = min(between, key=str)
+
+
+def _own(op: Operation) -> set[Attribute]:
+    return {op.attributes[PART_OF]} if PART_OF in op.attributes else set()
+
+
+def float_type_of_part(op: Operation, chip: ChipSpec) -> FloatMode | None:
+    """The float type of the node that an op is a part of; None of other ops, and of bools and indices."""
+    found = op.attributes.get(PART_OF)
+    if not isinstance(found, StringAttr) or holds(op.results[0]) != "real":
+        return None
+    kind = f"top.{found.data.partition(':')[0]}"
+    other = chip.float_exception(kind)
+    wanted = other.int8 if other is not None and other.int8 else TYPES.get(kind)
+    return wanted if wanted in chip.modes else chip.float_fallback if wanted else None

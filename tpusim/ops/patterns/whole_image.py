@@ -1,0 +1,80 @@
+"""A convolution whose one window is the whole image, as a product of rows of pixels and filters."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import cast
+
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Operation, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+
+from tpusim.ir.attrs import copy_name, flag, ints, ints_attr, op_name, set_op_name
+from tpusim.ir.types import element_of, shape_of
+from tpusim.ir.weights import WeightStore
+from tpusim.ops.conv import TpuConv2D
+from tpusim.ops.framework.base import OpT, Shape
+from tpusim.ops.framework.families import constant_of
+from tpusim.ops.structure import TopWeight, make_weight
+from tpusim.ops.view import TpuReshape
+
+SUFFIX = "_conv2matmul"
+
+
+@dataclass
+class WholeImageAsProduct(RewritePattern):
+    """Conv2D of one group, without pads, whose kernel is its input's plane -> Reshape, MatMul, Reshape.
+
+    The input is a row (1, n, c*kh*kw) for each batch item, a filter the same; a relu stays with the product. In the
+    float types that the chip's compiler does so with.
+    """
+
+    weights: WeightStore
+    product: OpT
+    types: tuple[str, ...]
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """The result keeps its name; a product in front is read without the views between."""
+        data = constant_of(op.filter, self.weights) if isinstance(op, TpuConv2D) else None
+        if not isinstance(op, TpuConv2D) or data is None or not self._is_whole(op):
+            return
+        element, name = element_of(op.output), op_name(op)
+        batch, inner, count = shape_of(op.input)[0], prod(data.shape[1:]), len(data)
+        rows, results = (1, batch, inner), (1, batch, count)
+        matrix = make_weight(self.weights, f"{name}_matrix", data.reshape(1, count, inner), element_of(op.filter))
+        left = _rows_of(op.input, rows)
+        views = [] if left is not None else [_view(op.input, rows, f"{name}_rows")]
+        attributes = {key: op.attributes[key] for key in ("do_relu", "relu_limit") if key in op.attributes}
+        product = self.product.create(
+            operands=[left or views[0].output, matrix.output, op.bias],
+            result_types=[TensorType(element, results)],
+            attributes=attributes | {"left_transpose": flag(False), "right_transpose": flag(True)},
+        )
+        set_op_name(product, name + SUFFIX)
+        last = _view(product.results[0], shape_of(op.output), name)
+        copy_name(last, op)
+        filters = op.filter.owner
+        rewriter.replace(op, [matrix, *views, product, last])
+        if isinstance(filters, TopWeight) and not filters.output.uses:
+            rewriter.erase(filters)
+
+    def _is_whole(self, op: TpuConv2D) -> bool:
+        """Whether the window is the image, in one of the types."""
+        x, geometry = shape_of(op.input), op.geometry
+        pads = cast("Shape", geometry["pads"])
+        alone = geometry["groups"] == 1 and geometry["dilations"] == (1, 1) and op.inserts is None and not op.packed
+        whole = tuple(x[2:]) == ints(op.kernel_shape) and not any(pads)
+        return alone and whole and str(element_of(op.input)) in self.types and str(element_of(op.output)) in self.types
+
+
+def _rows_of(value: SSAValue, shape: Shape) -> SSAValue | None:
+    """What a view makes an image of, if it has that shape."""
+    owner = value.owner
+    return owner.input if isinstance(owner, TpuReshape) and shape_of(owner.input) == shape else None
+
+
+def _view(value: SSAValue, shape: Shape, name: str) -> TpuReshape:
+    op = TpuReshape.create(
+        operands=[value], result_types=[TensorType(element_of(value), shape)], attributes={"shape": ints_attr(shape)}
+    )
+    set_op_name(op, name)
+    return op
