@@ -527,7 +527,7 @@ def test_layers_are_acyclic():
 def planted(**extra: str) -> dict[str, str]:
     """A small project without violations, with modules replaced or added (`__` stands for a dot)."""
     base = {
-        "tpusim": "from tpusim.errors import E\ndef f():\n    from tpusim.running.pipeline import run as r\n    return r\n",
+        "tpusim": "from tpusim.errors import E\ndef f():\n    import tpusim.running.pipeline as p\n    return p\n",
         "tpusim.errors": "",
         "tpusim.version": "",
         "tpusim.ir": "",

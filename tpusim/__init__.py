@@ -48,7 +48,7 @@ __all__ = [
 _CLASSES = {
     "CalibrationConfig": "calibration.stage", "CalibrationTable": "calibration.table", "Chip": "chips",
     "Compiled": "compiled", "LayerGroupConfig": "layer_group", "Model": "ir.module", "NumberFormat": "ir.formats",
-    "Preprocess": "images", "RunConfig": "artefacts", "SimulatorOptions": "simulator",
+    "Preprocess": "images", "RunConfig": "running.artefacts", "SimulatorOptions": "simulator",
 }  # fmt: skip
 """Classes that calls take or give, and where they are."""
 

@@ -1,9 +1,8 @@
 """Front ends: from a framework's network to a top module and its weights, and the framework's results as reference.
 
 A front end appends top ops to a `ModuleBuilder` (`tpusim.ops.framework.builder`) by their `make`; the ops know no
-framework.
-It reports everything that it cannot import in one error for the whole network. It guesses nothing, fuses nothing
-(`canonicalize` does), and knows no chip. `front_ends` chooses the front end of a file, including those of packages;
+framework. It reports everything that it cannot import in one error for the whole network. It guesses nothing, fuses
+nothing (`canonicalize` does), and knows no chip. `front_ends` chooses the front end of a file, including those of packages;
 `onnx` is the shipped one. `Reference` is the interface to a framework's results, `FunctionReference` to a Python
 function.
 """
