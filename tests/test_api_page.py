@@ -49,7 +49,7 @@ def hints_of(function: Any) -> dict[str, Any]:
         known |= vars(import_module(module))
     for name in (
         "calibration.stage", "calibration.table", "compiled", "frontend.reference", "images", "ir.formats", "ir.module",
-        "isa.stream", "layer_group", "artefacts", "simulator", "verify.compare", "frontend.onnx",
+        "isa.stream", "layer_group", "running.artefacts", "simulator", "verify.compare", "frontend.onnx",
     ):  # fmt: skip
         known |= vars(import_module(f"tpusim.{name}"))
     import numpy as np
