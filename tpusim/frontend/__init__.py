@@ -3,8 +3,8 @@
 A front end appends top ops to a `ModuleBuilder` (`tpusim.ops.framework.builder`) by their `make`; the ops know no
 framework. It reports everything that it cannot import in one error for the whole network. It guesses nothing, fuses
 nothing (`canonicalize` does), and knows no chip. `front_ends` chooses the front end of a file, including those of
-packages; `onnx` is the shipped one. `Reference` is the interface to a framework's results, `FunctionReference` to a Python
-function.
+packages; `onnx` is the shipped one. `Reference` is the interface to a framework's results, `FunctionReference` to a
+Python function.
 """
 
 from tpusim.frontend.front_ends import FrontEnd, front_end, read_model
