@@ -21,6 +21,7 @@ class Bounds:
     def __init__(self, ops: Sequence[TpuOp], model: CostModel) -> None:
         self.ops = ops
         self.model = model
+        self._crossings: dict[int, np.ndarray] = {}
 
     def least_ns(self, start: int, end: int) -> float:
         """Lower bound for two ops or more as one group with any sections: every tensor is moved, or every op computed.
@@ -33,10 +34,22 @@ class Bounds:
 
     def crossing_ns(self, start: int, end: int) -> float:
         """Time of a group's loads and stores of whole activations."""
-        values = self._values
-        loaded = (values.made < start) & (values.next[start] < end)
-        stored = (values.made >= start) & (values.made < end) & (values.last >= end)
-        return float(values.load_ns[loaded].sum() + values.store_ns[stored].sum())
+        return float(self._crossing(start)[end])
+
+    def _crossing(self, start: int) -> np.ndarray:
+        """The same for every end of a group from `start`."""
+        found = self._crossings.get(start)
+        if found is None:
+            values, size = self._values, len(self.ops) + 2
+            outside, inside = values.made < start, values.made >= start
+            changes = np.zeros(size)  # of the time, from an end on
+            changes += np.bincount(values.next[start][outside] + 1, values.load_ns[outside], minlength=size)
+            changes += np.bincount(values.made[inside] + 1, values.store_ns[inside], minlength=size)
+            changes -= np.bincount(
+                np.maximum(values.last, values.made)[inside] + 1, values.store_ns[inside], minlength=size
+            )
+            found = self._crossings[start] = np.cumsum(changes)
+        return found
 
     def crossing_bytes(self, cut: int) -> int:
         """Bytes of the activations that a cut sends through global memory."""

@@ -242,18 +242,27 @@ class Run:
 
 
 class Ways:
-    """The cheapest paths from the first node to all others; costs[i, j] of a step from i to j > i may change."""
+    """The cheapest paths from the first node to all others; costs[i, j] of a step from i to j > i may change.
+
+    A step that is impossible (infinite) at first stays impossible, and is not looked at again.
+    """
 
     def __init__(self, costs: np.ndarray) -> None:
         self._costs, self._best, self._before = costs, np.zeros(len(costs)), [0] * len(costs)
+        self._steps = [np.flatnonzero(np.isfinite(costs[:at, at])) for at in range(len(costs))]
+        """The nodes with a step to each node, in ascending order."""
 
     def shortest(self, changed: int) -> list[int]:
         """The nodes of the cheapest path to the last node; changed: the first node to which a cost changed."""
-        best = self._best
+        best, costs = self._best, self._costs
         for at in range(changed, len(best)):
-            through = best[:at] + self._costs[:at, at]
-            self._before[at] = int(np.argmax(through * MARGIN <= through.min()))  # on ties the longest group
-            best[at] = through[self._before[at]]
+            steps = self._steps[at]
+            if not len(steps):
+                best[at] = inf
+                continue
+            through = best[steps] + costs[steps, at]
+            self._before[at] = int(steps[(through * MARGIN <= through.min()).argmax()])  # on ties the longest group
+            best[at] = costs[self._before[at], at] + best[self._before[at]]
         way = [len(best) - 1]
         while way[-1]:
             way.append(self._before[way[-1]])
