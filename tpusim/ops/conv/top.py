@@ -13,6 +13,7 @@ from tpusim_kernels.conv_graph import ordered_filter
 from tpusim_kernels.conv_trial import RoundedFilter, conv2d_trial, factor_of, linear_trial, rounded_filter
 from tpusim_kernels.prim.forms import has_byte_products
 from tpusim_kernels.prim.multiplier import best_fit_array
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i32
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
@@ -113,6 +114,7 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
             "groups": self.group.value.data if self.group else 1,
         }
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """(n, oc, oh, ow) or (n, oc, od, oh, ow)."""
         kernel, spatial = ints(self.kernel_shape), shape_of(self.filter)[2:]
@@ -121,6 +123,7 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
         x = spread_shape(shape_of(self.input), self.inserts)
         return (conv_shape(x, shape_of(self.filter), self.geometry),)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32 convolution, bias, relu."""
         x, w, b = operands
@@ -129,6 +132,7 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
         convolution = conv3d_float if self.volume else conv2d_float
         return (convolution(x, w, b, **self._relu, **self.geometry),)  # type: ignore[arg-type]
 
+    @override
     def for_kernel(self, index: int, constant: Array) -> Any:
         """The filter in the form of its products."""
         if index != 1 or self.volume:
@@ -143,6 +147,7 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
     def _relu(self) -> dict[str, bool | float]:
         return {"do_relu": relu_of(self), "relu_limit": relu_limit_of(self)}
 
+    @override
     def estimate(self) -> Estimate:
         """By XLA's library, which takes NHWC images; groups, volumes and spread images as `inference`."""
         if self.volume or self.inserts is not None or self.geometry["groups"] != 1:
@@ -185,12 +190,14 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
         """Whether every pixel of the result is a matrix times one of the image, plus a bias."""
         return ints(self.kernel_shape) == (1, 1) and not any(ints(self.pads)) and not relu_of(self)
 
+    @override
     def flops(self) -> int:
         """Out * (2*kernel*ic/g + bias + relu) (numerics.md 16)."""
         out, per = prod(shape_of(self.output)), 2 * prod(shape_of(self.filter)[1:])
         return out * (per + (not is_none(self.bias)) + relu_of(self))
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """What follows a 1-D convolution works on the image; a 3-D one whose kernel fills the depth is a 2-D one.
 
@@ -198,10 +205,12 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
         """
         return ReshapeBehindChannelOp(), Conv3dTo2d(weights), MergePointwiseConv(weights), ConvSlice(cls)
 
+    @override
     def by_channel(self, weight: np.ndarray) -> np.ndarray | None:
         """The filter as one row of coefficients per output channel."""
         return weight.reshape(len(weight), -1)
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Conv2D or tpu.Conv3D in integers if the op is calibrated and its filter constant, else why not."""
         return self.why_not_integer(ctx) or _by_multipliers(self, ctx)
@@ -221,6 +230,7 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
         ctx.decision(self, "DN-12")
         return "this chip has no integer 3-D convolution (numerics.md 9.1)"
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """In the types of `float_operands`."""
         operands, element = self.float_operands(ctx)
@@ -251,6 +261,7 @@ class ReshapeBehindChannelOp(RewritePattern):
     So the op can become the Conv's. Such a Reshape stands behind a 1-D convolution or transposed convolution.
     """
 
+    @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """The Reshape takes the op's name, the op one of its own (no such tensor in the network)."""
         view = op.operands[0].owner if op.name in ("top.Relu", "top.Scale", "top.BatchNorm") else None
@@ -281,6 +292,7 @@ class MergePointwiseConv(RewritePattern):
     def __init__(self, weights: WeightStore) -> None:
         self._weights = weights
 
+    @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """W' = sum over d of W[:, d]*V[d], b' = b + sum of V's bias times W; the second Conv keeps its name."""
         first = op.operands[0].owner if isinstance(op, TopConv) else None
@@ -325,6 +337,7 @@ class Conv3dTo2d(RewritePattern):
     def __init__(self, weights: WeightStore) -> None:
         self._weights = weights
 
+    @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """The last Reshape takes the op's name; the other new tensors get names of their own."""
         if not isinstance(op, TopConv) or not op.volume or not _fills_depth(op):

@@ -8,6 +8,7 @@ import numpy as np
 from tpusim_kernels.deconv3d import deconv3d_float
 from tpusim_kernels.deconv_float import deconv2d_float
 from tpusim_kernels.prim.multiplier import best_fit_array
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i32
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition
@@ -79,6 +80,7 @@ class TopDeconv(ConvTop):
         windows = ("strides", "pads", "output_padding", "dilations")
         return {key: ints(self.attributes[key]) for key in windows} | {"groups": self.group.value.data}
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """(n, oc, oh, ow) or (n, oc, od, oh, ow)."""
         x, filter, kernel = shape_of(self.input), shape_of(self.filter), ints(self.kernel_shape)
@@ -99,6 +101,7 @@ class TopDeconv(ConvTop):
         )  # fmt: skip
         return ((x[0], filter[0], *spatial),)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32 transposed convolution, bias, relu."""
         x, w, b = operands
@@ -106,6 +109,7 @@ class TopDeconv(ConvTop):
         deconvolution = deconv3d_float if self.volume else deconv2d_float
         return (deconvolution(x, w, b, **relu, **self.geometry),)  # type: ignore[arg-type]
 
+    @override
     def flops(self) -> int:
         """2 per input and weight of its channel, and bias and relu per output (as Conv, numerics.md 16)."""
         out, per = prod(shape_of(self.output)), 2 * prod(shape_of(self.filter)) // shape_of(self.filter)[1]
@@ -114,12 +118,14 @@ class TopDeconv(ConvTop):
 
     # --------------------------------------------------------------------------------------------------------- lowering
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """In the types of `float_operands`."""
         operands, element = self.float_operands(ctx)
         more: dict[str, Attribute] = {"relu_limit": float_attr(relu_limit_of(self))}
         return self.build_tpu(ctx, operands, element, op_name(self), more)
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """int32 accumulators and a requant, or why not."""
         why, constants = self.why_not_integer(ctx), self.constants(ctx)

@@ -10,6 +10,7 @@ import numpy as np
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.prim.multiplier import bm1684_multiplier, bm1684_right_shift
 from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_np
+from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, NoneType, TensorType
 from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, result_def
 
@@ -57,6 +58,7 @@ class TpuScale(TpuOp, Macs, Overwrites, SharedWindows):
     clamp16 = opt_attr_def(BoolAttr)
     group_info = opt_attr_def(LayerGroupAttr)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The input's shape; constants (1, C, 1, 1)."""
         x = shape_of(self.input)
@@ -65,6 +67,7 @@ class TpuScale(TpuOp, Macs, Overwrites, SharedWindows):
                 raise ValueError(f"constants of shape (1, C, 1, 1) are required for input {x}, got {shape_of(value)}")
         return (x,)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Integers exactly as the chip; f32 as top.Scale."""
         x, scale, bias, rshift = operands
@@ -81,28 +84,34 @@ class TpuScale(TpuOp, Macs, Overwrites, SharedWindows):
     def _clamp16(self) -> bool:
         return self.clamp16 is not None and bool(self.clamp16.value.data)
 
+    @override
     def macs(self) -> int:
         """Count a multiply-add for each element of the result."""
         return of_channel_scale(prod(shape_of(self.output)))
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local up to rank 5 (DL-02)."""
         del chip
         return None if len(shape_of(self.input)) <= 5 else "rank above 5"
 
+    @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """The input's window is the output's; the constants have channels only."""
         return window if operand == 0 or axis == "c" else (0, 1)
 
+    @override
     def may_overwrite(self, operand: int) -> bool:
         """f32 (layer_group.md 10.1, rule 6)."""
         return operand == 0 and storage_dtype(element_of(self.output)).itemsize == 4
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Integers: two 16-bit copies of the result (layer_group.md 9.3)."""
         del inputs
         return 0 if uniform_of(self.output) is None else 2 * lmem_bytes(output.shape, "i16", chip)
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """One AR mac per channel, and a minimum for a float limit."""
         x, out = _four_axes(ctx.input(0)), _four_axes(ctx.output())

@@ -1,5 +1,6 @@
 """Convolutions with one right shift per tensor and a bias of 16 bits (numerics.md 5.4)."""
 
+from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
@@ -16,6 +17,7 @@ from tpusim.targets.bm1684.target import TARGET
 class ConvByShift(Model[TopConv], IntegerLowering):
     """No volumes, and no strides above those of a command (numerics.md 12.1)."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Conv2D with an int8 filter, an int16 bias and the shift; declined if that would be negative."""
         op = self.op

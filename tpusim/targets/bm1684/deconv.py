@@ -1,5 +1,6 @@
 """Transposed convolutions by the rules of convolutions (DN-12)."""
 
+from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
@@ -15,6 +16,7 @@ from tpusim.targets.bm1684.target import TARGET
 class DeconvByShift(Model[TopDeconv], IntegerLowering):
     """One right shift per tensor, a bias of 16 bits (numerics.md 5.4)."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Deconv; declined for volumes, large strides and where the shift would be negative."""
         op, constants = self.op, self.op.constants(ctx)

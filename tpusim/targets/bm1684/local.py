@@ -1,5 +1,7 @@
 """Ops in local memory (layer_group.md 2)."""
 
+from typing_extensions import override
+
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import Model
 from tpusim.ir.types import element_of, shape_of, storage_dtype
@@ -26,6 +28,7 @@ class Windows(WindowRules):
 class Volumes(Model[VolumeTpu], LocalGen):
     """Windows over volumes of floats alone."""
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Integers; else as everywhere."""
         integer = storage_dtype(element_of(self.op.operands[0])).itemsize < F32_BYTES
@@ -37,6 +40,7 @@ class Volumes(Model[VolumeTpu], LocalGen):
 class Views(Model[TpuReshape], LocalGen):
     """Only those that windows over rows have around them (U-82)."""
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Unless it adds or drops a fourth axis of extent 1."""
         return why_other_view(self.op, chip) or self.op.why_global(chip)
@@ -46,6 +50,7 @@ class Views(Model[TpuReshape], LocalGen):
 class Slices(Model[TpuSlice], LocalGen):
     """Of four axes, copied lane by lane."""
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """The first channel that is kept must be in lane 0, and a plane is limited."""
         why = self.op.why_global(chip)

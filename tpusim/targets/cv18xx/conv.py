@@ -1,5 +1,6 @@
 """Convolutions with a QDM multiplier and shift per output channel (numerics.md 5.5)."""
 
+from typing_extensions import override
 from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import RewritePattern
 
@@ -20,6 +21,7 @@ from tpusim.targets.cv18xx.target import TARGET
 class ConvByQdm(Model[TopConv], IntegerLowering):
     """Filter and bias are quantised for the multiplier, not the other way round. No volumes."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Conv2D with an int8 filter, an int32 bias and the requant of each channel."""
         op = self.op
@@ -39,6 +41,7 @@ class WideDilations(Model[TopConv], ChipRewrites):
     """Dilations above those of a command (codegen.md DC-09)."""
 
     @classmethod
+    @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """The dilation is less, and the filter has zeros between its taps."""
         del chip

@@ -1,5 +1,6 @@
 """Transposed convolutions with a QDM multiplier and shift per output channel (numerics.md 5.5)."""
 
+from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
@@ -15,6 +16,7 @@ from tpusim.targets.cv18xx.target import TARGET
 class DeconvByQdm(Model[TopDeconv], IntegerLowering):
     """Filter and bias are quantised for the multiplier. No volumes."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Deconv with the requant of each channel, or why not."""
         op, constants = self.op, self.op.constants(ctx)

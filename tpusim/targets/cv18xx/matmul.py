@@ -2,6 +2,7 @@
 
 import numpy as np
 from tpusim_kernels.prim.multiplier import cv18xx_qdm, cv18xx_quantize_bias, cv18xx_quantize_filter
+from typing_extensions import override
 from xdsl.ir import Attribute, SSAValue
 from xdsl.pattern_rewriter import RewritePattern
 
@@ -28,6 +29,7 @@ class ProductsOfHeads(Model[TopMatMul], ChipRewrites):
     """Batched products read and write (b, rows, heads, columns) too."""
 
     @classmethod
+    @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Permutes of heads that nobody else reads are the product's; wide windows without overlap are products."""
         patches = PatchesAsProduct(weights, TopMatMul, chip.forms.patch_products)
@@ -39,6 +41,7 @@ class NoPermutes(Model[TpuMatMul], LoweredRewrites):
     """Heads are in products before the lowering."""
 
     @classmethod
+    @override
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """No pattern at all."""
         del weights, chip
@@ -49,6 +52,7 @@ class NoPermutes(Model[TpuMatMul], LoweredRewrites):
 class MatMulByQdm(Model[TopMatMul], IntegerLowering):
     """The matrix and its bias are quantised for the multiplier."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.MatMul, or why not; products of two activations are computed in float (numerics.md 9.0)."""
         op, right, why = self.op, ctx.array(self.op.right), self.op.why_not_integer(ctx)
@@ -85,6 +89,7 @@ class MatMulByQdm(Model[TopMatMul], IntegerLowering):
 class MatMulInBF16(Model[TopMatMul], FloatLowering):
     """A computed bias is BF16 like everything there; a constant one stays f32."""
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """A tpu.MatMul in BF16, or f32."""
         op, mode = self.op, ctx.float_mode(self.op)

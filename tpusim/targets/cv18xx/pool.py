@@ -1,6 +1,7 @@
 """Pools: a relu is a separate op, and an average has a small multiplier."""
 
 from tpusim_kernels.prim.multiplier import small_multiplier
+from typing_extensions import override
 from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import RewritePattern
 
@@ -22,6 +23,7 @@ class MaxPoolWithoutRelu(Model[TopMaxPool], ChipRewrites):
     """The relu of a pool is a separate op."""
 
     @classmethod
+    @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """The pattern that moves the relu after the pool."""
         del weights, chip
@@ -33,6 +35,7 @@ class AvgPoolWithoutRelu(Model[TopAvgPool], ChipRewrites):
     """The relu of a pool is a separate op."""
 
     @classmethod
+    @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """The pattern that moves the relu after the pool."""
         del weights, chip
@@ -43,6 +46,7 @@ class AvgPoolWithoutRelu(Model[TopAvgPool], ChipRewrites):
 class AveragesOfThresholds(Model[TopAvgPool], IntegerLowering):
     """The multiplier comes from thresholds, and the average is rounded half up (numerics.md 5.3)."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Pool2D; a volume has no integer form (numerics.md 12.1; DN-12)."""
         op, why = self.op, self.op.why_not_integer(ctx)

@@ -1,5 +1,6 @@
 """RMS normalisation, taken apart."""
 
+from typing_extensions import override
 from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
@@ -15,6 +16,7 @@ class NoRMSNorm(Model[TopRMSNorm], ChipRewrites):
     """There is no tpu.RMSNorm."""
 
     @classmethod
+    @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Squares, their mean, root, reciprocal and products."""
         del weights, chip
