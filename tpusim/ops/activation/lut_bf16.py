@@ -24,8 +24,8 @@ from tpusim.ir.attrs import LayerGroupAttr, float_attr, op_name
 from tpusim.ir.modes import LutModeAttr, lut_mode
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
-from tpusim.ops.framework.base import Array, Axis, EmitContext, LoweringContext, Shape, TensorSlice, TpuOp, Window
-from tpusim.ops.framework.families import UnaryTop
+from tpusim.ops.framework.base import Array, Axis, EmitContext, LoweringContext, Shape, TensorSlice, Window
+from tpusim.ops.framework.families import ElementwiseTpu, UnaryTop
 
 LutMode = Literal["Slope", "Mantissa", "Log"]
 FLOAT_TABLE_SHAPE = (1, 1, 32, 8)
@@ -69,7 +69,7 @@ def build_lookup(op: UnaryTop, ctx: LoweringContext, found: FloatTable) -> SSAVa
 
 
 @irdl_op_definition
-class TpuLutBF16(TpuOp):
+class TpuLutBF16(ElementwiseTpu):
     """`tpu.LutBF16`: BF16 in and out by two tables of 256 BF16 entries; every step is rounded (numerics.md 10).
 
     lut_mode Slope: a base and a slope per step of [min_range, max_range]; Mantissa: an entry of the exponent times one
@@ -112,12 +112,6 @@ class TpuLutBF16(TpuOp):
             low, high = self._range
             return (kernels.lut_slope(x, table, mantissa, low=low, high=high),)
         return (kernels.lut_mantissa(x, table, mantissa, log=self.lut_mode.data == "Log"),)
-
-    @override
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """Local up to rank 5, as the 8-bit table (DL-02)."""
-        del chip
-        return None if len(shape_of(self.input)) <= 5 else "rank above 5"
 
     @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:

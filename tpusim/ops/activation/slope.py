@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-import msgspec
 import numpy as np
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.cv18xx import sloped_int
@@ -16,12 +15,10 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, copy_name, float_attr, int_attr, op_name
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
-from tpusim.isa.region import View
 from tpusim.ops.framework.base import (
     Array,
     Axis,
@@ -31,12 +28,11 @@ from tpusim.ops.framework.base import (
     RangeRule,
     Shape,
     TopOp,
-    TpuOp,
     Window,
-    logical_shape,
 )
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import UnaryTop, UnaryTpu, constant_of, value_dtype
+from tpusim.ops.framework.families import ElementwiseTpu, UnaryTop, UnaryTpu, constant_of, value_dtype
+from tpusim.ops.framework.views import on_four_axes
 from tpusim.ops.interfaces import SharedWindows
 from tpusim.ops.rescale import TOO_LARGE, lower_same_scale, requantised
 
@@ -228,7 +224,7 @@ class TopPRelu(TopOp):
 
 
 @irdl_op_definition
-class TpuPRelu(TpuOp, SharedWindows):
+class TpuPRelu(ElementwiseTpu, SharedWindows):
     """`tpu.PRelu`: bytes q >= 0 ? q : RSR(q*slope[c], rshift, HALF_UP), saturated; f32 x > 0 ? x : slope[c]*x.
 
     slope is (1, C, 1, 1), int8 or float. With multiplier_pos q >= 0 is scaled too.
@@ -273,12 +269,6 @@ class TpuPRelu(TpuOp, SharedWindows):
         return (kernels.prelu_int(x, slope, shift, out_dtype=dtype),)
 
     @override
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """Local up to rank 5 (DL-02)."""
-        del chip
-        return None if len(shape_of(self.input)) <= 5 else "rank above 5"
-
-    @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """The input's window is the output's; slopes have channels only."""
         return window if operand == 0 or axis == "c" else (0, 1)
@@ -287,14 +277,9 @@ class TpuPRelu(TpuOp, SharedWindows):
     def emit(self, ctx: EmitContext) -> None:
         """AR select with a slope per channel."""
         shift = 0 if self.rshift is None else self.rshift.value.data
-        x, out = _four_axes(ctx.input(0)), _four_axes(ctx.output())
+        x, out = on_four_axes(ctx.input(0)), on_four_axes(ctx.output())
         positive = None if self._positive is None else isa.Requant(*self._positive)
         ctx.emit(isa.Select, input=x, output=out, slope=ctx.input(1), rshift=shift, positive=positive)
-
-
-def _four_axes(view: View) -> View:
-    """A dense tensor of any rank as (n, c, h, w), so that it fits slopes of (1, c, 1, 1)."""
-    return view if view.laned else msgspec.structs.replace(view, shape=logical_shape(view.shape))
 
 
 @dataclass

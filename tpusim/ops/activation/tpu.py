@@ -16,8 +16,8 @@ from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import align, lmem_bytes
-from tpusim.ops.framework.base import Array, Axis, EmitContext, Shape, TensorSlice, TpuOp, Window, logical_shape
-from tpusim.ops.framework.families import UnaryTpu, command_dtype, value_dtype
+from tpusim.ops.framework.base import Array, Axis, EmitContext, Shape, TensorSlice, Window, logical_shape
+from tpusim.ops.framework.families import ElementwiseTpu, UnaryTpu, command_dtype, value_dtype
 from tpusim.ops.framework.logical import EVERY_TYPE, GroupType
 from tpusim.ops.interfaces import LibraryKernel, Margins, SharedWindows, Uncounted
 
@@ -130,7 +130,7 @@ class TpuReciprocal(FloatFunction):
 
 
 @irdl_op_definition
-class TpuLut(TpuOp, LibraryKernel, SharedWindows, Uncounted):
+class TpuLut(ElementwiseTpu, LibraryKernel, SharedWindows, Uncounted):
     """`tpu.Lut`: output = table[byte of input]; table (1, 1, 1, 256) of the output's stored type (numerics.md 10)."""
 
     name = "tpu.Lut"
@@ -155,12 +155,6 @@ class TpuLut(TpuOp, LibraryKernel, SharedWindows, Uncounted):
         """Look every byte up in the table."""
         x, table = operands
         return (kernels.lut(x, table.reshape(ENTRIES)),)
-
-    @override
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """Local up to rank 5 (DL-02)."""
-        del chip
-        return None if len(shape_of(self.input)) <= 5 else "rank above 5"
 
     @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:

@@ -145,10 +145,14 @@ class TopMatMul(Product, TopOp, ChipRewrites, Weighs):
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.MatMul in the float type of the mode."""
+        """tpu.MatMul in the float type of the mode; its bias as the chip stores it (numerics.md 9.2)."""
+        return self.in_float(ctx, narrow_bias=ctx.chip.bias_rounded)
+
+    def in_float(self, ctx: LoweringContext, *, narrow_bias: bool) -> SSAValue:
+        """The same; narrow_bias: the bias has the float type of the mode, not f32."""
         mode = ctx.float_mode(self)
         operands = [ctx.operand(v, mode, self) for v in (self.input, self.right)]
-        bias_mode = mode if ctx.chip.bias_rounded else "f32"  # numerics.md 9.2
+        bias_mode = mode if narrow_bias else "f32"
         operands.append(ctx.none() if is_none(self.bias) else ctx.operand(self.bias, bias_mode, self))
         return self.build_tpu(ctx, operands, ctx.float_type(self), {}, relu_limit_of(self))
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-import msgspec
 import numpy as np
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.prim.multiplier import bm1684_multiplier, bm1684_right_shift
@@ -20,7 +19,6 @@ from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import lmem_bytes
 from tpusim.isa.multiplications import of_channel_scale
-from tpusim.isa.region import View
 from tpusim.ops.framework.base import (
     Array,
     Axis,
@@ -28,17 +26,16 @@ from tpusim.ops.framework.base import (
     QuantParams,
     Shape,
     TensorSlice,
-    TpuOp,
     Window,
     is_none,
-    logical_shape,
 )
-from tpusim.ops.framework.families import emit_limit, limited, relu_of, value_dtype, zero_point
+from tpusim.ops.framework.families import ElementwiseTpu, emit_limit, limited, relu_of, value_dtype, zero_point
+from tpusim.ops.framework.views import on_four_axes
 from tpusim.ops.interfaces import Macs, Overwrites, SharedWindows
 
 
 @irdl_op_definition
-class TpuScale(TpuOp, Macs, Overwrites, SharedWindows):
+class TpuScale(ElementwiseTpu, Macs, Overwrites, SharedWindows):
     """`tpu.Scale`: y = x*scale[c] + bias[c], channels on axis 1; scale, bias and rshift are (1, C, 1, 1).
 
     Integers: sat(relu(RSR(q*scale + bias, rshift, DOWN) + z)) with scale int8, bias int16 (it contains the rounding
@@ -90,12 +87,6 @@ class TpuScale(TpuOp, Macs, Overwrites, SharedWindows):
         return of_channel_scale(prod(shape_of(self.output)))
 
     @override
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """Local up to rank 5 (DL-02)."""
-        del chip
-        return None if len(shape_of(self.input)) <= 5 else "rank above 5"
-
-    @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """The input's window is the output's; the constants have channels only."""
         return window if operand == 0 or axis == "c" else (0, 1)
@@ -114,7 +105,7 @@ class TpuScale(TpuOp, Macs, Overwrites, SharedWindows):
     @override
     def emit(self, ctx: EmitContext) -> None:
         """One AR mac per channel, and a minimum for a float limit."""
-        x, out = _four_axes(ctx.input(0)), _four_axes(ctx.output())
+        x, out = on_four_axes(ctx.input(0)), on_four_axes(ctx.output())
         integer = uniform_of(self.output) is not None
         ctx.emit(
             isa.ChannelScale, input=x, output=out, scale=ctx.input(1), bias=ctx.input(2),
@@ -123,11 +114,6 @@ class TpuScale(TpuOp, Macs, Overwrites, SharedWindows):
         )  # fmt: skip
         if not integer:
             emit_limit(ctx, self)
-
-
-def _four_axes(view: View) -> View:
-    """A dense tensor of any rank as (n, c, h, w), so that it fits constants of (1, c, 1, 1)."""
-    return view if view.laned else msgspec.structs.replace(view, shape=logical_shape(view.shape))
 
 
 # ----------------------------------------------------------------------------------------------- constants of the chip

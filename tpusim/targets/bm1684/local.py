@@ -6,22 +6,14 @@ from tpusim.chips import ChipSpec
 from tpusim.interfaces import Model
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ops.framework.planes import VolumeTpu
-from tpusim.ops.interfaces import LocalGen, WindowRules
+from tpusim.ops.interfaces import LocalGen
 from tpusim.ops.slice import TpuSlice
-from tpusim.ops.view import TpuReshape, why_other_view
 from tpusim.targets.bm1684.target import TARGET
 
 F32_BYTES = 4
 RANK = 4
 LONGEST_PLANE = 1 << 19
 """Elements, at least, of images that are not cut in local memory."""
-
-
-@TARGET.provide(WindowRules)
-class Windows(WindowRules):
-    """Wide strides and dilations have no local form."""
-
-    GATHERS_WIDE = False
 
 
 @TARGET.attach(VolumeTpu, LocalGen)
@@ -34,16 +26,6 @@ class Volumes(Model[VolumeTpu], LocalGen):
         integer = storage_dtype(element_of(self.op.operands[0])).itemsize < F32_BYTES
         none = f"no integer window over a volume has a local form on {chip.name}" if integer else None
         return self.op.why_global(chip) or none
-
-
-@TARGET.attach(TpuReshape, LocalGen)
-class Views(Model[TpuReshape], LocalGen):
-    """Only those that windows over rows have around them (U-82)."""
-
-    @override
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """Unless it adds or drops a fourth axis of extent 1."""
-        return why_other_view(self.op, chip) or self.op.why_global(chip)
 
 
 @TARGET.attach(TpuSlice, LocalGen)

@@ -11,17 +11,9 @@ from tpusim.ops.concat import TpuConcat
 from tpusim.ops.conv.tpu import TpuConv2D
 from tpusim.ops.deconv.tpu import TpuDeconv
 from tpusim.ops.framework.planes import VolumeTpu
-from tpusim.ops.interfaces import LocalGen, WindowRules
+from tpusim.ops.interfaces import LocalGen
 from tpusim.ops.mul import TpuMul
-from tpusim.ops.view import TpuReshape, why_other_view
 from tpusim.targets.cv18xx.target import TARGET
-
-
-@TARGET.provide(WindowRules)
-class Windows(WindowRules):
-    """Wide strides and dilations have no local form."""
-
-    GATHERS_WIDE = False
 
 
 @TARGET.attach(TpuCast, LocalGen)
@@ -86,13 +78,3 @@ class Concats(Model[TpuConcat], LocalGen):
         if self.op.along != 1:
             return f"{chip.name} joins channels only in local memory"
         return self.op.why_global(chip)
-
-
-@TARGET.attach(TpuReshape, LocalGen)
-class Views(Model[TpuReshape], LocalGen):
-    """Only the reshapes around windows over rows have a local form (U-82)."""
-
-    @override
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """A reshape is global unless it adds or drops a fourth axis of extent 1."""
-        return why_other_view(self.op, chip) or self.op.why_global(chip)

@@ -13,7 +13,6 @@ from tpusim.ir.modes import requant_mode
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.framework.base import LoweringContext, is_none
-from tpusim.ops.framework.families import relu_limit_of
 from tpusim.ops.framework.own_scales import note_own_scales
 from tpusim.ops.interfaces import ChipRewrites, FloatLowering, IntegerLowering, LoweredRewrites
 from tpusim.ops.matmul.top import TopMatMul, bias_operand, constant_bias
@@ -87,13 +86,10 @@ class MatMulByQdm(Model[TopMatMul], IntegerLowering):
 
 @TARGET.attach(TopMatMul, FloatLowering)
 class MatMulInBF16(Model[TopMatMul], FloatLowering):
-    """A computed bias is BF16 like everything there; a constant one stays f32."""
+    """A computed bias is stored in BF16, like the other operands; a constant bias in f32."""
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """A tpu.MatMul in BF16, or f32."""
-        op, mode = self.op, ctx.float_mode(self.op)
-        operands = [ctx.operand(v, mode, op) for v in (op.input, op.right)]
-        computed = not is_none(op.bias) and ctx.array(op.bias) is None
-        operands.append(ctx.none() if is_none(op.bias) else ctx.operand(op.bias, mode if computed else "f32", op))
-        return op.build_tpu(ctx, operands, ctx.float_type(op), {}, relu_limit_of(op))
+        """tpu.MatMul in BF16, or f32."""
+        computed = not is_none(self.op.bias) and ctx.array(self.op.bias) is None
+        return self.op.in_float(ctx, narrow_bias=computed)

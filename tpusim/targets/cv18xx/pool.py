@@ -19,27 +19,15 @@ from tpusim.targets.cv18xx.target import TARGET
 
 
 @TARGET.attach(TopMaxPool, ChipRewrites)
-class MaxPoolWithoutRelu(Model[TopMaxPool], ChipRewrites):
-    """The relu of a pool is a separate op."""
+class PoolsWithoutRelu(Model[TopMaxPool], ChipRewrites):
+    """The relu of a pool, largest or average, is a separate op."""
 
     @classmethod
     @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """The pattern that moves the relu after the pool."""
+        """The patterns that move the relu after the pool."""
         del weights, chip
-        return (ReluApart(TopMaxPool.name),)
-
-
-@TARGET.attach(TopAvgPool, ChipRewrites)
-class AvgPoolWithoutRelu(Model[TopAvgPool], ChipRewrites):
-    """The relu of a pool is a separate op."""
-
-    @classmethod
-    @override
-    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """The pattern that moves the relu after the pool."""
-        del weights, chip
-        return (ReluApart(TopAvgPool.name),)
+        return ReluApart(TopMaxPool.name), ReluApart(TopAvgPool.name)
 
 
 @TARGET.attach(TopAvgPool, IntegerLowering)
