@@ -109,7 +109,7 @@ def deconv_cases() -> list[OpCase]:
 def deconv3d_cases() -> list[OpCase]:
     def case(name: str, cdhw: Shape, oc: int, kernel: int, **more: Any) -> OpCase:
         found = deconv(name, cdhw, oc, kernel, batch=2, axes="", result="tpu.Deconv3D", **more)
-        return replace(found, fallback={"bm1684": "no integer 3-D transposed convolution"})
+        return replace(found, fallback={"bm1684": "no integer form over volumes"})
 
     same, two = {"pads": [1] * 6}, {"strides": [2, 2, 2]}
     return [
@@ -126,7 +126,7 @@ def deconv3d_cases() -> list[OpCase]:
 
 VOLUME, THIN = (5, 4, 6, 5), (12, 4, 5, 4)
 """(c, d, h, w) of volumes."""
-NO_VOLUMES = {"bm1684": "no integer 3-D convolution"}
+NO_VOLUMES = {"bm1684": "no integer form over volumes"}
 
 
 def conv3d(

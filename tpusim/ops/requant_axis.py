@@ -26,11 +26,10 @@ from tpusim.ops.framework.base import (
     ReorderContext,
     Shape,
     TopOp,
-    TpuOp,
     Window,
     is_none,
 )
-from tpusim.ops.framework.families import value_dtype, zero_point
+from tpusim.ops.framework.families import ElementwiseTpu, value_dtype, zero_point
 from tpusim.ops.interfaces import PackedWeights, Reorder
 
 PACKED_WORDS = 2
@@ -38,7 +37,7 @@ PACKED_WORDS = 2
 
 
 @irdl_op_definition
-class TpuRequantIntAxis(TpuOp, PackedWeights, Reorder):
+class TpuRequantIntAxis(ElementwiseTpu, PackedWeights, Reorder):
     """`tpu.RequantIntAxis`: sat(z_out + RSR(q*m[c], r[c], HALF_AWAY)), channels on axis 1.
 
     input int32 (n, c, ...); table none, or int32 (1, c, 1, words) after weight-reorder; multiplier, rshift: one per
@@ -101,11 +100,6 @@ class TpuRequantIntAxis(TpuOp, PackedWeights, Reorder):
             del self.attributes[key]
 
     # local memory
-
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """It is local up to rank 5, as element-wise ops are (DL-02)."""
-        del chip
-        return None if len(shape_of(self.input)) <= 5 else "rank above 5"
 
     def compact_operands(self, chip: ChipSpec) -> tuple[int, ...]:
         """The table, where it has two words per channel (hardware.md 2.3)."""

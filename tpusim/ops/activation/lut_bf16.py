@@ -14,6 +14,7 @@ from tpusim_kernels.prim.floattable import (
     log_table,
     power_table,
 )
+from typing_extensions import override
 from xdsl.dialects.builtin import FloatAttr, TensorType
 from xdsl.ir import SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
@@ -23,8 +24,8 @@ from tpusim.ir.attrs import LayerGroupAttr, float_attr, op_name
 from tpusim.ir.modes import LutModeAttr, lut_mode
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
-from tpusim.ops.framework.base import Array, Axis, EmitContext, LoweringContext, Shape, TensorSlice, TpuOp, Window
-from tpusim.ops.framework.families import UnaryTop
+from tpusim.ops.framework.base import Array, Axis, EmitContext, LoweringContext, Shape, TensorSlice, Window
+from tpusim.ops.framework.families import ElementwiseTpu, UnaryTop
 
 LutMode = Literal["Slope", "Mantissa", "Log"]
 FLOAT_TABLE_SHAPE = (1, 1, 32, 8)
@@ -68,7 +69,7 @@ def build_lookup(op: UnaryTop, ctx: LoweringContext, found: FloatTable) -> SSAVa
 
 
 @irdl_op_definition
-class TpuLutBF16(TpuOp):
+class TpuLutBF16(ElementwiseTpu):
     """`tpu.LutBF16`: BF16 in and out by two tables of 256 BF16 entries; every step is rounded (numerics.md 10).
 
     lut_mode Slope: a base and a slope per step of [min_range, max_range]; Mantissa: an entry of the exponent times one
@@ -88,6 +89,7 @@ class TpuLutBF16(TpuOp):
     max_range = attr_def(FloatAttr)
     group_info = opt_attr_def(LayerGroupAttr)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The operand's shape. Raises ValueError for a mode, tables or a range that do not fit."""
         for value in (self.table, self.mantissa):
@@ -102,6 +104,7 @@ class TpuLutBF16(TpuOp):
     def _range(self) -> tuple[float, float]:
         return self.min_range.value.data, self.max_range.value.data
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Evaluate the tables as the mode says."""
         x, table, mantissa = operands
@@ -110,21 +113,19 @@ class TpuLutBF16(TpuOp):
             return (kernels.lut_slope(x, table, mantissa, low=low, high=high),)
         return (kernels.lut_mantissa(x, table, mantissa, log=self.lut_mode.data == "Log"),)
 
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """Local up to rank 5, as the 8-bit table (DL-02)."""
-        del chip
-        return None if len(shape_of(self.input)) <= 5 else "rank above 5"
-
+    @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """The input's window is the output's; the tables are always whole."""
         del axis
         return window if operand == 0 else None
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """No work area is needed (layer_group.md 9.3)."""
         del chip, output, inputs
         return 0
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """Two SG and AR as one command."""
         low, high = self._range

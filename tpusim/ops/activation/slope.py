@@ -5,22 +5,20 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-import msgspec
 import numpy as np
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.cv18xx import sloped_int
 from tpusim_kernels.prim.multiplier import best_fit, shared_small_multiplier
+from typing_extensions import override
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, copy_name, float_attr, int_attr, op_name
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
-from tpusim.isa.region import View
 from tpusim.ops.framework.base import (
     Array,
     Axis,
@@ -30,12 +28,11 @@ from tpusim.ops.framework.base import (
     RangeRule,
     Shape,
     TopOp,
-    TpuOp,
     Window,
-    logical_shape,
 )
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import UnaryTop, UnaryTpu, constant_of, value_dtype
+from tpusim.ops.framework.families import ElementwiseTpu, UnaryTop, UnaryTpu, constant_of, value_dtype
+from tpusim.ops.framework.views import on_four_axes
 from tpusim.ops.interfaces import SharedWindows
 from tpusim.ops.rescale import TOO_LARGE, lower_same_scale, requantised
 
@@ -62,10 +59,12 @@ class TopLeakyRelu(UnaryTop):
         """alpha: the slope for negative values."""
         return builder.build(cls, [x], {"alpha": float_attr(alpha)}, name)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compute it in f32."""
         return (kernels.leaky_relu_float(operands[0], self.alpha.value.data),)
 
+    @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.LeakyRelu with alpha as an 8-bit multiplier and shift (best fit general), else in float."""
         attributes: dict[str, Attribute] = {"alpha": self.alpha}
@@ -101,6 +100,7 @@ class TpuLeakyRelu(UnaryTpu, SharedWindows):
             return None
         return self.multiplier_neg.value.data, self.rshift_neg.value.data
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Integers exactly, f32 as top.LeakyRelu."""
         (x,) = operands
@@ -111,6 +111,7 @@ class TpuLeakyRelu(UnaryTpu, SharedWindows):
             return (sloped_int(x, m, r, *self._negative, out_dtype=value_dtype(self.output)),)
         return (kernels.leaky_relu_int(x, m, r, out_dtype=value_dtype(self.output)),)
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """Emit an AR select: x where it is positive, else x times the slope."""
         slope, shift, positive = self.alpha.value.data, 0, None
@@ -169,10 +170,12 @@ class TopPRelu(TopOp):
         return builder.build(cls, [x, builder.weight(name + "_slope", found)], {}, name)
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """One slope for all."""
         return (PReluToLeakRelu(weights),)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The input's shape; slope (C,)."""
         x = shape_of(self.input)
@@ -180,14 +183,17 @@ class TopPRelu(TopOp):
             raise ValueError(f"a slope of shape {(_channels(x),)} is required, got {shape_of(self.slope)}")
         return (x,)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compute it in f32."""
         return (kernels.prelu_float(*operands),)
 
+    @override
     def flops(self) -> int:
         """One per element (DN-27)."""
         return prod(shape_of(self.output))
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.PRelu in the float type of the mode."""
         name, slope = op_name(self), self.slopes(ctx)
@@ -200,6 +206,7 @@ class TopPRelu(TopOp):
         assert slope is not None  # held by make
         return slope.reshape(1, -1, 1, 1)
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.PRelu with one shift for all slopes (numerics.md 5.3), or why not."""
         source, name = ctx.quant(self.input), op_name(self)
@@ -217,7 +224,7 @@ class TopPRelu(TopOp):
 
 
 @irdl_op_definition
-class TpuPRelu(TpuOp, SharedWindows):
+class TpuPRelu(ElementwiseTpu, SharedWindows):
     """`tpu.PRelu`: bytes q >= 0 ? q : RSR(q*slope[c], rshift, HALF_UP), saturated; f32 x > 0 ? x : slope[c]*x.
 
     slope is (1, C, 1, 1), int8 or float. With multiplier_pos q >= 0 is scaled too.
@@ -242,6 +249,7 @@ class TpuPRelu(TpuOp, SharedWindows):
             return None
         return self.multiplier_pos.value.data, self.rshift_pos.value.data
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The input's shape; slope (1, C, 1, 1)."""
         x = shape_of(self.input)
@@ -249,6 +257,7 @@ class TpuPRelu(TpuOp, SharedWindows):
             raise ValueError(f"a slope of shape {(1, _channels(x), 1, 1)} is required, got {shape_of(self.slope)}")
         return (x,)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Integers exactly, f32 as top.PRelu."""
         x, slope = operands[0], operands[1].reshape(-1)
@@ -259,26 +268,18 @@ class TpuPRelu(TpuOp, SharedWindows):
             return (sloped_int(x, *self._positive, slope, shift, out_dtype=dtype),)
         return (kernels.prelu_int(x, slope, shift, out_dtype=dtype),)
 
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """Local up to rank 5 (DL-02)."""
-        del chip
-        return None if len(shape_of(self.input)) <= 5 else "rank above 5"
-
+    @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """The input's window is the output's; slopes have channels only."""
         return window if operand == 0 or axis == "c" else (0, 1)
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """AR select with a slope per channel."""
         shift = 0 if self.rshift is None else self.rshift.value.data
-        x, out = _four_axes(ctx.input(0)), _four_axes(ctx.output())
+        x, out = on_four_axes(ctx.input(0)), on_four_axes(ctx.output())
         positive = None if self._positive is None else isa.Requant(*self._positive)
         ctx.emit(isa.Select, input=x, output=out, slope=ctx.input(1), rshift=shift, positive=positive)
-
-
-def _four_axes(view: View) -> View:
-    """A dense tensor of any rank as (n, c, h, w), so that it fits slopes of (1, c, 1, 1)."""
-    return view if view.laned else msgspec.structs.replace(view, shape=logical_shape(view.shape))
 
 
 @dataclass
@@ -287,6 +288,7 @@ class PReluToLeakRelu(RewritePattern):
 
     weights: WeightStore
 
+    @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """The LeakyRelu takes the name."""
         slope = constant_of(op.slope, self.weights) if isinstance(op, TopPRelu) else None

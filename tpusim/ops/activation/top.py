@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 from tpusim_kernels import activation as kernels
 from tpusim_kernels.prim.table import Bytes, lookup_table, table_values
+from typing_extensions import override
 from xdsl.dialects.builtin import FloatAttr, StringAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition
@@ -67,15 +68,18 @@ class Activation(UnaryTop, ByteTable):
         """Coefficients that the function takes beside x; none by default."""
         return ()
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compute in double, round to f32."""
         return (kernels.activation_float(operands[0], mode=self.mode, coeffs=self.coeffs),)
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Lut from the quantisations of input and output, or why there is none (one is not calibrated)."""
         x, y = ctx.quant(self.input), ctx.quant(self.output)
         return "input or output is not calibrated" if x is None or y is None else self._lower_table(ctx, x, y)
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """The function in float."""
         operand = ctx.operand(self.input, ctx.float_mode(self), self)
@@ -89,6 +93,7 @@ class Activation(UnaryTop, ByteTable):
         operands = [ctx.operand(self.input, "int8", self), table]
         return ctx.build(TpuLut, operands, {}, ctx.quantised_type(self.output), shape_of(self.output), name)
 
+    @override
     def entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
         """The 256 entries of the table."""
         return self.entries_of(self.mode, ctx, x, y)
@@ -141,6 +146,7 @@ class TopSiLU(Activation):
     FLOAT: ClassVar[FloatRule] = WIDE
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """A product of x and its sigmoid."""
         del weights
@@ -166,11 +172,13 @@ class TopGELU(Activation):
         return builder.build(cls, [x], {"approx_mode": text(approx_mode)}, name)
 
     @property
+    @override
     def mode(self) -> str:
         """The name of the function: GELU by erf, or TGELU, its tanh form."""
         return "TGELU" if self.approx_mode.data == "tanh" else "GELU"
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """The parts of the erf form."""
         return (MergeGelu(weights, cls),)
@@ -198,6 +206,7 @@ class TopElu(Activation):
         return builder.build(cls, [x], {"alpha": float_attr(alpha)}, name)
 
     @property
+    @override
     def coeffs(self) -> tuple[float, ...]:
         """The coefficients of the function: (alpha,)."""
         return (self.alpha.value.data,)
@@ -230,6 +239,7 @@ class TopSoftsign(Activation):
     FLOAT: ClassVar[FloatRule] = WIDE
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """Softsign written as a quotient becomes one op."""
         del weights
@@ -326,6 +336,7 @@ class TopPow(Activation):
         return builder.build(cls, [x], {"exponent": float_attr(exponent)}, name)
 
     @property
+    @override
     def coeffs(self) -> tuple[float, ...]:
         """The one coefficient, which is the exponent."""
         return (self.exponent.value.data,)
@@ -348,15 +359,18 @@ class TopReciprocal(Activation):
         return builder.build(cls, [x], {"const_val": float_attr(const_val)}, name)
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """A quotient with a scalar numerator."""
         return (DivToReciprocal(weights, cls),)
 
     @property
+    @override
     def coeffs(self) -> tuple[float, ...]:
         """The coefficients of the function: (numerator,)."""
         return (self.const_val.value.data,)
 
+    @override
     def _float_form(self, ctx: LoweringContext) -> tuple[OpT, dict[str, Attribute]]:
         del ctx
         return TpuReciprocal, {"const_val": self.const_val}
@@ -374,6 +388,7 @@ class TopAbs(Activation):
     MODE: ClassVar[str] = "ABSVAL"
     RANGE: ClassVar[RangeRule] = RangeRule(mirrored=True, sign=True, backward=True, forward=True)
 
+    @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Active on bytes or in float."""
         cls, attributes = self._float_form(ctx)
@@ -406,10 +421,12 @@ class TopRound(Activation):
     name = "top.Round"
     MODE: ClassVar[str] = "ROUND_EVEN"
 
+    @override
     def entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
         """The table of U-15; the other one with the quirk off."""
         return ctx.quirked(self, Quirk.ROUND_HALF_AWAY, lookup_table("ROUND", (), x, y), super().entries(ctx, x, y))
 
+    @override
     def _float_form(self, ctx: LoweringContext) -> tuple[OpT, dict[str, Attribute]]:
         """The function of U-15, whose halves show only in the data; the other one with the quirk off."""
         if not ctx.reproduces(Quirk.ROUND_HALF_AWAY):
@@ -425,6 +442,7 @@ class TopSign(Activation):
     name = "top.Sign"
     MODE: ClassVar[str] = "SIGN"
 
+    @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """As every activation; the value at 0 is a decision."""
         ctx.decision(self, "DN-18")

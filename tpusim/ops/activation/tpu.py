@@ -6,6 +6,7 @@ from typing import ClassVar
 import msgspec
 from tpusim_kernels import activation as kernels
 from tpusim_kernels.arith import abs_int
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, FloatAttr, StringAttr, TensorType
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
@@ -15,8 +16,8 @@ from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import align, lmem_bytes
-from tpusim.ops.framework.base import Array, Axis, EmitContext, Shape, TensorSlice, TpuOp, Window, logical_shape
-from tpusim.ops.framework.families import UnaryTpu, command_dtype, value_dtype
+from tpusim.ops.framework.base import Array, Axis, EmitContext, Shape, TensorSlice, Window, logical_shape
+from tpusim.ops.framework.families import ElementwiseTpu, UnaryTpu, command_dtype, value_dtype
 from tpusim.ops.framework.logical import EVERY_TYPE, GroupType
 from tpusim.ops.interfaces import LibraryKernel, Margins, SharedWindows, Uncounted
 
@@ -37,6 +38,7 @@ class FloatFunction(UnaryTpu, LibraryKernel, SharedWindows):
         """(mode, coefficients) as the kernel and the command take them."""
         raise NotImplementedError
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """In double from f32, rounded to f32 and then to the result's type (9.8, D16); of integers only |q| (DN-14)."""
         mode, coeffs = self.function
@@ -44,6 +46,7 @@ class FloatFunction(UnaryTpu, LibraryKernel, SharedWindows):
             return (abs_int(operands[0], out_dtype=value_dtype(self.output)),)
         return (kernels.activation_float(operands[0], mode=mode, coeffs=coeffs),)
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """As every element-wise op; a chip with batch packing takes 4096 channels at most."""
         channels = logical_shape(shape_of(self.input))[1]
@@ -51,6 +54,7 @@ class FloatFunction(UnaryTpu, LibraryKernel, SharedWindows):
             return f"{channels} channels, more than {MAX_PACKED_CHANNELS}"
         return super().why_global(chip)
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """By mode (layer_group.md 9.3)."""
         del output
@@ -59,6 +63,7 @@ class FloatFunction(UnaryTpu, LibraryKernel, SharedWindows):
         whole = lmem_bytes(inputs[0].shape, command_dtype(element), chip)
         return work_bytes(self.function[0], whole, inputs[0].shape[0], storage_dtype(element).itemsize, chip)
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """Emit Fn `active` with the mode and its coefficients, on one slice or on the whole tensor."""
         mode, coeffs = self.function
@@ -98,10 +103,12 @@ class TpuActive(FloatFunction):
     coeffs = opt_attr_def(ArrayAttr)
 
     @property
+    @override
     def function(self) -> tuple[str, tuple[float, ...]]:
         """The function's name and the coefficients that it takes."""
         return self.mode.data, floats(self.coeffs) if self.coeffs is not None else ()
 
+    @override
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
         """Only the magnitude has an integer form."""
         return ((),) if self.mode.data == "ABSVAL" else ()
@@ -116,13 +123,14 @@ class TpuReciprocal(FloatFunction):
     const_val = attr_def(FloatAttr)
 
     @property
+    @override
     def function(self) -> tuple[str, tuple[float, ...]]:
         """RECIPROCAL, with the numerator as its one coefficient."""
         return "RECIPROCAL", (self.const_val.value.data,)
 
 
 @irdl_op_definition
-class TpuLut(TpuOp, LibraryKernel, SharedWindows, Uncounted):
+class TpuLut(ElementwiseTpu, LibraryKernel, SharedWindows, Uncounted):
     """`tpu.Lut`: output = table[byte of input]; table (1, 1, 1, 256) of the output's stored type (numerics.md 10)."""
 
     name = "tpu.Lut"
@@ -135,27 +143,26 @@ class TpuLut(TpuOp, LibraryKernel, SharedWindows, Uncounted):
     output = result_def(TensorType)
     group_info = opt_attr_def(LayerGroupAttr)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The result has the operand's shape."""
         if shape_of(self.table) != TABLE_SHAPE:
             raise ValueError(f"a table of shape {TABLE_SHAPE} is required, got {shape_of(self.table)}")
         return (shape_of(self.input),)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Look every byte up in the table."""
         x, table = operands
         return (kernels.lut(x, table.reshape(ENTRIES)),)
 
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """Local up to rank 5 (DL-02)."""
-        del chip
-        return None if len(shape_of(self.input)) <= 5 else "rank above 5"
-
+    @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """The input's window is the output's; the table is always whole."""
         del axis
         return window if operand == 0 else None
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """SG table gather; a SMALL_C group sees the table's entries along another axis, in the same bytes."""
         table = msgspec.structs.replace(ctx.input(1), shape=TABLE_SHAPE)

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from typing_extensions import override
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition
 
@@ -15,6 +16,7 @@ class WithoutTable(Activation):
     SPEC: ClassVar[tuple[str, ...]] = ("9.8", "12.1")
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32", bf16="f32")
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """The reason why there is no integer form."""
         del ctx

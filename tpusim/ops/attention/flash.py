@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tpusim_kernels.attention import flash_attention
+from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
@@ -60,10 +61,12 @@ class TpuFAttention(MacroTpu, FusingRewrites, Macs):
     group_info = opt_attr_def(LayerGroupAttr)
 
     @classmethod
+    @override
     def fusing_patterns(cls, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """The pattern that forms the op, on chips that have it."""
         return (ProductsAsFlashAttention(cls),) if chip.forms.flash_attention else ()
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """By the attributes, which the operands must have."""
         batch, heads, others, size, rows, columns = (
@@ -77,20 +80,24 @@ class TpuFAttention(MacroTpu, FusingRewrites, Macs):
             raise ValueError(f"a mask (1, 1, {rows}, {columns}) is required, got {shape_of(self.mask)}")
         return ((batch, rows, heads, size) if is_set(self.keep_dims) else (batch, rows, heads * size),)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """In f32, rounded to the type of the result step by step."""
         narrow = storage_dtype(element_of(self.output)).name
         y = flash_attention(*operands[:4], scale=self.scale.value.data, narrow=narrow)
         return (y.reshape(shape_of(self.output)),)
 
+    @override
     def macs(self) -> int:
         """Multiply-accumulates of both products together."""
         return self.function().multiplications([shape_of(self.queries), shape_of(self.keys)])
 
+    @override
     def function(self) -> functions.Function:
         """The whole block of attention as one function."""
         return functions.FlashAttention(self.scale.value.data, mask=not is_none(self.mask))
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """Emit FN flash_attention with the operands that the op has."""
         inputs = tuple(ctx.input(i) for i, value in enumerate(self.operands) if not is_none(value))
@@ -118,6 +125,7 @@ class ProductsAsFlashAttention(RewritePattern):
 
     attention: OpT
 
+    @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """`op` is the product of queries and keys; the new op has the Reshape's name."""
         parts = _parts(op) if isinstance(op, TpuMatMul) else None

@@ -9,6 +9,7 @@ from tpusim_kernels import matmul, softmax
 from tpusim_kernels.prim.multiplier import best_fit
 from tpusim_kernels.prim.scale import quantised, round_half_away, saturate_np, symmetric_scale
 from tpusim_kernels.prim.smallfloat import narrowed
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntegerAttr, NoneType, StringAttr, TensorType, f16, i32
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
@@ -79,6 +80,7 @@ class TopAttention(TopOp, ChipRewrites, Weighs):
     read_by = attr_def(ArrayAttr)
 
     @classmethod
+    @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Where a block is one op."""
         return (ProductsAsAttention(weights, cls),) if chip.forms.attention else ()
@@ -88,6 +90,7 @@ class TopAttention(TopOp, ChipRewrites, Weighs):
         """The number of attention heads, which share the columns equally."""
         return self.head.value.data
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """(B, M, columns of out_weight)."""
         x, columns = shape_of(self.input), shape_of(self.queries_weight)[1]
@@ -95,6 +98,7 @@ class TopAttention(TopOp, ChipRewrites, Weighs):
             raise ValueError(f"an input of three axes and heads of one size are required, got {x}, {columns} columns")
         return ((*x[:2], shape_of(self.out_weight)[1]),)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """In f32, the products in the order of U-34."""
         *sources, wq, bq, wk, bk, wv, bv, wo, bo, mask = operands
@@ -109,6 +113,7 @@ class TopAttention(TopOp, ChipRewrites, Weighs):
         batch, rows, _ = x.shape
         return x.reshape(batch, rows, self.heads, -1).transpose(HEADS)
 
+    @override
     def flops(self) -> int:
         """Floating-point operations of the products."""
         (batch, rows, _), others = shape_of(self.input), shape_of(self.keys)[1]
@@ -127,6 +132,7 @@ class TopAttention(TopOp, ChipRewrites, Weighs):
 
     # -------------------------------------------------------------------------------------------------------- lowering
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """A tpu.Attention of bytes for each head with 32-bit results, their sum, and one requant."""
         found, y = calibrated_range(self.output), ctx.quant(self.output)
@@ -187,6 +193,7 @@ class TopAttention(TopOp, ChipRewrites, Weighs):
         size = shape_of(self.queries_weight)[1] // self.heads
         return {"dim": int_attr(size), "has_bias": int_attr(bits), "head": int_attr(1), "scale": float_attr(scale)}
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """A tpu.Attention in 16 bits for each head, in F32 mode in F16 too, and their sum."""
         wide = ctx.float_mode(self) == "f32"

@@ -8,6 +8,7 @@ from tpusim_kernels import matmul as kernels
 from tpusim_kernels.arith_int import requant_int
 from tpusim_kernels.prim.smallfloat import narrowed, widened
 from tpusim_kernels.softmax import softmax_attention, softmax_scaled
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntegerAttr, NoneType, TensorType
 from xdsl.ir import SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
@@ -105,6 +106,7 @@ class TpuAttention(TpuOp, Macs, OperandSlices, Reorder):
         """Whether the weights are as local memory holds them."""
         return len(shape_of(self.queries_weight)) == 4
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """(B, M, columns of the last layer)."""
         shapes = [shape_of(x) for x in self.sources]
@@ -126,6 +128,7 @@ class TpuAttention(TpuOp, Macs, OperandSlices, Reorder):
         rows = unpack_biases(operands[4], self.has_bias.value.data, self.sizes)
         return unpack_matrices(operands[3], self.sizes), rows
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Product by product, in bytes or in floats."""
         sources: list[Array] = [operands[0]]
@@ -157,6 +160,7 @@ class TpuAttention(TpuOp, Macs, OperandSlices, Reorder):
         """In the result's type, as f32."""
         return widened(narrowed(x, storage_dtype(element_of(self.output))))
 
+    @override
     def macs(self) -> int:
         """Multiply-accumulates of the six products together."""
         batch, rows, _ = shape_of(self.input)
@@ -164,6 +168,7 @@ class TpuAttention(TpuOp, Macs, OperandSlices, Reorder):
 
     # ----------------------------------------------------------------------------------------------------- local memory
 
+    @override
     def reorder_weights(self, ctx: ReorderContext) -> None:
         """Matrices of queries, keys and values as one operand (1, lanes, rows, columns), biases as one row."""
         if self.is_packed:
@@ -182,29 +187,35 @@ class TpuAttention(TpuOp, Macs, OperandSlices, Reorder):
             new[4] = ctx.weight(f"{name}_bias_reorder", np.concatenate(rows).reshape(1, 1, -1))
         self.operands = new
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """It is global only where the chip has no local form of it."""
         return f"attention has no local form on {chip.name}" if chip.is_global(self.name) else None
 
+    @override
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
         """MM: with keys of their own, so that rows may be cut (layer_group.md 3)."""
         if kind is GroupType.MM and is_none(self.keys):
             return "attention to its own input needs all rows"
         return super().why_not_in(kind, chip)
 
+    @override
     def can_slice(self, axis: Axis) -> bool:
         """Batches; rows where keys are another tensor."""
         return axis == "n" or (axis == "c" and not is_none(self.keys))
 
+    @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """Batches as the result, rows of the input; all else is needed whole."""
         activations = (0, 1, 2, MASK)
         return window if (axis == "n" and operand in activations) or (axis == "c" and operand == 0) else WHOLE
 
+    @override
     def holds_operand(self, operand: int) -> bool:
         """Keys and values that all slices need are loaded once."""
         return operand in (1, 2)
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Scores, weights, queries or mixed values, keys and values; or the larger area of U-84."""
         del inputs
@@ -220,6 +231,7 @@ class TpuAttention(TpuOp, Macs, OperandSlices, Reorder):
         imm = align(max(through, scores + own * chip.eu_bytes), chip.lmem_bank_bytes)
         return max(batch * (fixed + 2 * own * wide), align(own * wide + fixed, chip.lmem_bank_bytes) + imm)
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """Six MM2 and a softmax in local memory; FN attention in global memory."""
         (emit_local if ctx.local else emit_global)(ctx, self)

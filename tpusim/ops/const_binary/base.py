@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 from tpusim_kernels.prim.scale import round_half_away
+from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, FloatAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, opt_attr_def
@@ -67,14 +68,17 @@ class ConstTop(UnaryTop, IntegerConstants, ScalarOperand):
         """The constant of the op as a Python float."""
         return self.const_val.value.data
 
+    @override
     def held(self) -> Holds:
         """Integers stay integers: the result holds what its operand does."""
         return "integer" if holds(self.input) == "integer" else self.HOLDS
 
+    @override
     def scalar_operand(self) -> float:
         """The constant, as the number that it is."""
         return self.number
 
+    @override
     def flops(self) -> int:
         """One per element, one for a relu."""
         return super().flops() * (1 + relu_of(self))
@@ -85,11 +89,13 @@ class ConstTop(UnaryTop, IntegerConstants, ScalarOperand):
         del reverse
         return {}
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compute it in f32, with the relu."""
         y = float_result(self.KIND, operands[0], self.number, relu=relu_of(self), reverse=reversed_(self))
         return (limited(y, self),)
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """The tpu op in float."""
         attributes = {"const_val": self.const_val, **self.order(reversed_(self))}
@@ -97,6 +103,7 @@ class ConstTop(UnaryTop, IntegerConstants, ScalarOperand):
         operand = ctx.operand(self.input, ctx.float_mode(self), self)
         return ctx.build(self.TPU, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """The tpu op in integers if input and output are calibrated, else why not."""
         x, y = ctx.quant(self.input), ctx.quant(self.output)
@@ -121,6 +128,7 @@ class ConstTop(UnaryTop, IntegerConstants, ScalarOperand):
                 found = self.number - values if reversed_(self) else values - self.number
         return np.maximum(found, 0.0) if relu_of(self) else found
 
+    @override
     def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue | str:
         """The tpu op on the operand's bytes."""
         attributes: dict[str, Attribute] = {

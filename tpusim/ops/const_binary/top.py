@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 from tpusim_kernels.prim.multiplier import best_fit
 from tpusim_kernels.prim.scale import round_half_away
+from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, f32
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
@@ -74,22 +75,26 @@ class TopMulConst(ConstTop):
         """Append a product with the factor `const_val`."""
         return builder.build(cls, [x], {"const_val": float_attr(const_val), **relu_attributes()}, name)
 
+    @override
     def forwarded_range(self, source: tuple[float, float]) -> tuple[float, float]:
         """The ends times the constant (3.3 step 9), with or without relu; those of the operand for the constant 0."""
         low, high = sorted(end * self.number for end in source)
         return (low, high) if self.number else source
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """Mul by a scalar weight, Div by one; factors that merge into what stands in front, or have no effect."""
         merging = RemoveMulConst(), MergeContinuousMulConst(), MergeMulConst(weights), TopGatherMulConst(weights)
         return MulToMulConst(weights), DivToMulConst(weights), *merging, MulMerge(weights)
 
+    @override
     def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
         """A constant outside the range of the 16-bit type (numerics.md 12.2, 12.3)."""
         del chip
         return abs(self.number) > LARGEST[wanted]
 
+    @override
     def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
         """(m, r) of s_in/s_out*c: best fit general, 8 bit."""
         del ctx
@@ -98,6 +103,7 @@ class TopMulConst(ConstTop):
         except ValueError as error:
             return str(error)
 
+    @override
     def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue | str:
         """tpu.MulShift, with which a relu is lost by a quirk; tpu.MulConst with the relu where it is not."""
         lost = relu_of(self) and ctx.reproduces(Quirk.MULSHIFT_WITHOUT_RELU)
@@ -124,10 +130,12 @@ class TopAddConst(ConstTop):
     KIND: ClassVar[Kind] = "add"
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """Add of a scalar weight, of 0, and of two constants one after the other."""
         return AddToAddConst(weights), RemoveAddConst(), AddMerge(weights)
 
+    @override
     def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
         """Symmetric only (numerics.md 12.1)."""
         if ctx.asymmetric:
@@ -148,15 +156,18 @@ class TopSubConst(ConstTop):
     is_reverse = opt_attr_def(BoolAttr)
 
     @classmethod
+    @override
     def order(cls, reverse: bool) -> dict[str, Attribute]:
         """Which of the two is the minuend."""
         return {"is_reverse": flag(reverse)}
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """Sub with a scalar weight."""
         return (SubToSubConst(weights),)
 
+    @override
     def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
         """As AddConst; with zero points C contains z_in*m."""
         found = shifted_constant(ctx, self, x, y)
@@ -175,6 +186,7 @@ class ExtremeConstTop(ConstTop):
     TENSORS: ClassVar[OpT]
     """The op of two tensors."""
 
+    @override
     def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
         """Multiplier 1, no shift, C = round(c/s) (DN-15).
 
@@ -183,6 +195,7 @@ class ExtremeConstTop(ConstTop):
         zero = 0 if ctx.reproduces(Quirk.EXTREME_WITHOUT_ZERO_POINT) else y.zero_point
         return Constants(1, 0, float(round_half_away(self.number / y.scale)) + zero)
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """As every op with a constant, but not a relu with a zero point."""
         y = ctx.quant(self.output)
@@ -190,6 +203,7 @@ class ExtremeConstTop(ConstTop):
             return "relu with a zero point"
         return super().lower_integer(ctx)
 
+    @override
     def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue | str:
         """The tpu op on bytes of the output's scale, or why there is none."""
         source = ctx.quant(self.input)
@@ -212,6 +226,7 @@ class TopMaxConst(ExtremeConstTop):
     KIND: ClassVar[Kind] = "max"
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """Max with a scalar weight."""
         return (MaxToMaxConst(weights),)
@@ -228,6 +243,7 @@ class TopMinConst(ExtremeConstTop):
     KIND: ClassVar[Kind] = "min"
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """Min with a scalar weight."""
         return (MinToMinConst(weights),)
@@ -258,6 +274,7 @@ class ToConst(RewritePattern):
         del x, constant
         return False
 
+    @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """The tensor must have the result's shape, the weight one number."""
         if op.name != self.FROM or len(op.operands) != 2:
@@ -297,6 +314,7 @@ class MulToMulConst(ToConst):
 class ClipToExtremes(RewritePattern):
     """Clip -> MaxConst, which has no calibrated range, and MinConst."""
 
+    @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """The MinConst has the name, the MaxConst one with `_max` behind it."""
         if not isinstance(op, TopClip):
@@ -318,6 +336,7 @@ class DivToMulConst(ToConst):
     FROM: ClassVar[str] = "top.Div"
     TO: ClassVar[type[ConstTop]] = TopMulConst
 
+    @override
     def form(self, number: float, reverse: bool) -> tuple[type[ConstTop], float] | None:
         """MulConst by 1/c for x / c; c / x, and a c without a reciprocal, stay."""
         return None if reverse or not is_invertible(np.array(number, np.float32)) else (TopMulConst, 1.0 / number)
@@ -329,6 +348,7 @@ class AddConstToAdd(RewritePattern):
 
     weights: WeightStore
 
+    @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """Name and relu stay."""
         if not isinstance(op, TopAddConst):
@@ -350,6 +370,7 @@ class AddToAddConst(ToConst):
     FROM: ClassVar[str] = "top.Add"
     TO: ClassVar[type[ConstTop]] = TopAddConst
 
+    @override
     def elsewhere(self, x: SSAValue, constant: np.ndarray) -> bool:
         """A row of equal numbers behind a product is its bias."""
         return constant.size > 1 and made_by(x, "top.MatMul") is not None
@@ -361,6 +382,7 @@ class SubToSubConst(ToConst):
     FROM: ClassVar[str] = "top.Sub"
     TO: ClassVar[type[ConstTop]] = TopSubConst
 
+    @override
     def form(self, number: float, reverse: bool) -> tuple[type[ConstTop], float]:
         """AddConst of -c for x - c, SubConst for c - x."""
         return (TopSubConst, number) if reverse else (TopAddConst, -number)

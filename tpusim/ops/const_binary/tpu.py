@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from tpusim_kernels import arith as kernels
+from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr
 from xdsl.ir import Operation
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
@@ -77,6 +78,7 @@ class ConstTpu(UnaryTpu, LibraryKernel, SharedWindows):
         """The constant C of the specification, as it is added."""
         return int(self.const_val.value.data)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compute integers exactly and floats in f32."""
         (x,), relu, reverse = operands, relu_of(self), reversed_(self)
@@ -101,6 +103,7 @@ class ConstTpu(UnaryTpu, LibraryKernel, SharedWindows):
                 y = kernels.minconst_int(x, m, r, c, do_relu=relu, out_dtype=out)
         return (y,)
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """2*in of MulConst and AddConst (layer_group.md 9.3); the sums here are kept in 32 bits, so 4*in."""
         if self.scaling is None or inputs[0] is None:
@@ -115,6 +118,7 @@ class ConstTpu(UnaryTpu, LibraryKernel, SharedWindows):
         """Whether an intermediate result wider than a byte exists."""
         return self.KIND in ("add", "sub") or self.scaling != (1, 0)
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """Floats: one AR command; integers: AR mul and AR with C in 32 bits, RQ; global: FN const_int."""
         x, out = ctx.input(0), ctx.output()

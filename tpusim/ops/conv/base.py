@@ -1,16 +1,27 @@
-"""What `top.Conv` and `top.Deconv` share: operands, attributes, and the operands of their tpu ops."""
+"""What `top.Conv` and `top.Deconv` share: operands, attributes, and how they are lowered to their tpu ops."""
+
+from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, NoneType, TensorType, f32
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, operand_def, opt_attr_def, result_def
 
-from tpusim.ir.attrs import ints, value_name
-from tpusim.ops.framework.base import LoweringContext, Shape, TopOp, is_none
+from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name, value_name
+from tpusim.ir.types import shape_of
+from tpusim.ops.framework.base import FloatRule, LoweringContext, OpT, Shape, TopOp, is_none
+from tpusim.ops.framework.families import relu_limit_of, relu_of
 
 
 class ConvTop(TopOp):
     """Input (n, ic, axes ...), filter (oc, ic/group, kernel axes ...), bias (oc,) or none."""
+
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
+    TPU: ClassVar[tuple[OpT, OpT]]
+    """The tpu op of an image, and that of a volume."""
+    KEPT: ClassVar[tuple[str, ...]]
+    """Attributes that the tpu op takes over as they are."""
 
     input = operand_def(TensorType)
     filter = operand_def(TensorType)
@@ -21,6 +32,11 @@ class ConvTop(TopOp):
     pads = attr_def(ArrayAttr)
     do_relu = opt_attr_def(BoolAttr)
     relu_limit = opt_attr_def(FloatAttr)
+
+    @property
+    def geometry(self) -> dict[str, Any]:
+        """The window as the kernels take it, with dilations and groups."""
+        raise NotImplementedError
 
     @property
     def volume(self) -> bool:
@@ -53,6 +69,43 @@ class ConvTop(TopOp):
         operands = [ctx.operand(self.input, mode, self), ctx.operand(self.filter, mode, self)]
         operands.append(ctx.none() if is_none(self.bias) else ctx.operand(self.bias, bias_mode, self))
         return operands, element
+
+    @override
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """In the types of `float_operands`."""
+        operands, element = self.float_operands(ctx)
+        return self.build_tpu(ctx, operands, element, {"relu_limit": float_attr(relu_limit_of(self))})
+
+    def why_not_integer(self, ctx: LoweringContext) -> str | None:
+        """What an integer form of any kind requires and the op lacks; None if nothing is missing."""
+        if self.constants(ctx) is None:
+            return "the filter is not constant"
+        if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
+            return "input or output is not calibrated"
+        return None
+
+    def why_no_volume(self, ctx: LoweringContext) -> str | None:
+        """The reason of a chip without integer forms over volumes, recorded as its decision; None for an image."""
+        if not self.volume:
+            return None
+        ctx.decision(self, "DN-12")
+        return "this chip has no integer form over volumes (numerics.md 9.1)"
+
+    def build_tpu(
+        self,
+        ctx: LoweringContext,
+        operands: list[SSAValue],
+        element: Attribute,
+        more: dict[str, Attribute],
+        name: str = "",
+    ) -> SSAValue:
+        """The tpu op with this op's geometry and the given operands, type, further attributes and name."""
+        attributes = {key: self.attributes[key] for key in self.KEPT if key in self.attributes}
+        attributes["dilations"] = ints_attr(self.geometry["dilations"])
+        attributes["group"] = int_attr(self.geometry["groups"])
+        attributes |= {"do_relu": flag(relu_of(self)), "relu_limit": float_attr(-1.0), **more}
+        cls = self.TPU[self.volume]
+        return ctx.build(cls, operands, attributes, element, shape_of(self.output), name or op_name(self))
 
 
 def spread_shape(shape: Shape, inserts: "ArrayAttr[Attribute] | None") -> Shape:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from msgspec.structs import replace
 from tpusim_kernels.prim.narrow import Narrow
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType, i32
 from xdsl.irdl import attr_def, operand_def, opt_attr_def, result_def
 
@@ -96,6 +97,7 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
         """(input channels per group, output channels)."""
         return shape_of(self.input)[1] // self.groups, shape_of(self.output)[1]
 
+    @override
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
         """Accumulators, which another op requantises, or a requant of the op's own."""
         return ((),) if element_of(self.output) == i32 else self.INTEGER_FORMS
@@ -116,6 +118,7 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
         """Whether the coefficients are in the chip's layout."""
         return is_set(self.filter_packed)
 
+    @override
     def limits_of_sums(self, constants: Sequence[np.ndarray | None]) -> tuple[int, int]:
         """Of a constant filter, over all that an output channel sees."""
         _, filter, bias = constants
@@ -124,6 +127,7 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
         axes = tuple(range(1, filter.ndim))
         return limits_of_sums(filter, axes, bias, storage_dtype(element_of(self.input)))
 
+    @override
     def sums(self, operands: Sequence[Array]) -> np.ndarray:
         """Over all windows, with the bias along axis 1."""
         x, w, b, _ = self.unpacked(operands)
@@ -180,10 +184,12 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
         """A 2-D depthwise filter has no channels to interleave."""
         return self.depthwise and len(self.kernel) == 2
 
+    @override
     def needs_concrete_weights(self) -> bool:
         """Packed coefficients are unpacked on the host."""
         return self.packed
 
+    @override
     def reorder_weights(self, ctx: ReorderContext) -> None:
         """Pack the filter; the bias lies along the channels."""
         bias = None if is_none(self.bias) else ctx.array(self.bias)

@@ -13,13 +13,14 @@ from tpusim_kernels.conv_graph import ordered_filter
 from tpusim_kernels.conv_trial import RoundedFilter, conv2d_trial, factor_of, linear_trial, rounded_filter
 from tpusim_kernels.prim.forms import has_byte_products
 from tpusim_kernels.prim.multiplier import best_fit_array
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i32
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
-from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, ints, ints_attr, op_name, set_op_name
+from tpusim.ir.attrs import copy_name, int_attr, ints, ints_attr, op_name, set_op_name
 from tpusim.ir.modes import requant_mode
 from tpusim.ir.once import once
 from tpusim.ir.own_scales import own_weight_scales
@@ -39,7 +40,6 @@ from tpusim.ops.framework.base import (
     Array,
     Builder,
     Estimate,
-    FloatRule,
     LoweringContext,
     OpT,
     QuantParams,
@@ -75,7 +75,8 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
 
     name = "top.Conv"
     SPEC: ClassVar[tuple[str, ...]] = ("9.1", "5.4", "5.6", "7.1", "7.2")
-    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
+    TPU: ClassVar[tuple[OpT, OpT]] = (TpuConv2D, TpuConv3D)
+    KEPT: ClassVar[tuple[str, ...]] = ("kernel_shape", "strides", "pads", "inserts")
 
     dilations = opt_attr_def(ArrayAttr)
     group = opt_attr_def(IntegerAttr)
@@ -104,7 +105,8 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
         return TopReshape.make(builder, y, shape=shape_of(y)[:3], name=name)
 
     @property
-    def geometry(self) -> dict[str, tuple[int, ...] | int]:
+    @override
+    def geometry(self) -> dict[str, Any]:
         """strides, pads, dilations, groups as the kernels take them."""
         return {
             "strides": ints(self.strides),
@@ -113,6 +115,7 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
             "groups": self.group.value.data if self.group else 1,
         }
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """(n, oc, oh, ow) or (n, oc, od, oh, ow)."""
         kernel, spatial = ints(self.kernel_shape), shape_of(self.filter)[2:]
@@ -121,39 +124,42 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
         x = spread_shape(shape_of(self.input), self.inserts)
         return (conv_shape(x, shape_of(self.filter), self.geometry),)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32 convolution, bias, relu."""
         x, w, b = operands
         if self.inserts is not None:
             x = kernels.spread(x, 0, inserts=ints(self.inserts))
         convolution = conv3d_float if self.volume else conv2d_float
-        return (convolution(x, w, b, **self._relu, **self.geometry),)  # type: ignore[arg-type]
+        return (convolution(x, w, b, **self._relu, **self.geometry),)
 
+    @override
     def for_kernel(self, index: int, constant: Array) -> Any:
         """The filter in the form of its products."""
         if index != 1 or self.volume:
             return constant
         n, oc, oh, ow = shape_of(self.output)
-        if is_vector((oh, ow), oc, self.geometry["groups"]):  # type: ignore[arg-type]
+        if is_vector((oh, ow), oc, self.geometry["groups"]):
             return constant
         alone = shape_of(self.filter)[2:] == (1, 1)
-        return ordered_filter(np.asarray(constant), self.geometry["groups"], oh * ow * (n if alone else 1))  # type: ignore[arg-type]
+        return ordered_filter(np.asarray(constant), self.geometry["groups"], oh * ow * (n if alone else 1))
 
     @property
     def _relu(self) -> dict[str, bool | float]:
         return {"do_relu": relu_of(self), "relu_limit": relu_limit_of(self)}
 
+    @override
     def estimate(self) -> Estimate:
         """By XLA's library, which takes NHWC images; groups, volumes and spread images as `inference`."""
         if self.volume or self.inserts is not None or self.geometry["groups"] != 1:
             return Estimate(self.inference)
 
-        geometry: Any = self.geometry
+        geometry = self.geometry
         window = {name: geometry[name] for name in ("strides", "pads", "dilations")}
         product = is_product(shape_of(self.input), shape_of(self.filter), **window)
 
         def compute(operands: Sequence[Array]) -> tuple[Array, ...]:
-            return (conv2d_estimate(*operands, **self._relu, **geometry, product=product),)  # type: ignore[arg-type]
+            return (conv2d_estimate(*operands, **self._relu, **geometry, product=product),)
 
         filter = (0, 2, 3, 1) if product else (2, 3, 1, 0)
         return Estimate(compute, {0: (0, 2, 3, 1), 1: filter}, (0, 2, 3, 1), self._trial)
@@ -169,14 +175,14 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
         quick = has_byte_products()
         if self._is_linear_map and weights.shape[1] <= min(FACTORED[quick], weights.shape[0] // 2):
             factor, strides = cast("Any", jax).device_put(factor_of(weights)), self.geometry["strides"]
-            return lambda values, scales: linear_trial(values[0], scales, factor, strides=strides), 0.0  # type: ignore[arg-type]
+            return lambda values, scales: linear_trial(values[0], scales, factor, strides=strides), 0.0
         if not quick:
             return None
         found, error = rounded_filter(weights)
         w = RoundedFilter(*(cast("Any", jax).device_put(part) for part in found))
 
         def squares(values: Sequence[Array], scales: Array) -> Array:
-            return conv2d_trial(values[0], scales, w, bias, **self._relu, **self.geometry)  # type: ignore[arg-type]
+            return conv2d_trial(values[0], scales, w, bias, **self._relu, **self.geometry)
 
         return squares, error
 
@@ -185,12 +191,14 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
         """Whether every pixel of the result is a matrix times one of the image, plus a bias."""
         return ints(self.kernel_shape) == (1, 1) and not any(ints(self.pads)) and not relu_of(self)
 
+    @override
     def flops(self) -> int:
         """Out * (2*kernel*ic/g + bias + relu) (numerics.md 16)."""
         out, per = prod(shape_of(self.output)), 2 * prod(shape_of(self.filter)[1:])
         return out * (per + (not is_none(self.bias)) + relu_of(self))
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """What follows a 1-D convolution works on the image; a 3-D one whose kernel fills the depth is a 2-D one.
 
@@ -198,51 +206,15 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
         """
         return ReshapeBehindChannelOp(), Conv3dTo2d(weights), MergePointwiseConv(weights), ConvSlice(cls)
 
+    @override
     def by_channel(self, weight: np.ndarray) -> np.ndarray | None:
         """The filter as one row of coefficients per output channel."""
         return weight.reshape(len(weight), -1)
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Conv2D or tpu.Conv3D in integers if the op is calibrated and its filter constant, else why not."""
         return self.why_not_integer(ctx) or _by_multipliers(self, ctx)
-
-    def why_not_integer(self, ctx: LoweringContext) -> str | None:
-        """What an integer form of any kind requires and the op lacks; None if nothing is missing."""
-        if self.constants(ctx) is None:
-            return "the filter is not constant"
-        if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
-            return "input or output is not calibrated"
-        return None
-
-    def why_no_volume(self, ctx: LoweringContext) -> str | None:
-        """The reason of a chip without integer 3-D convolutions, recorded as its decision; None for an image."""
-        if not self.volume:
-            return None
-        ctx.decision(self, "DN-12")
-        return "this chip has no integer 3-D convolution (numerics.md 9.1)"
-
-    def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """In the types of `float_operands`."""
-        operands, element = self.float_operands(ctx)
-        return self.build_tpu(ctx, operands, element, {"relu_limit": float_attr(relu_limit_of(self))})
-
-    def build_tpu(
-        self,
-        ctx: LoweringContext,
-        operands: list[SSAValue],
-        element: Attribute,
-        more: dict[str, Attribute],
-        name: str = "",
-    ) -> SSAValue:
-        """A tpu.Conv2D or tpu.Conv3D with this op's geometry and the given operands, type and further attributes."""
-        keep = ("kernel_shape", "strides", "pads")
-        attributes = {k: self.attributes[k] for k in (*keep, "inserts") if k in self.attributes}
-        attributes["dilations"] = ints_attr(self.geometry["dilations"])  # type: ignore[arg-type]
-        attributes["group"] = int_attr(self.geometry["groups"])  # type: ignore[arg-type]
-        attributes["do_relu"] = flag(relu_of(self))
-        attributes |= {"relu_limit": float_attr(-1.0), **more}
-        cls: OpT = TpuConv3D if self.volume else TpuConv2D
-        return ctx.build(cls, operands, attributes, element, shape_of(self.output), name or op_name(self))
 
 
 class ReshapeBehindChannelOp(RewritePattern):
@@ -251,6 +223,7 @@ class ReshapeBehindChannelOp(RewritePattern):
     So the op can become the Conv's. Such a Reshape stands behind a 1-D convolution or transposed convolution.
     """
 
+    @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """The Reshape takes the op's name, the op one of its own (no such tensor in the network)."""
         view = op.operands[0].owner if op.name in ("top.Relu", "top.Scale", "top.BatchNorm") else None
@@ -281,6 +254,7 @@ class MergePointwiseConv(RewritePattern):
     def __init__(self, weights: WeightStore) -> None:
         self._weights = weights
 
+    @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """W' = sum over d of W[:, d]*V[d], b' = b + sum of V's bias times W; the second Conv keeps its name."""
         first = op.operands[0].owner if isinstance(op, TopConv) else None
@@ -325,6 +299,7 @@ class Conv3dTo2d(RewritePattern):
     def __init__(self, weights: WeightStore) -> None:
         self._weights = weights
 
+    @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """The last Reshape takes the op's name; the other new tensors get names of their own."""
         if not isinstance(op, TopConv) or not op.volume or not _fills_depth(op):
@@ -354,7 +329,7 @@ def _fills_depth(op: TopConv) -> bool:
     """Whether there is one output depth, made of every input depth in order."""
     geometry, pads = op.geometry, ints(op.pads)
     kernel, depth = ints(op.kernel_shape)[0], shape_of(op.input)[2]
-    spread = kernel > 1 and geometry["dilations"][0] != 1  # type: ignore[index]
+    spread = kernel > 1 and geometry["dilations"][0] != 1
     return geometry["groups"] == 1 and kernel == depth and not spread and pads[0] == pads[3] == 0
 
 
@@ -372,19 +347,18 @@ def _as_image(builder: Builder, value: SSAValue, name: str) -> SSAValue:
     return TopReshape.make(builder, value, shape=(*shape_of(value), 1), name=name)
 
 
-def conv_shape(x: Shape, filter: Shape, geometry: dict[str, tuple[int, ...] | int]) -> Shape:
+def conv_shape(x: Shape, filter: Shape, geometry: dict[str, Any]) -> Shape:
     """(n, oc, oh, ow) or (n, oc, od, oh, ow). Raises ValueError for operands that do not fit."""
     strides, pads, dilations, groups = (geometry[k] for k in ("strides", "pads", "dilations", "groups"))
     axes = len(x) - 2
-    if axes not in (2, 3) or len(filter) != len(x) or len(pads) != 2 * axes:  # type: ignore[arg-type]
+    if axes not in (2, 3) or len(filter) != len(x) or len(pads) != 2 * axes:
         raise ValueError(
             f"an input and a filter of 4 or 5 axes, and two pads per axis, are required, got {x}, {filter}"
         )
-    if x[1] != filter[1] * groups or filter[0] % groups:  # type: ignore[operator]
+    if x[1] != filter[1] * groups or filter[0] % groups:
         raise ValueError(f"input of {x[1]} channels does not fit filter {filter} in {groups} groups")
     spatial = (
-        conv_extent(x[2 + i], filter[2 + i], strides[i], pads[i], pads[axes + i], dilations[i])  # type: ignore[index]
-        for i in range(axes)
+        conv_extent(x[2 + i], filter[2 + i], strides[i], pads[i], pads[axes + i], dilations[i]) for i in range(axes)
     )
     return (x[0], filter[0], *spatial)
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from tpusim_kernels import conv as kernels
 from tpusim_kernels.conv_float import conv2d_float
 from tpusim_kernels.prim.narrow import Narrow, narrow
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, IntegerAttr
 from xdsl.ir import Attribute
 from xdsl.irdl import irdl_op_definition, opt_attr_def
@@ -82,15 +83,18 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
     use_3ic_optimize = opt_attr_def(IntegerAttr)
     rows_in_channels = opt_attr_def(BoolAttr)
 
+    @override
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
         """The integer forms of the op itself, which requantises its own accumulators."""
         return self.INTEGER_FORMS
 
     @property
+    @override
     def packed(self) -> bool:
         """Whether the coefficients are in the chip's layout."""
         return is_set(self.filter_packed) or is_set(self.coeff_merged)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """(n, oc, oh, ow), from the output channels of whichever filter layout is present."""
         oc = self.logical_filter_shape()[0]
@@ -100,6 +104,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
 
     # ------------------------------------------------------------------------------------------------------- inference
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Integers: accumulate, bias, requant, relu at the zero point, saturate (numerics.md 9.1)."""
         x, w, b, requant = self.unpacked(operands)
@@ -113,6 +118,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         )  # fmt: skip
         return (y,)
 
+    @override
     def _accumulated(self, x: Array, filter: Array) -> Array:
         """As `inference` adds up."""
         if self.inserts is not None:
@@ -125,6 +131,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         """What the kernel calls the quant_mode."""
         return _REQUANTS[self.quant_mode.data if self.quant_mode else ""]
 
+    @override
     def for_kernel(self, index: int, constant: Array) -> Any:
         """The filter of an integer convolution as its library takes it, its bias with the multipliers."""
         if index == 1 and self.integer and isinstance(constant, np.ndarray):
@@ -133,6 +140,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
             return self._narrowed(constant, np.array(ints(self.multiplier)), np.array(ints(self.rshift)))
         return constant
 
+    @override
     def in_channel_order(self, constants: Mapping[int, np.ndarray], order: np.ndarray) -> Mapping[int, Any] | None:
         """Filter and bias in that order, with the multipliers, where they are as one form."""
         if not self.integer or self.packed or 1 not in constants or len(constants) + is_none(self.bias) < 2:  # noqa: PLR2004
@@ -150,6 +158,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         found = narrow(m, r, cast("Any", bias), zero_point(self.output), value_dtype(self.output))
         return cast("Any", bias) if found is None else found
 
+    @override
     def unpacked(self, operands: Sequence[Array]) -> tuple[Array, Array, Array, tuple[Array, Array] | None]:
         """As without merging, or out of the merged rows."""
         if not is_set(self.coeff_merged):
@@ -161,6 +170,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
             shift = (shift & 0xFF).astype(np.uint8).view(np.int8).astype(np.int32)
         return operands[0], self.unpacked_filter(rows), bias, (m.astype(np.int64), -shift.astype(np.int64))
 
+    @override
     def macs(self) -> int:
         """As of any convolution (`tpusim.isa.multiplications`)."""
         return of_convolution(prod(shape_of(self.output)), self.channels[0], self.kernel)
@@ -172,19 +182,23 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         """Axes of the kernel that lie in the packed filter's input channels."""
         return _MERGED[self.use_3ic_optimize.value.data if self.use_3ic_optimize else 0]
 
+    @override
     def copies_over_lanes(self) -> bool:
         """As the kernel's axes in the channels need it."""
         return bool(self.merged_axes)
 
+    @override
     def copied_by_load(self) -> bool:
         """Loads of 8-bit images do (U-83); floats go to the lanes after their load."""
         return self.integer and self.copies_over_lanes()
 
+    @override
     def packed_rows(self, filter: np.ndarray, packing: int) -> np.ndarray:
         """(oc, K): the filter's rows on the chip."""
         merged = self.merged_axes
         return pack_filter(merge_kernel(filter, merged), packing) if merged else super().packed_rows(filter, packing)
 
+    @override
     def unpacked_filter(self, packed: np.ndarray) -> np.ndarray:
         """(oc, ic/g, kh, kw) of packed rows."""
         if not (merged := self.merged_axes):
@@ -217,6 +231,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         if axes := chip.merged_kernel_axes(filter.dtype.itemsize, filter.shape[1], (kh, kw)):
             self.attributes["use_3ic_optimize"] = int_attr(_MERGED.index(axes))
 
+    @override
     def reorder_weights(self, ctx: ReorderContext) -> None:
         """Pack filter, bias and requant parameters; INT8 in one row per lane where the chip merges them."""
         filter, bias = ctx.array(self.filter), None if is_none(self.bias) else ctx.array(self.bias)
@@ -267,6 +282,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
 
     # ----------------------------------------------------------------------------------------------------- local memory
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local with a constant filter and up to `max_conv_channels` channels (layer_group.md 2)."""
         ic, oc = shape_of(self.input)[1], self.channels[1]
@@ -308,12 +324,14 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         rows, columns = self._axis(0, height, oh), self._axis(1, width, ow)
         return Gathers(rows, columns, channels, dtype, (oc, oh, ow), chip)
 
+    @override
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
         """A convolution with `rows_in_channels` is in no group, others are as the op is."""
         if is_set(self.rows_in_channels):
             return "the kernel's rows are channels of its image, which no group has"
         return super().why_not_in(kind, chip)
 
+    @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """h, w: t = (s-1)*stride + max(K, stride), i = o*stride - pad (layer_group.md 7.2); coefficients are whole."""
         if operand != 0:
@@ -326,10 +344,12 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         stride = self.geometry["strides"][i]
         return window[0] * stride - self.geometry["pads"][i], (window[1] - 1) * stride + max(self.reach[i], stride)
 
+    @override
     def reads_windows(self, chip: ChipSpec) -> bool:
         """On every chip that shares windows; of several groups where the chip says so (layer_group.md 7.3)."""
         return self.groups == 1 or chip.grouped_conv_margins
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """int32 accumulators of merged convs, and the copies of a grouped conv (layer_group.md 9.3)."""
         total, stored = 0, storage_dtype(element_of(self.output)).itemsize
@@ -370,6 +390,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
 
     # ---------------------------------------------------------------------------------------------------------- codegen
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """One CONV or depthwise command with bias, requant and relu (codegen.md DC-04)."""
         g, coefficients = self.geometry, self.coefficient_fields(ctx)
@@ -406,6 +427,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         assert self.rshift is not None
         return isa.Requant(rshift=ints(self.rshift)[0], zero_point=zero_point(self.output))
 
+    @override
     def coefficient_fields(self, ctx: EmitContext) -> dict[str, Any]:
         """As without merging, or the three blocks of the merged rows."""
         if not is_set(self.coeff_merged):

@@ -5,6 +5,7 @@ from math import prod
 
 from msgspec.structs import replace
 from tpusim_kernels import conv3d as kernels
+from typing_extensions import override
 from xdsl.irdl import irdl_op_definition
 
 from tpusim.chips import ChipSpec
@@ -39,6 +40,7 @@ class TpuConv3D(VolumeTpu, PackedConvTpu, Macs):
 
     name = "tpu.Conv3D"
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """(n, oc, od, oh, ow)."""
         oc, *_ = self.logical_filter_shape()
@@ -49,6 +51,7 @@ class TpuConv3D(VolumeTpu, PackedConvTpu, Macs):
         )
         return ((x[0], oc, *spatial),)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Exact integers, or f32 (numerics.md 9.1)."""
         x, w, b, _ = self.unpacked(operands)
@@ -56,16 +59,19 @@ class TpuConv3D(VolumeTpu, PackedConvTpu, Macs):
             return (kernels.conv3d_accumulate(x, w, b, zero_point(self.input), **self.geometry),)
         return (kernels.conv3d_float(x, w, b, relu_limit=relu_limit_of(self), **self.geometry),)
 
+    @override
     def _accumulated(self, x: Array, filter: Array) -> Array:
         """As `inference` adds up."""
         return kernels.conv3d_accumulate(x, filter, None, zero_point(self.input), **self.linear)
 
+    @override
     def macs(self) -> int:
         """As of any convolution (`tpusim.isa.multiplications`)."""
         return of_convolution(prod(shape_of(self.output)), self.channels[0], self.kernel)
 
     # ----------------------------------------------------------------------------------------------------- local memory
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local with a constant filter, strides up to 15, on the chips that have the form (layer_group.md 2)."""
         if not self.packed:
@@ -84,10 +90,12 @@ class TpuConv3D(VolumeTpu, PackedConvTpu, Macs):
         assert self.filter_packing is not None  # set with filter_packed
         return self.filter_packing.value.data
 
+    @override
     def can_slice(self, axis: Axis) -> bool:
         """Along n, d, h and w; every output channel needs all input channels of its group (layer_group.md 4)."""
         return axis != "c"
 
+    @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """d, h, w: t = (s-1)*stride + max(K, stride), i = o*stride - pad (layer_group.md 7.2)."""
         if axis == "c" or operand != 0:
@@ -115,6 +123,7 @@ class TpuConv3D(VolumeTpu, PackedConvTpu, Macs):
         first = depth * ints(self.strides)[0] - ints(self.pads)[0]
         return [first + k * self.geometry["dilations"][0] for k in range(self.kernel[0])]
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """16 bits, kd > 1: a 32-bit plane of one image; groups > 1: a copy of one group's image (layer_group.md 9.3).
 
@@ -133,6 +142,7 @@ class TpuConv3D(VolumeTpu, PackedConvTpu, Macs):
 
     # ---------------------------------------------------------------------------------------------------------- codegen
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """Local: per output depth one 2-D CONV for every kd that it sees, accumulated in 32 bits.
 

@@ -3,6 +3,7 @@
 from math import prod
 from typing import Any
 
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr
 from xdsl.irdl import attr_def
 
@@ -21,10 +22,12 @@ class DeconvBase(PackedConvTpu, Macs):
     output_padding = attr_def(ArrayAttr)
 
     @property
+    @override
     def geometry(self) -> dict[str, Any]:
         """strides, pads, output_padding, dilations, groups and relu as the kernels take them."""
         return {**super().geometry, "output_padding": ints(self.output_padding)}
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """(n, oc, axes ...)."""
         oc, *_ = self.logical_filter_shape()
@@ -35,6 +38,7 @@ class DeconvBase(PackedConvTpu, Macs):
         )
         return ((x[0], oc, *spatial),)
 
+    @override
     def macs(self) -> int:
         """As of any transposed convolution (`tpusim.isa.multiplications`)."""
         return of_transposed(prod(shape_of(self.input)), self.channels[1] // self.groups, self.kernel)

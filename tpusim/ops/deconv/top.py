@@ -8,6 +8,7 @@ import numpy as np
 from tpusim_kernels.deconv3d import deconv3d_float
 from tpusim_kernels.deconv_float import deconv2d_float
 from tpusim_kernels.prim.multiplier import best_fit_array
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i32
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition
@@ -24,7 +25,7 @@ from tpusim.ops.conv.quantize import (
 from tpusim.ops.deconv.geometry import deconv_extent
 from tpusim.ops.deconv.tpu import TpuDeconv
 from tpusim.ops.deconv.volume import TpuDeconv3D
-from tpusim.ops.framework.base import Array, Builder, FloatRule, LoweringContext, OpT, Shape, is_none
+from tpusim.ops.framework.base import Array, Builder, LoweringContext, OpT, Shape, is_none
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import relu_limit_of, relu_of
 from tpusim.ops.framework.sliding import DeconvWindow, require_auto_pad
@@ -44,7 +45,8 @@ class TopDeconv(ConvTop):
 
     name = "top.Deconv"
     SPEC: ClassVar[tuple[str, ...]] = ("9.1", "5.4", "5.5", "5.6", "6", "7.1", "7.2")
-    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
+    TPU: ClassVar[tuple[OpT, OpT]] = (TpuDeconv, TpuDeconv3D)
+    KEPT: ClassVar[tuple[str, ...]] = ("kernel_shape", "strides", "pads", "output_padding")
 
     output_padding = attr_def(ArrayAttr)
     dilations = attr_def(ArrayAttr)
@@ -74,11 +76,13 @@ class TopDeconv(ConvTop):
         return TopReshape.make(builder, y, shape=shape_of(y)[:3], name=name)
 
     @property
+    @override
     def geometry(self) -> dict[str, Any]:
         """strides, pads, output_padding, dilations, groups as the kernels take them."""
         windows = ("strides", "pads", "output_padding", "dilations")
         return {key: ints(self.attributes[key]) for key in windows} | {"groups": self.group.value.data}
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """(n, oc, oh, ow) or (n, oc, od, oh, ow)."""
         x, filter, kernel = shape_of(self.input), shape_of(self.filter), ints(self.kernel_shape)
@@ -99,13 +103,15 @@ class TopDeconv(ConvTop):
         )  # fmt: skip
         return ((x[0], filter[0], *spatial),)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32 transposed convolution, bias, relu."""
         x, w, b = operands
         relu = {"do_relu": relu_of(self), "relu_limit": relu_limit_of(self)}
         deconvolution = deconv3d_float if self.volume else deconv2d_float
-        return (deconvolution(x, w, b, **relu, **self.geometry),)  # type: ignore[arg-type]
+        return (deconvolution(x, w, b, **relu, **self.geometry),)
 
+    @override
     def flops(self) -> int:
         """2 per input and weight of its channel, and bias and relu per output (as Conv, numerics.md 16)."""
         out, per = prod(shape_of(self.output)), 2 * prod(shape_of(self.filter)) // shape_of(self.filter)[1]
@@ -114,60 +120,26 @@ class TopDeconv(ConvTop):
 
     # --------------------------------------------------------------------------------------------------------- lowering
 
-    def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """In the types of `float_operands`."""
-        operands, element = self.float_operands(ctx)
-        more: dict[str, Attribute] = {"relu_limit": float_attr(relu_limit_of(self))}
-        return self.build_tpu(ctx, operands, element, op_name(self), more)
-
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """int32 accumulators and a requant, or why not."""
-        why, constants = self.why_not_integer(ctx), self.constants(ctx)
-        if why is not None or constants is None:
-            return why or "the filter is not constant"
-        return self._lower_accumulators(ctx, *constants)
+        """A scale per channel of the filter, an int32 bias, an int32 result `<name>_i32`, then a requant; or why not.
 
-    def why_not_integer(self, ctx: LoweringContext) -> str | None:
-        """What an integer form of any kind requires and the op lacks; None if nothing is missing."""
-        if self.constants(ctx) is None:
-            return "the filter is not constant"
-        if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
-            return "input or output is not calibrated"
-        return None
-
-    def why_no_volume(self, ctx: LoweringContext) -> str | None:
-        """The reason of a chip without integer 3-D forms, recorded as its decision; None for an image."""
-        if not self.volume:
-            return None
-        ctx.decision(self, "DN-12")
-        return "this chip has no integer 3-D transposed convolution (numerics.md 9.1)"
-
-    def _lower_accumulators(self, ctx: LoweringContext, w: np.ndarray, bias: np.ndarray | None) -> SSAValue:
-        """Per-channel filter scale, int32 bias, int32 result `<name>_i32`, then the requant.
-
-        The requant's scale is always recomputed from the filter (U-03, DN-02): the filter's
-        own scales are no other here, because calibration tables bring none.
+        Scales that come with the filter are ignored, as upstream does (U-03).
         """
+        why, constants = self.why_not_integer(ctx), self.constants(ctx)
         x, y = ctx.quant(self.input), ctx.quant(self.output)
-        assert x is not None and y is not None  # required by why_not_integer
+        if why is not None:
+            return why
+        assert constants is not None and x is not None and y is not None  # required by why_not_integer
+        w, bias = constants
         signed = filter_is_signed(w, bias)
         scales = filter_scales(w, signed)
         filter = quantised_filter(w, scales, signed)
         m, r = best_fit_array(scales * x.scale / y.scale)
         int_bias = int32_bias(self, ctx, bias, filter, scales * x.scale, x.zero_point)
         operands = self.integer_operands(ctx, filter, int_bias, "int32")
-        accumulators = self.build_tpu(ctx, operands, i32, op_name(self) + "_i32", {})
+        accumulators = self.build_tpu(ctx, operands, i32, {}, op_name(self) + "_i32")
         return requantised_axis(ctx, self, accumulators, m, r)
-
-    def build_tpu(
-        self, ctx: LoweringContext, operands: list[SSAValue], element: Attribute, name: str, more: dict[str, Attribute]
-    ) -> SSAValue:
-        """A tpu.Deconv or tpu.Deconv3D with this op's geometry and the given operands, type and further attributes."""
-        keep = ("kernel_shape", "strides", "pads", "output_padding", "dilations", "group")
-        attributes = {key: self.attributes[key] for key in keep} | {"do_relu": flag(relu_of(self))}
-        attributes |= {"relu_limit": float_attr(-1.0), **more}
-        cls: OpT = TpuDeconv3D if self.volume else TpuDeconv
-        return ctx.build(cls, operands, attributes, element, shape_of(self.output), name)
 
 
 # -------------------------------------------------------------------------------------------------------------- making

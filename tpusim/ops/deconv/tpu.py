@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from tpusim_kernels import deconv as kernels
 from tpusim_kernels.deconv_float import deconv2d_float
+from typing_extensions import override
 from xdsl.irdl import irdl_op_definition
 
 from tpusim.chips import ChipSpec
@@ -44,6 +45,7 @@ class TpuDeconv(DeconvBase):
     name = "tpu.Deconv"
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = (("multiplier", "rshift"), ("channel_packed",))
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Exact integers, or f32 (numerics.md 9.1)."""
         x, w, b, requant = self.unpacked(operands)
@@ -59,12 +61,14 @@ class TpuDeconv(DeconvBase):
         )  # fmt: skip
         return (y,)
 
+    @override
     def _accumulated(self, x: Array, filter: Array) -> Array:
         """As `inference` adds up."""
         return kernels.deconv2d_accumulate(x, filter, None, zero_point(self.input), **self.linear)
 
     # ----------------------------------------------------------------------------------------------------- local memory
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local with a constant filter not smaller than the stride (layer_group.md 2), within the command's ranges."""
         if not self.packed:
@@ -88,6 +92,7 @@ class TpuDeconv(DeconvBase):
         size = shape_of(self.input)[2 + i]
         return deconv_need(window, size, self.reach[i], ints(self.strides)[i], ints(self.pads)[i])
 
+    @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """h, w: the inputs whose places the window sees (layer_group.md 7.2), None if it sees none.
 
@@ -100,6 +105,7 @@ class TpuDeconv(DeconvBase):
         need = self._need(axis, window)
         return need and need.window
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """A copy of one channel group of a grouped op; 8-bit: of any but a depthwise one (layer_group.md 9.3)."""
         del output
@@ -116,6 +122,7 @@ class TpuDeconv(DeconvBase):
 
     # ---------------------------------------------------------------------------------------------------------- codegen
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """One CONV or depthwise command over the widened input (hardware.md 4: insert 0-14)."""
         out = ctx.output_slice()

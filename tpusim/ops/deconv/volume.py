@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from tpusim_kernels import deconv3d as kernels
+from typing_extensions import override
 from xdsl.irdl import irdl_op_definition
 
 from tpusim.chips import ChipSpec
@@ -25,6 +26,7 @@ class TpuDeconv3D(DeconvBase):
 
     name = "tpu.Deconv3D"
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Exact integers, or f32 (numerics.md 9.1)."""
         x, w, b, _ = self.unpacked(operands)
@@ -32,15 +34,18 @@ class TpuDeconv3D(DeconvBase):
             return (kernels.deconv3d_accumulate(x, w, b, zero_point(self.input), **self.geometry),)
         return (kernels.deconv3d_float(x, w, b, relu_limit=relu_limit_of(self), **self.geometry),)
 
+    @override
     def _accumulated(self, x: Array, filter: Array) -> Array:
         """As `inference` adds up."""
         return kernels.deconv3d_accumulate(x, filter, None, zero_point(self.input), **self.linear)
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """It always runs from global memory (layer_group.md 2)."""
         del chip
         return "a transposed 3-D convolution has no local form (layer_group.md 2)"
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """One 3-D CONV of a global kernel over the widened input, the kernel turned."""
         view, before, after = ctx.input(0), list[int](), list[int]()

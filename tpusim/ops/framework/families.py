@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 from tpusim_kernels import arith
 from tpusim_kernels.prim.scale import quantised
+from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import operand_def, opt_attr_def, result_def, var_operand_def
@@ -102,7 +103,17 @@ class UnaryTop(TopOp):
         return int(np.prod(shape_of(self.output)))
 
 
-class UnaryTpu(TpuOp):
+class ElementwiseTpu(TpuOp):
+    """An op that computes every element of its first operand by itself, with or without constants."""
+
+    @override
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """Element-wise ops are local up to rank 5 (DL-02)."""
+        del chip
+        return None if len(shape_of(self.operands[0])) <= 5 else "rank above 5"
+
+
+class UnaryTpu(ElementwiseTpu):
     """One tensor in, one of the same shape out; cut along any axis."""
 
     input = operand_def(TensorType)
@@ -112,11 +123,6 @@ class UnaryTpu(TpuOp):
     def infer(self) -> tuple[Shape, ...]:
         """The result has the operand's shape."""
         return (shape_of(self.input),)
-
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """Element-wise ops are local up to rank 5 (DL-02); rank 5 needs equal logical shapes, which it has."""
-        del chip
-        return None if len(shape_of(self.input)) <= 5 else "rank above 5"
 
 
 class NaryTop(TopOp):

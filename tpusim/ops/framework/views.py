@@ -11,7 +11,7 @@ from tpusim.errors import CommandError
 from tpusim.ir.types import element_of, shape_of
 from tpusim.isa.layout import distance_bytes, element_bytes, gmem_strides, lmem_strides
 from tpusim.isa.region import View, itemsize
-from tpusim.ops.framework.base import Shape, TensorSlice, Window
+from tpusim.ops.framework.base import Shape, TensorSlice, Window, logical_shape
 from tpusim.ops.framework.families import command_dtype
 from tpusim.ops.framework.logical import Extents
 
@@ -41,6 +41,11 @@ def turned(view: View, order: Shape) -> View:
         view, shape=tuple(view.shape[axis] for axis in order), layout="strided",
         strides=tuple(strides[axis] for axis in order), batch_axis=order.index(view.batch_axis) if order else 0,
     )  # fmt: skip
+
+
+def on_four_axes(view: View) -> View:
+    """A dense tensor of any rank in global memory as (n, c, h, w), so that it fits constants of (1, c, 1, 1)."""
+    return view if view.laned else replace(view, shape=logical_shape(view.shape))
 
 
 def lmem_view(value: SSAValue, address: int, shape: Shape, chip: ChipSpec, *, constant: bool, aligned: bool) -> View:

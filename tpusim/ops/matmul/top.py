@@ -12,6 +12,7 @@ from tpusim_kernels.prim.multiplier import (
     common_shift,
 )
 from tpusim_kernels.prim.scale import quantised, round_half_away, saturate_np
+from typing_extensions import override
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition
 from xdsl.pattern_rewriter import RewritePattern
@@ -84,10 +85,12 @@ class TopMatMul(Product, TopOp, ChipRewrites, Weighs):
         operands = [left, right, builder.none() if bias is None else bias]
         return builder.build(cls, operands, _attributes(left_transpose, right_transpose), name)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The result has the extents (..., M, N)."""
         return (self.shape_of_product(self.bias_shape()),)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32 product, bias, relu."""
         b, (x, w), (left, right) = operands[2], self.factors(operands), self.transposes
@@ -95,25 +98,30 @@ class TopMatMul(Product, TopOp, ChipRewrites, Weighs):
         y = kernels.matmul_float(x, w, bias, left_transpose=left, right_transpose=right, do_relu=relu_of(self))
         return (limited(self.stored(y), self),)
 
+    @override
     def flops(self) -> int:
         """Out * (2*K + bias + relu) (DN-27)."""
         return prod(shape_of(self.output)) * (2 * self.inner + (not is_none(self.bias)) + relu_of(self))
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """A constant row that is added behind it; heads of its parts."""
         return MatMulWithBias(weights, cls), MatmulWithPermuteAndSplit(cls)
 
     @classmethod
+    @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """The Permute of a right operand is the product's. Convolutions of patches are products."""
         return MatMulWithRightTranspose(cls), PatchesAsProduct(weights, cls, chip.forms.patch_products)
 
+    @override
     def float_rule(self, ctx: LoweringContext) -> FloatRule:
         """In INT8 mode f32, but 16 bits with a constant left operand (numerics.md 9.2, 12.1)."""
         rule = super().float_rule(ctx)
         return rule if ctx.array(self.input) is None else replace(rule, int8="f16")
 
+    @override
     def by_channel(self, weight: np.ndarray) -> np.ndarray | None:
         """A row for each column of one matrix, of several one for all."""
         if prod(weight.shape[:-2]) > 1:
@@ -121,6 +129,7 @@ class TopMatMul(Product, TopOp, ChipRewrites, Weighs):
         rows = weight.reshape(weight.shape[-2:])
         return rows if self.transposes[1] else rows.T
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.MatMul in integers, or why not."""
         why = self.why_not_integer(ctx) or self._why_no_product(ctx)
@@ -134,11 +143,16 @@ class TopMatMul(Product, TopOp, ChipRewrites, Weighs):
             return _lower_activations(self, ctx, output)
         return _by_multipliers(self, ctx, output)
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.MatMul in the float type of the mode."""
+        """tpu.MatMul in the float type of the mode; its bias as the chip stores it (numerics.md 9.2)."""
+        return self.in_float(ctx, narrow_bias=ctx.chip.bias_rounded)
+
+    def in_float(self, ctx: LoweringContext, *, narrow_bias: bool) -> SSAValue:
+        """The same; narrow_bias: the bias has the float type of the mode, not f32."""
         mode = ctx.float_mode(self)
         operands = [ctx.operand(v, mode, self) for v in (self.input, self.right)]
-        bias_mode = mode if ctx.chip.bias_rounded else "f32"  # numerics.md 9.2
+        bias_mode = mode if narrow_bias else "f32"
         operands.append(ctx.none() if is_none(self.bias) else ctx.operand(self.bias, bias_mode, self))
         return self.build_tpu(ctx, operands, ctx.float_type(self), {}, relu_limit_of(self))
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from tpusim_kernels import matmul as kernels
 from tpusim_kernels.prim.narrow import Narrow, narrow
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, NoneType, TensorType
 from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, var_operand_def
 from xdsl.pattern_rewriter import RewritePattern
@@ -81,11 +82,13 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
     group_info = opt_attr_def(LayerGroupAttr)
 
     @property
+    @override
     def has_heads(self) -> bool:
         """Whether rows and inner batch axis are exchanged, of some tensors or of all."""
         return is_set(self.heads_inside) or super().has_heads
 
     @property
+    @override
     def exchanged(self) -> Exchanged:
         """Which tensors have rows and inner batch axis exchanged."""
         return Exchanged(True, True, True) if is_set(self.heads_inside) else super().exchanged
@@ -110,6 +113,7 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
             return 1, ints(self.rshifts)[0]
         return ints(self.multipliers)[0], ints(self.rshifts)[0]
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """(..., M, N); one operand has all of the result's matrices."""
         bias = self.bias_shape()
@@ -130,6 +134,7 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
         if prod(broadcast_shape(batches)) != max(map(prod, batches)):
             raise ValueError(f"one operand with all matrices is required, got batches {batches}; put a tpu.Tile before")
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Integers: exact product, bias, relu, one requant (numerics.md 9.2)."""
         b, multi, (x, w) = operands[2], operands[3:], self.factors(operands)
@@ -156,6 +161,7 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
         )  # fmt: skip
         return (self.stored(y),)
 
+    @override
     def limits_of_sums(self, constants: Sequence[np.ndarray | None]) -> tuple[int, int]:
         """Over the inner axis; a right operand that is computed may hold any of its integers."""
         _, right, bias, *_ = constants
@@ -170,6 +176,7 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
             bias = bias.reshape(*self._matrices, -1)
         return limits_of_sums(right, (axis,), bias, storage_dtype(element_of(self.input)))
 
+    @override
     def sums(self, operands: Sequence[Array]) -> np.ndarray:
         """Of all matrices, as the result has them, with the bias along the columns."""
         (x, w), b, (left, right) = self.factors(operands), operands[2], self.transposes
@@ -180,6 +187,7 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
             found = found + np.asarray(b, np.int64).reshape(*self._matrices, *(1,) * bool(self._matrices), -1)
         return np.asarray(self.stored(found))
 
+    @override
     def for_kernel(self, index: int, constant: Any) -> Any:
         """A constant bias, or None, with the multiplier as the kernel takes them in int32; else as it is."""
         fixed = constant is None or isinstance(constant, np.ndarray)
@@ -189,11 +197,13 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
         found = narrow(m, r, cast("Any", constant), zero_point(self.output), value_dtype(self.output))
         return cast("Any", constant) if found is None else found
 
+    @override
     def macs(self) -> int:
         """As of any product (`tpusim.isa.multiplications`)."""
         return of_product(prod(shape_of(self.output)), self.inner)
 
     @classmethod
+    @override
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Products take Permutes of heads before and after them. Convolutions of a whole image are products."""
         types = chip.forms.whole_image_products
@@ -201,6 +211,7 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
 
     # ----------------------------------------------------------------------------------------------------- local memory
 
+    @override
     def reorder_weights(self, ctx: ReorderContext) -> None:
         """A constant matrix (K, N) behind three axes becomes (1, K, N), so that the product can be local.
 
@@ -221,6 +232,7 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
             shape = (1,) * (rank - 1) + (data.size,)
             self.operands[2] = ctx.weight(f"{value_name(self.bias)}_rank{rank}", data.reshape(shape))
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local: 3-D x 3-D; 4-D x 4-D with heads inside; 4-D with dim1 < dim2, or 5-D with dim1 < dim3, x 2-D.
 
@@ -244,6 +256,7 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
             return "the bias is not constant"
         return None
 
+    @override
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
         """NORMAL, 3D: 3-D x 3-D, heads inside. MM: not both transposed. SMALL_C: one right matrix, left not transposed.
 
@@ -259,6 +272,7 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
             return "both operands are transposed"
         return super().why_not_in(kind, chip)
 
+    @override
     def can_slice_in(self, axis: Axis, kind: GroupType) -> bool:
         """Batches; rows in MM and SMALL_C groups; heads inside (layer_group.md 4).
 
@@ -268,24 +282,29 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
             return kind in (GroupType.MM, GroupType.SMALL_C) and not self.transposes[0]
         return axis == "n" or (axis == "h" and self.has_heads)
 
+    @override
     def can_slice(self, axis: Axis) -> bool:
         """The answer for a NORMAL group; other types ask `can_slice_in`."""
         return self.can_slice_in(axis, GroupType.NORMAL)
 
+    @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """Batches, heads as the result; rows of the left operand too; all else is needed whole (7.1)."""
         if axis == "n" or (axis == "h" and self.has_heads) or (axis == "c" and operand == 0 and not self.transposes[0]):
             return window
         return WHOLE
 
+    @override
     def splits_weight(self, operand: int) -> bool:
         """The right matrices of a batched product (layer_group.md 7.5)."""
         return operand == 1 and prod(shape_of(self.right)[:-2]) > 1
 
+    @override
     def holds_operand(self, operand: int) -> bool:
         """A right matrix that all slices need is loaded once (layer_group.md 7.1)."""
         return operand == 1
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """int8: one int32 row of results per row of lanes (layer_group.md 9.3)."""
         del inputs
@@ -299,6 +318,7 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
 
     # ---------------------------------------------------------------------------------------------------------- codegen
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """One MM2 with bias, relu and requant; tensors with heads beside rows are read and written by strides.
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 from tpusim_kernels.arith import scale_float
+from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, result_def
@@ -43,20 +44,24 @@ class TopScale(TopOp, ChipRewrites):
     do_relu = opt_attr_def(BoolAttr)
     relu_limit = opt_attr_def(FloatAttr)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The input's shape; constants (C,)."""
         return (per_channel_shape(self.input, (self.scale, self.bias)),)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32 product, sum, relu."""
         x, scale, bias = operands
         return (limited(scale_float(x, scale, bias, do_relu=relu_of(self)), self),)
 
+    @override
     def flops(self) -> int:
         """A multiply-add per element, and the relu."""
         return (2 + relu_of(self)) * prod(shape_of(self.output))
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """Per-channel Mul and Add become Scales; Scales merge and fold into MatMul."""
         return (
@@ -69,11 +74,13 @@ class TopScale(TopOp, ChipRewrites):
         )
 
     @classmethod
+    @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Part of the Conv before it, else a depthwise convolution."""
         del chip
         return FuseScaleIntoConv(weights), ScaleToConv(weights)
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Scale in the float type of the mode; in 16 bits it follows decision DN-16."""
         scale, bias = self.constants(ctx)
@@ -92,6 +99,7 @@ class TopScale(TopOp, ChipRewrites):
             raise UnsupportedError(f"top.Scale '{op_name(self)}': constant scale and bias are required")
         return scale, bias
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Scale in integers if input and output are calibrated, else why not."""
         return self.in_integers(ctx)
@@ -176,6 +184,7 @@ class MulToScale(WeightPattern):
     RANKS: ClassVar[range] = range(4, 5)
     """Ranks of tensors that have channels."""
 
+    @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """Use scale = the weight, bias = 0."""
         found = self._per_channel(op, "top.Mul")
@@ -202,6 +211,7 @@ class AddToScale(MulToScale):
 
     RANKS: ClassVar[range] = range(2, 6)
 
+    @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """Use scale = 1, bias = the weight."""
         found = self._per_channel(op, "top.Add")
@@ -213,6 +223,7 @@ class AddToScale(MulToScale):
 class FoldAddIntoConv(WeightPattern):
     """Conv without bias -> Add of a per-channel weight on the right: its bias, before all other patterns (U-19)."""
 
+    @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """The Conv, without relu and used only here, takes the Add's name and relu."""
         conv = op.operands[0].owner if op.name == "top.Add" and len(op.operands) == 2 else None
@@ -232,6 +243,7 @@ def is_per_channel(weight: Shape, tensor: Shape) -> bool:
 class TopMultiScaleMergeToOne(WeightPattern):
     """Scale -> Scale, the first without relu and used only here -> one Scale."""
 
+    @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """Use s = s1*s2, b = b1*s2 + b2."""
         first = op.operands[0].owner if isinstance(op, TopScale) else None
@@ -248,6 +260,7 @@ class TopMultiScaleMergeToOne(WeightPattern):
 class ConstbinaryMergeToTopScale(WeightPattern):
     """MulConst or AddConst -> Scale, the first without relu and used only here -> one Scale."""
 
+    @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """The number times the scale is part of the scale, or of the bias."""
         first = made_by(op.operands[0], "top.MulConst", "top.AddConst") if isinstance(op, TopScale) else None
@@ -266,6 +279,7 @@ class ConstbinaryMergeToTopScale(WeightPattern):
 class FuseScaleIntoConv(WeightPattern):
     """Conv -> Scale, the Conv without relu and used only here: the Scale goes into filter and bias."""
 
+    @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """W' = W*s[oc], b' = b*s + bias; the Conv takes the Scale's name and relu."""
         conv = op.operands[0].owner if isinstance(op, TopScale) else None
@@ -283,6 +297,7 @@ class FuseScaleIntoConv(WeightPattern):
 class ScaleToConv(WeightPattern):
     """Scale of a tensor of three or four axes -> depthwise Conv of 1x1."""
 
+    @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """The Conv takes the Scale's name, relu and calibrated type; of three axes it stands between Reshapes."""
         constants = self.constants((op.scale, op.bias)) if isinstance(op, TopScale) else None
@@ -323,6 +338,7 @@ def _reshaped(value: SSAValue, shape: Shape, name: str) -> TopReshape:
 class TopScaleMergeToMatMul(WeightPattern):
     """MatMul of 2-D operands -> Scale, the MatMul without relu and used only here: folded into weight and bias."""
 
+    @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """W' = W*s[n], b' = b*s + bias along the output features."""
         product = op.operands[0].owner if isinstance(op, TopScale) else None

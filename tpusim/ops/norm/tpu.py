@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-import msgspec
 import numpy as np
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.prim.multiplier import bm1684_multiplier, bm1684_right_shift
 from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_np
+from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, NoneType, TensorType
 from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, result_def
 
@@ -19,7 +19,6 @@ from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import lmem_bytes
 from tpusim.isa.multiplications import of_channel_scale
-from tpusim.isa.region import View
 from tpusim.ops.framework.base import (
     Array,
     Axis,
@@ -27,17 +26,16 @@ from tpusim.ops.framework.base import (
     QuantParams,
     Shape,
     TensorSlice,
-    TpuOp,
     Window,
     is_none,
-    logical_shape,
 )
-from tpusim.ops.framework.families import emit_limit, limited, relu_of, value_dtype, zero_point
+from tpusim.ops.framework.families import ElementwiseTpu, emit_limit, limited, relu_of, value_dtype, zero_point
+from tpusim.ops.framework.views import on_four_axes
 from tpusim.ops.interfaces import Macs, Overwrites, SharedWindows
 
 
 @irdl_op_definition
-class TpuScale(TpuOp, Macs, Overwrites, SharedWindows):
+class TpuScale(ElementwiseTpu, Macs, Overwrites, SharedWindows):
     """`tpu.Scale`: y = x*scale[c] + bias[c], channels on axis 1; scale, bias and rshift are (1, C, 1, 1).
 
     Integers: sat(relu(RSR(q*scale + bias, rshift, DOWN) + z)) with scale int8, bias int16 (it contains the rounding
@@ -57,6 +55,7 @@ class TpuScale(TpuOp, Macs, Overwrites, SharedWindows):
     clamp16 = opt_attr_def(BoolAttr)
     group_info = opt_attr_def(LayerGroupAttr)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The input's shape; constants (1, C, 1, 1)."""
         x = shape_of(self.input)
@@ -65,6 +64,7 @@ class TpuScale(TpuOp, Macs, Overwrites, SharedWindows):
                 raise ValueError(f"constants of shape (1, C, 1, 1) are required for input {x}, got {shape_of(value)}")
         return (x,)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Integers exactly as the chip; f32 as top.Scale."""
         x, scale, bias, rshift = operands
@@ -81,31 +81,31 @@ class TpuScale(TpuOp, Macs, Overwrites, SharedWindows):
     def _clamp16(self) -> bool:
         return self.clamp16 is not None and bool(self.clamp16.value.data)
 
+    @override
     def macs(self) -> int:
         """Count a multiply-add for each element of the result."""
         return of_channel_scale(prod(shape_of(self.output)))
 
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """Local up to rank 5 (DL-02)."""
-        del chip
-        return None if len(shape_of(self.input)) <= 5 else "rank above 5"
-
+    @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """The input's window is the output's; the constants have channels only."""
         return window if operand == 0 or axis == "c" else (0, 1)
 
+    @override
     def may_overwrite(self, operand: int) -> bool:
         """f32 (layer_group.md 10.1, rule 6)."""
         return operand == 0 and storage_dtype(element_of(self.output)).itemsize == 4
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Integers: two 16-bit copies of the result (layer_group.md 9.3)."""
         del inputs
         return 0 if uniform_of(self.output) is None else 2 * lmem_bytes(output.shape, "i16", chip)
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """One AR mac per channel, and a minimum for a float limit."""
-        x, out = _four_axes(ctx.input(0)), _four_axes(ctx.output())
+        x, out = on_four_axes(ctx.input(0)), on_four_axes(ctx.output())
         integer = uniform_of(self.output) is not None
         ctx.emit(
             isa.ChannelScale, input=x, output=out, scale=ctx.input(1), bias=ctx.input(2),
@@ -114,11 +114,6 @@ class TpuScale(TpuOp, Macs, Overwrites, SharedWindows):
         )  # fmt: skip
         if not integer:
             emit_limit(ctx, self)
-
-
-def _four_axes(view: View) -> View:
-    """A dense tensor of any rank as (n, c, h, w), so that it fits constants of (1, c, 1, 1)."""
-    return view if view.laned else msgspec.structs.replace(view, shape=logical_shape(view.shape))
 
 
 # ----------------------------------------------------------------------------------------------- constants of the chip

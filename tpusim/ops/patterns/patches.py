@@ -110,8 +110,8 @@ def _is_of_patches(op: TopConv) -> bool:
     x, kernel, geometry = shape_of(op.input), ints(op.kernel_shape), op.geometry
     if len(x) != 4 or relu_of(op) or op.inserts is not None:
         return False
-    pads, plain = geometry["pads"], (geometry["groups"], geometry["dilations"]) == (1, (1, 1))
-    apart = geometry["strides"] == kernel and isinstance(pads, tuple) and not any(pads)
+    plain = (geometry["groups"], geometry["dilations"]) == (1, (1, 1))
+    apart = geometry["strides"] == kernel and not any(geometry["pads"])
     return plain and apart and x[2] % kernel[0] == 0 and x[3] % kernel[1] == 0
 
 

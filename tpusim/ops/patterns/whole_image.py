@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from math import prod
-from typing import cast
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation, SSAValue
@@ -60,9 +59,8 @@ class WholeImageAsProduct(RewritePattern):
     def _is_whole(self, op: TpuConv2D) -> bool:
         """Whether the window is the image, in one of the types."""
         x, geometry = shape_of(op.input), op.geometry
-        pads = cast("Shape", geometry["pads"])
         alone = geometry["groups"] == 1 and geometry["dilations"] == (1, 1) and op.inserts is None and not op.packed
-        whole = tuple(x[2:]) == ints(op.kernel_shape) and not any(pads)
+        whole = tuple(x[2:]) == ints(op.kernel_shape) and not any(geometry["pads"])
         return alone and whole and str(element_of(op.input)) in self.types and str(element_of(op.output)) in self.types
 
 

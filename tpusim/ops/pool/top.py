@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Unpack
 
 from tpusim_kernels import pool as kernels
 from tpusim_kernels.prim.multiplier import best_fit
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, TensorType
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
@@ -103,10 +104,12 @@ class PoolTop(TopOp):
         """The class of the tpu op."""
         return TpuPool3D if len(ints(self.kernel_shape)) == 3 else TpuPool2D
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """(n, c, oh, ow) or (n, c, od, oh, ow), or (n, c)."""
         return (kept_shape(self, pool_shape(shape_of(self.input), **self.geometry)),)
 
+    @override
     def flops(self) -> int:
         """One per output and kernel element (DN-27)."""
         return prod(shape_of(self.output)) * self.elements
@@ -132,11 +135,13 @@ class TopMaxPool(PoolTop):
         """Over windows of `kernel_shape`, without one over the whole image; x (n, c, [[d,] h,] w)."""
         return _make(cls, builder, x, {}, name, **window)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """The maximum in f32, then relu."""
         y = kernels.maxpool2d(operands[0], **self.geometry, do_relu=relu_of(self))
         return (limited(y, self).reshape(kept_shape(self, y.shape)),)
 
+    @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Pool2D or tpu.Pool3D on the stored bytes: input and output share one scale."""
         return self.lower_unless(ctx, None)
@@ -171,12 +176,14 @@ class TopAvgPool(PoolTop):
             raise ValueError("count_include_pad with ceil_mode is not supported; set one of them to 0")
         return _make(cls, builder, x, {"count_include_pad": flag(count_include_pad)}, name, **window)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """The average in f32, then relu."""
         counted = is_set(self.count_include_pad)
         y = kernels.avgpool2d_float(operands[0], **self.geometry, count_include_pad=counted, do_relu=relu_of(self))
         return (limited(y, self).reshape(kept_shape(self, y.shape)),)
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Pool2D or tpu.Pool3D in float."""
         operands, attributes = (
@@ -185,6 +192,7 @@ class TopAvgPool(PoolTop):
         )
         return ctx.build(self.tpu, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """An 8-bit multiplier and shift for s_in/(s_out*kernel), or a real scale (3-D), or why not."""
         x, y, why = ctx.quant(self.input), ctx.quant(self.output), self.why_not_integer(ctx)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from tpusim_kernels import pool as kernels
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, TensorType
 from xdsl.ir import Attribute, Operation
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
@@ -107,6 +108,7 @@ class PoolTpu(TpuOp):
         """Whether the average is rounded half up."""
         return self.first_round_mode is not None and self.first_round_mode.data == "HalfUp"
 
+    @override
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
         """A maximum keeps its integers and needs no requant; an average has the forms of its kind."""
         return ((),) if self.pool_mode.data == "Max" else super().integer_forms()
@@ -114,10 +116,12 @@ class PoolTpu(TpuOp):
     def _requant(self, m: int, r: int) -> isa.Requant:
         return isa.Requant(m, r, mode="f32" if self.half_up else "shift")
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """(n, c, oh, ow) or (n, c, od, oh, ow), or (n, c)."""
         return (kept_shape(self, pool_shape(shape_of(self.input), **self.geometry)),)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """The pooled windows, without the axes of a single one for keepdims = false."""
         y = self._pooled(operands[0])
@@ -166,12 +170,14 @@ class TpuPool2D(PoolTpu, LibraryKernel):
 
     name = "tpu.Pool2D"
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Strides within the chip's limit (layer_group.md 2), pads within the command's."""
         if max(self.geometry["strides"]) > chip.max_stride:
             return f"stride {max(self.geometry['strides'])} above {chip.max_stride}"
         return f"pads above {MAX_PAD}" if max(self.geometry["pads"]) > MAX_PAD else None
 
+    @override
     def why_rather_global(self, chip: ChipSpec) -> str | None:
         """Where a library kernel has all of each plane."""
         if shape_of(self.input)[2:] != self.geometry["kernel"] or any(self.geometry["pads"]):
@@ -180,6 +186,7 @@ class TpuPool2D(PoolTpu, LibraryKernel):
         known = chip.lone_pools_are_global == "all" or (floats and chip.lone_pools_are_global == "floats")
         return "a pool of whole planes with no op beside it has a kernel of its own" if known else None
 
+    @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """h, w: t = (s-1)*stride + k, i = o*stride - pad (layer_group.md 7.2)."""
         del operand
@@ -188,6 +195,7 @@ class TpuPool2D(PoolTpu, LibraryKernel):
         i, g = ("h", "w").index(axis), self.geometry
         return window_need(window, g["kernel"][i], g["strides"][i], g["pads"][i])
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """PorD pooling of this slice; its pads are what the slice's window has outside the image."""
         out, x, g = ctx.output_slice(), TensorSlice.whole(shape_of(self.input)), self.geometry

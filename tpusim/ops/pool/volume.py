@@ -5,6 +5,7 @@ from itertools import groupby
 from math import prod
 
 from msgspec.structs import replace
+from typing_extensions import override
 from xdsl.irdl import irdl_op_definition
 
 from tpusim.chips import ChipSpec
@@ -29,12 +30,14 @@ class TpuPool3D(VolumeTpu, PoolTpu):
 
     # ----------------------------------------------------------------------------------------------------- local memory
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local with strides up to 15 on the chips that have the form (layer_group.md 2); no average by a shift."""
         if self.scaling is not None:
             return "a 3-D average by multiplier and shift has no local form"
         return why_volume_global(self.geometry["strides"], self.geometry["pads"], chip)
 
+    @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """d, h, w: t = (s-1)*stride + k, i = o*stride - pad (layer_group.md 7.2)."""
         del operand
@@ -68,6 +71,7 @@ class TpuPool3D(VolumeTpu, PoolTpu):
             return "i32"
         return "u16" if command_dtype(element_of(self.input)) == "u8" else "i16"
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Planes of one image: one, of an integer average one more than its depths (layer_group.md 9.3).
 
@@ -83,6 +87,7 @@ class TpuPool3D(VolumeTpu, PoolTpu):
 
     # ---------------------------------------------------------------------------------------------------------- codegen
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """Local: image by image, the 2-D pools of the depths under each window, combined in the work area.
 

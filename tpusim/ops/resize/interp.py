@@ -6,6 +6,7 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 from tpusim_kernels.resize import interp_linear, interp_on_host
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, TensorType
 from xdsl.ir import SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
@@ -59,6 +60,7 @@ class Interpolation(ShapedOp):
         h, w = ints(self.target_shape)
         return (h, w), (self.scale_h.value.data, self.scale_w.value.data), is_set(self.align_corners)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """(n, c, h, w) of the result."""
         return (resized_shape(shape_of(self.input), ints(self.target_shape)),)
@@ -108,16 +110,19 @@ class TopInterp(Interpolation, TopOp):
         exact = all(abs(f * s - 1) < WHOLE_WITHIN for f, s in zip((fh, fw), self.geometry[1], strict=True))
         return (fh, fw) if exact and (h * fh, w * fw) == self.geometry[0] else None
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compute it in f32."""
         size, scales, align = self.geometry
         return (interp_linear(operands[0], size=size, scales=scales, align_corners=align),)
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """Say why there is no integer form."""
         del ctx
         return "interpolation has no integer form (numerics.md 11.4, 12.1)"
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Interp in float (numerics.md 11.4, 12)."""
         operand, attributes = ctx.operand(self.input, ctx.float_mode(self), self), dict(self.attributes)
@@ -146,17 +151,20 @@ class TpuInterp(Interpolation, TpuOp):
     on_host = opt_attr_def(BoolAttr)
     group_info = opt_attr_def(LayerGroupAttr)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compute it in f32."""
         size, scales, align = self.geometry
         compute = interp_on_host if is_set(self.on_host) else interp_linear
         return (compute(operands[0], size=size, scales=scales, align_corners=align),)
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Always: interpolation has no local form here."""
         del chip
         return "interpolation runs in global memory"
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """Emit Fn `interp` with the steps in f32 that the op was given (numerics.md 11.4)."""
         _, (scale_h, scale_w), align = self.geometry

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 import msgspec
+from typing_extensions import override
 from xdsl.dialects.builtin import IntegerAttr, TensorType
 from xdsl.ir import SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, opt_operand_def, result_def
@@ -64,10 +65,12 @@ class Upsampling(ShapedOp):
         """By how much it is enlarged along (h, w)."""
         return self.scale_h.value.data, self.scale_w.value.data
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The result has the operand's extents times the factors."""
         return (upsampled_shape(shape_of(self.input), self.factors),)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Repeat every element by its factor."""
         return (upsampled(operands[0], self.factors),)
@@ -87,6 +90,7 @@ class TopUpsample(Upsampling, TopOp):
         """scale_h, scale_w: whole factors."""
         return builder.build(cls, [x], {"scale_h": int_attr(scale_h), "scale_w": int_attr(scale_w)}, name)
 
+    @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Upsample with the operand's stored type."""
         return lower_same_scale(self, ctx, TpuUpsample, dict(self.attributes))
@@ -105,14 +109,17 @@ class TpuUpsample(Upsampling, TpuOp, ChipSlicing, LibraryKernel, OperandSlices, 
     indices = opt_operand_def(TensorType)
     group_info = opt_attr_def(LayerGroupAttr)
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """None: it is local (layer_group.md 2)."""
         del chip
 
+    @override
     def why_rather_global(self, chip: ChipSpec) -> str | None:
         """Alone it needs no table."""
         return "alone it is copied without a table of indices" if chip.forms.upsample == "indices" else None
 
+    @override
     def reorder_weights(self, ctx: ReorderContext) -> None:
         """The table for the whole result, where the chip gathers by one."""
         if ctx.chip.forms.upsample != "indices" or self.indices is not None:
@@ -121,10 +128,12 @@ class TpuUpsample(Upsampling, TpuOp, ChipSlicing, LibraryKernel, OperandSlices, 
         table = IndexTable(self.factors, ctx.chip.lanes).data(((0, h),), ((0, w),))
         self.operands = [self.input, ctx.weight(f"{op_name(self)}_indices", table)]
 
+    @override
     def slice_table(self) -> SliceTable | None:
         """The table of indices, which count from the beginning of a slice."""
         return None if self.indices is None else IndexTable(self.factors, shape_of(self.indices)[1])
 
+    @override
     def drop_local_constants(self) -> None:
         """Give up the table: a global layer copies."""
         if self.indices is None:
@@ -135,10 +144,12 @@ class TpuUpsample(Upsampling, TpuOp, ChipSlicing, LibraryKernel, OperandSlices, 
             weight.detach()
             weight.erase()
 
+    @override
     def splits_weight(self, operand: int) -> bool:
         """Every slice has a part of the table."""
         return operand == IndexTable.operand
 
+    @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """h, w: from o div k to (o + s - 1) div k (7.2)."""
         del operand
@@ -148,6 +159,7 @@ class TpuUpsample(Upsampling, TpuOp, ChipSlicing, LibraryKernel, OperandSlices, 
         first = window[0] // factor
         return first, (window[0] + window[1] - 1) // factor - first + 1
 
+    @override
     def backward_slice_on(self, chip: ChipSpec, axis: Axis, window: Window, operand: int) -> Window | None:
         """Whole multiples of k only, where the chip copies whole cells (7.2)."""
         factor = self.factors["hw".index(axis)] if axis in ("h", "w") else 1
@@ -155,6 +167,7 @@ class TpuUpsample(Upsampling, TpuOp, ChipSlicing, LibraryKernel, OperandSlices, 
             return None
         return self.backward_slice(axis, window, operand)
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """A gather, or a copy for each place in a factor_h x factor_w cell; alone a function, or GDMA copies."""
         if self.indices is not None and ctx.local:

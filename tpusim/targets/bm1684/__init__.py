@@ -5,7 +5,6 @@ from tpusim.targets.bm1684 import (
     add,
     const_binary,
     conv,
-    deconv,
     frames,
     groupnorm,
     groups,
@@ -22,7 +21,6 @@ from tpusim.targets.bm1684 import (
     ranges,
     reduce,
     relu,
-    rmsnorm,
     sub,
     work_areas,
 )
@@ -34,7 +32,6 @@ __all__ = [
     "add",
     "const_binary",
     "conv",
-    "deconv",
     "frames",
     "groupnorm",
     "groups",
@@ -51,7 +48,6 @@ __all__ = [
     "ranges",
     "reduce",
     "relu",
-    "rmsnorm",
     "sub",
     "work_areas",
 ]

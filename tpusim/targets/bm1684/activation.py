@@ -2,6 +2,7 @@
 
 import numpy as np
 from tpusim_kernels.prim.table import Bytes
+from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
@@ -15,6 +16,7 @@ from tpusim.targets.bm1684.target import TARGET
 class GeluOfTanh(Model[TopGELU], ByteTable):
     """Tables are always of the tanh form."""
 
+    @override
     def entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
         """The 256 entries of the tanh form of GELU."""
         return self.op.entries_of("TGELU", ctx, x, y)
@@ -24,6 +26,7 @@ class GeluOfTanh(Model[TopGELU], ByteTable):
 class AbsByTable(Model[TopAbs], Lowering):
     """Absolute values are looked up like every other function (U-45)."""
 
+    @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Lut, or tpu.Active in float."""
         return ctx.by_family(self.op, self.op.lowerings())

@@ -2,6 +2,7 @@
 
 import numpy as np
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
@@ -16,6 +17,7 @@ from tpusim.targets.bm1684.target import TARGET
 class AddByShifts(Model[TopAdd], IntegerLowering):
     """Shifts are chosen before multipliers; constants are divided by their scale."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Add with the multiplier and shift of numerics.md 5.4 for each operand."""
         return self.op.with_multipliers(ctx, shift_first, _divided)

@@ -1,6 +1,7 @@
 """Ops of a tensor and a number: the shift first, the number in 16 bits (numerics.md 5.4, 9.3)."""
 
 from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_np
+from typing_extensions import override
 from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import RewritePattern
 
@@ -29,11 +30,13 @@ EXTRA_DECREMENTS = 5
 class FactorInShift(Model[TopMulConst], IntegerConstants):
     """tpu.MulConst, which keeps a relu."""
 
+    @override
     def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
         """(m, r) of s_in/s_out*c."""
         del ctx
         return Constants(*shift_first(x.scale, y.scale, self.op.number))
 
+    @override
     def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue | str:
         """As every op with a number."""
         return ConstTop.build_int8(self.op, ctx, operand, found)
@@ -44,6 +47,7 @@ class FactorInShift(Model[TopMulConst], IntegerConstants):
 class TermInShift(Model[ConstTop], IntegerConstants):
     """A term at the output's scale, shifted to the left."""
 
+    @override
     def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
         """M and r of s_in/s_out, C = sat16(c*2^r/s_out)."""
         del ctx
@@ -55,6 +59,7 @@ class TermInShift(Model[ConstTop], IntegerConstants):
 class ExtremeInShift(Model[ExtremeConstTop], IntegerConstants):
     """A number at the output's scale, to which an operand with another one is requantised."""
 
+    @override
     def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
         """M and r of 1, r lowered while C saturates."""
         del ctx, x
@@ -79,6 +84,7 @@ class NoClip(Model[TopMaxConst], ChipRewrites):
     """There is no tpu.Clip."""
 
     @classmethod
+    @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """A Clip is a MaxConst and a MinConst."""
         del weights, chip

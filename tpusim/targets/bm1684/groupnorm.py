@@ -1,5 +1,6 @@
 """Instance normalisation is lowered to group normalisation."""
 
+from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
@@ -14,6 +15,7 @@ from tpusim.targets.bm1684.target import TARGET
 class InstanceNormAsGroupNorm(Model[TopInstanceNorm], FloatLowering):
     """Each channel is a group, because BM1684 has no tpu.InstanceNorm."""
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.GroupNorm with a channel per group."""
         op = self.op

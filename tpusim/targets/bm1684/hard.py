@@ -1,5 +1,6 @@
 """HardSigmoid and HardSwish in float: ops of a tensor and a number, with the names of U-45."""
 
+from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
@@ -19,6 +20,7 @@ from tpusim.targets.bm1684.target import TARGET
 class HardSigmoidByConstants(Model[TopHardSigmoid], FloatLowering):
     """Times alpha, plus beta, at least 0, at most 1."""
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """MulConst, AddConst, MaxConst and MinConst, one op for each step."""
         op = self.op
@@ -31,6 +33,7 @@ class HardSigmoidByConstants(Model[TopHardSigmoid], FloatLowering):
 class HardSwishByConstants(Model[TopHardSwish], FloatLowering):
     """Plus 3, at least 0, at most 6, over 6, times x."""
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """Input times (min(max(x + 3, 0), 6) / 6), one op for each of the five steps."""
         op = self.op

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from math import prod
 
+from typing_extensions import override
 from xdsl.ir import Attribute, SSAValue
 
 from tpusim.interfaces import Model
@@ -26,6 +27,7 @@ Step = tuple[OpT, Sequence[SSAValue], Mapping[str, Attribute], Shape, str]
 class LayerNormApart(Model[TopLayerNorm], FloatLowering):
     """There is no tpu.LayerNorm from axis 1, 2 or 3 on."""
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.GroupNorm, a group for what is normalised together, then Mul and Add; from axis 3 on between views."""
         op, axis = self.op, self.op.axis.value.data

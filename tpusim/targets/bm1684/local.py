@@ -1,12 +1,13 @@
 """Ops in local memory (layer_group.md 2)."""
 
+from typing_extensions import override
+
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import Model
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ops.framework.planes import VolumeTpu
-from tpusim.ops.interfaces import LocalGen, WindowRules
+from tpusim.ops.interfaces import LocalGen
 from tpusim.ops.slice import TpuSlice
-from tpusim.ops.view import TpuReshape, why_other_view
 from tpusim.targets.bm1684.target import TARGET
 
 F32_BYTES = 4
@@ -15,17 +16,11 @@ LONGEST_PLANE = 1 << 19
 """Elements, at least, of images that are not cut in local memory."""
 
 
-@TARGET.provide(WindowRules)
-class Windows(WindowRules):
-    """Wide strides and dilations have no local form."""
-
-    GATHERS_WIDE = False
-
-
 @TARGET.attach(VolumeTpu, LocalGen)
 class Volumes(Model[VolumeTpu], LocalGen):
     """Windows over volumes of floats alone."""
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Integers; else as everywhere."""
         integer = storage_dtype(element_of(self.op.operands[0])).itemsize < F32_BYTES
@@ -33,19 +28,11 @@ class Volumes(Model[VolumeTpu], LocalGen):
         return self.op.why_global(chip) or none
 
 
-@TARGET.attach(TpuReshape, LocalGen)
-class Views(Model[TpuReshape], LocalGen):
-    """Only those that windows over rows have around them (U-82)."""
-
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """Unless it adds or drops a fourth axis of extent 1."""
-        return why_other_view(self.op, chip) or self.op.why_global(chip)
-
-
 @TARGET.attach(TpuSlice, LocalGen)
 class Slices(Model[TpuSlice], LocalGen):
     """Of four axes, copied lane by lane."""
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """The first channel that is kept must be in lane 0, and a plane is limited."""
         why = self.op.why_global(chip)

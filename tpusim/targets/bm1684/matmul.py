@@ -5,6 +5,7 @@ from math import prod
 import numpy as np
 from tpusim_kernels.prim.multiplier import bm1684_conv_shift
 from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_np
+from typing_extensions import override
 from xdsl.ir import Attribute, SSAValue
 from xdsl.pattern_rewriter import RewritePattern
 
@@ -29,6 +30,7 @@ class ProductsOfPatches(Model[TopMatMul], ChipRewrites):
     """Products read and write rows as they are."""
 
     @classmethod
+    @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Convolutions of patches become products."""
         return (PatchesAsProduct(weights, TopMatMul, chip.forms.patch_products),)
@@ -39,6 +41,7 @@ class PermutesAfterUsers(Model[TpuMatMul], LoweredRewrites):
     """Permutes of heads stay ops, later in the network."""
 
     @classmethod
+    @override
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """A Permute by (0, 2, 1, 3) is moved past the op that alone reads it; two in a row cancel."""
         del weights, chip
@@ -49,6 +52,7 @@ class PermutesAfterUsers(Model[TpuMatMul], LoweredRewrites):
 class MatMulByShift(Model[TopMatMul], IntegerLowering):
     """The scale of the matrix is tied to the shift, and the multiplier is 1."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.MatMul, or why not."""
         op, w = self.op, ctx.array(self.op.right)

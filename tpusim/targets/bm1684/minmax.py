@@ -1,6 +1,7 @@
 """The larger or smaller of tensors."""
 
 from tpusim_kernels.prim.scale import asymmetric_scale
+from typing_extensions import override
 from xdsl.ir import Attribute, SSAValue
 
 from tpusim.compat import Quirk
@@ -16,6 +17,7 @@ from tpusim.targets.bm1684.target import TARGET
 class ExtremeOfBytes(Model[ExtremeTop], IntegerLowering):
     """Raw bytes; by a quirk the type says otherwise."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """The tpu op on bytes of one scale, or why not."""
         return self.op.on_bytes(ctx, self._stored_type)

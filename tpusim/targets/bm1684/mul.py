@@ -1,5 +1,6 @@
 """Products of tensors: how integers are lowered."""
 
+from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
@@ -13,6 +14,7 @@ from tpusim.targets.bm1684.target import TARGET
 class MulByClampedShift(Model[TopMul], IntegerLowering):
     """The best fit whose multiplier has 7 bits; its shift is limited to 0 to 31."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Mul, or why not."""
         return self.op.with_multiplier(ctx, _clamped)

@@ -1,5 +1,6 @@
 """Factors and terms per channel."""
 
+from typing_extensions import override
 from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import RewritePattern
 
@@ -17,6 +18,7 @@ class ScaleStays(Model[TopScale], ChipRewrites):
     """A Scale is not merged into a convolution here (U-32)."""
 
     @classmethod
+    @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """No pattern at all."""
         del weights, chip
@@ -27,6 +29,7 @@ class ScaleStays(Model[TopScale], ChipRewrites):
 class ScaleIn16Bits(Model[TopScale], IntegerLowering):
     """The accumulators saturate at 16 bits (numerics.md 9.4)."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Scale, or why not."""
         return self.op.in_integers(ctx, narrow=True)

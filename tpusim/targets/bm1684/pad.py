@@ -1,5 +1,6 @@
 """Pads that the compiler puts before convolutions."""
 
+from typing_extensions import override
 from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
@@ -17,6 +18,7 @@ class PadsOfConvs(Model[TpuPad], LoweredRewrites):
     """A Pad of the network's image goes into its convolution; a Pad larger than a command allows is cut in steps."""
 
     @classmethod
+    @override
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """First the Pad of the network's image, then Pads too large for one command."""
         del weights

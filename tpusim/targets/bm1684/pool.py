@@ -1,6 +1,7 @@
 """Pools: an average multiplies by a table of 1/kernel and can only shift after it (numerics.md 5.4)."""
 
 from tpusim_kernels.prim.multiplier import avgpool_table
+from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
@@ -26,6 +27,7 @@ def _too_large(op: PoolTop, chip: ChipSpec) -> str | None:
 class SmallMaxPools(Model[TopMaxPool], Lowering):
     """Large kernels are pooled in float."""
 
+    @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Pool2D or tpu.Pool3D: in float where the kernel is too large for integers."""
         return self.op.lower_unless(ctx, _too_large(self.op, ctx.chip))
@@ -35,6 +37,7 @@ class SmallMaxPools(Model[TopMaxPool], Lowering):
 class AveragesKeepRanges(Model[TopAvgPool], Ranges):
     """The table of 1/kernel is at the input's scale."""
 
+    @override
     def range_rule(self) -> RangeRule:
         """The output takes the input's range (step 9)."""
         return RangeRule(sign=True, forward=True)
@@ -44,6 +47,7 @@ class AveragesKeepRanges(Model[TopAvgPool], Ranges):
 class AveragesByTable(Model[TopAvgPool], IntegerLowering):
     """An average, also over a volume, multiplies by a table of 1/kernel."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """The average at the input's scale; where the output has another range, a requant follows."""
         op, x, y = self.op, ctx.quant(self.op.input), ctx.quant(self.op.output)

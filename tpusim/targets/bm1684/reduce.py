@@ -1,5 +1,6 @@
 """Reductions in float: ReduceL2 is three ops."""
 
+from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
@@ -16,6 +17,7 @@ from tpusim.targets.bm1684.target import TARGET
 class NormOfSquares(Model[TopReduce], FloatLowering):
     """There is no ReduceL2, so its squares, sum and root are three ops (U-45)."""
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Reduce; ReduceL2 is a sum between two tpu.Active, the square and the root."""
         op = self.op

@@ -1,5 +1,6 @@
 """Relu in integers: it scales its input."""
 
+from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
@@ -15,6 +16,7 @@ from tpusim.targets.bm1684.target import TARGET
 class ReluByShift(Model[TopRelu], IntegerLowering):
     """Relu scales its input to the output's scale."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Relu with a multiplier and shift, or why not."""
         why, x, y = self.op.why_not_integer(ctx), ctx.quant(self.op.input), ctx.quant(self.op.output)

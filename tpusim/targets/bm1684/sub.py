@@ -1,6 +1,7 @@
 """Differences of tensors: how integers are lowered."""
 
 import numpy as np
+from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
@@ -16,6 +17,7 @@ from tpusim.targets.bm1684.target import TARGET
 class SubByShifts(Model[TopSub], IntegerLowering):
     """Shifts are chosen before multipliers; the scale of a constant comes from its range."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Sub with the multiplier and shift of numerics.md 5.4 for each operand."""
         return self.op.with_multipliers(ctx, shift_first, _stored)

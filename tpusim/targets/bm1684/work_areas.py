@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import Model
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
@@ -36,6 +38,7 @@ MAX_PLANE = 2047
 class Functions(Model[FloatFunction], WorkArea):
     """The work area of functions of one operand."""
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Copies of the operand, as many as the function needs in float (layer_group.md 9.3)."""
         copies = _COPIES.get(self.op.function[0]) if uniform_of(self.op.output) is None else 0
@@ -49,6 +52,7 @@ class Functions(Model[FloatFunction], WorkArea):
 class Tables(Model[TpuLut], WorkArea):
     """The work area of lookup tables."""
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Two words of every place, of the whole batch (layer_group.md 9.3)."""
         del inputs
@@ -60,6 +64,7 @@ class Tables(Model[TpuLut], WorkArea):
 class LeakyRelus(Model[TpuLeakyRelu], WorkArea):
     """The work area of tpu.LeakyRelu."""
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """A copy of the operand, planes of bytes at multiples of a vector of bytes (layer_group.md 9.3)."""
         del output
@@ -74,6 +79,7 @@ class LeakyRelus(Model[TpuLeakyRelu], WorkArea):
 class PRelus(Model[TpuPRelu], WorkArea):
     """The work area of tpu.PRelu."""
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """A copy of the operand (layer_group.md 9.3)."""
         del output
@@ -85,6 +91,7 @@ class PRelus(Model[TpuPRelu], WorkArea):
 class Casts(Model[TpuCast], WorkArea):
     """The work area of tpu.Cast."""
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Two copies of an f32 operand; a word for each byte that becomes f32 (layer_group.md 9.3)."""
         del output
@@ -99,6 +106,7 @@ class Casts(Model[TpuCast], WorkArea):
 class Differences(Model[TpuSub], WorkArea):
     """The work area of differences of tensors."""
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Two operands and the result, 16 bits each (layer_group.md 9.3)."""
         del inputs
@@ -109,6 +117,7 @@ class Differences(Model[TpuSub], WorkArea):
 class Rescales(Model[TpuMulShift], WorkArea):
     """The work area of a multiplication and shift."""
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """The operand in 16 bits (layer_group.md 9.3)."""
         del output
@@ -120,6 +129,7 @@ class Rescales(Model[TpuMulShift], WorkArea):
 class Scales(Model[TpuScale], WorkArea):
     """Factor and addend of each channel."""
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Integers: the operand in 16 bits (layer_group.md 9.3)."""
         del output
@@ -131,6 +141,7 @@ class Scales(Model[TpuScale], WorkArea):
 class Convolutions(Model[TpuConv2D], WorkArea):
     """The work area of tpu.Conv2D."""
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """In float: the result of a depthwise convolution of one plane of up to 2047 (layer_group.md 9.3)."""
         x = inputs[0]
@@ -152,6 +163,7 @@ class Convolutions(Model[TpuConv2D], WorkArea):
 class Sums(Model[TpuAdd], WorkArea):
     """The work area of sums of tensors."""
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Two operands and the result, 16 bits each (layer_group.md 9.3)."""
         if self.op.multipliers is None:
@@ -164,6 +176,7 @@ class Sums(Model[TpuAdd], WorkArea):
 class Products(Model[TpuMul], WorkArea):
     """The work area of products of tensors."""
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Integers: two copies of the result to requantise it, or what the products take (layer_group.md 9.3)."""
         del inputs
@@ -177,6 +190,7 @@ class Products(Model[TpuMul], WorkArea):
 class OpsOfANumber(Model[ConstTpu], WorkArea):
     """Ops of a tensor and a number."""
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Integers scaled or added to: words of the image for every second row of it (layer_group.md 9.3)."""
         if self.op.scaling is None or inputs[0] is None:
@@ -192,6 +206,7 @@ class OpsOfANumber(Model[ConstTpu], WorkArea):
 class GroupNorms(Model[GroupedTpu], WorkArea):
     """The work area of GroupNorm and InstanceNorm."""
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """A copy of the input and three vectors of each row of lanes (layer_group.md 9.3)."""
         del inputs
@@ -203,6 +218,7 @@ class GroupNorms(Model[GroupedTpu], WorkArea):
 class TransposedConvolutions(Model[TpuDeconv], WorkArea):
     """The work area of transposed convolutions."""
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """They need none (layer_group.md 9.3)."""
         del chip, output, inputs

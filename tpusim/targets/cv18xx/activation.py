@@ -2,6 +2,7 @@
 
 import numpy as np
 from tpusim_kernels.prim.table import Bytes, reciprocal_table
+from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
@@ -17,6 +18,7 @@ from tpusim.targets.cv18xx.target import TARGET
 class BoundedReciprocal(Model[TopReciprocal], ByteTable):
     """0 gives the calibrated maximum."""
 
+    @override
     def entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
         """The 256 entries of the table; 0 gives the calibrated maximum."""
         del ctx
@@ -27,6 +29,7 @@ class BoundedReciprocal(Model[TopReciprocal], ByteTable):
 class ActivationByTables(Model[Activation], FloatLowering):
     """In BF16, of functions that have tables."""
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.LutBF16, or the function in float."""
         op = self.op

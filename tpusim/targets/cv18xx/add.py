@@ -1,5 +1,6 @@
 """Sums with one shift for all operands and an 8-bit multiplier for each (numerics.md 5.3, 9.7)."""
 
+from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
@@ -14,6 +15,7 @@ from tpusim.targets.cv18xx.target import TARGET
 class AddByCommonShift(Model[TopAdd], IntegerLowering):
     """Of computed tensors alone."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Add, or why not."""
         return in_common_shift(ctx, self.op, TpuAdd)

@@ -1,6 +1,7 @@
 """Constants on the chip: what belongs to a channel is a row of bytes in its lane (hardware.md 2.3)."""
 
 import numpy as np
+from typing_extensions import override
 
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import Model
@@ -18,6 +19,7 @@ from tpusim.targets.cv18xx.target import TARGET
 class RowsOfChannels(Model[PackedConvTpu], Reorder, Alignment):
     """Bias, multiplier and shift of a channel, or the two planes of a float bias."""
 
+    @override
     def reorder_weights(self, ctx: ReorderContext) -> None:
         """Pack the filter and what belongs to channels."""
         op = self.op
@@ -35,6 +37,7 @@ class RowsOfChannels(Model[PackedConvTpu], Reorder, Alignment):
         for key in ("multiplier", "rshift"):
             del op.attributes[key]
 
+    @override
     def compact_operands(self, chip: ChipSpec) -> tuple[int, ...]:
         """Rows of a channel are aligned with a grouped INT8 op, and so are depthwise filters (hardware.md 2.3)."""
         del chip
@@ -47,6 +50,7 @@ class RowsOfChannels(Model[PackedConvTpu], Reorder, Alignment):
 class AlignedSlopes(Model[TpuPRelu], Alignment):
     """Slopes are rows of a channel, which are aligned."""
 
+    @override
     def compact_operands(self, chip: ChipSpec) -> tuple[int, ...]:
         """No operand is compact."""
         del chip

@@ -1,6 +1,7 @@
 """Joined tensors, which the op itself scales (numerics.md 9.0)."""
 
 from tpusim_kernels.prim.multiplier import small_multiplier
+from typing_extensions import override
 from xdsl.ir import Attribute, SSAValue
 
 from tpusim.interfaces import Model
@@ -17,6 +18,7 @@ from tpusim.targets.cv18xx.target import TARGET
 class ConcatWithMultipliers(Model[TopConcat], IntegerLowering):
     """An 8-bit multiplier and shift per operand, (1, 0) where the thresholds agree."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Concat; of constants too, as elsewhere or not at all."""
         op = self.op

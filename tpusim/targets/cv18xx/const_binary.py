@@ -4,6 +4,7 @@ import numpy as np
 from tpusim_kernels.prim.floattable import slope_table
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
 from tpusim_kernels.prim.table import Bytes, byte_table
+from typing_extensions import override
 from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import RewritePattern
 
@@ -31,6 +32,7 @@ TABLE_RANGE = 15.0
 class ConstByTable(Model[ConstTop], IntegerLowering):
     """The op and its relu as a table of bytes."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Lut, or why not."""
         op, x, y = self.op, ctx.quant(self.op.input), ctx.quant(self.op.output)
@@ -47,6 +49,7 @@ class ConstByTable(Model[ConstTop], IntegerLowering):
 class ConstByFloatTable(Model[ConstTop], FloatLowering):
     """In BF16 by a slope table."""
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.LutBF16; the tpu op in f32."""
         op = self.op
@@ -59,6 +62,7 @@ class ConstByFloatTable(Model[ConstTop], FloatLowering):
 class NoAddConst(Model[TopAddConst], IntegerLowering):
     """No rule is known for it (DN-13)."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """Why there is no integer form."""
         if ctx.quant(self.op.input) is None or ctx.quant(self.op.output) is None:
@@ -71,6 +75,7 @@ class NoAddConst(Model[TopAddConst], IntegerLowering):
 class ExtremeOfTensors(Model[ExtremeConstTop], IntegerLowering):
     """The largest or smallest of two tensors, one full of to_int8(c/s, half up) (numerics.md 9.3)."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """The op of tensors, or why not."""
         op, x, y = self.op, ctx.quant(self.op.input), ctx.quant(self.op.output)
@@ -88,6 +93,7 @@ class ExtremeOfTensors(Model[ExtremeConstTop], IntegerLowering):
 class ExtremeOfFloatTensors(Model[ExtremeConstTop], FloatLowering):
     """In BF16 of two tensors, too."""
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """The op of tensors; the op with a number in f32."""
         op, mode = self.op, ctx.float_mode(self.op)
@@ -105,6 +111,7 @@ class MulConstWithoutRelu(Model[TopMulConst], ChipRewrites):
     """A product with a number has no relu."""
 
     @classmethod
+    @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """The relu is an op after the product."""
         del weights, chip
@@ -116,6 +123,7 @@ class SumsOfTensors(Model[TopAddConst], ChipRewrites):
     """Only tensors are added."""
 
     @classmethod
+    @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """The number is a weight."""
         del chip

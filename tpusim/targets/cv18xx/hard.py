@@ -1,6 +1,7 @@
 """HardSigmoid and HardSwish in float: a depthwise convolution between bounds, with the names of U-45."""
 
 import numpy as np
+from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
@@ -21,6 +22,7 @@ from tpusim.targets.cv18xx.target import TARGET
 class HardSigmoidByConv(Model[TopHardSigmoid], FloatLowering):
     """A convolution and a clip."""
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """min(max(alpha*x + beta, 0), 1)."""
         op = self.op
@@ -32,6 +34,7 @@ class HardSigmoidByConv(Model[TopHardSigmoid], FloatLowering):
 class HardSwishByConv(Model[TopHardSwish], FloatLowering):
     """A convolution, a clip and a product."""
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """X times the bounded line x/6 + 1/2."""
         op = self.op

@@ -1,5 +1,7 @@
 """Ops in local memory (layer_group.md 2)."""
 
+from typing_extensions import override
+
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import Model
 from tpusim.ir.types import element_of, shape_of, storage_dtype
@@ -9,23 +11,16 @@ from tpusim.ops.concat import TpuConcat
 from tpusim.ops.conv.tpu import TpuConv2D
 from tpusim.ops.deconv.tpu import TpuDeconv
 from tpusim.ops.framework.planes import VolumeTpu
-from tpusim.ops.interfaces import LocalGen, WindowRules
+from tpusim.ops.interfaces import LocalGen
 from tpusim.ops.mul import TpuMul
-from tpusim.ops.view import TpuReshape, why_other_view
 from tpusim.targets.cv18xx.target import TARGET
-
-
-@TARGET.provide(WindowRules)
-class Windows(WindowRules):
-    """Wide strides and dilations have no local form."""
-
-    GATHERS_WIDE = False
 
 
 @TARGET.attach(TpuCast, LocalGen)
 class Casts(Model[TpuCast], LocalGen):
     """Only casts between BF16 and signed integers have a local form."""
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Casts from or to f32 or unsigned integers are global; other casts follow the rule of element-wise ops."""
         kinds = {storage_dtype(element_of(value)).name for value in (self.op.input, self.op.output)}
@@ -39,6 +34,7 @@ class Casts(Model[TpuCast], LocalGen):
 class OfEqualShapes(Model[TpuAdd | TpuMul], LocalGen):
     """Only sums and products of two tensors of one shape have a local form."""
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """More than two operands, or operands of different shapes, make it global."""
         shapes = [shape_of(value) for value in self.op.inputs]
@@ -51,6 +47,7 @@ class OfEqualShapes(Model[TpuAdd | TpuMul], LocalGen):
 class Volumes(Model[VolumeTpu], LocalGen):
     """Windows over a volume have no local form."""
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """The family's reason, where the op gives none."""
         return self.op.why_global(chip) or f"no window over a volume has a local form on {chip.name}"
@@ -61,6 +58,7 @@ class Volumes(Model[VolumeTpu], LocalGen):
 class Convolutions(Model[TpuConv2D | TpuDeconv], LocalGen):
     """The output channels of a group fill at most one row of lanes."""
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Groups of an odd number of channels, or of more than the lanes, are global."""
         why, op = self.op.why_global(chip), self.op
@@ -74,17 +72,9 @@ class Convolutions(Model[TpuConv2D | TpuDeconv], LocalGen):
 class Concats(Model[TpuConcat], LocalGen):
     """Only a Concat of channels has a local form."""
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """A Concat along another axis than the channels is global."""
         if self.op.along != 1:
             return f"{chip.name} joins channels only in local memory"
         return self.op.why_global(chip)
-
-
-@TARGET.attach(TpuReshape, LocalGen)
-class Views(Model[TpuReshape], LocalGen):
-    """Only the reshapes around windows over rows have a local form (U-82)."""
-
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """A reshape is global unless it adds or drops a fourth axis of extent 1."""
-        return why_other_view(self.op, chip) or self.op.why_global(chip)

@@ -2,6 +2,7 @@
 
 import numpy as np
 from tpusim_kernels.prim.multiplier import cv18xx_qdm, cv18xx_quantize_bias, cv18xx_quantize_filter
+from typing_extensions import override
 from xdsl.ir import Attribute, SSAValue
 from xdsl.pattern_rewriter import RewritePattern
 
@@ -12,7 +13,6 @@ from tpusim.ir.modes import requant_mode
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.framework.base import LoweringContext, is_none
-from tpusim.ops.framework.families import relu_limit_of
 from tpusim.ops.framework.own_scales import note_own_scales
 from tpusim.ops.interfaces import ChipRewrites, FloatLowering, IntegerLowering, LoweredRewrites
 from tpusim.ops.matmul.top import TopMatMul, bias_operand, constant_bias
@@ -28,6 +28,7 @@ class ProductsOfHeads(Model[TopMatMul], ChipRewrites):
     """Batched products read and write (b, rows, heads, columns) too."""
 
     @classmethod
+    @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Permutes of heads that nobody else reads are the product's; wide windows without overlap are products."""
         patches = PatchesAsProduct(weights, TopMatMul, chip.forms.patch_products)
@@ -39,6 +40,7 @@ class NoPermutes(Model[TpuMatMul], LoweredRewrites):
     """Heads are in products before the lowering."""
 
     @classmethod
+    @override
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """No pattern at all."""
         del weights, chip
@@ -49,6 +51,7 @@ class NoPermutes(Model[TpuMatMul], LoweredRewrites):
 class MatMulByQdm(Model[TopMatMul], IntegerLowering):
     """The matrix and its bias are quantised for the multiplier."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.MatMul, or why not; products of two activations are computed in float (numerics.md 9.0)."""
         op, right, why = self.op, ctx.array(self.op.right), self.op.why_not_integer(ctx)
@@ -83,12 +86,10 @@ class MatMulByQdm(Model[TopMatMul], IntegerLowering):
 
 @TARGET.attach(TopMatMul, FloatLowering)
 class MatMulInBF16(Model[TopMatMul], FloatLowering):
-    """A computed bias is BF16 like everything there; a constant one stays f32."""
+    """A computed bias is stored in BF16, like the other operands; a constant bias in f32."""
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """A tpu.MatMul in BF16, or f32."""
-        op, mode = self.op, ctx.float_mode(self.op)
-        operands = [ctx.operand(v, mode, op) for v in (op.input, op.right)]
-        computed = not is_none(op.bias) and ctx.array(op.bias) is None
-        operands.append(ctx.none() if is_none(op.bias) else ctx.operand(op.bias, mode if computed else "f32", op))
-        return op.build_tpu(ctx, operands, ctx.float_type(op), {}, relu_limit_of(op))
+        """tpu.MatMul in BF16, or f32."""
+        computed = not is_none(self.op.bias) and ctx.array(self.op.bias) is None
+        return self.op.in_float(ctx, narrow_bias=computed)

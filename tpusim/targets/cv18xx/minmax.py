@@ -1,5 +1,6 @@
 """The larger or smaller of tensors: they keep their scales, and the op scales them (numerics.md 9.0, 9.7)."""
 
+from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
@@ -14,6 +15,7 @@ from tpusim.targets.cv18xx.target import TARGET
 class ExtremeByCommonShift(Model[ExtremeTop], IntegerLowering):
     """Of computed tensors alone."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """The tpu op, or why not."""
         return in_common_shift(ctx, self.op, self.op.TPU)

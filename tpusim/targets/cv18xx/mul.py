@@ -1,6 +1,7 @@
 """Products of tensors with the requant of matrix products (numerics.md 5.2, 5.5)."""
 
 from tpusim_kernels.prim.multiplier import tflite_multiplier
+from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
@@ -15,6 +16,7 @@ from tpusim.targets.cv18xx.target import TARGET
 class MulByQdm(Model[TopMul], IntegerLowering):
     """No constant but as the first factor (numerics.md 12.1)."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Mul, or why not."""
         op = self.op

@@ -1,5 +1,6 @@
 """Non-maximum suppression, which there is none of."""
 
+from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.errors import UnsupportedError, option
@@ -15,6 +16,7 @@ from tpusim.targets.cv18xx.target import TARGET
 class NoNms(Model[TopNms], FloatLowering):
     """TPU-MLIR refuses it too (U-48)."""
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """UnsupportedError: no command of this family does it."""
         raise UnsupportedError(

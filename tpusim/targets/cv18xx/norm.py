@@ -1,5 +1,6 @@
 """Factors and terms per channel: depthwise convolutions with a filter of 1x1 (numerics.md 9.4)."""
 
+from typing_extensions import override
 from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import RewritePattern
 
@@ -22,6 +23,7 @@ class ScaleIntoConv(Model[TopScale], ChipRewrites):
     """Only where a convolution precedes it."""
 
     @classmethod
+    @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Part of the Conv before it; any other is lowered to a convolution."""
         del chip
@@ -32,6 +34,7 @@ class ScaleIntoConv(Model[TopScale], ChipRewrites):
 class ScaleAsFloatConv(Model[TopScale], FloatLowering):
     """There is no tpu.Scale."""
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """A tpu.Conv2D in float, over (n, c, 1, rest) of a tensor of another rank."""
         op, name, shape = self.op, op_name(self.op), shape_of(self.op.output)
@@ -48,6 +51,7 @@ class ScaleAsFloatConv(Model[TopScale], FloatLowering):
 class ScaleAsConv(Model[TopScale], IntegerLowering):
     """There is no tpu.Scale."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """A tpu.Conv2D with a QDM multiplier and shift per channel, or why not."""
         op, name, shape = self.op, op_name(self.op), shape_of(self.op.output)

@@ -1,6 +1,7 @@
 """Pads, and those that the compiler puts before convolutions."""
 
 import numpy as np
+from typing_extensions import override
 from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import RewritePattern
 
@@ -19,6 +20,7 @@ class PadsOfWideSides(Model[TopPad], ChipRewrites):
     """More padding than a command has (codegen.md DC-09)."""
 
     @classmethod
+    @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """One Pad has all padding of such a side."""
         del weights, chip
@@ -30,6 +32,7 @@ class NoPadsInSteps(Model[TpuPad], LoweredRewrites):
     """Wide sides are padded before the lowering."""
 
     @classmethod
+    @override
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """No pattern at all."""
         del weights, chip
@@ -40,6 +43,7 @@ class NoPadsInSteps(Model[TpuPad], LoweredRewrites):
 class PadHalfUp(Model[TopPad], Lowering):
     """The number that is filled in is rounded half up, not half away from zero (numerics.md 9.0)."""
 
+    @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Pad on the stored bytes."""
         return self.op.lower_rounded(ctx, lambda value: np.floor(value + 0.5))

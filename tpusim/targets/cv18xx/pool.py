@@ -1,6 +1,7 @@
 """Pools: a relu is a separate op, and an average has a small multiplier."""
 
 from tpusim_kernels.prim.multiplier import small_multiplier
+from typing_extensions import override
 from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import RewritePattern
 
@@ -18,31 +19,22 @@ from tpusim.targets.cv18xx.target import TARGET
 
 
 @TARGET.attach(TopMaxPool, ChipRewrites)
-class MaxPoolWithoutRelu(Model[TopMaxPool], ChipRewrites):
-    """The relu of a pool is a separate op."""
+class PoolsWithoutRelu(Model[TopMaxPool], ChipRewrites):
+    """The relu of a pool, largest or average, is a separate op."""
 
     @classmethod
+    @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """The pattern that moves the relu after the pool."""
+        """The patterns that move the relu after the pool."""
         del weights, chip
-        return (ReluApart(TopMaxPool.name),)
-
-
-@TARGET.attach(TopAvgPool, ChipRewrites)
-class AvgPoolWithoutRelu(Model[TopAvgPool], ChipRewrites):
-    """The relu of a pool is a separate op."""
-
-    @classmethod
-    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """The pattern that moves the relu after the pool."""
-        del weights, chip
-        return (ReluApart(TopAvgPool.name),)
+        return ReluApart(TopMaxPool.name), ReluApart(TopAvgPool.name)
 
 
 @TARGET.attach(TopAvgPool, IntegerLowering)
 class AveragesOfThresholds(Model[TopAvgPool], IntegerLowering):
     """The multiplier comes from thresholds, and the average is rounded half up (numerics.md 5.3)."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Pool2D; a volume has no integer form (numerics.md 12.1; DN-12)."""
         op, why = self.op, self.op.why_not_integer(ctx)

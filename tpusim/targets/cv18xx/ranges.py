@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+from typing_extensions import override
+
 from tpusim.ops.interfaces import Range, RangePropagation, RangeStep
 from tpusim.targets.cv18xx.target import TARGET
 
@@ -12,6 +14,7 @@ class SymmetricRanges(RangePropagation):
 
     SKIPPED: ClassVar[frozenset[RangeStep]] = frozenset({"product_sign", "difference_sign", "products_of_sum"})
 
+    @override
     def kept(self, measured: Range) -> Range:
         """The range (-th, th), where th is the larger absolute bound."""
         threshold = max(abs(measured[0]), abs(measured[1]))

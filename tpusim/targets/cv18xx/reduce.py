@@ -2,6 +2,7 @@
 
 from tpusim_kernels.cv18xx import EXACT_SUM, REDUCTIONS
 from tpusim_kernels.prim.multiplier import small_multiplier
+from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
@@ -20,6 +21,7 @@ _KEEP_RANGES = ("ReduceMax", "ReduceMin")
 class ExtremesKeepRanges(Model[TopReduce], Ranges):
     """The largest and the smallest are bytes of the input."""
 
+    @override
     def range_rule(self) -> RangeRule:
         """They take the input's range (step 9)."""
         return RangeRule(forward=self.op.mode.data in _KEEP_RANGES)
@@ -29,6 +31,7 @@ class ExtremesKeepRanges(Model[TopReduce], Ranges):
 class ReduceByMultiplier(Model[TopReduce], IntegerLowering):
     """A multiplier and shift for th_in/th_out, of a mean with 1/n inside."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Reduce, or why not."""
         op, mode, count = self.op, self.op.mode.data, reduced_count(self.op)

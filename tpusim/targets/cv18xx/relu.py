@@ -1,5 +1,6 @@
 """Relu, which has no upper limit."""
 
+from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
@@ -16,6 +17,7 @@ from tpusim.targets.cv18xx.target import TARGET
 class ReluWithoutLimit(Model[TopRelu], IntegerLowering):
     """Bytes without a limit (numerics.md 12.1)."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Relu on bytes, or why not."""
         why = self.op.why_not_integer(ctx)
@@ -28,6 +30,7 @@ class ReluWithoutLimit(Model[TopRelu], IntegerLowering):
 class LimitedReluAsClip(Model[TopRelu], FloatLowering):
     """An upper limit is that of tpu.Clip."""
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Clip from 0 to the limit, or tpu.Relu."""
         op = self.op

@@ -1,6 +1,7 @@
 """Bytes at another scale."""
 
 from tpusim_kernels.prim.multiplier import small_multiplier
+from typing_extensions import override
 from xdsl.ir import Operation
 
 from tpusim.ops.framework.base import LoweringContext
@@ -12,6 +13,7 @@ from tpusim.targets.cv18xx.target import TARGET
 class SmallMultipliers(Rescaling):
     """A multiplier from thresholds, with a shift to the right (numerics.md 5.3)."""
 
+    @override
     def fit(self, ctx: LoweringContext, op: Operation, scale: float) -> tuple[int, int] | None:
         """8-bit multiplier and right shift; every scale has one."""
         del ctx, op

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
@@ -41,6 +42,7 @@ class CopiesByDeconv(Model[TopUpsample], ChipRewrites):
     """Upsample becomes a transposed convolution where its factor is a legal stride."""
 
     @classmethod
+    @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Upsample becomes a transposed convolution."""
         return (UpsampleToDeconv(weights, chip),)
@@ -51,6 +53,7 @@ class InterpolationByConv(Model[TopInterp], ChipRewrites):
     """Interp becomes a convolution where it can; the host computes the rest."""
 
     @classmethod
+    @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Interp by whole factors becomes convolutions and copies."""
         return (InterpToConv(weights, chip),)
@@ -63,6 +66,7 @@ class UpsampleToDeconv(RewritePattern):
     weights: WeightStore
     chip: ChipSpec
 
+    @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """Name and range of the result stay."""
         if not isinstance(op, TopUpsample) or max(op.factors) > self.chip.max_stride:
@@ -93,6 +97,7 @@ class InterpToConv(RewritePattern):
     weights: WeightStore
     chip: ChipSpec
 
+    @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """Name and range of the result stay."""
         if not isinstance(op, TopInterp):

@@ -3,6 +3,7 @@
 import numpy as np
 from tpusim_kernels.prim.multiplier import small_multiplier
 from tpusim_kernels.prim.scale import saturate_np
+from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
@@ -19,6 +20,7 @@ from tpusim.targets.cv18xx.target import TARGET
 class LeakyReluRanges(Model[TopLeakyRelu], Ranges):
     """Ranges are symmetric, so that the input may have both ends of the result's."""
 
+    @override
     def range_rule(self) -> RangeRule:
         """Steps 5 and 9."""
         return RangeRule(backward=True, forward=True)
@@ -28,6 +30,7 @@ class LeakyReluRanges(Model[TopLeakyRelu], Ranges):
 class PReluRanges(Model[TopPRelu], Ranges):
     """Input and output keep what was measured."""
 
+    @override
     def range_rule(self) -> RangeRule:
         """No part in any step."""
         return RangeRule()
@@ -37,6 +40,7 @@ class PReluRanges(Model[TopPRelu], Ranges):
 class LeakyReluByFamily(Model[TopLeakyRelu], Lowering):
     """Input and output have scales of their own, so the op is not lowered at one scale."""
 
+    @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """In integers or in float."""
         return ctx.by_family(self.op, {"integer": self._in_integers, "float": self._in_float})
@@ -65,6 +69,7 @@ class LeakyReluByFamily(Model[TopLeakyRelu], Lowering):
 class PReluOfBothSides(Model[TopPRelu], IntegerLowering):
     """Positives by th_x/th_y; slopes to_int8(slope*th_x/th_y*2^r, half up)."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.PRelu, or why not."""
         op = self.op

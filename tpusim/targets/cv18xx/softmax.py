@@ -1,5 +1,6 @@
 """Softmax, whose exponential is a table."""
 
+from typing_extensions import override
 from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
@@ -16,6 +17,7 @@ class BoundedMasks(Model[TopSoftmax], ChipRewrites):
     """The table begins at a number that masks are below."""
 
     @classmethod
+    @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Masks are no lower than the table bears."""
         del chip

@@ -1,5 +1,6 @@
 """Differences of tensors of one shape are weighted sums; a quotient is a product with a reciprocal."""
 
+from typing_extensions import override
 from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import RewritePattern
 
@@ -25,6 +26,7 @@ def _of_one_shape(op: TopSub) -> bool:
 class SubByCommonShift(Model[TopSub], IntegerLowering):
     """One shift for both operands, an 8-bit multiplier for each (numerics.md 5.3, 9.7)."""
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Add with a negative multiplier, or tpu.Sub; of computed tensors alone."""
         op = self.op
@@ -45,6 +47,7 @@ class SubByCommonShift(Model[TopSub], IntegerLowering):
 class SubAsSum(Model[TopSub], FloatLowering):
     """A difference of tensors of one shape is a weighted sum, as in integers."""
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Add with coefficients 1 and -1, or tpu.Sub."""
         if not _of_one_shape(self.op):
@@ -57,6 +60,7 @@ class NoQuotients(Model[TopDiv], ChipRewrites):
     """There is no quotient of tensors."""
 
     @classmethod
+    @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """The first operand times the reciprocal of the second."""
         del weights, chip

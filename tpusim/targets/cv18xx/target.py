@@ -1,5 +1,6 @@
 """The `Target` of the family, to which the files of this room attach their models."""
 
 from tpusim.interfaces import Target
+from tpusim.targets.shared import SHARED
 
-TARGET = Target("cv18xx")
+TARGET = Target("cv18xx", extends=SHARED)

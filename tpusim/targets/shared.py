@@ -1,0 +1,42 @@
+"""What BM1684 and CV18xx answer alike and the reference does not; both targets extend this one."""
+
+from typing_extensions import override
+from xdsl.pattern_rewriter import RewritePattern
+
+from tpusim.chips import ChipSpec
+from tpusim.interfaces import Model, Target
+from tpusim.ir.weights import WeightStore
+from tpusim.ops.interfaces import ChipRewrites, LocalGen, WindowRules
+from tpusim.ops.rmsnorm import RMSNormApart, TopRMSNorm
+from tpusim.ops.view import TpuReshape, why_other_view
+
+SHARED = Target("bm1684 and cv18xx")
+
+
+@SHARED.provide(WindowRules)
+class Windows(WindowRules):
+    """Wide strides and dilations have no local form."""
+
+    GATHERS_WIDE = False
+
+
+@SHARED.attach(TpuReshape, LocalGen)
+class Views(Model[TpuReshape], LocalGen):
+    """Only the reshapes around windows over rows have a local form (U-82)."""
+
+    @override
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """A reshape is global unless it adds or drops a fourth axis of extent 1."""
+        return why_other_view(self.op, chip) or self.op.why_global(chip)
+
+
+@SHARED.attach(TopRMSNorm, ChipRewrites)
+class NoRMSNorm(Model[TopRMSNorm], ChipRewrites):
+    """These families have no tpu.RMSNorm."""
+
+    @classmethod
+    @override
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """Squares, their mean, root, reciprocal and products."""
+        del weights, chip
+        return (RMSNormApart(),)
