@@ -8,6 +8,7 @@ from tpusim_kernels import arith as kernels
 from tpusim_kernels.cv18xx import sum_int
 from tpusim_kernels.prim.narrow import all_small
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
@@ -19,14 +20,7 @@ from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import activation_view, lmem_bytes
 from tpusim.isa.region import DType, View
-from tpusim.ops.framework.base import (
-    Array,
-    EmitContext,
-    LoweringContext,
-    RangeRule,
-    Shape,
-    TensorSlice,
-)
+from tpusim.ops.framework.base import Array, EmitContext, LoweringContext, OpT, RangeRule, Shape, TensorSlice
 from tpusim.ops.framework.families import (
     ArithmeticTop,
     NaryTpu,
@@ -42,102 +36,58 @@ from tpusim.ops.interfaces import LibraryKernel, Overwrites
 from tpusim.ops.rescale import positive_fit
 
 MOST_TERMS = 64
-"""Tensors whose scaled bytes are summed in int32."""
+"""The largest number of tensors whose scaled bytes are summed in int32."""
 DIFFERENCE = (1.0, -1.0)
 """The coefficients of tpu.Add that stand for a difference."""
-Fit = Callable[[float, float], tuple[int, int] | None]
-"""8-bit multiplier and right shift of an operand's scale over the output's; None: there is none."""
-Stored = Callable[[np.ndarray], tuple[np.ndarray, float]]
-"""(integers, scale) of a constant operand."""
+Scaling = tuple[int, int]
+"""(8-bit multiplier, right shift)."""
+Fit = Callable[[float, float], Scaling | None]
+"""(operand's scale, output's scale) -> scaling of the operand; None: no multiplier fits."""
+Stored = Callable[[np.ndarray, float], tuple[np.ndarray, Scaling | None]]
+"""(constant operand, output's scale) -> (its integers, their scaling)."""
 
 
-@irdl_op_definition
-class TopAdd(ArithmeticTop):
-    """`top.Add`: sum of two or more tensors, numpy broadcasting, optional relu."""
-
-    name = "top.Add"
-    SPEC: ClassVar[tuple[str, ...]] = ("9.5", "9.3", "5.6")
-    RANGE: ClassVar[RangeRule] = RangeRule(sum_sign=True)
-    ALIGNED_FROM: ClassVar[int | None] = None
-
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32 sum from left to right, relu."""
-        return (limited(kernels.add_float(tuple(operands), do_relu=relu_of(self)), self),)
-
-    def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Add in the float type of the mode."""
-        operands = [ctx.operand(v, ctx.float_mode(self), self) for v in self.inputs]
-        attributes = relu_attributes(relu_of(self), relu_limit_of(self))
-        return ctx.build(TpuAdd, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
-
-    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Add with one 8-bit multiplier and shift per operand, by the best fit, or why not."""
-        return self.with_multipliers(ctx, lambda s_in, s_out: positive_fit(ctx, self, s_in / s_out), stored_constant)
+class ScaledTop(ArithmeticTop):
+    """A sum or difference whose operands are scaled to the output separately."""
 
     def with_multipliers(self, ctx: LoweringContext, fit: Fit, stored: Stored) -> SSAValue | str:
-        """tpu.Add with what `fit` makes of the scales of operand and output; constants as `stored` has them."""
+        """`TPU` with one multiplier and shift per operand, or why that is not possible."""
         out = ctx.quant(self.output)
         if out is None:
             return "the output is not calibrated"
         operands: list[SSAValue] = []
-        multipliers: list[int] = []
-        shifts: list[int] = []
+        scalings: list[Scaling] = []
         for value in self.inputs:
-            constant = ctx.array(value)
-            scale = _operand_scale(ctx, value, stored)
-            if scale is None:
+            constant, quant = ctx.array(value), ctx.quant(value)
+            if constant is not None:
+                integers, scaling = stored(constant, out.scale)
+            elif quant is not None:
+                integers, scaling = None, fit(quant.scale, out.scale)
+            else:
                 return f"operand '{value_name(value)}' is not calibrated"
-            scaled = fit(scale, out.scale)
-            if scaled is None:
+            if scaling is None:
                 return f"operand '{value_name(value)}' would need a multiplier outside 0..127"
-            multipliers.append(scaled[0])
-            shifts.append(scaled[1])
+            scalings.append(scaling)
             operands.append(
                 ctx.operand(value, "int8", self)
-                if constant is None
-                else ctx.weight(value_name(value) + "_int8", stored(constant)[0])
+                if integers is None
+                else ctx.weight(value_name(value) + "_int8", integers)
             )
+        multipliers, shifts = zip(*scalings, strict=True)
         attributes: dict[str, Attribute] = {
             **relu_attributes(relu_of(self)), "multipliers": ints_attr(multipliers), "rshifts": ints_attr(shifts)
         }  # fmt: skip
         return ctx.build(
-            TpuAdd, operands, attributes, ctx.quantised_type(self.output), shape_of(self.output), op_name(self)
+            self.TPU, operands, attributes, ctx.quantised_type(self.output), shape_of(self.output), op_name(self)
         )
-
-
-def _operand_scale(ctx: LoweringContext, value: SSAValue, stored: Stored) -> float | None:
-    """Scale of an operand; a constant has its own (numerics.md 9.3)."""
-    constant = ctx.array(value)
-    if constant is not None:
-        return stored(constant)[1]
-    quant = ctx.quant(value)
-    return None if quant is None else quant.scale
-
-
-def stored_constant(constant: np.ndarray) -> tuple[np.ndarray, float]:
-    """(stored integers, scale) of a constant operand: round-half-away(c*127/max|c|), max|c|/127, in f64 (9.3).
-
-    255 for 127 without negative values.
-    """
-    dtype, largest, limit = byte_limits(constant)
-    return saturate_np(round_half_away(constant.astype(np.float64) * limit / largest), dtype), largest / limit
-
-
-def byte_limits(constant: np.ndarray) -> tuple[Literal["int8", "uint8"], float, int]:
-    """(byte type, largest magnitude or 1, largest byte) of a constant: unsigned without negative values."""
-    signed = bool((constant < 0).any())
-    return (
-        "int8" if signed else "uint8",
-        float(np.abs(constant.astype(np.float64)).max()) or 1.0,
-        127 if signed else 255,
-    )
 
 
 @irdl_op_definition
 class TpuAdd(NaryTpu, LibraryKernel, Overwrites):
-    """`tpu.Add`: integers sat(relu(sum RSR((q_i - z_i)*m_i, r_i)) + z), of 32 bits sat(relu(sum q_i)), or f32.
+    """`tpu.Add`: the sum of n tensors, in integers or in f32.
 
-    With one shift for all operands: sat(floor(relu(sum q_i*m_i)/2^r + 0.5)). `coeff` [1, -1] in float: a - b.
+    On bytes: sat(relu(sum RSR((q_i - z_i)*m_i, r_i)) + z), or, with one shift for all operands,
+    sat(floor(relu(sum q_i*m_i)/2^r + 0.5)). On int32: sat(relu(sum q_i)). In float `coeff` [1, -1] makes it a - b.
     """
 
     name = "tpu.Add"
@@ -149,8 +99,9 @@ class TpuAdd(NaryTpu, LibraryKernel, Overwrites):
     rshifts = opt_attr_def(ArrayAttr)
     coeff = opt_attr_def(ArrayAttr)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
-        """As every op of several tensors. Raises ValueError for other coefficients than those of a difference."""
+        """The shape to which the operands broadcast. Raises ValueError for coefficients other than 1, 1 and 1, -1."""
         if self.coeff is not None and floats(self.coeff) not in (DIFFERENCE, (1.0,) * len(self.inputs)):
             raise ValueError(f"coeff [1, 1] or [1, -1] is required, got {list(floats(self.coeff))}")
         return super().infer()
@@ -159,8 +110,9 @@ class TpuAdd(NaryTpu, LibraryKernel, Overwrites):
     def _is_difference(self) -> bool:
         return self.coeff is not None and floats(self.coeff) == DIFFERENCE
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Each operand multiplied, shifted and rounded on its own, then summed; plain integers summed."""
+        """On bytes each operand is multiplied, shifted and rounded before the sum."""
         if value_dtype(self.output) == "int32":
             ones, zeros = (1,) * len(operands), (0,) * len(operands)
             y = kernels.add_int(tuple(operands), ones, zeros, zeros, 0, do_relu=relu_of(self), out_dtype="int32")
@@ -189,31 +141,35 @@ class TpuAdd(NaryTpu, LibraryKernel, Overwrites):
 
     @property
     def _common_shift(self) -> int | None:
-        """The one shift of all operands, None where each has its own."""
+        """The shift of all operands; None if each operand has a shift."""
         shifts = () if self.rshifts is None else ints(self.rshifts)
         return shifts[0] if len(shifts) == 1 else None
 
+    @override
     def may_overwrite(self, operand: int) -> bool:
-        """Integers are scaled into the work area first; a chain of floats reads two operands before it writes."""
+        """Integers are first scaled into the work area. A chain of floats reads two operands before it writes."""
         return self.multipliers is not None or operand < 2
 
     @property
     def work_type(self) -> DType:
-        """Type of the scaled operands: 16 bits hold one product, and the sum of two, which is one that saturates.
+        """Type of the scaled operands and their sum: 16 bits for two operands, else 32.
 
-        What saturates in 16 bits does so in 8, whatever zero point is added; a longer sum may come back.
+        A sum of two that saturates in 16 bits saturates in 8 bits too, whatever zero point is added. A longer sum may
+        return into the range.
         """
         return "i16" if len(self.inputs) == 2 else "i32"
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Two scaled operands (layer_group.md 9.3: i8: 2*out*2)."""
+        """Two scaled operands: 2*out*2 on bytes (layer_group.md 9.3)."""
         del inputs
         if self.multipliers is None:
             return 0
         return 2 * max(lmem_bytes(output.shape, self.work_type, chip), 2 * lmem_bytes(output.shape, "i8", chip))
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
-        """f32: additions or a subtraction; int8: AR mul+shift per operand, a saturating addition (codegen.md DC-04)."""
+        """f32: AR additions or a subtraction. Bytes: RQ per operand, then saturating additions (codegen.md DC-04)."""
         views = [ctx.input(i) for i in range(len(self.inputs))]
         if self.multipliers is None or self.rshifts is None:
             self.emit_chain(ctx, "sub" if self._is_difference else "add", views, ctx.output(), relu_limit_of(self))
@@ -231,10 +187,10 @@ class TpuAdd(NaryTpu, LibraryKernel, Overwrites):
         free = ctx.buffer() + lmem_bytes(shape, self.work_type, ctx.chip)
         scaled: list[View] = []
         for i, (view, requant, zero) in enumerate(zip(views, requants, zeros, strict=True)):
-            spread = not i and view.shape != shape and (len(views) > 2 or bool(zero_point(self.output)))
-            target = activation_view(free if i or spread else ctx.buffer(), view.shape, self.work_type, ctx.chip)  # type: ignore[arg-type]
+            copied = not i and view.shape != shape and (len(views) > 2 or bool(zero_point(self.output)))
+            target = activation_view(free if i or copied else ctx.buffer(), view.shape, self.work_type, ctx.chip)  # type: ignore[arg-type]
             ctx.emit(isa.Rescale, input=view, output=target, requant=requant, input_zero=zero)
-            if spread:  # the sum takes the place of the first operand
+            if copied:  # the sum is larger than the first operand, and replaces it
                 ctx.emit(isa.Arith, kind="copy", a=target, output=total)
                 target = total
             scaled = [*scaled, target]
@@ -258,8 +214,56 @@ class TpuAdd(NaryTpu, LibraryKernel, Overwrites):
         ctx.emit(isa.Fn, function=function, inputs=tuple(views), output=ctx.output())
 
 
+@irdl_op_definition
+class TopAdd(ScaledTop):
+    """`top.Add`: sum of two or more tensors, numpy broadcasting, optional relu."""
+
+    name = "top.Add"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.5", "9.3", "5.6")
+    RANGE: ClassVar[RangeRule] = RangeRule(sum_sign=True)
+    ALIGNED_FROM: ClassVar[int | None] = None
+    TPU: ClassVar[OpT] = TpuAdd
+
+    @override
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """The sum from left to right in f32, then relu."""
+        return (limited(kernels.add_float(tuple(operands), do_relu=relu_of(self)), self),)
+
+    @override
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """tpu.Add with the best fit for each operand, or why that is not possible."""
+
+        def fit(s_in: float, s_out: float) -> Scaling | None:
+            return positive_fit(ctx, self, s_in / s_out)
+
+        def stored(constant: np.ndarray, s_out: float) -> tuple[np.ndarray, Scaling | None]:
+            integers, scale = stored_constant(constant)
+            return integers, fit(scale, s_out)
+
+        return self.with_multipliers(ctx, fit, stored)
+
+
+def stored_constant(constant: np.ndarray) -> tuple[np.ndarray, float]:
+    """(integers, scale) of a constant operand: (round-half-away(c*127/max|c|), max|c|/127) in f64 (numerics.md 9.3).
+
+    Without negative values 255 replaces 127.
+    """
+    dtype, largest, limit = byte_limits(constant)
+    return saturate_np(round_half_away(constant.astype(np.float64) * limit / largest), dtype), largest / limit
+
+
+def byte_limits(constant: np.ndarray) -> tuple[Literal["int8", "uint8"], float, int]:
+    """(byte type, largest magnitude or 1, largest byte) of a constant; unsigned without negative values."""
+    signed = bool((constant < 0).any())
+    return (
+        "int8" if signed else "uint8",
+        float(np.abs(constant.astype(np.float64)).max()) or 1.0,
+        127 if signed else 255,
+    )
+
+
 def emit_weighted_sum(ctx: EmitContext, op: NaryTpu, multipliers: Sequence[int], shift: int) -> None:
-    """One shift for all: AR products of both operands, their sum with relu, RQ; global: FN sum_shift.
+    """Emit a sum of two products with one shift. Local: AR products, their AR sum with relu, RQ. Global: FN sum_shift.
 
     A product of bytes fits 15 bits, so the sum of two fits 16.
     """

@@ -1,7 +1,7 @@
 """The index of the largest or smallest element: `top.Arg` and `tpu.Arg` (numerics.md 12, interface.md 7).
 
-Upstream's op has a second result, the extreme itself, which only exists once ReduceMax (ReduceMin) is merged into it;
-Frameworks have the indices alone, and so has this op. The tpu op stores them as i32 in every mode (U-47).
+This op returns the indices alone, as frameworks do. TPU-MLIR's op has a second result, the extreme itself, for a
+ReduceMax or ReduceMin that is merged into it. The tpu op stores the indices as i32 in every mode (U-47).
 """
 
 from collections.abc import Sequence
@@ -9,13 +9,14 @@ from math import prod
 from typing import Any, ClassVar
 
 from tpusim_kernels.logic import arg
+from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, IntegerAttr, StringAttr, TensorType, i32
 from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, flag, int_attr, ints, op_name, text
+from tpusim.ir.attrs import flag, int_attr, ints, op_name, text
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -28,10 +29,12 @@ from tpusim.ops.framework.base import (
     Holds,
     LoweringContext,
     Shape,
+    ShapedOp,
     TopOp,
     TpuOp,
 )
 from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.families import checked_axis
 from tpusim.ops.framework.rewriting import made_by
 from tpusim.ops.permute import TopPermute
 from tpusim.ops.reduce import reduced_shape
@@ -39,26 +42,8 @@ from tpusim.ops.reduce import reduced_shape
 ATTRIBUTES = ("axis", "keepdims", "mode", "select_last_index")
 
 
-def _options(op: Operation) -> dict[str, Any]:
-    """axis, mode and select_last of the kernel."""
-    axis, mode, last = (op.attributes[key] for key in ("axis", "mode", "select_last_index"))
-    assert isinstance(axis, IntegerAttr) and isinstance(mode, StringAttr) and isinstance(last, IntegerAttr)
-    return {"axis": axis.value.data, "mode": mode.data, "select_last": bool(last.value.data)}
-
-
-def _shape(op: Operation) -> Shape:
-    options, keepdims = _options(op), op.attributes["keepdims"]
-    if options["mode"] not in ("ArgMax", "ArgMin"):
-        raise ValueError(f"mode ArgMax or ArgMin is required, got {options['mode']!r}")
-    assert isinstance(keepdims, IntegerAttr)
-    return reduced_shape(shape_of(op.operands[0]), (options["axis"],), bool(keepdims.value.data))
-
-
-@irdl_op_definition
-class TpuArg(TpuOp):
-    """`tpu.Arg`: i32 indices of the extremes along `axis`."""
-
-    name = "tpu.Arg"
+class Arg(ShapedOp):
+    """The index of the largest (ArgMax) or smallest (ArgMin) element along `axis`."""
 
     input = operand_def(TensorType)
     indices = result_def(TensorType)
@@ -66,41 +51,48 @@ class TpuArg(TpuOp):
     keepdims = attr_def(BoolAttr)
     mode = attr_def(StringAttr)
     select_last_index = attr_def(BoolAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Parameters of the kernel and of the macro function."""
+        last = bool(self.select_last_index.value.data)
+        return {"axis": self.axis.value.data, "mode": self.mode.data, "select_last": last}
+
+    @override
     def infer(self) -> tuple[Shape, ...]:
-        """The axis of length 1, or removed."""
-        return (_shape(self),)
+        if self.mode.data not in ("ArgMax", "ArgMin"):
+            raise ValueError(f"mode ArgMax or ArgMin is required, got {self.mode.data!r}")
+        return (reduced_shape(shape_of(self.input), (self.axis.value.data,), bool(self.keepdims.value.data)),)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute it exactly, in integers."""
-        return (arg(operands[0], **_options(self)).reshape(shape_of(self.indices)),)
-
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """Say that it has no local form."""
-        del chip
-        return "the index of an extreme needs a whole axis"
-
-    def emit(self, ctx: EmitContext) -> None:
-        """Emit Fn `arg`; the indices are exact, in the output's type."""
-        ctx.emit(isa.Fn, function=functions.Arg(**_options(self)), inputs=(ctx.input(0),), output=ctx.output())
+        return (arg(operands[0], **self.options).reshape(shape_of(self.indices)),)
 
 
 @irdl_op_definition
-class TopArg(TopOp):
-    """`top.Arg`: the index of the largest (ArgMax) or smallest (ArgMin) element along `axis`, as f32."""
+class TpuArg(Arg, TpuOp):
+    """`tpu.Arg`: indices in i32."""
+
+    name = "tpu.Arg"
+
+    @override
+    def why_global(self, chip: ChipSpec) -> str | None:
+        del chip
+        return "the index of an extreme needs a whole axis"
+
+    @override
+    def emit(self, ctx: EmitContext) -> None:
+        ctx.emit(isa.Fn, function=functions.Arg(**self.options), inputs=(ctx.input(0),), output=ctx.output())
+
+
+@irdl_op_definition
+class TopArg(Arg, TopOp):
+    """`top.Arg`: indices as f32, exact up to 2^24."""
 
     name = "top.Arg"
     SPEC: ClassVar[tuple[str, ...]] = ("12.1", "12.2", "12.3")
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32", bf16="f32")
     HOLDS: ClassVar[Holds] = "index"
-
-    input = operand_def(TensorType)
-    indices = result_def(TensorType)
-    axis = attr_def(IntegerAttr)
-    keepdims = attr_def(BoolAttr)
-    mode = attr_def(StringAttr)
-    select_last_index = attr_def(BoolAttr)
 
     @classmethod
     @names_op
@@ -109,47 +101,43 @@ class TopArg(TopOp):
         select_last_index: bool = False, name: str,
     ) -> SSAValue:  # fmt: skip
         """mode: ArgMax or ArgMin; a negative axis counts from the end."""
-        rank = len(shape_of(x))
-        if not -rank <= axis < rank:
-            raise ValueError(f"an axis in [{-rank}, {rank}) is required, got {axis}")
         attributes = {
-            "axis": int_attr(axis % rank), "keepdims": flag(keepdims), "mode": text(mode),
+            "axis": int_attr(checked_axis(axis, shape_of(x))), "keepdims": flag(keepdims), "mode": text(mode),
             "select_last_index": flag(select_last_index),
         }  # fmt: skip
         return builder.build(cls, [x], attributes, name)
 
-    def infer(self) -> tuple[Shape, ...]:
-        """The axis of length 1, or removed."""
-        return (_shape(self),)
-
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Indices as f32, exact up to 2^24."""
-        return (arg(operands[0], **_options(self)).astype("float32").reshape(shape_of(self.indices)),)
+        return (super().inference(operands)[0].astype("float32"),)
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """A Permute in front of it."""
+        """Rewrite an Arg after a Permute."""
         del weights
         return (TopTransposeArg(),)
 
+    @override
     def flops(self) -> int:
         """One per element read (DN-27)."""
         return prod(shape_of(self.input))
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """Say why there is no integer form."""
         del ctx
         return f"{self.mode.data} has no integer form (numerics.md 12.1)"
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Arg of a float operand; i32 indices in every mode."""
+        """tpu.Arg of a float operand; the indices are i32 in every mode."""
         operands = [ctx.operand(self.input, ctx.float_mode(self), self)]
         attributes = {key: self.attributes[key] for key in ATTRIBUTES}
         return ctx.build(TpuArg, operands, attributes, i32, shape_of(self.indices), op_name(self))
 
 
 class TopTransposeArg(RewritePattern):
-    """Permute -> Arg without keepdims, the Permute used once, the other axes in order: along the axis it came from."""
+    """Permute that keeps the order of the other axes -> Arg without keepdims: the Arg alone, along the axis before."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """`op` is the Arg."""

@@ -8,6 +8,7 @@ import numpy as np
 from tpusim_kernels import cast as kernels
 from tpusim_kernels.cv18xx import quantize_bf16
 from tpusim_kernels.prim.smallfloat import to_bf16_cv18xx, truncate_bf16
+from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, IntegerType
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
@@ -41,11 +42,13 @@ class TpuCast(UnaryTpu, ChipInference, HostComputed, Inserted, LibraryKernel, Sh
     MARGINS: ClassVar[Margins] = "passed"
     ALONE: ClassVar[str] = "a cast"
 
+    @override
     def of_host(self, chip: ChipSpec) -> bool:
         """Where the float unit is BF16 alone, the host quantises f32 as it is ("quant")."""
         to_integers = uniform_of(self.output) is not None and uniform_of(self.input) is None
         return chip.bf16_unit and to_integers and not self._in_bf16(chip)
 
+    @override
     def inference_on(self, operands: Sequence[Array], chip: ChipSpec) -> tuple[Array, ...]:
         """As the chip: the reciprocal in double, narrowed; the product in the float type; the zero point at the end."""
         source, target = uniform_of(self.input), uniform_of(self.output)
@@ -86,6 +89,7 @@ class TpuCast(UnaryTpu, ChipInference, HostComputed, Inserted, LibraryKernel, Sh
         kind, in_bf16 = command_dtype(element_of(self.input)), self._in_bf16(chip)
         return quantizing_scale(target.scale.data, kind, in_bf16=in_bf16, bf16_unit=chip.bf16_unit)
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """RQ rq0 to integers, DQ dq0 to float, else a copy (to 32 bits too)."""
         source, target = uniform_of(self.input), uniform_of(self.output)

@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 from tpusim_kernels import logic as kernels
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
@@ -74,12 +75,14 @@ class TpuCompare(NaryTpu):
 
     mode = attr_def(StringAttr)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compute it exactly, in integers."""
         a, b = operands
         kind = "float32" if uniform_of(self.output) is None else value_dtype(self.output)
         return (kernels.compare(a, b, mode=checked_mode(self.mode), out_dtype=kind),)
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """Emit one comparison of the arithmetic unit."""
         ctx.emit(isa.Compare, kind=self.mode.data, a=ctx.input(0), b=ctx.input(1), output=ctx.output())
@@ -104,16 +107,19 @@ class TopCompare(NaryTop):
         checked_mode(text(mode))
         return builder.build(cls, aligned(builder, [left, right]), {"mode": text(mode)}, name)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compare; the result is 0 or 1 in f32."""
         a, b = operands
         return (kernels.compare(a, b, mode=checked_mode(self.mode), out_dtype="float32"),)
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """A scalar weight is a constant; equal and then not is unequal."""
         return CompareToCompareConst(weights), FuseNotEqual()
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Compare on bytes if scales and zero points are equal, else why not."""
         why = self._why_not_int8(ctx)
@@ -122,11 +128,13 @@ class TopCompare(NaryTop):
         operands, element = [ctx.operand(v, "int8", self) for v in self.inputs], ctx.quantised_type(self.output)
         return ctx.build(TpuCompare, operands, {"mode": self.mode}, element, shape_of(self.output), op_name(self))
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Compare in the float type of the mode."""
         operands, element = [ctx.operand(v, ctx.float_mode(self), self) for v in self.inputs], ctx.float_type(self)
         return ctx.build(TpuCompare, operands, {"mode": self.mode}, element, shape_of(self.output), op_name(self))
 
+    @override
     def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
         """Indices are compared exactly."""
         del chip, wanted
@@ -161,6 +169,7 @@ class TpuCompareConst(UnaryTpu):
     const_val = attr_def(FloatAttr)
     inversed = opt_attr_def(BoolAttr)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compute it exactly, in integers."""
         quantised, number = uniform_of(self.output) is not None, self.const_val.value.data
@@ -170,6 +179,7 @@ class TpuCompareConst(UnaryTpu):
         )  # fmt: skip
         return (y,)
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """One AR comparison; a constant on the left is one on the right of the mirrored relation."""
         mode = checked_mode(self.mode)
@@ -199,6 +209,7 @@ class TopCompareConst(UnaryTop):
         attributes = {"mode": text(mode), "const_val": float_attr(const_val), "inversed": flag(inversed)}
         return builder.build(cls, [x], attributes, name)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compare; the result is 0 or 1 in f32."""
         y = kernels.compare_const(
@@ -207,11 +218,13 @@ class TopCompareConst(UnaryTop):
         )  # fmt: skip
         return (y,)
 
+    @override
     def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
         """Indices are compared exactly."""
         del chip, wanted
         return reads_indices(self)
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.CompareConst with sat(round-half-away(c/s + z)), or why not; mode And runs in float."""
         x = ctx.quant(self.input)
@@ -222,6 +235,7 @@ class TopCompareConst(UnaryTop):
         why = "the input is not calibrated" if x is None else mode
         return INDICES if reads_indices(self) else why
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.CompareConst in the float type of the mode."""
         operand = ctx.operand(self.input, ctx.float_mode(self), self)

@@ -1,4 +1,4 @@
-"""Concatenation: `top.Concat` and `tpu.Concat`; operands of another scale are requantised first (numerics.md 9.0)."""
+"""Concatenation: `top.Concat` and `tpu.Concat`, of operands requantised to the output's scale (numerics.md 9.0)."""
 
 from collections.abc import Sequence
 from math import prod
@@ -6,12 +6,13 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 from tpusim_kernels.arith import mulshift_int
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, TensorType
 from xdsl.ir import SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def, result_def, var_operand_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, int_attr, ints, op_name, value_name
+from tpusim.ir.attrs import int_attr, ints, op_name, value_name
 from tpusim.ir.types import element_of, shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -32,16 +33,23 @@ from tpusim.ops.framework.base import (
     logical_shape,
 )
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import command_dtype, part_of, shorter_axes, value_dtype
+from tpusim.ops.framework.families import (
+    built_in_float,
+    checked_axis,
+    command_dtype,
+    part_of,
+    shorter_axes,
+    value_dtype,
+)
 from tpusim.ops.framework.logical import WITH_MM, GroupType
 from tpusim.ops.interfaces import Joins, LibraryKernel, Margins, SharedWindows
-from tpusim.ops.rescale import requantised
+from tpusim.ops.rescale import lowered_once, requantised_operand
 
 LOGICAL: tuple[Axis, ...] = ("n", "c", "h", "w")
 
 
 def joined_shape(shapes: Sequence[Shape], axis: int) -> Shape:
-    """The shape of shapes put together along `axis`. Raises ValueError if they differ elsewhere."""
+    """The shape of tensors joined along `axis`. Raises ValueError if they differ along another axis."""
     first = shapes[0]
     if not 0 <= axis < len(first):
         raise ValueError(f"an axis in [0, {len(first)}) is required, got {axis}")
@@ -66,32 +74,31 @@ class TopConcat(TopOp, Joins):
     @classmethod
     @names_op
     def make(cls, builder: Builder, inputs: Sequence[SSAValue], *, axis: int = 1, name: str) -> SSAValue:
-        """A negative axis counts from the end; one operand is the result itself."""
-        rank = len(shape_of(inputs[0])) if inputs else 0
-        if not -rank <= axis < rank:
-            raise ValueError(f"an axis in [{-rank}, {rank}) is required, got {axis}")
-        return inputs[0] if len(inputs) == 1 else builder.build(cls, inputs, {"axis": int_attr(axis % rank)}, name)
+        """A negative axis counts from the end. The result of a single operand is the operand."""
+        axis = checked_axis(axis, shape_of(inputs[0]) if inputs else ())
+        return inputs[0] if len(inputs) == 1 else builder.build(cls, inputs, {"axis": int_attr(axis)}, name)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
-        """Extents added up along the axis."""
         return (joined_shape([shape_of(v) for v in self.inputs], self.axis.value.data),)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Join the operands along the axis."""
         return (jnp.concatenate(list(operands), axis=self.axis.value.data),)
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Concat of operands brought to the output's scale, zero point and sign, or why not (a constant)."""
+        """tpu.Concat of operands with the output's scale, zero point and sign, or why that is not possible."""
         operands = self._integer_operands(ctx)
         if isinstance(operands, str):
             return operands
         element = ctx.quantised_type(self.output)
         return ctx.build(TpuConcat, operands, {"axis": self.axis}, element, shape_of(self.output), op_name(self))
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Concat in the float type of the mode."""
-        operands, element = [ctx.operand(v, ctx.float_mode(self), self) for v in self.inputs], ctx.float_type(self)
-        return ctx.build(TpuConcat, operands, {"axis": self.axis}, element, shape_of(self.output), op_name(self))
+        return built_in_float(self, ctx, TpuConcat, {"axis": self.axis})
 
     def _integer_operands(self, ctx: LoweringContext) -> list[SSAValue] | str:
         """The operands as the output's integers, or why that is not possible."""
@@ -102,22 +109,14 @@ class TopConcat(TopOp, Joins):
                 return f"operand '{value_name(value)}' is constant (numerics.md 12.1)"
             if ctx.quant(value) is None:
                 return f"operand '{value_name(value)}' is not calibrated"
-        found: dict[SSAValue, SSAValue] = {}
-        for value in dict.fromkeys(self.inputs):  # one that is there twice is requantised once
-            source = ctx.quant(value)
-            assert source is not None  # asked above
-            operand = requantised(ctx, self, ctx.operand(value, "int8", self), source, self.output)
-            if operand is None:
-                return f"the scale of operand '{value_name(value)}' is more than 126 times the output's"
-            found[value] = operand
-        return [found[value] for value in self.inputs]
+        return lowered_once(self.inputs, lambda value: requantised_operand(ctx, self, value))
 
 
 @irdl_op_definition
 class TpuConcat(TpuOp, LibraryKernel, SharedWindows):
-    """`tpu.Concat`: a byte move; all operands have the output's stored type.
+    """`tpu.Concat`: a byte move of operands that have the output's stored type.
 
-    With multipliers each operand is sat(RSR(q*m_i, r_i, HALF_UP)) first.
+    With multipliers each operand first becomes sat(RSR(q*m_i, r_i, HALF_UP)).
     """
 
     name = "tpu.Concat"
@@ -130,28 +129,28 @@ class TpuConcat(TpuOp, LibraryKernel, SharedWindows):
     axis = attr_def(IntegerAttr)
     multipliers = opt_attr_def(ArrayAttr)
     rshifts = opt_attr_def(ArrayAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
 
     @property
     def along(self) -> int:
-        """The axis along which tensors are joined."""
+        """The axis along which the operands are joined."""
         return self.axis.value.data
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
-        """Extents added up along the axis, element types equal unless the operands are scaled."""
+        """The joined shape. Raises ValueError for operands of another element type that are not scaled."""
         if self.multipliers is None and any(element_of(v) != element_of(self.output) for v in self.inputs):
             raise ValueError("operands of the output's element type are required; requantise the others first")
         return (joined_shape([shape_of(v) for v in self.inputs], self.along),)
 
     @property
     def scaling(self) -> tuple[tuple[int, int], ...] | None:
-        """(multiplier, right shift) of each operand, None where bytes are only moved."""
+        """(multiplier, right shift) of each operand; None if bytes are only moved."""
         if self.multipliers is None or self.rshifts is None:
             return None
         return tuple(zip(ints(self.multipliers), ints(self.rshifts), strict=True))
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Join the operands along the axis."""
         if self.scaling is not None:
             dtype = value_dtype(self.output)
             operands = [
@@ -165,28 +164,32 @@ class TpuConcat(TpuOp, LibraryKernel, SharedWindows):
         sizes = [shape_of(v)[self.along] for v in self.inputs]
         return tuple(sum(sizes[:i]) for i in range(len(sizes)))
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Local along axes 1 to 3 of at most four (layer_group.md 2)."""
+        """Local along axis 1, 2 or 3 of at most four axes (layer_group.md 2)."""
         del chip
         if len(shape_of(self.output)) > 4:
             return "rank above 4"
         return "the batch is joined" if self.along == 0 else None
 
+    @override
     def why_rather_global(self, chip: ChipSpec) -> str | None:
-        """Not where its operands are made in the result's bytes, which costs nothing (U-82).
+        """Not if the operands are computed directly into the bytes of the result, which costs nothing (U-82).
 
-        That is where they are one behind the other, and each is made for it alone.
+        That is possible if each operand is contiguous in the result, and nothing else reads it.
         """
-        behind = prod(shape_of(self.output)[: self.along]) == 1
-        made = all(isinstance(v.owner, TpuOp) and v.has_one_use() for v in self.inputs)
-        return None if behind and made else super().why_rather_global(chip)
+        contiguous = prod(shape_of(self.output)[: self.along]) == 1
+        only_joined = all(isinstance(v.owner, TpuOp) and v.has_one_use() for v in self.inputs)
+        return None if contiguous and only_joined else super().why_rather_global(chip)
 
+    @override
     def can_slice(self, axis: Axis) -> bool:
-        """Every axis may be cut but the one that is joined."""
+        """Every axis can be cut except the joined axis."""
         return axis != LOGICAL[min(self.along, 3)]
 
+    @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
-        """The same window; along its own axis only the whole, which needs the whole operand."""
+        """The same window; along the joined axis the whole result needs the whole operand."""
         if self.can_slice(axis):
             return window
         index = LOGICAL.index(axis)
@@ -194,8 +197,9 @@ class TpuConcat(TpuOp, LibraryKernel, SharedWindows):
             return None
         return 0, logical_shape(shape_of(self.inputs[operand]))[index]
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Axis 1 with margins: out, else 0 (layer_group.md 9.3); a scaled operand on its way into the result."""
+        """The largest scaled operand; without scaling, out along axis 1 with margins, else 0 (layer_group.md 9.3)."""
         if self.scaling is not None:
             return max(lmem_bytes(x.shape, "i8", chip) for x in inputs if x is not None)
         margins = any(x is not None and x.shape[2:] != output.shape[2:] for x in inputs)
@@ -203,10 +207,11 @@ class TpuConcat(TpuOp, LibraryKernel, SharedWindows):
             return 0
         return lmem_bytes(output.shape, command_dtype(element_of(self.output)), chip)
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
-        """Local: a lane copy per operand into its window of the result; global: a GDMA copy per operand.
+        """Copy each operand into its window of the result: lanes in local memory, else by GDMA.
 
-        Batches that share words (4N) can only be joined by a macro command.
+        A macro command joins batches that share words (4N).
         """
         out = ctx.output()
         views = [ctx.input(i) for i in range(len(self.inputs))]
@@ -227,7 +232,7 @@ class TpuConcat(TpuOp, LibraryKernel, SharedWindows):
                 ctx.move(*shorter_axes(view, part))
 
     def _scaled(self, ctx: EmitContext, index: int, view: View) -> View:
-        """An operand at the output's scale, in the work buffer where it has another one."""
+        """An operand at the output's scale; an operand with another scale is requantised into the work area."""
         if self.scaling is None or self.scaling[index] == (1, 0):
             return view
         target = activation_view(ctx.buffer(), view.shape, view.dtype, ctx.chip)  # type: ignore[arg-type]

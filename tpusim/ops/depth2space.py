@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import msgspec
+from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, IntegerAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, copy_name, flag, int_attr, ints
+from tpusim.ir.attrs import copy_name, flag, int_attr, ints
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.concat import TopConcat
@@ -68,6 +69,7 @@ class Depth2Space(ShapedOp):
         """The block's extents (block_h, block_w), in elements."""
         return self.block_h.value.data, self.block_w.value.data
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """(n, c*bh*bw, h, w) and (n, c, h*bh, w*bw), one to the other. Raises ValueError if blocks do not fit."""
         (n, c, h, w), (rows, columns) = _image(shape_of(self.input)), self.blocks
@@ -97,6 +99,7 @@ class Depth2Space(ShapedOp):
         row, column = block[::-1] if swapped else block
         return shape, (0, channel, 4, row, 5, column)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """The elements in their new places."""
         shape, order = self.split
@@ -119,11 +122,13 @@ class TopDepth2Space(Depth2Space, TopOp):
     MOVES: ClassVar[bool] = True
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """A Permute between two Reshapes, and a Concat of all strided Slices, as front ends write the op."""
         del weights
         return TopPermuteToPixelShuffle(), TopPermuteToReorg(), ConcatToDepth2SpacePattern()
 
+    @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Depth2Space with the operand's stored type."""
         return lower_same_scale(self, ctx, TpuDepth2Space, {key: self.attributes[key] for key in ATTRIBUTES})
@@ -141,13 +146,13 @@ class TpuDepth2Space(Depth2Space, TpuOp):
 
     name = "tpu.Depth2Space"
 
-    group_info = opt_attr_def(LayerGroupAttr)
-
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Never local (layer_group.md 2)."""
         del chip
         return "pixels of a block lie in other lanes than its channels"
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """One strided copy: the operand over six axes, read in the order of the result."""
         shape, order = self.split

@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 from tpusim_kernels.activation import channel_lut
 from tpusim_kernels.color import yuv_to_bgr
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, TensorType
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 
 from tpusim.chips import ChipSpec
 from tpusim.compat import Quirk
 from tpusim.errors import ConfigError
 from tpusim.ir.attrs import (
-    LayerGroupAttr,
     flag,
     float_attr,
     floats_attr,
@@ -203,8 +203,8 @@ class TpuScaleLut(TpuOp):
     output = result_def(TensorType)
     scale = attr_def(ArrayAttr)
     bias = attr_def(ArrayAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The result has the operand's shape; there is a table for every channel."""
         wanted = (1, shape_of(self.input)[1], 16, 16)
@@ -212,16 +212,19 @@ class TpuScaleLut(TpuOp):
             raise ValueError(f"tables of shape {wanted} are required, got {shape_of(self.table)}")
         return (shape_of(self.input),)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Look every byte up in the table of its channel."""
         x, table = operands
         return (channel_lut(x, table.reshape(-1, ENTRIES)),)
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Before every group (U-72)."""
         del chip
         return "tables by channel run in global memory"
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """Emit the macro function of tables by channel."""
         ctx.emit(isa.Fn, function=functions.ChannelTables(), inputs=(ctx.input(0), ctx.input(1)), output=ctx.output())
@@ -236,8 +239,8 @@ class TpuSwapChannel(TpuOp):
     input = operand_def(TensorType)
     output = result_def(TensorType)
     channel_order = attr_def(ArrayAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The result has the operand's shape."""
         order, channels = ints(self.channel_order), shape_of(self.input)[1]
@@ -245,15 +248,18 @@ class TpuSwapChannel(TpuOp):
             raise ValueError(f"an order of {channels} channels is required, got {list(order)}")
         return (shape_of(self.input),)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """The channels in the other order."""
         return (operands[0][:, np.asarray(ints(self.channel_order))],)
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Never local: channels are lanes."""
         del chip
         return "channels change their lanes"
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """Emit one copy for every channel."""
         source, target = ctx.input(0), ctx.output()
@@ -273,8 +279,8 @@ class TpuCopy(TpuOp):
     shape = attr_def(ArrayAttr)
     input_stride = attr_def(ArrayAttr)
     output_stride = attr_def(ArrayAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """What `shape` says, inside the operand."""
         shape, strides, held = ints(self.shape), ints(self.input_stride), int(np.prod(shape_of(self.input)))
@@ -285,17 +291,20 @@ class TpuCopy(TpuOp):
             raise ValueError(f"a dense result is required, got strides {ints(self.output_stride)}")
         return (shape,)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Pick the elements by their places in memory."""
         axes = zip(np.ix_(*map(range, ints(self.shape))), ints(self.input_stride), strict=True)
         places: Any = sum(index * stride for index, stride in axes)
         return (operands[0].reshape(-1)[places],)
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Never local: a strided copy in global memory."""
         del chip
         return "a strided copy in global memory"
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """Emit one strided copy."""
         shape, strides = ints(self.shape), ints(self.input_stride)
@@ -320,7 +329,6 @@ class TpuCsc(TpuOp):
     y_align = attr_def(IntegerAttr)
     w_align = attr_def(IntegerAttr)
     channel_align = attr_def(IntegerAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
 
     @property
     def planes(self) -> YuvPlanes:
@@ -332,6 +340,7 @@ class TpuCsc(TpuOp):
         row = align(width, self.y_align.value.data)
         return YuvPlanes(format, height, width, row, self.channel_align.value.data)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """Three planes of the size that the result says, if the frames have the bytes for it."""
         batch, _, height, width = shape_of(self.output)
@@ -339,16 +348,19 @@ class TpuCsc(TpuOp):
             raise ValueError(f"frames of {self.planes.total} bytes are required, got {shape_of(self.input)}")
         return ((batch, 3, height, width),)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Colours of the pixels from brightness and two differences, in bf16 steps."""
         y, u, v = self.planes.parts(operands[0][:, 0, 0])
         return (yuv_to_bgr(y, u, v),)
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Never local: a frame has no channels that could be lanes."""
         del chip
         return "planes of a frame in global memory"
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """Emit the macro function of the colour conversion."""
         p = self.planes

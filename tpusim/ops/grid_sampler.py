@@ -1,40 +1,28 @@
-"""`top.GridSampler` and `tpu.GridSampler`: an image at computed places (numerics.md 12.1)."""
+"""`top.GridSampler` and `tpu.GridSampler`: an image sampled at computed positions (numerics.md 12.1)."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from tpusim_kernels import grid as kernels
-from xdsl.dialects.builtin import BoolAttr, IntegerAttr, StringAttr, TensorType
-from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from typing_extensions import override
+from xdsl.dialects.builtin import BoolAttr, StringAttr, TensorType
+from xdsl.ir import SSAValue
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, flag, text
+from tpusim.ir.attrs import flag, text
 from tpusim.ir.types import shape_of
 from tpusim.isa import functions
-from tpusim.ops.framework.base import Array, Builder, FloatMode, FloatRule, OpT, Shape
+from tpusim.ops.framework.base import Array, Builder, FloatMode, FloatRule, OpT, Shape, ShapedOp
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.macro import MacroTop, MacroTpu
 
 
-def _options(op: Operation) -> dict[str, Any]:
-    mode, padding, corners = (op.attributes[key] for key in ("mode", "padding_mode", "align_corners"))
-    assert isinstance(mode, StringAttr) and isinstance(padding, StringAttr) and isinstance(corners, IntegerAttr)
-    return {"mode": mode.data, "padding": padding.data, "align_corners": bool(corners.value.data)}
+class GridSampler(ShapedOp):
+    """`input` (n, c, ...) at the positions of `grid` (n, ..., coordinates in [-1, 1]).
 
-
-def _sampled(op: Operation) -> tuple[Shape, ...]:
-    x, grid = (shape_of(v) for v in op.operands)
-    if len(x) < 3 or len(grid) != len(x) or grid[0] != x[0] or grid[-1] != len(x) - 2:
-        raise ValueError(f"places (n, ..., {len(x) - 2}) for {x} are required, got {grid}")
-    return ((*x[:2], *grid[1:-1]),)
-
-
-@irdl_op_definition
-class TpuGridSampler(MacroTpu):
-    """`tpu.GridSampler`: sampling along a grid, in f32."""
-
-    name = "tpu.GridSampler"
+    It is computed in float64 and rounded once, to the type of the result.
+    """
 
     input = operand_def(TensorType)
     grid = operand_def(TensorType)
@@ -42,35 +30,44 @@ class TpuGridSampler(MacroTpu):
     mode = attr_def(StringAttr)
     padding_mode = attr_def(StringAttr)
     align_corners = attr_def(BoolAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Parameters of the kernel and of the macro function."""
+        corners = bool(self.align_corners.value.data)
+        return {"mode": self.mode.data, "padding": self.padding_mode.data, "align_corners": corners}
+
+    @override
     def infer(self) -> tuple[Shape, ...]:
-        """The result has the channels of the image and the extents of the grid."""
-        return _sampled(self)
+        """The channels of the image and the extents of the grid."""
+        x, grid = shape_of(self.input), shape_of(self.grid)
+        if len(x) < 3 or len(grid) != len(x) or grid[0] != x[0] or grid[-1] != len(x) - 2:
+            raise ValueError(f"a grid (n, ..., {len(x) - 2}) for {x} is required, got {grid}")
+        return ((*x[:2], *grid[1:-1]),)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute it in float64 and round once, to the type of the result."""
-        return (kernels.grid_sample(operands[0], operands[1], **_options(self)),)
-
-    def function(self) -> functions.Function:
-        """Sampling at the places that the grid names."""
-        return functions.GridSample(**_options(self))
+        return (kernels.grid_sample(operands[0], operands[1], **self.options),)
 
 
 @irdl_op_definition
-class TopGridSampler(MacroTop):
-    """`top.GridSampler`: `input` (n, c, ...) at the places of `grid` (n, ..., coordinates in [-1, 1])."""
+class TpuGridSampler(GridSampler, MacroTpu):
+    """`tpu.GridSampler`: an image sampled along a grid."""
+
+    name = "tpu.GridSampler"
+
+    @override
+    def function(self) -> functions.Function:
+        return functions.GridSample(**self.options)
+
+
+@irdl_op_definition
+class TopGridSampler(GridSampler, MacroTop):
+    """`top.GridSampler`: an image sampled along a grid."""
 
     name = "top.GridSampler"
     TPU: ClassVar[OpT] = TpuGridSampler
     FLOAT: ClassVar[FloatRule] = FloatRule(bf16="f32")
-
-    input = operand_def(TensorType)
-    grid = operand_def(TensorType)
-    output = result_def(TensorType)
-    mode = attr_def(StringAttr)
-    padding_mode = attr_def(StringAttr)
-    align_corners = attr_def(BoolAttr)
 
     @classmethod
     @names_op
@@ -87,15 +84,8 @@ class TopGridSampler(MacroTop):
         }  # fmt: skip
         return builder.build(cls, [x, grid], attributes, name)
 
+    @override
     def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
-        """All but the linear mode (numerics.md 12.2)."""
+        """All modes but linear (numerics.md 12.2)."""
         del chip, wanted
         return self.mode.data != "linear"
-
-    def infer(self) -> tuple[Shape, ...]:
-        """The result has the channels of the image and the extents of the grid."""
-        return _sampled(self)
-
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute it in float64 and round once, to the type of the result."""
-        return (kernels.grid_sample(operands[0], operands[1], **_options(self)),)

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 from tpusim_kernels import norm as kernels
+from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
@@ -15,7 +16,7 @@ from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
 from tpusim.compat import Quirk
-from tpusim.ir.attrs import LayerGroupAttr, copy_name, flag, float_attr, int_attr, op_name, value_name
+from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, op_name, value_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -70,6 +71,7 @@ class Grouped(ShapedOp):
         """The number of groups of channels."""
         raise NotImplementedError
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The result has the input's shape."""
         return (groupnorm_shape(self, self.groups),)
@@ -80,14 +82,17 @@ class GroupedTop(Grouped, TopOp):
 
     TPU: ClassVar[OpT]
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compute it in f32."""
         return (kernels.groupnorm_float(*operands, groups=self.groups, epsilon=self.eps.value.data),)
 
+    @override
     def flops(self) -> int:
         """Nine steps per element, as LayerNorm (DN-27)."""
         return 9 * prod(shape_of(self.output))
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """The tpu op in float in every mode."""
         return self.build_float(ctx, *self.form(ctx))
@@ -108,8 +113,6 @@ class GroupedTpu(Grouped, TpuOp, Reorder):
 
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
 
-    group_info = opt_attr_def(LayerGroupAttr)
-
     @property
     def weight_as_factor(self) -> bool:
         """Whether the first weight divides the statistics, and nothing else is done with weights."""
@@ -119,6 +122,7 @@ class GroupedTpu(Grouped, TpuOp, Reorder):
     def _in_bf16(self) -> bool:
         return storage_dtype(element_of(self.output)).name == "bfloat16"
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """By the output's type."""
         x, weight, bias = operands
@@ -126,6 +130,7 @@ class GroupedTpu(Grouped, TpuOp, Reorder):
         compute = kernels.groupnorm_bf16 if self._in_bf16 else kernels.groupnorm_float
         return (compute(x, weight, bias, groups=self.groups, epsilon=self.eps.value.data),)
 
+    @override
     def reorder_weights(self, ctx: ReorderContext) -> None:
         """Constants along the channels, so that they lie in the lanes of theirs."""
         for index in (1, 2):
@@ -136,6 +141,7 @@ class GroupedTpu(Grouped, TpuOp, Reorder):
 
     # local memory
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local with constant weight and bias, where the chip has the form (layer_group.md 2, DL-02)."""
         if chip.is_global(self.name):
@@ -146,14 +152,17 @@ class GroupedTpu(Grouped, TpuOp, Reorder):
         rank = len(shape_of(self.input))
         return None if rank <= 5 else f"rank {rank}, above 5"
 
+    @override
     def can_slice(self, axis: Axis) -> bool:
         """Along the batch: statistics are of whole samples (layer_group.md 4)."""
         return axis == "n"
 
+    @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """The sample's input; weight and bias are whole."""
         return window if axis == "n" and operand == 0 else WHOLE
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Two f32 work copies and two per-channel scalars (layer_group.md DL-05)."""
         del inputs
@@ -161,6 +170,7 @@ class GroupedTpu(Grouped, TpuOp, Reorder):
 
     # codegen
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """FN groupnorm; in a 3D group the depths of a sample lie apart, a batch each (hardware.md 2.1)."""
         given, depth = (
@@ -184,6 +194,7 @@ class TpuGroupNorm(GroupedTpu):
     num_groups = attr_def(IntegerAttr)
 
     @property
+    @override
     def groups(self) -> int:
         """The number of groups that the attribute gives."""
         return self.num_groups.value.data
@@ -204,21 +215,25 @@ class TpuInstanceNorm(GroupedTpu):
     first_weight_divides = opt_attr_def(BoolAttr)
 
     @property
+    @override
     def groups(self) -> int:
         """The number of channels: each is a group of its own."""
         return shape_of(self.input)[1]
 
     @property
+    @override
     def weight_as_factor(self) -> bool:
         """Whether the host divides by the first weight, as the attribute says."""
         return is_set(self.first_weight_divides)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The result has the input's shape."""
         if self.weight_as_factor and is_none(self.weight):
             raise ValueError("first_weight_divides requires a weight, got none")
         return super().infer()
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compute it in f32."""
         x, weight, bias = operands
@@ -255,11 +270,13 @@ class TopGroupNorm(GroupedTop):
         return builder.build(cls, [x, weight, bias], attributes, name)
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """What exporters write where they have no GroupNormalization."""
         return (ReshapeInstanceNormPattern(weights),)
 
     @property
+    @override
     def groups(self) -> int:
         """The number of groups that the attribute gives."""
         return self.num_groups.value.data
@@ -283,10 +300,12 @@ class TopInstanceNorm(GroupedTop):
         return builder.build(cls, [x, weight, bias], {"eps": float_attr(eps)}, name)
 
     @property
+    @override
     def groups(self) -> int:
         """The number of channels: each is a group of its own."""
         return shape_of(self.input)[1]
 
+    @override
     def form(self, ctx: LoweringContext) -> tuple[OpT, dict[str, Attribute]]:
         """tpu.InstanceNorm; the host's by a quirk."""
         cls, attributes = super().form(ctx)

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from typing_extensions import override
 from xdsl.dialects.builtin import FloatAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition
@@ -30,6 +31,7 @@ class TopHardSigmoid(Activation):
         return builder.build(cls, [x], {"alpha": float_attr(alpha), "beta": float_attr(beta)}, name)
 
     @property
+    @override
     def coeffs(self) -> tuple[float, ...]:
         """(beta, alpha), in the order of U-96."""
         return self.beta.value.data, self.alpha.value.data

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.cv18xx import extreme_int
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
@@ -15,7 +16,7 @@ from tpusim.ir.attrs import ints, op_name, value_name
 from tpusim.ir.types import element_of, shape_of, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
-from tpusim.ops.framework.base import Array, EmitContext, LoweringContext, OpT, RangeRule, Shape
+from tpusim.ops.framework.base import Array, EmitContext, LoweringContext, OpT, QuantParams, RangeRule, Shape
 from tpusim.ops.framework.families import (
     ArithmeticTop,
     NaryTpu,
@@ -28,8 +29,7 @@ from tpusim.ops.framework.families import (
 )
 from tpusim.ops.framework.logical import WITH_SMALL_C, GroupType
 from tpusim.ops.interfaces import Overwrites
-from tpusim.ops.rescale import requantised
-from tpusim.ops.sub import built_in_float
+from tpusim.ops.rescale import lowered_once, requantised_operand
 
 Kernel = Callable[..., Array]
 
@@ -38,23 +38,19 @@ class ExtremeTop(ArithmeticTop):
     """The largest or smallest of two or more tensors, numpy broadcasting, optional relu."""
 
     RANGE: ClassVar[RangeRule] = RangeRule(unify=True)
-    TPU: ClassVar[OpT]
     FLOAT_KERNEL: ClassVar[Kernel]
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute it in f32, with the relu."""
         return (limited(_relu(type(self).FLOAT_KERNEL(tuple(operands)), relu_of(self)), self),)
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """The tpu op on raw bytes of one scale, or why not."""
+        """The tpu op on raw bytes, or why that is not possible."""
         return self.on_bytes(ctx, lambda ctx: ctx.quantised_type(self.output))
 
-    def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """The tpu op in float."""
-        return built_in_float(self, ctx, self.TPU)
-
     def on_bytes(self, ctx: LoweringContext, stored_type: Callable[[LoweringContext], Attribute]) -> SSAValue | str:
-        """The tpu op on raw bytes of one scale, its result of `stored_type`, or why that is not possible."""
+        """The tpu op on raw bytes, with a result of `stored_type`, or why that is not possible."""
         operands = self._integers(ctx)
         if isinstance(operands, str):
             return operands
@@ -64,33 +60,25 @@ class ExtremeTop(ArithmeticTop):
     def _integers(self, ctx: LoweringContext) -> list[SSAValue] | str:
         """The operands as the output's integers, or why that is not possible.
 
-        Propagation (3.3 step 4) makes the scales equal; where it could not, the bytes are compared as they are (U-55).
-        Decision: bytes of the other sign than the output's are requantised first.
+        Range propagation makes the scales equal (numerics.md 3.3 step 4). If it could not, the bytes are compared as
+        they are (U-55). Decision: bytes whose sign differs from the output's are requantised first.
         """
         out = ctx.quant(self.output)
         if out is None:
             return "the output is not calibrated"
         if relu_of(self) and out.zero_point:
             return "relu with a zero point"
-        found: dict[SSAValue, SSAValue] = {}
-        for value in dict.fromkeys(self.inputs):  # one that is there twice is requantised once
-            constant, quant = ctx.array(value), ctx.quant(value)
-            if constant is not None:
-                stored = saturate_np(
-                    round_half_away(constant.astype("float64") / out.scale) + out.zero_point, out.dtype
-                )
-                found[value] = ctx.weight(value_name(value) + "_int8", stored)
-                continue
-            if quant is None:
-                return f"operand '{value_name(value)}' is not calibrated"
-            source = ctx.operand(value, "int8", self)
-            operand = source
-            if quant.dtype != out.dtype:
-                operand = requantised(ctx, self, source, quant, self.output)
-            if operand is None:
-                return f"the scale of operand '{value_name(value)}' is more than 126 times the output's"
-            found[value] = operand
-        return [found[value] for value in self.inputs]
+        return lowered_once(self.inputs, lambda value: self._integer(ctx, value, out))
+
+    def _integer(self, ctx: LoweringContext, value: SSAValue, out: QuantParams) -> SSAValue | str:
+        constant, quant = ctx.array(value), ctx.quant(value)
+        if constant is not None:
+            stored = round_half_away(constant.astype("float64") / out.scale) + out.zero_point
+            return ctx.weight(value_name(value) + "_int8", saturate_np(stored, out.dtype))
+        if quant is None:
+            return f"operand '{value_name(value)}' is not calibrated"
+        same_sign = quant.dtype == out.dtype
+        return ctx.operand(value, "int8", self) if same_sign else requantised_operand(ctx, self, value)
 
 
 def _relu(y: Array, relu: bool) -> Array:
@@ -100,7 +88,7 @@ def _relu(y: Array, relu: bool) -> Array:
 class ExtremeTpu(NaryTpu, Overwrites):
     """The largest or smallest of raw bytes of one stored type, or of floats; optional relu.
 
-    With multipliers: of floor(q_i*m_i/2^r + 0.5), one shift for all.
+    With multipliers it compares floor(q_i*m_i/2^r + 0.5), with one shift for all operands.
     """
 
     KIND: ClassVar[Literal["max", "min"]]
@@ -112,28 +100,31 @@ class ExtremeTpu(NaryTpu, Overwrites):
 
     @property
     def scaling(self) -> tuple[tuple[int, ...], int] | None:
-        """(multipliers, their shift), None on raw bytes and in float."""
+        """(multipliers, their common shift); None on raw bytes and in float."""
         if self.multipliers is None or self.rshifts is None:
             return None
         return ints(self.multipliers), ints(self.rshifts)[0]
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """As every binary op (layer_group.md 2)."""
         return f"{chip.name} compares in global memory only" if chip.is_global(self.name) else super().why_global(chip)
 
+    @override
     def may_overwrite(self, operand: int) -> bool:
-        """The chain reads two operands before it writes."""
+        """The chain of commands reads two operands before it writes."""
         return self.scaling is None and operand < 2
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
-        """Broadcast of the operands, which are stored as the output."""
+        """The broadcast shape. Raises ValueError for operands of another stored type than the output."""
         out = command_dtype(element_of(self.output))
         if any(command_dtype(element_of(v)) != out for v in self.inputs):
             raise ValueError("operands of the output's stored type are required; requantise the others first")
         return super().infer()
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute bytes exactly and floats in f32."""
+        """Integers exactly, floats in f32."""
         kind = type(self)
         if self.scaling is not None:
             ms, r = self.scaling
@@ -146,8 +137,9 @@ class ExtremeTpu(NaryTpu, Overwrites):
             return (kind.INTEGER_KERNEL(tuple(operands), do_relu=relu_of(self)),)
         return (limited(_relu(kind.FLOAT_KERNEL(tuple(operands)), relu_of(self)), self),)
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
-        """AR max or min, from left to right."""
+        """AR max or min from left to right; with multipliers FN extreme_shift."""
         views = [ctx.input(i) for i in range(len(self.inputs))]
         if self.scaling is not None:
             ms, r = self.scaling

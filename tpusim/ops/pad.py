@@ -7,14 +7,15 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from tpusim_kernels.movement import pad
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, FloatAttr, StringAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.ir.affine import AffineMap
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, ints, ints_attr, text
+from tpusim.ir.attrs import flag, float_attr, ints, ints_attr, text
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -28,6 +29,7 @@ from tpusim.ops.framework.base import (
     LoweringContext,
     RangeRule,
     Shape,
+    ShapedOp,
     TopOp,
     TpuOp,
     Way,
@@ -41,7 +43,7 @@ from tpusim.ops.pool import PoolTop, TopAvgPool, TopMaxPool
 from tpusim.ops.rescale import lower_same_scale
 
 _MOST_AXES = 4
-"""Of a tensor that has a view in local memory."""
+"""The largest rank that has a view in local memory."""
 MODES = ("constant", "reflect", "edge")
 FLOAT_MAX = float(np.finfo(np.float32).max)
 
@@ -58,24 +60,31 @@ def padded_shape(shape: Shape, pads: tuple[int, ...], mode: str) -> Shape:
     return tuple(size + pads[i] + pads[rank + i] for i, size in enumerate(shape))
 
 
-def padded(x: Array, pads: tuple[int, ...], mode: str, value: float) -> Array:
-    """The padded array, in the dtype of `x`."""
-    return pad(x, pairs_of(pads), mode=mode, value=value)
-
-
-@irdl_op_definition
-class TopPad(TopOp):
-    """`top.Pad`: `paddings` before every axis, then after; filled with `val`, reflected, or the edge repeated."""
-
-    name = "top.Pad"
-    SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
-    RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
+class Pad(ShapedOp):
+    """`paddings` elements before every axis, then after: `val`, the reflected tensor, or its edge repeated."""
 
     input = operand_def(TensorType)
     output = result_def(TensorType)
     paddings = attr_def(ArrayAttr)
     mode = attr_def(StringAttr)
     val = attr_def(FloatAttr)
+
+    @override
+    def infer(self) -> tuple[Shape, ...]:
+        return (padded_shape(shape_of(self.input), ints(self.paddings), self.mode.data),)
+
+    @override
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        return (pad(operands[0], pairs_of(ints(self.paddings)), mode=self.mode.data, value=self.val.value.data),)
+
+
+@irdl_op_definition
+class TopPad(Pad, TopOp):
+    """`top.Pad`: padding with a real number, the reflected tensor, or its edge repeated."""
+
+    name = "top.Pad"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
+    RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
 
     @classmethod
     @names_op
@@ -89,7 +98,7 @@ class TopPad(TopOp):
         val: float = 0.0,
         name: str,
     ) -> SSAValue:
-        """paddings: before every axis, then after. mode: one of MODES; val: of mode constant."""
+        """paddings: before every axis, then after. mode: one of MODES. val: the padding of mode constant."""
         if mode not in MODES:
             raise ValueError(f"mode {', '.join(MODES)} is required, got {mode!r}")
         attributes = {
@@ -98,26 +107,20 @@ class TopPad(TopOp):
         }  # fmt: skip
         return builder.build(cls, [x], attributes, name)
 
-    def infer(self) -> tuple[Shape, ...]:
-        """The result has the operand's extents plus the pads."""
-        return (padded_shape(shape_of(self.input), ints(self.paddings), self.mode.data),)
-
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Pad the array on all sides."""
-        return (padded(operands[0], ints(self.paddings), self.mode.data, self.val.value.data),)
-
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """Into the convolution or pool behind it."""
+        """Merge a Pad into the convolution or pool that reads it."""
         del weights
         return (TopFusePad(),)
 
+    @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Pad on the stored bytes, the value quantised: round-half-away(v/s + z)."""
+        """tpu.Pad on the stored bytes; the value is quantised to round-half-away(v/s + z)."""
         return self.lower_rounded(ctx, round_half_away)
 
     def lower_rounded(self, ctx: LoweringContext, rounded: Callable[[float], Any]) -> SSAValue:
-        """tpu.Pad on the stored bytes, the value quantised and `rounded`."""
+        """tpu.Pad on the stored bytes; the value is quantised to `rounded`(v/s + z), saturated."""
         quant = ctx.quant(self.output)
         attributes: dict[str, Attribute] = dict(self.attributes)
         if quant is not None:
@@ -127,51 +130,42 @@ class TopPad(TopOp):
 
 
 @irdl_op_definition
-class TpuPad(TpuOp, LoweredRewrites, MovedByTransfers):
+class TpuPad(Pad, TpuOp, LoweredRewrites, MovedByTransfers):
     """`tpu.Pad`: a byte move; `val` is a stored value of the result."""
 
     name = "tpu.Pad"
 
-    input = operand_def(TensorType)
-    output = result_def(TensorType)
-    paddings = attr_def(ArrayAttr)
-    mode = attr_def(StringAttr)
-    val = attr_def(FloatAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
-
-    def infer(self) -> tuple[Shape, ...]:
-        """The result has the operand's extents plus the pads."""
-        return (padded_shape(shape_of(self.input), ints(self.paddings), self.mode.data),)
-
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Pad the array on all sides."""
-        return (padded(operands[0], ints(self.paddings), self.mode.data, self.val.value.data),)
-
     @classmethod
+    @override
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Pads for what a convolution pads by more than a command does."""
+        """Move padding that a convolution's command cannot do into Pads."""
         del weights
         return (PadsInSteps(cls, chip),)
 
+    @override
     def moves(self, way: Way) -> AffineMap | None:
-        """A store can do it, and fill the border with a constant."""
+        """A store can pad with a constant; a load cannot pad."""
         if way == "s2l" or self.mode.data != "constant":
             return None
         return offset_map(ints(self.paddings)[: len(shape_of(self.input))])
 
+    @override
     def padding(self) -> tuple[Shape, float] | None:
-        """Of a constant, the border."""
+        """(widths, stored value) of the border, if that is a constant."""
         return (ints(self.paddings), self.stored) if self.mode.data == "constant" else None
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Never local (layer_group.md 2)."""
         del chip
         return "padding runs in global memory"
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
-        """GDMA copies: the middle, then axis by axis, the last first, what is before and behind all that is there.
+        """GDMA copies: first the middle, then the border axis by axis, the last axis first.
 
-        A constant is filled in; the edge goes through local memory. Where batches share words it is a macro command.
+        A constant border is filled. A repeated edge is copied through local memory. A macro command pads tensors whose
+        batches share words.
         """
         source, target, pads = ctx.input(0), ctx.output(), ints(self.paddings)
         rank = len(source.shape)
@@ -191,7 +185,7 @@ class TpuPad(TpuOp, LoweredRewrites, MovedByTransfers):
             self._surround(ctx, border, axis)
 
     def _surround(self, ctx: EmitContext, border: "_Border", axis: int) -> None:
-        """What is before and behind the middle along one axis."""
+        """Copy the border before and after the middle along one axis."""
         before, size, after = border.lengths(axis)
         for first, count, edge in ((0, before, before), (before + size, after, before + size - 1)):
             slab = border.slab(axis, first, count)
@@ -205,13 +199,13 @@ class TpuPad(TpuOp, LoweredRewrites, MovedByTransfers):
 
     @property
     def stored(self) -> float:
-        """The value rounded to the stored type."""
+        """The padding, rounded to the stored type."""
         with np.errstate(over="ignore"):
             return float(np.float32(self.val.value.data).astype(storage_dtype(element_of(self.output))))
 
 
 def borders(middle: Shape, target: View, pads: Shape, chip: ChipSpec) -> Iterator[View]:
-    """The parts of a padded tensor in global memory around its middle: axis by axis, the last first."""
+    """The border of a padded tensor in global memory in parts, axis by axis, the last axis first."""
     border = _Border(middle, target, pads, chip)
     for axis in reversed(range(len(middle))):
         before, size, after = border.lengths(axis)
@@ -220,7 +214,7 @@ def borders(middle: Shape, target: View, pads: Shape, chip: ChipSpec) -> Iterato
 
 @dataclass(frozen=True)
 class _Border:
-    """A padded tensor in global memory: its middle has the operand's extents."""
+    """A padded tensor in global memory, around a middle of the operand's extents."""
 
     middle: Shape
     target: View
@@ -228,11 +222,14 @@ class _Border:
     chip: ChipSpec
 
     def lengths(self, axis: int) -> tuple[int, int, int]:
-        """How much is before the middle, in it and behind it."""
+        """(elements before the middle, in it, after it)."""
         return self.pads[axis], self.middle[axis], self.pads[len(self.middle) + axis]
 
     def slab(self, axis: int, first: int, count: int) -> View:
-        """From `first` on along an axis: of the axes before it the middle, behind it all. Axis -1: the middle."""
+        """`count` elements from `first` on along an axis; axis -1: the middle.
+
+        The slab has the extents of the middle along earlier axes and those of the whole along later axes.
+        """
         view = self.target
         for at, size in enumerate(self.middle):
             if axis < 0 or at < axis:
@@ -243,19 +240,19 @@ class _Border:
 
 
 class TopFusePad(RewritePattern):
-    """Pad of zeros, rows and columns only -> the pads of the Conv or AvgPool behind it; of -max -> of a MaxPool."""
+    """Pad of rows and columns -> the pads of the op that reads it: zeros of a Conv or AvgPool, -max of a MaxPool."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The convolution or pool keeps its name; the Pad must have no other user."""
+        """The convolution or pool keeps its name; it must be the only reader of the Pad."""
         if not isinstance(op, TopConv | PoolTop):
             return
         before = op.input.owner
         if not isinstance(before, TopPad) or before.mode.data != "constant" or only_user(before.output) is None:
             return
-        widths, own = ints(before.paddings), ints(op.pads)
+        widths, present = ints(before.paddings), ints(op.pads)
         if len(widths) != 8 or any(widths[i] for i in (0, 1, 4, 5)):
             return
-        pads = tuple(a + b for a, b in zip(own, (widths[2], widths[3], widths[6], widths[7]), strict=True))
+        pads = tuple(a + b for a, b in zip(present, (widths[2], widths[3], widths[6], widths[7]), strict=True))
         if not _takes(op, before.val.value.data, pads):
             return
         if isinstance(op, TopAvgPool):
@@ -267,7 +264,7 @@ class TopFusePad(RewritePattern):
 
 
 def _takes(op: TopConv | PoolTop, value: float, pads: tuple[int, ...]) -> bool:
-    """Whether the op's own padding means the same as this value, and its pads may be so large."""
+    """Whether the op pads with this value, and may have pads this large."""
     if isinstance(op, PoolTop):
         kernel = ints(op.kernel_shape)
         if any(pads[i] >= kernel[i % 2] for i in range(4)):

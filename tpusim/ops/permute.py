@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, TensorType
 from xdsl.ir import Operation, SSAValue
 from xdsl.ir.affine import AffineMap
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, copy_name, ints, ints_attr
+from tpusim.ir.attrs import copy_name, ints, ints_attr
 from tpusim.ir.module import is_returned
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
@@ -22,6 +23,7 @@ from tpusim.ops.framework.base import (
     LoweringContext,
     RangeRule,
     Shape,
+    ShapedOp,
     TopOp,
     TpuOp,
     Way,
@@ -35,8 +37,24 @@ from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.view import TpuReshape
 
 
+class Permute(ShapedOp):
+    """Axis i of the result is axis order[i] of the operand."""
+
+    input = operand_def(TensorType)
+    output = result_def(TensorType)
+    order = attr_def(ArrayAttr)
+
+    @override
+    def infer(self) -> tuple[Shape, ...]:
+        return (permuted(shape_of(self.input), ints(self.order)),)
+
+    @override
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        return (operands[0].transpose(ints(self.order)),)
+
+
 @irdl_op_definition
-class TopPermute(TopOp):
+class TopPermute(Permute, TopOp):
     """`top.Permute`: axis i of the result is axis order[i] of the operand."""
 
     name = "top.Permute"
@@ -44,42 +62,32 @@ class TopPermute(TopOp):
     RANGE: ClassVar[RangeRule] = RangeRule(forward_first=True, forward=True)
     MOVES: ClassVar[bool] = True
 
-    input = operand_def(TensorType)
-    output = result_def(TensorType)
-    order = attr_def(ArrayAttr)
-
     @classmethod
     @names_op
     def make(cls, builder: Builder, x: SSAValue, *, order: Sequence[int] | None = None, name: str) -> SSAValue:
-        """order: which axis of the operand each of the result is; None reverses them."""
+        """order: the axis of the operand for each axis of the result; None reverses the axes."""
         rank = len(shape_of(x))
         order = tuple(range(rank - 1, -1, -1)) if order is None else tuple(order)
         return builder.build(cls, [x], {"order": ints_attr(order)}, name)
 
-    def infer(self) -> tuple[Shape, ...]:
-        """The operand's extents in the new order."""
-        return (permuted(shape_of(self.input), ints(self.order)),)
-
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Transpose the array by the order."""
-        return (operands[0].transpose(ints(self.order)),)
-
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """A Permute of a Permute."""
+        """Merge a Permute into the Permute that reads it."""
         del weights
         return (PermuteOfPermute(),)
 
+    @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Permute with the operand's stored type."""
         return lower_same_scale(self, ctx, TpuPermute, {"order": self.order})
 
 
 class PermuteOfPermute(RewritePattern):
-    """Permute -> Permute: the second by both orders, before the import (U-20); the first may stay."""
+    """Permute -> Permute: the second does both, and the first may stay. It runs before the import (U-20)."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the second; if it undoes the first and is no result of the network, it goes."""
+        """`op` is the second; it is removed if it undoes the first and is no result of the network."""
         first = op.input.owner if isinstance(op, TopPermute) else None
         if not isinstance(op, TopPermute) or not isinstance(first, TopPermute):
             return
@@ -101,56 +109,47 @@ def permuted(shape: Shape, order: tuple[int, ...]) -> Shape:
 
 
 @irdl_op_definition
-class TpuPermute(TpuOp, LoweredRewrites, Rearranges, MovedByTransfers):
+class TpuPermute(Permute, TpuOp, LoweredRewrites, Rearranges, MovedByTransfers):
     """`tpu.Permute`: a byte move, the same stored type."""
 
     name = "tpu.Permute"
 
-    input = operand_def(TensorType)
-    output = result_def(TensorType)
-    order = attr_def(ArrayAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
-
     @classmethod
+    @override
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Of what the chip's products leave: a Permute that undoes another."""
+        """Remove Permutes that undo each other, which the lowering of the chip's products leaves."""
         del weights
-        # Chips that compute convolutions of patches as products, whose results are permuted.
+        # Chips that compute convolutions of patches as products permute the products.
         return (PermuteUndone(),) if chip.forms.patch_products else ()
 
-    def infer(self) -> tuple[Shape, ...]:
-        """The operand's extents in the new order."""
-        return (permuted(shape_of(self.input), ints(self.order)),)
-
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Transpose the array by the order."""
-        return (operands[0].transpose(ints(self.order)),)
-
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Never local (layer_group.md 2)."""
         del chip
         return "transposition moves data between lanes"
 
+    @override
     def moves(self, way: Way) -> AffineMap | None:
-        """The other order of the axes, if rows stay whole."""
+        """A load or store can permute the axes if the last axis stays the last."""
         order = ints(self.order)
         return permutation_map(order, way) if order[-1] == len(order) - 1 else None
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
-        """One strided copy, the operand read in the order of the result; or as several transpositions of matrices."""
+        """One strided copy that reads the operand in the order of the result, or several transpositions of matrices."""
         order = ints(self.order)
         several = ctx.chip.permutes_by_matrices and len(transpositions(shape_of(self.input), order)) > 1
         ctx.move(*shorter_axes(turned(ctx.input(0), order), ctx.output()), kind="turns" if several else "")
 
 
 class PermuteUndone(RewritePattern):
-    """tpu.Permute -> views -> tpu.Permute that gives back the order of the elements: none of them."""
+    """tpu.Permute -> views -> tpu.Permute that restores the order of the elements: all are removed."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the second; what the first was given takes its name if nobody else reads it."""
+        """`op` is the second; the operand of the first takes its name if nothing else reads that operand."""
         if not isinstance(op, TpuPermute):
             return
-        between, first = _behind_views(op.input)
+        between, first = _before_views(op.input)
         if not isinstance(first, TpuPermute) or shape_of(first.output) != shape_of(op.input):
             return
         before = ints(first.order)
@@ -164,8 +163,8 @@ class PermuteUndone(RewritePattern):
             rewriter.erase(dead)
 
 
-def _behind_views(value: SSAValue) -> tuple[list[Operation], object]:
-    """(views in front of a value that nothing else reads, the nearest first; the op in front of them)."""
+def _before_views(value: SSAValue) -> tuple[list[Operation], object]:
+    """(the views that make a value, the last first; the op before them); None for an op that others read."""
     views, owner = list[Operation](), value.owner
     while isinstance(owner, TpuReshape) and value.has_one_use():
         views.append(owner)

@@ -1,79 +1,72 @@
-"""Powers and remainders of two tensors: `top.Pow3`, `top.Mod` (numerics.md 12.1); a power by a number is `top.Pow`."""
+"""Powers and remainders of two tensors: `top.Pow3`, `top.Mod` (numerics.md 12.1). A constant exponent is `top.Pow`."""
 
 from collections.abc import Sequence
 from math import prod
 from typing import ClassVar
 
 from tpusim_kernels.power import power, remainder
+from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, TensorType
 from xdsl.ir import SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 
-from tpusim.ir.attrs import LayerGroupAttr, flag
+from tpusim.ir.attrs import flag
 from tpusim.ir.types import shape_of
 from tpusim.isa import functions
-from tpusim.ops.framework.base import Array, Builder, FloatRule, Holds, OpT, Shape, holds
+from tpusim.ops.framework.base import Array, Builder, FloatRule, Holds, OpT, Shape, ShapedOp
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import broadcast_shape
+from tpusim.ops.framework.families import broadcast_shape, held_by_arithmetic
 from tpusim.ops.framework.macro import MacroTop, MacroTpu
-from tpusim.ops.structure import TopWeight
-
-IN_F32 = FloatRule(int8="f32", f16="f32", bf16="f32")
 
 
-class PairTop(MacroTop):
-    """Two tensors, their broadcast; integers of integers."""
-
-    FLOAT: ClassVar[FloatRule] = IN_F32
+class Pair(ShapedOp):
+    """An op on two tensors that broadcast."""
 
     input = operand_def(TensorType)
     other = operand_def(TensorType)
     output = result_def(TensorType)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
-        """The extents to which the operands broadcast."""
         return (broadcast_shape([shape_of(v) for v in self.operands]),)
 
-    def held(self) -> Holds:
-        """Integers stay integers; what else it holds is float."""
-        computed = [v for v in self.operands if not isinstance(v.owner, TopWeight)]
-        return "integer" if computed and all(holds(v) == "integer" for v in computed) else "real"
 
+class PairTop(Pair, MacroTop):
+    """An op on two tensors that broadcast, computed in f32."""
+
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32", bf16="f32")
+
+    @override
+    def held(self) -> Holds:
+        return held_by_arithmetic(self.operands)
+
+    @override
     def flops(self) -> int:
         """One per element (DN-27)."""
         return prod(shape_of(self.output))
 
 
-class PairTpu(MacroTpu):
-    """A macro function of two tensors that broadcast."""
+class Pow3(Pair):
+    """The first tensor to the power of the second, in double, rounded once."""
 
-    input = operand_def(TensorType)
-    other = operand_def(TensorType)
-    output = result_def(TensorType)
-    group_info = opt_attr_def(LayerGroupAttr)
-
-    def infer(self) -> tuple[Shape, ...]:
-        """The extents to which the operands broadcast."""
-        return (broadcast_shape([shape_of(v) for v in self.operands]),)
+    @override
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        return (power(*operands),)
 
 
 @irdl_op_definition
-class TpuPow3(PairTpu):
-    """`tpu.Pow3`: in double, rounded once."""
+class TpuPow3(Pow3, MacroTpu):
+    """`tpu.Pow3`: the first tensor to the power of the second."""
 
     name = "tpu.Pow3"
 
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute the function of the top op, with its kernel."""
-        return (power(*operands),)
-
+    @override
     def function(self) -> functions.Function:
-        """The function that raises to a power."""
         return functions.Power()
 
 
 @irdl_op_definition
-class TopPow3(PairTop):
+class TopPow3(Pow3, PairTop):
     """`top.Pow3`: the first tensor to the power of the second."""
 
     name = "top.Pow3"
@@ -82,46 +75,43 @@ class TopPow3(PairTop):
     @classmethod
     @names_op
     def make(cls, builder: Builder, x: SSAValue, exponent: SSAValue, *, name: str) -> SSAValue:
-        """Of two tensors that broadcast."""
+        """Append the op; the two tensors broadcast."""
         return builder.build(cls, [x, exponent], {}, name)
 
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute it in float64 and round once, to the type of the result."""
-        return (power(*operands),)
 
+class Mod(Pair):
+    """The remainder with the sign of the divisor, or with `fmod` of the dividend, in f32.
 
-@irdl_op_definition
-class TpuMod(PairTpu):
-    """`tpu.Mod`: the remainder in f32."""
-
-    name = "tpu.Mod"
+    It is exact where quotient and operands are whole.
+    """
 
     fmod = attr_def(BoolAttr)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute the function of the top op, with its kernel."""
         return (remainder(*operands, fmod=bool(self.fmod.value.data)),)
 
+
+@irdl_op_definition
+class TpuMod(Mod, MacroTpu):
+    """`tpu.Mod`: the remainder of a division."""
+
+    name = "tpu.Mod"
+
+    @override
     def function(self) -> functions.Function:
-        """The function that gives the remainder."""
         return functions.Remainder(bool(self.fmod.value.data))
 
 
 @irdl_op_definition
-class TopMod(PairTop):
-    """`top.Mod`: the remainder with the sign of the divisor; with `fmod` with that of the dividend."""
+class TopMod(Mod, PairTop):
+    """`top.Mod`: the remainder of a division."""
 
     name = "top.Mod"
     TPU: ClassVar[OpT] = TpuMod
 
-    fmod = attr_def(BoolAttr)
-
     @classmethod
     @names_op
     def make(cls, builder: Builder, x: SSAValue, divisor: SSAValue, *, fmod: bool = False, name: str) -> SSAValue:
-        """Of two tensors that broadcast."""
+        """Append the op; the two tensors broadcast."""
         return builder.build(cls, [x, divisor], {"fmod": flag(fmod)}, name)
-
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Exact where quotient and operands are whole."""
-        return (remainder(*operands, fmod=bool(self.fmod.value.data)),)

@@ -1,4 +1,4 @@
-"""Reductions: `top.Reduce` and `tpu.Reduce`, in float and, of some targets, in integers (numerics.md 11.3, 12)."""
+"""Reductions: `top.Reduce` and `tpu.Reduce`, in float and, for some targets, in integers (numerics.md 11.3, 12)."""
 
 from collections.abc import Sequence
 from math import prod
@@ -7,13 +7,14 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from tpusim_kernels.cv18xx import reduce_int
 from tpusim_kernels.reduce import reduce_float
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, IntegerAttr, StringAttr, TensorType
+from typing_extensions import override
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, StringAttr, TensorType
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, copy_name, flag, ints, ints_attr, op_name, text
+from tpusim.ir.attrs import copy_name, flag, ints, ints_attr, text
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -27,13 +28,14 @@ from tpusim.ops.framework.base import (
     GroupType,
     LoweringContext,
     Shape,
+    ShapedOp,
     TensorSlice,
     TopOp,
     TpuOp,
     Window,
 )
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import value_dtype
+from tpusim.ops.framework.families import built_in_float, value_dtype
 from tpusim.ops.framework.logical import WHOLE, WITH_MM
 from tpusim.ops.framework.rewriting import made_by
 from tpusim.ops.pool import TopAvgPool, TopMaxPool
@@ -46,11 +48,11 @@ LOCAL_AXES = ((4, 2), (4, 3), (3, 2))
 """(rank, axis) of the reductions with a local form (layer_group.md 2)."""
 ATTRIBUTES = ("axes", "keepdims", "mode")
 MAX_IMAGE = 65536
-"""Elements of the last two axes from which on two reductions stay two."""
+"""Reductions of an image (the last two axes) with as many elements or more are not merged (U-31)."""
 
 
 def reduced_shape(x: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
-    """The shape after a reduction. Raises ValueError for axes that x does not have."""
+    """The shape after a reduction. Raises ValueError for axes that x does not have, or that occur twice."""
     if not axes or len(set(axes)) != len(axes) or not all(0 <= axis < len(x) for axis in axes):
         raise ValueError(f"distinct axes in [0, {len(x)}) are required, got {list(axes)}")
     if keepdims:
@@ -58,31 +60,14 @@ def reduced_shape(x: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
     return tuple(size for i, size in enumerate(x) if i not in axes)
 
 
-def _options(op: Operation) -> dict[str, Any]:
-    mode, axes, keepdims = (op.attributes[key] for key in ("mode", "axes", "keepdims"))
-    assert isinstance(mode, StringAttr) and isinstance(keepdims, IntegerAttr)
-    return {"mode": mode.data, "axes": ints(axes), "keepdims": bool(keepdims.value.data)}
-
-
-def _shape(op: Operation) -> Shape:
-    options = _options(op)
-    if options["mode"] not in KINDS:
-        raise ValueError(f"a mode of {', '.join(KINDS)} is required, got {options['mode']}")
-    return reduced_shape(shape_of(op.operands[0]), options["axes"], options["keepdims"])
-
-
 def reduced_count(op: Operation) -> int:
-    """Elements that one result is made of: the product of the reduced extents."""
+    """The number of elements that are reduced to one: the product of the reduced extents."""
     x = shape_of(op.operands[0])
     return prod(x[axis] for axis in ints(op.attributes["axes"]))
 
 
-@irdl_op_definition
-class TopReduce(TopOp):
-    """`top.Reduce`: mean, sum, maximum, minimum, L1, L2 or product over `axes`."""
-
-    name = "top.Reduce"
-    SPEC: ClassVar[tuple[str, ...]] = ("11.3", "12.1")
+class Reduce(ShapedOp):
+    """Mean, sum, maximum, minimum, L1 norm, L2 norm or product over `axes`."""
 
     input = operand_def(TensorType)
     output = result_def(TensorType)
@@ -90,12 +75,31 @@ class TopReduce(TopOp):
     keepdims = attr_def(BoolAttr)
     mode = attr_def(StringAttr)
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Parameters of the kernel."""
+        return {"mode": self.mode.data, "axes": ints(self.axes), "keepdims": bool(self.keepdims.value.data)}
+
+    @override
+    def infer(self) -> tuple[Shape, ...]:
+        if self.mode.data not in KINDS:
+            raise ValueError(f"a mode of {', '.join(KINDS)} is required, got {self.mode.data}")
+        return (reduced_shape(shape_of(self.input), ints(self.axes), bool(self.keepdims.value.data)),)
+
+
+@irdl_op_definition
+class TopReduce(Reduce, TopOp):
+    """`top.Reduce`: a reduction in f32."""
+
+    name = "top.Reduce"
+    SPEC: ClassVar[tuple[str, ...]] = ("11.3", "12.1")
+
     @classmethod
     @names_op
     def make(
         cls, builder: Builder, x: SSAValue, *, mode: str, axes: Sequence[int] = (), keepdims: bool = True, name: str
     ) -> SSAValue:
-        """mode: one of KINDS. axes: none for all of them, negative ones count from the end."""
+        """mode: one of KINDS. axes: negative axes count from the end; no axis: all axes."""
         rank = len(shape_of(x))
         axes = list(axes) or list(range(rank))
         if not all(-rank <= axis < rank for axis in axes):
@@ -105,41 +109,37 @@ class TopReduce(TopOp):
         }  # fmt: skip
         return builder.build(cls, [x], attributes, name)
 
-    def infer(self) -> tuple[Shape, ...]:
-        """Axes of length 1, or removed."""
-        return (_shape(self),)
-
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute it in f32."""
-        return (reduce_float(operands[0], **_options(self)),)
+        return (reduce_float(operands[0], **self.options),)
 
+    @override
     def flops(self) -> int:
         """One per element read (DN-27)."""
         return prod(shape_of(self.input))
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """Mean and maximum of an image are pools; over axes of length 1 it is a view; two in a row are one."""
+        """Reductions that are pools of an image or views, and consecutive reductions that merge."""
         del weights
         return ReduceToReshapePattern(), ReduceFusePattern(), ReduceToRPoolPattern(), ReduceDiscontinuousPattern()
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """Say why there is no integer form."""
         del ctx
         return "a reduction has no integer form (numerics.md 12.1)"
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Reduce in the float type of the mode."""
-        x = ctx.operand(self.input, ctx.float_mode(self), self)
-        attributes = {key: self.attributes[key] for key in ATTRIBUTES}
-        element, shape, name = ctx.float_type(self), shape_of(self.output), op_name(self)
-        return ctx.build(TpuReduce, [x], attributes, element, shape, name)
+        return built_in_float(self, ctx, TpuReduce, {key: self.attributes[key] for key in ATTRIBUTES})
 
 
 class ReduceToReshapePattern(RewritePattern):
     """Mean, sum, maximum, minimum or product over axes of length 1 -> Reshape.
 
-    Not the L1 and L2 norms, which take the sign away: upstream makes a Reshape of those too.
+    L1 and L2 norms stay, because they drop the sign; TPU-MLIR replaces them too.
     """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
@@ -153,9 +153,9 @@ class ReduceToReshapePattern(RewritePattern):
 
 
 class ReduceFusePattern(RewritePattern):
-    """A reduction of one of the same kind, which is used once, with or without keepdims both: one over all axes.
+    """Reduce -> Reduce of the same mode and keepdims, the first used once: one over the axes of both.
 
-    Not of norms, nor of an image of 65,536 elements and more (U-31).
+    Norms, and reductions of an image with 65,536 elements or more, are not merged (U-31).
     """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
@@ -179,7 +179,7 @@ class ReduceFusePattern(RewritePattern):
 
 
 class ReduceDiscontinuousPattern(RewritePattern):
-    """A reduction with keepdims over axes that others of length 1 lie between: over those too."""
+    """Reduce with keepdims over axes with axes of length 1 between them: it reduces those too."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """The axes become neighbours."""
@@ -196,7 +196,7 @@ class ReduceToRPoolPattern(RewritePattern):
     """Mean or maximum over height and width of (n, c, h, w) -> the pool of one window over the image."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """Without keepdims the pool gives (n, c)."""
+        """Without keepdims the pool returns (n, c)."""
         if not isinstance(op, TopReduce):
             return
         shape, pool = shape_of(op.input), {"ReduceMean": TopAvgPool, "ReduceMax": TopMaxPool}.get(op.mode.data)
@@ -211,28 +211,18 @@ class ReduceToRPoolPattern(RewritePattern):
 
 
 @irdl_op_definition
-class TpuReduce(TpuOp):
-    """`tpu.Reduce`: f32; a mean is the sum times 1/n, which is rounded to the output's type first.
+class TpuReduce(Reduce, TpuOp):
+    """`tpu.Reduce`: f32; a mean is the sum times 1/n, and 1/n is first rounded to the output's type.
 
-    Integers: sat(floor(f32(v*multiplier)/2^rshift + 0.5)), v the sum, largest or smallest.
+    Integers: sat(floor(f32(v*multiplier)/2^rshift + 0.5)), v the sum, the maximum or the minimum.
     """
 
     name = "tpu.Reduce"
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = (("multiplier", "rshift"),)
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = WITH_MM
 
-    input = operand_def(TensorType)
-    output = result_def(TensorType)
-    axes = attr_def(ArrayAttr)
-    keepdims = attr_def(BoolAttr)
-    mode = attr_def(StringAttr)
     multiplier = opt_attr_def(ArrayAttr)
     rshift = opt_attr_def(ArrayAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
-
-    def infer(self) -> tuple[Shape, ...]:
-        """Axes of length 1, or removed."""
-        return (_shape(self),)
 
     @property
     def _scale(self) -> float:
@@ -247,15 +237,16 @@ class TpuReduce(TpuOp):
             return None
         return ints(self.multiplier)[0], ints(self.rshift)[0]
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Reduce in f32, or in integers where the operand has them."""
         if self.scaling is not None:
             dtype = value_dtype(self.output)
-            return (reduce_int(operands[0], *self.scaling, **_options(self), out_dtype=dtype),)
-        return (reduce_float(operands[0], scale=self._scale, **_options(self)),)
+            return (reduce_int(operands[0], *self.scaling, **self.options, out_dtype=dtype),)
+        return (reduce_float(operands[0], scale=self._scale, **self.options),)
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Local: mean, sum or maximum along axis 2 or 3 of 4-D tensors, axis 2 of 3-D ones, type kept (section 2)."""
+        """Local are mean, sum and maximum along axis 2 or 3 of 4-D, or axis 2 of 3-D tensors (layer_group.md 2)."""
         del chip
         if self.scaling is not None:
             return "an integer reduction has no local form"
@@ -267,8 +258,9 @@ class TpuReduce(TpuOp):
         same = element_of(self.input) == element_of(self.output)
         return None if same else "the reduction changes the element type"
 
+    @override
     def can_slice(self, axis: Axis) -> bool:
-        """The axes that are not reduced (layer_group.md 4); without keepdims axis 3 becomes axis 2 and stays whole."""
+        """The axes that are not reduced (layer_group.md 4). Without keepdims axis 3 becomes axis 2 and is not cut."""
         if axis in ("n", "c"):
             return True
         (reduced,) = ints(self.axes)
@@ -276,11 +268,13 @@ class TpuReduce(TpuOp):
             return axis == "h"
         return axis == "w" and bool(self.keepdims.value.data)
 
+    @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
-        """The reduced axis is needed whole, and so is what moves into its place."""
+        """The reduced axis is needed whole, and so is the axis that moves into its place."""
         del operand
         return window if self.can_slice(axis) else WHOLE
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Axis 3: 2*R(c)*h*E*B; axis 2 of a tensor without width: 2*R(c)*E*B (layer_group.md 9.3)."""
         assert inputs[0] is not None  # the operand is a tensor
@@ -290,8 +284,9 @@ class TpuReduce(TpuOp):
             return rows * h
         return rows if w == 1 else 0
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
-        """FN reduce, of integers FN reduce_int; axes 2 and 3 of a local form are those of (n, c, h, w)."""
+        """FN reduce, or FN reduce_int on integers. In local memory axes 2 and 3 are h and w."""
         mode, axes = self.mode.data, ints(self.axes)
         if self.scaling is not None:
             function = functions.ReduceInt(cast("functions.IntReduceMode", mode), axes, *self.scaling)

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 from tpusim_kernels import arith as kernels
+from typing_extensions import override
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
@@ -55,16 +56,19 @@ class TopRelu(UnaryTop):
         """relu_limit: the upper bound, below 0 for none."""
         return builder.build(cls, [x], {"relu_limit": float_attr(relu_limit)}, name)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compute it in f32."""
         return (kernels.relu_float(operands[0], limit=relu_limit_of(self)),)
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """Relu goes into its producer; in front of a Concat first, if all its producers take it."""
         del weights
         return TopMoveReluAheadConcatPattern(), TopFuseRelu()
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Relu on bytes (numerics.md 9.0, 9.7), or why not."""
         why, x, y = self.why_not_integer(ctx), ctx.quant(self.input), ctx.quant(self.output)
@@ -83,6 +87,7 @@ class TopRelu(UnaryTop):
         operand, element = ctx.operand(self.input, "int8", self), ctx.quantised_type(self.output)
         return ctx.build(TpuRelu, [operand], attributes, element, shape_of(self.output), op_name(self))
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Relu in the float type of the mode."""
         operand, attributes = (
@@ -102,6 +107,7 @@ class TpuRelu(UnaryTpu, SharedWindows):
     rshift = opt_attr_def(IntegerAttr)
     relu_limit = opt_attr_def(FloatAttr)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Integers exactly, f32 as top.Relu."""
         (x,) = operands
@@ -112,6 +118,7 @@ class TpuRelu(UnaryTpu, SharedWindows):
             x = kernels.mulshift_int(x, self.multiplier.value.data, self.rshift.value.data, 0, 0, out_dtype=dtype)
         return (kernels.relu_int(x, out_dtype=dtype),)
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """RQ with relu where there is a multiplier, else an AR copy with relu."""
         if self.multiplier is not None and self.rshift is not None:
@@ -146,10 +153,12 @@ class TopClip(UnaryTop):
             return TopRelu.make(builder, x, relu_limit=-1.0 if high >= FLOAT_MAX else high, name=name)
         return builder.build(cls, [x], {"min": float_attr(low), "max": float_attr(high)}, name)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compute it in f32."""
         return (kernels.clip_float(operands[0], self.minimum.value.data, self.maximum.value.data),)
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Clip in float; tpusim has no integer form (numerics.md 12: float fallback)."""
         operand = ctx.operand(self.input, ctx.float_mode(self), self)
@@ -169,10 +178,12 @@ class TpuClip(UnaryTpu, SharedWindows):
     minimum = attr_def(FloatAttr, attr_name="min")
     maximum = attr_def(FloatAttr, attr_name="max")
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compute what top.Clip computes."""
         return (kernels.clip_float(operands[0], self.minimum.value.data, self.maximum.value.data),)
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """AR maximum, then AR minimum in place."""
         ctx.emit(isa.Arith, kind="max", a=ctx.input(0), b=self.minimum.value.data, output=ctx.output())

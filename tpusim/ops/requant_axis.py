@@ -9,12 +9,13 @@ from collections.abc import Sequence
 
 import numpy as np
 from tpusim_kernels import arith as kernels
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, NoneType, TensorType
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, result_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, ints, ints_attr, op_name
+from tpusim.ir.attrs import ints, ints_attr, op_name
 from tpusim.ir.modes import RequantModeAttr, RoundModeAttr, requant_mode, round_mode
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
@@ -53,12 +54,13 @@ class TpuRequantIntAxis(ElementwiseTpu, PackedWeights, Reorder):
     rshift = opt_attr_def(ArrayAttr)
     quant_mode = opt_attr_def(RequantModeAttr)
     round_mode = opt_attr_def(RoundModeAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
 
+    @override
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
         """The table holds both after weight-reorder."""
         return (("multiplier", "rshift"),) if is_none(self.table) else ((),)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The result has the operand's shape."""
         shape = shape_of(self.input)
@@ -67,6 +69,7 @@ class TpuRequantIntAxis(ElementwiseTpu, PackedWeights, Reorder):
                 raise ValueError(f"one multiplier and shift for each of {shape[1]} channels is required")
         return (shape,)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compute it exactly, in integers."""
         x, table = operands
@@ -85,10 +88,12 @@ class TpuRequantIntAxis(ElementwiseTpu, PackedWeights, Reorder):
             left = (left & 0xFF).astype(np.uint8).view(np.int8)
         return words[:, 0].astype(np.int64), -left.astype(np.int64)
 
+    @override
     def needs_concrete_weights(self) -> bool:
         """A packed table is unpacked on the host."""
         return isinstance(self.table.type, TensorType)
 
+    @override
     def reorder_weights(self, ctx: ReorderContext) -> None:
         """Words (m, -r, z), or (m, -r in the low byte and z in the high half) (numerics.md 6, DN-10)."""
         m, r = self._constants()
@@ -101,17 +106,20 @@ class TpuRequantIntAxis(ElementwiseTpu, PackedWeights, Reorder):
 
     # local memory
 
+    @override
     def compact_operands(self, chip: ChipSpec) -> tuple[int, ...]:
         """The table, where it has two words per channel (hardware.md 2.3)."""
         del chip
         return (1,) if shape_of(self.table)[-1] == PACKED_WORDS else ()
 
+    @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """The input's window is the output's; of the table the channels are, and all their words."""
         if operand == 0 or axis == "c":
             return window
         return (0, shape_of(self.table)[-1]) if axis == "w" else (0, 1)
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """RQ rq1 with one row of parameters per channel."""
         ctx.emit(isa.ChannelRescale, input=ctx.input(0), table=ctx.input(1), output=ctx.output())

@@ -3,11 +3,12 @@
 Source: numerics.md 5.6 (transfers: best fit positive, 8 bit) and 6 (MulShift HALF_UP, RequantInt HALF_AWAY).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.prim.multiplier import best_fit, best_fit_positive
+from typing_extensions import override
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
@@ -39,6 +40,7 @@ class Requantising(UnaryTpu):
         """The scaling as (multiplier, right shift)."""
         return self.multiplier.value.data, self.rshift.value.data
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """Emit one RQ command with an integer multiplier and a shift."""
         requant = isa.Requant(*self.scaling, zero_point(self.output), self.ROUNDING)
@@ -59,16 +61,19 @@ class TpuMulShift(Requantising, Inserted, LibraryKernel, Overwrites):
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = WITH_MM
     ROUNDING: ClassVar[isa.Rounding] = "half_up"
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compute it exactly, in integers."""
         zeros = zero_point(self.input), zero_point(self.output)
         return (kernels.mulshift_int(operands[0], *self.scaling, *zeros, out_dtype=value_dtype(self.output)),)
 
+    @override
     def may_overwrite(self, operand: int) -> bool:
         """Without zero points (layer_group.md 10.1, rule 6)."""
         del operand
         return not zero_point(self.input) and not zero_point(self.output)
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """2*in with a zero point or from signed to unsigned, else 0 (layer_group.md 9.3)."""
         del output
@@ -87,11 +92,13 @@ class TpuRequantInt(Requantising, Inserted):
     quant_mode = opt_attr_def(RequantModeAttr)
     round_mode = opt_attr_def(RoundModeAttr)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compute it exactly, in integers."""
         zeros = zero_point(self.input), zero_point(self.output)
         return (kernels.requant_int(operands[0], *self.scaling, *zeros, out_dtype=value_dtype(self.output)),)
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """2*in for 8-bit inputs (layer_group.md 9.3)."""
         del output
@@ -154,6 +161,26 @@ def requantised(
         attributes["round_mode"] = round_mode("HalfAwayFromZero")
     name = name or f"{value_name(operand)}_to_{op_name(op)}"
     return ctx.build(cls, [operand], attributes, ctx.quantised_type(target), shape_of(operand), name)
+
+
+def requantised_operand(ctx: LoweringContext, op: Operation, value: SSAValue) -> SSAValue | str:
+    """A calibrated operand as integers of the result's type, or why that is not possible."""
+    source = ctx.quant(value)
+    assert source is not None  # callers ask before
+    operand = requantised(ctx, op, ctx.operand(value, "int8", op), source, op.results[0])
+    too_large = f"the scale of operand '{value_name(value)}' is more than 126 times the output's"
+    return too_large if operand is None else operand
+
+
+def lowered_once(values: Sequence[SSAValue], lower: Callable[[SSAValue], SSAValue | str]) -> list[SSAValue] | str:
+    """`lower` of each operand, or the first reason why it declines; an operand that occurs twice is lowered once."""
+    lowered: dict[SSAValue, SSAValue] = {}
+    for value in dict.fromkeys(values):
+        operand = lower(value)
+        if isinstance(operand, str):
+            return operand
+        lowered[value] = operand
+    return [lowered[value] for value in values]
 
 
 def lower_as_stored(op: Operation, ctx: LoweringContext, cls: OpT, attributes: Mapping[str, Attribute]) -> SSAValue:

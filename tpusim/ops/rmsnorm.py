@@ -1,4 +1,4 @@
-"""RMSNorm: a tensor by the root of the mean of its squares, in float on every chip (numerics.md 11.2, 12)."""
+"""RMSNorm: a tensor divided by the root of the mean of its squares, in float on every chip (numerics.md 11.2, 12)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,12 +6,13 @@ from math import prod
 from typing import ClassVar
 
 from tpusim_kernels import norm as kernels
+from typing_extensions import override
 from xdsl.dialects.builtin import FloatAttr, NoneType, TensorType, f32
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from tpusim.ir.attrs import LayerGroupAttr, copy_name, flag, float_attr, ints, ints_attr, op_name, set_op_name, text
+from tpusim.ir.attrs import copy_name, flag, float_attr, ints, ints_attr, op_name, set_op_name, text
 from tpusim.ir.types import element_of, shape_of, storage_dtype, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -30,7 +31,7 @@ from tpusim.ops.framework.base import (
     is_none,
 )
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import constant_of, relu_attributes, relu_of
+from tpusim.ops.framework.families import built_in_float, constant_of, relu_attributes, relu_of
 from tpusim.ops.framework.rewriting import made_by
 from tpusim.ops.layernorm import RowsNormalisedTpu, layernorm_shape
 from tpusim.ops.mul import TopMul
@@ -38,20 +39,20 @@ from tpusim.ops.reduce import TopReduce
 
 
 class RMSNorm(ShapedOp):
-    """What the op of either dialect is: x/sqrt(mean(x^2) + eps)*gamma over the last axis."""
+    """x/sqrt(mean(x^2) + eps)*gamma over the last axis."""
 
     input = operand_def(TensorType)
     gamma = operand_def(TensorType | NoneType)
     output = result_def(TensorType)
     eps = attr_def(FloatAttr)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
-        """The result has the input's shape."""
         return (layernorm_shape(self, self.first_axis),)
 
     @property
     def first_axis(self) -> int:
-        """The last axis is normalised."""
+        """The axis that is normalised: the last."""
         return len(shape_of(self.input)) - 1
 
 
@@ -67,50 +68,49 @@ class TopRMSNorm(RMSNorm, TopOp):
     def make(
         cls, builder: Builder, x: SSAValue, gamma: SSAValue | None = None, *, eps: float = 1e-5, name: str
     ) -> SSAValue:
-        """gamma: of the last axis, None for none."""
+        """gamma: a factor for each element of the last axis; None: no factor."""
         operands = [x, builder.none() if gamma is None else gamma]
         return builder.build(cls, operands, {"eps": float_attr(eps)}, name)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute it in f32."""
         return (kernels.rmsnorm_float(*operands, epsilon=self.eps.value.data),)
 
+    @override
     def flops(self) -> int:
         """Five steps per element and four per row (U-86)."""
         shape = shape_of(self.output)
         return 5 * prod(shape) + 4 * prod(shape[:-1])
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """The norm in parts, as exporters write it, becomes one op."""
+        """Merge a norm that exporters wrote in parts."""
         return (MergeToRMSNormPattern(weights),)
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.RMSNorm in float in every mode."""
-        mode = ctx.float_mode(self)
-        operands = [ctx.none() if is_none(v) else ctx.operand(v, mode, self) for v in self.operands]
-        attributes: dict[str, Attribute] = {"eps": self.eps}
-        return ctx.build(TpuRMSNorm, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
+        return built_in_float(self, ctx, TpuRMSNorm, {"eps": self.eps})
 
 
 @irdl_op_definition
 class TpuRMSNorm(RMSNorm, RowsNormalisedTpu):
-    """`tpu.RMSNorm`: f32, the quotient rounded to the output's type in front of the product with gamma (11.2)."""
+    """`tpu.RMSNorm`: in f32; the quotient is rounded to the output's type before the product with gamma (11.2)."""
 
     name = "tpu.RMSNorm"
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1,)
 
-    group_info = opt_attr_def(LayerGroupAttr)
-
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Rounded where the chip rounds (numerics.md 11)."""
         dtype = storage_dtype(element_of(self.output)).name
         return (kernels.rmsnorm_float(*operands, epsilon=self.eps.value.data, dtype=dtype),)
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
-        """Emit Fn `rmsnorm`; its axis is that of the view the group gives the slice."""
+        """Fn `rmsnorm`; in a group the axis is that of the local view."""
         axis = self.view_axis(ctx.group_type) if ctx.local else self.first_axis
-        assert axis is not None  # held by why_not_in
+        assert axis is not None  # why_not_in refuses such groups
         given = [i for i, v in enumerate(self.operands) if not is_none(v)]
         function = functions.RMSNorm(axis, self.eps.value.data, weight=1 in given)
         ctx.emit(isa.Fn, function=function, inputs=tuple(ctx.input(i) for i in given), output=ctx.output())
@@ -121,7 +121,7 @@ class TpuRMSNorm(RMSNorm, RowsNormalisedTpu):
 
 @dataclass
 class MergeToRMSNormPattern(RewritePattern):
-    """x * Reciprocal(Sqrt(mean(x*x) + eps)) * gamma, the inner tensors used once, gamma a constant row -> RMSNorm."""
+    """x * Reciprocal(Sqrt(mean(x*x) + eps)) * gamma, gamma a constant row, inner tensors used once -> RMSNorm."""
 
     weights: WeightStore
 
@@ -147,7 +147,7 @@ class MergeToRMSNormPattern(RewritePattern):
 
 
 def _normalised(value: SSAValue) -> tuple[SSAValue, float, list[Operation]] | None:
-    """(x, eps, the ops from last to first) if a value is x by the root of the mean of its squares."""
+    """(x, eps, the ops from last to first) if a value is x divided by the root of the mean of its squares."""
     product = made_by(value, "top.Mul")
     if product is None or len(product.operands) != 2 or relu_of(product):
         return None
@@ -172,7 +172,7 @@ def _normalised(value: SSAValue) -> tuple[SSAValue, float, list[Operation]] | No
 
 
 def _is_square(op: Operation, x: SSAValue, user: Operation) -> bool:
-    """Whether an op is x*x for one user."""
+    """Whether an op is x*x and only `user` reads it."""
     return isinstance(op, TopMul) and list(op.operands) == [x, x] and made_by(user.operands[0], "top.Mul") is op
 
 
@@ -182,10 +182,10 @@ def _is_one(reciprocal: Operation) -> bool:
 
 
 class RMSNormApart(RewritePattern):
-    """RMSNorm -> its parts, which have no calibrated range and so run in float; the last has its name and range."""
+    """RMSNorm -> its parts. They have no calibrated range and so run in float; the last part has the name and range."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """Squares, their mean, eps, root, reciprocal, product, and the product with gamma."""
+        """Build squares, mean, eps, root, reciprocal, product, and the product with gamma."""
         if not isinstance(op, TopRMSNorm):
             return
         shape, plain = shape_of(op.input), relu_attributes()

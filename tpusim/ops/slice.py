@@ -1,4 +1,4 @@
-"""Parts of a tensor: `top.Slice`, `tpu.Slice` `top.Gather`, `tpu.Gather` (numerics.md 9.0, 12.1)."""
+"""Parts of a tensor: `top.Slice`, `tpu.Slice`, `top.Gather`, `tpu.Gather` (numerics.md 9.0, 12.1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,14 +8,15 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 from tpusim_kernels.indexing import gather
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, TensorType
 from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, copy_name, int_attr, ints, ints_attr, op_name, set_op_name
+from tpusim.ir.attrs import copy_name, int_attr, ints, ints_attr, op_name, set_op_name
 from tpusim.ir.types import shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -30,6 +31,7 @@ from tpusim.ops.framework.base import (
     LoweringContext,
     RangeRule,
     Shape,
+    ShapedOp,
     TopOp,
     TpuOp,
     Window,
@@ -44,11 +46,11 @@ from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.view import TopSqueeze, TopUnsqueeze
 
 Cut = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-"""First index, step (> 0) and end (exclusive) along every axis."""
+"""(first indices, steps > 0, ends), each one number per axis; ends are exclusive."""
 
 
 def cut_shape(shape: Shape, cut: Cut) -> Shape:
-    """The extents of a part. Raises ValueError if it is empty or reaches outside."""
+    """The extents of a part. Raises ValueError if the part is empty or reaches outside."""
     offsets, steps, ends = cut
     if not len(offsets) == len(steps) == len(ends) == len(shape):
         raise ValueError(f"an offset, step and end for each axis of {shape} are required, got {cut}")
@@ -58,26 +60,31 @@ def cut_shape(shape: Shape, cut: Cut) -> Shape:
     return tuple(-(-(end - offset) // step) for offset, step, end in zip(offsets, steps, ends, strict=True))
 
 
-def part(x: Array, cut: Cut) -> Array:
-    """The part of an array that (offsets, ends, steps) takes, each by axis."""
-    return x[tuple(slice(o, e, s) for o, s, e in zip(*cut, strict=True))]
+class Slice(ShapedOp):
+    """Every `steps`-th element from `offset` to `ends` (exclusive) along every axis."""
 
-
-class Cutting(TopOp):
-    """What Slice and its relatives share: offset, step and end per axis."""
-
+    input = operand_def(TensorType)
+    output = result_def(TensorType)
     offset = attr_def(ArrayAttr)
     steps = attr_def(ArrayAttr)
     ends = attr_def(ArrayAttr)
 
     @property
     def cut(self) -> Cut:
-        """The cut as (offset, steps, ends)."""
+        """(offset, steps, ends) by axis."""
         return ints(self.offset), ints(self.steps), ints(self.ends)
+
+    @override
+    def infer(self) -> tuple[Shape, ...]:
+        return (cut_shape(shape_of(self.input), self.cut),)
+
+    @override
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        return (operands[0][tuple(slice(o, e, s) for o, s, e in zip(*self.cut, strict=True))],)
 
 
 @irdl_op_definition
-class TopSlice(Cutting):
+class TopSlice(Slice, TopOp):
     """`top.Slice`: every `steps`-th element from `offset` to `ends` (exclusive) along every axis."""
 
     name = "top.Slice"
@@ -85,16 +92,13 @@ class TopSlice(Cutting):
     RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
     MOVES: ClassVar[bool] = True
 
-    input = operand_def(TensorType)
-    output = result_def(TensorType)
-
     @classmethod
     @names_op
     def make(
         cls, builder: Builder, x: SSAValue, *, offset: Sequence[int], ends: Sequence[int],
         steps: Sequence[int] | None = None, axes: Sequence[int] | None = None, name: str,
     ) -> SSAValue:  # fmt: skip
-        """x[offset:ends:steps] along `axes` (all axes by default), as Python slices; a negative step needs a Gather."""
+        """x[offset:ends:steps] along `axes` (default: all), as Python slices; a negative step becomes a Gather."""
         axes = range(len(offset)) if axes is None else axes
         windows = _windows(shape_of(x), offset, ends, [1] * len(offset) if steps is None else steps, axes)
         backwards = [axis for axis, w in enumerate(windows) if w[2] < 0]
@@ -111,7 +115,7 @@ class TopSlice(Cutting):
     def split(
         cls, builder: Builder, x: SSAValue, *, axis: int, sizes: Sequence[int], names: Sequence[str]
     ) -> list[SSAValue]:
-        """One slice per size, one after the other along an axis; a negative axis counts from the end."""
+        """Split an axis into adjacent slices of `sizes`; a negative axis counts from the end."""
         shape = shape_of(x)
         if not -len(shape) <= axis < len(shape):
             raise ValueError(f"an axis of {shape} is required, got {axis}")
@@ -127,21 +131,15 @@ class TopSlice(Cutting):
         return values
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """Slices of everything, of Slices, and of what is joined again."""
+        """Slices that take the whole tensor, Slices of Slices, and Slices that are joined again."""
         del weights
         return NoUseSlicePattern(), MergeSlicePattern(), MergeSliceConcatPattern(cls)
 
-    def infer(self) -> tuple[Shape, ...]:
-        """The extents of the part."""
-        return (cut_shape(shape_of(self.input), self.cut),)
-
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The part of the array."""
-        return (part(operands[0], self.cut),)
-
+    @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Slice with the operand's stored type."""
+        """tpu.Slice on the operand's stored type."""
         return lower_same_scale(self, ctx, TpuSlice, dict(self.attributes))
 
 
@@ -155,44 +153,24 @@ def _cut(builder: Builder, x: SSAValue, windows: Sequence[tuple[int, int, int]],
 def _windows(
     shape: Shape, offset: Sequence[int], ends: Sequence[int], steps: Sequence[int], axes: Sequence[int]
 ) -> list[tuple[int, int, int]]:
-    """(start, end, step) along every axis. Raises ValueError for axes that are not there and empty parts."""
+    """(start, end, step) along every axis. Raises ValueError for an axis outside `shape` and for an empty part."""
     windows = [(0, size, 1) for size in shape]
     for start, end, axis, step in zip(offset, ends, axes, steps, strict=True):
         if not -len(shape) <= axis < len(shape) or step == 0:
             raise ValueError(f"an axis of {shape} and a step other than 0 are required, got axis {axis}, step {step}")
-        found = slice(start, end, step).indices(shape[axis])
-        if len(range(*found)) == 0:
+        window = slice(start, end, step).indices(shape[axis])
+        if len(range(*window)) == 0:
             raise ValueError(f"a part with elements is required, got [{start}:{end}:{step}] of {shape[axis]}")
-        windows[axis % len(shape)] = found
+        windows[axis % len(shape)] = window
     return windows
 
 
 @irdl_op_definition
-class TpuSlice(TpuOp, SharedWindows):
+class TpuSlice(Slice, TpuOp, SharedWindows):
     """`tpu.Slice`: a byte move, the same stored type."""
 
     name = "tpu.Slice"
     MARGINS: ClassVar[Margins] = "read"
-
-    input = operand_def(TensorType)
-    output = result_def(TensorType)
-    offset = attr_def(ArrayAttr)
-    steps = attr_def(ArrayAttr)
-    ends = attr_def(ArrayAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
-
-    @property
-    def cut(self) -> Cut:
-        """The cut as (offset, steps, ends)."""
-        return ints(self.offset), ints(self.steps), ints(self.ends)
-
-    def infer(self) -> tuple[Shape, ...]:
-        """The extents of the part."""
-        return (cut_shape(shape_of(self.input), self.cut),)
-
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The part of the array."""
-        return (part(operands[0], self.cut),)
 
     @property
     def first_channel(self) -> int:
@@ -204,8 +182,9 @@ class TpuSlice(TpuOp, SharedWindows):
         offsets, steps, _ = self.cut
         return (offsets[index], steps[index]) if index < len(offsets) else (0, 1)
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Local up to rank 4 with step 1 along the channels, of which there are at most 65535 (layer_group.md 2)."""
+        """Local up to rank 4, with the whole batch, at most 65535 channels and step 1 along them (layer_group.md 2)."""
         del chip
         x, y = shape_of(self.input), shape_of(self.output)
         if len(x) > 4:
@@ -216,12 +195,14 @@ class TpuSlice(TpuOp, SharedWindows):
             return "a step along the channels, or more than 65535 of them"
         return None
 
+    @override
     def can_slice(self, axis: Axis) -> bool:
-        """All axes but the channels, which are at hand as a whole."""
+        """All axes but the channels, which a slice always has as a whole."""
         return axis != "c"
 
+    @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
-        """h, w: from o*step, s*step + offset long (layer_group.md 7.2); channels are at hand as a whole."""
+        """Window (o, s) of h or w needs (o*step, s*step + offset); of c all channels (layer_group.md 7.2)."""
         del operand
         if axis in ("n", "d"):
             return window
@@ -230,12 +211,14 @@ class TpuSlice(TpuOp, SharedWindows):
         offset, step = self._axis(2 if axis == "h" else 3)
         return window[0] * step, window[1] * step + offset
 
+    @override
     def accepts_margins(self) -> bool:
-        """Only if it cuts channels (layer_group.md 7.3)."""
+        """Only a Slice of the channels does (layer_group.md 7.3)."""
         return logical_shape(shape_of(self.input))[1] != logical_shape(shape_of(self.output))[1]
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
-        """Local: a lane copy of a strided window; global: a strided GDMA copy, a macro command for packed batches."""
+        """Local: a lane copy of a strided window. Global: a strided GDMA copy; for packed batches a macro command."""
         target = ctx.output()
         if ctx.local:
             rows, columns = (self._window(i, w) for i, w in ((2, ctx.output_slice().h), (3, ctx.output_slice().w)))
@@ -251,7 +234,7 @@ class TpuSlice(TpuOp, SharedWindows):
         self._emit_global(ctx, ctx.input(0), target)
 
     def _window(self, index: int, out: Window) -> Window:
-        """Exactly the rows (columns) of the operand from the first to the last that is read."""
+        """The rows or columns of the operand from the first that is read to the last."""
         offset, step = self._axis(index)
         return offset + out[0] * step, (out[1] - 1) * step + 1
 
@@ -271,23 +254,35 @@ class TpuSlice(TpuOp, SharedWindows):
 
 
 def gathered_shape(data: Shape, indices: Shape, axis: int) -> Shape:
-    """The extents: those of the indices in place of the axis. Raises ValueError for an axis outside."""
+    """The data's extents, with those of the indices in place of `axis`. Raises ValueError for a wrong axis."""
     if not 0 <= axis < len(data):
         raise ValueError(f"an axis in [0, {len(data)}) is required, got {axis}")
     return (*data[:axis], *indices, *data[axis + 1 :])
 
 
-@irdl_op_definition
-class TopGather(TopOp):
-    """`top.Gather`: elements at `indices` along `axis`: int32 weights, or whole numbers that are computed."""
-
-    name = "top.Gather"
-    SPEC: ClassVar[tuple[str, ...]] = ("9.0", "12.1")
+class Gather(ShapedOp):
+    """Elements at `indices` along `axis`."""
 
     input = operand_def(TensorType)
     indices = operand_def(TensorType)
     output = result_def(TensorType)
     axis = attr_def(IntegerAttr)
+
+    @override
+    def infer(self) -> tuple[Shape, ...]:
+        return (gathered_shape(shape_of(self.input), shape_of(self.indices), self.axis.value.data),)
+
+    @override
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        return (gather(operands[0], operands[1], axis=self.axis.value.data),)
+
+
+@irdl_op_definition
+class TopGather(Gather, TopOp):
+    """`top.Gather`: elements at `indices`, which are an int32 weight or computed whole numbers."""
+
+    name = "top.Gather"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0", "12.1")
 
     @classmethod
     @names_op
@@ -307,19 +302,13 @@ class TopGather(TopOp):
             indices = builder.weight(name + "_indices", stored)
         return builder.build(cls, [x, indices], {"axis": int_attr(axis)}, name)
 
-    def infer(self) -> tuple[Shape, ...]:
-        """The indices' extents in place of the axis."""
-        return (gathered_shape(shape_of(self.input), shape_of(self.indices), self.axis.value.data),)
-
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Gather the array by the indices."""
-        return (gather(operands[0], operands[1], axis=self.axis.value.data),)
-
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """Gathering at evenly spaced indices becomes a Slice."""
+        """A Gather at evenly spaced indices becomes a Slice."""
         return TopGatherToSliceByUnsqueeze(weights), TopGatherToSlice(weights)
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Gather in float (numerics.md 12.1)."""
         operands = [ctx.operand(self.input, ctx.float_mode(self), self), indices_of(ctx, self, 1)]
@@ -328,39 +317,26 @@ class TopGather(TopOp):
 
 
 @irdl_op_definition
-class TpuGather(TpuOp, GathersRows):
-    """`tpu.Gather`: elements at int32 indices, copied."""
+class TpuGather(Gather, TpuOp, GathersRows):
+    """`tpu.Gather`: copies of the elements at int32 indices."""
 
     name = "tpu.Gather"
 
-    input = operand_def(TensorType)
-    indices = operand_def(TensorType)
-    output = result_def(TensorType)
-    axis = attr_def(IntegerAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
-
-    def infer(self) -> tuple[Shape, ...]:
-        """The indices' extents in place of the axis."""
-        return (gathered_shape(shape_of(self.input), shape_of(self.indices), self.axis.value.data),)
-
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Gather the array by the indices."""
-        return (gather(operands[0], operands[1], axis=self.axis.value.data),)
-
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Say that it has no local form."""
         del chip
         return "gathering runs in global memory"
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
-        """Rows by the GDMA where the chip has that, else Fn `gather`, whose second input are the indices."""
+        """Let the GDMA gather rows where it can, else emit Fn `gather` with the indices as second input."""
         if self._by_rows(ctx):
             return
         function = functions.Gather(self.axis.value.data)
         ctx.emit(isa.Fn, function=function, inputs=(ctx.input(0), ctx.input(1)), output=ctx.output())
 
     def _by_rows(self, ctx: EmitContext) -> bool:
-        """Whether rows in global memory could be gathered, and then are."""
+        """Emit a gather of rows in global memory; return whether that is possible."""
         source, indices, target = ctx.input(0), ctx.input(1), ctx.output()
         axis, shape = self.axis.value.data, source.shape
         outer, inner, count = prod(shape[:axis]), prod(shape[axis + 1 :]), indices.elements
@@ -369,14 +345,14 @@ class TpuGather(TpuOp, GathersRows):
         if not (ctx.chip.gather_gbs and plain and fit and indices.dtype == "i32"):
             return False
         views = ((source, (outer, shape[axis], inner)), (indices, (count,)), (target, (outer, count, inner)))
-        source, indices, target = (msgspec.structs.replace(view, shape=own) for view, own in views)
+        source, indices, target = (msgspec.structs.replace(view, shape=shape) for view, shape in views)
         ctx.emit(isa.MoveRows, input=source, indices=indices, output=target)
         return True
 
 
 @dataclass
 class TopGatherToSlice(RewritePattern):
-    """Gather at one index, or at evenly rising ones -> Slice; of a scalar index -> Slice and Squeeze."""
+    """Gather at one index, or at evenly rising indices -> Slice; at a scalar index -> Slice and Squeeze."""
 
     weights: WeightStore
 
@@ -401,7 +377,7 @@ class TopGatherToSlice(RewritePattern):
 
 @dataclass
 class TopGatherToSliceByUnsqueeze(RewritePattern):
-    """Gather at a scalar index -> Unsqueeze of its axis, the Gather used once: a Slice."""
+    """Gather at a scalar index, used once -> Unsqueeze of its axis: one Slice."""
 
     weights: WeightStore
 
@@ -420,7 +396,7 @@ class TopGatherToSliceByUnsqueeze(RewritePattern):
 
 
 def _evenly(op: TopGather, weights: WeightStore) -> tuple[TopSlice | None, bool]:
-    """(the Slice that takes the same, None if the indices are not constant and evenly rising; are they one scalar?)."""
+    """(equivalent Slice, None unless the indices are constant and evenly rising; whether there is one scalar index)."""
     indices = constant_of(op.indices, weights)
     if indices is None or indices.ndim > 1:
         return None, False

@@ -1,4 +1,4 @@
-"""Softmax: `top.Softmax`, `top.LogSoftmax`, `tpu.Softmax`; by table in INT8 along the channels, else in f32."""
+"""Softmax: `top.Softmax`, `top.LogSoftmax`, `tpu.Softmax`; in INT8 by table along the channels, else in float."""
 
 from collections.abc import Sequence
 from math import prod
@@ -7,13 +7,14 @@ from typing import ClassVar
 import numpy as np
 from tpusim_kernels import softmax as kernels
 from tpusim_kernels.prim.floattable import SLOPE_RANGES, activation_table, log_table, power_table
+from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def, var_operand_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, copy_name, flag, float_attr, int_attr, ints, ints_attr, op_name, set_op_name
+from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, ints, ints_attr, op_name, set_op_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -35,7 +36,7 @@ from tpusim.ops.framework.base import (
     is_none,
 )
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import UnaryTop, value_dtype, zero_point
+from tpusim.ops.framework.families import UnaryTop, checked_axis, value_dtype, zero_point
 from tpusim.ops.framework.logical import EVERY_TYPE
 from tpusim.ops.framework.rewriting import made_by
 from tpusim.ops.interfaces import LibraryKernel
@@ -55,35 +56,36 @@ class NormalisedExponential(UnaryTop):
     @names_op
     def make(cls, builder: Builder, x: SSAValue, *, axis: int = -1, name: str) -> SSAValue:
         """A negative axis counts from the end."""
-        rank = len(shape_of(x))
-        if not -rank <= axis < rank:
-            raise ValueError(f"an axis in [{-rank}, {rank}) is required, got {axis}")
-        return builder.build(cls, [x], {"axis": int_attr(axis % rank)}, name)
+        return builder.build(cls, [x], {"axis": int_attr(checked_axis(axis, shape_of(x)))}, name)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
-        """The result has the operand's shape."""
         shape, axis = shape_of(self.input), self.axis.value.data
         if not 0 <= axis < len(shape):
             raise ValueError(f"an axis in [0, {len(shape)}) is required, got {axis}")
         return (shape,)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32: subtract the maximum, exponential, divide by the sum."""
+        """exp(x - maximum) divided by its sum, or the logarithm of that, in f32."""
         return (kernels.softmax_onednn(operands[0], axis=self.axis.value.data, log=self.LOG),)
 
+    @override
     def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
-        """An axis of more elements than half the bytes of a local-memory bank (DN-20)."""
+        """Whether the axis has more elements than half the bytes of a local-memory bank (DN-20)."""
         del wanted
         return shape_of(self.input)[self.axis.value.data] > chip.lmem_bank_bytes // 2
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Softmax in integers along axis 1 of at most four axes, or why not."""
+        """tpu.Softmax in integers along axis 1 of at most four axes, or why that is not possible."""
         x, why = ctx.quant(self.input), self._why_not_int8(ctx)
         if why is not None or x is None:
             return why or "the input is not calibrated"
         table = ctx.weight(op_name(self) + "_table", exponential_table(x.scale))
         return self._build(ctx, [ctx.operand(self.input, "int8", self), table], ctx.quantised_type(self.output))
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Softmax in the float type of the mode."""
         if self.needs_f32(ctx.chip, "f32"):
@@ -96,7 +98,7 @@ class NormalisedExponential(UnaryTop):
         return ctx.build(TpuSoftmax, operands, attributes, element, shape_of(self.output), op_name(self))
 
     def _float_tables(self, ctx: LoweringContext) -> list[SSAValue]:
-        """`none`, or the tables of the exponential and of the sum's reciprocal (or logarithm) (numerics.md 11.1)."""
+        """`none`, or tables of the exponential and of the reciprocal or logarithm of the sum (numerics.md 11.1)."""
         if not ctx.chip.float_tables:
             return [ctx.none()]
         name, of_sum = op_name(self), log_table() if self.LOG else power_table(-1.0)
@@ -120,15 +122,16 @@ class TopSoftmax(NormalisedExponential):
     RANGE: ClassVar[RangeRule] = RangeRule(fixed=(0.0, 1.0))
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """A Softmax between two Permutes moves behind both."""
+        """Move a Softmax between two Permutes after both."""
         del weights
         return (TopMoveSoftmaxAfterPermute(),)
 
 
 @irdl_op_definition
 class TopLogSoftmax(NormalisedExponential):
-    """`top.LogSoftmax`: log(exp(x - max)/sum) along `axis`; its range is that of the quotient (U-57)."""
+    """`top.LogSoftmax`: log(exp(x - max)/sum) along `axis`; its fixed range is that of the quotient (U-57)."""
 
     name = "top.LogSoftmax"
     SPEC: ClassVar[tuple[str, ...]] = ("11.1",)
@@ -143,9 +146,9 @@ def exponential_table(scale: float, beta: float = 1.0) -> np.ndarray:
 
 @irdl_op_definition
 class TpuSoftmax(TpuOp, LibraryKernel):
-    """`tpu.Softmax`: in float (table `none`), or bytes through a table of 256 f32 exponentials, or BF16 by four tables.
+    """`tpu.Softmax`: in float (table `none`), on bytes by a table of 256 f32 exponentials, or in BF16 by four tables.
 
-    The four: base and slope of the exponential, exponent and mantissa entries of the reciprocal or the logarithm.
+    The four tables: base and slope of the exponential, exponent and mantissa entries of the reciprocal or logarithm.
     """
 
     name = "tpu.Softmax"
@@ -159,10 +162,9 @@ class TpuSoftmax(TpuOp, LibraryKernel):
     axis = attr_def(IntegerAttr)
     log = opt_attr_def(BoolAttr)
     beta = opt_attr_def(FloatAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
-        """The result has the operand's shape."""
         shape, axis = shape_of(self.input), self.axis.value.data
         if not 0 <= axis < len(shape):
             raise ValueError(f"an axis in [0, {len(shape)}) is required, got {axis}")
@@ -176,12 +178,13 @@ class TpuSoftmax(TpuOp, LibraryKernel):
 
     @property
     def _options(self) -> tuple[bool, float]:
-        """The options of the function: (log, beta)."""
+        """(log, beta) of the kernel and of the macro function."""
         log = self.log is not None and bool(self.log.value.data)
         return log, self.beta.value.data if self.beta is not None else 1.0
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """By table: f32 sum in index order, quotient in double narrowed to f32, rounded half away (11.1)."""
+        """On bytes: f32 sum in index order, quotient in double narrowed to f32, rounded half away (11.1)."""
         x, table, *more = operands
         axis, output = self.axis.value.data, uniform_of(self.output)
         log, beta = self._options
@@ -192,8 +195,9 @@ class TpuSoftmax(TpuOp, LibraryKernel):
         zero = zero_point(self.output)
         return (kernels.softmax_int(x, table, output.scale.data, zero, axis=axis, out_dtype=value_dtype(self.output)),)
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Local: 4-D along axis 2 or 3, not on a chip with batch packing (layer_group.md 2)."""
+        """Local along axis 2 or 3 of 4-D tensors, but not on a chip with batch packing (layer_group.md 2)."""
         rank, axis = len(shape_of(self.input)), self.axis.value.data
         if chip.batch_packing or chip.is_global(self.name):
             return f"softmax has no local form on {chip.name}"
@@ -201,23 +205,27 @@ class TpuSoftmax(TpuOp, LibraryKernel):
             return f"softmax of rank {rank} along axis {axis}; local are axes 2 and 3 of 4-D tensors"
         return None
 
+    @override
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
-        """SMALL_C and MM: along the last axis only."""
+        """SMALL_C and MM groups take the last axis only."""
         if kind in (GroupType.SMALL_C, GroupType.MM) and self.axis.value.data != 3:
             return f"softmax along axis {self.axis.value.data}; {kind} groups take the last axis only"
         return super().why_not_in(kind, chip)
 
+    @override
     def can_slice_in(self, axis: Axis, kind: GroupType) -> bool:
-        """The axes before its own; SMALL_C: the first two (layer_group.md 4)."""
+        """The axes before `axis`; in SMALL_C groups the first two (layer_group.md 4)."""
         end = 2 if kind is GroupType.SMALL_C else self.axis.value.data
         return axis in ("n", "c", "h", "w")[:end]
 
+    @override
     def can_slice(self, axis: Axis) -> bool:
-        """The answer for a NORMAL group; other types ask `can_slice_in`."""
+        """The answer for NORMAL groups."""
         return self.can_slice_in(axis, GroupType.NORMAL)
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """One row of sums, two tables, two f32 copies; more for a logarithm and for padded rows (9.3)."""
+        """A row of sums, two tables, two f32 copies; one more copy for a logarithm and for padded rows (9.3)."""
         del inputs
         _, c, h, w = output.shape
         last = shape_of(self.output)[3]
@@ -230,8 +238,9 @@ class TpuSoftmax(TpuOp, LibraryKernel):
         tables = (align(32, vector) + align(192, vector)) * 4
         return sums + tables + 2 * image * 4 + extra * image * size
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
-        """FN softmax_int (q, table), softmax_tables (x, four tables) or softmax."""
+        """FN softmax_int (input, table), softmax_tables (input, four tables) or softmax (input)."""
         axis, output = self.axis.value.data, uniform_of(self.output)
         if ctx.local and ctx.group_type is GroupType.SMALL_C:
             axis = 2  # the last axis lies along h
@@ -245,13 +254,13 @@ class TpuSoftmax(TpuOp, LibraryKernel):
 
 
 class TopMoveSoftmaxAfterPermute(RewritePattern):
-    """Permute (0, 3, 1, 2) -> Softmax along axis 3 -> Permute (0, 3, 2, 1), each used once: one Permute and Softmax.
+    """Permute (0, 3, 1, 2) -> Softmax along axis 3 -> Permute (0, 3, 2, 1), each used once: Permute -> Softmax.
 
-    The Softmax is along axis 1 then.
+    The new Softmax is along axis 1.
     """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the last, whose name the Softmax takes."""
+        """`op` is the last Permute; the Softmax takes its name."""
         softmax = made_by(op.input, "top.Softmax") if isinstance(op, TopPermute) else None
         first = made_by(softmax.operands[0], "top.Permute") if isinstance(softmax, TopSoftmax) else None
         if not isinstance(op, TopPermute) or not isinstance(softmax, TopSoftmax) or not isinstance(first, TopPermute):

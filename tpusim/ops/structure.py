@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from tpusim_kernels.movement import pad
+from typing_extensions import override
 from xdsl.dialects.builtin import AffineMapAttr, ArrayAttr, FloatAttr, IntegerAttr, NoneType, StringAttr, TensorType
 from xdsl.ir import Attribute, Block, Region, SSAValue
 from xdsl.ir.affine import AffineMap
@@ -43,6 +44,7 @@ class TopInput(TopOp):
     dtype = opt_attr_def(StringAttr)
     """The NumPy name of what the user gives, if that is not float32: converted at the border of the network."""
 
+    @override
     def verify_(self) -> None:
         """The shape; preprocessing attributes are whatever the module carries."""
         ShapedOp.verify_(self)
@@ -52,16 +54,19 @@ class TopInput(TopOp):
         """The type in which the user gives the input."""
         return np.dtype(self.dtype.data if self.dtype else np.float32)
 
+    @override
     def held(self) -> Holds:
         """By the type that is given; bytes are samples of something real (images)."""
         if self.given.kind == "b":
             return "bool"
         return "integer" if self.given.kind in "iu" and self.given.itemsize > 2 else "real"
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The result has the input's shape."""
         return (shape_of(self.input),)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Pass the operand on."""
         return (operands[0],)
@@ -77,6 +82,7 @@ class TopWeight(IRDLOperation):
     """Scales of the integers that it was quantised to, one or one per output channel (own_scales.py)."""
     traits = traits_def(Pure(), NamesWeight())
 
+    @override
     def verify_(self) -> None:
         """A type with scales per axis has one for each index."""
         uniform, shape = uniform_of(self.output), shape_of(self.output)
@@ -173,6 +179,7 @@ class Transfer(ShapedOp):
             )
         return found
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The operand's shape; of a map whose elements are as many, the result's."""
         inside = shape_of(self._sides[0])
@@ -183,6 +190,7 @@ class Transfer(ShapedOp):
         """Elements in global memory, counted in order, of what several commands move, by index in local memory."""
         return None
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """A transfer changes no value; by a map it changes their order, and it may set a border around them."""
         if (places := self.places()) is not None:
@@ -210,10 +218,12 @@ class TpuLoad(Transfer):
     indexing_map_s2l = opt_attr_def(AffineMapAttr)
 
     @property
+    @override
     def mapping(self) -> AffineMap | None:
         """From indices of what is loaded to those of the tensor in global memory."""
         return self.indexing_map_s2l.data if self.indexing_map_s2l else None
 
+    @override
     def places(self) -> np.ndarray | None:
         """Elements in global memory, counted in order, by index in local memory; None where one command does it."""
         inside, outside = map(shape_of, self._sides)
@@ -229,6 +239,7 @@ class TpuLoad(Transfer):
         return scattered_of(self.mapping, inside, outside, lengths)
 
     @property
+    @override
     def _sides(self) -> tuple[SSAValue, SSAValue]:
         return self.output, self.input
 
@@ -243,6 +254,7 @@ class TpuStore(Transfer):
     pad_const_val = opt_attr_def(FloatAttr)
 
     @property
+    @override
     def pads(self) -> Shape:
         """Those of a Pad whose work the store does, as the last of `moved`."""
         return ints(self.paddings) if self.paddings else ()
@@ -253,11 +265,13 @@ class TpuStore(Transfer):
         return self.pad_const_val.value.data if self.pad_const_val else 0.0
 
     @property
+    @override
     def mapping(self) -> AffineMap | None:
         """From indices of what is stored to those of the tensor in global memory."""
         return self.indexing_map_l2s.data if self.indexing_map_l2s else None
 
     @property
+    @override
     def _sides(self) -> tuple[SSAValue, SSAValue]:
         return self.input, self.output
 

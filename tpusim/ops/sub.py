@@ -1,6 +1,6 @@
 """Difference and quotient: `top.Sub`, `tpu.Sub`, `top.Div` and `tpu.Div` (numerics.md 9.0, 9.3, 12)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,14 +8,15 @@ import numpy as np
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.cv18xx import sum_int
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, f32
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import copy_name, float_attr, ints, ints_attr, op_name, set_op_name, value_name
+from tpusim.ir.attrs import copy_name, float_attr, ints, set_op_name, value_name
 from tpusim.ir.types import element_of, shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -23,7 +24,7 @@ from tpusim.isa import functions
 from tpusim.isa.layout import activation_view, lmem_bytes
 from tpusim.isa.region import View, itemsize
 from tpusim.ops.activation.top import TopReciprocal
-from tpusim.ops.add import Fit, emit_weighted_sum
+from tpusim.ops.add import Fit, ScaledTop, Scaling, Stored, emit_weighted_sum
 from tpusim.ops.framework.base import (
     Array,
     EmitContext,
@@ -36,7 +37,6 @@ from tpusim.ops.framework.base import (
 )
 from tpusim.ops.framework.families import (
     ArithmeticTop,
-    NaryTop,
     NaryTpu,
     command_dtype,
     constant_of,
@@ -53,92 +53,13 @@ from tpusim.ops.rescale import positive_fit
 from tpusim.ops.structure import make_weight
 
 
-def built_in_float(
-    op: NaryTop, ctx: LoweringContext, cls: OpT, more: Mapping[str, Attribute] | None = None
-) -> SSAValue:
-    """The float form: every operand in the op's float type, relu and its limit, and `more` attributes."""
-    operands = [ctx.operand(v, ctx.float_mode(op), op) for v in op.inputs]
-    attributes = {**relu_attributes(relu_of(op), relu_limit_of(op)), **(more or {})}
-    return ctx.build(cls, operands, attributes, ctx.float_type(op), shape_of(op.output), op_name(op))
-
-
 def stored_constant(constant: np.ndarray, scale: float, zero_point: int = 0) -> np.ndarray:
     """round-half-away(c/s) + z in one byte, signed if a value is negative (numerics.md 9.3)."""
     signed = bool((constant < 0).any())
     return saturate_np(round_half_away(constant.astype(np.float64) / scale) + zero_point, "int8" if signed else "uint8")
 
 
-StoredFor = Callable[[np.ndarray, float], tuple[np.ndarray, tuple[int, int]]]
-"""(integers, (multiplier, shift)) of a constant operand at an output's scale."""
-
 # ------------------------------------------------------------------------------------------------------------------ Sub
-
-
-@irdl_op_definition
-class TopSub(ArithmeticTop):
-    """`top.Sub`: the first tensor less the second, numpy broadcasting, optional relu."""
-
-    name = "top.Sub"
-    SPEC: ClassVar[tuple[str, ...]] = ("9.0", "9.3", "5.6")
-    RANGE: ClassVar[RangeRule] = RangeRule(difference=True)
-    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
-
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The difference in f32, then relu."""
-        return (limited(kernels.sub_float(tuple(operands), do_relu=relu_of(self)), self),)
-
-    def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Sub in the float type of the mode."""
-        return built_in_float(self, ctx, TpuSub)
-
-    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Sub with one 8-bit multiplier and shift per operand by the best fit, or why not.
-
-        A constant is stored at the output's scale, m = 1 (numerics.md 9.3).
-        """
-
-        def stored(constant: np.ndarray, s_out: float) -> tuple[np.ndarray, tuple[int, int]]:
-            return stored_constant(constant, s_out), (1, 0)
-
-        return self.with_multipliers(ctx, lambda s_in, s_out: positive_fit(ctx, self, s_in / s_out), stored)
-
-    def with_multipliers(self, ctx: LoweringContext, fit: Fit, stored: StoredFor) -> SSAValue | str:
-        """tpu.Sub with what `fit` makes of the scales of operand and output; constants as `stored` has them."""
-        out = ctx.quant(self.output)
-        if out is None:
-            return "the output is not calibrated"
-        if ctx.asymmetric:
-            return "there is no integer form with zero points (numerics.md 12.1)"
-        operands: list[SSAValue] = []
-        fits: list[tuple[int, int]] = []
-        for value in self.inputs:
-            scaled = self._operand(ctx, value, out.scale, fit, stored)
-            if isinstance(scaled, str):
-                return scaled
-            operands.append(scaled[0])
-            fits.append(scaled[1])
-        attributes: dict[str, Attribute] = {
-            **relu_attributes(relu_of(self)),
-            "multipliers": ints_attr(m for m, _ in fits),
-            "rshifts": ints_attr(r for _, r in fits),
-        }
-        element = ctx.quantised_type(self.output)
-        return ctx.build(TpuSub, operands, attributes, element, shape_of(self.output), op_name(self))
-
-    def _operand(
-        self, ctx: LoweringContext, value: SSAValue, s_out: float, fit: Fit, stored: StoredFor
-    ) -> tuple[SSAValue, tuple[int, int]] | str:
-        """(integers, (m, r)) of one operand (numerics.md 9.3)."""
-        constant, quant = ctx.array(value), ctx.quant(value)
-        if constant is not None:
-            integers, scaled = stored(constant, s_out)
-            return ctx.weight(value_name(value) + "_int8", integers), scaled
-        if quant is None:
-            return f"operand '{value_name(value)}' is not calibrated"
-        scaled = fit(quant.scale, s_out)
-        if scaled is None:
-            return f"operand '{value_name(value)}' would need a multiplier outside 0..127"
-        return ctx.operand(value, "int8", self), scaled
 
 
 @irdl_op_definition
@@ -171,17 +92,19 @@ class TpuSub(NaryTpu, Overwrites):
         a, b = ints(self.multipliers)
         return a, -b
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """As every binary op (layer_group.md 2)."""
         return f"{chip.name} subtracts in global memory only" if chip.is_global(self.name) else super().why_global(chip)
 
+    @override
     def may_overwrite(self, operand: int) -> bool:
-        """Integers are scaled into the work area first; floats are one command."""
+        """Integers are first scaled into the work area; floats are one command."""
         del operand
         return True
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Each operand multiplied, shifted and rounded on its own, then subtracted."""
+        """Integers are multiplied, shifted and rounded before the difference; with one shift, after it."""
         if self.scaling is None:
             return (limited(kernels.sub_float(tuple(operands), do_relu=relu_of(self)), self),)
         m, r = zip(*self.scaling, strict=True)
@@ -191,16 +114,18 @@ class TpuSub(NaryTpu, Overwrites):
         y = kernels.sub_int(tuple(operands), m, r, do_relu=relu_of(self), out_dtype=value_dtype(self.output))
         return (y,)
 
+    @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Two scaled operands of 16 bits; 16-bit floats: out (layer_group.md 9.3)."""
+        """Integers: two scaled operands of 16 bits. 16-bit floats: out (layer_group.md 9.3)."""
         del inputs
         if self.scaling is not None:
             return 2 * lmem_bytes(output.shape, "i16", chip)
         dtype = command_dtype(element_of(self.output))
         return lmem_bytes(output.shape, dtype, chip) if itemsize(dtype) == 2 else 0
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
-        """Floats: AR sub; integers: AR mul+shift per operand and a saturating subtraction; global: FN sub_int."""
+        """Floats: AR sub. Integers: RQ per operand, then a saturating AR sub; as a global layer FN sub_int."""
         views = [ctx.input(i) for i in range(len(self.inputs))]
         if self.scaling is None:
             self.emit_chain(ctx, "sub", views, ctx.output(), relu_limit_of(self))
@@ -222,34 +147,40 @@ class TpuSub(NaryTpu, Overwrites):
         ctx.emit(isa.Arith, kind="sub", a=scaled[0], b=scaled[1], output=ctx.output(), relu=relu_of(self))
 
 
-# ------------------------------------------------------------------------------------------------------------------ Div
-
-
 @irdl_op_definition
-class TopDiv(ArithmeticTop):
-    """`top.Div`: the first tensor over the second, numpy broadcasting, optional relu."""
+class TopSub(ScaledTop):
+    """`top.Sub`: the first tensor less the second, numpy broadcasting, optional relu."""
 
-    name = "top.Div"
-    SPEC: ClassVar[tuple[str, ...]] = ("9.0", "12.1")
-    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32", bf16="f32")
+    name = "top.Sub"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0", "9.3", "5.6")
+    RANGE: ClassVar[RangeRule] = RangeRule(difference=True)
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
+    TPU: ClassVar[OpT] = TpuSub
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The quotient in f32, then relu."""
-        return (limited(kernels.div_float(tuple(operands), do_relu=relu_of(self)), self),)
+        return (limited(kernels.sub_float(tuple(operands), do_relu=relu_of(self)), self),)
 
-    @classmethod
-    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """A constant divisor is a factor."""
-        return (DivToMul(weights),)
-
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """Say why there is no integer form."""
-        del ctx
-        return "a quotient has no integer form (numerics.md 9.0)"
+        """tpu.Sub with the best fit for each operand, or why that is not possible.
 
-    def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """Become tpu.Div in float."""
-        return built_in_float(self, ctx, TpuDiv)
+        A constant is stored at the output's scale, m = 1 (numerics.md 9.3).
+        """
+
+        def stored(constant: np.ndarray, s_out: float) -> tuple[np.ndarray, Scaling]:
+            return stored_constant(constant, s_out), (1, 0)
+
+        return self.with_multipliers(ctx, lambda s_in, s_out: positive_fit(ctx, self, s_in / s_out), stored)
+
+    @override
+    def with_multipliers(self, ctx: LoweringContext, fit: Fit, stored: Stored) -> SSAValue | str:
+        if ctx.asymmetric and ctx.quant(self.output) is not None:
+            return "there is no integer form with zero points (numerics.md 12.1)"
+        return super().with_multipliers(ctx, fit, stored)
+
+
+# ------------------------------------------------------------------------------------------------------------------ Div
 
 
 @irdl_op_definition
@@ -260,40 +191,66 @@ class TpuDiv(NaryTpu, Overwrites):
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The quotient in f32, then relu."""
         return (limited(kernels.div_float(tuple(operands), do_relu=relu_of(self)), self),)
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """As every binary op, but never on a chip without requant multipliers (layer_group.md 2)."""
         if chip.is_global(self.name):
             return f"{chip.name} divides in global memory only"
         return super().why_global(chip)
 
+    @override
     def may_overwrite(self, operand: int) -> bool:
-        """Yes: it is one command, which reads an element before it writes it."""
+        """Always: the one command reads each element before it writes it."""
         del operand
         return True
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
-        """Emit one AR command, a division."""
         views = [ctx.input(i) for i in range(len(self.inputs))]
         self.emit_chain(ctx, "div", views, ctx.output(), relu_limit_of(self))
 
 
+@irdl_op_definition
+class TopDiv(ArithmeticTop):
+    """`top.Div`: the first tensor over the second, numpy broadcasting, optional relu."""
+
+    name = "top.Div"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0", "12.1")
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32", bf16="f32")
+    TPU: ClassVar[OpT] = TpuDiv
+
+    @override
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        return (limited(kernels.div_float(tuple(operands), do_relu=relu_of(self)), self),)
+
+    @classmethod
+    @override
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """A division by a constant becomes a product."""
+        return (DivToMul(weights),)
+
+    @override
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        del ctx
+        return "a quotient has no integer form (numerics.md 9.0)"
+
+
 def is_invertible(divisor: np.ndarray) -> bool:
-    """Whether every number of a constant has a reciprocal."""
+    """Whether every number of a constant has a reciprocal in f32: it is finite and no subnormal."""
     return bool((np.abs(divisor) >= np.finfo(np.float32).tiny).all() and np.isfinite(divisor).all())
 
 
 @dataclass
 class DivToMul(RewritePattern):
-    """Div by a constant without zeros -> Mul by the reciprocal; by a number DivToMulConst does it."""
+    """Div by a constant tensor without zeros -> Mul by the reciprocal. DivToMulConst divides by single numbers."""
 
     weights: WeightStore
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The reciprocal is taken in f64 and narrowed once; name and relu stay."""
+        """The reciprocal is computed in f64 and narrowed once; name and relu stay."""
         divisor = constant_of(op.operands[1], self.weights) if isinstance(op, TopDiv) else None
         if divisor is None or not isinstance(op, TopOp) or constant_of(op.operands[0], self.weights) is not None:
             return
@@ -312,10 +269,10 @@ class DivToMul(RewritePattern):
 
 
 class DivToProduct(RewritePattern):
-    """Div of two tensors -> Mul by the Reciprocal of the divisor; of several by one divisor there is one Reciprocal."""
+    """Div of two tensors -> Mul by the Reciprocal of the divisor; quotients with one divisor share its Reciprocal."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The reciprocal has no calibrated range; name and relu stay with the product."""
+        """The Reciprocal has no calibrated range; the Mul has the name and the relu."""
         if not isinstance(op, TopDiv) or len(op.inputs) != 2:
             return
         divisor = op.inputs[1]

@@ -5,13 +5,14 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 import msgspec
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, TensorType
 from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, ints, ints_attr
+from tpusim.ir.attrs import ints, ints_attr
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -25,6 +26,7 @@ from tpusim.ops.framework.base import (
     LoweringContext,
     RangeRule,
     Shape,
+    ShapedOp,
     TopOp,
     TpuOp,
 )
@@ -35,14 +37,30 @@ from tpusim.ops.view import TopReshape
 
 
 def tiled_shape(shape: Shape, times: tuple[int, ...]) -> Shape:
-    """The extents. Raises ValueError unless there is a count of 1 or more per axis."""
+    """The repeated extents. Raises ValueError unless `times` has a count of 1 or more for each axis."""
     if len(times) != len(shape) or min(times, default=1) < 1:
         raise ValueError(f"{len(shape)} repeats of 1 or more are required for {shape}, got {list(times)}")
     return tuple(size * count for size, count in zip(shape, times, strict=True))
 
 
+class Tile(ShapedOp):
+    """The operand repeated `tile` times along every axis."""
+
+    input = operand_def(TensorType)
+    output = result_def(TensorType)
+    tile = attr_def(ArrayAttr)
+
+    @override
+    def infer(self) -> tuple[Shape, ...]:
+        return (tiled_shape(shape_of(self.input), ints(self.tile)),)
+
+    @override
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        return (jnp.tile(operands[0], ints(self.tile)),)
+
+
 @irdl_op_definition
-class TopTile(TopOp):
+class TopTile(Tile, TopOp):
     """`top.Tile`: the operand repeated `tile` times along every axis."""
 
     name = "top.Tile"
@@ -50,14 +68,10 @@ class TopTile(TopOp):
     RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
     MOVES: ClassVar[bool] = True
 
-    input = operand_def(TensorType)
-    output = result_def(TensorType)
-    tile = attr_def(ArrayAttr)
-
     @classmethod
     @names_op
     def make(cls, builder: Builder, x: SSAValue, *, tile: Sequence[int], name: str) -> SSAValue:
-        """tile: repetitions of every axis; none is the operand itself."""
+        """tile: repetitions along every axis. Without any, the result is the operand."""
         if all(times == 1 for times in tile) and len(tile) == len(shape_of(x)):
             return x
         return builder.build(cls, [x], {"tile": ints_attr(tile)}, name)
@@ -65,7 +79,7 @@ class TopTile(TopOp):
     @classmethod
     @names_op
     def broadcast(cls, builder: Builder, x: SSAValue, *, shape: Sequence[int], name: str) -> SSAValue:
-        """The operand as it broadcasts with a shape: leading axes of length 1, then repetitions."""
+        """Broadcast the operand with a shape: add leading axes of length 1, then repeat."""
         target = broadcast_shape([shape_of(x), tuple(shape)])
         full = (1,) * (len(target) - len(shape_of(x))) + shape_of(x)
         tile = [b // a for a, b in zip(full, target, strict=True)]
@@ -75,48 +89,31 @@ class TopTile(TopOp):
         return cls.make(builder, x, tile=tile, name=name)
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """In front of an op that broadcasts."""
+        """Remove a Tile before an op that broadcasts."""
         del weights
         return (TopFuseTile(),)
 
-    def infer(self) -> tuple[Shape, ...]:
-        """The result has the operand's extents times the counts."""
-        return (tiled_shape(shape_of(self.input), ints(self.tile)),)
-
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Repeat the array along its axes."""
-        return (jnp.tile(operands[0], ints(self.tile)),)
-
+    @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Tile with the operand's stored type."""
+        """tpu.Tile on the operand's stored type."""
         return lower_as_stored(self, ctx, TpuTile, {"tile": self.tile})
 
 
 @irdl_op_definition
-class TpuTile(TpuOp):
+class TpuTile(Tile, TpuOp):
     """`tpu.Tile`: a byte move, the same stored type."""
 
     name = "tpu.Tile"
 
-    input = operand_def(TensorType)
-    output = result_def(TensorType)
-    tile = attr_def(ArrayAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
-
-    def infer(self) -> tuple[Shape, ...]:
-        """The result has the operand's extents times the counts."""
-        return (tiled_shape(shape_of(self.input), ints(self.tile)),)
-
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Repeat the array along its axes."""
-        return (jnp.tile(operands[0], ints(self.tile)),)
-
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Never local (layer_group.md 2)."""
         del chip
         return "repetition runs in global memory"
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """One GDMA copy that reads with stride 0 along the repetitions; a macro command for packed batches."""
         source, target, times = ctx.input(0), ctx.output(), ints(self.tile)
@@ -127,7 +124,7 @@ class TpuTile(TpuOp):
 
 
 def repeated(source: View, target: View, times: tuple[int, ...]) -> tuple[View, View]:
-    """Both views with an axis for the repetitions in front of every repeated axis."""
+    """Both views with one more axis before every repeated axis: the repetitions."""
     sizes: list[int] = []
     reads: list[int] = []
     writes: list[int] = []
@@ -147,12 +144,12 @@ def repeated(source: View, target: View, times: tuple[int, ...]) -> tuple[View, 
 
 
 class TopFuseTile(RewritePattern):
-    """Tile of axes of length 1 -> Add, Sub, Mul, Min or Max, which repeats them by itself: no Tile."""
+    """Tile of axes of length 1 -> Add, Sub, Mul, Min or Max: the Tile goes, because the op broadcasts."""
 
     BROADCAST: ClassVar[tuple[str, ...]] = ("top.Add", "top.Sub", "top.Mul", "top.Min", "top.Max")
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the one that repeats; the result must not become smaller."""
+        """`op` is the op that broadcasts; its result must keep its shape."""
         if op.name not in self.BROADCAST:
             return
         for index, value in enumerate(op.operands):

@@ -8,14 +8,15 @@ from math import prod
 from typing import ClassVar
 
 import msgspec
+from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, TensorType
 from xdsl.ir import SSAValue
 from xdsl.ir.affine import AffineMap
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, int_attr, ints, ints_attr
+from tpusim.ir.attrs import int_attr, ints, ints_attr
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -62,10 +63,12 @@ class ViewTop(TopOp):
     input = operand_def(TensorType)
     output = result_def(TensorType)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Reshape the array to the result's extents."""
         return (operands[0].reshape(shape_of(self.output)),)
 
+    @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Reshape with the operand's stored type."""
         return lower_as_stored(self, ctx, TpuReshape, {"shape": ints_attr(shape_of(self.output))})
@@ -88,11 +91,13 @@ class TopReshape(ViewTop):
         target = resolve_shape(shape_of(x), shape, allow_zero=allow_zero)
         return builder.build(cls, [x], {"shape": ints_attr(target)}, name)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The attribute, which must hold all elements."""
         return (same_elements(shape_of(self.input), ints(self.shape)),)
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """Views of views, and those that change nothing."""
         del weights
@@ -123,6 +128,7 @@ class TopFlatten(ViewTop):
             raise ValueError(f"an axis in [{-rank}, {rank}] is required, got {axis}")
         return builder.build(cls, [x], {"axis": int_attr(axis % rank if axis < 0 else axis)}, name)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """(product before axis, product from axis)."""
         shape, axis = shape_of(self.input), self.axis.value.data
@@ -148,6 +154,7 @@ class TopSqueeze(ViewTop):
             axes = [i for i, size in enumerate(shape) if size == 1]
         return builder.build(cls, [x], {"axes": ints_attr(positive_axes(axes, len(shape)))}, name)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The operand's shape without `axes`."""
         shape, axes = shape_of(self.input), ints(self.axes)
@@ -171,6 +178,7 @@ class TopUnsqueeze(ViewTop):
         found = positive_axes(axes, len(shape_of(x)) + len(axes))
         return builder.build(cls, [x], {"axes": ints_attr(sorted(found))}, name)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The operand's shape with ones at `axes`."""
         axes, rest = ints(self.axes), iter(shape_of(self.input))
@@ -227,16 +235,18 @@ class TpuReshape(TpuOp, Rearranges, InPlace, MovedByTransfers, Overwrites):
     input = operand_def(TensorType)
     output = result_def(TensorType)
     shape = attr_def(ArrayAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The attribute, which must hold all elements."""
         return (same_elements(shape_of(self.input), ints(self.shape)),)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Reshape the array to the result's extents."""
         return (operands[0].reshape(shape_of(self.output)),)
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local if the first two axes stay and both ranks are above 4, or none is (layer_group.md 2, DL-10)."""
         x, y = shape_of(self.input), shape_of(self.output)
@@ -245,6 +255,7 @@ class TpuReshape(TpuOp, Rearranges, InPlace, MovedByTransfers, Overwrites):
             return f"a view of {x} as {y} is free in global memory; local ones keep two axes and the rank class"
         return None
 
+    @override
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
         """Decision: every element stays in its lane, so n and c, and d, of operand and result must be equal."""
         before, after = (logical_axes(shape_of(v), kind, chip)[:3] for v in (self.input, self.output))
@@ -252,15 +263,18 @@ class TpuReshape(TpuOp, Rearranges, InPlace, MovedByTransfers, Overwrites):
             return f"the view moves elements between lanes: (n, c, d) {before} to {after}"
         return super().why_not_in(kind, chip)
 
+    @override
     def can_slice(self, axis: Axis) -> bool:
         """Along the axes that stay (layer_group.md 4)."""
         return axis in ("n", "c")
 
+    @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """What follows the first two axes is whole."""
         del operand
         return window if self.can_slice(axis) else WHOLE
 
+    @override
     def moves(self, way: Way) -> AffineMap | None:
         """The same elements under another shape; a store knows four axes only."""
         source, target = shape_of(self.input), shape_of(self.output)
@@ -268,16 +282,19 @@ class TpuReshape(TpuOp, Rearranges, InPlace, MovedByTransfers, Overwrites):
             return view_map(target, source)
         return view_map(source, target) if len(target) == 4 else None  # noqa: PLR2004  U-82
 
+    @override
     def may_overwrite(self, operand: int) -> bool:
         """Always: the op moves no byte, so its result may lie on its operand."""
         del operand
         return True
 
+    @override
     def in_place(self) -> bool:
         """Yes if the batch stays or no chip packs the type: 8- and 16-bit batches may share words (4N, 2N)."""
         wide = storage_dtype(element_of(self.output)).itemsize == 4
         return wide or shape_of(self.input)[:1] == shape_of(self.output)[:1]
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
         """Local: an AR copy of every channel's elements. Global: nothing in place; else a copy of the flat tensor.
 

@@ -7,6 +7,7 @@ import numpy as np
 from tpusim_kernels import logic as kernels
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
 from tpusim_kernels.prim.smallfloat import within_bf16
+from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, NoneType, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
@@ -14,7 +15,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.compat import Quirk
-from tpusim.ir.attrs import LayerGroupAttr, copy_name, flag, float_attr, op_name, value_name
+from tpusim.ir.attrs import copy_name, flag, float_attr, op_name, value_name
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -33,6 +34,7 @@ from tpusim.ops.framework.base import (
     QuantParams,
     RangeRule,
     Shape,
+    ShapedOp,
     TopOp,
     TpuOp,
     is_none,
@@ -54,15 +56,15 @@ from tpusim.ops.rescale import TOO_LARGE, positive_fit, requantised
 
 
 def _shapes(operands: Sequence[SSAValue]) -> list[Shape]:
-    """Shapes of the operands that are tensors."""
+    """The shapes of the operands that are present."""
     return [shape_of(v) for v in operands if not is_none(v)]
 
 
-@irdl_op_definition
-class TpuWhere(TpuOp):
-    """`tpu.Where`: the bytes (floats) of tbrn where cond is not 0, else of fbrn; a constant branch is `none`."""
+class Where(ShapedOp):
+    """tbrn where cond is not 0, else fbrn; condition and tensors broadcast.
 
-    name = "tpu.Where"
+    A branch that is a constant number is `none`. Its number is x_const_val for tbrn, y_const_val for fbrn.
+    """
 
     cond = operand_def(TensorType)
     tbrn = operand_def(TensorType | NoneType)
@@ -72,40 +74,51 @@ class TpuWhere(TpuOp):
     y_is_const = opt_attr_def(BoolAttr)
     x_const_val = attr_def(FloatAttr)
     y_const_val = attr_def(FloatAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
 
+    @property
+    def numbers(self) -> tuple[float, float]:
+        """The numbers of constant branches: (x_const_val, y_const_val)."""
+        return self.x_const_val.value.data, self.y_const_val.value.data
+
+    @override
     def infer(self) -> tuple[Shape, ...]:
-        """Broadcast of the condition and the branches that are tensors."""
         return (broadcast_shape(_shapes(self.operands)),)
 
+    @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Select from the branches, element by element."""
         kind = "float32" if uniform_of(self.output) is None else value_dtype(self.output)
-        numbers = (self.x_const_val.value.data, self.y_const_val.value.data)
         rank = len(shape_of(self.output))
         branches: list[Array] = [
             np.full((1,) * rank, number, kind) if x is None else x
-            for x, number in zip(operands[1:], numbers, strict=True)
+            for x, number in zip(operands[1:], self.numbers, strict=True)
         ]
         return (kernels.where(operands[0], *branches),)
 
+
+@irdl_op_definition
+class TpuWhere(Where, TpuOp):
+    """`tpu.Where`: selects bytes or floats, element by element."""
+
+    name = "tpu.Where"
+
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Operands of equal rank, up to 4, as binary ops (layer_group.md 2)."""
+        """Local are operands that broadcast as those of binary ops (layer_group.md 2)."""
         del chip
         return broadcast_why_global(_shapes(self.operands))
 
+    @override
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
-        """3D: n and d, which lie along one axis there, broadcast both or none."""
+        """In 3D groups n and d, which are one axis, broadcast together."""
         if kind is GroupType.GROUP_3D and (why := mixed_depth(_shapes(self.operands))) is not None:
             return f"{self.name} {why}"
         return super().why_not_in(kind, chip)
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
-        """Emit one selection of the arithmetic unit."""
-        numbers = (self.x_const_val.value.data, self.y_const_val.value.data)
         branches: list[View | float] = [
             number if is_none(value) else ctx.input(i)
-            for i, (value, number) in enumerate(zip((self.tbrn, self.fbrn), numbers, strict=True), 1)
+            for i, (value, number) in enumerate(zip((self.tbrn, self.fbrn), self.numbers, strict=True), 1)
         ]
         ctx.emit(
             isa.Where, condition=ctx.input(0), on_true=branches[0], on_false=branches[1], output=ctx.output()
@@ -113,22 +126,13 @@ class TpuWhere(TpuOp):
 
 
 @irdl_op_definition
-class TopWhere(TopOp, Selects):
-    """`top.Where`: tbrn where cond is not 0, else fbrn; a scalar constant branch is x_const_val or y_const_val."""
+class TopWhere(Where, TopOp, Selects):
+    """`top.Where`: tbrn where cond is not 0, else fbrn."""
 
     name = "top.Where"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "3.3")
     RANGE: ClassVar[RangeRule] = RangeRule(select=True)
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
-
-    cond = operand_def(TensorType)
-    tbrn = operand_def(TensorType | NoneType)
-    fbrn = operand_def(TensorType | NoneType)
-    output = result_def(TensorType)
-    x_is_const = opt_attr_def(BoolAttr)
-    y_is_const = opt_attr_def(BoolAttr)
-    x_const_val = attr_def(FloatAttr)
-    y_const_val = attr_def(FloatAttr)
 
     @classmethod
     @names_op
@@ -146,50 +150,38 @@ class TopWhere(TopOp, Selects):
         return builder.build(cls, operands, attributes, name)
 
     @classmethod
+    @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """A comparison that only limits becomes MinConst."""
+        """A Where that only limits its operand becomes MaxConst or MinConst."""
         del weights
         return (CompareConstWhereToMinConst(),)
 
-    def infer(self) -> tuple[Shape, ...]:
-        """Broadcast of the condition and the branches that are tensors."""
-        return (broadcast_shape(_shapes(self.operands)),)
-
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Select from the branches in f32, element by element."""
-        rank = len(shape_of(self.output))
-        branches: list[Array] = [
-            np.full((1,) * rank, number, np.float32) if x is None else x
-            for x, number in zip(operands[1:], self._numbers, strict=True)
-        ]
-        return (kernels.where(operands[0], *branches),)
-
-    @property
-    def _numbers(self) -> tuple[float, float]:
-        return self.x_const_val.value.data, self.y_const_val.value.data
-
+    @override
     def constant_branches(self) -> tuple[float, ...]:
-        """The branches that are scalar constants of the op, in the order (true, false)."""
+        """The branches that are constant numbers, in the order (true, false)."""
         flags = (is_set(self.x_is_const), is_set(self.y_is_const))
-        return tuple(number for number, given in zip(self._numbers, flags, strict=True) if given)
+        return tuple(number for number, given in zip(self.numbers, flags, strict=True) if given)
 
+    @override
     def flops(self) -> int:
         """One per element (DN-27)."""
         return int(np.prod(shape_of(self.output)))
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Where on bytes or why not."""
+        """tpu.Where on bytes, or why that is not possible."""
         out, why = ctx.quant(self.output), self._why_not_int8(ctx)
         if why is not None or out is None:
             return why or "the output is not calibrated"
         attributes = dict(self.attributes)
-        for key, number in zip("xy", self._numbers, strict=True):
+        for key, number in zip("xy", self.numbers, strict=True):
             if is_set(self.x_is_const if key == "x" else self.y_is_const):
                 attributes[f"{key}_const_val"] = float_attr(float(self._rounded(ctx, np.array(number), out)))
         branches = [self._stored(ctx, value, out) for value in (self.tbrn, self.fbrn)]
         operands, element = [self._condition(ctx, "int8"), *branches], ctx.quantised_type(self.output)
         return ctx.build(TpuWhere, operands, attributes, element, shape_of(self.output), op_name(self))
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Where in the float type of the mode."""
         mode = ctx.float_mode(self)
@@ -197,19 +189,19 @@ class TopWhere(TopOp, Selects):
         operands = [self._condition(ctx, mode), *branches]
         attributes, element = dict(self.attributes), ctx.float_type(self)
         if ctx.chip.bf16_unit:
-            numbers = (float(within_bf16(number)) for number in self._numbers)
+            numbers = (float(within_bf16(number)) for number in self.numbers)
             attributes |= {f"{key}_const_val": float_attr(n) for key, n in zip("xy", numbers, strict=True)}
         return ctx.build(TpuWhere, operands, attributes, element, shape_of(self.output), op_name(self))
 
     def _condition(self, ctx: LoweringContext, mode: NumberMode) -> SSAValue:
-        """The condition; a constant one as bytes 0 and 1 beside bytes."""
+        """The condition in `mode`; a constant condition of bytes is 0 or 1."""
         constant = ctx.array(self.cond)
         if constant is None or mode != "int8":
             return ctx.operand(self.cond, mode, self)
         return ctx.weight(value_name(self.cond) + "_uint8", (constant != 0).astype(np.uint8))
 
     def _stored(self, ctx: LoweringContext, value: SSAValue, out: QuantParams) -> SSAValue:
-        """A branch as the output's integers: constants sat(round-half-away(c/s + z)) (numerics.md 9.0)."""
+        """A branch as the output's integers; a constant becomes sat(round-half-away(c/s + z)) (numerics.md 9.0)."""
         if is_none(value):
             return ctx.none()
         constant, quant = ctx.array(value), ctx.quant(value)
@@ -222,13 +214,14 @@ class TopWhere(TopOp, Selects):
         return ctx.weight(value_name(value) + "_" + out.dtype, self._rounded(ctx, constant, out))
 
     def _rounded(self, ctx: LoweringContext, constant: np.ndarray, out: QuantParams) -> np.ndarray:
-        """sat(c/s + z), rounded half away from zero, or half up with the quirk off."""
+        """sat(c/s + z), rounded half away from zero; with the quirk off, half up."""
         real = np.asarray(constant.astype(np.float64) / out.scale + out.zero_point)
         theirs, ours = (saturate_np(v, out.dtype) for v in (round_half_away(real), np.floor(real + 0.5)))
         return ctx.quirked(self, Quirk.WHERE_CONST_NO_ROUND_MODE, theirs, ours)
 
+    @override
     def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
-        """Indices are selected exactly."""
+        """Whether the branches are indices, which a 16-bit float cannot represent exactly."""
         del chip, wanted
         return reads_indices(self)
 
@@ -245,16 +238,16 @@ class TopWhere(TopOp, Selects):
         return next((why for v in branches if (why := self._why_no_bytes(ctx, v)) is not None), None)
 
     def _why_no_bytes(self, ctx: LoweringContext, branch: SSAValue) -> str | None:
-        """Why a branch's integers cannot be selected as they are; U-12 asks for no common scale.
+        """Why a branch's integers cannot be selected as they are; None if they can.
 
-        Decision: bytes of the other sign than the output's are requantised first.
+        Decision: bytes whose sign differs from the output's are requantised first.
         """
         out, quant = ctx.quant(self.output), ctx.quant(branch)
         if out is None or quant is None:
             return f"branch '{value_name(branch)}' is not calibrated"
         if quant == out:
             return None
-        # The quirk (U-12) selects bytes whatever the branch's scale and zero point.
+        # U-12: TPU-MLIR selects the bytes of a branch although its scale or zero point differs from the output's.
         if not ctx.reproduces(Quirk.WHERE_RAW_BYTES):
             return f"branch '{value_name(branch)}' has another scale or zero point than the output (numerics.md 9.0)"
         if quant.dtype != out.dtype and positive_fit(ctx, self, quant.scale / out.scale) is None:
@@ -266,11 +259,11 @@ class TopWhere(TopOp, Selects):
 # ------------------------------------------------------------------------------------------------------------ rewrites
 
 TOO_LOW, MASKED = -3e30, -1e4
-"""Constant branches below are masks, and what they become (U-23)."""
+"""Constant branches below TOO_LOW are masks; they become MASKED (U-23)."""
 
 
 class CompareConstWhereToMinConst(RewritePattern):
-    """Where(x < c, c, x) -> MaxConst, Where(x > c, c, x) -> MinConst; the comparison used only here."""
+    """Where(x < c, c, x) -> MaxConst, Where(x > c, c, x) -> MinConst; nothing else reads the comparison."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """`op` is the Where."""
@@ -292,10 +285,10 @@ class CompareConstWhereToMinConst(RewritePattern):
 
 
 class WhereTooLarge(Requested):
-    """A constant branch below -3e30 before a Softmax -> -1e4 (U-23): changes the values, on request."""
+    """A constant branch below -3e30 -> -1e4 (U-23). It changes values, so it runs on request only."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """Each of the two branches by itself."""
+        """Both branches are checked."""
         for key in ("x_const_val", "y_const_val") if isinstance(op, TopWhere) else ():
             number = op.attributes[key]
             if isinstance(number, FloatAttr) and number.value.data < TOO_LOW:

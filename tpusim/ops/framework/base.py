@@ -1,7 +1,7 @@
 """The questions an op answers: `TopOp` (device independent) and `TpuOp` (one chip).
 
-Names follow the interfaces of TPU-MLIR (FlopsInterface, InferenceInterface, LocalGenInterface ...). What an op may ask
-in turn are the contexts of `tpusim.ops.framework.contexts`; op modules find them here too.
+Names follow the interfaces of TPU-MLIR (FlopsInterface, InferenceInterface, LocalGenInterface ...). An op asks a stage
+through the contexts of `tpusim.ops.framework.contexts`, which op modules import from here.
 """
 
 from collections.abc import Sequence
@@ -9,15 +9,16 @@ from difflib import get_close_matches
 from typing import ClassVar
 
 from tpusim_kernels.prim.smallfloat import narrowed, widened
+from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, NoneType
 from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import IRDLOperation, traits_def
+from xdsl.irdl import IRDLOperation, opt_attr_def, traits_def
 from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import ask, implementation
-from tpusim.ir.attrs import op_name
+from tpusim.ir.attrs import LayerGroupAttr, op_name
 from tpusim.ir.module import OfChip
 from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, uniform_of
 from tpusim.ir.weights import WeightStore
@@ -60,22 +61,23 @@ from tpusim.ops.interfaces import Squares as Squares
 
 
 PART_OF = "part_of"
-"""Attribute of any top op: the node that it was made of with others, where upstream has one op (`ops.recurrent`)."""
+"""Attribute of a top op: the node of the source that was decomposed into this op and others (`ops.recurrent`)."""
 
 
 class ShapedOp(IRDLOperation):
     """An op whose result shapes follow from its operands and attributes (ShapeInterface)."""
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The op's function on arrays of the operands' shapes (InferenceInterface)."""
+        """Compute the results from arrays of the operands' shapes (InferenceInterface)."""
         raise NotImplementedError
 
     def infer(self) -> tuple[Shape, ...]:
-        """Shapes of the results. Raises ValueError for operands that do not fit."""
+        """Infer the shapes of the results. Raises ValueError for operands that do not fit."""
         raise NotImplementedError
 
+    @override
     def verify_(self) -> None:
-        """The declared result shapes are the inferred ones."""
+        """Check that the declared result shapes are the inferred ones."""
         try:
             inferred = self.infer()
         except ValueError as error:
@@ -88,18 +90,19 @@ class ShapedOp(IRDLOperation):
 class TopOp(ShapedOp, Lowering, IntegerLowering, FloatLowering, FloatTypes, Ranges):
     """A device-independent op; its `inference` is the float function.
 
-    What a front end may make has a class method `make` (building.py); what only canonicalisation makes has none.
+    An op that front ends build has a class method `make` (building.py). An op that only rewrites create has none.
     """
 
     HOLDS: ClassVar[Holds] = "real"
-    """What the results stand for: real numbers by default, else an index or an integer as it is."""
+    """What the numbers of the results are: real numbers, bools, indices or integers."""
     MOVES: ClassVar[bool] = False
-    """Whether the op only moves elements of its first operand, so that the result stands for what the operand does."""
+    """Whether the op only moves elements of its first operand. Its result then holds what the operand holds."""
     SPEC: ClassVar[tuple[str, ...]] = ()
-    """Sections of numerics.md that say what the op computes; every class has some (tpusim.fidelity.spec.SECTIONS)."""
+    """Sections of numerics.md that define the op; every class names at least one (tpusim.fidelity.spec.SECTIONS)."""
 
+    @override
     def verify_(self) -> None:
-        """Shapes as inferred, and no attribute that the op does not have: a misspelt one would silently do nothing."""
+        """Check the result shapes, and refuse unknown attributes: a misspelt one would silently do nothing."""
         super().verify_()
         known = set(type(self).get_irdl_definition().attributes)
         for key in self.attributes.keys() - known - {PART_OF}:
@@ -109,40 +112,44 @@ class TopOp(ShapedOp, Lowering, IntegerLowering, FloatLowering, FloatTypes, Rang
             raise VerifyException(f"{self.name} '{op_name(self)}': unknown attribute '{key}'{hint}; it has {listed}")
 
     def held(self) -> Holds:
-        """HOLDS, as far as it does not depend on attributes."""
+        """What the results hold: HOLDS, unless it depends on operands or attributes."""
         return self.HOLDS
 
     def flops(self) -> int:
-        """Operations of one run; a multiply-add counts 2 (numerics.md 16, DN-27)."""
+        """Count the operations of one run; a multiply-add counts 2 (numerics.md 16, DN-27)."""
         return 0
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """The op's own rewrites; they may read and add weights."""
+        """Rewrites that start at this op; they may read and add weights."""
         del weights
         return ()
 
+    @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """Build the tpu op(s) for this op on the context's chip; returns the value that stands for the result."""
+        """Build the tpu ops for this op on the context's chip; returns the value that replaces the result."""
         return ctx.by_family(self, self.lowerings())
 
     def lowerings(self) -> Lowerings:
-        """The op's lowering method for each family of number formats; an op with other families extends the table.
+        """The lowering method for each family of number formats; an op with other families extends the table.
 
-        A method gives the value that stands for the result, or says why it declines; then the next family is tried.
+        A method returns the value that replaces the result, or the reason why it declines. Then the next family is
+        tried.
         """
         return {
             "integer": lambda ctx: ask(self, IntegerLowering, ctx.chip).lower_integer(ctx),
             "float": lambda ctx: ask(self, FloatLowering, ctx.chip).lower_float(ctx),
         }
 
+    @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """In 8-bit integers; by default there is no such form."""
+        """Decline: by default an op has no form in 8-bit integers."""
         del ctx
         return f"{self.name.removeprefix('top.')} has no integer form (numerics.md 12.1)"
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """In the float type of `ctx.float_mode`."""
+        """Build the op in the float type of `ctx.float_mode`."""
         raise NotImplementedError
 
 
@@ -154,12 +161,18 @@ class TpuOp(ShapedOp, Alignment, LocalGen, WorkArea):
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = ()
     """Operands that are not EU-aligned in local memory (hardware.md 2.3)."""
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = IMAGES
-    """Types of group that know this op (layer_group.md 3)."""
+    """Types of group that may contain this op (layer_group.md 3)."""
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ((),)
-    """Sets of attributes of which the op has one when it computes on quantised integers; none: it has no such form."""
+    """Sets of attributes: on quantised integers the op must have all attributes of one set. No set: floats only."""
 
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    @override
     def verify_(self) -> None:
-        """Shapes as inferred, and the requant of quantised integers: without one they would be taken for floats."""
+        """Check the result shapes, and that an op on quantised integers has its requant.
+
+        Without a requant the integers would count as floats.
+        """
         super().verify_()
         tensors = [v for v in (*self.operands, *self.results) if is_tensor(v)]
         forms = self.integer_forms() if any(uniform_of(v) is not None for v in tensors) else ((),)
@@ -174,16 +187,20 @@ class TpuOp(ShapedOp, Alignment, LocalGen, WorkArea):
         )
 
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
-        """INTEGER_FORMS, as far as they do not depend on attributes and types."""
+        """The sets of this op: INTEGER_FORMS, unless they depend on attributes or types."""
         return self.INTEGER_FORMS
 
+    @override
     def compact_operands(self, chip: ChipSpec) -> tuple[int, ...]:
-        """COMPACT_OPERANDS, as far as they do not depend on the chip."""
+        """Operands that are not EU-aligned on this chip: COMPACT_OPERANDS, unless the chip changes them."""
         del chip
         return self.COMPACT_OPERANDS
 
     def compute(self, operands: Sequence[Array], chip: ChipSpec) -> tuple[Array, ...]:
-        """The results on a chip: 16-bit float operands are widened to f32, results narrowed once (numerics.md 8.2)."""
+        """Compute the results as a chip does.
+
+        16-bit float operands are widened to f32 and the results are narrowed once (numerics.md 8.2).
+        """
         operands = [x if x is None or isinstance(x, tuple) else widened(x) for x in operands]
         asked = implementation(self, ChipInference, chip)
         results = self.inference(operands) if asked is None else asked.inference_on(operands, chip)
@@ -194,7 +211,10 @@ class TpuOp(ShapedOp, Alignment, LocalGen, WorkArea):
     # LocalGenInterface
 
     def why_not_local(self, chip: ChipSpec) -> str | None:
-        """The host computes it, `why_global`, or that the chip's file says so (`LocalRules.global_only`)."""
+        """Why the op cannot run from local memory; None if it can.
+
+        It cannot if the host computes it, if `why_global` says so, or if the chip's file does.
+        """
         if on_host(self, chip):
             return "the host's processor computes it in system memory"
         return ask(self, LocalGen, chip).why_global(chip) or (
@@ -212,7 +232,7 @@ class TpuOp(ShapedOp, Alignment, LocalGen, WorkArea):
         return None
 
     def _why_no_packed_depth(self) -> str | None:
-        """Depth lies with the batch in a 3D group, and elements below 4 bytes share words along the batch (4N, 2N)."""
+        """A 3D group puts the depth on the batch axis, along which elements below 4 bytes share words (4N, 2N)."""
         for value in (*self.operands, *self.results):
             if is_none(value) or len(shape_of(value)) < 5 or shape_of(value)[2] == 1:
                 continue
@@ -232,7 +252,7 @@ class TpuOp(ShapedOp, Alignment, LocalGen, WorkArea):
         return self.can_slice(axis)
 
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
-        """Which window of `operand` a window of the result needs; None: cannot be cut so (layer_group.md 7.2).
+        """The window of `operand` that a window of the result needs; None: it cannot be cut (layer_group.md 7.2).
 
         The window may reach outside the operand; the caller clips it.
         """
@@ -242,18 +262,18 @@ class TpuOp(ShapedOp, Alignment, LocalGen, WorkArea):
     # codegen
 
     def emit(self, ctx: EmitContext) -> None:
-        """Commands that compute one slice (local) or the whole result (global)."""
+        """Emit the commands that compute one slice (local) or the whole result (global)."""
         raise NotImplementedError
 
 
 def is_stated(op: Operation, name: str) -> bool:
-    """Whether an op has an attribute; one that is false counts as left out."""
-    found = op.attributes.get(name)
-    return found is not None and found != BoolAttr.from_bool(False)
+    """Whether an op has an attribute; a flag that is false counts as absent."""
+    stated = op.attributes.get(name)
+    return stated is not None and stated != BoolAttr.from_bool(False)
 
 
 def holds(value: SSAValue) -> Holds:
-    """What a value of a top module stands for."""
+    """What a value of a top module holds."""
     owner = value.owner
     while isinstance(owner, TopOp) and owner.MOVES:
         owner = owner.operands[0].owner
@@ -261,7 +281,7 @@ def holds(value: SSAValue) -> Holds:
 
 
 def reads_indices(op: Operation) -> bool:
-    """Whether an operand of a top op stands for indices, which neither bytes nor 16-bit floats hold exactly."""
+    """Whether an operand of a top op holds indices or integers, which bytes and 16-bit floats hold inexactly."""
     return any(holds(value) in ("index", "integer") for value in op.operands)
 
 

@@ -1,6 +1,6 @@
 """Answers that families of ops share, so that an op file states only what is special about its op."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import operand_def, opt_attr_def, result_def, var_operand_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, op_name, value_name
+from tpusim.ir.attrs import flag, float_attr, op_name, value_name
 from tpusim.ir.once import once
 from tpusim.ir.types import element_of, is_packed, shape_of, storage_dtype, uniform_of
 from tpusim.ir.weights import WeightStore
@@ -27,12 +27,15 @@ from tpusim.ops.framework.base import (
     EmitContext,
     GroupType,
     Holds,
+    LoweringContext,
+    OpT,
     Shape,
     TensorSlice,
     TopOp,
     TpuOp,
     Window,
     holds,
+    is_none,
 )
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.interfaces import Margins, OperandSlices, SharedWindows, Volumes
@@ -47,6 +50,13 @@ def broadcast_shape(shapes: Sequence[Shape]) -> Shape:
         raise ValueError(f"operand shapes {', '.join(map(str, shapes))} do not broadcast") from None
 
 
+def checked_axis(axis: int, shape: Shape) -> int:
+    """The axis counted from the first. Raises ValueError for an axis outside `shape`."""
+    if not -len(shape) <= axis < len(shape):
+        raise ValueError(f"an axis in [{-len(shape)}, {len(shape)}) is required, got {axis}")
+    return axis % len(shape)
+
+
 def conv_extent(size: int, kernel: int, stride: int, before: int, after: int, dilation: int = 1) -> int:
     """Output elements of a sliding window along one axis. Raises ValueError if the window does not fit."""
     reach = (kernel - 1) * dilation + 1
@@ -57,7 +67,7 @@ def conv_extent(size: int, kernel: int, stride: int, before: int, after: int, di
 
 
 def window_need(window: Window, kernel: int, stride: int, before: int, dilation: int = 1) -> Window:
-    """The input window that exactly serves an output window; it may reach into the padding."""
+    """The input window that an output window reads; it may reach into the padding."""
     start, size = window
     return start * stride - before, (size - 1) * stride + (kernel - 1) * dilation + 1
 
@@ -69,15 +79,16 @@ def clip(window: Window, length: int) -> Window:
 
 
 def window_pads(need: Window, got: Window) -> tuple[int, int]:
-    """(before, after): how far the needed window reaches beyond the one at hand."""
+    """(before, after): how far the window `need` reaches beyond the window `got`."""
     return got[0] - need[0], need[0] + need[1] - got[0] - got[1]
 
 
 def padded_window(window: Window, size: int, reach: int, stride: int, before: int) -> tuple[Window, tuple[int, int]]:
-    """(input window, (pads before, after)) of the command that makes an output window of a convolution.
+    """(input window, (pads before, after)) of the command that computes an output window of a convolution.
 
-    A command reads an element at least. An output window over padding alone therefore takes what a slice of it has, the
-    max(reach, stride) of layer_group.md 7.2, or else the whole axis: neither makes an output more.
+    A command reads at least one element. An output window that sees only padding therefore reads more than it needs:
+    the max(reach, stride) of layer_group.md 7.2 where that contains an element, else the whole axis. Neither adds an
+    output.
     """
     start, count = window
     sliced = start * stride - before, (count - 1) * stride + max(reach, stride)
@@ -89,15 +100,17 @@ def padded_window(window: Window, size: int, reach: int, stride: int, before: in
 
 
 class UnaryTop(TopOp):
-    """One tensor in, one of the same shape out."""
+    """An op with one operand, whose result has the operand's shape."""
 
     input = operand_def(TensorType)
     output = result_def(TensorType)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The result has the operand's shape."""
         return (shape_of(self.input),)
 
+    @override
     def flops(self) -> int:
         """One per element (DN-27)."""
         return int(np.prod(shape_of(self.output)))
@@ -114,39 +127,46 @@ class ElementwiseTpu(TpuOp):
 
 
 class UnaryTpu(ElementwiseTpu):
-    """One tensor in, one of the same shape out; cut along any axis."""
+    """An op with one operand, whose result has the operand's shape; it can be cut along any axis."""
 
     input = operand_def(TensorType)
     output = result_def(TensorType)
-    group_info = opt_attr_def(LayerGroupAttr)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The result has the operand's shape."""
         return (shape_of(self.input),)
 
 
 class NaryTop(TopOp):
-    """Two or more tensors in, their broadcast out, with an optional relu."""
+    """An op on two or more tensors that broadcast, with an optional relu."""
 
     inputs = var_operand_def(TensorType)
     output = result_def(TensorType)
     do_relu = opt_attr_def(BoolAttr)
     relu_limit = opt_attr_def(FloatAttr)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The extents to which the operands broadcast."""
         return (broadcast_shape([shape_of(v) for v in self.inputs]),)
 
+    @override
     def flops(self) -> int:
         """One operation per element and further operand, one for a relu (DN-27)."""
         return int(np.prod(shape_of(self.output))) * (len(self.inputs) - 1 + relu_of(self))
 
 
 class ArithmeticTop(NaryTop):
-    """What a front end builds of tensors alone."""
+    """Arithmetic on tensors, as front ends build it."""
 
+    TPU: ClassVar[OpT]
+    """The tpu op that it is lowered to."""
     ALIGNED_FROM: ClassVar[int | None] = 1
-    """Rank from which weights get leading axes, None: never. Scalars mostly become an op of a tensor and a number."""
+    """Least rank of the weights that get leading axes; None: no weight does.
+
+    Scalars stay as they are, because most become the constant of an op of a tensor and a number.
+    """
 
     @classmethod
     @names_op
@@ -154,36 +174,51 @@ class ArithmeticTop(NaryTop):
         cls, builder: Builder, inputs: Sequence[SSAValue], *, do_relu: bool | None = False, relu_limit: float = -1.0,
         name: str,
     ) -> SSAValue:  # fmt: skip
-        """Two or more tensors; a weight of lower rank gets leading axes of length 1, so that the op can run locally.
+        """Build the op; a weight of lower rank gets leading axes of length 1, so that the op can run locally.
 
-        do_relu None: there is none, and the op does not say so (it is then no duplicate of one that does).
+        inputs: two or more. do_relu: None leaves out the attributes of the relu, so that the op is no duplicate of an
+        op that has them.
         """
         if len(inputs) < 2:
             raise ValueError(f"two or more operands are required, got {len(inputs)}")
         values = inputs if cls.ALIGNED_FROM is None else aligned(builder, inputs, cls.ALIGNED_FROM)
         return builder.build(cls, values, {} if do_relu is None else relu_attributes(do_relu, relu_limit), name)
 
+    @override
     def held(self) -> Holds:
-        """Integers stay integers; what else it holds is float."""
-        computed = [v for v in self.inputs if not isinstance(v.owner, TopWeight)]
-        return "integer" if computed and all(holds(v) == "integer" for v in computed) else self.HOLDS
+        return held_by_arithmetic(self.inputs)
+
+    @override
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """`TPU` in the float type of the op."""
+        return self.in_float(ctx, self.TPU, {})
+
+    def in_float(self, ctx: LoweringContext, cls: OpT, attributes: Mapping[str, Attribute]) -> SSAValue:
+        """`cls` in the float type of the op, with its relu and further attributes."""
+        return built_in_float(self, ctx, cls, {**relu_attributes(relu_of(self), relu_limit_of(self)), **attributes})
+
+
+def held_by_arithmetic(operands: Iterable[SSAValue]) -> Holds:
+    """What the result of arithmetic holds: integers if all computed operands do, else real numbers."""
+    computed = [v for v in operands if not isinstance(v.owner, TopWeight)]
+    return "integer" if computed and all(holds(v) == "integer" for v in computed) else "real"
 
 
 def aligned(builder: Builder, values: Sequence[SSAValue], smallest: int = 0) -> list[SSAValue]:
-    """The values; a weight of `smallest` axes or more gets leading axes of length 1 up to the largest rank."""
+    """The values; a weight of `smallest` axes or more gets leading axes of length 1, up to the largest rank."""
     rank = max((len(shape_of(v)) for v in values), default=0)
-    found: list[SSAValue] = []
+    filled: list[SSAValue] = []
     for value in values:
         array = builder.array(value)
         if array is not None and smallest <= array.ndim < rank:
             full = array.reshape((1,) * (rank - array.ndim) + array.shape)
             value = builder.weight(value_name(value), full, of=value)
-        found.append(value)
-    return found
+        filled.append(value)
+    return filled
 
 
 class NaryTpu(TpuOp, OperandSlices, SharedWindows, Volumes):
-    """Two or more tensors in, their broadcast out; local, cut along any axis, reads any window of a larger slice."""
+    """An op on two or more tensors that broadcast. It can be cut along any axis and reads windows of larger slices."""
 
     MARGINS: ClassVar[Margins] = "read"
 
@@ -191,21 +226,23 @@ class NaryTpu(TpuOp, OperandSlices, SharedWindows, Volumes):
     output = result_def(TensorType)
     do_relu = opt_attr_def(BoolAttr)
     relu_limit = opt_attr_def(FloatAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
 
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The extents to which the operands broadcast."""
         if len(self.inputs) < 2:
             raise ValueError(f"two or more operands are required, got {len(self.inputs)}")
         return (broadcast_shape([shape_of(v) for v in self.inputs]),)
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Operands of equal rank, up to 5; axes 3 and 4 broadcast alike (layer_group.md 2)."""
+        """Local are operands of equal rank, up to 5, whose axes 3 and 4 broadcast alike (layer_group.md 2)."""
         del chip
         return broadcast_why_global([shape_of(v) for v in self.inputs])
 
+    @override
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
-        """SMALL_C: operands of one shape. 3D: n and d, which lie along one axis there, broadcast both or none."""
+        """SMALL_C groups take operands of one shape; in 3D groups n and d, which are one axis, broadcast together."""
         shapes = {shape_of(v) for v in self.inputs}
         if kind is GroupType.SMALL_C and len(shapes) > 1:
             return f"{self.name} broadcasts {sorted(shapes)}; SMALL_C joins axes of one shape only"
@@ -213,23 +250,36 @@ class NaryTpu(TpuOp, OperandSlices, SharedWindows, Volumes):
             return f"{self.name} {why}"
         return super().why_not_in(kind, chip)
 
+    @override
     def broadcasts_depth(self) -> bool:
         """Whether operands with five axes differ in depth (layer_group.md 2)."""
         return len({s[2] for s in map(shape_of, self.inputs) if len(s) == 5}) > 1
 
+    @override
     def splits_weight(self, operand: int) -> bool:
-        """A constant is cut as the result is (layer_group.md 7.5)."""
+        """Constants are cut like the result (layer_group.md 7.5)."""
         del operand
         return True
 
     def emit_chain(self, ctx: EmitContext, kind: str, views: Sequence[View], out: View, limit: float) -> None:
-        """`views` combined from left to right into `out`; relu and its limit with the last command."""
+        """Combine `views` from left to right into `out`; the last command has the relu and its limit."""
         for i, view in enumerate(views[1:], 1):
             last = i == len(views) - 1
             ctx.emit(
                 isa.Arith, kind=kind, a=views[0] if i == 1 else out, b=view, output=out,
                 relu=last and relu_of(self), relu_limit=limit if last else -1.0,
             )  # fmt: skip
+
+
+def float_operands(op: TopOp, ctx: LoweringContext) -> list[SSAValue]:
+    """The lowered operands of `op` in its float type."""
+    return [ctx.none() if is_none(v) else ctx.operand(v, ctx.float_mode(op), op) for v in op.operands]
+
+
+def built_in_float(op: TopOp, ctx: LoweringContext, cls: OpT, attributes: Mapping[str, Attribute]) -> SSAValue:
+    """Build `cls` on the operands of `op`, in the float type of `op`, with its name and result shape."""
+    shape = shape_of(op.results[0])
+    return ctx.build(cls, float_operands(op, ctx), attributes, ctx.float_type(op), shape, op_name(op))
 
 
 def value_dtype(value: object) -> str:
@@ -263,7 +313,7 @@ def relu_of(op: Operation) -> bool:
 
 
 def is_set(attribute: BoolAttr | None) -> bool:
-    """Whether an optional flag is there and true."""
+    """Whether an optional flag is present and true."""
     return attribute is not None and bool(attribute.value.data)
 
 
@@ -287,19 +337,19 @@ def broadcast_why_global(shapes: Sequence[Shape]) -> str | None:
 
 
 def mixed_depth(shapes: Iterable[Shape]) -> str | None:
-    """Why operands cannot be in a 3D group: n and d, which lie along one axis there, broadcast both or none."""
-    found = sorted(set(shapes))
-    pairs = {(s[0], s[2]) for s in found if len(s) == 5}
+    """Why operands cannot be in a 3D group, where n and d are one axis and broadcast together; None if they can."""
+    different = sorted(set(shapes))
+    pairs = {(s[0], s[2]) for s in different if len(s) == 5}
     if pairs <= {(1, 1), max(pairs, default=(1, 1), key=prod)}:
         return None
-    return f"broadcasts {found} along one of n and d, which are one axis in a 3D group"
+    return f"broadcasts {different} along one of n and d, which are one axis in a 3D group"
 
 
 @once
 def constant_operand(constant: np.ndarray, *, signed: bool = False) -> tuple[np.ndarray, float]:
-    """(round-half-away(c/s), s) of a constant operand, s the f32 quotient of max|c| and 127 or 255 (numerics.md 9.3).
+    """(integers, scale s) of a constant operand: round-half-away(c/s), s = max|c|/127 or /255 in f32 (numerics.md 9.3).
 
-    signed: int8 in any case.
+    signed: int8 even without a negative value.
     """
     signed = signed or bool((constant < 0).any())
     scale = float((np.float32(np.abs(constant).max()) or np.float32(1)) / np.float32(127 if signed else 255))
@@ -307,13 +357,13 @@ def constant_operand(constant: np.ndarray, *, signed: bool = False) -> tuple[np.
 
 
 def limited(y: Array, op: Operation) -> Array:
-    """The float result with the fused relu's upper limit applied, if the op has one."""
+    """A float result with the upper limit of the fused relu applied, if the op has a limit."""
     limit = relu_limit_of(op)
     return arith.clip_float(y, -np.inf, limit) if relu_of(op) and limit >= 0 else y
 
 
 def emit_limit(ctx: EmitContext, op: Operation) -> None:
-    """The upper limit of a fused relu as a second command, for commands that only know max(0, .)."""
+    """Emit the upper limit of a fused relu as a second command, for commands that only compute max(0, .)."""
     limit = relu_limit_of(op)
     if relu_of(op) and limit >= 0:
         ctx.emit(isa.Arith, kind="min", a=ctx.output(), b=limit, output=ctx.output())
@@ -326,9 +376,9 @@ MAX_PAD = 15
 
 
 def shorter_axes(source: View, target: View) -> tuple[View, View]:
-    """Two unlaned GMEM views of one shape with every axis above 65535 cut in two, where a divisor allows it.
+    """Two GMEM views of one shape, with every axis above 65535 split into two where a divisor allows it.
 
-    The interleaved batch axis of a 4N tensor is left alone: it counts words.
+    The interleaved batch axis of a 4N tensor is not split: it counts words.
     """
     pairs = (source, target)
     sizes: list[int] = []
@@ -379,17 +429,17 @@ def part_of(view: View, axis: int, offset: int, shape: Shape, chip: ChipSpec) ->
 
 
 def norm_work_bytes(output: TensorSlice, chip: ChipSpec) -> int:
-    """Work area of a normalisation: two f32 copies and two per-channel scalars (layer_group.md DL-05)."""
+    """Bytes of a normalisation's work area: two f32 copies and two scalars per channel (layer_group.md DL-05)."""
     n, c, h, w = output.shape
     vector, rows = chip.eu_elements(4), ceil_div(c, chip.lanes)
     return 2 * n * rows * align(h * w, vector) * 4 + 2 * rows * vector * 4
 
 
 def constant_of(value: SSAValue, weights: WeightStore) -> np.ndarray | None:
-    """The data behind a top.Weight, None for a computed value, `none`, or a weight whose data is not at hand."""
+    """The data of a top.Weight; None for a computed value, `none`, or a weight that is not in `weights`."""
     return weights.get(op_name(value.owner)) if isinstance(value.owner, TopWeight) else None
 
 
 def only_user(value: SSAValue) -> Operation | None:
-    """The op that alone uses a value, once; None if there are more uses (a returned tensor counts as used)."""
+    """The op of the only use of a value; None for any other number of uses. Returning a tensor is a use."""
     return value.get_user_of_unique_use()

@@ -1,7 +1,8 @@
-"""Shared answers of ops that every chip computes with one macro command in global memory, in float or on indices."""
+"""Ops that every chip computes with one macro command in global memory, in float or on indices."""
 
 from typing import ClassVar
 
+from typing_extensions import override
 from xdsl.dialects.builtin import i32
 from xdsl.ir import Attribute, SSAValue
 
@@ -14,15 +15,16 @@ from tpusim.ops.framework.base import EmitContext, FloatMode, LoweringContext, O
 
 
 class MacroTop(TopOp):
-    """Lowered to `TPU` with the same attributes; operands numbered in INDICES are stored as int32."""
+    """An op that is lowered to `TPU` with the same attributes; the operands numbered in INDICES are stored as int32."""
 
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "12.1")
 
     TPU: ClassVar[OpT]
     INDICES: ClassVar[tuple[int, ...]] = ()
 
+    @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """The same op of the chip; indices, and what counts, in int32."""
+        """`TPU` in the float type of the op; indices are int32, as operands and as results."""
         operands = [
             indices_of(ctx, self, i) if i in self.INDICES else ctx.operand(v, ctx.float_mode(self), self)
             for i, v in enumerate(self.operands)
@@ -31,15 +33,16 @@ class MacroTop(TopOp):
         shape = shape_of(self.results[0])
         return ctx.build(self.TPU, operands, dict(self.attributes), element, shape, op_name(self))
 
+    @override
     def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
-        """Integers are computed exactly."""
+        """Whether the op computes on indices or integers, which a 16-bit float cannot represent exactly."""
         del chip, wanted
         others = [v for i, v in enumerate(self.operands) if i not in self.INDICES]
         return len(others) == len(self.operands) and reads_indices(self)
 
 
 def indices_of(ctx: LoweringContext, op: TopOp, number: int) -> SSAValue:
-    """An operand that holds indices: int32 where it is constant or stored so, else whole numbers in f32."""
+    """An operand that holds indices: int32 if it is a constant or stored as int32, else whole numbers in f32."""
     value = op.operands[number]
     constant = ctx.array(value)
     if constant is not None:
@@ -50,18 +53,18 @@ def indices_of(ctx: LoweringContext, op: TopOp, number: int) -> SSAValue:
 
 
 class MacroTpu(TpuOp):
-    """One `fn` command in global memory."""
+    """An op that is one `fn` command in global memory."""
 
     def function(self) -> functions.Function:
-        """The macro function (FN) that the op's command names."""
+        """The macro function of the command."""
         raise NotImplementedError
 
+    @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """It always runs from global memory."""
         del chip
         return f"{self.name.removeprefix('tpu.')} runs in global memory"
 
+    @override
     def emit(self, ctx: EmitContext) -> None:
-        """Emit a command FN with `function` as its body."""
         inputs = tuple(ctx.input(i) for i in range(len(self.operands)))
         ctx.emit(isa.Fn, function=self.function(), inputs=inputs, output=ctx.output())

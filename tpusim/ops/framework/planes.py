@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
@@ -18,14 +19,17 @@ from tpusim.ops.interfaces import Volumes
 class VolumeTpu(TpuOp, Volumes):
     """A window that slides over n, d, h and w."""
 
+    @override
     def wants_3d(self) -> bool:
         """It always needs a group of type 3D (layer_group.md 3)."""
         return True
 
+    @override
     def slides_over_depth(self) -> bool:
         """Its window always slides over the depth (layer_group.md 2)."""
         return True
 
+    @override
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
         """It works in groups of type 3D only."""
         if kind is not GroupType.GROUP_3D:

@@ -13,7 +13,7 @@ from tpusim.ops.add import DIFFERENCE, TpuAdd
 from tpusim.ops.framework.base import LoweringContext
 from tpusim.ops.framework.families import relu_attributes, relu_of
 from tpusim.ops.interfaces import ChipRewrites, FloatLowering, IntegerLowering
-from tpusim.ops.sub import DivToProduct, TopDiv, TopSub, TpuSub, built_in_float
+from tpusim.ops.sub import DivToProduct, TopDiv, TopSub, TpuSub
 from tpusim.targets.cv18xx.multipliers import common_shift, ratio, why_no_small_multipliers
 from tpusim.targets.cv18xx.target import TARGET
 
@@ -51,8 +51,8 @@ class SubAsSum(Model[TopSub], FloatLowering):
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Add with coefficients 1 and -1, or tpu.Sub."""
         if not _of_one_shape(self.op):
-            return built_in_float(self.op, ctx, TpuSub)
-        return built_in_float(self.op, ctx, TpuAdd, {"coeff": floats_attr(DIFFERENCE)})
+            return self.op.in_float(ctx, TpuSub, {})
+        return self.op.in_float(ctx, TpuAdd, {"coeff": floats_attr(DIFFERENCE)})
 
 
 @TARGET.attach(TopDiv, ChipRewrites)
