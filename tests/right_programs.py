@@ -65,7 +65,7 @@ def _network(seed: int, chip: str, rng: np.random.Generator) -> tuple[str, Netwo
         ("volumes", lambda: volumes(seed % 20)),
         ("tokens", lambda: random_tokens(seed % 20, (2, 10, 12))),
     ]
-    if chips.load(chip).batch_packing or chips.load(chip).bf16_unit:
+    if chips.load(chip).hardware.batch_packing or chips.load(chip).hardware.bf16_unit:
         kinds = kinds[:1]
     name, make = kinds[int(rng.choice(len(kinds), p=[0.6, 0.2, 0.2][: len(kinds)] if len(kinds) > 1 else None))]
     return name, make()
@@ -77,7 +77,7 @@ def drawn(seed: int) -> Right:
     name = CHIPS[seed % len(CHIPS)]
     chip = chips.load("cv180x" if name == "cv182x" and seed // len(CHIPS) % 2 else name)
     mode = str(rng.choice(["int8", "int8", *chip.modes]))
-    asymmetric = mode == "int8" and chip.asymmetric and bool(rng.integers(3) == 0)
+    asymmetric = mode == "int8" and chip.hardware.asymmetric and bool(rng.integers(3) == 0)
     what, net = _network(seed, chip.name, rng)
     net.below = 0.6 if asymmetric else 1.0
     config = LoweringConfig(chip.name, mode, asymmetric=asymmetric)  # type: ignore[arg-type]

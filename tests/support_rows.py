@@ -62,7 +62,7 @@ def refusals() -> dict[str, str]:
         spec = chips.load(chip)
         for mode in MODES:
             settings = config(chip, mode)
-            if settings.mode in spec.modes and (spec.asymmetric or not settings.asymmetric):
+            if settings.mode in spec.modes and (spec.hardware.asymmetric or not settings.asymmetric):
                 continue
             with warnings.catch_warnings():
                 warnings.simplefilter("error", ModeWarning)  # CV18xx takes its one float type instead

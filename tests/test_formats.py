@@ -247,7 +247,7 @@ def half_bytes(view: View, chip: ChipSpec, index: tuple[int, ...]) -> int:
         return 2 * (view.address - NEURON) + int(np.ravel_multi_index(index, sizes))
     lane, row = (view.lane + index[1]) % chip.lanes, (view.lane + index[1]) // chip.lanes
     unit = 2 * chip.eu_bytes if view.layout == "aligned" else 1
-    if chip.batch_packing and view.layout == "aligned":
+    if chip.hardware.batch_packing and view.layout == "aligned":
         unit = 2 * (chip.eu_bytes // 4)
     plane = -(-sizes[2] * sizes[3] // unit) * unit
     rows = -(-(view.lane + sizes[1]) // chip.lanes)

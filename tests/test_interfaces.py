@@ -183,7 +183,7 @@ def test_misuse(target: Target) -> None:
 
 def test_every_shipped_chip_has_a_target() -> None:
     found = {name: target_of(chips.load(name)).name for name in chips.available()}
-    assert set(found.values()) == {"bm1684x", "bm1684", "cv18xx"}
+    assert set(found.values()) == {"bm1684x", "bm1690", "bm1684", "cv18xx"}
     assert [n for n, t in found.items() if t == "cv18xx"] == ["cv180x", "cv181x", "cv182x", "cv183x"]
 
 

@@ -614,8 +614,8 @@ def test_checker_sees_an_op(text: str):
 @pytest.mark.parametrize(
     "text",
     [
-        "def f(ctx):\n    return ctx.chip.requant == 'qdm'",
-        "def f(chip):\n    return {'qdm': 1}.get(chip.requant, 0)",
+        "def f(ctx):\n    return ctx.chip.hardware.requant == 'qdm'",
+        "def f(chip):\n    return {'qdm': 1}.get(chip.hardware.requant, 0)",
         "def f(c):\n    kind = c.requant",
         "def f(chip):\n    return chip.name == NAME",
         "def f(self):\n    return self.chip.name.startswith('cv') is True",

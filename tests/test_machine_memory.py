@@ -49,7 +49,7 @@ def byte_offset(view: View, chip: ChipSpec, index: tuple[int, ...]) -> int:
     _, channels, height, width = view.shape
     rows = -(-(view.lane + channels) // chip.lanes)
     lane, row = (view.lane + c) % chip.lanes, (view.lane + c) // chip.lanes
-    eu = chip.eu_bytes // (4 if chip.batch_packing else size)
+    eu = chip.eu_bytes // (4 if chip.hardware.batch_packing else size)
     cs = -(-height * width // eu) * eu if view.layout == "aligned" else height * width
     n_stride, row_stride, h_stride, w_stride = view.strides or (rows * cs, cs, width, 1)
     word, within = divmod(n, factor)

@@ -110,10 +110,10 @@ def pairs(chip: ChipSpec, count: int) -> list[str]:
         sizes = {axis: int(random.integers(1, most + 1)) for axis, most in MOST.items()}
         axis, stride = str(random.choice(axes)), int(random.integers(1, 5))
         larger = {**sizes, axis: sizes[axis] + int(random.integers(1, 17))}
-        cv18xx = chip.cycle_model == "cv18xx"
+        cv18xx = chip.hardware.cycle_model == "cv18xx"
         if cv18xx and (name == "element_wise" and stride > 2 or name == "conv" and sizes["c"] <= MOST_FETCHES):
             continue  # float functions have no command on this chip
-        if chip.merges_kernels and name == "conv" and merged(sizes, chip) != merged(larger, chip):
+        if chip.hardware.merges_kernels and name == "conv" and merged(sizes, chip) != merged(larger, chip):
             continue
         before, after = (tiu_cycles(on_chip(build(s, stride), chip), chip) for s in (sizes, larger))
         if after < before:

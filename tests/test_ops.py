@@ -401,7 +401,7 @@ def assert_slices_equal_the_whole(
         grouped = group_layers(reordered, LayerGroupConfig("forced"))  # type: ignore[arg-type]
         found = sections_of(case, grouped)
         if isinstance(found, str) and NO_PROGRESS in found:
-            assert sections.d > 1 or (spec.batch_packing and sections.h > 2)
+            assert sections.d > 1 or (spec.hardware.batch_packing and sections.h > 2)
             continue
         if isinstance(found, str) and isinstance(op, TpuUpsample):
             assert spec.whole_upsample and cuts_a_cell(op, sections)

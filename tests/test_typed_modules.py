@@ -337,7 +337,7 @@ FAMILIES: Mapping[str, Multipliers] = {
 EVERY_CHIP = pytest.mark.parametrize("chip", chips.available())
 WITH_ZEROS = pytest.mark.parametrize(
     ("chip", "asymmetric"),
-    [(c, a) for c in chips.available() for a in (False, True) if chips.load(c).asymmetric or not a],
+    [(c, a) for c in chips.available() for a in (False, True) if chips.load(c).hardware.asymmetric or not a],
 )
 
 
@@ -433,7 +433,7 @@ def test_average_pool(desk: Desk, chip: str, kernel: int, stride: int) -> None:
     assert (integers(line, "multiplier")[0], integers(line, "rshift")[0]) == wanted
 
 
-@pytest.mark.parametrize("chip", [c for c in chips.available() if chips.load(c).asymmetric])
+@pytest.mark.parametrize("chip", [c for c in chips.available() if chips.load(c).hardware.asymmetric])
 def test_average_pool_with_zero_points(desk: Desk, chip: str) -> None:
     """Numerics.md 9.6: one real scale and offset."""
     x, y = (-3.0, 4.0), (-2.0, 2.9)

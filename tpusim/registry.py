@@ -203,12 +203,24 @@ TARGETS = Table[Any](
     "tpusim.targets",
     {
         "bm1684x": "tpusim.targets.bm1684x:TARGET",
-        "bm1690": "tpusim.targets.bm1684x:TARGET",
+        "bm1690": "tpusim.targets.bm1690:TARGET",
         "bm1684": "tpusim.targets.bm1684:TARGET",
         "cv18xx": "tpusim.targets.cv18xx:TARGET",
     },
 )
 """What each family of chips answers in place of the ops, a `tpusim.interfaces.Target`, by family."""
+
+FAMILIES = Table[Any](
+    "family",
+    "tpusim.families",
+    {
+        "bm1684x": "tpusim.chips.families:BM1684X",
+        "bm1690": "tpusim.chips.families:BM1690",
+        "bm1684": "tpusim.chips.families:BM1684",
+        "cv18xx": "tpusim.chips.families:CV18XX",
+    },
+)
+"""The hardware that all chips of a family have in common, a `tpusim.chips.Hardware`, by family."""
 
 COMMANDS = Table[Any](
     "command",
@@ -387,10 +399,10 @@ MEANINGS = Table[Any](
         "mul_int": "tpusim.simulator.function:mul_int",
         "sub_int": "tpusim.simulator.function:sub_int",
         "const_int": "tpusim.simulator.function:const_int",
-        "sum_shift": "tpusim.simulator.cv18xx:sum_shift",
-        "extreme_shift": "tpusim.simulator.cv18xx:extreme_shift",
-        "reduce_int": "tpusim.simulator.cv18xx:reduce_int",
-        "concat_shift": "tpusim.simulator.cv18xx:concat_shift",
+        "sum_shift": "tpusim.simulator.shifted:sum_shift",
+        "extreme_shift": "tpusim.simulator.shifted:extreme_shift",
+        "reduce_int": "tpusim.simulator.shifted:reduce_int",
+        "concat_shift": "tpusim.simulator.shifted:concat_shift",
         "pad": "tpusim.simulator.function:pad",
         "slice": "tpusim.simulator.function:slice_",
         "tile": "tpusim.simulator.function:tile",

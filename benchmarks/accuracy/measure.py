@@ -47,7 +47,7 @@ def keys() -> Iterator[Key]:
             spec = chips.load(chip)
             for mode in MODES:
                 settings = config(chip, mode)
-                if settings.mode in spec.modes and (spec.asymmetric or not settings.asymmetric):
+                if settings.mode in spec.modes and (spec.hardware.asymmetric or not settings.asymmetric):
                     yield Key(network, chip, mode)
 
 

@@ -40,7 +40,7 @@ def keys() -> Iterator[Key]:
         for mode in MODES:
             for chip in CHIPS:
                 spec, settings = chips.load(chip), config(chip, mode)
-                if settings.mode in spec.modes and (spec.asymmetric or not settings.asymmetric):
+                if settings.mode in spec.modes and (spec.hardware.asymmetric or not settings.asymmetric):
                     yield Key(network, chip, mode)
 
 

@@ -178,7 +178,7 @@ def foreign_requant(program: Program, rng: np.random.Generator) -> Mutant | None
     """A requant in a mode that the chip does not have for it."""
     kinds = (Conv, Depthwise, MatMul, Rescale)
     able = [s for s in sites(program, *kinds) if s[1].requant is not None]
-    qdm = chip_of(program).bf16_unit
+    qdm = chip_of(program).hardware.bf16_unit
     site = pick(rng, [s for s in able if not (qdm and isinstance(s[1], Rescale))])
     if site is None:
         return None

@@ -4,6 +4,7 @@ This folder has one TOML file per shipped chip. `of(module)` is the chip that a 
 `resolve` let a chip that is not shipped travel with the modules and programs compiled for it.
 """
 
+from tpusim.chips.families import Hardware
 from tpusim.chips.fields import differences, flattened
 from tpusim.chips.files import as_stated, available, define, load, names, of, resolve
 from tpusim.chips.spec import Bandwidth, Calibration, ChipSpec, require_cores
@@ -12,6 +13,7 @@ __all__ = [
     "Bandwidth",
     "Calibration",
     "ChipSpec",
+    "Hardware",
     "as_stated",
     "available",
     "define",

@@ -6,21 +6,24 @@ A file that says what its family does anyway is read as before; one that says so
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
+from tpusim.chips.families import BM1684, BM1684X, BM1690, CV18XX
+
 
 class Removed(NamedTuple):
     """A field: the question that decides it now, as "interface of op", and what it was in each family's files."""
 
     question: str
     reference: Any
-    """On the 1684X family and BM1690."""
+    """On the 1684X family."""
     bm1684: Any
     cv18xx: Any
+    bm1690: Any = None
+    """None: as on the 1684X family."""
 
     def of(self, family: str) -> Any:
         """What it was in the files of a family; None of a package's family, which never had the field."""
-        return {"bm1684x": self.reference, "bm1690": self.reference, "bm1684": self.bm1684, "cv18xx": self.cv18xx}.get(
-            family
-        )
+        bm1690 = self.reference if self.bm1690 is None else self.bm1690
+        return {"bm1684x": self.reference, "bm1690": bm1690, "bm1684": self.bm1684, "cv18xx": self.cv18xx}.get(family)
 
 
 REMOVED: dict[str, Removed] = {
@@ -87,6 +90,26 @@ REMOVED: dict[str, Removed] = {
     "local.wide_windows": Removed("WindowRules.GATHERS_WIDE", True, False, False),
     "local.one_row_groups": Removed("LocalGen of tpu.Conv2D and tpu.Deconv", False, False, True),
     "forms.permutes_behind": Removed("LoweredRewrites of tpu.MatMul", False, True, False),
+    "float_fallback": Removed("FloatRules.FALLBACK", "f16", "f32", "bf16"),
+    "int16_outputs": Removed("ProductRules.WIDE_RESULTS", True, False, False, False),
+    "column_multipliers": Removed("ProductRules.COLUMN_MULTIPLIERS", True, False, False, False),
+    "lone_casts_are_global": Removed("KernelLibrary.LONE_CASTS", True, False, False, False),
+    "permutes_by_matrices": Removed("KernelLibrary.PERMUTES_BY_MATRICES", True, False, False, False),
+    "forms.upsample": Removed("KernelLibrary.UPSAMPLES_BY_INDICES", "indices", "copies", "copies", "copies"),
+    "dma_align_bytes": Removed("GroupRules.UNCUT_ROW_BYTES", 512, 512, 512, 256),
+    "grouped_conv_margins": Removed("GroupRules.GROUPED_MARGINS", True, True, True, False),
+    "repeats_windows": Removed("GroupRules.REPEATS_WINDOWS", True, False, False, False),
+    "whole_upsample": Removed("GroupRules.WHOLE_UPSAMPLE", False, True, True, True),
+    **{
+        field: Removed(
+            f"Hardware.{field.rpartition('.')[2]}",
+            *(getattr(one, field.rpartition(".")[2]) for one in (BM1684X, BM1684, CV18XX, BM1690)),
+        )
+        for field in (
+            *("requant", "coefficients", "integers.scaling", "integers.scale_bits", "asymmetric"),
+            *("batch_packing", "merges_kernels", "bf16_unit", "float_tables", "cycle_model"),
+        )
+    },
 }
 
 
@@ -106,7 +129,7 @@ def without_removed(fields: Mapping[str, Any]) -> tuple[dict[str, Any], str | No
         said = cast("dict[str, Any]", within).pop(key)
         if said != removed.of(family):
             return left, (
-                f"{name}: the target of family '{family}' decides it now ({removed.question}), got {said!r}; delete "
-                "the line, or set family to that of a chip that behaves so, or to a target of your package"
+                f"{name}: family '{family}' decides it now ({removed.question}), got {said!r}; delete the line, or set "
+                "family to that of a chip that behaves so, or to a family of your package"
             )
     return left, None

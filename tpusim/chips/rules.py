@@ -4,8 +4,6 @@ Tables of a chip's file. The defaults are the 1684X family's. Sections are those
 `LocalRules`, of docs/spec/layer_group.md.
 """
 
-from typing import Literal
-
 import msgspec
 
 
@@ -21,20 +19,10 @@ class FloatOnly(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class IntegerRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which ops compute on quantised integers, and how; `ChipSpec.requant` says how products are requantised."""
+    """Which ops compute on quantised integers."""
 
-    scaling: Literal["best_fit", "right_shift", "small_multiplier"] = "best_fit"
-    """How ops other than products get an 8-bit multiplier and a shift: by the best fit (5.1, 5.6); the shift first,
-    then the multiplier (5.4); or from thresholds, in the op itself, with one shift for operands that are added or
-    compared (5.3, 9.6, 9.7)."""
     float_only: tuple[FloatOnly, ...] = ()
     """Ops without an integer form (9.0, 10, 12.1)."""
-    scale_bits: Literal[16, 32] = 32
-    """Bits of tpu.Scale's accumulators; 16-bit accumulators saturate and are never shifted left (9.4)."""
-
-    def without_zero_points(self) -> list[str]:
-        """Fields whose values allow no zero points."""
-        return ["scaling"] if self.scaling != "best_fit" else []
 
 
 class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,9 +37,6 @@ class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     becomes a product with a row for each patch."""
     whole_image_products: tuple[str, ...] = ()
     """Float types, as in "bf16", in which a convolution of one group whose window is its whole image is a product."""
-    upsample: Literal["copies", "indices"] = "copies"
-    """How tpu.Upsample works. "copies": in a layer group it copies its operand to every place of a cell, alone it works
-    in global memory. "indices": in a group it gathers by a constant table of indices, alone it runs in tiles."""
     on_host: tuple[str, ...] = ()
     """Top ops without an integer form here, as in "top.Interp", that the host computes, in f32."""
 

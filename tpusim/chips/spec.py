@@ -11,14 +11,13 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
+from tpusim.chips.families import Hardware, hardware_of
+from tpusim.chips.legal import problem
 from tpusim.chips.rules import FloatOnly, IntegerRules, LocalRules, OpForms
 from tpusim.errors import ConfigError
 from tpusim.ir.formats import ModeName
 from tpusim.registry import TARGETS
 
-Requantisation = Literal["multiplier", "shift", "qdm"]
-CoefficientLayout = Literal["merged", "separate", "channel_rows"]
-CycleModel = Literal["bm", "cv18xx"]
 FloatType = Literal["f32", "f16", "bf16"]
 
 
@@ -42,11 +41,6 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Nine in ten transfers differ at most this much from the profile of U-88 (docs/clock.md); 0: none compared."""
 
 
-F32_BYTES = 4
-MOST = {"cores": 256, "lanes": 1 << 12, "eu_bytes": 1 << 10, "lmem_bytes": 1 << 28, "lmem_banks": 1 << 10}
-"""Figures above these are typing errors: the machine keeps the memories of all cores."""
-
-
 class FloatException(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a chip differs from an op's rule of float types (numerics.md 12); unset fields keep the op's rule."""
 
@@ -63,7 +57,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
 
     name: str
     family: str
-    """Its target in `registry.TARGETS`, as in "cv18xx": the differences of this family's compiler."""
+    """As in "cv18xx": names its hardware in `registry.FAMILIES`, which all chips of the family have in common, and its
+    target in `registry.TARGETS`, how their compiler differs."""
     lanes: int
     """NPU_NUM: the number of lanes, over which channels are divided."""
     eu_bytes: int
@@ -81,25 +76,9 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """Start of the first network output's region; the next output's region is `1 << 40` further (hardware.md 3.1);
     0: outputs are neurons."""
     gmem_align_bytes: int
-    batch_packing: bool
-    """BM1684's 4N/2N: 4/B batch items interleave in one 4-byte word (hardware.md 2.5)."""
-    coefficients: CoefficientLayout
-    """Coefficients of an INT8 conv (hardware.md 2.3): one row per lane with requant | bias | filter ("merged"); a
-    separate bias; or a row of bytes per output channel bias | multiplier | shift, slopes aligned as activations."""
-    requant: Requantisation
-    """How the accumulators of products are scaled (numerics.md 5): a 32-bit "multiplier" and shift, a right "shift"
-    only, or CV18xx's "qdm", also for Mul. `integers` has the rules of other ops."""
     requant_words: int
     """int32 words per channel in the requant block of merged coefficients: 3, 2 when packed; 0: nothing is merged."""
-    float_fallback: FloatType
-    """Float type of an op that should be integer but has no scale (numerics.md DN-05)."""
     modes: tuple[ModeName, ...]
-    asymmetric: bool
-    """Whether INT8 may use zero points."""
-    bf16_unit: bool
-    """The float unit is BF16 only: casts go through BF16, results are finite (numerics.md 8.1, 8.2, CV18xx)."""
-    float_tables: bool
-    """Functions in BF16, and the reciprocals and roots inside Softmax and LayerNorm, are table lookups (10, 11)."""
     max_stride: int
     max_conv_channels: int
     max_axis: int
@@ -110,10 +89,6 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """8-bit over 16-bit multiply-accumulates per cycle (hardware.md 1.3, DH-03)."""
     conv_accumulators: bool
     """INT8 convs keep int32 accumulators in a work buffer (layer_group.md 9.3)."""
-    whole_upsample: bool
-    """Upsample is cut at multiples of its factors only (layer_group.md 7.2)."""
-    cycle_model: CycleModel
-    """"bm": hardware.md 5.1 and 5.2, TIU and DMA run at the same time; "cv18xx": 5.3, their times add up."""
     tiu_mhz: float
     dma_mhz: float
     dma_latency_ns: float
@@ -152,13 +127,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """Energy of a multiply-accumulate in the precision of the network, in pJ; given with `energy_pj_per_byte`."""
     casts_fill_lanes: bool = False
     """A cast that is a global layer gives every lane an equal share of the elements, whatever their shape."""
-    lone_casts_are_global: bool = False
-    """A cast, table, function, softmax, sum, requant or op with a constant that would be alone in its group becomes a
-    global layer (U-76)."""
     lone_pools_are_global: Literal["none", "floats", "all"] = "none"
     """Which pools of whole planes become global layers if they would be alone in their group."""
-    permutes_by_matrices: bool = False
-    """A Permute that one copy of whole rows or one transposition of matrices cannot do takes several transpositions."""
     copy_page_ends: int = 1
     """Number of ends of a copy within global memory at which few pages use few channels."""
     dma_run_bytes: int = 0
@@ -167,22 +137,14 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """Memory channels, over which pages alternate: a transfer of fewer pages has only their share of the rate."""
     dma_page_bytes: int = 4096
     """Bytes in one memory channel before the next channel follows."""
-    merges_kernels: bool = False
-    """Whether kernel axes are stored in a filter's input channels if these are few, up to 16 bits (hardware.md 2.4)."""
     row_reduction_steps: int = 1
     """Steps of a PorD for one element of a window that is a part of a row; each element is read separately."""
     strided_window_steps: int = 1
     """Steps of a pooling or depthwise window with strided columns for each step without strides."""
     quantize_steps: int = 4
     """Steps of 32 bits in a cast from f32 to an integer; one fewer in the tiles of a global layer."""
-    dma_align_bytes: int = 512
-    """DMA_ALGN_BYTES: a tensor whose rows are no longer than this is not cut along w (layer_group.md 4)."""
     balances_depth: bool = False
     """A total of sections is divided over d, h and w by halo cost; else d is cut first (layer_group.md 5)."""
-    grouped_conv_margins: bool = True
-    """Whether a convolution of several groups may share a slice (layer_group.md 7.3)."""
-    repeats_windows: bool = True
-    """Whether a window along h or w may start or end at the same place as the previous window (layer_group.md 7.1)."""
     integers: IntegerRules = IntegerRules()
     """The forms in which this chip computes integer ops."""
     forms: OpForms = OpForms()
@@ -191,56 +153,21 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """Which ops work in local memory."""
     bias_rounded: bool = True
     """Whether a matrix product in F16 rounds its bias to F16 too (numerics.md 9.2)."""
-    int16_outputs: bool = False
-    """Whether integer products before a float op have 16-bit results (numerics.md 2.2, 3.4)."""
     frame_alignment: tuple[int, int] | None = None
     """Rows and planes of aligned frames are multiples of this many bytes (--aligned-input); None: not aligned."""
-    column_multipliers: bool = False
-    """Whether an integer matrix product may have a multiplier per column (numerics.md 5.1)."""
     float_exceptions: tuple[FloatException, ...] = ()
     """Ops whose float types differ from their rule (numerics.md 12.1 to 12.3)."""
     extends: str = ""
     """The shipped chip from which a user's chip was made; "": a shipped chip, or a chip made from scratch."""
 
     def problem(self) -> str | None:
-        """The first impossible figure; None if all are possible."""
-        sizes = ("lanes", "eu_bytes", "lmem_bytes", "lmem_banks", "gmem_align_bytes", "cores", "cube_pixels")
-        limits = ("max_stride", "max_axis", "max_conv_channels", "dma_channels", "dma_page_bytes")
-        for name in (*sizes, *limits, "half_mac_divisor", "tiu_mhz", "dma_mhz", "dma_burst_bytes"):
-            if not 0 < getattr(self, name) < float("inf"):
-                return f"{name}: above 0 is required, got {getattr(self, name)}"
-        for name, rate in msgspec.structs.asdict(self.bandwidth).items():
-            if not 0 < rate < float("inf"):
-                return f"bandwidth.{name}: above 0 is required, got {rate}"
-        for name, most in MOST.items():
-            if getattr(self, name) > most:
-                return f"{name}: at most {most:,} is required, got {getattr(self, name):,}"
-        energies = self.energy_pj_per_byte, self.energy_pj_per_mac
-        if min(energies) < 0 or (energies[0] == 0) != (energies[1] == 0):
-            given = f"energy_pj_per_byte {energies[0]} and energy_pj_per_mac {energies[1]}"
-            return f"energies: both above 0, or none of them, are required, got {given}"
-        if self.eu_bytes % F32_BYTES:
-            return f"eu_bytes: a multiple of {F32_BYTES}, the bytes of an f32, is required, got {self.eu_bytes}"
-        if self.lmem_bytes % (self.lmem_banks * self.eu_bytes):
-            wanted = f"a multiple of lmem_banks x eu_bytes = {self.lmem_banks * self.eu_bytes:,}"
-            return f"lmem_bytes: {wanted} is required, got {self.lmem_bytes:,}"
+        """The first illegal value or contradiction (`tpusim.chips.legal`); None without any."""
         if self.family not in TARGETS:
             return (
                 f"family: one of {', '.join(TARGETS)} is required, got '{self.family}'; install the package that "
                 "registers it (entry point group tpusim.targets)"
             )
-        return self._contradiction()
-
-    def _contradiction(self) -> str | None:
-        """Which rules contradict each other; None if none do."""
-        if (self.coefficients == "channel_rows") != (self.requant == "qdm"):
-            return f'coefficients: "channel_rows" goes with requant "qdm", got {self.coefficients} and {self.requant}'
-        if self.coefficients == "merged" and (self.requant, bool(self.requant_words)) != ("multiplier", True):
-            return f'coefficients: "merged" requires requant "multiplier" and requant_words, got {self.requant}'
-        if self.asymmetric and (self.requant != "multiplier" or self.integers.without_zero_points()):
-            fields = ", ".join(self.integers.without_zero_points()) or f'requant "{self.requant}"'
-            return f"asymmetric: no rule is known for zero points with {fields}; set asymmetric = false"
-        return None
+        return problem(self)
 
     @classmethod
     def load(cls, chip: "str | Path | ChipSpec") -> "ChipSpec":
@@ -273,9 +200,14 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
         return self.dma_latency_ns if own is None else own
 
     @property
+    def hardware(self) -> Hardware:
+        """What all chips of the family have in common."""
+        return hardware_of(self.family)
+
+    @property
     def engines_overlap(self) -> bool:
-        """Whether TIU and DMA work at the same time; the model of CV18xx adds their times (hardware.md 5.3)."""
-        return self.cycle_model == "bm"
+        """Whether TIU and DMA work at the same time; else their times add up (hardware.md 5.3)."""
+        return self.hardware.cycle_model == "bm"
 
     def beside_others(self) -> "ChipSpec":
         """The chip with the rates of one core while other cores move data too."""
@@ -292,7 +224,7 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     @property
     def shared_rate(self) -> float:
         """Share of a core's DMA rate that remains while other cores move data too."""
-        return self.several_cores_gbs / self.bandwidth.s2l if self.several_cores_gbs else 1.0
+        return min(1.0, self.several_cores_gbs / self.bandwidth.s2l) if self.several_cores_gbs else 1.0
 
     @property
     def lmem_bank_bytes(self) -> int:
@@ -301,7 +233,7 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
 
     def eu_elements(self, itemsize: int) -> int:
         """EU(t): elements per vector step; on a 4N chip every type occupies 4-byte words."""
-        return self.eu_bytes // (4 if self.batch_packing else itemsize)
+        return self.eu_bytes // (4 if self.hardware.batch_packing else itemsize)
 
     def filter_packing(self, itemsize: int, channels: int, groups: int = 1) -> int:
         """P: input channels interleaved in a conv filter of elements of `itemsize` bytes (f32: 1; hardware.md 2.3).
@@ -315,7 +247,7 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
 
     def merged_kernel_axes(self, itemsize: int, channels: int, kernel: tuple[int, int]) -> tuple[int, ...]:
         """Axes of the kernel of a convolution of one group that lie in its filter's input channels: h, w or both."""
-        if not self.merges_kernels or itemsize > 2:  # noqa: PLR2004  f32 has no cube
+        if not self.hardware.merges_kernels or itemsize > 2:  # noqa: PLR2004  f32 has no cube
             return ()
         (kh, kw), most = kernel, self.ic_parallel_bytes // itemsize
         if channels * kh * kw <= most and min(kh, kw) > 1:
@@ -326,7 +258,7 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
 
     def batch_factor(self, itemsize: int) -> int:
         """Batch items per 4-byte word: 4/B on a chip with batch packing, else 1 (hardware.md 2.5)."""
-        return 4 // itemsize if self.batch_packing else 1
+        return 4 // itemsize if self.hardware.batch_packing else 1
 
 
 def require_cores(chip: ChipSpec, cores: int) -> int:

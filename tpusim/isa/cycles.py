@@ -3,25 +3,15 @@
 cycles = ceil(operations / rate), with the waste of alignment counted as operations. Decision: no start-up; the profile
 (`compiler_profile_*.txt`, bm1684x and bm1688) has none. A command stands for all commands that TPU-MLIR issues for it:
 the lane copies, sums and requants around a product, the steps of a cast. Each command states its time
-(`Command.cycles`, `Command.dma_ns`); a hardware family that counts otherwise has its formulas in `FAMILIES`.
+(`Command.cycles`, `Command.dma_ns`); a hardware family that counts otherwise has its formulas in `tpusim.isa.families`.
 """
 
-from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import NamedTuple
 
 from tpusim.chips import ChipSpec
-from tpusim.isa import cycles_cv18xx
 from tpusim.isa.commands.base import Command
+from tpusim.isa.families import FORMULAS, Formulas
 from tpusim.isa.steps import array
-
-
-class Formulas(NamedTuple):
-    """How a family counts: TIU cycles and nanoseconds of GDMA of a command, and multiply-accumulates per cycle."""
-
-    cycles: Callable[[Command, ChipSpec], int]
-    dma_ns: Callable[[Command, ChipSpec], float]
-    peak_macs: Callable[[int, ChipSpec], int]
 
 
 def _peak_macs(size: int, chip: ChipSpec) -> int:
@@ -38,14 +28,10 @@ def _dma_ns(command: Command, chip: ChipSpec) -> float:
 
 
 _REFERENCE = Formulas(_cycles, _dma_ns, _peak_macs)
-FAMILIES: Mapping[str, Formulas] = {
-    "cv18xx": Formulas(cycles_cv18xx.tiu_cycles, cycles_cv18xx.dma_ns, cycles_cv18xx.peak_macs)
-}
-"""Cycle model of a chip -> its formulas, if they differ from those of the commands."""
 
 
 def _formulas(chip: ChipSpec) -> Formulas:
-    return FAMILIES.get(chip.cycle_model, _REFERENCE)
+    return FORMULAS.get(chip.hardware.cycle_model, _REFERENCE)
 
 
 def peak_macs(size: int, chip: ChipSpec) -> int:

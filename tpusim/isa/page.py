@@ -167,7 +167,7 @@ def _views() -> str:
     rows = ["| chip | lanes | bytes per lane | EU_BYTES | 4N/2N |", "|---|---|---|---|---|"]
     for name in available():
         chip = load(name)
-        packed = "yes" if chip.batch_packing else "no"
+        packed = "yes" if chip.hardware.batch_packing else "no"
         rows.append(f"| {name} | {chip.lanes} | {chip.lmem_bytes:,} | {chip.eu_bytes} | {packed} |")
     chips = "\n".join(rows)
     return (

@@ -17,7 +17,7 @@ def requant_ranges(command: Command, chip: ChipSpec) -> Finding | None:
 
 def fused_multiplier(command: Command, chip: ChipSpec) -> Finding | None:
     """On a chip without requant multiplier, convolution and matrix product only shift right (hardware.md 1.4)."""
-    if chip.requant != "shift" or not command.product:
+    if chip.hardware.requant != "shift" or not command.product:
         return None
     if (table := _need(command, "requant_table")) is not None:
         advice = f"{chip.name} requants by a shift: use requant=Requant(rshift=...)"
@@ -35,9 +35,9 @@ def requant_modes(command: Command, chip: ChipSpec) -> Finding | None:
     On CV18xx a convolution or matrix product requants by "qdm" or by a shift alone, never by a multiplier in another
     mode. The multiplication in f32 ("f32") is for chips of small multipliers (numerics.md 4.4, 5, 9).
     """
-    if chip.requant == "qdm":
+    if chip.hardware.requant == "qdm":
         return _foreign_to_qdm(command)
-    small = chip.integers.scaling == "small_multiplier" and not command.product
+    small = chip.hardware.scaling == "small_multiplier" and not command.product
     able, advice = ("shift", "f32") if small else ("shift",), f"{chip.name} multiplies, shifts and rounds once"
     for requant in command.fused_requants():
         if requant.mode not in able:
@@ -61,7 +61,7 @@ def small_multipliers(command: Command, chip: ChipSpec) -> Finding | None:
 
     The two forms are pools that round half up, and selections that scale the values that are not negative.
     """
-    if chip.integers.scaling == "small_multiplier":
+    if chip.hardware.scaling == "small_multiplier":
         return None
     need = _need(command, "small_multiplier")
     return need and Finding(need.requirement, need.got, f"{chip.name} scales every operand separately")
@@ -69,7 +69,7 @@ def small_multipliers(command: Command, chip: ChipSpec) -> Finding | None:
 
 def float_units(command: Command, chip: ChipSpec) -> Finding | None:
     """Steps rounded to BF16, f32 truncated to BF16, and functions by BF16 tables need CV18xx's float unit."""
-    lacking = {"bf16": not chip.bf16_unit, "tables": not chip.float_tables}
+    lacking = {"bf16": not chip.hardware.bf16_unit, "tables": not chip.hardware.float_tables}
     return first(
         Finding(need.requirement, need.got, f"{chip.name} computes in f32")
         for need in command.needs()

@@ -6,6 +6,7 @@ from xdsl.ir import Operation
 
 from tpusim.chips import available, load
 from tpusim.errors import ConfigError, UnsupportedError
+from tpusim.interfaces import rules
 from tpusim.ir.attrs import op_name
 from tpusim.ir.formats import NumberFormat
 from tpusim.ir.module import Model
@@ -27,6 +28,7 @@ from tpusim.lowering.overflow import warn_of_overflow
 from tpusim.lowering.propagate import keep_ranges, propagate
 from tpusim.ops.frames import fold_swaps
 from tpusim.ops.framework.base import TopOp
+from tpusim.ops.interfaces import ProductRules
 
 
 class Conversion:
@@ -51,11 +53,11 @@ class Conversion:
     def _require_supported(self) -> None:
         require_fitting_rules(self.chip)
         name, config = self.chip.name, self.config
-        if config.matmul_perchannel and not self.chip.column_multipliers:
-            able = ", ".join(one for one in available() if load(one).column_multipliers)
+        if config.matmul_perchannel and not rules(self.chip, ProductRules).COLUMN_MULTIPLIERS:
+            able = ", ".join(one for one in available() if rules(load(one), ProductRules).COLUMN_MULTIPLIERS)
             raise UnsupportedError(f"matmul_perchannel on {name}: a multiplier per column is required; {able} have it")
-        if config.asymmetric and not self.chip.asymmetric:
-            able = ", ".join(one for one in available() if load(one).asymmetric)
+        if config.asymmetric and not self.chip.hardware.asymmetric:
+            able = ", ".join(one for one in available() if load(one).hardware.asymmetric)
             raise UnsupportedError(f"asymmetric quantisation on {name} is not supported; it is on {able}")
 
     def rewrite_top(self) -> None:

@@ -17,7 +17,7 @@ from xdsl.irdl import IRDLOperation
 from tpusim.chips import ChipSpec, available, define, load
 from tpusim.compat import Quirk, checked
 from tpusim.errors import ConfigError, ModeWarning, UnsupportedError
-from tpusim.interfaces import ask
+from tpusim.interfaces import ask, rules
 from tpusim.ir.attrs import flag, op_name, set_op_name, value_name
 from tpusim.ir.formats import NumberFormat, number_format
 from tpusim.ir.module import Model
@@ -41,7 +41,7 @@ from tpusim.ops.cast import TpuCast
 from tpusim.ops.frames import Fused, frame_type, lower_frame
 from tpusim.ops.framework.base import PART_OF, FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
 from tpusim.ops.framework.dialects import load_dialect_of
-from tpusim.ops.interfaces import FloatRule, FloatTypes
+from tpusim.ops.interfaces import FloatRule, FloatRules, FloatTypes
 from tpusim.ops.interfaces import Lowering as LoweringInterface
 from tpusim.ops.patterns.recurrent import float_type_of_part
 from tpusim.ops.rescale import requantised_indices
@@ -111,7 +111,7 @@ def config_for_chip(config: LoweringConfig) -> LoweringConfig:
     needs = config.mode.needs if isinstance(config.mode, NumberFormat) else config.mode
     if needs in chip.modes:
         return config
-    if needs not in ("f32", "f16") or config.format.needs != config.format.name or not chip.bf16_unit:
+    if needs not in ("f32", "f16") or config.format.needs != config.format.name or not chip.hardware.bf16_unit:
         raise UnsupportedError(f"mode {config.mode} on {chip.name}: supported are {', '.join(chip.modes)}")
     warn(ModeWarning(f"mode {config.mode} on {chip.name}: its float type is bf16, which is used"), stacklevel=3)
     return replace(config, mode="bf16")
@@ -119,7 +119,7 @@ def config_for_chip(config: LoweringConfig) -> LoweringConfig:
 
 def _in_type(array: np.ndarray, mode: FloatMode, chip: ChipSpec) -> np.ndarray:
     """A float constant rounded to a float type as the chip rounds (numerics.md 8.2)."""
-    return np.asarray(array, np.float32) if mode == "f32" else _narrowed(array, mode, bf16_unit=chip.bf16_unit)
+    return np.asarray(array, np.float32) if mode == "f32" else _narrowed(array, mode, bf16_unit=chip.hardware.bf16_unit)
 
 
 @once
@@ -153,6 +153,7 @@ class Lowering:
         self.chip = chip
         self.asymmetric = config.asymmetric
         self.column_multipliers = config.matmul_perchannel
+        self._fallback: FloatMode = rules(chip, FloatRules).FALLBACK
         self.weights = WeightStore()
         self.fallbacks: list[Fallback] = []
         self._decisions: dict[Operation, list[str]] = {}
@@ -230,16 +231,16 @@ class Lowering:
         format, types = self._formats[op], ask(op, FloatTypes, self.chip)
         rule = self._rule_on_chip(op, types.float_rule(self))
         if format.is_float:
-            wanted = {"f32": "f32", "f16": rule.f16, "bf16": rule.bf16}.get(format.activation, self.chip.float_fallback)
+            wanted = {"f32": "f32", "f16": rule.f16, "bf16": rule.bf16}.get(format.activation, self._fallback)
         elif op in self._marks and (of_node := float_type_of_part(op, self.chip)) is not None:
             wanted = of_node
         else:
-            wanted = rule.int8 if self._calibrated(op) and op not in self._marks else self.chip.float_fallback
+            wanted = rule.int8 if self._calibrated(op) and op not in self._marks else self._fallback
         if wanted != "f32" and types.needs_f32(self.chip, wanted):  # type: ignore[arg-type]
             wanted = "f32"
             if reads_indices(op):  # exact on every chip, if necessary on the host
                 return "f32"
-        return cast("FloatMode", wanted) if wanted in self.chip.modes else self.chip.float_fallback
+        return cast("FloatMode", wanted) if wanted in self.chip.modes else self._fallback
 
     def _rule_on_chip(self, op: Operation, rule: FloatRule) -> FloatRule:
         """The op's rule, changed by the exceptions in the chip's file."""
@@ -325,7 +326,7 @@ class Lowering:
     def _truncates(self, value: SSAValue, element: Attribute) -> bool:
         """Whether a BF16 unit quantises the f32 value: all but the network's inputs, which the host quantises."""
         quantises = element_of(value) == f32 and isinstance(element, UniformType)
-        return quantises and self.chip.bf16_unit and not isinstance(value.owner, TopInput)
+        return quantises and self.chip.hardware.bf16_unit and not isinstance(value.owner, TopInput)
 
     def weight(self, name: str, array: np.ndarray, element: Attribute | None = None) -> SSAValue:
         """The value of a new top.Weight."""

@@ -11,7 +11,9 @@ from warnings import warn
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, ModeWarning
+from tpusim.interfaces import rules
 from tpusim.ir.formats import NumberFormat, number_format
+from tpusim.ops.interfaces import FloatRules
 from tpusim.registry import FORMATS
 
 
@@ -61,8 +63,8 @@ def table_for_chip(table: Mapping[str, NumberFormat], chip: ChipSpec) -> dict[st
     With a ModeWarning where that is bf16.
     """
     missing = [name for name, format in table.items() if format.needs not in chip.modes]
-    if missing and chip.bf16_unit:
+    if missing and chip.hardware.bf16_unit:
         shown = ", ".join(missing[:8]) + (" ..." if len(missing) > 8 else "")
         warn(ModeWarning(f"quantisation table: {shown}: {chip.name} has bf16 only, which is used"), stacklevel=3)
-    fallback = number_format(chip.float_fallback)
+    fallback = number_format(rules(chip, FloatRules).FALLBACK)
     return {name: fallback if name in missing else format for name, format in table.items()}

@@ -46,7 +46,7 @@ class TpuCast(UnaryTpu, ChipInference, HostComputed, Inserted, LibraryKernel, Sh
     def of_host(self, chip: ChipSpec) -> bool:
         """Where the float unit is BF16 alone, the host quantises f32 as it is ("quant")."""
         to_integers = uniform_of(self.output) is not None and uniform_of(self.input) is None
-        return chip.bf16_unit and to_integers and not self._in_bf16(chip)
+        return chip.hardware.bf16_unit and to_integers and not self._in_bf16(chip)
 
     @override
     def inference_on(self, operands: Sequence[Array], chip: ChipSpec) -> tuple[Array, ...]:
@@ -67,27 +67,29 @@ class TpuCast(UnaryTpu, ChipInference, HostComputed, Inserted, LibraryKernel, Sh
         if source is not None and target is None:
             step, zero = self._step(source, chip), source.zero_point.value.data
             y = kernels.dequantize(operands[0], step, zero, through=storage_dtype(element_of(self.output)).name)
-            return (to_bf16_cv18xx(y) if chip.bf16_unit else y,)
+            return (to_bf16_cv18xx(y) if chip.hardware.bf16_unit else y,)
         return (truncate_bf16(operands[0]),) if self._truncates(chip) else (operands[0],)
 
     def _in_bf16(self, chip: ChipSpec) -> bool:
         """Whether a chip whose float unit is BF16 quantises by it: a bf16 operand, or one that it truncates first."""
-        return is_set(self.truncated) or storage_dtype(element_of(self.input)) == ml_dtypes.bfloat16 and chip.bf16_unit
+        if is_set(self.truncated):
+            return True
+        return chip.hardware.bf16_unit and storage_dtype(element_of(self.input)) == ml_dtypes.bfloat16
 
     def _truncates(self, chip: ChipSpec) -> bool:
         """Whether an f32 becomes the bf16 of a chip whose float unit is BF16."""
         types = [storage_dtype(element_of(v)) for v in (self.input, self.output)]
-        return types == [np.float32, ml_dtypes.bfloat16] and chip.bf16_unit
+        return types == [np.float32, ml_dtypes.bfloat16] and chip.hardware.bf16_unit
 
     def _step(self, source: UniformType, chip: ChipSpec) -> np.float32:
         """The scale that multiplies integers: rounded first to a 16-bit result type or BF16 unit (8.1)."""
         kind = command_dtype(element_of(self.output))
-        return dequantizing_scale(source.scale.data, kind, bf16_unit=chip.bf16_unit)
+        return dequantizing_scale(source.scale.data, kind, bf16_unit=chip.hardware.bf16_unit)
 
     def _reciprocal(self, target: UniformType, chip: ChipSpec) -> np.float32:
         """1/s in double, narrowed to f32, and to the type of a 16-bit operand; on the host f32(1)/f32(s)."""
         kind, in_bf16 = command_dtype(element_of(self.input)), self._in_bf16(chip)
-        return quantizing_scale(target.scale.data, kind, in_bf16=in_bf16, bf16_unit=chip.bf16_unit)
+        return quantizing_scale(target.scale.data, kind, in_bf16=in_bf16, bf16_unit=chip.hardware.bf16_unit)
 
     @override
     def emit(self, ctx: EmitContext) -> None:
@@ -103,7 +105,7 @@ class TpuCast(UnaryTpu, ChipInference, HostComputed, Inserted, LibraryKernel, Sh
             ctx.emit(isa.Dequantize, scale=1.0, **views)
         elif source is not None and target is None and not _is_index(self.output):
             fields = {"scale": float(self._step(source, ctx.chip)), "zero_point": source.zero_point.value.data}
-            ctx.emit(isa.Dequantize, bf16=ctx.chip.bf16_unit, **fields, **views)
+            ctx.emit(isa.Dequantize, bf16=ctx.chip.hardware.bf16_unit, **fields, **views)
         else:
             kind = "truncate" if self._truncates(ctx.chip) else "copy"
             ctx.emit(isa.Arith, kind=kind, a=views["input"], output=views["output"])
@@ -116,6 +118,6 @@ def _is_index(value: SSAValue) -> bool:
 
 def quantised_by_host(x: np.ndarray, uniform: UniformType, chip: ChipSpec) -> np.ndarray:
     """A network's input of floats as a module takes it whose cast was stripped (--quant-input): what the cast made."""
-    step = quantizing_scale(uniform.scale.data, "f32", in_bf16=False, bf16_unit=chip.bf16_unit)
+    step = quantizing_scale(uniform.scale.data, "f32", in_bf16=False, bf16_unit=chip.hardware.bf16_unit)
     zero, dtype = uniform.zero_point.value.data, storage_dtype(uniform).name
     return np.asarray(kernels.quantize(cast("Array", x), step, zero, out_dtype=dtype, through="float32"))

@@ -105,7 +105,7 @@ class TopLayerNorm(LayerNorm, TopOp):
         if ctx.float_mode(self) == "f16":
             ctx.decision(self, "DN-21")
         operands = float_operands(self, ctx)
-        if ctx.chip.float_tables:
+        if ctx.chip.hardware.float_tables:
             operands += table_weights(ctx, op_name(self), power_table(POWERS["RSQRT"]))
         attributes: dict[str, Attribute] = {"axis": self.axis, "eps": self.eps}
         return ctx.build(TpuLayerNorm, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))

@@ -102,7 +102,7 @@ class TopLRN(LRN, TopOp):
         """
         attributes = {key: self.attributes[key] for key in ATTRIBUTES}
         operands = float_operands(self, ctx)
-        if ctx.chip.float_tables and self.size.value.data % 2:
+        if ctx.chip.hardware.float_tables and self.size.value.data % 2:
             operands += table_weights(ctx, op_name(self), power_table(-self.beta.value.data))
         return ctx.build(TpuLRN, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 

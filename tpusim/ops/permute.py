@@ -11,6 +11,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
+from tpusim.interfaces import rules
 from tpusim.ir.attrs import copy_name, ints, ints_attr
 from tpusim.ir.module import is_returned
 from tpusim.ir.types import shape_of
@@ -32,7 +33,7 @@ from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import shorter_axes
 from tpusim.ops.framework.moves import permutation_map
 from tpusim.ops.framework.views import turned
-from tpusim.ops.interfaces import LoweredRewrites, MovedByTransfers, Rearranges
+from tpusim.ops.interfaces import KernelLibrary, LoweredRewrites, MovedByTransfers, Rearranges
 from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.view import TpuReshape
 
@@ -138,7 +139,8 @@ class TpuPermute(Permute, TpuOp, LoweredRewrites, Rearranges, MovedByTransfers):
     def emit(self, ctx: EmitContext) -> None:
         """One strided copy that reads the operand in the order of the result, or several transpositions of matrices."""
         order = ints(self.order)
-        several = ctx.chip.permutes_by_matrices and len(transpositions(shape_of(self.input), order)) > 1
+        able = rules(ctx.chip, KernelLibrary).PERMUTES_BY_MATRICES
+        several = able and len(transpositions(shape_of(self.input), order)) > 1
         ctx.move(*shorter_axes(turned(ctx.input(0), order), ctx.output()), kind="turns" if several else "")
 
 

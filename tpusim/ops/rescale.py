@@ -191,7 +191,7 @@ def lower_as_stored(op: Operation, ctx: LoweringContext, cls: OpT, attributes: M
     """
     value, result = op.operands[0], op.results[0]
     stored = ctx.stored(value)
-    if stored is None or (ctx.chip.bf16_unit and isinstance(stored.owner, TopInput)):
+    if stored is None or (ctx.chip.hardware.bf16_unit and isinstance(stored.owner, TopInput)):
         return lower_same_scale(op, ctx, cls, attributes)
     return ctx.build(cls, [stored], attributes, element_of(stored), shape_of(result), op_name(op))
 

@@ -99,7 +99,7 @@ class NormalisedExponential(UnaryTop):
 
     def _float_tables(self, ctx: LoweringContext) -> list[SSAValue]:
         """`none`, or tables of the exponential and of the reciprocal or logarithm of the sum (numerics.md 11.1)."""
-        if not ctx.chip.float_tables:
+        if not ctx.chip.hardware.float_tables:
             return [ctx.none()]
         name, of_sum = op_name(self), log_table() if self.LOG else power_table(-1.0)
         exponential = table_weights(ctx, name + "_exp", activation_table("EXP"))
@@ -199,7 +199,7 @@ class TpuSoftmax(TpuOp, LibraryKernel):
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local along axis 2 or 3 of 4-D tensors, but not on a chip with batch packing (layer_group.md 2)."""
         rank, axis = len(shape_of(self.input)), self.axis.value.data
-        if chip.batch_packing or chip.is_global(self.name):
+        if chip.hardware.batch_packing or chip.is_global(self.name):
             return f"softmax has no local form on {chip.name}"
         if rank != 4 or axis < 2:
             return f"softmax of rank {rank} along axis {axis}; local are axes 2 and 3 of 4-D tensors"

@@ -188,7 +188,7 @@ class TopWhere(Where, TopOp, Selects):
         branches = [ctx.none() if is_none(v) else ctx.operand(v, mode, self) for v in (self.tbrn, self.fbrn)]
         operands = [self._condition(ctx, mode), *branches]
         attributes, element = dict(self.attributes), ctx.float_type(self)
-        if ctx.chip.bf16_unit:
+        if ctx.chip.hardware.bf16_unit:
             numbers = (float(within_bf16(number)) for number in self.numbers)
             attributes |= {f"{key}_const_val": float_attr(n) for key, n in zip("xy", numbers, strict=True)}
         return ctx.build(TpuWhere, operands, attributes, element, shape_of(self.output), op_name(self))

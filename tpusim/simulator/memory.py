@@ -245,7 +245,7 @@ class Machine(Memory):
     def store(self, view: View, array: np.ndarray) -> None:
         """The result of a TIU command: as `write`, f32 results narrowed once to a 16-bit float view."""
         narrow = view.dtype in ("f16", "bf16")
-        self.write(view, narrowed(array, view.dtype, finite=self.chip.bf16_unit) if narrow else array)
+        self.write(view, narrowed(array, view.dtype, finite=self.chip.hardware.bf16_unit) if narrow else array)
 
     def write(self, view: View, array: np.ndarray) -> None:
         """Store `array`, which must have the view's shape and dtype, into the view's bytes and no others.

@@ -277,10 +277,10 @@ def _check_quantisation(entry: TensorEntry, command: Command, chip: ChipSpec) ->
     if entry.scale == 0 and (body.scale, body.zero_point) == (1.0, 0):  # plain integers: indices, truth values
         return
     if isinstance(body, Quantize):
-        kind, operand, unit = "1/scale", body.input.dtype, chip.bf16_unit
+        kind, operand, unit = "1/scale", body.input.dtype, chip.hardware.bf16_unit
         due = quantizing_scale(entry.scale, operand, in_bf16=body.bf16, bf16_unit=unit)
     else:
-        kind, due = "scale", dequantizing_scale(entry.scale, body.output.dtype, bf16_unit=chip.bf16_unit)
+        kind, due = "scale", dequantizing_scale(entry.scale, body.output.dtype, bf16_unit=chip.hardware.bf16_unit)
     if not 0 < entry.scale < np.inf or due != body.scale or entry.zero_point != body.zero_point:
         wanted = f"{kind} {body.scale:.9g} and zero point {body.zero_point}, with which {command.label} computes,"
         got = f"{float(due):.9g} and {entry.zero_point} of its scale {entry.scale:.9g}"

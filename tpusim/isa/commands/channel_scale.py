@@ -11,8 +11,8 @@ from tpusim.isa.steps import limits
 
 def accumulators_of_16_bits(command: "ChannelScale", chip: ChipSpec) -> Finding | None:
     """Only BM1684 accumulates in 16 bits (numerics.md 9.4)."""
-    if command.clamp16 and chip.integers.scale_bits != 16:
-        return Finding("no clamp16", "clamp16=true", f"{chip.name} accumulates in {chip.integers.scale_bits} bits")
+    if command.clamp16 and chip.hardware.scale_bits != 16:
+        return Finding("no clamp16", "clamp16=true", f"{chip.name} accumulates in {chip.hardware.scale_bits} bits")
     return None
 
 

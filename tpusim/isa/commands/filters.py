@@ -62,7 +62,7 @@ def coefficients(command: "Convolution", chip: ChipSpec) -> list[PerChannel]:
     """Bias and requant table per channel of the result."""
     channels, bias, table = command.output.shape[1], command.bias, command.requant_table
     one = (2 if bias is not None and bias.dtype == "u16" else 1, channels, 1, 1)
-    if chip.coefficients != "channel_rows":
+    if chip.hardware.coefficients != "channel_rows":
         row = PerChannel("requant_table", table, (1, channels, 1, chip.requant_words), "i32")
     else:
         width = 5 if table is not None and table.shape[-1] == 5 else 9

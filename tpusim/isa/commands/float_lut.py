@@ -12,7 +12,7 @@ _TABLE_ENTRIES = 256
 
 def float_tables(command: "FloatLut", chip: ChipSpec) -> Finding | None:
     """A function by tables needs a chip with BF16 tables, bf16 operands, 256 entries per table, a range for slopes."""
-    if not chip.float_tables:
+    if not chip.hardware.float_tables:
         return Finding("a chip with BF16 tables", chip.name, "compute the function with Fn active")
     for name, view in command.operands():
         if view.dtype != "bf16":

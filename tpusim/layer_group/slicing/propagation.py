@@ -226,7 +226,7 @@ class _Slicer:
 
     def _must_progress(self, axis: Axis) -> bool:
         """Whether each window along an axis must begin and end after the previous window (7.1)."""
-        return axis == "d" or (axis in ("h", "w") and not self.chip.repeats_windows)
+        return axis == "d" or (axis in ("h", "w") and not rules(self.chip, GroupRules).REPEATS_WINDOWS)
 
 
 def _once(slices: ValueSlices) -> ValueSlices:

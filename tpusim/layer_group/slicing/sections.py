@@ -31,7 +31,7 @@ def slice_bytes(value: SSAValue, elements: int) -> int:
 
 def common_batch(graph: Subgraph, chip: ChipSpec) -> int:
     """Batches are cut in multiples of this: one packed tensor forces whole words on all tensors."""
-    if not chip.batch_packing:
+    if not chip.hardware.batch_packing:
         return 1
     return max(chip.batch_factor(element_bytes_of(v)) for v in graph.values)
 
@@ -68,9 +68,9 @@ def _units(axis: Axis, length: int, batch: int, graph: Subgraph, chip: ChipSpec)
 
 def max_sections(graph: Subgraph, chip: ChipSpec) -> Sections:
     """The largest section counts that the search tries: rows that the DMA moves at once are not cut (section 4)."""
-    limit = possible_sections(graph, chip)
+    limit, uncut_bytes = possible_sections(graph, chip), rules(chip, GroupRules).UNCUT_ROW_BYTES
     for op in graph.ops:
         result = op.results[0]
-        if limit.w > 1 and extents(result, graph, chip)[4] * element_bytes_of(result) <= chip.dma_align_bytes:
+        if limit.w > 1 and extents(result, graph, chip)[4] * element_bytes_of(result) <= uncut_bytes:
             return replace(limit, w=1)
     return limit

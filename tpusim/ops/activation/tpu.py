@@ -50,7 +50,7 @@ class FloatFunction(UnaryTpu, LibraryKernel, SharedWindows):
     def why_global(self, chip: ChipSpec) -> str | None:
         """As every element-wise op; a chip with batch packing takes 4096 channels at most."""
         channels = logical_shape(shape_of(self.input))[1]
-        if chip.batch_packing and channels > MAX_PACKED_CHANNELS:
+        if chip.hardware.batch_packing and channels > MAX_PACKED_CHANNELS:
             return f"{channels} channels, more than {MAX_PACKED_CHANNELS}"
         return super().why_global(chip)
 

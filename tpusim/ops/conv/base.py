@@ -63,9 +63,9 @@ class ConvTop(TopOp):
         filter is, with a computed bias in BF16.
         """
         constant_bias = is_none(self.bias) or ctx.array(self.bias) is not None
-        own = self.constants(ctx) is not None or ctx.chip.bf16_unit
+        own = self.constants(ctx) is not None or ctx.chip.hardware.bf16_unit
         mode, element = (ctx.float_mode(self), ctx.float_type(self)) if own else ("f32", f32)
-        bias_mode = "f32" if constant_bias or not ctx.chip.bf16_unit else mode
+        bias_mode = "f32" if constant_bias or not ctx.chip.hardware.bf16_unit else mode
         operands = [ctx.operand(self.input, mode, self), ctx.operand(self.filter, mode, self)]
         operands.append(ctx.none() if is_none(self.bias) else ctx.operand(self.bias, bias_mode, self))
         return operands, element

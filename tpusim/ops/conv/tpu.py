@@ -58,7 +58,15 @@ from tpusim.ops.framework.families import (
     value_dtype,
     zero_point,
 )
-from tpusim.ops.interfaces import ChannelOrder, KernelConstants, LaneCopies, Macs, SharedWindows, WindowRules
+from tpusim.ops.interfaces import (
+    ChannelOrder,
+    GroupRules,
+    KernelConstants,
+    LaneCopies,
+    Macs,
+    SharedWindows,
+    WindowRules,
+)
 
 
 @irdl_op_definition
@@ -213,7 +221,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         """The filter of one group, its other channels zeros, where one step takes all input channels (2.3)."""
         size = filter.dtype.itemsize
         fits = self.groups * filter.shape[1] * size <= ctx.chip.ic_parallel_bytes
-        if self.groups == 1 or size > 2 or ctx.chip.coefficients != "merged" or not fits:  # noqa: PLR2004  f32
+        if self.groups == 1 or size > 2 or ctx.chip.hardware.coefficients != "merged" or not fits:  # noqa: PLR2004  f32
             return filter
         found = ungrouped_filter(filter, self.groups)
         self.operands[1] = ctx.weight(value_name(self.filter) + "_g2normal", found)
@@ -241,7 +249,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         if (
             filter is None
             or (bias is None and not is_none(self.bias))
-            or not (self.integer and ctx.chip.coefficients == "merged")
+            or not (self.integer and ctx.chip.hardware.coefficients == "merged")
         ):
             super().reorder_weights(ctx)
             return
@@ -347,7 +355,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
     @override
     def reads_windows(self, chip: ChipSpec) -> bool:
         """On every chip that shares windows; of several groups where the chip says so (layer_group.md 7.3)."""
-        return self.groups == 1 or chip.grouped_conv_margins
+        return self.groups == 1 or rules(chip, GroupRules).GROUPED_MARGINS
 
     @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:

@@ -205,7 +205,7 @@ class TpuOp(ShapedOp, Alignment, LocalGen, WorkArea):
         asked = implementation(self, ChipInference, chip)
         results = self.inference(operands) if asked is None else asked.inference_on(operands, chip)
         types = [storage_dtype(element_of(r)) for r in self.results]
-        finite = chip.bf16_unit and any(t.itemsize == 2 and t.kind != "u" for t in types)
+        finite = chip.hardware.bf16_unit and any(t.itemsize == 2 and t.kind != "u" for t in types)
         return tuple(narrowed(y, t, finite=finite) for y, t in zip(results, types, strict=True))
 
     # LocalGenInterface
@@ -227,7 +227,7 @@ class TpuOp(ShapedOp, Alignment, LocalGen, WorkArea):
             return f"{self.name} is not an op of {kind} groups"
         if kind is GroupType.SMALL_C and not fills_lanes(shape_of(self.operands[0]), chip.lanes):
             return f"the leading axes of {shape_of(self.operands[0])} do not fill {chip.lanes} lanes"
-        if kind is GroupType.GROUP_3D and chip.batch_packing:
+        if kind is GroupType.GROUP_3D and chip.hardware.batch_packing:
             return self._why_no_packed_depth()
         return None
 

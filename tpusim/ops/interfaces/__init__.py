@@ -4,15 +4,15 @@ Put a question by `tpusim.interfaces.ask(op, Interface, chip)`; an op's method i
 another.
 """
 
-from tpusim.ops.interfaces.arithmetic import Accumulates, ChipInference, Macs, macs_of
+from tpusim.ops.interfaces.arithmetic import Accumulates, ChipInference, Macs, ProductRules, macs_of
 from tpusim.ops.interfaces.estimates import Estimate, Estimated, Squares, estimate_of
-from tpusim.ops.interfaces.floats import FloatRule, FloatTypes
+from tpusim.ops.interfaces.floats import FloatRule, FloatRules, FloatTypes
 from tpusim.ops.interfaces.frames import FusedFrames
 from tpusim.ops.interfaces.groups import GroupRules
-from tpusim.ops.interfaces.hardware import Requants
 from tpusim.ops.interfaces.kernels import ChannelOrder, FilledUp, KernelConstants, Rearranges
 from tpusim.ops.interfaces.local import (
     HostComputed,
+    KernelLibrary,
     LaneCopies,
     LibraryKernel,
     LocalGen,
@@ -73,6 +73,7 @@ __all__ = [
     "FilledUp",
     "FloatLowering",
     "FloatRule",
+    "FloatRules",
     "FloatTypes",
     "FusedFrames",
     "FusingRewrites",
@@ -84,6 +85,7 @@ __all__ = [
     "IntegerLowering",
     "Joins",
     "KernelConstants",
+    "KernelLibrary",
     "LaneCopies",
     "LibraryKernel",
     "LocalGen",
@@ -95,6 +97,7 @@ __all__ = [
     "OperandSlices",
     "Overwrites",
     "PackedWeights",
+    "ProductRules",
     "Range",
     "RangePropagation",
     "RangeRule",
@@ -102,7 +105,6 @@ __all__ = [
     "Ranges",
     "Rearranges",
     "Reorder",
-    "Requants",
     "ScalarOperand",
     "Selects",
     "SharedWindows",

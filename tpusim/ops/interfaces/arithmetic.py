@@ -6,6 +6,7 @@ import numpy as np
 from xdsl.ir import Operation
 
 from tpusim.chips import ChipSpec
+from tpusim.interfaces import Rules
 from tpusim.ops.framework.contexts import Array
 
 
@@ -33,6 +34,15 @@ class Accumulates:
         The channels are axis 1 of an image, the last axis of a matrix.
         """
         raise NotImplementedError
+
+
+class ProductRules(Rules):
+    """Which forms integer products have."""
+
+    WIDE_RESULTS = True
+    """Products before a float op have 16-bit results (numerics.md 2.2, 3.4)."""
+    COLUMN_MULTIPLIERS = True
+    """A matrix product may have a multiplier per column (numerics.md 5.1)."""
 
 
 class Macs:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tpusim.chips import ChipSpec
+from tpusim.interfaces import Rules
 from tpusim.ops.framework.contexts import FloatMode, LoweringContext
 
 
@@ -18,6 +19,13 @@ class FloatRule:
     int8: FloatMode = "f16"
     f16: FloatMode = "f16"
     bf16: FloatMode = "bf16"
+
+
+class FloatRules(Rules):
+    """Which float types a family's compiler chooses."""
+
+    FALLBACK: FloatMode = "f16"
+    """Float type of an op that should be integer but has no scale (numerics.md DN-05)."""
 
 
 class FloatTypes:

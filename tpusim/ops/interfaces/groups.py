@@ -22,3 +22,11 @@ class GroupRules(Rules):
     """Cost of a group: its loop replayed, or the sum of filling, kernel and draining (11)."""
     SEARCH: Literal["1", "2"] = "2"
     """The strongest search: "1" greedy, "2" dynamic programming (DL-08)."""
+    UNCUT_ROW_BYTES = 512
+    """DMA_ALGN_BYTES: a tensor whose rows are no longer than this is not cut along w (4)."""
+    REPEATS_WINDOWS = True
+    """A window along h or w may start or end at the same place as the previous window (7.1)."""
+    GROUPED_MARGINS = True
+    """A convolution of several groups may share a slice (7.3)."""
+    WHOLE_UPSAMPLE = False
+    """Upsample is cut at multiples of its factors only (7.2)."""

@@ -6,7 +6,7 @@ from typing import ClassVar
 from xdsl.ir import Operation
 
 from tpusim.chips import ChipSpec
-from tpusim.interfaces import Rules, implementation
+from tpusim.interfaces import Rules, implementation, rules
 from tpusim.ops.framework.logical import TensorSlice
 
 
@@ -50,15 +50,28 @@ def on_host(op: Operation, chip: ChipSpec) -> bool:
     return by_type or op.name.replace("tpu.", "top.", 1) in chip.forms.on_host
 
 
+class KernelLibrary(Rules):
+    """What the library of kernels for global layers has."""
+
+    LONE_CASTS = True
+    """A cast, table, function, softmax, sum, requant or op with a constant that would be alone in its group becomes a
+    global layer (U-76)."""
+    PERMUTES_BY_MATRICES = True
+    """A Permute that one copy of whole rows or one transposition of matrices cannot do takes several transpositions."""
+    UPSAMPLES_BY_INDICES = True
+    """tpu.Upsample gathers by a constant table of indices in a layer group, and runs in tiles alone; else it copies its
+    operand to every place of a cell in a group, and works in global memory alone."""
+
+
 class LibraryKernel:
     """An op that may be a kernel of the library instead of a layer group with this op alone."""
 
     ALONE: ClassVar[str] = ""
-    """What messages call it, if its kernel is in the library wherever that of casts is (`lone_casts_are_global`)."""
+    """What messages call it, if its kernel is in the library wherever that of casts is (`LONE_CASTS`)."""
 
     def why_rather_global(self, chip: ChipSpec) -> str | None:
         """Why the op, which could be a layer group, is a global layer instead; None: it is not."""
-        alone = self.ALONE and chip.lone_casts_are_global
+        alone = self.ALONE and rules(chip, KernelLibrary).LONE_CASTS
         return f"{self.ALONE} with no op beside it has a kernel of its own" if alone else None
 
 

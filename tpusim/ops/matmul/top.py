@@ -19,6 +19,7 @@ from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.compat import Quirk
+from tpusim.interfaces import rules
 from tpusim.ir.attrs import flag, ints_attr, op_name, value_name
 from tpusim.ir.once import once
 from tpusim.ir.own_scales import own_weight_scales
@@ -46,7 +47,7 @@ from tpusim.ops.framework.families import (
     relu_of,
 )
 from tpusim.ops.framework.own_scales import note_own_scales
-from tpusim.ops.interfaces import ChipRewrites, Weighs
+from tpusim.ops.interfaces import ChipRewrites, ProductRules, Weighs
 from tpusim.ops.matmul.product import Product
 from tpusim.ops.matmul.tpu import TpuMatMul
 from tpusim.ops.patterns.heads import MatMulWithRightTranspose
@@ -137,7 +138,7 @@ class TopMatMul(Product, TopOp, ChipRewrites, Weighs):
             return why
         user = only_user(self.output)
         # 16 bits for a sum in float that follows (numerics.md 3.4).
-        wide = ctx.chip.int16_outputs and isinstance(user, TopAdd) and ctx.asks_for_float(user)
+        wide = rules(ctx.chip, ProductRules).WIDE_RESULTS and isinstance(user, TopAdd) and ctx.asks_for_float(user)
         output = stored_output(self, ctx, wide=wide)
         if ctx.array(self.right) is None:
             return _lower_activations(self, ctx, output)
@@ -303,7 +304,8 @@ class _Columns(NamedTuple):
 def _column_fit(op: TopMatMul, ctx: LoweringContext, w: np.ndarray, x: QuantParams, y: QuantParams) -> _Columns | None:
     """s_w[n] = max_k |W[k, n]|/127 of one matrix (numerics.md 5.1, 7.1); None for one scale of the whole."""
     own = own_weight_scales(op.right)
-    if not (ctx.column_multipliers or (len(set(own)) > 1 and ctx.chip.column_multipliers)) or prod(w.shape[:-2]) > 1:
+    able = ctx.column_multipliers or (len(set(own)) > 1 and rules(ctx.chip, ProductRules).COLUMN_MULTIPLIERS)
+    if not able or prod(w.shape[:-2]) > 1:
         return None
     rows = w.reshape(w.shape[-2:])
     largest = np.abs(rows).max(axis=1 if op.transposes[1] else 0).astype(np.float64)

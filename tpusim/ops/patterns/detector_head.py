@@ -5,9 +5,11 @@ from typing import TypeGuard
 
 from xdsl.ir import Operation
 
+from tpusim.interfaces import rules
 from tpusim.ir.types import shape_of
 from tpusim.ops.framework.base import LoweringContext, TopOp
 from tpusim.ops.framework.families import only_user
+from tpusim.ops.interfaces import ProductRules
 
 CHAINED = 3
 """MaxPools in a row that a Concat joins: the pyramid pooling of the family."""
@@ -19,7 +21,7 @@ def before_float_head(op: TopOp, ctx: LoweringContext) -> bool:
     No Conv may follow that one, and the network must have the pooling of the family.
     """
     # Such a layer is stored in 16 bits (numerics.md 2.2, 3.4).
-    if not ctx.chip.int16_outputs or len(shape_of(op.results[0])) != 4:
+    if not rules(ctx.chip, ProductRules).WIDE_RESULTS or len(shape_of(op.results[0])) != 4:
         return False
     source, user = op.operands[0].owner, only_user(op.results[0])
     if not _is(source, "top.SiLU", "top.LeakyRelu") or not _is(user, "top.Reshape", "top.Concat"):

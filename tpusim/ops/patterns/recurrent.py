@@ -11,8 +11,10 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Operation
 
 from tpusim.chips import ChipSpec
+from tpusim.interfaces import rules
 from tpusim.ir.attrs import op_name, text
 from tpusim.ops.framework.base import PART_OF, FloatMode, TopOp, holds
+from tpusim.ops.interfaces import FloatRules
 from tpusim.ops.structure import TopInput
 
 TYPES: Final[dict[str, FloatMode]] = {"top.LSTM": "bf16", "top.GRU": "f32", "top.RNN": "f32"}
@@ -67,4 +69,4 @@ def float_type_of_part(op: Operation, chip: ChipSpec) -> FloatMode | None:
     kind = f"top.{found.data.partition(':')[0]}"
     other = chip.float_exception(kind)
     wanted = other.int8 if other is not None and other.int8 else TYPES.get(kind)
-    return wanted if wanted in chip.modes else chip.float_fallback if wanted else None
+    return wanted if wanted in chip.modes else rules(chip, FloatRules).FALLBACK if wanted else None

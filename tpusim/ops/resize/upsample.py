@@ -12,6 +12,7 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, opt_operand_def, result_def
 
 from tpusim.chips import ChipSpec
+from tpusim.interfaces import rules
 from tpusim.ir.attrs import LayerGroupAttr, int_attr, op_name
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
@@ -34,7 +35,15 @@ from tpusim.ops.framework.base import (
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.contexts import ReorderContext
 from tpusim.ops.framework.families import shorter_axes
-from tpusim.ops.interfaces import ChipSlicing, LibraryKernel, OperandSlices, Reorder, SliceTables
+from tpusim.ops.interfaces import (
+    ChipSlicing,
+    GroupRules,
+    KernelLibrary,
+    LibraryKernel,
+    OperandSlices,
+    Reorder,
+    SliceTables,
+)
 from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.resize.indices import IndexTable
 from tpusim.ops.structure import TopWeight
@@ -117,12 +126,13 @@ class TpuUpsample(Upsampling, TpuOp, ChipSlicing, LibraryKernel, OperandSlices, 
     @override
     def why_rather_global(self, chip: ChipSpec) -> str | None:
         """Alone it needs no table."""
-        return "alone it is copied without a table of indices" if chip.forms.upsample == "indices" else None
+        by_indices = rules(chip, KernelLibrary).UPSAMPLES_BY_INDICES
+        return "alone it is copied without a table of indices" if by_indices else None
 
     @override
     def reorder_weights(self, ctx: ReorderContext) -> None:
         """The table for the whole result, where the chip gathers by one."""
-        if ctx.chip.forms.upsample != "indices" or self.indices is not None:
+        if not rules(ctx.chip, KernelLibrary).UPSAMPLES_BY_INDICES or self.indices is not None:
             return
         _, _, h, w = shape_of(self.output)
         table = IndexTable(self.factors, ctx.chip.lanes).data(((0, h),), ((0, w),))
@@ -163,7 +173,7 @@ class TpuUpsample(Upsampling, TpuOp, ChipSlicing, LibraryKernel, OperandSlices, 
     def backward_slice_on(self, chip: ChipSpec, axis: Axis, window: Window, operand: int) -> Window | None:
         """Whole multiples of k only, where the chip copies whole cells (7.2)."""
         factor = self.factors["hw".index(axis)] if axis in ("h", "w") else 1
-        if chip.whole_upsample and (window[0] % factor or window[1] % factor):
+        if rules(chip, GroupRules).WHOLE_UPSAMPLE and (window[0] % factor or window[1] % factor):
             return None
         return self.backward_slice(axis, window, operand)
 
@@ -172,7 +182,7 @@ class TpuUpsample(Upsampling, TpuOp, ChipSlicing, LibraryKernel, OperandSlices, 
         """A gather, or a copy for each place in a factor_h x factor_w cell; alone a function, or GDMA copies."""
         if self.indices is not None and ctx.local:
             ctx.emit(isa.Pick, input=ctx.input(0), indices=ctx.input(1), output=ctx.output())
-        elif ctx.chip.forms.upsample == "indices" and not ctx.local:
+        elif rules(ctx.chip, KernelLibrary).UPSAMPLES_BY_INDICES and not ctx.local:
             function = functions.Upsample(*self.factors)
             ctx.emit(isa.Fn, function=function, inputs=(ctx.input(0),), output=ctx.output())
         else:

@@ -9,7 +9,6 @@ from tpusim.targets.bm1684 import (
     groupnorm,
     groups,
     hard,
-    hardware,
     layernorm,
     local,
     matmul,
@@ -21,6 +20,7 @@ from tpusim.targets.bm1684 import (
     ranges,
     reduce,
     relu,
+    rules,
     sub,
     work_areas,
 )
@@ -36,7 +36,6 @@ __all__ = [
     "groupnorm",
     "groups",
     "hard",
-    "hardware",
     "layernorm",
     "local",
     "matmul",
@@ -48,6 +47,7 @@ __all__ = [
     "ranges",
     "reduce",
     "relu",
+    "rules",
     "sub",
     "work_areas",
 ]

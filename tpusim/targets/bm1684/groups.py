@@ -12,3 +12,5 @@ class Bm1684Groups(GroupRules):
     CUTS_DEPTH_AND_WIDTH = False
     GROUP_TYPES = False
     COST = "stages"
+    REPEATS_WINDOWS = False
+    WHOLE_UPSAMPLE = True

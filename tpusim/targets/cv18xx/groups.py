@@ -14,3 +14,5 @@ class Cv18xxGroups(GroupRules):
     RESULTS_IN_PLACE = False
     COST = "stages"
     SEARCH = "1"
+    REPEATS_WINDOWS = False
+    WHOLE_UPSAMPLE = True

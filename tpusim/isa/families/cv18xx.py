@@ -215,7 +215,7 @@ def tiu_cycles(command: Command, chip: ChipSpec) -> int:
     for kind in type(command).__mro__:
         if (cost := _TIU.get(kind)) is not None:
             return cost(command, chip)
-    raise CommandError(f"{command.label}: no TIU cycle formula of CV18xx; add one to tpusim/isa/cycles_cv18xx.py")
+    raise CommandError(f"{command.label}: no TIU cycle formula of CV18xx; add one to tpusim/isa/families/cv18xx.py")
 
 
 def transfer_ns(runs: int, run_bytes: int, chip: ChipSpec, rate: float) -> float:

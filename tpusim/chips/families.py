@@ -1,0 +1,90 @@
+"""Families of chips: what the hardware of all chips of one family has in common (hardware.md 1.4, 2.3 to 2.5).
+
+Instruction set, machine and clock read it as `chip.hardware`, the compiler too. What only a family's compiler does is a
+question to its target instead (`tpusim.targets`), and what differs within a family is a field of `ChipSpec`.
+"""
+
+from functools import cache
+from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from tpusim.errors import ConfigError
+from tpusim.registry import FAMILIES, TARGETS
+
+
+class Hardware(msgspec.Struct, frozen=True):
+    """The hardware of a family; the defaults are the 1684X family's."""
+
+    requant: Literal["multiplier", "shift", "qdm"] = "multiplier"
+    """How the accumulators of products are scaled (numerics.md 5): a 32-bit multiplier and a shift, a right shift only,
+    or the doubling multiplication of CV18xx, which also scales Mul."""
+    scaling: Literal["best_fit", "right_shift", "small_multiplier"] = "best_fit"
+    """How ops other than products get an 8-bit multiplier and a shift: by the best fit (5.1, 5.6); the shift first,
+    then the multiplier (5.4); or from thresholds, in the op itself, with one shift for operands that are added or
+    compared (5.3, 9.6, 9.7)."""
+    scale_bits: Literal[16, 32] = 32
+    """Bits of tpu.Scale's accumulators; 16-bit accumulators saturate and are never shifted left (9.4)."""
+    coefficients: Literal["merged", "separate", "channel_rows"] = "merged"
+    """Coefficients of an INT8 conv (hardware.md 2.3): one row per lane with requant | bias | filter; a separate bias;
+    or a row of bytes per output channel bias | multiplier | shift, slopes aligned as activations."""
+    merges_kernels: bool = True
+    """Whether kernel axes are stored in a filter's input channels if these are few, up to 16 bits (hardware.md 2.4)."""
+    batch_packing: bool = False
+    """BM1684's 4N/2N: 4/B batch items interleave in one 4-byte word (hardware.md 2.5)."""
+    bf16_unit: bool = False
+    """The float unit is BF16 only: casts go through BF16, results are finite (numerics.md 8.1, 8.2)."""
+    float_tables: bool = False
+    """Functions in BF16, and the reciprocals and roots inside Softmax and LayerNorm, are table lookups (10, 11)."""
+    cycle_model: Literal["bm", "cv18xx"] = "bm"
+    """"bm": hardware.md 5.1 and 5.2, TIU and DMA run at the same time; "cv18xx": 5.3, by the formulas in
+    `tpusim.isa.families`, and the times of TIU and DMA add up."""
+
+    @property
+    def asymmetric(self) -> bool:
+        """Whether INT8 may use zero points: no rule is known for them with other requants."""
+        return (self.requant, self.scaling) == ("multiplier", "best_fit")
+
+
+BM1684X = Hardware()
+"""BM1684X, BM1688, CV186x."""
+BM1690 = replace(BM1684X, merges_kernels=False)
+BM1684 = Hardware(
+    requant="shift",
+    scaling="right_shift",
+    scale_bits=16,
+    coefficients="separate",
+    merges_kernels=False,
+    batch_packing=True,
+)
+CV18XX = Hardware(
+    requant="qdm",
+    scaling="small_multiplier",
+    coefficients="channel_rows",
+    merges_kernels=False,
+    bf16_unit=True,
+    float_tables=True,
+    cycle_model="cv18xx",
+)
+
+
+@cache
+def hardware_of(family: str) -> Hardware:
+    """The hardware of a family; a package's family without an entry has that of the family that its target extends.
+
+    Raises ConfigError for a family without a target.
+    """
+    name = family
+    if family not in FAMILIES:
+        target: Any = TARGETS.get(family)
+        while target is not None and target.name not in FAMILIES:
+            target = target.extends
+        name = "bm1684x" if target is None else target.name
+    found: object = FAMILIES.get(name)
+    if not isinstance(found, Hardware):
+        raise ConfigError(f"family '{family}': a tpusim.chips.Hardware is required, got {found!r:.60}")
+    try:
+        return msgspec.convert(msgspec.to_builtins(found), Hardware)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"family '{family}': {error}; compare with tpusim/chips/families.py") from error
