@@ -23,7 +23,7 @@ from integer_oracles import (
     shifted,
     tensors,
 )
-from tpusim_kernels import cv18xx
+from tpusim_kernels import arith_shift
 from tpusim_kernels.conv import conv2d_int
 
 from tpusim.isa import commands as isa
@@ -61,13 +61,13 @@ def test_sums_and_extremes(m: tuple[int, int], relu: bool) -> None:
     def check(xs: tuple[Array, Array], r: int) -> None:
         a, b = (exact(x) * k for x, k in zip(xs, m, strict=True))
         expected = saturated(shifted(floored(a + b, 0, relu), r), "int8")
-        found = cv18xx.sum_int(xs, r, ms=m, do_relu=relu, out_dtype="int8")
+        found = arith_shift.sum_int(xs, r, ms=m, do_relu=relu, out_dtype="int8")
         np.testing.assert_array_equal(found, expected)
         np.testing.assert_array_equal(macro(functions.SumShift(m, r, relu), xs), expected)
         for kind, pick in (("max", np.maximum), ("min", np.minimum)):
             best = saturated(floored(pick(shifted(a, r), shifted(b, r)), 0, relu), "int8")
             shared: dict[str, Any] = {"ms": m, "do_relu": relu, "out_dtype": "int8"}
-            np.testing.assert_array_equal(cv18xx.extreme_int(xs, r, largest=kind == "max", **shared), best)
+            np.testing.assert_array_equal(arith_shift.extreme_int(xs, r, largest=kind == "max", **shared), best)
             function = functions.ExtremeShift(kind, m, r, relu)  # type: ignore[arg-type]
             np.testing.assert_array_equal(macro(function, xs), best)
 
@@ -81,11 +81,11 @@ def test_slopes(x: Array, m_pos: int, r_pos: int, m_neg: list[int], r_neg: int) 
     q = exact(x)
     above, below = shifted(q * m_pos, r_pos), shifted(q * channels(m_neg, 4), r_neg)
     expected = saturated(np.where(q >= 0, above, below), "int8")
-    found = cv18xx.sloped_int(x, m_pos, r_pos, np.array(m_neg, np.int8), r_neg, out_dtype="int8")
+    found = arith_shift.sloped_int(x, m_pos, r_pos, np.array(m_neg, np.int8), r_neg, out_dtype="int8")
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("mode", cv18xx.REDUCTIONS)
+@pytest.mark.parametrize("mode", arith_shift.REDUCTIONS)
 def test_reductions(mode: str) -> None:
     """11.3: the exact sum or extreme, times m in f32, over 2^r, half up."""
     of = {"ReduceMax": np.max, "ReduceMin": np.min, "ReduceL1": lambda v, axis: np.abs(v).sum(axis=axis)}
@@ -95,7 +95,7 @@ def test_reductions(mode: str) -> None:
     def check(x: Array, m: int, r: int) -> None:
         value = of.get(mode, np.sum)(x.astype(np.int64), axis=(2, 3))  # type: ignore[operator]
         expected = saturated(shifted(exact(value) * m, r), "int8")
-        found = cv18xx.reduce_int(x, m, r, mode=mode, axes=(2, 3), keepdims=False, out_dtype="int8")
+        found = arith_shift.reduce_int(x, m, r, mode=mode, axes=(2, 3), keepdims=False, out_dtype="int8")
         np.testing.assert_array_equal(found, expected)
         function = functions.ReduceInt(mode, (2, 3), m, r)  # type: ignore[arg-type]
         got = macro(function, (x,), (2, 3, 1, 1))
@@ -113,7 +113,7 @@ def test_cast_from_bf16(seed: int, scale: float) -> None:
     x = ((np.random.default_rng(seed).integers(-300, 300, 64) + 0.5) * scale).astype(bf16).reshape(1, 1, 4, 16)
     product = (x.astype(np.float32) * inverse).astype(bf16).astype(np.float64)
     expected = saturated(np.array([round(v) for v in product.ravel()], object).reshape(x.shape), "int8")
-    found = cv18xx.quantize_bf16(x.astype(np.float32), inverse, out_dtype="int8")
+    found = arith_shift.quantize_bf16(x.astype(np.float32), inverse, out_dtype="int8")
     np.testing.assert_array_equal(found, expected)
     machine = bench()
     output = machine.space(x.shape, "i8")

@@ -8,7 +8,7 @@ from jax import lax
 from tpusim_kernels.base import Array, f32, kernel
 from tpusim_kernels.gradient import not_differentiable
 from tpusim_kernels.prim.bf16 import bf16_add, bf16_mul, stored_bf16
-from tpusim_kernels.prim.smallfloat import to_bf16_cv18xx
+from tpusim_kernels.prim.smallfloat import to_finite_bf16
 
 
 def _entry(table: Array, index: Array) -> Array:
@@ -32,7 +32,7 @@ def lut_slope(x: Array, table: Array, slope: Array, *, low: float, high: float) 
     t = bf16_mul(bf16_add(f32(x), -offset), scale)
     j = jnp.clip(t, jnp.float32(-128), jnp.float32(127)).astype(jnp.int32)  # the conversion truncates
     index = j & 255
-    rest = to_bf16_cv18xx(t - j.astype(jnp.float32))
+    rest = to_finite_bf16(t - j.astype(jnp.float32))
     return bf16_add(_entry(table, index), bf16_mul(rest, _entry(slope, index)))
 
 

@@ -13,7 +13,7 @@ from tpusim_kernels.base import Array, along_axis, divide, f32, kernel, pin
 from tpusim_kernels.lut_bf16 import lut_mantissa
 from tpusim_kernels.prim.bf16 import bf16_add, bf16_mul, stored_bf16, sum_in_order
 from tpusim_kernels.prim.inorder import added_up, float_sum, float_sum_of_squares, sum_in_lanes
-from tpusim_kernels.prim.smallfloat import to_bf16, to_bf16_cv18xx
+from tpusim_kernels.prim.smallfloat import to_bf16, to_finite_bf16
 
 
 @kernel(static=("size", "alpha", "beta", "bias"))
@@ -195,7 +195,7 @@ def layernorm_tables(
     average = jnp.float32(float(stored_bf16(1.0 / rows.shape[-1])))
 
     def total(terms: Array, factor: Array) -> Array:
-        return to_bf16_cv18xx(sum_in_order(jnp.moveaxis(terms, -1, 0), factor)[..., None])
+        return to_finite_bf16(sum_in_order(jnp.moveaxis(terms, -1, 0), factor)[..., None])
 
     d = bf16_add(rows, -total(rows, average))
     squares = bf16_mul(bf16_mul(d, d), average)

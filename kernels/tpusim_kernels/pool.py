@@ -15,7 +15,7 @@ from jax import lax
 
 from tpusim_kernels.base import Array, ArrayLike, divide, f32, i64, kernel, pin
 from tpusim_kernels.prim.forms import is_plain
-from tpusim_kernels.prim.requant import multiply_shift, multiply_shift_cv18xx
+from tpusim_kernels.prim.requant import multiply_shift, multiply_shift_f32
 from tpusim_kernels.prim.rounding import RoundMode, saturate, to_int
 
 Extents = tuple[int, ...]
@@ -159,7 +159,7 @@ def avgpool2d_int(
     if not (count == size).all():
         wide = jnp.int32 if size <= NARROW else jnp.int64  # twice the sum of size * size bytes
         v = _rounded_ratio(total.astype(wide) * size, jnp.asarray(count, wide), first_round)
-    y = multiply_shift(v, i64(m), i64(r)) if first_round == "half_away" else multiply_shift_cv18xx(v, m, r)
+    y = multiply_shift(v, i64(m), i64(r)) if first_round == "half_away" else multiply_shift_f32(v, m, r)
     if do_relu:
         y = jnp.maximum(y, jnp.int64(0))
     return saturate(y, out_dtype)

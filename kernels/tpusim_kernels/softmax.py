@@ -14,7 +14,7 @@ from tpusim_kernels.prim.exponential import exp_of_libm, exp_of_onednn
 from tpusim_kernels.prim.forms import estimating
 from tpusim_kernels.prim.inorder import added_up, float_sum, sum_in_lanes
 from tpusim_kernels.prim.rounding import RoundMode, saturate, to_int
-from tpusim_kernels.prim.smallfloat import to_bf16_cv18xx
+from tpusim_kernels.prim.smallfloat import to_finite_bf16
 
 LANES = 16
 """f32 numbers in a register of AVX-512."""
@@ -139,6 +139,6 @@ def softmax_tables(
     e = lut_slope(d, table, slope, low=-limit, high=limit)
     count = np.float32(x.shape[axis])
     k = jnp.float32(float(stored_bf16(np.float32(stored_bf16(count)) / count)))
-    total = to_bf16_cv18xx(jnp.expand_dims(sum_in_order(jnp.moveaxis(e, axis, 0), k), axis))
+    total = to_finite_bf16(jnp.expand_dims(sum_in_order(jnp.moveaxis(e, axis, 0), k), axis))
     found = lut_mantissa(total, sum_table, sum_mantissa, log=log)
     return bf16_add(d, -found) if log else bf16_mul(e, found)

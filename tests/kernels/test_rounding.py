@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_oracles import rsr as rsr_oracle
-from tpusim_kernels.prim.requant import multiply_shift, multiply_shift_cv18xx, quantized_multiplier_apply
+from tpusim_kernels.prim.requant import multiply_shift, multiply_shift_f32, quantized_multiplier_apply
 from tpusim_kernels.prim.rounding import UNIMPLEMENTED, RoundMode, rsr, saturate, to_int
 from tpusim_kernels.prim.scale import quantised, round_half_away, saturate_np
 
@@ -176,7 +176,7 @@ def test_quantized_multiplier_apply(q: int, e: int, want: list[int]) -> None:
 @given(st.lists(st.integers(-(2**30), 2**30), min_size=8, max_size=8), st.integers(0, 127), st.integers(0, 20))
 def test_cv18xx_requant_is_the_f32_formula(v: list[int], m: int, r: int) -> None:
     want = [math.floor(Fraction(float(np.float32(a) * np.float32(m))) / 2**r + Fraction(1, 2)) for a in v]
-    assert np.asarray(multiply_shift_cv18xx(np.array(v), m, r)).tolist() == want
+    assert np.asarray(multiply_shift_f32(np.array(v), m, r)).tolist() == want
 
 
 def test_the_users_configuration_is_untouched() -> None:

@@ -142,7 +142,7 @@ def shared_lane(command: Command, chip: ChipSpec) -> Finding | None:
 
 
 def dimensions(command: Command, chip: ChipSpec) -> Finding | None:
-    """Every axis of an operand is 1 to 65535 long; c, h, w of a TIU operand at most the chip's limit (CV18xx 4063)."""
+    """Every axis of an operand is 1 to 65535 long; c, h, w of a TIU operand at most the chip's limit."""
     limit = _LONGEST if command.engine == "gdma" else chip.max_axis
     return first(
         Finding(f"axes of {name} within 1-{limit}", str(view.shape), "split the command, or reshape the view")
@@ -163,8 +163,8 @@ def coefficient_addresses(command: Command, chip: ChipSpec) -> Finding | None:
 def channel_operands(command: Command, chip: ChipSpec) -> Finding | None:
     """Per-channel operands are (1, c, 1, 1), a requant table (1, c, 1, 3) int32, if packed (1, c, 1, 2).
 
-    CV18xx: a requant table is (1, c, 1, 9) bytes with bias, (1, c, 1, 5) without; a bias of two 16-bit planes
-    (2, c, 1, 1) (hardware.md 2.3).
+    In rows of channels a requant table is (1, c, 1, 9) bytes with bias, (1, c, 1, 5) without; a bias of two
+    16-bit planes (2, c, 1, 1) (hardware.md 2.3).
     """
     for name, view, shape, dtype in command.per_channel(chip):
         if view is not None and view.shape != shape:

@@ -75,7 +75,7 @@ class View(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True, for
     shape: LMEM: (n, c, h, w); GMEM: any rank, axis 0 is the batch unless `batch_axis` says otherwise.
     layout: LMEM "aligned" (channels padded to EU elements), "compact", "strided"; GMEM "dense" (row major), "strided".
     strides: for "strided" only, in elements (4-byte words if interleave > 1): LMEM (n, row, h, w), GMEM one per axis.
-    interleave: batch items packed in one 4-byte word (4N/2N of BM1684), 1 elsewhere.
+    interleave: batch items packed in one 4-byte word (4N or 2N), 1 elsewhere.
     lane: LMEM only: lane of channel 0; channel c lives in lane (lane + c) mod NPU, row (lane + c) div NPU.
     lane_pitch: GMEM only, bytes: > 0 says that the bytes are an image of LMEM lanes, `lane_pitch` bytes per lane, so
         that "aligned", "compact" and "strided" mean what they mean in LMEM (packed coefficients, hardware.md 2.3).

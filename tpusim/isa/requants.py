@@ -30,9 +30,9 @@ def fused_multiplier(command: Command, chip: ChipSpec) -> Finding | None:
 
 
 def requant_modes(command: Command, chip: ChipSpec) -> Finding | None:
-    """Only CV18xx has the doubling multiplication ("qdm") and one requant per matrix.
+    """Only chips that requant by QDM have the doubling multiplication ("qdm") and one requant per matrix.
 
-    On CV18xx a convolution or matrix product requants by "qdm" or by a shift alone, never by a multiplier in another
+    There a convolution or matrix product requants by "qdm" or by a shift alone, never by a multiplier in another
     mode. The multiplication in f32 ("f32") is for chips of small multipliers (numerics.md 4.4, 5, 9).
     """
     if chip.hardware.requant == "qdm":
@@ -57,7 +57,7 @@ def _foreign_to_qdm(command: Command) -> Finding | None:
 
 
 def small_multipliers(command: Command, chip: ChipSpec) -> Finding | None:
-    """Only CV18xx has functions of 8-bit multipliers with one shift, and the two forms below (numerics.md 9.6, 9.7).
+    """Only some chips have functions of 8-bit multipliers with one shift, and two forms (numerics.md 9.6, 9.7).
 
     The two forms are pools that round half up, and selections that scale the values that are not negative.
     """
@@ -68,7 +68,7 @@ def small_multipliers(command: Command, chip: ChipSpec) -> Finding | None:
 
 
 def float_units(command: Command, chip: ChipSpec) -> Finding | None:
-    """Steps rounded to BF16, f32 truncated to BF16, and functions by BF16 tables need CV18xx's float unit."""
+    """Steps rounded to BF16, f32 truncated to BF16, and functions by BF16 tables need a chip with such a unit."""
     lacking = {"bf16": not chip.hardware.bf16_unit, "tables": not chip.hardware.float_tables}
     return first(
         Finding(need.requirement, need.got, f"{chip.name} computes in f32")

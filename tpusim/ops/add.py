@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from tpusim_kernels import arith as kernels
-from tpusim_kernels.cv18xx import sum_int
+from tpusim_kernels.arith_shift import sum_int
 from tpusim_kernels.prim.narrow import all_small
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
 from typing_extensions import override

@@ -6,8 +6,8 @@ from typing import ClassVar, cast
 import ml_dtypes
 import numpy as np
 from tpusim_kernels import cast as kernels
-from tpusim_kernels.cv18xx import quantize_bf16
-from tpusim_kernels.prim.smallfloat import to_bf16_cv18xx, truncate_bf16
+from tpusim_kernels.arith_shift import quantize_bf16
+from tpusim_kernels.prim.smallfloat import to_finite_bf16, truncate_bf16
 from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, IntegerType
 from xdsl.ir import SSAValue
@@ -67,7 +67,7 @@ class TpuCast(UnaryTpu, ChipInference, HostComputed, Inserted, LibraryKernel, Sh
         if source is not None and target is None:
             step, zero = self._step(source, chip), source.zero_point.value.data
             y = kernels.dequantize(operands[0], step, zero, through=storage_dtype(element_of(self.output)).name)
-            return (to_bf16_cv18xx(y) if chip.hardware.bf16_unit else y,)
+            return (to_finite_bf16(y) if chip.hardware.bf16_unit else y,)
         return (truncate_bf16(operands[0]),) if self._truncates(chip) else (operands[0],)
 
     def _in_bf16(self, chip: ChipSpec) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
 from tpusim_kernels import arith as kernels
-from tpusim_kernels.cv18xx import extreme_int
+from tpusim_kernels.arith_shift import extreme_int
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
 from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr

@@ -5,7 +5,7 @@ from math import prod
 from typing import Any, ClassVar, cast
 
 import numpy as np
-from tpusim_kernels.cv18xx import reduce_int
+from tpusim_kernels.arith_shift import reduce_int
 from tpusim_kernels.reduce import reduce_float
 from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, StringAttr, TensorType

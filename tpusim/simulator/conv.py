@@ -118,7 +118,7 @@ def _channel_requant(acc: np.ndarray, table: np.ndarray, output: View, relu: boo
 
 
 def _packed_requant(command: Conv | Depthwise, acc: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """QDM per channel of CV18xx; a row of bytes is [int32 bias,] int32 multiplier, int8 shift (hardware.md 2.3)."""
+    """QDM per channel; a row of bytes is [int32 bias,] int32 multiplier, int8 shift (hardware.md 2.3)."""
     rows = np.ascontiguousarray(table[0, :, 0])
     words = rows[:, :-1].copy().view("<i4").astype(np.int64)
     total = acc + words[:, 0, None, None] if words.shape[1] == 2 else acc

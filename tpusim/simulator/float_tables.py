@@ -1,4 +1,4 @@
-"""BF16 arithmetic and lookup tables of CV18xx in NumPy (numerics.md 8.2, 10, 11.1, 11.2).
+"""BF16 arithmetic and lookup tables in NumPy (numerics.md 8.2, 10, 11.1, 11.2).
 
 Arrays are f32 with BF16 values. After every product and every sum a zero exponent becomes +0, and infinities and NaN
 become the positive largest finite value.

@@ -19,7 +19,7 @@ def limits(dtype: DType) -> tuple[int, int]:
 
 
 def finite_bf16(values: np.ndarray) -> np.ndarray:
-    """f32 to bf16 as CV18xx: half to even on the upper 16 bits, then infinities and NaN become 0x7f7f (8.2)."""
+    """f32 to finite bf16: half to even on the upper 16 bits, then infinities and NaN become 0x7f7f (8.2)."""
     bits = values.astype(np.float32).view(np.uint32).astype(np.uint64)
     upper = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) & 0xFFFF
     upper = np.where((upper & 0x7F80) == 0x7F80, 0x7F7F, upper)
@@ -30,7 +30,7 @@ def narrowed(values: np.ndarray, dtype: DType, *, finite: bool = False) -> np.nd
     """f32 to a 16-bit float, half to even (numerics.md 8.2).
 
     f16: overflow to infinity, subnormals kept. bf16: f32 subnormals flush to signed zero, except those that round to
-    the smallest normal number; finite: as on CV18xx.
+    the smallest normal number; finite: as `finite_bf16`.
     """
     if finite and dtype == "bf16":
         return finite_bf16(values)
@@ -89,7 +89,7 @@ def doubling_multiply(values: np.ndarray, multiplier: int | np.ndarray, shift: i
 
 
 def float_multiply(values: np.ndarray, multiplier: int, shift: int) -> np.ndarray:
-    """CV18xx MultiplierShift (numerics.md 4.4): f32(values) * m rounded to f32, / 2**shift exact, half up.
+    """MultiplierShift in f32 (numerics.md 4.4): f32(values) * m rounded to f32, / 2**shift exact, half up.
 
     An f32 of 2**24 or more is an integer, so everything after the one rounding is integer arithmetic.
     """

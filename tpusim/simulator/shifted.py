@@ -1,6 +1,6 @@
-"""Macro functions of CV18xx in NumPy integers: one shift for all operands, reductions, joined tensors.
+"""Macro functions of small multipliers in NumPy integers: one shift for all operands, reductions, joined tensors.
 
-Products of bytes and 8-bit multipliers stay below 2**24, where the chip's f32 steps are exact; only a reduction can
+Products of bytes and 8-bit multipliers stay below 2**24, where f32 steps are exact; only a reduction can
 exceed it, and its requant has mode "f32".
 """
 

@@ -2,7 +2,7 @@
 
 A command starts when its engine is free, the command it depends on has ended, and the message it waits for was sent. A
 global kernel keeps both engines busy for the longer of its compute and its transfers (layer_group.md DL-06). On a chip
-whose engines do not overlap (CV18xx, hardware.md 5.3) only one command runs at a time and a global kernel takes the sum
+whose engines do not overlap (hardware.md 5.3) only one command runs at a time and a global kernel takes the sum
 of both.
 
 Cores share global memory: while several cores have transfers to or from it, each transfer proceeds at the

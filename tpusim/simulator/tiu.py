@@ -190,7 +190,7 @@ def channel_rescale(command: ChannelRescale, memory: Machine) -> None:
 def quantize(command: Quantize, memory: Machine) -> None:
     """RQ rq0: one f32 product (rounded to the type of a 16-bit input), then round half away, zero point, saturate.
 
-    In BF16 (CV18xx) both roundings are half to even, and an f32 is truncated to its upper 16 bits.
+    In BF16 both roundings are half to even, and an f32 is truncated to its upper 16 bits.
     """
     values = memory.load(command.input)
     if command.bf16 and command.input.dtype == "f32":

@@ -17,7 +17,7 @@ CAST = re.compile(r"_(f32|f16|bf16|si8|ui8|si16|si32)$")
 ENDINGS = (CAST, re.compile(r"_[A-Z][A-Za-z0-9]*$"))
 """The suffixes that TPU-MLIR appends to a framework's tensor name: the type of a cast, the kind of an op."""
 PACKED = 4
-"""Samples in a word of BM1684's 4N layout."""
+"""Samples in a word of the 4N layout."""
 
 
 @dataclass(frozen=True)

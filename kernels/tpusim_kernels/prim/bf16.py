@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike as HostArrayLike
 from numpy.typing import NDArray
 
 from tpusim_kernels.base import Array, ArrayLike, f32, kernel
-from tpusim_kernels.prim.smallfloat import rounded, to_bf16_cv18xx
+from tpusim_kernels.prim.smallfloat import rounded, to_finite_bf16
 
 LARGEST = 0x7F7F
 """Bits of the largest finite BF16, which every overflow, infinity and NaN becomes on CV18xx, whatever its sign."""
@@ -41,13 +41,13 @@ def bf16_mul(a: ArrayLike, b: ArrayLike) -> Array:
     Operands and products with a zero exponent count as +0. A result that is infinite or no number becomes 0x7f7f, the
     positive largest finite value, whatever its sign: an infinite operand is an overflow, which the chip does not sign.
     """
-    return to_bf16_cv18xx(flushed(flushed(a) * flushed(b)))
+    return to_finite_bf16(flushed(flushed(a) * flushed(b)))
 
 
 @kernel(inline=True)
 def bf16_add(a: ArrayLike, b: ArrayLike) -> Array:
     """Compute BF16(a + b) of f32 arrays that hold BF16 values (numerics 8.2, CV18xx bf16_add); as `bf16_mul`."""
-    return to_bf16_cv18xx(flushed(flushed(a) + flushed(b)))
+    return to_finite_bf16(flushed(flushed(a) + flushed(b)))
 
 
 @kernel(inline=True)

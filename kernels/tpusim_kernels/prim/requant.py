@@ -69,7 +69,7 @@ def requantize(v: Array, m: ArrayLike, r: ArrayLike, requant: str) -> Array:
 
 
 @kernel(inline=True)
-def multiply_shift_cv18xx(v: ArrayLike, m: ArrayLike, r: ArrayLike) -> Array:
+def multiply_shift_f32(v: ArrayLike, m: ArrayLike, r: ArrayLike) -> Array:
     """CV18xx MultiplierShift (numerics 4.4): to_int(f32(v)*m / 2^r, HALF_UP), the product rounded to f32; int64.
 
     Add, Sub, Concat, LeakyRelu, PRelu and AvgPool of that chip use it (numerics 6). r >= 0.

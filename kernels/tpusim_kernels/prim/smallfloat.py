@@ -180,11 +180,11 @@ def _narrow(x: Array, *, dtype: str, finite: bool) -> Array:
     """Rounding and conversion as one function, which is compiled once per size of a row."""
     if dtype == "float16":
         return to_f16(x).astype(jnp.float16)
-    return (to_bf16_cv18xx if finite else to_bf16)(x).astype(jnp.bfloat16)
+    return (to_finite_bf16 if finite else to_bf16)(x).astype(jnp.bfloat16)
 
 
 @kernel(inline=True)
-def to_bf16_cv18xx(x: ArrayLike) -> Array:
+def to_finite_bf16(x: ArrayLike) -> Array:
     """Round f32 `x` to BF16 as CV18xx does (numerics 8.2): half to even on the upper 16 bits, returned as f32.
 
     Whatever then has the exponent of an infinity or a NaN becomes 0x7f7f, the positive largest finite value.

@@ -15,7 +15,7 @@ class Arith(Command, frozen=True, tag="arith"):
 
     b may be a constant. Integers: exact, saturated to the output type; f32: one IEEE operation. relu: max(0, .), then
     min(., relu_limit) if relu_limit >= 0. kind "div" is for floats only. "copy" and
-    "truncate" ignore b; "truncate" keeps the upper 16 bits of an f32, which is how CV18xx casts to BF16.
+    "truncate" ignore b; "truncate" keeps the upper 16 bits of an f32, which is how a BF16 unit casts.
     """
 
     inputs_ = ("a", "b")

@@ -33,7 +33,7 @@ def row_passes(view: View, chip: ChipSpec) -> int:
     """How often a copy of separate short rows repeats each vector step: once for each line of local memory.
 
     Result and operand have equally many lines. Most rows of more than four elements of two bytes or more
-    lie on two lines (U-87, BM1684X).
+    lie on two lines (U-87).
     """
     if view.layout != "strided" or len(view.shape) != 4:  # noqa: PLR2004  n, c, h, w
         return 1

@@ -10,7 +10,7 @@ from tpusim.isa.steps import limits
 
 
 def accumulators_of_16_bits(command: "ChannelScale", chip: ChipSpec) -> Finding | None:
-    """Only BM1684 accumulates in 16 bits (numerics.md 9.4)."""
+    """Only a chip with accumulators of 16 bits clamps to them (numerics.md 9.4)."""
     if command.clamp16 and chip.hardware.scale_bits != 16:
         return Finding("no clamp16", "clamp16=true", f"{chip.name} accumulates in {chip.hardware.scale_bits} bits")
     return None
@@ -20,7 +20,7 @@ class ChannelScale(Command, frozen=True, tag="channel_scale"):
     """Per-channel multiply-add (AR mac): f32 x*scale + bias; integers RSR(q*scale + bias, r, down) saturated.
 
     scale, bias: (1, c, 1, 1); rshift: (1, c, 1, 1) int32, integers only. clamp16: the accumulator is clamped to 16 bits
-    before the shift (numerics.md 9.4, BM1684).
+    before the shift (numerics.md 9.4).
     """
 
     inputs_ = ("input", "scale", "bias", "rshift")

@@ -57,10 +57,10 @@ class Conv(Command, frozen=True, tag="conv"):
     accumulate: the previous output, int32 or f32, is added to the accumulator; no requant is allowed then.
     bias: (1, oc, 1, 1) int32 (int16 on a chip without multipliers, f32), added to the accumulator.
     requant_table: (1, oc, 1, 3) int32: multiplier, -rshift, zero point per channel; (1, oc, 1, 2) on chips that pack
-        the last two as (-rshift & 0xff) | zero point << 16; or `requant`, one for all. On CV18xx (1, oc, 1, 9) bytes:
-        int32 bias, int32 multiplier, int8 shift, a QDM requant; (1, oc, 1, 5) without bias.
-    On CV18xx the filter is (1, oc, kh*kw, P) and an f32 bias two planes of 16 bits, (2, oc, 1, 1): the upper halves,
-        then the lower ones (hardware.md 2.3).
+        the last two as (-rshift & 0xff) | zero point << 16; or `requant`, one for all. As rows of channels
+        (1, oc, 1, 9) bytes: int32 bias, int32 multiplier, int8 shift, a QDM requant; (1, oc, 1, 5) without bias.
+    Without a packing width the filter is (1, oc, kh*kw, P) and an f32 bias two planes of 16 bits, (2, oc, 1, 1): the
+        upper halves, then the lower ones (hardware.md 2.3).
     Integers: sat(relu(RSR(acc + bias))) with relu at the zero point, after the requant (numerics.md 9.1).
     Without any requant the accumulator itself is written (int32, or f32 with relu).
     """

@@ -10,7 +10,7 @@ from tpusim.isa.region import FLOATS, View
 class Dequantize(Command, frozen=True, tag="dequantize"):
     """Integer to float (DQ dq0): f32(scale) * (q - zero_point), for 16-bit outputs both factors in that type.
 
-    bf16: the product is rounded to BF16, whatever the output's type (CV18xx, numerics.md 8.1).
+    bf16: the product is rounded to BF16, whatever the output's type (chips with a BF16 unit, numerics.md 8.1).
     """
 
     inputs_ = ("input",)

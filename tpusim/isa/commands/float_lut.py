@@ -25,7 +25,7 @@ def float_tables(command: "FloatLut", chip: ChipSpec) -> Finding | None:
 
 
 class FloatLut(Command, frozen=True, tag="float_lut"):
-    """A function by two BF16 tables (two SG and AR): CV18xx (numerics.md 10); every step rounded to BF16.
+    """A function by two BF16 tables (two SG and AR, numerics.md 10); every step rounded to BF16.
 
     slope: t = (x - (low + high)/2)*256/(high - low), j = its whole part as int8, table[j] + (t - j)*mantissa[j].
     mantissa: table[exponent of x] * mantissa[low byte of x]; log: their sum. low and high are read by slope only.

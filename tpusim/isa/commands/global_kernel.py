@@ -85,7 +85,7 @@ class GlobalKernel(Command, frozen=True, tag="global"):
         """Number of pieces that it is cut in; one piece is moved while another is computed. A fraction, to avoid jumps.
 
         Decision: a piece's operands and result fill an eighth of local memory; the rest is for buffers and transfers.
-        A piece of a cast fills a 32nd (in TPU-MLIR's profile a 30th on BM1688, a 34th on BM1684X). A kernel is written
+        A piece of a cast fills a 32nd (in TPU-MLIR's profiles a 30th and a 34th). A kernel is written
         for its chip: a variant of the chip with more or less local memory has tiles of the same size.
         """
         parts = _CAST_PARTS if self.body.casts else _PARTS

@@ -52,7 +52,7 @@ class MatMul(Command, frozen=True, tag="matmul"):
 
     GMEM operands have their own rank; an LMEM operand is (n, c, h, w) with batch n, and (c, h) = (rows, columns).
     Integers: sat(RSR(relu(acc + bias), requant)): relu BEFORE the requant (numerics.md 9.2). bias: N elements.
-    requants: one requant per right matrix, in order, and N bias elements for each (CV18xx).
+    requants: one requant per right matrix, in order, and N bias elements for each (chips that requant by QDM).
     multipliers: N int32, one per column, instead of the requant's (numerics.md 5.1).
     partial: f32 sums of the earlier part of K, laid out as the output; the result may overwrite them.
     """

@@ -23,7 +23,7 @@ class Pool(Command, frozen=True, tag="pool"):
     padding unless count_include_pad. With scale > 0 (zero points):
     sat(round-half-away(sum*kh*kw/count * scale + offset)) in double, padded with `pad_value`, relu at `zero_point`.
     3-D as the body of a global kernel, as Conv; kh*kw is kd*kh*kw then.
-    first_rounding: of sum*kh*kw/count; half up on CV18xx.
+    first_rounding: of sum*kh*kw/count; half up on chips of small multipliers (numerics.md 9.6).
     summed: (elements, counted) of windows that the input already sums; kh*kw and count are multiplied by them.
     """
 

@@ -16,7 +16,7 @@ class Quantize(Command, frozen=True, tag="quantize"):
 
     The product is in f32; for an f16 or bf16 input it is also rounded to that type (numerics.md 8.1).
     bf16: sat(RNE(BF16(x * scale)) + zero_point); the scale is a BF16 number, and an f32 x is first truncated to BF16
-    (CV18xx, numerics.md 8.1).
+    (chips with a BF16 unit, numerics.md 8.1).
     """
 
     inputs_ = ("input",)

@@ -13,7 +13,7 @@ from tpusim.isa.steps import TAYLOR_TERMS, padded_elements, widest
 
 Shape: TypeAlias = tuple[int, ...]
 Unit: TypeAlias = Literal["", "qdm", "small_multiplier", "tables"]
-"""CV18xx's requant of products, its multipliers of 8 bits with one shift, or its BF16 tables."""
+"""Hardware that only some chips have: the QDM requant, multipliers of 8 bits with one shift, or BF16 tables."""
 
 
 class Steps(NamedTuple):

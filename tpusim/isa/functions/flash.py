@@ -1,6 +1,6 @@
 """Attention in 16 bits as the library's kernel computes it (FAttention, numerics.md 11.6), and how long it takes.
 
-The profile of 40 sizes (U-90; BM1688 in F16 and BF16, BM1690 in F16) is counted cycle by cycle. The kernel walks
+The profile of 40 sizes (U-90) is counted cycle by cycle. The kernel walks
 through blocks of keys, remembers the largest score so far, and corrects sums and results when it grows; tpusim keeps
 the scores until all are known (U-26). `FlashScores` therefore counts the steps of a block, and `FlashMix` the steps
 that a tile needs once.

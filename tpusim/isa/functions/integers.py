@@ -88,7 +88,7 @@ class ConstInt(Function, frozen=True, tag="const_int"):
 
 
 class SumShift(Function, frozen=True, tag="sum_shift"):
-    """CV18xx: sat(RSR(relu(sum q_i*m_i), r)) (numerics.md 9.0 Add, Sub)."""
+    """One shift for the sum: sat(RSR(relu(sum q_i*m_i), r)) (numerics.md 9.0 Add, Sub)."""
 
     multipliers: tuple[int, ...]
     rshift: int
@@ -108,7 +108,7 @@ class SumShift(Function, frozen=True, tag="sum_shift"):
 
 
 class ExtremeShift(Function, frozen=True, tag="extreme_shift"):
-    """CV18xx: the largest or smallest RSR(q_i*m_i, r), relu, saturated (9.0)."""
+    """One shift for all operands: the largest or smallest RSR(q_i*m_i, r), relu, saturated (9.0)."""
 
     kind: Literal["max", "min"]
     multipliers: tuple[int, ...]
@@ -132,7 +132,7 @@ IntReduceMode = Literal["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "Re
 
 
 class ReduceInt(Function, frozen=True, tag="reduce_int"):
-    """CV18xx: reduction `mode` of integers over `axes`, times m / 2**r in f32, half up (numerics.md 11.3)."""
+    """Reduction `mode` of integers over `axes`, times m / 2**r in f32, half up (numerics.md 11.3)."""
 
     OVER_INPUT: ClassVar[bool] = True
 
@@ -155,7 +155,7 @@ class ReduceInt(Function, frozen=True, tag="reduce_int"):
 
 
 class ConcatShift(Function, frozen=True, tag="concat_shift"):
-    """CV18xx: operands joined along `axis`, each sat(RSR(q_i*m_i, r_i)) (9.0 Concat)."""
+    """Operands joined along `axis`, each sat(RSR(q_i*m_i, r_i)) (9.0 Concat)."""
 
     axis: int
     multipliers: tuple[int, ...]

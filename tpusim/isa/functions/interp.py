@@ -28,7 +28,7 @@ class Interp(Function, frozen=True, tag="interp"):
     """Linear interpolation of rows, then columns, in f32 (numerics.md 11.4): a + d*(b - a).
 
     scale_h, scale_w: operand elements per result element. host: the four neighbours are weighed in f32, by steps
-    of the extents, as on CV18xx's host.
+    of the extents, as a host computes them.
     """
 
     scale_h: float

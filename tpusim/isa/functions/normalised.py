@@ -24,7 +24,7 @@ class Lrn(Function, frozen=True, tag="lrn"):
 
 
 class LrnTables(Function, frozen=True, tag="lrn_tables"):
-    """LRN with every step in BF16 and the power -beta by tables (CV18xx): x, exponent and mantissa entries."""
+    """LRN with every step in BF16 and the power -beta by tables: x, exponent and mantissa entries."""
 
     size: int
     alpha: float
@@ -35,7 +35,7 @@ class LrnTables(Function, frozen=True, tag="lrn_tables"):
         return Steps(arithmetic=4 + self.size, series=1)
 
     def needs(self) -> Unit:
-        """The function needs the BF16 tables of CV18xx."""
+        """The function needs BF16 tables."""
         return "tables"
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
@@ -47,7 +47,7 @@ class LayerNorm(Function, frozen=True, tag="layernorm"):
     """Normalise over the axes from `axis` on, times the weight if any, plus the bias if any (11.2).
 
     Operands: x, weight if any, bias if any, then two BF16 tables of the power -0.5 if `tables`. bf16_steps:
-    every step is rounded to BF16; tables: every step is a BF16 step of CV18xx.
+    every step is rounded to BF16; tables: every step is one of a BF16 unit (numerics.md 8.2).
     """
 
     axis: int
@@ -94,7 +94,7 @@ class GroupNorm(Function, frozen=True, tag="groupnorm"):
 
     Operands: x, weight if any, bias if any. depth: the batch axis is (depth, batch); a sample includes all of its
     depths (hardware.md 2.1). weight_as_factor:
-    mean and variance are divided by the first weight, and nothing is multiplied (CV18xx's host). bf16_steps: every step
+    mean and variance are divided by the first weight, and nothing is multiplied (U-14). bf16_steps: every step
     but root and reciprocal is rounded to BF16.
     """
 

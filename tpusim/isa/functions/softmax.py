@@ -73,7 +73,7 @@ class SoftmaxInt(Function, frozen=True, tag="softmax_int"):
 
 
 class SoftmaxTables(Function, frozen=True, tag="softmax_tables"):
-    """Softmax along `axis`, or its logarithm, by BF16 tables (CV18xx, 11.1).
+    """Softmax along `axis`, or its logarithm, by BF16 tables (11.1).
 
     Operands: x, base and slope of the exponential over +-limit, exponent and mantissa entries of the reciprocal (or the
     logarithm).
@@ -88,7 +88,7 @@ class SoftmaxTables(Function, frozen=True, tag="softmax_tables"):
         return Steps(arithmetic=9, series=2)
 
     def needs(self) -> Unit:
-        """It needs the BF16 tables of CV18xx."""
+        """It needs BF16 tables."""
         return "tables"
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 from tpusim_kernels import arith as kernels
-from tpusim_kernels.cv18xx import sloped_int
+from tpusim_kernels.arith_shift import sloped_int
 from tpusim_kernels.prim.multiplier import best_fit, shared_small_multiplier
 from typing_extensions import override
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, TensorType

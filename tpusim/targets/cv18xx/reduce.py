@@ -1,6 +1,6 @@
 """Reductions of integers (numerics.md 11.3)."""
 
-from tpusim_kernels.cv18xx import EXACT_SUM, REDUCTIONS
+from tpusim_kernels.arith_shift import EXACT_SUM, REDUCTIONS
 from tpusim_kernels.prim.multiplier import small_multiplier
 from typing_extensions import override
 from xdsl.ir import SSAValue

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 import jax.numpy as jnp
 
 from tpusim_kernels.base import Array, ArrayLike, along_axis, broadcast_all, f32, i64, kernel
-from tpusim_kernels.prim.requant import multiply_shift_cv18xx
+from tpusim_kernels.prim.requant import multiply_shift_f32
 from tpusim_kernels.prim.rounding import RoundMode, saturate, to_int
-from tpusim_kernels.prim.smallfloat import to_bf16_cv18xx
+from tpusim_kernels.prim.smallfloat import to_finite_bf16
 
 EXACT_SUM = 1 << 24
 """Integers below this are exact in f32."""
@@ -44,7 +44,7 @@ def sum_int(xs: Sequence[Array], r: ArrayLike, *, ms: tuple[int, ...], do_relu: 
     """
     first, *rest = _products(xs, ms)
     total = _relu(sum(rest, start=first), do_relu)
-    return saturate(multiply_shift_cv18xx(total, 1, r), out_dtype)
+    return saturate(multiply_shift_f32(total, 1, r), out_dtype)
 
 
 @kernel(static=("ms", "largest", "do_relu", "out_dtype"))
@@ -55,7 +55,7 @@ def extreme_int(
 
     xs: n int8 tensors with NumPy broadcasting; ms: n 8-bit multipliers; r: their common shift.
     """
-    first, *rest = [multiply_shift_cv18xx(p, 1, r) for p in _products(xs, ms)]
+    first, *rest = [multiply_shift_f32(p, 1, r) for p in _products(xs, ms)]
     for x in rest:
         first = jnp.maximum(first, x) if largest else jnp.minimum(first, x)
     return saturate(_relu(first, do_relu), out_dtype)
@@ -72,8 +72,8 @@ def sloped_int(
     q = i64(x)
     slope = i64(m_neg)
     slope = along_axis(slope, q.ndim, 1) if slope.ndim else slope
-    negative = multiply_shift_cv18xx(q * slope, 1, r_neg)
-    return saturate(jnp.where(q >= 0, multiply_shift_cv18xx(q, m_pos, r_pos), negative), out_dtype)
+    negative = multiply_shift_f32(q * slope, 1, r_neg)
+    return saturate(jnp.where(q >= 0, multiply_shift_f32(q, m_pos, r_pos), negative), out_dtype)
 
 
 @kernel(static=("mode", "axes", "keepdims", "out_dtype"))
@@ -86,7 +86,7 @@ def reduce_int(
     """
     if mode not in REDUCTIONS:
         raise ValueError(f"an integer reduction must be one of {', '.join(REDUCTIONS)}, got {mode!r}")
-    return saturate(multiply_shift_cv18xx(REDUCTIONS[mode](i64(x), axis=axes, keepdims=keepdims), m, r), out_dtype)
+    return saturate(multiply_shift_f32(REDUCTIONS[mode](i64(x), axis=axes, keepdims=keepdims), m, r), out_dtype)
 
 
 @kernel(static=("out_dtype",))
@@ -95,4 +95,4 @@ def quantize_bf16(x: Array, inv_scale: ArrayLike, *, out_dtype: str) -> Array:
 
     x f32 that holds BF16 values; inv_scale = BF16(1/s) as f32. Half to even twice: to BF16, then to an integer.
     """
-    return saturate(to_int(to_bf16_cv18xx(f32(x) * f32(inv_scale)), RoundMode.HALF_TO_EVEN), out_dtype)
+    return saturate(to_int(to_finite_bf16(f32(x) * f32(inv_scale)), RoundMode.HALF_TO_EVEN), out_dtype)
