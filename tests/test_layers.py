@@ -192,7 +192,7 @@ REQUANTISING = {
 FAMILY = re.compile(r"\b(CV18xx|CV18\dx|cv18xx|CV186X|BM1684X?|BM1688|BM1690|1684X)\b")
 NO_FAMILY = {*STAGES, "interfaces", "ops", "isa", "simulator", "kernel_library", "schedule", "inference", "passes"}
 NO_FAMILY |= {"ir", "images", "page", "verify"}
-"""Folders that name no family of chips and no chip, in code or comment: what differs is a target's, or the chip's data."""
+"""Folders that name no family and no chip, in code or comment: what differs is a target's, or the chip's data."""
 PER_FAMILY = "tpusim.isa.families"
 """The clock's formulas by family."""
 
