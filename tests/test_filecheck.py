@@ -60,8 +60,8 @@ def test_what_a_pass_makes_of_an_example(path: Path, tmp_path: Path, monkeypatch
 
 
 VERIFY = "--verify-passes=random:1"
-CHANGES = {row.example for row in PATTERNS if row.request} | {("smoothquant", "smoothquant")}
-"""Examples of patterns that may change numbers, because they are asked for, and of a pass that divides tensors."""
+CHANGES = {row.example for row in PATTERNS if row.request}
+"""Examples of patterns that may change numbers, because they are asked for."""
 KEPT = [path for of, files in examples().items() if of not in CHANGES for path in files]
 
 

@@ -99,6 +99,7 @@ class Smoothquant(_BySamples):
     """Divide channels by factors, so that the products that read them lose less in 8 bits."""
 
     name = "smoothquant"
+    exact = False
 
 
 @dataclass(frozen=True)
