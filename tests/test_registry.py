@@ -21,7 +21,7 @@ from tpusim.ir.formats import number_format
 from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module
 from tpusim.ir.weights import WeightStore
-from tpusim.lowering import LoweringConfig
+from tpusim.lowering import LoweringConfig, lower
 from tpusim.lowering.qtable import read_qtable
 from tpusim.ops import context
 from tpusim.passes import parse_pipeline, print_pipeline
@@ -93,7 +93,7 @@ def in_a_new_process(code: str) -> dict[str, object]:
 
 READ = """
 from tpusim.ir.text import parse_module
-from tpusim.lowering import LoweringConfig
+from tpusim.lowering import LoweringConfig, lower
 from tpusim.lowering.qtable import read_qtable
 from tpusim.ops import context
 from tpusim.registry import DIALECTS, when_loaded
@@ -376,3 +376,66 @@ def test_chips_of_packages(install: Install, tmp_path: Path, monkeypatch: pytest
         chips.load("odd")
     with pytest.raises(ConfigError, match=r"unknown chip 'acme2': expected one of .*acme1.*did you mean acme1"):
         chips.load("acme2")
+
+
+FAULTY = {
+    "broken": ("broken_ops:PATH", "chip 'broken': broken_ops:PATH of acme 0.1 could not be imported, RuntimeError: no"),
+    "leaves": ("leaves_ops:PATH", "chip 'leaves': leaves_ops:PATH of acme 0.1 could not be imported, SystemExit: 3"),
+    "absent": ("no_such_module:PATH", "could not be imported, ModuleNotFoundError"),
+    "number": ("acme_ops:number", "the path of a file number.toml is required, got 3"),
+    "gone": ("faulty_chips:GONE", "gone.toml: cannot be read, No such file or directory"),
+    "narrow": ("faulty_chips:NARROW", "narrow.toml: lanes: from 1 to 4,096 is required, got 0"),
+    "orphan": ("faulty_chips:ORPHAN", "orphan.toml: family: one of bm1684x, "),
+    "bm1688": ("faulty_chips:GONE", "chip 'bm1688': ships with tpusim, and acme 0.1 registers another"),
+}
+
+
+def test_chips_are_listed_without_those_of_faulty_packages(
+    install: Install, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line says which package has which fault; all other chips are as before."""
+    (tmp_path / "leaves_ops.py").write_text("raise SystemExit(3)")
+    (tmp_path / "faulty_chips.py").write_text(
+        "from pathlib import Path\n"
+        "names = ('gone', 'narrow', 'orphan', 'Wide')\n"
+        "GONE, NARROW, ORPHAN, Wide = (Path(__file__).with_name(f'{name}.toml') for name in names)\n"
+    )
+    (tmp_path / "narrow.toml").write_text("extends = 'bm1684x'\nlanes = 0\n")
+    (tmp_path / "orphan.toml").write_text("extends = 'bm1684x'\nfamily = 'nobodys'\n")
+    (tmp_path / "Wide.toml").write_text("extends = 'bm1684x'\nlanes = 128\n")
+    entries = {name: entry for name, (entry, _) in FAULTY.items()}
+    install("acme", "tpusim.chips", **entries, Wide="faulty_chips:Wide")
+    assert main(["chips"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name, (_, says) in FAULTY.items():
+        (line,) = (line for line in lines if line.startswith(f"{name}: "))
+        assert line.startswith(f"{name}: acme 0.1: ") and says in line
+    assert [line.split(":")[0] for line in lines if " lanes x " in line] == [
+        *(name for name in chips.available() if name != "bm1688"),
+        "Wide",
+    ]
+    assert main(["chips", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["faulty"].keys() == FAULTY.keys()
+    assert main(["chips", "show", "narrow"]) == 1 and chips.load("wide").lanes == 128
+
+
+def test_a_faulty_entry_of_a_package_stops_nothing_else(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of every kind: help, chips, completion, and a lowering that does not use it."""
+    for each in TABLES:
+        install(each.group, each.group, broken="broken_ops:Broken")
+    model = Model(parse_module(module_of("top.Relu"), context()), WeightStore())
+    model.set(name="m", state="TOP_F32")
+    lowered, _ = lower(canonicalize(model)[0], LoweringConfig("bm1688", "f32"))
+    assert "tpu.Relu" in str(lowered.module)
+    assert main(["chips"]) == 0
+    for words in (["--help"], ["opt", "--help"], ["--tyro-print-completion", "bash"]):
+        with pytest.raises(SystemExit) as left:
+            main(words)
+        assert not left.value.code, words
+    said = capsys.readouterr()
+    assert "bm1688: 2 cores" in said.out and said.err.count("no licence") == said.err.count("subcommand 'broken'") == 1
+    for each in TABLES:
+        with pytest.raises(
+            ConfigError, match=f"^{each.noun} 'broken': broken_ops:Broken of {each.group} 0.1 could not"
+        ):
+            each.get("broken")

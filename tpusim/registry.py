@@ -134,7 +134,7 @@ class Table(Generic[T]):
     def _load(self, entry: "EntryPoint") -> Any:
         try:
             return entry.load()
-        except Exception as error:  # any code may run when somebody's module is imported
+        except (Exception, SystemExit) as error:  # any code may run when somebody's module is imported
             raise ConfigError(
                 f"{self.noun} '{entry.name}': {entry.value} of {_package(entry)} could not be imported, "
                 f"{type(error).__name__}: {error}; repair or uninstall its package"

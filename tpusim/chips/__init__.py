@@ -6,7 +6,7 @@ This folder has one TOML file per shipped chip. `of(module)` is the chip that a 
 
 from tpusim.chips.families import Hardware
 from tpusim.chips.fields import differences, flattened
-from tpusim.chips.files import as_stated, available, define, load, names, of, resolve
+from tpusim.chips.files import as_stated, available, define, load, loadable, names, of, resolve
 from tpusim.chips.spec import Bandwidth, Calibration, ChipSpec, require_cores
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "differences",
     "flattened",
     "load",
+    "loadable",
     "names",
     "of",
     "require_cores",

@@ -44,6 +44,17 @@ def names() -> tuple[str, ...]:
     return (*available(), *CHIPS)
 
 
+def loadable() -> tuple[list[ChipSpec], dict[str, str]]:
+    """(all chips that can be loaded, why others of installed packages cannot, by name, with the package)."""
+    chips, faulty = list[ChipSpec](), dict[str, str]()
+    for name in dict.fromkeys(names()):
+        try:
+            chips.append(load(name))
+        except ConfigError as error:
+            faulty[name] = f"{CHIPS.package_of(name)}: {' '.join(str(error).split())}"
+    return chips, faulty
+
+
 def as_stated(chip: str | ChipSpec) -> str | ChipSpec:
     """How to write down a chip: its name if it ships with these figures, else the given chip."""
     return next((name for name in available() if _shipped(name) == chip), chip)
@@ -56,7 +67,7 @@ def load(chip: str | Path | ChipSpec) -> ChipSpec:
     """
     if isinstance(chip, ChipSpec):
         return chip
-    name = str(chip).lower()
+    name = next((one for one in names() if one.lower() == str(chip).lower()), str(chip))
     if name in available() and name not in CHIPS:
         return _shipped(name)
     path = Path(_named(name) or chip)

@@ -18,20 +18,21 @@ if TYPE_CHECKING:
 class Chips(Command):
     """List the chips and what they are made of; `show CHIP` all fields of one, `diff A B` those that differ."""
 
-    says = "`chips` with all fields; of `diff` the `differences`"
+    says = "`chips` with all fields, `faulty` chips of packages and why; of `diff` the `differences`"
 
     words: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[show CHIP | diff A B]")] = ()
     """What to do, with names or TOML files of chips; nothing: list all."""
 
     def execute(self, console: Output) -> bool:
-        """Print two lines per chip, or a line per field."""
-        from tpusim.chips import differences, flattened, load, names
+        """Print two lines per chip, one per chip of a package that cannot be loaded, or a line per field."""
+        from tpusim.chips import differences, flattened, load, loadable
 
         match self.words:
             case ():
-                chips = [load(name) for name in names()]
+                chips, faulty = loadable()
                 lines = [line for one in chips for line in (_units(one), _rates(one))]
-                console.result(chips=[flattened(one) for one in chips])
+                lines += [f"{name}: {why}" for name, why in faulty.items()]
+                console.result(chips=[flattened(one) for one in chips], faulty=faulty)
             case ("show", chip):
                 fields = flattened(load(chip))
                 lines = [f"{name} = {_toml(value)}" for name, value in fields.items()]
@@ -43,7 +44,7 @@ class Chips(Command):
             case words:
                 raise ConfigError(f"chips {' '.join(words)}: show CHIP, diff CHIP CHIP, or no word at all is required")
         for line in lines:
-            console.print(line, highlight=False, markup=False, soft_wrap=len(self.words) > 0)
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
         return True
 
 

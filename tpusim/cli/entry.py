@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import is_dataclass
 from functools import partial
@@ -193,7 +193,7 @@ def _execute(words: list[str]) -> int:
     if first.startswith("--tyro-"):  # completion
         import tyro
 
-        kinds = {name: _command(name) for name in CLI}
+        kinds = dict(_loadable_commands())
         tyro.extras.subcommand_cli_from_dict(kinds, args=words, prog="tpusim", registry=registry())
     if first == "help":
         words, first = [words[1], "--help"], words[1]
@@ -218,6 +218,15 @@ def _execute(words: list[str]) -> int:
         raise
     output.finish(name, passed=passed)
     return 0 if passed else 1
+
+
+def _loadable_commands() -> Iterator[tuple[str, type]]:
+    """All subcommands but those of faulty packages, which `tpusim NAME` refuses."""
+    for name in CLI:
+        try:
+            yield name, _command(name)
+        except ConfigError as error:
+            sys.stderr.write(f"tpusim: warning: {error}\n")
 
 
 def _command(name: str) -> type:
