@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tpusim import chips
+from tpusim.chips.legal import LEGAL
 from tpusim.errors import ConfigError, ImportModelError
 from tpusim.host import arrays, files
 from tpusim.host.files import files_in
@@ -56,6 +57,73 @@ def test_figures_that_others_are_divided_by(tmp_path: Path, field: str, says: st
     (tmp_path / "x.toml").write_text(f'extends = "bm1684x"\n{field}\n')
     with pytest.raises(ConfigError, match=says):
         chips.load(tmp_path / "x.toml")  # type: ignore[arg-type]
+
+
+def numbers_of(name: str) -> dict[str, object]:
+    """The fields of a chip that are numbers, or several of them."""
+    ones = {k: v[0] if isinstance(v, tuple) and v else v for k, v in chips.flattened(chips.load(name)).items()}
+    return {k: v for k, v in ones.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+
+
+def with_value(field: str, value: object) -> dict[str, object]:
+    table, _, key = field.rpartition(".")
+    one = [value, value] if field == "frame_alignment" else value
+    return {table: {key: one}} if table else {key: one}
+
+
+def test_every_number_of_a_chip_has_legal_values():
+    named = {field for name in chips.available() for field in numbers_of(name)}
+    assert named | {"store_latency_ns", "local_latency_ns", "frame_alignment"} == set(LEGAL)
+
+
+@pytest.mark.parametrize("field", LEGAL)
+def test_numbers_outside_their_legal_values_are_refused(field: str):
+    """Below the least, above the most, between the multiples: by the field's name, with what is legal."""
+    legal, kind = LEGAL[field], type(numbers_of("cv183x").get(field, 1.0 if field.endswith("_ns") else 1))
+    wrong = {legal.least - 1, legal.most * 2, -(10**6)} | ({legal.least} if legal.above else set())
+    wrong |= {legal.least + 1} if legal.multiple > 1 else set()
+    wrong |= {7, 48} if legal.power_of_two else set()
+    for value in wrong:
+        with pytest.raises(ConfigError, match=re.escape(f"odd: {field}: {legal} is required, got ")):
+            chips.load("cv183x").replace("odd", **with_value(field, kind(value)))
+
+
+@pytest.mark.parametrize(
+    ("chip", "field", "value", "says"),
+    [
+        ("bm1688", "gmem_base", -5, "gmem_base: from 0 to 281,474,976,710,656 is required, got -5"),
+        ("bm1688", "gmem_align_bytes", 7, "gmem_align_bytes: a power of two from 8 to 1,048,576 is required, got 7"),
+        ("bm1688", "requant_words", 9, "requant_words: from 0 to 3 is required, got 9"),
+        ("bm1688", "requant_words", 1, "requant_words: 2 or 3 is required in family bm1684x, got 1"),
+        ("cv183x", "requant_words", 2, "requant_words: 0 is required in family cv18xx, got 2"),
+        ("bm1688", "ic_parallel_bytes", 0, "ic_parallel_bytes: at least 4 is required in family bm1684x, got 0"),
+        ("cv183x", "ic_parallel_bytes", 4, "ic_parallel_bytes: 0 is required in family cv18xx, got 4"),
+        ("bm1684x", "gmem_base", 0x200000000, "coeff_start: at least gmem_base = 0x200000000 is required"),
+        ("bm1688", "coeff_start", 0x9000000007, "coeff_start: a multiple of gmem_align_bytes = 4,096 is required"),
+        ("bm1688", "neuron_start", 0x8800000000, "neuron_start: an address above coeff_start = 0x9000000000"),
+        ("cv183x", "io_start", 1 << 41, "io_start: an address above neuron_start = 0x20000000000 is required"),
+        ("bm1688", "modes", [], "modes: one mode or several different ones are required, got none"),
+        ("bm1688", "modes", ["f16", "f16"], "modes: one mode or several different ones are required, got f16, f16"),
+        ("bm1688", "modes", ["f64"], "Invalid enum value 'f64'"),
+        ("cv183x", "modes", ["f32", "int8"], "modes: bf16 and int8 alone are possible in family cv18xx, got f32"),
+        ("bm1684x", "half_mac_divisor", 9, "half_mac_divisor: at most 2 x cube_pixels = 8 is required, got 9"),
+        ("bm1684x", "kernel_memory_bytes", 100, "kernel_memory_bytes: 0, or at least lanes x eu_bytes = 4,096"),
+        ("bm1688", "energy_pj_per_mac", 1.0, "energies: both above 0, or none of them, are required"),
+        ("cv183x", "frame_alignment", [64, 0], "frame_alignment: a power of two from 1 to 65,536 is required, got 0"),
+        ("bm1688", "lone_pools_are_global", "some", "Invalid enum value 'some'"),
+        ("bm1688", "conv_accumulators", 1, "Expected `bool`, got `int`"),
+        ("bm1688", "family", "", "family: one of bm1684x, "),
+    ],
+)  # fmt: skip
+def test_nonsense_in_a_chip_is_refused(chip: str, field: str, value: object, says: str):
+    with pytest.raises(ConfigError, match=f"^odd: {re.escape(says)}"):
+        chips.load(chip).replace("odd", **{field: value})
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a\nb", "a\x1b[1m"])
+def test_a_chip_has_a_printable_name(name: str):
+    with pytest.raises(ConfigError, match="name: printable text of one line is required"):
+        chips.load("bm1688").replace(name, cores=1)
 
 
 def test_shipped_chips_are_possible():
