@@ -133,6 +133,16 @@ def test_a_removed_field_may_say_what_the_family_does(field: str) -> None:
     assert all(one in KNOWN or hasattr(interfaces, one) for one in re.split(r", | and ", named))
 
 
+def test_what_a_family_has_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of one chip, and where two chips differ."""
+    assert main(["chips", "show", "cv181x"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert {'family = "cv18xx"', 'hardware.requant = "qdm"', "hardware.bf16_unit = true", "lanes = 8"} <= set(shown)
+    assert main(["chips", "diff", "bm1684x", "bm1684"]) == 0
+    assert 'hardware.requant: "multiplier" | "shift"' in capsys.readouterr().out.splitlines()
+    assert main(["chips", "diff", "cv181x", "cv183x"]) == 0 and "hardware" not in capsys.readouterr().out
+
+
 def test_a_name_that_is_neither() -> None:
     with pytest.raises(ConfigError, match="unknown chip 'bm16': expected one of bm1684, .* or a TOML file"):
         chips.load("bm16")

@@ -231,10 +231,13 @@ def test_what_no_point_could_have_is_refused_at_once(
 
 def test_settings_are_typed_and_make_a_chip() -> None:
     assert parse_setting("chip.bandwidth.s2l=16,32.5") == ("bandwidth.s2l", (16, 32.5))
-    settings = dict([parse_setting("bandwidth.s2l=16"), parse_setting("asymmetric=false"), parse_setting("cores=1")])
+    settings = dict([parse_setting("bandwidth.s2l=16"), parse_setting("bias_rounded=false"), parse_setting("cores=1")])
     (point,) = Space([DIGITS], settings=settings).points()
     base = ChipSpec.load("bm1684x")
-    assert differences(base, point.spec()) == {"bandwidth.s2l": (base.bandwidth.s2l, 16.0), "asymmetric": (True, False)}
+    assert differences(base, point.spec()) == {
+        "bandwidth.s2l": (base.bandwidth.s2l, 16.0),
+        "bias_rounded": (True, False),
+    }
     usual = Space([DIGITS], settings={"cores": [1]}).points()[0]
     assert usual.spec() is base
     still = Space([DIGITS], settings={"bandwidth.l2s": [0.0]}).points()[0]

@@ -65,7 +65,7 @@ def test_every_decision_in_the_code_has_a_line() -> None:
     quirks = re.findall(r"\.(?:quirked|decision)\([^)]*?Quirk\.(\w+)", text)
     assert len(quirks) >= 5
     called |= {Quirk[quirk].decision for quirk in quirks}
-    called |= {d for c in map(chips.load, chips.available()) for f in c.integers.float_only for d in f.decisions}
+    called |= {d for c in map(chips.load, chips.available()) for f in c.hardware.float_only for d in f.decisions}
     assert called >= {"DN-05", "DN-13", "DN-14", "DN-17", "DN-22"}
     assert called <= set(DECISIONS)
     assert not set(DECISIONS) & set(EVERYWHERE)

@@ -5,7 +5,7 @@ This folder has one TOML file per shipped chip. `of(module)` is the chip that a 
 """
 
 from tpusim.chips.families import Hardware
-from tpusim.chips.fields import differences, flattened
+from tpusim.chips.fields import described, differences, flattened
 from tpusim.chips.files import as_stated, available, define, load, loadable, names, of, resolve
 from tpusim.chips.spec import Bandwidth, Calibration, ChipSpec, require_cores
 
@@ -17,6 +17,7 @@ __all__ = [
     "as_stated",
     "available",
     "define",
+    "described",
     "differences",
     "flattened",
     "load",

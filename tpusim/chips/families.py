@@ -4,12 +4,14 @@ Instruction set, machine and clock read it as `chip.hardware`, the compiler too.
 question to its target instead (`tpusim.targets`), and what differs within a family is a field of `ChipSpec`.
 """
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
+from tpusim.chips.rules import FloatOnly
 from tpusim.errors import ConfigError
 from tpusim.registry import FAMILIES, TARGETS
 
@@ -37,6 +39,12 @@ class Hardware(msgspec.Struct, frozen=True):
     """The float unit is BF16 only: casts go through BF16, results are finite (numerics.md 8.1, 8.2)."""
     float_tables: bool = False
     """Functions in BF16, and the reciprocals and roots inside Softmax and LayerNorm, are table lookups (10, 11)."""
+    float_only: tuple[FloatOnly, ...] = ()
+    """Ops without an integer form (numerics.md 9.0, 10, 12.1)."""
+    on_host: tuple[str, ...] = ()
+    """Top ops without an integer form, as in "top.Interp", that the host computes, in f32."""
+    global_only: tuple[str, ...] = ()
+    """Ops without a local form, as in "tpu.Sub" (layer_group.md 2)."""
     cycle_model: Literal["bm", "cv18xx"] = "bm"
     """"bm": hardware.md 5.1 and 5.2, TIU and DMA run at the same time; "cv18xx": 5.3, by the formulas in
     `tpusim.isa.families`, and the times of TIU and DMA add up."""
@@ -49,7 +57,20 @@ class Hardware(msgspec.Struct, frozen=True):
 
 BM1684X = Hardware()
 """BM1684X, BM1688, CV186x."""
-BM1690 = replace(BM1684X, merges_kernels=False)
+BM1690 = replace(BM1684X, merges_kernels=False, global_only=("tpu.GroupNorm",))
+
+_NO_SOFTMAX = FloatOnly("top.Softmax", "softmax has no integer form on this chip (numerics.md 12.1)")
+
+
+def _without_table(*ops: str, decisions: tuple[str, ...] = ()) -> Iterator[FloatOnly]:
+    why = "this chip has no table of this function (numerics.md 10, 16)"
+    return (FloatOnly(f"top.{op}", why, decisions) for op in ops)
+
+
+def _without_integers(*ops: str) -> Iterator[FloatOnly]:
+    return (FloatOnly(f"top.{op}", "this chip has no integer form of it (numerics.md 9.0)", ("DN-13",)) for op in ops)
+
+
 BM1684 = Hardware(
     requant="shift",
     scaling="right_shift",
@@ -57,6 +78,8 @@ BM1684 = Hardware(
     coefficients="separate",
     merges_kernels=False,
     batch_packing=True,
+    float_only=(_NO_SOFTMAX, *_without_table("Erf", "Ceil", "Round")),
+    global_only=("tpu.Div", "tpu.Reduce", "tpu.Where"),
 )
 CV18XX = Hardware(
     requant="qdm",
@@ -65,6 +88,20 @@ CV18XX = Hardware(
     merges_kernels=False,
     bf16_unit=True,
     float_tables=True,
+    float_only=(
+        _NO_SOFTMAX,
+        FloatOnly("top.CompareConst", "CompareConst runs in float (numerics.md 12.1)"),
+        *_without_integers("Compare", "Where"),
+        FloatOnly("top.Div", "a quotient has no integer form (numerics.md 9.0)", ("DN-13",)),
+        FloatOnly("top.InstanceNorm", "the host normalises, in f32"),
+        FloatOnly("top.Interp", "the host interpolates, in f32", ("DN-22",)),
+        *_without_table("Sqrt", "Erf", "Sin", "Cos", "Ceil", "Round", "Sign", decisions=("DN-13",)),
+    ),
+    on_host=("top.Interp", "top.InstanceNorm"),
+    global_only=(
+        *("tpu.Clip", "tpu.Sub", "tpu.Max", "tpu.Min", "tpu.Div", "tpu.MatMul", "tpu.Softmax"),
+        *("tpu.LayerNorm", "tpu.GroupNorm", "tpu.InstanceNorm"),
+    ),
     cycle_model="cv18xx",
 )
 

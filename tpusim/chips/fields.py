@@ -13,9 +13,15 @@ def flattened(chip: ChipSpec) -> dict[str, Any]:
     return dict(_leaves("", msgspec.to_builtins(chip)))
 
 
+def described(chip: ChipSpec) -> dict[str, Any]:
+    """Field -> its value, and "hardware.requant" and others, what all chips of the family have in common."""
+    hardware = cast("dict[str, Any]", msgspec.to_builtins(chip.hardware))
+    return flattened(chip) | {f"hardware.{name}": value for name, value in hardware.items()}
+
+
 def differences(one: ChipSpec, other: ChipSpec) -> dict[str, tuple[Any, Any]]:
-    """Field -> the values of both chips, if they differ; the chips' names do not count."""
-    first, second = flattened(one), flattened(other)
+    """Field or part of the hardware -> its values of both chips, if they differ; the chips' names do not count."""
+    first, second = described(one), described(other)
     names = [name for name in dict.fromkeys((*first, *second)) if name not in ("name", "extends")]
     return {name: (first.get(name), second.get(name)) for name in names if first.get(name) != second.get(name)}
 

@@ -22,7 +22,7 @@ class IntegerRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which ops compute on quantised integers."""
 
     float_only: tuple[FloatOnly, ...] = ()
-    """Ops without an integer form (9.0, 10, 12.1)."""
+    """Ops without an integer form on this chip, in addition to those of its family (9.0, 10, 12.1)."""
 
 
 class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,14 +38,15 @@ class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     whole_image_products: tuple[str, ...] = ()
     """Float types, as in "bf16", in which a convolution of one group whose window is its whole image is a product."""
     on_host: tuple[str, ...] = ()
-    """Top ops without an integer form here, as in "top.Interp", that the host computes, in f32."""
+    """Top ops without an integer form on this chip, as in "top.Interp", that the host computes, in f32, in addition to
+    those of its family."""
 
 
 class LocalRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which ops work in local memory (layer_group.md 2)."""
 
     global_only: tuple[str, ...] = ()
-    """Ops whose local form this chip lacks, as in "tpu.Sub"."""
+    """Ops whose local form this chip lacks, as in "tpu.Sub", in addition to those of its family."""
     moving_transfer_bytes: int = 0
     """A load or store of a group also does the work of adjacent Permutes and views if its first slice has at least this
     many bytes and one command is enough; 0: none does."""

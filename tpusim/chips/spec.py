@@ -184,11 +184,15 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
 
     def float_only(self, op: str) -> FloatOnly | None:
         """Why an op computes in float only; None if this chip has its integer form."""
-        return next((f for f in self.integers.float_only if f.op == op), None)
+        return next((f for f in (*self.integers.float_only, *self.hardware.float_only) if f.op == op), None)
+
+    def is_on_host(self, op: str) -> bool:
+        """Whether the host computes a top op, as in "top.Interp"."""
+        return op in self.forms.on_host or op in self.hardware.on_host
 
     def is_global(self, op: str) -> bool:
         """Whether an op, as in "tpu.Sub", works in global memory only."""
-        return op in self.local.global_only
+        return op in self.local.global_only or op in self.hardware.global_only
 
     def float_exception(self, op: str) -> FloatException | None:
         """The exception of this chip for an op; None without one."""

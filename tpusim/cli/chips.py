@@ -25,16 +25,16 @@ class Chips(Command):
 
     def execute(self, console: Output) -> bool:
         """Print two lines per chip, one per chip of a package that cannot be loaded, or a line per field."""
-        from tpusim.chips import differences, flattened, load, loadable
+        from tpusim.chips import described, differences, load, loadable
 
         match self.words:
             case ():
                 chips, faulty = loadable()
                 lines = [line for one in chips for line in (_units(one), _rates(one))]
                 lines += [f"{name}: {why}" for name, why in faulty.items()]
-                console.result(chips=[flattened(one) for one in chips], faulty=faulty)
+                console.result(chips=[described(one) for one in chips], faulty=faulty)
             case ("show", chip):
-                fields = flattened(load(chip))
+                fields = described(load(chip))
                 lines = [f"{name} = {_toml(value)}" for name, value in fields.items()]
                 console.result(chips=[fields])
             case ("diff", one, other):

@@ -226,7 +226,7 @@ class Lowering:
     def float_mode(self, op: Operation) -> FloatMode:
         """The float mode by the op's rule, the chip's exceptions and the requested mode; f32 if the chip lacks it."""
         assert isinstance(op, TopOp)
-        if counts(op) or op.name in self.chip.forms.on_host:
+        if counts(op) or self.chip.is_on_host(op.name):
             return "f32"
         format, types = self._formats[op], ask(op, FloatTypes, self.chip)
         rule = self._rule_on_chip(op, types.float_rule(self))

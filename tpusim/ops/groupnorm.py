@@ -309,7 +309,7 @@ class TopInstanceNorm(GroupedTop):
     def form(self, ctx: LoweringContext) -> tuple[OpT, dict[str, Attribute]]:
         """tpu.InstanceNorm; the host's by a quirk."""
         cls, attributes = super().form(ctx)
-        if self.name in ctx.chip.forms.on_host and self._first_weight_divides(ctx):
+        if ctx.chip.is_on_host(self.name) and self._first_weight_divides(ctx):
             attributes["first_weight_divides"] = flag(True)
         return cls, attributes
 

@@ -47,7 +47,7 @@ def on_host(op: Operation, chip: ChipSpec) -> bool:
     """Whether the host's processor computes an op, so that the chip has no command for it."""
     asked = implementation(op, HostComputed, chip)
     by_type = asked is not None and asked.of_host(chip)
-    return by_type or op.name.replace("tpu.", "top.", 1) in chip.forms.on_host
+    return by_type or chip.is_on_host(op.name.replace("tpu.", "top.", 1))
 
 
 class KernelLibrary(Rules):

@@ -130,7 +130,7 @@ class TopInterp(Interpolation, TopOp):
             steps = self._steps(ctx)
             attributes |= {"scale_h": float_attr(steps[0]), "scale_w": float_attr(steps[1])}
         # Where the host interpolates, in f32 (DN-22).
-        if self.name in ctx.chip.forms.on_host:
+        if ctx.chip.is_on_host(self.name):
             attributes["on_host"] = flag(True)
         return ctx.build(TpuInterp, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
