@@ -43,7 +43,7 @@ def dynamic(
     """
     run = Run(ops, chip, cores, memo)
     if len(ops) == 1:
-        return [run.spread(alone(ops[0], chip, run.memo))]
+        return [run.lone(ops[0])]
     cuts = run.cheapest(combinations(clusters(run), 2))
     found = [run.decided(i, j) for i, j in pairwise(cuts)]
     first = [run.spread(item) for item in greedy(ops, chip, run.memo)]
@@ -148,7 +148,7 @@ class Run:
 
     def _planned(self, start: int, end: int, *, unplaced: bool = False) -> _Interval:
         if end - start == 1:
-            single = self.spread(alone(self.ops[start], self.chip, self.memo))
+            single = self.lone(self.ops[start])
             return _Interval(self.model.total_ns([single]), single)
         refused = self._crowded.refuses(start, end)
         found = "" if refused else plan(self.ops[start:end], self.chip, memo=self.memo, unplaced=unplaced)
@@ -162,6 +162,13 @@ class Run:
         ends = self._ends[start]
         longest = max((e for e, works in ends.items() if works), default=start)
         return sum(not works and longest < e < end for e, works in ends.items()) >= PATIENCE
+
+    def lone(self, op: TpuOp) -> Decided:
+        """One op as a group, or as a global layer if it must be one or takes less time as one."""
+        found = self.spread(alone(op, self.chip, self.memo))
+        if isinstance(found, GroupSchedule) and self.model.global_ns(op) < self.model.group_ns(found) * MARGIN:
+            return op, "alone it takes less time as a global layer"
+        return found
 
     def spread(self, found: Decided) -> Decided:
         """A group with the sections that suit the cores."""
