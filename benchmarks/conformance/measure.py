@@ -56,12 +56,13 @@ def measure(network: Network, key: Key, upstream: Upstream) -> Cell:
         compiled = Compiled.of(network, key.chip, key.mode)
     except TpusimError as error:
         return Cell(key, upstream.version, parts, refused={**refused, "here": last_line(str(error))})
-    return _compared(key, upstream.version, parts, refused, compiled, files)
+    return compared(key, upstream.version, parts, refused, compiled, files)
 
 
-def _compared(
+def compared(
     key: Key, version: str, parts: dict[str, Part], refused: dict[str, str], compiled: Compiled, files: Files
 ) -> Cell:
+    """The parts of a cell that both sides compile, after the given ones."""
     ours, theirs = compiled.ops(), read(files.text("tpu.mlir"))
     pairs = pair(computing(ours), computing(theirs))
     parts["lowering"] = compare_lowering(

@@ -66,7 +66,11 @@ class Network:
     @classmethod
     def prepare(cls, name: str) -> Network:
         """Build or read the network and canonicalize it."""
-        proto, samples = _source(name)
+        return cls.of(name, *_source(name))
+
+    @classmethod
+    def of(cls, name: str, proto: onnx.ModelProto, samples: Samples | str) -> Network:
+        """Canonicalize a network; samples: as they are, or where `load_samples` gets them."""
         canonical, _ = canonicalize(import_onnx(proto, name=name))
         specs = input_specs(canonical)
         if isinstance(samples, str):
@@ -94,6 +98,11 @@ class Network:
             (top.folder / THEIRS).write_text(table_text(self._renamed(own, top)))
         self.shared = Shared(top.text(THEIRS), top.text(OWN), tuple(computing(read(top.text("m.mlir")))))
         return self.shared.theirs
+
+    def take_table(self, theirs: str, top: Files) -> None:
+        """Use a table that upstream measured, where the modules of both sides are paired; raises nothing for others."""
+        own = table_text(self._measured())
+        self.shared = Shared(theirs, own, tuple(computing(read(top.text("m.mlir")))))
 
     def _measured(self) -> dict[str, Entry]:
         found, _ = calibrate(self.canonical, (dict(s) for s in self.samples), CalibrationConfig("kl"))

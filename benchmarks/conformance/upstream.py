@@ -94,6 +94,22 @@ class Upstream:
         kept = {n: n for n in ("m.mlir", "m_origin.mlir", "m_top_f32_all_weight.npz", "float.npz")}
         return self._cached(("transform", data, _bytes(sample)), work, kept)
 
+    def calibrate(self, top: Files, samples: Sequence[Mapping[str, Array]]) -> Files:
+        """cali_table: what run_calibration.py measures on these samples."""
+
+        def work(folder: Path) -> None:
+            for name in ("m.mlir", "m_top_f32_all_weight.npz"):
+                if (top.folder / name).exists():
+                    shutil.copy(top.folder / name, folder / name)
+            (folder / "data").mkdir()
+            for number, sample in enumerate(samples):
+                np.savez(folder / "data" / f"{number:03}.npz", **sample)
+            self.run(folder, "run_calibration.py", "m.mlir", "--dataset", "data", "--input_num", str(len(samples)),
+                      "--tune_num", "0", "-o", "cali_table")  # fmt: skip
+
+        what = ("calibrate", top.text("m.mlir"), top.folder.name, *(_bytes(s) for s in samples))
+        return self._cached(what, work, {"cali_table": "cali_table"})
+
     def deploy(
         self,
         top: Files,

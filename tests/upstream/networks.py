@@ -22,8 +22,9 @@ Array = NDArray[Any]
 class Builder:
     """An ONNX graph that grows node by node; values are named by the caller or after the op and a count."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, opset: int = OPSET) -> None:
         self.name = name
+        self.opset = opset
         self._rng = np.random.default_rng(zlib.crc32(name.encode()))
         self._nodes: list[onnx.NodeProto] = []
         self._constants: list[onnx.TensorProto] = []
@@ -109,7 +110,7 @@ class Builder:
         """The finished network, with inferred shapes."""
         outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in self._outputs]
         graph = helper.make_graph(self._nodes, self.name, self._inputs, outputs, self._constants)
-        opset = helper.make_opsetid("", OPSET)
+        opset = helper.make_opsetid("", self.opset)
         model = helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION, producer_name="tpusim")
         return onnx.shape_inference.infer_shapes(model, strict_mode=True)
 

@@ -1,0 +1,114 @@
+"""python -m benchmarks.conformance.fuzz: judge cases, list the kinds of differences, make them small, record them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from benchmarks.conformance.fuzz.case import Case, cells, keys
+from benchmarks.conformance.fuzz.grammar import random_network
+from benchmarks.conformance.fuzz.judge import Judge, Judged
+from benchmarks.conformance.fuzz.store import Store
+from benchmarks.conformance.fuzz.triage import kinds, refusals
+from benchmarks.conformance.upstream import CACHE, Upstream
+from tpusim.errors import TpusimError
+
+FOLDER = CACHE.parent / "conformance-fuzz"
+
+
+@dataclass
+class Run:
+    """Judge cases; those that the folder has are read from it."""
+
+    n: int = 20
+    """Random networks."""
+    seed: int = 1
+    """Seed of the random networks."""
+    first: int = 0
+    """Index of the first random network."""
+    cells: int = 0
+    """Cells of every network, in turn; 0: all."""
+    only: tuple[str, ...] = ()
+    """Only cells CHIP/MODE that match one of these globs."""
+    again: tuple[str, ...] = ()
+    """Judge cases that match one of these globs again; the real results are kept."""
+    folder: Path = FOLDER
+    """Where results are kept."""
+
+    def execute(self) -> None:
+        """Case by case."""
+        upstream, store = Upstream.find(self.folder / "real"), Store(self.folder / f"seed{self.seed}")
+        of = [c for c in cells() if not self.only or any(fnmatchcase("/".join(c), g) for g in self.only)]
+        for case in self._cases():
+            judge_case(case, upstream, store, [*keys(case.name, of, self.cells)], self.again)
+        show(store)
+
+    def _cases(self) -> Iterator[Case]:
+        for index in range(self.first, self.first + self.n):
+            yield Case(random_network(self.seed, index))
+
+
+@dataclass
+class Kinds:
+    """List the kinds of differences of a folder."""
+
+    seed: int = 1
+    """Which set."""
+    folder: Path = FOLDER
+    """Where results are kept."""
+
+    def execute(self) -> None:
+        """Print them."""
+        show(Store(self.folder / f"seed{self.seed}"))
+
+
+def judge_case(case: Case, upstream: Upstream, store: Store, wanted: list, again: tuple[str, ...] = ()) -> None:
+    """Judge the cells of a case that the store lacks."""
+    record, judge, begin = store.read(case.name), Judge(case, upstream), time.perf_counter()
+    anew = any(fnmatchcase(case.name, glob) for glob in again)
+    for key in wanted:
+        if anew or record.get(key) is None:
+            cell = judge.judge(key)
+            record = record.with_cell(cell)
+            store.write(record, case.proto)
+            print(f"{key}: {told(cell)} [{time.perf_counter() - begin:.0f} s]", flush=True)
+
+
+def told(cell: Judged) -> str:
+    """A cell in a line."""
+    first, refused = cell.first, f"; refused there: {cell.there}" if cell.there else ""
+    return (f"{first.stage} {first.op} `{first.tensor}`: {first.what}" if first else "equal") + refused
+
+
+def show(store: Store) -> None:
+    """Print the kinds of a folder."""
+    judged = [c for record in store.records() for c in record.cells]
+    ran = [c for c in judged if not c.there]
+    print(f"{len(judged)} cells, {len(ran)} compiled there, {sum(c.equal for c in ran)} of those equal in values")
+    for found in kinds(judged):
+        print(f"{len(found.networks):4} networks {len(found.cells):4} cells  {found}  [{', '.join(found.networks[:4])}]")
+    for why, count in refusals(judged).items():
+        print(f"{count:4} refused there: {why}")
+
+
+def main() -> int:
+    """The command."""
+    commands = Annotated[Run, tyro.conf.subcommand("run")] | Annotated[Kinds, tyro.conf.subcommand("kinds")]
+    command = tyro.cli(commands, prog="python -m benchmarks.conformance.fuzz")
+    try:
+        command.execute()
+    except TpusimError as error:
+        print(f"fuzz: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""Judges one cell of a case: the real table is applied here, both compile and run, and each stage is compared."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+
+from benchmarks.accuracy.results import Key
+from benchmarks.conformance.compare import compare_top
+from benchmarks.conformance.fuzz.case import Case
+from benchmarks.conformance.measure import compared, last_line
+from benchmarks.conformance.ours import Compiled, Network
+from benchmarks.conformance.pairing import kind
+from benchmarks.conformance.results import Cell, Difference
+from benchmarks.conformance.text import Op, read
+from benchmarks.conformance.upstream import Files, Upstream
+from tpusim.calibration.stage import apply_table
+from tpusim.calibration.table import parse_table
+from tpusim.errors import TpusimError
+
+STAGES = ("import", "table", "compile", "lowering", "ops", "tensors", "outputs", "groups", "cycles", "bytes")
+"""The stages of a cell, in the order in which a difference of one may explain those of later ones."""
+VALUES = STAGES[:7]
+CYCLES, BYTES = 0.10, 0.02
+"""How far the clock may be off: shares of the real number."""
+
+
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One difference. op: kind of our op, or theirs if we have none; tensor: its name."""
+
+    stage: str
+    op: str
+    what: str
+    tensor: str = ""
+    share: float = 0.0
+    largest: float = 0.0
+
+
+class Judged(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A cell with all its findings, the earliest stage first. there: why the real tool refused it."""
+
+    key: Key
+    findings: tuple[Finding, ...] = ()
+    there: str = ""
+    disagreeing: int = 0
+    """Outputs for which the real interpreter and the closed simulator differ."""
+    groups: tuple[int, int] = (0, 0)
+    """(equal, compared)."""
+    cycles: tuple[int, int] = (0, 0)
+    """(here, there); 0 where the real compiler writes no profile."""
+    bytes: tuple[int, int] = (0, 0)
+
+    @property
+    def equal(self) -> bool:
+        """Whether constants, integer tensors and outputs are equal, and the real table was accepted."""
+        return not any(f.stage in VALUES for f in self.findings)
+
+    @property
+    def first(self) -> Finding | None:
+        """The finding that the cell is sorted by."""
+        return next(iter(self.findings), None)
+
+
+@dataclass
+class Judge:
+    """One case with what its cells have in common."""
+
+    case: Case
+    upstream: Upstream
+
+    @cached_property
+    def top(self) -> Files:
+        """The real canonical module."""
+        return self.upstream.transform(self.case.proto, self.case.samples[0])
+
+    @cached_property
+    def table(self) -> Files:
+        """The real calibration table."""
+        return self.upstream.calibrate(self.top, self.case.samples)
+
+    @cached_property
+    def network(self) -> Network:
+        """Our canonical module. Raises TpusimError if tpusim refuses the network."""
+        return Network.of(self.case.name, self.case.proto, self.case.samples)
+
+    def judge(self, key: Key) -> Judged:
+        """One cell."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self._judged(key)
+
+    def _judged(self, key: Key) -> Judged:
+        if self.top.failure:
+            return Judged(key, there=f"import: {last_line(self.top.failure)}")
+        quantised = key.mode.startswith("int8")
+        if quantised and self.table.failure:
+            return Judged(key, there=f"calibration: {last_line(self.table.failure)}")
+        table = self.table.text("cali_table") if quantised else ""
+        files = self.upstream.deploy(self.top, table, self.case.samples[0], key.chip, key.mode)
+        if not files.text("tpu.mlir") or not files.arrays("tensors.npz"):
+            return Judged(key, there=f"lowering: {last_line(files.failure)}")
+        try:
+            return self._compared(key, table, files)
+        except TpusimError as error:
+            return Judged(key, (Finding("compile", "", f"refused: {last_line(str(error))}"),), last_line(files.failure))
+
+    def _compared(self, key: Key, table: str, files: Files) -> Judged:
+        try:
+            network = self.network
+        except TpusimError as error:
+            return Judged(key, (Finding("import", "", f"refused: {last_line(str(error))}"),))
+        found = list(self._of_table(table))
+        parts = {"top": compare_top(network.top(), read(self.top.text("m.mlir")))}
+        compiled = Compiled.of(network, key.chip, key.mode)
+        refused = {"there": last_line(files.failure)} if files.failure else {}
+        cell = compared(key, self.upstream.version, parts, refused, compiled, files)
+        found += _of_cell(cell, compiled.ops(), read(files.text("tpu.mlir")))
+        return _judged(cell, found)
+
+    def _of_table(self, table: str) -> Iterator[Finding]:
+        """Whether the real table fits our module; where it does not, our own lines fill it up."""
+        if not table or self.network.shared is not None:
+            return
+        try:
+            apply_table(self.network.canonical, parse_table(table))
+        except TpusimError as error:
+            yield Finding("table", "", last_line(str(error)))
+        self.network.take_table(table, self.top)
+
+
+def _judged(cell: Cell, found: Sequence[Finding]) -> Judged:
+    groups, here, there = cell.parts.get("groups"), cell.here, cell.there
+    clocks = here is not None and there is not None
+    return Judged(
+        cell.key,
+        tuple(sorted(found, key=lambda f: STAGES.index(f.stage))),
+        cell.refused.get("there", ""),
+        len(cell.disagreeing),
+        (groups.equal, groups.compared) if groups else (0, 0),
+        (here.cycles, there.cycles) if clocks else (0, 0),
+        (here.moved, there.moved) if clocks else (0, 0),
+    )
+
+
+def _of_cell(cell: Cell, ours: Sequence[Op], theirs: Sequence[Op]) -> Iterator[Finding]:
+    kinds = {op.name: kind(op) for op in (*theirs, *ours) if op.names}
+    if "here" in cell.refused:
+        yield Finding("compile", "", f"refused: {cell.refused['here']}")
+    for stage in ("lowering", "ops", "tensors", "outputs"):
+        part = cell.parts.get(stage)
+        for d in part.differences if part else ():
+            if not d.tolerated and not d.inherited:
+                yield Finding(stage, kinds.get(d.tensor, ""), d.what, d.tensor, d.share, d.largest)
+    groups = cell.parts.get("groups")
+    if groups is not None and groups.differences and not cell.refused:
+        yield _of_groups(groups.differences[0], kinds)
+    yield from _of_clock(cell)
+
+
+def _of_groups(first: Difference, kinds: dict[str, str]) -> Finding:
+    return Finding("groups", kinds.get(first.tensor, ""), first.what, first.tensor)
+
+
+def _of_clock(cell: Cell) -> Iterator[Finding]:
+    here, there = cell.here, cell.there
+    if here is None or there is None or cell.refused:
+        return
+    for stage, mine, other, limit in (
+        ("cycles", here.cycles, there.cycles, CYCLES),
+        ("bytes", here.moved, there.moved, BYTES),
+    ):
+        off = abs(mine - other) / max(other, 1)
+        if off > limit:
+            yield Finding(stage, "", f"{mine:,} here, {other:,} there", share=off)
