@@ -72,9 +72,11 @@ def compared(
     known, unlike = all_stored(theirs, dumped), disagreeing(dumped, chip)
     told = told_by_chip(theirs, all_stored(theirs, {n: chip[n] for n in unlike}))
     parts["tensors"] = compare_tensors(pairs, tensors, known, told)
-    operands = known | unrounded(theirs, dumped)
-    alone = compiled.alone({a.name: operands[b.name] for a, b in pairs if b.name in operands})
-    parts["ops"] = compare_alone(pairs, alone, known, told)
+    parts["ops"] = parts["tensors"]
+    if parts["tensors"].differences:
+        operands = known | unrounded(theirs, dumped)
+        alone = compiled.alone({a.name: operands[b.name] for a, b in pairs if b.name in operands})
+        parts["ops"] = compare_alone(pairs, alone, known, told)
     if chip:
         parts["outputs"] = compare_tensors(pairs, tensors, all_stored(theirs, chip), skip=unlike)
     here = there = None

@@ -91,7 +91,7 @@ class Upstream:
             self.run(folder, "model_runner.py", "--input", "in.npz", "--model", "m.mlir", "--dump_all_tensors",
                       "--output", "float.npz")  # fmt: skip
 
-        kept = {n: n for n in ("m.mlir", "m_origin.mlir", "m_top_f32_all_weight.npz", "float.npz")}
+        kept = {n: n for n in ("m.mlir", "m_origin.mlir", "m_top_f32_all_weight.npz", "float.npz", "transform.log")}
         return self._cached(("transform", data, _bytes(sample)), work, kept)
 
     def calibrate(self, top: Files, samples: Sequence[Mapping[str, Array]]) -> Files:

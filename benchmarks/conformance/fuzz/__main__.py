@@ -7,20 +7,26 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
+import jax
+import onnx
 import tyro
 
 from benchmarks.conformance.fuzz.case import Case, cells, keys
 from benchmarks.conformance.fuzz.grammar import random_network
+from benchmarks.conformance.fuzz.idioms import ROWS
 from benchmarks.conformance.fuzz.judge import Judge, Judged
+from benchmarks.conformance.fuzz.minimise import minimise, size
 from benchmarks.conformance.fuzz.store import Store
-from benchmarks.conformance.fuzz.triage import kinds, refusals
+from benchmarks.conformance.fuzz.triage import kinds, refusals, signature
 from benchmarks.conformance.upstream import CACHE, Upstream
 from tpusim.errors import TpusimError
 
 FOLDER = CACHE.parent / "conformance-fuzz"
+IDIOMS = "idioms"
 
 
 @dataclass
@@ -33,6 +39,12 @@ class Run:
     """Seed of the random networks."""
     first: int = 0
     """Index of the first random network."""
+    idioms: bool = False
+    """The rows of the idiom table in place of random networks."""
+    rows: tuple[str, ...] = ()
+    """Only rows whose name matches one of these globs."""
+    forms: int = 1
+    """Forms of every row."""
     cells: int = 0
     """Cells of every network, in turn; 0: all."""
     only: tuple[str, ...] = ()
@@ -44,29 +56,77 @@ class Run:
 
     def execute(self) -> None:
         """Case by case."""
-        upstream, store = Upstream.find(self.folder / "real"), Store(self.folder / f"seed{self.seed}")
+        upstream, store = Upstream.find(self.folder / "real"), Store(self.folder / self._set)
         of = [c for c in cells() if not self.only or any(fnmatchcase("/".join(c), g) for g in self.only)]
         for case in self._cases():
             judge_case(case, upstream, store, [*keys(case.name, of, self.cells)], self.again)
         show(store)
 
+    @property
+    def _set(self) -> str:
+        return IDIOMS if self.idioms else f"seed{self.seed}"
+
     def _cases(self) -> Iterator[Case]:
+        if self.idioms:
+            chosen = [r for r in ROWS if not self.rows or any(fnmatchcase(r.name, g) for g in self.rows)]
+            yield from (Case(proto) for row in chosen for _, proto in islice(row.variants(), self.forms))
+            return
         for index in range(self.first, self.first + self.n):
             yield Case(random_network(self.seed, index))
 
 
 @dataclass
 class Kinds:
-    """List the kinds of differences of a folder."""
+    """List the kinds of differences of a set."""
 
-    seed: int = 1
-    """Which set."""
+    of: str = IDIOMS
+    """Which set: idioms, or seedN."""
     folder: Path = FOLDER
     """Where results are kept."""
 
     def execute(self) -> None:
         """Print them."""
-        show(Store(self.folder / f"seed{self.seed}"))
+        show(Store(self.folder / self.of))
+
+
+@dataclass
+class Minimise:
+    """Make the networks of a kind small."""
+
+    kind: str = ""
+    """Text that occurs in the kind's line."""
+    of: str = IDIOMS
+    """Which set: idioms, or seedN."""
+    tries: int = 60
+    """Networks that are asked about for one kind, at most."""
+    into: Path = FOLDER / "small"
+    """The folder of the small networks."""
+    folder: Path = FOLDER
+    """Where results are kept."""
+
+    def execute(self) -> None:
+        """The smallest network of each kind is made smaller."""
+        upstream, store = Upstream.find(self.folder / "real"), Store(self.folder / self.of)
+        self.into.mkdir(parents=True, exist_ok=True)
+        for found in kinds([c for record in store.records() for c in record.cells]):
+            if self.kind in str(found):
+                cell = min(found.cells, key=lambda c: size(store.network(c.key.network)))
+                small = smallest(store.network(cell.key.network), cell, upstream, self.tries)
+                onnx.save(small, self.into / f"{small.graph.name}.onnx")
+                print(f"{found}: {cell.key}: {size(small)}")
+                print(onnx.printer.to_text(small))
+
+
+def smallest(proto: onnx.ModelProto, cell: Judged, upstream: Upstream, tries: int) -> onnx.ModelProto:
+    """The smallest network with the first finding of a cell."""
+    assert cell.first is not None
+    wanted = signature(cell.first)
+
+    def holds(candidate: onnx.ModelProto) -> bool:
+        judged = Judge(Case(candidate), upstream).judge(cell.key)
+        return any(signature(f) == wanted for f in judged.findings)
+
+    return minimise(proto, holds, tries)
 
 
 def judge_case(case: Case, upstream: Upstream, store: Store, wanted: list, again: tuple[str, ...] = ()) -> None:
@@ -93,15 +153,26 @@ def show(store: Store) -> None:
     ran = [c for c in judged if not c.there]
     print(f"{len(judged)} cells, {len(ran)} compiled there, {sum(c.equal for c in ran)} of those equal in values")
     for found in kinds(judged):
-        print(f"{len(found.networks):4} networks {len(found.cells):4} cells  {found}  [{', '.join(found.networks[:4])}]")
+        print(
+            f"{len(found.networks):4} networks {len(found.cells):4} cells  {found}  [{', '.join(found.networks[:4])}]"
+        )
     for why, count in refusals(judged).items():
         print(f"{count:4} refused there: {why}")
+
+
+def keep_kernels() -> None:
+    """Keep what JAX compiles: random networks have new shapes all the time, but a run that is repeated has not."""
+    jax.config.update("jax_compilation_cache_dir", str(FOLDER / "kernels"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 def main() -> int:
     """The command."""
     commands = Annotated[Run, tyro.conf.subcommand("run")] | Annotated[Kinds, tyro.conf.subcommand("kinds")]
+    commands |= Annotated[Minimise, tyro.conf.subcommand("minimise")]
     command = tyro.cli(commands, prog="python -m benchmarks.conformance.fuzz")
+    keep_kernels()
     try:
         command.execute()
     except TpusimError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -95,18 +96,18 @@ class Judge:
 
     def _judged(self, key: Key) -> Judged:
         if self.top.failure:
-            return Judged(key, there=f"import: {last_line(self.top.failure)}")
+            return Judged(key, there=f"import: {cause(self.top, 'transform.log')}")
         quantised = key.mode.startswith("int8")
         if quantised and self.table.failure:
-            return Judged(key, there=f"calibration: {last_line(self.table.failure)}")
+            return Judged(key, there=f"calibration: {cause(self.table)}")
         table = self.table.text("cali_table") if quantised else ""
         files = self.upstream.deploy(self.top, table, self.case.samples[0], key.chip, key.mode)
         if not files.text("tpu.mlir") or not files.arrays("tensors.npz"):
-            return Judged(key, there=f"lowering: {last_line(files.failure)}")
+            return Judged(key, there=f"lowering: {cause(files)}")
         try:
             return self._compared(key, table, files)
         except TpusimError as error:
-            return Judged(key, (Finding("compile", "", f"refused: {last_line(str(error))}"),), last_line(files.failure))
+            return Judged(key, (Finding("compile", "", f"refused: {last_line(str(error))}"),), cause(files))
 
     def _compared(self, key: Key, table: str, files: Files) -> Judged:
         try:
@@ -116,7 +117,7 @@ class Judge:
         found = list(self._of_table(table))
         parts = {"top": compare_top(network.top(), read(self.top.text("m.mlir")))}
         compiled = Compiled.of(network, key.chip, key.mode)
-        refused = {"there": last_line(files.failure)} if files.failure else {}
+        refused = {"there": f"compile: {cause(files)}"} if files.failure else {}
         cell = compared(key, self.upstream.version, parts, refused, compiled, files)
         found += _of_cell(cell, compiled.ops(), read(files.text("tpu.mlir")))
         return _judged(cell, found)
@@ -125,11 +126,28 @@ class Judge:
         """Whether the real table fits our module; where it does not, our own lines fill it up."""
         if not table or self.network.shared is not None:
             return
+        complete = False
         try:
             apply_table(self.network.canonical, parse_table(table))
+            complete = True
         except TpusimError as error:
             yield Finding("table", "", last_line(str(error)))
-        self.network.take_table(table, self.top)
+        self.network.take_table(table, self.top, complete=complete)
+
+
+_FRAME = re.compile(
+    r"^ *#\d+ 0x|^Stack dump|^\d+\.\t|^PLEASE submit|INFO :|^  File |^Traceback|^RuntimeError: \[!Error\]|^Aborted"
+)
+_TELLING = re.compile(r"assert|not support|error|unreachable|failed|exception|not implemented", re.IGNORECASE)
+
+
+def cause(files: Files, log: str = "deploy.log") -> str:
+    """The line of a failure that tells most: the last that names an error and is no stack frame; "" without failure."""
+    if not files.failure:
+        return ""
+    lines = (files.text(log) + "\n" + files.failure.replace("\\n", "\n")).splitlines()
+    lines = [line.strip() for line in lines if line.strip() and not _FRAME.search(line)]
+    return next((line for line in reversed(lines) if _TELLING.search(line)), lines[-1] if lines else "")[:200]
 
 
 def _judged(cell: Cell, found: Sequence[Finding]) -> Judged:

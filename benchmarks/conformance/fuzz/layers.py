@@ -121,12 +121,12 @@ def layer_norm(net: Net, x: str) -> str:
     """The op, over one or more of the last axes."""
     shape, last = net.shape(x), net.pick(1, 1, 1, 2)
     over = shape[-min(last, len(shape) - 1) :]
-    scale = net.pick(net.positive(*over), net.constant([[1.0]] * 0 or 1.0) if over == (1,) else net.drawn(*over, std=1))
+    scale = net.pick(net.positive(*over), net.drawn(*over, std=1))
     bias = [net.drawn(*over, std=0.3)] if net.chance(0.7) else []
     return net.op("LayerNormalization", x, scale, *bias, axis=-len(over), epsilon=net.pick(1e-5, 1e-6, 1e-12))
 
 
-@FAMILY.add("LpNormalization")
+@FAMILY.add("LpNormalization", weight=0.1)
 def lp_norm(net: Net, x: str) -> str:
     """By the L1 or L2 norm of an axis."""
     return net.op("LpNormalization", x, axis=net.between(0, len(net.shape(x)) - 1), p=net.pick(1, 2))

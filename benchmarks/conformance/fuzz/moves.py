@@ -72,7 +72,9 @@ def concat(net: Net, x: str) -> str:
 
     def like(v: str) -> bool:
         other = net.shape(v)
-        return len(other) == len(shape) and all(m == n for a, (m, n) in enumerate(zip(other, shape, strict=True)) if a != at)
+        return len(other) == len(shape) and all(
+            m == n for a, (m, n) in enumerate(zip(other, shape, strict=True)) if a != at
+        )
 
     known = [v for v in net.values() if net.is_float(v) and like(v)]
     parts = [x, *(net.pick(*known) for _ in range(net.between(1, 3)))]
@@ -104,7 +106,9 @@ def cut(net: Net, x: str) -> str | None:
         return None
     axes = sorted({net.pick(*wide) for _ in range(net.between(1, 2))})
     begins = [net.between(0, shape[a] // 2) for a in axes]
-    ends = [net.pick(shape[a], 2**31 - 1, -1 if shape[a] - 1 > b else shape[a]) for a, b in zip(axes, begins, strict=True)]
+    ends = [
+        net.pick(shape[a], 2**31 - 1, -1 if shape[a] - 1 > b else shape[a]) for a, b in zip(axes, begins, strict=True)
+    ]
     steps = [net.pick(1, 1, 2, 3) for _ in axes]
     if net.chance(0.1):
         begins, ends, steps = [-1] * len(axes), [-(2**31) + 1] * len(axes), [-1] * len(axes)
@@ -196,7 +200,9 @@ def reduce(net: Net, x: str) -> str:
 @FAMILY.add("Arg", weight=0.5)
 def arg(net: Net, x: str) -> str:
     """The index of the largest or smallest value, as a number."""
-    found = net.op(net.pick("ArgMax", "ArgMin"), x, axis=axis_of(net, x), keepdims=net.pick(0, 1) if len(net.shape(x)) > 1 else 1)
+    found = net.op(
+        net.pick("ArgMax", "ArgMin"), x, axis=axis_of(net, x), keepdims=net.pick(0, 1) if len(net.shape(x)) > 1 else 1
+    )
     return net.op("Cast", found, to=TensorProto.FLOAT)
 
 
