@@ -80,19 +80,20 @@ class Upstream:
             )
         return cls(Path(place), cache)
 
-    def transform(self, model: onnx.ModelProto, sample: Mapping[str, Array]) -> Files:
-        """top.mlir, top_weights.npz, top_origin.mlir, and every float tensor of one sample."""
+    def transform(self, model: onnx.ModelProto, sample: Mapping[str, Array], *, floats: bool = True) -> Files:
+        """top.mlir, top_weights.npz, top_origin.mlir, and with `floats` every float tensor of one sample."""
         data = model.SerializeToString()
 
         def work(folder: Path) -> None:
             (folder / "m.onnx").write_bytes(data)
             np.savez(folder / "in.npz", **sample)
             self.run(folder, "model_transform.py", "--model_name", "m", "--model_def", "m.onnx", "--mlir", "m.mlir")
-            self.run(folder, "model_runner.py", "--input", "in.npz", "--model", "m.mlir", "--dump_all_tensors",
-                      "--output", "float.npz")  # fmt: skip
+            if floats:
+                self.run(folder, "model_runner.py", "--input", "in.npz", "--model", "m.mlir", "--dump_all_tensors",
+                         "--output", "float.npz")  # fmt: skip
 
         kept = {n: n for n in ("m.mlir", "m_origin.mlir", "m_top_f32_all_weight.npz", "float.npz", "transform.log")}
-        return self._cached(("transform", data, _bytes(sample)), work, kept)
+        return self._cached(("transform", data, _bytes(sample) if floats else "no floats"), work, kept)
 
     def calibrate(self, top: Files, samples: Sequence[Mapping[str, Array]]) -> Files:
         """cali_table: what run_calibration.py measures on these samples."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +15,8 @@ import jax
 import onnx
 import tyro
 
+from benchmarks.accuracy.results import Key
+from benchmarks.conformance.fuzz.batch import joined, suspects
 from benchmarks.conformance.fuzz.case import Case, cells, keys
 from benchmarks.conformance.fuzz.grammar import random_network
 from benchmarks.conformance.fuzz.idioms import ROWS
@@ -51,6 +53,10 @@ class Run:
     """Only cells CHIP/MODE that match one of these globs."""
     again: tuple[str, ...] = ()
     """Judge cases that match one of these globs again; the real results are kept."""
+    batch: int = 1
+    """Cases that are compared as one network first; those that differ are judged alone."""
+    simulated: bool = False
+    """Run every cell in the closed simulator, not only those that differ from the interpreter."""
     folder: Path = FOLDER
     """Where results are kept."""
 
@@ -58,9 +64,33 @@ class Run:
         """Case by case."""
         upstream, store = Upstream.find(self.folder / "real"), Store(self.folder / self._set)
         of = [c for c in cells() if not self.only or any(fnmatchcase("/".join(c), g) for g in self.only)]
-        for case in self._cases():
-            judge_case(case, upstream, store, [*keys(case.name, of, self.cells)], self.again)
+        for cases in batches(self._cases(), self.batch):
+            left = list(cases)
+            if self.batch > 1 and any(store.read(c.name).get(k) is None for c in cases for k in self._keys(c, of)):
+                left = self._differing(cases, of, upstream, store)
+            for case in left:
+                judge_case(Judge(case, upstream, self.simulated), store, [*self._keys(case, of)], self.again)
         show(store)
+
+    def _keys(self, case: Case, of: Sequence[tuple[str, str]]) -> Iterator[Key]:
+        return keys(case.name, of, self.cells)
+
+    def _differing(
+        self, cases: Sequence[Case], of: Sequence[tuple[str, str]], upstream: Upstream, store: Store
+    ) -> list[Case]:
+        """Judge cases as one network; keep the verdict of those that are equal, return the others."""
+        judge, differing = Judge(joined(cases), upstream, self.simulated), dict[str, Case]()
+        for chip, mode in of:
+            judged = judge.judge(Key(judge.case.name, chip, mode))
+            wrong = suspects(cases, judged)
+            differing |= {c.name: c for c in wrong}
+            print(f"{judge.case.name}/{chip}/{mode}: {len(wrong)} of {len(cases)} differ {judged.there}", flush=True)
+            for case in (
+                c for c in cases if c not in wrong and store.read(c.name).get(Key(c.name, chip, mode)) is None
+            ):
+                record = store.read(case.name).with_cell(Judged(Key(case.name, chip, mode), timed=False))
+                store.write(record, case.proto)
+        return list(differing.values())
 
     @property
     def _set(self) -> str:
@@ -129,9 +159,17 @@ def smallest(proto: onnx.ModelProto, cell: Judged, upstream: Upstream, tries: in
     return minimise(proto, holds, tries)
 
 
-def judge_case(case: Case, upstream: Upstream, store: Store, wanted: list, again: tuple[str, ...] = ()) -> None:
+def batches(cases: Iterator[Case], size: int) -> Iterator[tuple[Case, ...]]:
+    """Tuples of at most `size` cases of one opset."""
+    for _, same in groupby(cases, key=lambda c: c.proto.opset_import[0].version):
+        while taken := tuple(islice(same, size)):
+            yield taken
+
+
+def judge_case(judge: Judge, store: Store, wanted: Sequence[Key], again: tuple[str, ...] = ()) -> None:
     """Judge the cells of a case that the store lacks."""
-    record, judge, begin = store.read(case.name), Judge(case, upstream), time.perf_counter()
+    case, begin = judge.case, time.perf_counter()
+    record = store.read(case.name)
     anew = any(fnmatchcase(case.name, glob) for glob in again)
     for key in wanted:
         if anew or record.get(key) is None:

@@ -54,6 +54,8 @@ class Judged(msgspec.Struct, frozen=True, omit_defaults=True):
     cycles: tuple[int, int] = (0, 0)
     """(here, there); 0 where the real compiler writes no profile."""
     bytes: tuple[int, int] = (0, 0)
+    timed: bool = True
+    """Whether groups and clock were compared; not if the case was one of a batch."""
 
     @property
     def equal(self) -> bool:
@@ -72,11 +74,13 @@ class Judge:
 
     case: Case
     upstream: Upstream
+    simulated: bool = False
+    """Whether the closed simulator always runs; else only where our tensors differ from the interpreter's."""
 
     @cached_property
     def top(self) -> Files:
         """The real canonical module."""
-        return self.upstream.transform(self.case.proto, self.case.samples[0])
+        return self.upstream.transform(self.case.proto, self.case.samples[0], floats=False)
 
     @cached_property
     def table(self) -> Files:
@@ -101,7 +105,13 @@ class Judge:
         if quantised and self.table.failure:
             return Judged(key, there=f"calibration: {cause(self.table)}")
         table = self.table.text("cali_table") if quantised else ""
-        files = self.upstream.deploy(self.top, table, self.case.samples[0], key.chip, key.mode)
+        found = self._with(key, table, simulated=self.simulated)
+        if self.simulated or found.there or not any(f.stage in VALUES for f in found.findings):
+            return found
+        return self._with(key, table, simulated=True)
+
+    def _with(self, key: Key, table: str, *, simulated: bool) -> Judged:
+        files = self.upstream.deploy(self.top, table, self.case.samples[0], key.chip, key.mode, simulated=simulated)
         if not files.text("tpu.mlir") or not files.arrays("tensors.npz"):
             return Judged(key, there=f"lowering: {cause(files)}")
         try:
@@ -114,7 +124,7 @@ class Judge:
             network = self.network
         except TpusimError as error:
             return Judged(key, (Finding("import", "", f"refused: {last_line(str(error))}"),))
-        found = list(self._of_table(table))
+        found = list(self._refused_table(table))
         parts = {"top": compare_top(network.top(), read(self.top.text("m.mlir")))}
         compiled = Compiled.of(network, key.chip, key.mode)
         refused = {"there": f"compile: {cause(files)}"} if files.failure else {}
@@ -122,32 +132,34 @@ class Judge:
         found += _of_cell(cell, compiled.ops(), read(files.text("tpu.mlir")))
         return _judged(cell, found)
 
-    def _of_table(self, table: str) -> Iterator[Finding]:
+    def _refused_table(self, table: str) -> tuple[Finding, ...]:
+        return self._of_table if table else ()
+
+    @cached_property
+    def _of_table(self) -> tuple[Finding, ...]:
         """Whether the real table fits our module; where it does not, our own lines fill it up."""
-        if not table or self.network.shared is not None:
-            return
-        complete = False
+        table, found = self.table.text("cali_table"), tuple[Finding, ...]()
         try:
             apply_table(self.network.canonical, parse_table(table))
-            complete = True
         except TpusimError as error:
-            yield Finding("table", "", last_line(str(error)))
-        self.network.take_table(table, self.top, complete=complete)
+            found = (Finding("table", "", last_line(str(error))),)
+        self.network.take_table(table, self.top, complete=not found)
+        return found
 
 
-_FRAME = re.compile(
-    r"^ *#\d+ 0x|^Stack dump|^\d+\.\t|^PLEASE submit|INFO :|^  File |^Traceback|^RuntimeError: \[!Error\]|^Aborted"
-)
-_TELLING = re.compile(r"assert|not support|error|unreachable|failed|exception|not implemented", re.IGNORECASE)
+_TELLING = re.compile(r"UNREACHABLE|Assertion|LLVM ERROR|[Nn]ot support|Error:|error:|Segmentation")
+_SAYS_NOTHING = re.compile(r"\[!Error\]|^\s*raise |--mlir-?print|Program arguments")
 
 
 def cause(files: Files, log: str = "deploy.log") -> str:
-    """The line of a failure that tells most: the last that names an error and is no stack frame; "" without failure."""
+    """The line of a failure that tells most, with the line before it; "" without a failure."""
     if not files.failure:
         return ""
-    lines = (files.text(log) + "\n" + files.failure.replace("\\n", "\n")).splitlines()
-    lines = [line.strip() for line in lines if line.strip() and not _FRAME.search(line)]
-    return next((line for line in reversed(lines) if _TELLING.search(line)), lines[-1] if lines else "")[:200]
+    text = files.text(log) + "\n" + files.failure.replace("\\n", "\n")
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not _SAYS_NOTHING.search(line)]
+    told = [number for number, line in enumerate(lines) if _TELLING.search(line)]
+    number = told[-1] if told else len(lines) - 1
+    return " ".join(line[-160:] for line in lines[max(number - 1, 0) : number + 1])
 
 
 def _judged(cell: Cell, found: Sequence[Finding]) -> Judged:
