@@ -22,6 +22,7 @@ from benchmarks.conformance.fuzz.grammar import random_network
 from benchmarks.conformance.fuzz.idioms import ROWS
 from benchmarks.conformance.fuzz.judge import Judge, Judged
 from benchmarks.conformance.fuzz.minimise import minimise, size
+from benchmarks.conformance.fuzz.recording import keep
 from benchmarks.conformance.fuzz.store import Store
 from benchmarks.conformance.fuzz.triage import kinds, refusals, signature
 from benchmarks.conformance.upstream import CACHE, Upstream
@@ -147,6 +148,26 @@ class Minimise:
                 print(onnx.printer.to_text(small))
 
 
+@dataclass
+class Keep:
+    """Record a network with what the real tool gives for it as data of tests/test_upstream.py."""
+
+    network: tyro.conf.Positional[Path]
+    """The ONNX file."""
+    name: str = ""
+    """The name of the recorded network; that of the file if empty."""
+    cells: tuple[str, ...] = ()
+    """Cells CHIP/MODE besides bm1684x/int8."""
+    folder: Path = FOLDER
+    """Where results are kept."""
+
+    def execute(self) -> None:
+        """Record it."""
+        name = self.name or self.network.stem
+        size = keep(onnx.load(self.network), name, self.cells, Upstream.find(self.folder / "real"))
+        print(f"{name}: {size:,} bytes")
+
+
 def smallest(proto: onnx.ModelProto, cell: Judged, upstream: Upstream, tries: int) -> onnx.ModelProto:
     """The smallest network with the first finding of a cell."""
     assert cell.first is not None
@@ -209,6 +230,7 @@ def main() -> int:
     """The command."""
     commands = Annotated[Run, tyro.conf.subcommand("run")] | Annotated[Kinds, tyro.conf.subcommand("kinds")]
     commands |= Annotated[Minimise, tyro.conf.subcommand("minimise")]
+    commands |= Annotated[Keep, tyro.conf.subcommand("keep")]
     command = tyro.cli(commands, prog="python -m benchmarks.conformance.fuzz")
     keep_kernels()
     try:

@@ -19,9 +19,11 @@ from benchmarks.conformance.pairing import kind
 from benchmarks.conformance.results import Cell, Difference
 from benchmarks.conformance.text import Op, read
 from benchmarks.conformance.upstream import Files, Upstream
-from tpusim.calibration.stage import apply_table
+from tpusim.calibration.stage import apply_table, entries_of
 from tpusim.calibration.table import parse_table
 from tpusim.errors import TpusimError
+from tpusim.ir.attrs import op_name
+from tpusim.ops.base import TopOp
 
 STAGES = ("import", "table", "compile", "lowering", "ops", "tensors", "outputs", "groups", "cycles", "bytes")
 """The stages of a cell, in the order in which a difference of one may explain those of later ones."""
@@ -138,12 +140,17 @@ class Judge:
     @cached_property
     def _of_table(self) -> tuple[Finding, ...]:
         """Whether the real table fits our module; where it does not, our own lines fill it up."""
-        table, found = self.table.text("cali_table"), tuple[Finding, ...]()
-        try:
-            apply_table(self.network.canonical, parse_table(table))
-        except TpusimError as error:
-            found = (Finding("table", "", last_line(str(error))),)
-        self.network.take_table(table, self.top, complete=not found)
+        text, model = self.table.text("cali_table"), self.network.canonical
+        table = parse_table(text)
+        ops = [op for op in model.ops if isinstance(op, TopOp)]
+        known = entries_of(ops, table)
+        found = tuple(Finding("table", op.name, "no line", op_name(op)) for op in ops if op not in known)
+        if not found:
+            try:
+                apply_table(model, table)
+            except TpusimError as error:
+                found = (Finding("table", "", last_line(str(error))),)
+        self.network.take_table(text, self.top, complete=not found)
         return found
 
 
