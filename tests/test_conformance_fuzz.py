@@ -18,6 +18,7 @@ from benchmarks.conformance.fuzz.idioms.table import FORMS, Form
 from benchmarks.conformance.fuzz.judge import Finding, Judged, cause
 from benchmarks.conformance.fuzz.minimise import minimise, size
 from benchmarks.conformance.fuzz.store import Record, Store
+from benchmarks.conformance.fuzz.summary import Summary, publish, published, section
 from benchmarks.conformance.fuzz.triage import kinds, refusals, signature
 from benchmarks.conformance.upstream import Files
 
@@ -189,6 +190,23 @@ def test_a_store_continues_where_it_was(tmp_path: Path):
     assert types(store.network("a")) == types(proto)
     assert len(again.with_cell(cell("a")).cells) == 1
     assert [r.name for r in store.records()] == ["a"]
+
+
+def test_a_published_set_says_how_many_are_equal_where_the_real_tool_agrees_with_itself(tmp_path: Path):
+    odd = Judged(Key("e", "bm1684x", "int8"), (ADD,), disagreeing=1)
+    slow = Judged(Key("f", "bm1684x", "int8"), groups=(3, 4), cycles=(150, 100), bytes=(10, 10))
+    summary = Summary.of("seed9", [cell("a", ADD), cell("b"), cell("c", there="refused"), odd, slow])
+    rate = summary.rates["bm1684x/int8"]
+    assert (rate.cells, rate.compiled, rate.comparable, rate.equal) == (5, 4, 3, 2)
+    assert (rate.timed, rate.cycles_near, rate.bytes_near, rate.groups_equal, rate.groups) == (1, 0, 1, 3, 4)
+    for _ in range(2):
+        publish(summary, tmp_path / "published.json")
+    assert published(tmp_path / "published.json") == (summary,)
+    page = section([summary])
+    assert "seed9" in page
+    assert "| bm1684x/int8 | 5 | 4 | 3 | 2 (67%)" in page
+    assert "2 networks, 2 cells: ops tpu.Add: Add in i#" not in page
+    assert "ops Add: Add in i#" in page
 
 
 def test_cells_take_turns_over_a_set_of_networks():

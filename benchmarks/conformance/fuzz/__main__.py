@@ -24,6 +24,7 @@ from benchmarks.conformance.fuzz.judge import Judge, Judged
 from benchmarks.conformance.fuzz.minimise import minimise, size
 from benchmarks.conformance.fuzz.recording import keep
 from benchmarks.conformance.fuzz.store import Store
+from benchmarks.conformance.fuzz.summary import Summary, publish
 from benchmarks.conformance.fuzz.triage import kinds, refusals, signature
 from benchmarks.conformance.upstream import CACHE, Upstream
 from tpusim.errors import TpusimError
@@ -149,6 +150,21 @@ class Minimise:
 
 
 @dataclass
+class Publish:
+    """Put the rates of a set at the head of docs/conformance.md (`make conformance` with --page-only writes the page)."""
+
+    of: str = IDIOMS
+    """Which set: idioms, or seedN."""
+    folder: Path = FOLDER
+    """Where results are kept."""
+
+    def execute(self) -> None:
+        """Write the summary."""
+        judged = [c for record in Store(self.folder / self.of).records() for c in record.cells]
+        publish(Summary.of(self.of, judged))
+
+
+@dataclass
 class Keep:
     """Record a network with what the real tool gives for it as data of tests/test_upstream.py."""
 
@@ -230,6 +246,7 @@ def main() -> int:
     """The command."""
     commands = Annotated[Run, tyro.conf.subcommand("run")] | Annotated[Kinds, tyro.conf.subcommand("kinds")]
     commands |= Annotated[Minimise, tyro.conf.subcommand("minimise")]
+    commands |= Annotated[Publish, tyro.conf.subcommand("publish")]
     commands |= Annotated[Keep, tyro.conf.subcommand("keep")]
     command = tyro.cli(commands, prog="python -m benchmarks.conformance.fuzz")
     keep_kernels()
