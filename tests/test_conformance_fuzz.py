@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from msgspec.structs import replace
 
 from benchmarks.accuracy.results import Key
 from benchmarks.conformance.fuzz import statistics
-from benchmarks.conformance.fuzz.batch import joined, suspects
+from benchmarks.conformance.fuzz.batch import joined, split
 from benchmarks.conformance.fuzz.case import Case, cells, keys
 from benchmarks.conformance.fuzz.grammar import PRODUCTIONS, is_finite, random_network
 from benchmarks.conformance.fuzz.idioms import ROWS
@@ -193,7 +194,7 @@ def test_a_store_continues_where_it_was(tmp_path: Path):
 
 
 def test_a_published_set_says_how_many_are_equal_where_the_real_tool_agrees_with_itself(tmp_path: Path):
-    odd = Judged(Key("e", "bm1684x", "int8"), (ADD,), disagreeing=1)
+    odd = Judged(Key("e", "bm1684x", "int8"), (ADD,), disagreeing=("y",))
     slow = Judged(Key("f", "bm1684x", "int8"), groups=(3, 4), cycles=(150, 100), bytes=(10, 10))
     summary = Summary.of("seed9", [cell("a", ADD), cell("b"), cell("c", there="refused"), odd, slow])
     rate = summary.rates["bm1684x/int8"]
@@ -216,13 +217,16 @@ def test_cells_take_turns_over_a_set_of_networks():
     assert len([*keys("n", of, 0)]) == len(of) == len({*keys("n", of, 0)})
 
 
-def test_a_batch_is_its_cases_side_by_side_and_only_those_that_differ_are_suspects():
+def test_a_batch_is_its_cases_side_by_side_and_each_gets_the_findings_of_its_tensors():
     cases = [Case(next(r for r in ROWS if r.name == name).network(Form())) for name in ("silu", "relu_by_max", "mish")]
     both = joined(cases)
     assert len(both.proto.graph.node) == sum(len(c.proto.graph.node) for c in cases)
     assert is_finite(both.proto)
-    wrong = Finding("ops", "tpu.Max", "Max in i8", "1_max0_Max")
-    assert suspects(cases, cell("batch", wrong)) == [cases[1]]
-    assert suspects(cases, cell("batch", Finding("cycles", "", "off"))) == []
-    assert suspects(cases, cell("batch", there="crash")) == cases
-    assert suspects(cases, cell("batch", Finding("compile", "", "refused"))) == cases
+    wrong, slow = Finding("ops", "tpu.Max", "Max in i8", "1_max0_Max"), Finding("cycles", "", "off")
+    found = list(split(cases, replace(cell("batch", wrong, slow), disagreeing=("2_mul2_Mul_f32",))))
+    assert [c.key.network for c in found] == [c.name for c in cases]
+    assert [[f.tensor for f in c.findings] for c in found] == [[], ["max0_Max"], []]
+    assert [c.disagreeing for c in found] == [(), (), ("mul2_Mul_f32",)]
+    assert not any(c.timed for c in found)
+    assert not list(split(cases, cell("batch", there="crash")))
+    assert not list(split(cases, cell("batch", Finding("compile", "", "refused"))))

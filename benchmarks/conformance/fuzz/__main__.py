@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import groupby, islice
@@ -16,7 +16,7 @@ import onnx
 import tyro
 
 from benchmarks.accuracy.results import Key
-from benchmarks.conformance.fuzz.batch import joined, suspects
+from benchmarks.conformance.fuzz.batch import joined, split
 from benchmarks.conformance.fuzz.case import Case, cells, keys
 from benchmarks.conformance.fuzz.grammar import random_network
 from benchmarks.conformance.fuzz.idioms import ROWS
@@ -56,7 +56,7 @@ class Run:
     again: tuple[str, ...] = ()
     """Judge cases that match one of these globs again; the real results are kept."""
     batch: int = 1
-    """Cases that are compared as one network first; those that differ are judged alone."""
+    """Cases that are compared as one network: quick, but their groups and clock are not compared."""
     simulated: bool = False
     """Run every cell in the closed simulator, not only those that differ from the interpreter."""
     folder: Path = FOLDER
@@ -66,33 +66,32 @@ class Run:
         """Case by case."""
         upstream, store = Upstream.find(self.folder / "real"), Store(self.folder / self._set)
         of = [c for c in cells() if not self.only or any(fnmatchcase("/".join(c), g) for g in self.only)]
-        for cases in batches(self._cases(), self.batch):
-            left = list(cases)
-            if self.batch > 1 and any(store.read(c.name).get(k) is None for c in cases for k in self._keys(c, of)):
-                left = self._differing(cases, of, upstream, store)
-            for case in left:
-                judge_case(Judge(case, upstream, self.simulated), store, [*self._keys(case, of)], self.again)
+        cases: Iterable[Case] = self._cases()
+        if self.batch > 1:
+            cases = [case for some in batches(cases, self.batch) for case in self._left(some, of, upstream, store)]
+        for case in cases:
+            judge_case(Judge(case, upstream, self.simulated), store, [*self._keys(case, of)], self.again)
         show(store)
 
     def _keys(self, case: Case, of: Sequence[tuple[str, str]]) -> Iterator[Key]:
         return keys(case.name, of, self.cells)
 
-    def _differing(
+    def _left(
         self, cases: Sequence[Case], of: Sequence[tuple[str, str]], upstream: Upstream, store: Store
     ) -> list[Case]:
-        """Judge cases as one network; keep the verdict of those that are equal, return the others."""
-        judge, differing = Judge(joined(cases), upstream, self.simulated), dict[str, Case]()
+        """Judge cases as one network and keep the verdicts; return those for which that is refused."""
+        judge, left = Judge(joined(cases), upstream, self.simulated), dict[str, Case]()
         for chip, mode in of:
-            judged = judge.judge(Key(judge.case.name, chip, mode))
-            wrong = suspects(cases, judged)
-            differing |= {c.name: c for c in wrong}
-            print(f"{judge.case.name}/{chip}/{mode}: {len(wrong)} of {len(cases)} differ {judged.there}", flush=True)
-            for case in (
-                c for c in cases if c not in wrong and store.read(c.name).get(Key(c.name, chip, mode)) is None
-            ):
-                record = store.read(case.name).with_cell(Judged(Key(case.name, chip, mode), timed=False))
-                store.write(record, case.proto)
-        return list(differing.values())
+            new = [c for c in cases if store.read(c.name).get(Key(c.name, chip, mode)) is None]
+            judged = judge.judge(Key(judge.case.name, chip, mode)) if new else None
+            found = {cell.key.network: cell for cell in split(cases, judged)} if judged else {}
+            print(f"{judge.case.name}/{chip}/{mode}: {len(found)} of {len(new)} judged", flush=True)
+            left |= {c.name: c for c in new if c.name not in found}
+            for case in (c for c in new if c.name in found):
+                store.write(store.read(case.name).with_cell(found[case.name]), case.proto)
+                if found[case.name].findings:
+                    print(f"  {case.name}: {told(found[case.name])}", flush=True)
+        return list(left.values())
 
     @property
     def _set(self) -> str:
@@ -196,7 +195,7 @@ def smallest(proto: onnx.ModelProto, cell: Judged, upstream: Upstream, tries: in
     return minimise(proto, holds, tries)
 
 
-def batches(cases: Iterator[Case], size: int) -> Iterator[tuple[Case, ...]]:
+def batches(cases: Iterable[Case], size: int) -> Iterator[tuple[Case, ...]]:
     """Tuples of at most `size` cases of one opset."""
     for _, same in groupby(cases, key=lambda c: c.proto.opset_import[0].version):
         while taken := tuple(islice(same, size)):

@@ -1,17 +1,18 @@
 """Several cases as one network: the real tools take seconds to start and little for a tiny network.
 
-Groups and clock of a batch say nothing about its cases. Values do: a case no tensor of which differs is equal, and the
-others are judged alone.
+Groups and clock of a batch say nothing about its cases, values do: each case gets the findings of its tensors.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import onnx
+from msgspec.structs import replace
 from onnx import compose, helper
 
+from benchmarks.accuracy.results import Key
 from benchmarks.conformance.fuzz.case import Case
 from benchmarks.conformance.fuzz.judge import VALUES, Judged
 
@@ -29,13 +30,16 @@ def joined(cases: Sequence[Case]) -> Case:
     return Case(onnx.shape_inference.infer_shapes(model))
 
 
-def suspects(cases: Sequence[Case], judged: Judged) -> list[Case]:
-    """The cases that must be judged alone: those with a tensor that differs, or all if the batch failed as a whole."""
+def split(cases: Sequence[Case], judged: Judged) -> Iterator[Judged]:
+    """The verdict of each case; none if the batch as a whole was refused, so that the cases must be judged alone."""
     found = [f for f in judged.findings if f.stage in VALUES]
     if judged.there or any(not _number(f.tensor).isdigit() for f in found):
-        return list(cases)
-    numbers = {int(_number(f.tensor)) for f in found}
-    return [case for number, case in enumerate(cases) if number in numbers]
+        return
+    for number, case in enumerate(cases):
+        mine = tuple(replace(f, tensor=f.tensor.partition("_")[2]) for f in found if _number(f.tensor) == str(number))
+        odd = tuple(n.partition("_")[2] for n in judged.disagreeing if _number(n) == str(number))
+        key = Key(case.name, judged.key.chip, judged.key.mode)
+        yield Judged(key, mine, disagreeing=odd, timed=False)
 
 
 def _number(tensor: str) -> str:

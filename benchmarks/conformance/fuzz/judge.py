@@ -49,7 +49,7 @@ class Judged(msgspec.Struct, frozen=True, omit_defaults=True):
     key: Key
     findings: tuple[Finding, ...] = ()
     there: str = ""
-    disagreeing: int = 0
+    disagreeing: tuple[str, ...] = ()
     """Outputs for which the real interpreter and the closed simulator differ."""
     groups: tuple[int, int] = (0, 0)
     """(equal, compared)."""
@@ -176,7 +176,7 @@ def _judged(cell: Cell, found: Sequence[Finding]) -> Judged:
         cell.key,
         tuple(sorted(found, key=lambda f: STAGES.index(f.stage))),
         cell.refused.get("there", ""),
-        len(cell.disagreeing),
+        cell.disagreeing,
         (groups.equal, groups.compared) if groups else (0, 0),
         (here.cycles, there.cycles) if clocks else (0, 0),
         (here.moved, there.moved) if clocks else (0, 0),
