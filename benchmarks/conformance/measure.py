@@ -34,14 +34,18 @@ from tpusim.fidelity.support import MODES
 CHIPS = ("bm1684x", "bm1688", "bm1684", "cv183x", "cv181x")
 
 
+def cells() -> Iterator[tuple[str, str]]:
+    """Every (chip, mode) that the chip has, mode by mode."""
+    for mode in MODES:
+        for chip in CHIPS:
+            spec, settings = chips.load(chip), config(chip, mode)
+            if settings.mode in spec.modes and (spec.hardware.asymmetric or not settings.asymmetric):
+                yield chip, mode
+
+
 def keys() -> Iterator[Key]:
-    """Every cell that a chip has the mode for, network by network."""
-    for network in NETWORKS:
-        for mode in MODES:
-            for chip in CHIPS:
-                spec, settings = chips.load(chip), config(chip, mode)
-                if settings.mode in spec.modes and (spec.hardware.asymmetric or not settings.asymmetric):
-                    yield Key(network, chip, mode)
+    """Every cell, network by network."""
+    return (Key(network, chip, mode) for network in NETWORKS for chip, mode in cells())
 
 
 def measure(network: Network, key: Key, upstream: Upstream) -> Cell:

@@ -150,7 +150,7 @@ class Minimise:
 
 @dataclass
 class Publish:
-    """Put the rates of a set at the head of docs/conformance.md (`make conformance` with --page-only writes the page)."""
+    """Put the rates of a set at the head of docs/conformance.md, which make conformance writes."""
 
     of: str = IDIOMS
     """Which set: idioms, or seedN."""

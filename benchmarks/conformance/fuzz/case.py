@@ -8,13 +8,9 @@ from dataclasses import dataclass
 
 import onnx
 
-from benchmarks.accuracy.measure import config
 from benchmarks.accuracy.results import Key
-from benchmarks.conformance.measure import CHIPS
+from benchmarks.conformance.measure import cells as every_cell
 from tests.upstream.networks import Array, samples
-from tpusim import chips
-
-MODES = ("int8", "int8-asym", "f16", "bf16")
 
 
 @dataclass(frozen=True)
@@ -35,15 +31,8 @@ class Case:
 
 
 def cells() -> list[tuple[str, str]]:
-    """Every (chip, mode) that is compared."""
-    found = list[tuple[str, str]]()
-    for chip in CHIPS:
-        spec = chips.load(chip)
-        for mode in MODES:
-            settings = config(chip, mode)
-            if settings.mode in spec.modes and (spec.asymmetric or not settings.asymmetric):
-                found.append((chip, mode))
-    return found
+    """Every (chip, mode) that is compared: F32 is not, in which nothing is quantised or rounded."""
+    return [(chip, mode) for chip, mode in every_cell() if mode != "f32"]
 
 
 def keys(name: str, of: Sequence[tuple[str, str]], count: int) -> Iterator[Key]:

@@ -23,7 +23,7 @@ from tpusim.calibration.stage import apply_table, entries_of
 from tpusim.calibration.table import parse_table
 from tpusim.errors import TpusimError
 from tpusim.ir.attrs import op_name
-from tpusim.ops.base import TopOp
+from tpusim.ops.framework.base import TopOp
 
 STAGES = ("import", "table", "compile", "lowering", "ops", "tensors", "outputs", "groups", "cycles", "bytes")
 """The stages of a cell, in the order in which a difference of one may explain those of later ones."""

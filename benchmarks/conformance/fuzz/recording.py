@@ -1,4 +1,4 @@
-"""A found case becomes recorded data: its network goes to tests/upstream/found, the real results to tests/upstream/data."""
+"""A case becomes recorded data: the network in tests/upstream/found, the real results in tests/upstream/data."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import onnx
 
 from benchmarks.accuracy.results import Key
 from benchmarks.conformance.fuzz.judge import Judged
-from tpusim.files import replacing
+from tpusim.host.files import replacing
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -24,7 +24,7 @@ class Record(msgspec.Struct, frozen=True):
         return next((c for c in self.cells if c.key == key), None)
 
     def with_cell(self, cell: Judged) -> Record:
-        """This record and one more cell, or the cell anew."""
+        """The record with one more cell, or with the cell anew."""
         others = [c for c in self.cells if c.key != cell.key]
         return Record(self.name, tuple(sorted((*others, cell), key=lambda c: c.key)))
 

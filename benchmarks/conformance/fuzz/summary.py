@@ -9,7 +9,7 @@ import msgspec
 
 from benchmarks.conformance.fuzz.judge import BYTES, CYCLES, Judged
 from benchmarks.conformance.fuzz.triage import kinds, refusals
-from tpusim.files import replacing
+from tpusim.host.files import replacing
 
 PUBLISHED = Path(__file__).parent / "published.json"
 """The sets that docs/conformance.md leads with."""
