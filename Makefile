@@ -13,7 +13,7 @@ PYENVS = $(wildcard $(foreach shims,$(filter %/shims,$(subst :, ,$(PATH))),$(dir
 NEWEST ?= $(firstword $(foreach name,python3.14 python3.13 python3.12,$(shell $(name) -c 'import sys; print(sys.executable)' 2>/dev/null)) \
   $(lastword $(sort $(PYENVS))))
 
-.PHONY: help demo test newest release slow models zoo fuzz lint types bench support onnx-coverage exporters accuracy mutation right-programs hostile faults isa compat constants patterns cli docs notebooks wheel-test golden groups conformance clock upstream-data digits clean
+.PHONY: help demo test newest release slow models zoo fuzz lint types bench support onnx-coverage exporters accuracy mutation right-programs hostile faults isa compat constants patterns cli docs notebooks wheel-test golden groups conformance conformance-fuzz clock upstream-data digits clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
@@ -138,6 +138,9 @@ groups: $(VENV)/.test ## group the classic networks by every strategy (ONLY=: na
 
 conformance: $(VENV)/.test ## compare with TPU-MLIR itself (TPUSIM_UPSTREAM: its environment; ONLY=: globs NETWORK/CHIP/MODE); rewrites docs/conformance.md
 	$(BIN)/python -m benchmarks.conformance $(if $(ONLY),--only $(foreach glob,$(ONLY),'$(glob)'))
+
+conformance-fuzz: $(VENV)/.test ## random networks through TPU-MLIR and tpusim (TPUSIM_UPSTREAM; N=, SEED=; IDIOMS=1: exporters' idioms in place of them; ARGS=--help)
+	$(BIN)/python -m benchmarks.conformance.fuzz run $(if $(IDIOMS),--idioms) $(if $(N),--n $(N)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 clock: $(VENV)/.test ## cycles, bytes and groups beside recorded profiles of TPU-MLIR; rewrites docs/clock.md
 	$(BIN)/python -m benchmarks.conformance.clock

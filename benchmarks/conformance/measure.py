@@ -34,14 +34,18 @@ from tpusim.fidelity.support import MODES
 CHIPS = ("bm1684x", "bm1688", "bm1684", "cv183x", "cv181x")
 
 
+def cells() -> Iterator[tuple[str, str]]:
+    """Every (chip, mode) that the chip has, mode by mode."""
+    for mode in MODES:
+        for chip in CHIPS:
+            spec, settings = chips.load(chip), config(chip, mode)
+            if settings.mode in spec.modes and (spec.hardware.asymmetric or not settings.asymmetric):
+                yield chip, mode
+
+
 def keys() -> Iterator[Key]:
-    """Every cell that a chip has the mode for, network by network."""
-    for network in NETWORKS:
-        for mode in MODES:
-            for chip in CHIPS:
-                spec, settings = chips.load(chip), config(chip, mode)
-                if settings.mode in spec.modes and (spec.hardware.asymmetric or not settings.asymmetric):
-                    yield Key(network, chip, mode)
+    """Every cell, network by network."""
+    return (Key(network, chip, mode) for network in NETWORKS for chip, mode in cells())
 
 
 def measure(network: Network, key: Key, upstream: Upstream) -> Cell:
@@ -56,12 +60,13 @@ def measure(network: Network, key: Key, upstream: Upstream) -> Cell:
         compiled = Compiled.of(network, key.chip, key.mode)
     except TpusimError as error:
         return Cell(key, upstream.version, parts, refused={**refused, "here": last_line(str(error))})
-    return _compared(key, upstream.version, parts, refused, compiled, files)
+    return compared(key, upstream.version, parts, refused, compiled, files)
 
 
-def _compared(
+def compared(
     key: Key, version: str, parts: dict[str, Part], refused: dict[str, str], compiled: Compiled, files: Files
 ) -> Cell:
+    """The parts of a cell that both sides compile, after the given ones."""
     ours, theirs = compiled.ops(), read(files.text("tpu.mlir"))
     pairs = pair(computing(ours), computing(theirs))
     parts["lowering"] = compare_lowering(
@@ -71,9 +76,11 @@ def _compared(
     known, unlike = all_stored(theirs, dumped), disagreeing(dumped, chip)
     told = told_by_chip(theirs, all_stored(theirs, {n: chip[n] for n in unlike}))
     parts["tensors"] = compare_tensors(pairs, tensors, known, told)
-    operands = known | unrounded(theirs, dumped)
-    alone = compiled.alone({a.name: operands[b.name] for a, b in pairs if b.name in operands})
-    parts["ops"] = compare_alone(pairs, alone, known, told)
+    parts["ops"] = parts["tensors"]
+    if parts["tensors"].differences:
+        operands = known | unrounded(theirs, dumped)
+        alone = compiled.alone({a.name: operands[b.name] for a, b in pairs if b.name in operands})
+        parts["ops"] = compare_alone(pairs, alone, known, told)
     if chip:
         parts["outputs"] = compare_tensors(pairs, tensors, all_stored(theirs, chip), skip=unlike)
     here = there = None

@@ -66,7 +66,11 @@ class Network:
     @classmethod
     def prepare(cls, name: str) -> Network:
         """Build or read the network and canonicalize it."""
-        proto, samples = _source(name)
+        return cls.of(name, *_source(name))
+
+    @classmethod
+    def of(cls, name: str, proto: onnx.ModelProto, samples: Samples | str) -> Network:
+        """Canonicalize a network; samples: as they are, or where `load_samples` gets them."""
         canonical, _ = canonicalize(import_onnx(proto, name=name))
         specs = input_specs(canonical)
         if isinstance(samples, str):
@@ -94,6 +98,11 @@ class Network:
             (top.folder / THEIRS).write_text(table_text(self._renamed(own, top)))
         self.shared = Shared(top.text(THEIRS), top.text(OWN), tuple(computing(read(top.text("m.mlir")))))
         return self.shared.theirs
+
+    def take_table(self, theirs: str, top: Files, *, complete: bool) -> None:
+        """Use a table that upstream measured; if it lacks tensors of ours, lines of our own fill it up."""
+        own = "" if complete else table_text(self._measured())
+        self.shared = Shared(theirs, own, tuple(computing(read(top.text("m.mlir")))))
 
     def _measured(self) -> dict[str, Entry]:
         found, _ = calibrate(self.canonical, (dict(s) for s in self.samples), CalibrationConfig("kl"))
@@ -127,7 +136,10 @@ class Network:
 
 @dataclass(frozen=True)
 class Shared:
-    """A table of both sides. theirs, own: its lines by upstream's and by our names; top: upstream's canonical ops."""
+    """A table of both sides. theirs, own: its lines by upstream's and by our names; top: upstream's canonical ops.
+
+    Without own lines, theirs is complete by our names too.
+    """
 
     theirs: str
     own: str
@@ -135,8 +147,10 @@ class Shared:
 
     def by_our_names(self, ours: Sequence[Op]) -> CalibrationTable:
         """Upstream's line where an op of ours is paired, else our own."""
-        table = {**parse_table(self.own).entries}
         theirs = parse_table(self.theirs).entries
+        if not self.own:
+            return CalibrationTable(theirs)
+        table = {**parse_table(self.own).entries}
         for a, b in pair(ours, self.top):
             if b.name in theirs:
                 table[table_name(a.name)] = theirs[b.name]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from benchmarks.conformance.explained import reason
+from benchmarks.conformance.fuzz.summary import published, section
 from benchmarks.conformance.measure import CHIPS
 from benchmarks.conformance.ours import NETWORKS
 from benchmarks.conformance.results import Cell, Clock, Difference, Part, Results
@@ -17,6 +18,10 @@ HEAD = """# Conformance with TPU-MLIR
 `make conformance` compiles every network with TPU-MLIR ({version}, in a separate environment) and with tpusim, from one
 ONNX file with one calibration table, runs both on one input, and writes this page from
 `benchmarks/conformance/results.json`; do not edit it. Small networks: `tests/upstream/networks.py`.
+
+The page leads with networks that nobody chose: drawn at random with a seed that changes with each release, and the op
+sequences that exporters write for each layer (`benchmarks/conformance/fuzz`, `make conformance-fuzz`). The rates of the
+known networks follow.
 
 * **top**: ops of the canonical module, paired by name. **constants**: paired ops of the lowered module with equal type,
   scale, zero point, multipliers, shifts and constants.
@@ -40,15 +45,21 @@ ONNX file with one calibration table, runs both on one input, and writes this pa
   or units in the last place.
 """
 
+KNOWN = """## Known networks
+
+The small networks, digits and the networks of `tpusim zoo`, which tpusim was made equal on, one by one.
+"""
+
 
 def conformance_page(found: Results) -> str:
     """The page as Markdown."""
     versions = sorted({c.upstream for c in found.cells})
-    parts = [HEAD.format(version=", ".join(versions) or "not run yet"), _summary(found.cells)]
+    head = HEAD.format(version=", ".join(versions) or "not run yet")
+    parts = [head, *filter(None, [section(published())]), KNOWN, _summary(found.cells)]
     order = {name: i for i, name in enumerate(NETWORKS)}
     cells = sorted(found.cells, key=lambda c: (order.get(c.key.network, len(order)), *_place(c)))
     for network, group in groupby(cells, key=lambda c: c.key.network):
-        parts.append(f"## {network}\n\n{_table(list(group))}")
+        parts.append(f"### {network}\n\n{_table(list(group))}")
     return "\n".join(parts)
 
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import tyro
 
+from benchmarks.accuracy.results import Key
 from benchmarks.conformance.compare import all_stored, constants, unrounded
 from benchmarks.conformance.measure import disagreeing, keys
-from benchmarks.conformance.ours import OWN, Network
+from benchmarks.conformance.ours import Network
 from benchmarks.conformance.pairing import computing
 from benchmarks.conformance.recorded import Array, Bytes, Cell, Content, is_kept, write
 from benchmarks.conformance.replay import write_differing
@@ -57,18 +58,24 @@ class Record:
 
 def _record(name: str, upstream: Upstream, wanted: Sequence[str]) -> int:
     """One network; returns the size of its file."""
-    network, data = Network.prepare(name), Bytes()
+    network = Network.prepare(name)
     top = upstream.transform(network.proto, network.sample)
     if top.failure:
         raise TpusimError(f"network '{name}': upstream's import is required to work, got {top.failure}")
-    table, cells = network.share_table(top), dict[str, Cell]()
-    for key in keys():
-        if key.network == name and key.matches(wanted):
-            files = upstream.deploy(top, table, network.sample, key.chip, key.mode)
-            if files.text("tpu.mlir") and files.arrays("tensors.npz"):
-                cells[f"{key.chip}/{key.mode}"] = _cell(files, data)
+    table = network.share_table(top)
+    return record(network, top, table, upstream, [k for k in keys() if k.network == name and k.matches(wanted)])
+
+
+def record(network: Network, top: Files, table: str, upstream: Upstream, wanted: Sequence[Key]) -> int:
+    """Write the file of a network with these cells and this table; returns its size."""
+    name, data, cells = network.name, Bytes(), dict[str, Cell]()
+    for key in wanted:
+        files = upstream.deploy(top, table, network.sample, key.chip, key.mode)
+        if files.text("tpu.mlir") and files.arrays("tensors.npz"):
+            cells[f"{key.chip}/{key.mode}"] = _cell(files, data)
+    own = network.shared.own if network.shared else ""
     content = Content(
-        upstream.version, small.fingerprint(network.proto), table, top.text(OWN),
+        upstream.version, small.fingerprint(network.proto), table, own,
         _ops(read(top.text("m.mlir"))), {n: data.add(a) for n, a in network.sample.items()}, cells,
     )  # fmt: skip
     return write(name, content, data)

@@ -51,9 +51,13 @@ class Part(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, compared: int, equal: int, found: list[Difference]) -> Part:
-        """A part that keeps the first few differences."""
+        """A part with these differences."""
         ordered = sorted(found, key=lambda d: (d.tolerated, d.inherited))
-        return cls(compared, equal, sum(not d.tolerated for d in found), tuple(ordered[:SHOWN]))
+        return cls(compared, equal, sum(not d.tolerated for d in found), tuple(ordered))
+
+    def shortened(self) -> Part:
+        """The part with its first few differences."""
+        return msgspec.structs.replace(self, differences=self.differences[:SHOWN])
 
 
 class Clock(msgspec.Struct, frozen=True):
@@ -118,7 +122,8 @@ class Results(msgspec.Struct, frozen=True):
         return next((c for c in self.cells if c.key == key), None)
 
     def with_cell(self, cell: Cell) -> Results:
-        """These results and one more."""
+        """These results and one more, of which they keep the first few differences of each part."""
+        cell = msgspec.structs.replace(cell, parts={name: part.shortened() for name, part in cell.parts.items()})
         others = [c for c in self.cells if c.key != cell.key]
         return Results(tuple(sorted((*others, cell), key=lambda c: c.key)))
 

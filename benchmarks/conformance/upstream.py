@@ -80,19 +80,36 @@ class Upstream:
             )
         return cls(Path(place), cache)
 
-    def transform(self, model: onnx.ModelProto, sample: Mapping[str, Array]) -> Files:
-        """top.mlir, top_weights.npz, top_origin.mlir, and every float tensor of one sample."""
+    def transform(self, model: onnx.ModelProto, sample: Mapping[str, Array], *, floats: bool = True) -> Files:
+        """top.mlir, top_weights.npz, top_origin.mlir, and with `floats` every float tensor of one sample."""
         data = model.SerializeToString()
 
         def work(folder: Path) -> None:
             (folder / "m.onnx").write_bytes(data)
             np.savez(folder / "in.npz", **sample)
             self.run(folder, "model_transform.py", "--model_name", "m", "--model_def", "m.onnx", "--mlir", "m.mlir")
-            self.run(folder, "model_runner.py", "--input", "in.npz", "--model", "m.mlir", "--dump_all_tensors",
-                      "--output", "float.npz")  # fmt: skip
+            if floats:
+                self.run(folder, "model_runner.py", "--input", "in.npz", "--model", "m.mlir", "--dump_all_tensors",
+                         "--output", "float.npz")  # fmt: skip
 
-        kept = {n: n for n in ("m.mlir", "m_origin.mlir", "m_top_f32_all_weight.npz", "float.npz")}
-        return self._cached(("transform", data, _bytes(sample)), work, kept)
+        kept = {n: n for n in ("m.mlir", "m_origin.mlir", "m_top_f32_all_weight.npz", "float.npz", "transform.log")}
+        return self._cached(("transform", data, _bytes(sample) if floats else "no floats"), work, kept)
+
+    def calibrate(self, top: Files, samples: Sequence[Mapping[str, Array]]) -> Files:
+        """cali_table: what run_calibration.py measures on these samples."""
+
+        def work(folder: Path) -> None:
+            for name in ("m.mlir", "m_top_f32_all_weight.npz"):
+                if (top.folder / name).exists():
+                    shutil.copy(top.folder / name, folder / name)
+            (folder / "data").mkdir()
+            for number, sample in enumerate(samples):
+                np.savez(folder / "data" / f"{number:03}.npz", **sample)
+            self.run(folder, "run_calibration.py", "m.mlir", "--dataset", "data", "--input_num", str(len(samples)),
+                      "--tune_num", "0", "-o", "cali_table")  # fmt: skip
+
+        what = ("calibrate", top.text("m.mlir"), top.folder.name, *(_bytes(s) for s in samples))
+        return self._cached(what, work, {"cali_table": "cali_table"})
 
     def deploy(
         self,
