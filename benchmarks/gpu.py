@@ -33,7 +33,6 @@ from tpusim_kernels.prim.forms import FORMS, form, is_exact, using
 from tpusim import zoo
 from tpusim.calibration.stage import CalibrationConfig, calibrate
 from tpusim.calibration.table import CalibrationTable, Entry
-from tpusim.canonicalize import canonicalize
 from tpusim.frontend import import_onnx
 from tpusim.inference import Flat, Gradual, Graph, float_upstream
 from tpusim.ir.attrs import value_name
@@ -42,6 +41,7 @@ from tpusim.lowering import LoweringConfig
 from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.interfaces import macs_of
 from tpusim.passes import PassContext, PassManager
+from tpusim.passes.canonicalize import Canonicalize
 from tpusim.passes.pipelines import integers
 from tpusim.studies.bench.about import about
 
@@ -80,9 +80,10 @@ def networks(small: bool) -> Iterator[Network]:
     """digits, and resnet50 with seeded weights."""
     digits = ROOT / "examples/digits"
     with np.load(digits / "calibration.npz") as images:
-        yield Network("digits", canonicalize(import_onnx(digits / "digits.onnx"))[0], "image", images["image"])
+        top = PassManager(Canonicalize()).run(import_onnx(digits / "digits.onnx"))
+        yield Network("digits", top, "image", images["image"])
     if not small:
-        top = canonicalize(import_onnx(zoo.build("resnet50"), name="resnet50"))[0]
+        top = PassManager(Canonicalize()).run(import_onnx(zoo.build("resnet50"), name="resnet50"))
         yield Network("resnet50", top, "gpu_0/data_0", np.concatenate([zoo.images(1, seed) for seed in range(IMAGES)]))
 
 

@@ -22,9 +22,10 @@ from benchmarks.accuracy.measure import DIGITS
 from benchmarks.processes import Cost, tpusim
 from tpusim import zoo
 from tpusim.calibration.stage import CalibrationConfig, calibrate
-from tpusim.canonicalize import canonicalize
 from tpusim.frontend import import_onnx
 from tpusim.inference import Graph
+from tpusim.passes import PassManager
+from tpusim.passes.canonicalize import Canonicalize
 from tpusim.studies.bench.about import about
 
 INPUT = "gpu_0/data_0"
@@ -42,7 +43,7 @@ def main(images: int = 32, many: int = 512, turns: int = 3) -> None:
 
 
 def _rates(count: int, turns: int) -> None:
-    model, _ = canonicalize(import_onnx(zoo.build("resnet50"), name="resnet50"))
+    model = PassManager(Canonicalize()).run(import_onnx(zoo.build("resnet50"), name="resnet50"))
     samples = [{INPUT: image[None]} for image in zoo.images(count)]
     graph = Graph(model)
     graph(samples[0])

@@ -14,18 +14,20 @@ import tyro
 from onnx import TensorProto, helper, numpy_helper
 
 from tpusim import chips, zoo
-from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, Entry
-from tpusim.canonicalize import canonicalize
-from tpusim.codegen import generate
 from tpusim.frontend import import_onnx
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import is_tensor
-from tpusim.layer_group import LayerGroupConfig
-from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
-from tpusim.memory import assign_addresses
-from tpusim.passes.grouping import divide
+from tpusim.lowering import LoweringConfig
+from tpusim.passes import PassContext, PassManager
+from tpusim.passes.calibration import ImportCalibrationTable
+from tpusim.passes.canonicalize import Canonicalize
+from tpusim.passes.codegen import Codegen
+from tpusim.passes.layer_group import LayerGroup
+from tpusim.passes.lowering import WeightReorder
+from tpusim.passes.memory import AddressAssign
+from tpusim.passes.pipelines import lowered
 from tpusim.simulator import timeline
 
 T = TypeVar("T")
@@ -86,13 +88,14 @@ def compiled(proto: onnx.ModelProto, chip: str, cores: int) -> dict[str, float]:
         return found
 
     top = timed("import", lambda: import_onnx(proto, name="network"))
-    canonical, _ = timed("canonicalize", lambda: canonicalize(top))
-    calibrated = apply_table(canonical, assumed_four(canonical))
-    tpu = timed("lower", lambda: optimize_for_chip(lower(calibrated, LoweringConfig(chip, "int8"))[0]))
-    model = timed("reorder", lambda: reorder_weights(tpu))
-    grouped = timed("group", lambda: divide(model, LayerGroupConfig(cores=cores)))
-    final = timed("assign", lambda: assign_addresses(grouped))
-    program = timed("codegen", lambda: generate(final))
+    canonical = timed("canonicalize", lambda: PassManager(Canonicalize()).run(top))
+    table = PassContext(table=assumed_four(canonical))
+    calibrated = PassManager(ImportCalibrationTable()).run(canonical, table)
+    tpu = timed("lower", lambda: PassManager(lowered(LoweringConfig(chip, "int8"))).run(calibrated))
+    model = timed("reorder", lambda: PassManager(WeightReorder()).run(tpu))
+    grouped = timed("group", lambda: PassManager(LayerGroup(cores=cores)).run(model))
+    final = timed("assign", lambda: PassManager(AddressAssign()).run(grouped))
+    program = timed("codegen", lambda: PassManager(Codegen()).program(final))
     timed("clock", lambda: timeline(program, chips.load(chip)))
     return seconds
 

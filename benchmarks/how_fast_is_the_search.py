@@ -26,13 +26,12 @@ from benchmarks.conformance.upstream import CACHE, Upstream
 from benchmarks.processes import tpusim
 from tests.upstream import networks as small
 from tpusim import zoo
-from tpusim.calibration.stage import apply_table
-from tpusim.calibration.table import read_table
-from tpusim.canonicalize import canonicalize
 from tpusim.errors import ConfigError
 from tpusim.frontend import import_onnx
 from tpusim.lowering import LoweringConfig
 from tpusim.lowering.qtable import read_qtable
+from tpusim.passes import PassManager
+from tpusim.passes.pipelines import calibrated, canonical
 from tpusim.studies.search import Cosine, Trials
 
 NETWORKS = "digits:16", "vit:16", "bert:16", "squeezenet:4", "squeezenet:30", "shufflenet:30", "resnet50:30"
@@ -131,7 +130,7 @@ def _ours(place: Path, count: int, cosine: float) -> Seconds:
 
 def _trials(place: Path, count: int) -> Trials:
     """The trials that judge both tables."""
-    model = apply_table(canonicalize(import_onnx(place / "m.onnx"))[0], read_table(place / "table"))
+    model = PassManager((*canonical(), *calibrated(place / "table"))).run(import_onnx(place / "m.onnx"))
     samples = [dict(np.load(path)) for path in sorted((place / "data").glob("*.npz"))[:count]]
     return Trials(model, LoweringConfig(CHIP, "int8"), samples, Cosine(1.0))
 

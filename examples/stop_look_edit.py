@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 import tpusim
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
-from tpusim.canonicalize import canonicalize
+from tpusim.calibration.stage import CalibrationConfig
 from tpusim.ir.module import save_model
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering import LoweringConfig
+from tpusim.passes import PassContext, PassManager
+from tpusim.passes.pipelines import calibrated, canonical, lowered
 
 HERE = Path(__file__).parent / "digits"
 
@@ -21,9 +22,8 @@ def main() -> None:
     """Lower digits, write the tpu module, halve one multiplier in the text, run both."""
     images = np.load(HERE / "calibration.npz")["image"]
     samples = [{"image": image[None]} for image in images[:20]]
-    canonical, _ = canonicalize(tpusim.load(HERE / "digits.onnx"))
-    table, _ = calibrate(canonical, samples, CalibrationConfig("max"))
-    tpu, _ = lower(apply_table(canonical, table), LoweringConfig("bm1684x", "int8"))
+    steps = (*canonical(), *calibrated(config=CalibrationConfig("max")), *lowered(LoweringConfig("bm1684x", "int8")))
+    tpu = PassManager(steps).run(tpusim.load(HERE / "digits.onnx"), PassContext(samples=samples))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "4_tpu.mlir"
         save_model(tpu, path, weight_file="weights.npz")

@@ -11,6 +11,7 @@ from functools import cache
 
 import numpy as np
 import onnx
+from compiling import to_canonical
 from end_to_end import DIGITS
 from onnx import numpy_helper
 from planted import IMAGE, TOKENS, detector, residual, vit
@@ -18,7 +19,6 @@ from planted import IMAGE, TOKENS, detector, residual, vit
 from tpusim import frontend, zoo
 from tpusim.calibration.stage import CalibrationConfig, calibrate
 from tpusim.calibration.table import CalibrationTable
-from tpusim.canonicalize import canonicalize
 from tpusim.frontend import Cut
 from tpusim.ir.attrs import framework_name, op_name
 from tpusim.ir.module import Model
@@ -166,7 +166,7 @@ def samples(name: str, count: int = 4) -> Samples:
 def float_module(name: str, fault: str = "", *, onnx_names: bool = True) -> Model:
     """Its canonical module; without onnx_names ops are called as TPU-MLIR calls them."""
     cut = {"input_shapes": {"data_0": PHOTO}, "cut": Cut((), ("r65",))} if name == "squeezenet" else {}
-    return canonicalize(frontend.import_onnx(network(name, fault), onnx_names=onnx_names, **cut))[0]  # type: ignore[arg-type]
+    return to_canonical(frontend.import_onnx(network(name, fault), onnx_names=onnx_names, **cut))  # type: ignore[arg-type]
 
 
 def table(name: str, fault: str, *, onnx_names: bool = True) -> CalibrationTable:

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
+from compiling import to_canonical, to_tpu
 from op_row import network, node
 
-from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, Entry
-from tpusim.canonicalize import canonicalize
 from tpusim.frontend import import_onnx
 from tpusim.images import Preprocess, with_preprocess
 from tpusim.ir.module import Model
-from tpusim.lowering import LoweringConfig, lower
 
 MEAN, SCALE = (123.675, 116.28, 103.53), (0.0171, 0.0175, 0.0174)
 
@@ -58,7 +56,7 @@ class Network:
     def top(self) -> Model:
         nodes, constants = self.graph
         model = with_preprocess(import_onnx(network(nodes, constants)({"image": self.shape})), self.preprocess)
-        return canonicalize(model)[0]
+        return to_canonical(model)
 
 
 PHOTO, DIGIT = (1, 3, 24, 32), (1, 1, 8, 8)
@@ -113,6 +111,4 @@ CASES: list[tuple[str, str, str, dict[str, object], str]] = [
 
 def lowered(net: str, chip: str, mode: str, options: dict[str, object]) -> Model:
     table = CalibrationTable({name: Entry(*values) for name, values in NETWORKS[net].table.items()})
-    asymmetric = bool(options.get("asymmetric"))
-    top = apply_table(NETWORKS[net].top(), table, asymmetric=asymmetric)
-    return lower(top, LoweringConfig(chip, mode, **options))[0]  # type: ignore[arg-type]
+    return to_tpu(NETWORKS[net].top(), chip, mode, ranges=table, **options)

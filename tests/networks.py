@@ -11,24 +11,19 @@ from typing import Any
 
 import numpy as np
 import onnx
+from compiling import to_calibrated, to_canonical, to_reordered, to_tpu_with_fallbacks
 from onnx import TensorProto, helper, numpy_helper
 from plain_names import import_onnx
 
 from tpusim import chips
-from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, Entry
-from tpusim.canonicalize import canonicalize
-from tpusim.codegen import generate
 from tpusim.inference import run
 from tpusim.ir.attrs import text
 from tpusim.ir.module import Model
-from tpusim.isa.stream import Program
 from tpusim.layer_group.candidates import base_groups, group_types
 from tpusim.layer_group.files import write_group
 from tpusim.layer_group.planning import Decided, plan
 from tpusim.layer_group.slicing import possible_sections
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.memory import assign_addresses
 from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.framework.logical import AXES
 from tpusim.schedule import GroupSchedule, Sections, subgraph
@@ -193,9 +188,9 @@ class Network:
             [numpy_helper.from_array(a, n) for n, a in self.constants.items()],
         )  # fmt: skip
         proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        model, _ = canonicalize(import_onnx(proto, name="net"))
+        model = to_canonical(import_onnx(proto, name="net"))
         entries = {t.name: Entry(t.limit, -t.limit * self.below if t.signed else 0.0, t.limit) for t in self.tensors}
-        return apply_table(model, CalibrationTable(entries), asymmetric=self.below != 1)
+        return to_calibrated(model, CalibrationTable(entries), asymmetric=self.below != 1)
 
     def feeds(self, seed: int = 5) -> dict[str, Array]:
         """Values of every network input."""
@@ -293,9 +288,9 @@ def cached_top(seed: int, ops: int = 6, batch: int = 1) -> Model:
 
 def reordered(top: Model, chip: str) -> Model:
     """The lowered module with chip-layout weights; nothing may have fallen back to float."""
-    lowered, fallbacks = lower(top, LoweringConfig(chip=chip))
+    lowered, fallbacks = to_tpu_with_fallbacks(top, chip)
     assert not fallbacks, fallbacks
-    return reorder_weights(lowered)
+    return to_reordered(lowered)
 
 
 @cache
@@ -359,8 +354,3 @@ def _random_sections(limit: Sections, rng: np.random.Generator) -> Sections:
 def _chip_of(op: TpuOp) -> str:
     module = op.get_toplevel_object()
     return module.attributes["module.chip"].data  # type: ignore[union-attr,attr-defined]
-
-
-def program_of(divided: Model, cores: int = 0) -> Program:
-    """Addresses and commands of a grouped module."""
-    return generate(assign_addresses(divided), cores)

@@ -16,7 +16,8 @@ from time import process_time
 
 import jax
 import numpy as np
-from networks import Network, program_of, random_network, random_tokens, randomly_grouped
+from compiling import to_program, to_reordered
+from networks import Network, random_network, random_tokens, randomly_grouped
 from tpusim_kernels import store
 
 from tpusim import chips
@@ -24,8 +25,8 @@ from tpusim.errors import TpusimError, UnsupportedError
 from tpusim.inference import run
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
+from tpusim.layer_group import LayerGroupConfig
+from tpusim.lowering import LoweringConfig
 from tpusim.running.agreement import compare_local
 from tpusim.simulator import Simulator
 
@@ -83,7 +84,7 @@ def drawn(seed: int) -> Right:
     config = LoweringConfig(chip.name, mode, asymmetric=asymmetric)  # type: ignore[arg-type]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        tpu = reorder_weights(lower(net.top(), config)[0])
+        tpu = to_reordered(net.top(), config)
     cores = int(rng.choice([1, chip.cores, chip.cores])) if chip.cores > 1 else 1
     how, program = _program(tpu, cores, rng)
     name = f"{seed}: {what} {chip.name} {mode}{' asymmetric' * asymmetric} {cores} cores, {how}"
@@ -94,7 +95,7 @@ def _program(tpu: Model, cores: int, rng: np.random.Generator) -> tuple[str, Pro
     """Drawn groups and sections, or those that a search finds, with some of the refinements."""
     if rng.integers(2):
         for _ in range(20):
-            program = program_of(randomly_grouped(tpu, rng)[0], cores)
+            program = to_program(randomly_grouped(tpu, rng)[0], share=cores)
             if len(program.commands) <= MOST_COMMANDS * cores:
                 return "drawn", program
     flags = [bool(flag) for flag in rng.integers(2, size=4)]
@@ -103,7 +104,7 @@ def _program(tpu: Model, cores: int, rng: np.random.Generator) -> tuple[str, Pro
     config = LayerGroupConfig(
         **dict(zip(names, flags, strict=True)), opt=opt, shape_secs_search_strategy=secs, cores=cores  # type: ignore[arg-type]
     )  # fmt: skip
-    return f"searched {opt}", program_of(group_layers(tpu, config), cores)
+    return f"searched {opt}", to_program(tpu, config, share=cores)
 
 
 def wrong(right: Right, orders: int, *, flat: bool) -> str:

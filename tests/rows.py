@@ -5,22 +5,19 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
+from compiling import to_calibrated, to_canonical, to_tpu_with_fallbacks
 from op_cases import BY_ID, OpCase
 from plain_names import import_onnx
 from xdsl.dialects.builtin import NoneType
 from xdsl.ir import Operation, SSAValue
 
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
+from tpusim.calibration.stage import CalibrationConfig, calibrate
 from tpusim.calibration.table import CalibrationTable
-from tpusim.canonicalize import canonicalize
-from tpusim.codegen import generate
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, shape_of, storage_dtype
-from tpusim.isa.stream import Program
-from tpusim.lowering import LoweringConfig, lower, optimize_for_chip
-from tpusim.memory import assign_addresses
+from tpusim.lowering import LoweringConfig
 from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.structure import TopWeight
 
@@ -49,7 +46,7 @@ def imported(case_id: str, batch: int | None = None) -> Model:
 
 @cache
 def canonical(case_id: str, batch: int | None = None) -> Model:
-    return canonicalize(imported(case_id, batch))[0]
+    return to_canonical(imported(case_id, batch))
 
 
 @cache
@@ -61,7 +58,7 @@ def table(case_id: str) -> CalibrationTable:
 @cache
 def calibrated(case_id: str, batch: int | None = None, *, asymmetric: bool = False) -> Model:
     """The thresholds are those of the row, whatever the batch."""
-    return apply_table(canonical(case_id, batch), table(case_id), asymmetric=asymmetric)
+    return to_calibrated(canonical(case_id, batch), table(case_id), asymmetric=asymmetric)
 
 
 def top_for(case_id: str, config: LoweringConfig, batch: int | None = None) -> Model:
@@ -75,8 +72,8 @@ def top_for(case_id: str, config: LoweringConfig, batch: int | None = None) -> M
 def lowered(case_id: str, chip: str, mode: str, batch: int | None = None) -> tuple[Model, tuple[str, ...]]:
     """(tpu module as the layer groups get it, reasons of the float fallbacks)."""
     top = calibrated(case_id, batch) if mode == "int8" else canonical(case_id, batch)
-    model, fallbacks = lower(top, LoweringConfig(chip=chip, mode=mode))  # type: ignore[arg-type]
-    return optimize_for_chip(model), tuple(f.why for f in fallbacks)
+    model, fallbacks = to_tpu_with_fallbacks(top, chip, mode)
+    return model, tuple(f.why for f in fallbacks)
 
 
 @cache
@@ -87,10 +84,6 @@ def flat(case_id: str, chip: str, mode: str) -> dict[str, Array]:
 @cache
 def top_tensors(case_id: str) -> dict[str, Array]:
     return run(canonical(case_id), BY_ID[case_id].feeds())
-
-
-def compiled(grouped: Model) -> Program:
-    return generate(assign_addresses(grouped))
 
 
 def tpu_ops(model: Model) -> list[TpuOp]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import frame_cases
 import msgspec
+from compiling import to_tpu
 from op_cases import CASES, OpCase
 from op_row import CHIPS
 from rows import SECONDARY, imported, top_for, tpu_ops
@@ -27,7 +28,7 @@ from tpusim.fidelity.support import MODES, OpSupport, Outcome, Support, cell, en
 from tpusim.host.files import replacing
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering import LoweringConfig
 from tpusim.ops import Top
 from tpusim.ops.frames import YUV
 from tpusim.ops.framework.base import TopOp, TpuOp
@@ -67,7 +68,7 @@ def refusals() -> dict[str, str]:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", ModeWarning)  # CV18xx takes its one float type instead
                 try:
-                    lower(top_for(CASES[0].id, settings), settings)
+                    to_tpu(top_for(CASES[0].id, settings), settings)
                 except (UnsupportedError, ModeWarning) as error:
                     found[cell(chip, mode)] = str(error)
     return found
@@ -88,7 +89,7 @@ def measure_cell(case: OpCase, settings: LoweringConfig) -> tuple[str, Found]:
     kinds = {op_name(op): op.name for op in top.ops if isinstance(op, TopOp)}
     try:
         with spelled_as_options():
-            tpu, _ = lower(top, settings)
+            tpu = to_tpu(top, settings)
     except UnsupportedError as error:
         return kinds["y"], ("refused", "", (), str(error))
     op = stands_for(case, tpu, kinds)

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from compiling import to_addressed, to_calibrated, to_canonical, to_program, to_tpu_with_fallbacks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_row import network, node
@@ -26,10 +27,8 @@ from tpusim_kernels.prim.table import FUNCTIONS, Bytes, lookup_table
 from xdsl.ir import Operation
 
 from tpusim import chips
-from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, Entry
 from tpusim.canonicalize import canonicalize
-from tpusim.codegen import generate
 from tpusim.errors import ConfigError, SimulationError, UnsupportedError
 from tpusim.frontend import OnnxReference
 from tpusim.inference import run
@@ -38,10 +37,7 @@ from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.lowering.lower import Fallback
-from tpusim.memory import assign_addresses
 from tpusim.ops.activation.slope import channel_slopes
 from tpusim.ops.activation.top import Activation
 from tpusim.ops.activation.tpu import TpuActive, TpuLut, work_bytes
@@ -72,17 +68,17 @@ def one(
 
 def lowered(proto: onnx.ModelProto, x: Array, chip: str, mode: str, **more: Any) -> tuple[Model, list[Fallback]]:
     """The tpu module, with thresholds from the sample itself."""
-    top, _ = canonicalize(import_onnx(proto))
+    top = to_canonical(import_onnx(proto))
     if mode == "int8":
         tensors = {"x": x, **run(top, {"x": x})}
         entries = {n: Entry(float(np.abs(v).max()), float(v.min()), float(v.max())) for n, v in tensors.items()}
-        top = apply_table(top, CalibrationTable(entries), asymmetric=more.get("asymmetric", False))
-    return lower(top, LoweringConfig(chip=chip, mode=mode, **more))  # type: ignore[arg-type]
+        top = to_calibrated(top, CalibrationTable(entries), asymmetric=more.get("asymmetric", False))
+    return to_tpu_with_fallbacks(top, chip, mode, **more)
 
 
 def machine(tpu: Model, x: Array, dma: str = "late", opt: str = "1") -> dict[str, Array]:
-    final = assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig(opt=opt)))  # type: ignore[arg-type]
-    return Simulator(generate(final), options=SimulatorOptions(dma=dma)).run({"x": x}, watch=True).tensors  # type: ignore[arg-type]
+    final = to_addressed(tpu, opt)
+    return Simulator(to_program(final), options=SimulatorOptions(dma=dma)).run({"x": x}, watch=True).tensors  # type: ignore[arg-type]
 
 
 def top_ops(proto: onnx.ModelProto) -> list[TopOp]:
@@ -422,8 +418,8 @@ BYTES = np.arange(-128, 128, dtype=np.float32).reshape(1, 2, 16, 8)
 
 def byte_calibrated(proto: onnx.ModelProto) -> Model:
     """Input and output of scale 1, signed."""
-    top, _ = canonicalize(import_onnx(proto))
-    return apply_table(top, CalibrationTable({n: Entry(127.0, -127.0, 127.0) for n in ("x", "y")}))
+    top = to_canonical(import_onnx(proto))
+    return to_calibrated(top, CalibrationTable({n: Entry(127.0, -127.0, 127.0) for n in ("x", "y")}))
 
 
 @settings(deadline=None, max_examples=40)
@@ -434,7 +430,7 @@ def byte_calibrated(proto: onnx.ModelProto) -> Model:
 def test_leaky_relu_is_python_integers(alpha: float, chip: str) -> None:
     alpha = float(np.float32(alpha))
     proto = one("LeakyRelu", BYTES, 16, alpha=alpha)
-    tpu, fallbacks = lower(byte_calibrated(proto), LoweringConfig(chip=chip, mode="int8"))
+    tpu, fallbacks = to_tpu_with_fallbacks(byte_calibrated(proto), chip, "int8")
     assert not fallbacks
     multiplier, shift = best_fit(alpha, 8)
     op = the(tpu, "tpu.LeakyRelu")
@@ -456,7 +452,7 @@ def test_leaky_relu_is_python_integers(alpha: float, chip: str) -> None:
 def test_prelu_is_python_integers(slopes: list[float], chip: str) -> None:
     slope = np.array(slopes, np.float32)
     proto = one("PRelu", BYTES, 16, {"w": slope.reshape(2, 1, 1)})
-    tpu, fallbacks = lower(byte_calibrated(proto), LoweringConfig(chip=chip, mode="int8"))
+    tpu, fallbacks = to_tpu_with_fallbacks(byte_calibrated(proto), chip, "int8")
     assert not fallbacks
     op = the(tpu, "tpu.PRelu")
     shift, multipliers = shared_shift([float(s) for s in slope])
@@ -489,9 +485,9 @@ def test_slopes_with_zero_points_run_in_float(op: str) -> None:
 def test_slope_keeps_the_range_of_its_input() -> None:
     """3.3 steps 5 and 9: the input takes the output's max, the output then the input's range; no requant is needed."""
     nodes = [node("Tanh", "x", "t"), node("LeakyRelu", "t", alpha=0.1)]
-    top, _ = canonicalize(import_onnx(model(nodes, SAMPLE.shape, {}, 16)))
+    top = to_canonical(import_onnx(model(nodes, SAMPLE.shape, {}, 16)))
     entries = {"x": Entry(4.0, -4.0, 4.0), "t": Entry(2.0, -2.0, 2.0), "y": Entry(1.0, -0.25, 1.0)}
-    tpu, fallbacks = lower(apply_table(top, CalibrationTable(entries)), LoweringConfig())
+    tpu, fallbacks = to_tpu_with_fallbacks(top, ranges=CalibrationTable(entries))
     assert not fallbacks and not [op for op in tpu.ops if op.name == "tpu.MulShift"]
     scales = [uniform_of(the(tpu, kind).output) for kind in ("tpu.Lut", "tpu.LeakyRelu")]
     assert scales[0] == scales[1] and scales[0] is not None
@@ -520,7 +516,7 @@ def test_channel_slopes() -> None:
 @pytest.mark.parametrize("chip", CHIPS)
 def test_abs_of_bytes(chip: str) -> None:
     """DN-14: |-128| = -128, at the input's scale; the range is (-th, th) (numerics.md 3.1). A table saturates."""
-    tpu, fallbacks = lower(byte_calibrated(one("Abs", BYTES, 13)), LoweringConfig(chip=chip))
+    tpu, fallbacks = to_tpu_with_fallbacks(byte_calibrated(one("Abs", BYTES, 13)), chip)
     assert not fallbacks
     op, least = (the(tpu, "tpu.Lut"), 127) if chip == "bm1684" else (the(tpu, "tpu.Active"), -128)
     found = run(tpu, {"x": BYTES})[op_name(op)]
@@ -549,7 +545,7 @@ GATE = [node("Mul", "x inverse", "s"), node("Erf", "s", "e"), node("Add", "e one
 
 
 def fused(nodes: list[onnx.NodeProto]) -> Model:
-    return canonicalize(import_onnx(model(nodes, (1, 2, 3, 4), NUMBERS, 13)))[0]
+    return to_canonical(import_onnx(model(nodes, (1, 2, 3, 4), NUMBERS, 13)))
 
 
 @pytest.mark.parametrize(
@@ -601,7 +597,7 @@ def test_gelu_by_tanh_is_found_on_request(inner: list[onnx.NodeProto]) -> None:
     assert [op.name for op in top.ops if isinstance(op, TopOp)] == ["top.Input", "top.GELU"]
     assert fired["MergeGeluTanh"] == 1
     x = np.linspace(-4, 4, 24, dtype=np.float32).reshape(1, 2, 3, 4)
-    apart = canonicalize(import_onnx(proto))[0]
+    apart = to_canonical(import_onnx(proto))
     assert "top.GELU" not in {op.name for op in apart.ops}
     ours, parts = (next(reversed(run(m, {"x": x}).values())) for m in (top, apart))
     np.testing.assert_allclose(ours, parts, rtol=2e-5, atol=1e-6)  # f32 sums of eight ops
@@ -619,7 +615,7 @@ def test_gelu_by_tanh_is_found_on_request(inner: list[onnx.NodeProto]) -> None:
     ids=["other slope", "a square", "other factor", "tanh used twice", "not one"],
 )
 def test_other_tanhs_are_no_gelu(nodes: list[onnx.NodeProto]) -> None:
-    top, _ = canonicalize(import_onnx(model(nodes, (1, 2, 3, 4), NUMBERS, 13)), ["gelu_tanh"])
+    top = to_canonical(import_onnx(model(nodes, (1, 2, 3, 4), NUMBERS, 13)), "gelu_tanh")
     assert "top.GELU" not in {op.name for op in top.ops}
 
 

@@ -10,18 +10,16 @@ import numpy as np
 import onnx
 import pytest
 from builders.calibrated import Range, ranged
+from compiling import to_canonical, to_tpu
 from op_row import network, node
 from plain_names import import_onnx
 from xdsl.ir import Operation
 
-from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, Entry
-from tpusim.canonicalize import canonicalize
 from tpusim.inference import Flat, run
 from tpusim.ir.attrs import ints, op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, uniform_of
-from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops.framework.base import TopOp, TpuOp
 
 Array = np.ndarray
@@ -32,12 +30,12 @@ IMAGE = {"x": (1, 4, 3, 3)}
 
 def network_of(nodes: Nodes, constants: dict[str, Array] | None = None, inputs: Shapes | None = None) -> Model:
     """The canonical top module."""
-    return canonicalize(import_onnx(network(nodes, constants or {})(inputs or IMAGE)))[0]
+    return to_canonical(import_onnx(network(nodes, constants or {})(inputs or IMAGE)))
 
 
 def tpu_of(top: Model, ranges: dict[str, Range], chip: str = "bm1684x", **options: Any) -> Model:
     """The tpu module in INT8."""
-    return lower(ranged(top, ranges), LoweringConfig(chip, "int8", **options))[0]
+    return to_tpu(ranged(top, ranges), chip, "int8", **options)
 
 
 def lowered(op: str, constants: dict[str, Array], ranges: dict[str, Range], chip: str = "bm1684x") -> list[TpuOp]:
@@ -71,7 +69,7 @@ def test_the_scale_of_a_filter_is_a_quotient_in_f32() -> None:
 def test_a_long_axis_of_softmax_runs_in_f32(chip: str, longest: int) -> None:
     for length, kind in ((longest, "f16"), (longest + 1, "f32")):
         top = network_of([node("Softmax", "x", axis=2)], inputs={"x": (1, 1, length)})
-        tpu = lower(top, LoweringConfig(chip, "f16"))[0]
+        tpu = to_tpu(top, chip, "f16")
         assert str(element_of(named(tpu.ops, "tpu.Softmax").results[0])) == kind
 
 
@@ -79,7 +77,7 @@ def test_log_softmax_has_the_range_of_softmax() -> None:
     """Whatever the table says; what reads it follows: its negative has -1..0."""
     top = network_of([node("LogSoftmax", "x", "l", axis=1), node("Neg", "l")])
     from_table = {"x": Entry(1.0, -1.0, 1.0), "l": Entry(3.0, -3.0, 0.0), "y": Entry(3.0, 0.0, 3.0)}
-    tpu = lower(apply_table(top, CalibrationTable(from_table)), LoweringConfig("bm1684x", "int8"))[0]
+    tpu = to_tpu(top, "bm1684x", ranges=CalibrationTable(from_table))
     assert scale_of(tpu, "y") == 1 / 127
 
 
@@ -283,4 +281,4 @@ def test_sums_in_f32_are_its_bits(op: onnx.NodeProto, shape: tuple[int, ...], to
     top = network_of([op], constants, {"x": shape})
     x = 3 * values(shape)
     assert_bits(top, x, top_bits)
-    assert_bits(lower(top, LoweringConfig("bm1684x", "f32"))[0], x, tpu_bits)
+    assert_bits(to_tpu(top, "bm1684x", "f32"), x, tpu_bits)

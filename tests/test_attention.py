@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from compiling import to_calibrated, to_canonical, to_program, to_reordered, to_tpu
 from msgspec.structs import replace
 from plain_names import import_onnx
 
 from tests.upstream.networks import Array, Builder, samples
 from tpusim import chips
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
-from tpusim.canonicalize import canonicalize
 from tpusim.chips import ChipSpec
-from tpusim.codegen import generate
 from tpusim.inference import run
 from tpusim.ir.attrs import ints, op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa.commands import Fn, GlobalKernel, MatMul
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
-from tpusim.memory import assign_addresses
 from tpusim.simulator import Simulator
 
 BATCH, ROWS, OTHERS, WIDTH, HEADS = 2, 6, 5, 12, 3
@@ -53,11 +48,10 @@ def lowered(
     b: Builder, chip: ChipSpec = CHIP, mode: str = "int8", **options: object
 ) -> tuple[Model, dict[str, Array]]:  # fmt: skip
     proto = b.model()
-    top, feeds = canonicalize(import_onnx(proto))[0], samples(proto, 2)
+    top, feeds = to_canonical(import_onnx(proto)), samples(proto, 2)
     asymmetric = bool(options.get("asymmetric"))
-    table = calibrate(top, iter(feeds), CalibrationConfig("max"))[0]
-    top = apply_table(top, table, asymmetric=asymmetric) if mode == "int8" else top
-    return lower(top, LoweringConfig(chip, mode, **options))[0], feeds[0]  # type: ignore[arg-type]
+    top = to_calibrated(top, feeds, asymmetric=asymmetric) if mode == "int8" else top
+    return to_tpu(top, chip, mode, **options), feeds[0]
 
 
 def heads_of(model: Model) -> list[object]:
@@ -125,8 +119,8 @@ def test_a_head_in_integers() -> None:
 def test_the_machine_beside_flat(mode: str, local: bool) -> None:
     """In local memory six MM2 and a softmax for each head, in global memory a kernel; integers bit for bit."""
     model, feeds = lowered(block(), mode=mode, chip=CHIP if local else GLOBAL)
-    model = reorder_weights(optimize_for_chip(model))
-    program = generate(assign_addresses(group_layers(model, LayerGroupConfig())))
+    model = to_reordered(model)
+    program = to_program(model)
     bodies = [c.body if isinstance(c, GlobalKernel) else c for c in program.commands]
     kinds = [type(b.function).__name__ for b in bodies if isinstance(b, Fn)]
     assert kinds.count("AttentionWeights" if local else "Attention") == HEADS

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compiling import to_canonical
 from end_to_end import DIGITS
 from op_row import network, node
 from planted import IMAGE, residual
@@ -25,7 +26,6 @@ from rotation import marks
 from tpusim.calibration.samples import Samples
 from tpusim.calibration.stage import CalibrationConfig, calibrate
 from tpusim.calibration.table import CalibrationTable, read_table
-from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
 from tpusim.errors import CalibrationError, ConfigError
 from tpusim.frontend import import_onnx
@@ -46,7 +46,7 @@ PRINTED = 1e-6
 
 @cache
 def top(name: str) -> Model:
-    return canonicalize(import_onnx(DIGITS / "digits.onnx" if name == "digits" else residual(50)))[0]
+    return to_canonical(import_onnx(DIGITS / "digits.onnx" if name == "digits" else residual(50)))
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def test_what_cannot_be_corrected_is_said(folders: dict[str, Path]) -> None:
         correct_biases(top("residual"), CalibrationTable({}), [], LoweringConfig("bm1684x", "f16"))
     with pytest.raises(CalibrationError, match="correct-bias: at least one sample is required"):
         correct_biases(top("residual"), CalibrationTable({}), [], LoweringConfig("bm1684x"))
-    plain = canonicalize(import_onnx(network([node("Relu", "x")], {})({"x": (1, 4, 8, 8)})))[0]
+    plain = to_canonical(import_onnx(network([node("Relu", "x")], {})({"x": (1, 4, 8, 8)})))
     with pytest.raises(ConfigError, match="correct-bias: a Conv with a bias is required, the network has none"):
         correct_biases(plain, CalibrationTable({}), [], LoweringConfig("bm1684x"))
 

@@ -5,6 +5,7 @@ from datetime import datetime
 
 import numpy as np
 import pytest
+from compiling import to_calibrated
 from hypothesis import given
 from hypothesis import strategies as st
 from op_row import network, node
@@ -14,7 +15,7 @@ from tpusim_kernels.prim.forms import estimating
 from tpusim.calibration import tuning
 from tpusim.calibration.measured import Measured
 from tpusim.calibration.samples import load_samples
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
+from tpusim.calibration.stage import CalibrationConfig, calibrate
 from tpusim.calibration.statistics import ActivationStatistics, TensorStatistics, bin_counts
 from tpusim.calibration.table import (
     CalibrationTable,
@@ -469,7 +470,7 @@ def typed(table: str, **options: bool) -> Model:
       }
     }"""
     module = parse_module(text, context())
-    return apply_table(Model(module, WeightStore()), parse_table("x 1 -1 1\ny 2 -2 2\n" + table), **options)
+    return to_calibrated(Model(module, WeightStore()), parse_table("x 1 -1 1\ny 2 -2 2\n" + table), **options)
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from compiling import to_canonical
 from onnx import TensorProto, helper, numpy_helper
 
 from tpusim.calibration.stage import METHODS, CalibrationConfig, calibrate
-from tpusim.canonicalize import canonicalize
 from tpusim.frontend import import_onnx
 from tpusim.ir.module import Model
 
@@ -52,7 +52,7 @@ def network(form: str, value: float) -> Model:
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE) for name in "xy")
     graph = helper.make_graph(nodes, "net", [x], [y], weights)
     model: onnx.ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    return canonicalize(import_onnx(model, name="net"))[0]
+    return to_canonical(import_onnx(model, name="net"))
 
 
 def samples() -> list[dict[str, np.ndarray]]:
@@ -103,7 +103,7 @@ def test_every_method_is_finite(method: str, form: str, value: float) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_both_ends_beyond_f32(method: str) -> None:
     """Mean, range, sum and squares of a tensor are beyond f32, among zeros and ones: its maximum is its threshold."""
-    model = canonicalize(import_onnx(one_op("Neg"), name="net"))[0]
+    model = to_canonical(import_onnx(one_op("Neg"), name="net"))
     ends = np.array([-LOW, LOW, -LOW, LOW, 1, -1, 0, 0], np.float32)
     found = calibrate(model, [{"x": ends}, {"x": -ends}], CalibrationConfig(method=method))[0].entries
     assert {(e.threshold, e.minimum, e.maximum) for e in found.values()} == {(-LOW, LOW, -LOW)}

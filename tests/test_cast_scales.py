@@ -12,12 +12,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 from builders.calibrated import ranged
+from compiling import to_canonical, to_program, to_reordered
 from msgspec import structs
 from op_row import network, node
 from plain_names import import_onnx
-from rows import compiled
 
-from tpusim.canonicalize import canonicalize
 from tpusim.errors import SimulationError
 from tpusim.inference import run
 from tpusim.ir.module import Model
@@ -25,8 +24,7 @@ from tpusim.isa.casts import dequantizing_scale, quantizing_scale
 from tpusim.isa.commands import Dequantize, GlobalKernel, Quantize
 from tpusim.isa.region import DType
 from tpusim.isa.stream import Program, load, save
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
+from tpusim.lowering import LoweringConfig
 from tpusim.simulator import Simulator
 
 STEPS = (3.92157e-08, 1e-9, 5.9e-8, 2.9e-8, 6.1e-5, 1.4e-5, 7.9e-8, 0.3, 65519.0, 65521.0, 1e30, 1e-30)
@@ -61,9 +59,9 @@ def test_numbers_that_f16_does_not_have() -> None:
 def lowered(step: float, config: LoweringConfig) -> Model:
     """Integers of this step into a float op, whose result becomes integers of this step."""
     nodes = [node("Relu", "x", "m"), node("Sin", "m", "n"), node("Relu", "n")]
-    top = canonicalize(import_onnx(network(nodes)({"x": (1, 4, 3, 5)})))[0]
+    top = to_canonical(import_onnx(network(nodes)({"x": (1, 4, 3, 5)})))
     top = ranged(top, {name: (-127 * step, 127 * step) for name in "xmny"})
-    return reorder_weights(lower(top, config)[0])
+    return to_reordered(top, config)
 
 
 @pytest.mark.every
@@ -73,9 +71,7 @@ def lowered(step: float, config: LoweringConfig) -> Model:
 )
 def test_the_tensor_table_agrees_with_the_commands(step: float, chip: str, mode: str) -> None:
     """A table with a step that the command's number is not the rounding of is refused, the right one is accepted."""
-    program = compiled(
-        group_layers(lowered(step, LoweringConfig(chip, "int8", qtable=f"n:{mode}")), LayerGroupConfig("off"))
-    )
+    program = to_program(lowered(step, LoweringConfig(chip, "int8", qtable=f"n:{mode}")), "off")
     bodies = [c.body if isinstance(c, GlobalKernel) else c for c in program.commands]
     assert sum(isinstance(body, Quantize | Dequantize) for body in bodies) >= 3
     Simulator(program)
@@ -103,7 +99,7 @@ def accepted(program: Program, name: str, scale: float) -> bool:
 def test_the_machine_computes_as_flat_inference(step: float, tmp_path: Path) -> None:
     """Subnormal, 0 and infinite in F16, after a turn through the file."""
     module = lowered(step, LoweringConfig("bm1684x", "int8", qtable="n:F16"))
-    save(compiled(group_layers(module.clone(), LayerGroupConfig())), tmp_path / "p.tpusim")
+    save(to_program(module.clone()), tmp_path / "p.tpusim")
     x = {"x": np.random.default_rng(1).uniform(-130 * step, 130 * step, (1, 4, 3, 5)).astype(np.float32)}
     flat, found = run(module, x), Simulator(load(tmp_path / "p.tpusim")).run(x, watch=True).tensors
     assert len(found) >= 5

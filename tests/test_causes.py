@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compiling import to_calibrated, to_canonical, to_tpu
 from end_to_end import DIGITS
 from faults import PHOTO, float_module, samples, table
 from plain_names import import_onnx
@@ -16,9 +17,7 @@ from planted import IMAGE, PATCHES, residual, vit
 from rotation import marks
 
 from tpusim import frontend
-from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, read_table, write_table
-from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
 from tpusim.errors import ModeWarning
 from tpusim.images import Preprocess, with_preprocess
@@ -26,7 +25,7 @@ from tpusim.inference import Gradual, input_specs, run
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model, save_model
 from tpusim.ir.weights import WeightStore
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering import LoweringConfig
 from tpusim.lowering.qtable import read_qtable
 from tpusim.ops.structure import TopWeight
 from tpusim.studies.diagnosis import other_preprocessing, preprocessing
@@ -39,13 +38,13 @@ def test_a_mask_beyond_int32_is_told_and_its_op_may_be_float() -> None:
 
     The op is a Conv between two views on the chip, called after it: the table names the op.
     """
-    model, sample = apply_table(float_module("vit", "mask"), table("vit", "mask")), samples("vit")[0]
+    model, sample = to_calibrated(float_module("vit", "mask"), table("vit", "mask")), samples("vit")[0]
     with pytest.warns(ModeWarning, match=r"'masked': its bias of 1e\+09 is .* more than int32 .* \(masked:F16\)"):
-        integers = lower(model, INT8)[0]
+        integers = to_tpu(model, INT8)
     assert set(run(integers, sample)["masked"].reshape(8, 10)[6:].ravel().tolist()) == {-8}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        mixed = lower(model, replace(INT8, qtable="masked:F16"))[0]
+        mixed = to_tpu(model, replace(INT8, qtable="masked:F16"))
     convs = [op for op in mixed.ops if op.name == "tpu.Conv2D"]
     assert [str(op.results[0].type) for op in convs] == ["tensor<1x8x1x10xf16>"]
 
@@ -56,9 +55,7 @@ def test_a_mask_beyond_int32_is_told_and_its_op_may_be_float() -> None:
 @cache
 def colors(name: str) -> tuple[Model, list[dict[str, np.ndarray]], np.ndarray]:
     """A network, images around 0 of other colours for it, and what it says of them."""
-    top = (
-        canonicalize(import_onnx(vit(patches=True)))[0] if name == "vit" else centred() if name == SEEDED else resnet()
-    )
+    top = to_canonical(import_onnx(vit(patches=True))) if name == "vit" else centred() if name == SEEDED else resnet()
     shape, count = (PATCHES, 60) if name == "vit" else (PHOTO, 12) if name == SEEDED else (IMAGE, 120)
     given = [{next(iter(input_specs(top))): image} for image in pictures(shape, count)]
     result = value_name(top.results[0])
@@ -76,7 +73,7 @@ SEEDED = "squeezenet"
 
 
 def resnet() -> Model:
-    return canonicalize(import_onnx(residual()))[0]
+    return to_canonical(import_onnx(residual()))
 
 
 def centred() -> Model:
@@ -159,7 +156,7 @@ def test_the_command_writes_tables_that_mend_the_network(tmp_path: Path, capsys:
     table = read_table(Path(__file__).resolve().parent / "upstream" / "names" / "digits_cali_table")
     known = table.entries["pointwise_Relu"]
     broken = CalibrationTable({**table.entries, "pointwise_Relu": replace(known, threshold=known.threshold * 0.02)})
-    save_model(apply_table(as_run(), broken), tmp_path / "3_calibrated.mlir")
+    save_model(to_calibrated(as_run(), broken), tmp_path / "3_calibrated.mlir")
     write_table(tmp_path / "cali_table", broken, method="kl", samples=1, bins=2048, tune=0, module="x")
     images, labels = labelled(24)
     np.savez(tmp_path / "test.npz", image=images)
@@ -188,7 +185,7 @@ def test_the_command_writes_tables_that_mend_the_network(tmp_path: Path, capsys:
 @cache
 def as_run() -> Model:
     """Digits with the names that TPU-MLIR gives."""
-    return canonicalize(frontend.import_onnx(DIGITS / "digits.onnx"))[0]
+    return to_canonical(frontend.import_onnx(DIGITS / "digits.onnx"))
 
 
 def labelled(count: int) -> tuple[np.ndarray, np.ndarray]:

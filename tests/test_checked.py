@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiling import to_program, to_reordered
 from end_to_end import digits_run, tensors
 from msgspec import structs
-from networks import cached_lowered, cached_network, program_of, randomly_grouped
+from networks import cached_lowered, cached_network, randomly_grouped
 from rotation import one_in
 
 from tpusim.cli import main
@@ -22,7 +23,6 @@ from tpusim.isa.commands import Conv, Move
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View
 from tpusim.isa.stream import Program, load, save
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.simulator import Checker, Simulator, SimulatorOptions
 
 
@@ -30,7 +30,7 @@ def network(seed: int, chip: str) -> tuple[Program, dict[str, np.ndarray], dict[
     """(program in random groups, flat tensors, network inputs)."""
     model, flat = cached_lowered(seed, chip)
     grouped, _ = randomly_grouped(model, np.random.default_rng(seed + 7))
-    return program_of(grouped), flat, cached_network(seed).feeds()
+    return to_program(grouped), flat, cached_network(seed).feeds()
 
 
 def replaced(program: Program, index: int, **fields: Any) -> Program:
@@ -256,8 +256,8 @@ def test_a_saved_program_runs(folder: Path, tmp_path: Path) -> None:
 def test_f16_is_held_to_units_of_f16() -> None:
     """A right program passes, f32 results of f16 sums included; a result 8 units off in one element does not."""
     network = cached_network(1)
-    model = reorder_weights(lower(network.top(), LoweringConfig("bm1684x", "f16"))[0])
-    program, feeds = program_of(randomly_grouped(model, np.random.default_rng(1))[0]), network.feeds()
+    model = to_reordered(network.top(), "bm1684x", "f16")
+    program, feeds = to_program(randomly_grouped(model, np.random.default_rng(1))[0]), network.feeds()
     flat = {name: np.asarray(array) for name, array in run(model, feeds).items()}
     assert checked(program, flat, feeds).mismatches == []
     name = next(loc.tensor for loc in program.locations if loc.view.dtype == "f16")

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from builders.timings import in_every_order
+from compiling import optimized, to_addressed, to_canonical, to_groups, to_lowered, to_program, to_reordered, to_tpu
 from upstream.networks import Builder
 
 from benchmarks.conformance import recorded
@@ -18,17 +19,11 @@ from benchmarks.conformance.pairing import computing, pair
 from benchmarks.conformance.replay import Replay
 from benchmarks.conformance.timing import matching_groups, our_groups, recorded_clock
 from tpusim import chips
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.calibration.table import CalibrationTable, Entry
-from tpusim.canonicalize import canonicalize
-from tpusim.codegen import generate
 from tpusim.frontend import import_onnx
 from tpusim.inference import run
 from tpusim.ir.attrs import ints, op_name
 from tpusim.ir.module import Model
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
-from tpusim.memory import assign_addresses
 from tpusim.ops.add import TpuAdd
 from tpusim.ops.concat import TpuConcat
 from tpusim.ops.framework.base import TpuOp
@@ -72,13 +67,12 @@ def image(c: int = 3, k: int = 3, **attributes: Any) -> onnx.ModelProto:
 
 
 def lowered(proto: onnx.ModelProto, mode: Any, chip: str = "bm1684") -> Model:
-    return lower(canonicalize(import_onnx(proto, name="network"))[0], LoweringConfig(chip, mode))[0]
+    return to_lowered(to_canonical(import_onnx(proto, name="network")), chip, mode)
 
 
 def calibrated(proto: onnx.ModelProto, feeds: dict[str, np.ndarray], chip: str = "bm1684") -> Model:
-    top = canonicalize(import_onnx(proto, name="network"))[0]
-    table, _ = calibrate(top, [feeds], CalibrationConfig("max"))
-    return lower(apply_table(top, table, asymmetric=False), LoweringConfig(chip, "int8"))[0]
+    top = to_canonical(import_onnx(proto, name="network"))
+    return to_lowered(top, chip, ranges=[feeds])
 
 
 def kinds(model: Model) -> list[str]:
@@ -91,15 +85,15 @@ FEEDS = {"image": np.random.default_rng(3).normal(size=(1, 3, 9, 8)).astype(np.f
 def test_rows_of_an_image_are_padded_in_front() -> None:
     """BM1684 in INT8: Pad and convolution stand alone; no tensor changes, in the machine neither."""
     before = calibrated(image(pads=[1, 2, 0, 1], strides=[2, 1]), FEEDS)
-    after = optimize_for_chip(before)
+    after = optimized(before)
     assert kinds(after)[:3] == ["Cast", "Pad", "Conv2D"]
     one, other = run(before, FEEDS), run(after, FEEDS)
     assert all(np.array_equal(one[name], other[name]) for name in one)
-    whole = group_layers(reorder_weights(after), LayerGroupConfig())
+    whole = to_groups(after)
     apart = [op for op in whole.ops if isinstance(op, TpuOp) and "global_reason" in op.attributes]
     assert [op.name for op in apart][-2:] == ["tpu.Pad", "tpu.Conv2D"]
     assert "channels of its image" in str(apart[-1].attributes["global_reason"])
-    program = generate(assign_addresses(whole))
+    program = to_program(whole)
     machine = in_every_order(program, FEEDS)
     assert all(np.array_equal(machine[name], other[name]) for name in machine)
 
@@ -112,12 +106,12 @@ def test_rows_of_an_image_are_padded_in_front() -> None:
 def test_other_convolutions_pad_themselves(c: int, k: int, attributes: dict[str, Any]) -> None:
     """Without padding or rows, dilated, of other channels, of several groups."""
     feeds = {"image": np.resize(FEEDS["image"], (1, c, 9, 8))}
-    assert "Pad" not in kinds(optimize_for_chip(calibrated(image(c, k, **attributes), feeds)))
+    assert "Pad" not in kinds(optimized(calibrated(image(c, k, **attributes), feeds)))
 
 
 @pytest.mark.parametrize("chip", ["bm1684x", "bm1688", "cv183x"])
 def test_other_chips_pad_no_image(chip: str) -> None:
-    assert "Pad" not in kinds(optimize_for_chip(calibrated(image(pads=[1, 1, 1, 1]), FEEDS, chip)))
+    assert "Pad" not in kinds(optimized(calibrated(image(pads=[1, 1, 1, 1]), FEEDS, chip)))
 
 
 @pytest.mark.parametrize("mode", ["int8", "f16"])
@@ -127,7 +121,7 @@ def test_loads_spread_images_of_bytes(mode: str) -> None:
     tpu = calibrated(proto, {"image": FEEDS["image"][:, :1]}, "bm1684x") if mode == "int8" else lowered(
         proto, mode, "bm1684x"
     )  # fmt: skip
-    first = next(op for op in reorder_weights(tpu).ops if op.name == "tpu.Conv2D")
+    first = next(op for op in to_reordered(tpu).ops if op.name == "tpu.Conv2D")
     assert isinstance(first, LaneCopies)
     assert (first.copies_over_lanes(), first.copied_by_load()) == (True, mode == "int8")
 
@@ -144,18 +138,18 @@ def test_sums_with_zero_points_work_in_16_bits(relu: bool) -> None:  # noqa: FBT
     ladder = np.linspace(-12.7, 12.8, 256, dtype=np.float32)
     feeds = {"one": np.tile(ladder, (256, 1)), "other": np.tile(-ladder[:, None], (1, 256))}
     feeds = {name: array.reshape(1, 1, 256, 256) for name, array in feeds.items()}
-    top = canonicalize(import_onnx(b.model(), name="network"))[0]
+    top = to_canonical(import_onnx(b.model(), name="network"))
     last, ends = ("cut_Relu", (0.0, 0.27)) if relu else ("sum_Add", (-0.1, 0.17))
     steps = {"one": (-12.7, 12.8), "other": (-12.8, 12.7), last: ends}
     table = CalibrationTable({name: Entry(max(-low, high), low, high) for name, (low, high) in steps.items()})
-    tpu = lower(apply_table(top, table, asymmetric=True), LoweringConfig("bm1684x", "int8", asymmetric=True))[0]
+    tpu = to_tpu(top, "bm1684x", "int8", asymmetric=True, ranges=table)
     add = next(op for op in tpu.ops if isinstance(op, TpuAdd))
     assert add.multipliers is not None and add.rshifts is not None
     assert min(ints(add.multipliers)) > 60 and max(ints(add.rshifts)) == 0  # noqa: PLR2004
-    whole = assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig()))
+    whole = to_addressed(tpu)
     placed = next(group_info(op) for op in whole.module.walk() if isinstance(op, TpuAdd))
     assert placed is not None and placed.buffer_size == 4 * placed.out_size
-    flat, machine = run(tpu, feeds), in_every_order(generate(whole), feeds)
+    flat, machine = run(tpu, feeds), in_every_order(to_program(whole), feeds)
     assert all(np.array_equal(machine[name], flat[name]) for name in machine)
 
 
@@ -171,7 +165,7 @@ def test_a_concatenation_alone(axis: int, constant: bool, alone: bool) -> None: 
 
 
 def test_floats_pad_no_image() -> None:
-    assert "Pad" not in kinds(optimize_for_chip(lowered(image(pads=[1, 1, 1, 1]), "f32")))
+    assert "Pad" not in kinds(optimized(lowered(image(pads=[1, 1, 1, 1]), "f32")))
 
 
 def turned(*nodes: tuple[str, dict[str, Any]]) -> onnx.ModelProto:
@@ -195,7 +189,7 @@ ABS, EXP, SOFT = ("Abs", {}), ("Exp", {}), ("Softmax", {"axis": -1})
 def test_permutes_go_behind(nodes: tuple[tuple[str, dict[str, Any]], ...], wanted: list[str]) -> None:
     """BM1684: moved after ops on elements or rows; two inverse ones cancel; others stay. The result is the same."""
     before = lowered(turned(*nodes), "f32")
-    after = optimize_for_chip(before)
+    after = optimized(before)
     assert kinds(after) == wanted
     name = op_name(before.results[0].owner)  # type: ignore[arg-type]
     last = op_name(after.results[0].owner)  # type: ignore[arg-type]

@@ -9,20 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiling import to_canonical, to_groups, to_tpu, to_tpu_with_fallbacks
 from end_to_end import report_of
 from rotation import marks
 from rows import calibrated, tpu_ops
 
 import tpusim
 from tpusim import chips, zoo
-from tpusim.canonicalize import canonicalize
 from tpusim.chips.removed import REMOVED
 from tpusim.cli import main
 from tpusim.errors import ConfigError
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.isa import stream
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops import context, interfaces
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -151,14 +149,14 @@ def test_a_name_that_is_neither() -> None:
 
 
 def digits() -> Model:
-    return canonicalize(tpusim.load(ROOT / "examples/digits/digits.onnx"))[0]
+    return to_canonical(tpusim.load(ROOT / "examples/digits/digits.onnx"))
 
 
 def test_module_and_program_carry_a_chip_that_is_not_shipped(tmp_path: Path) -> None:
     """Compiled, saved and read again where the file is gone: grouped for its memory, simulated with it."""
     chip = tpusim.Chip.load("bm1684x").replace("narrow", lmem_bytes=16384)
     top = digits()
-    model, _ = lower(top, LoweringConfig(chip, "f32"))
+    model = to_tpu(top, chip, "f32")
     save_model(model, tmp_path / "tpu.mlir")
     assert chips.of(load_model(tmp_path / "tpu.mlir", context())) == chip
     program = tpusim.compile(top, chip=chip, mode="f32").program
@@ -172,7 +170,7 @@ def test_module_and_program_carry_a_chip_that_is_not_shipped(tmp_path: Path) -> 
 
 
 def test_a_shipped_chip_leaves_no_definition() -> None:
-    model, _ = lower(digits(), LoweringConfig("bm1688", "f32"))
+    model = to_tpu(digits(), "bm1688", "f32")
     assert "module.chip_definition" not in model.module.attributes
 
 
@@ -184,8 +182,8 @@ def test_rules_of_a_file_are_kept_by_the_compiler(tmp_path: Path) -> None:
     chip, base = chips.load(path), chips.load("cv183x")
     assert chip.replace("cv183x", integers=base.integers, local=base.local) == base
     assert chip.hardware.scaling == "small_multiplier"
-    model, fallbacks = lower(calibrated("add"), LoweringConfig(chip, "int8"))
-    (add,) = (op for op in tpu_ops(group_layers(reorder_weights(model), LayerGroupConfig())) if op.name == "tpu.Add")
+    model, fallbacks = to_tpu_with_fallbacks(calibrated("add"), chip, "int8")
+    (add,) = (op for op in tpu_ops(to_groups(model)) if op.name == "tpu.Add")
     assert [f.why for f in fallbacks] == ["no adder of bytes"]
     assert str(add.attributes["fallback"]) == '"no adder of bytes"' and str(add.attributes["decisions"]) == '["DN-13"]'
     assert str(add.attributes["global_reason"]) == '"tpu.Add has no form in local memory"'
@@ -203,7 +201,7 @@ def test_rules_of_a_file_are_kept_by_the_compiler(tmp_path: Path) -> None:
 def test_rules_for_ops_that_do_not_exist(rules: dict[str, object], field: str) -> None:
     chip = chips.load("bm1684x").replace("odd", **rules)
     with pytest.raises(ConfigError, match=f"chip odd: {field}: an op of the t.. dialect is required, got "):
-        lower(digits(), LoweringConfig(chip, "f32"))
+        to_tpu(digits(), chip, "f32")
 
 
 @pytest.mark.parametrize(

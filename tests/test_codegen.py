@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from networks import CHIPS, IMAGE, Network, cached_lowered, cached_network, program_of, randomly_grouped, reordered
+from compiling import to_addressed, to_program, to_reordered
+from networks import CHIPS, IMAGE, Network, cached_lowered, cached_network, randomly_grouped, reordered
 from xdsl.ir import Operation
 
 from tpusim import chips
 from tpusim.chips import ChipSpec
-from tpusim.codegen import generate
 from tpusim.codegen.emitter import Emitter
 from tpusim.errors import CommandError, ImportModelError
 from tpusim.inference import run
@@ -28,12 +28,9 @@ from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.listing import assemble, listing
 from tpusim.isa.region import View
 from tpusim.isa.stream import FORMAT_VERSION, Program, load
-from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.files import write_group
 from tpusim.layer_group.planning import plan
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.memory import assign_addresses
 from tpusim.ops.conv.coeff import MergedLayout, filter_row, foldable_shape, pack_filter, unpack_filter
 from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.structure import TopWeight, TpuGroup, TpuLoad, TpuStore, group_info
@@ -78,7 +75,7 @@ def two_convs() -> Network:
 @pytest.mark.parametrize("key", [(0, 6, 1), (1, 4, 4)], ids=str)
 def test_ids_count_per_engine_from_one(key: tuple[int, int, int], chip: str) -> None:
     divided, _ = randomly_grouped(cached_lowered(key[0], chip, *key[1:])[0], np.random.default_rng(1))
-    program = program_of(divided)
+    program = to_program(divided)
     for engine in ("tiu", "gdma"):
         ids = [c.id for c in program.commands if c.engine == engine]
         assert ids == list(range(1, len(ids) + 1)) and ids
@@ -167,7 +164,7 @@ def test_commands_and_dependencies_of_rows(key: tuple[int, int, int], trial: int
     assert any(p.sections.steps > 1 for p in plans)
     last = {"tiu": 0, "gdma": 0}
     both = 0
-    for row in rows_of(program_of(divided), divided):
+    for row in rows_of(to_program(divided), divided):
         start = dict(last)
         for command in row:
             other = "gdma" if command.engine == "tiu" else "tiu"
@@ -220,7 +217,7 @@ def test_how_often_what_is_loaded_and_stored(chip: str) -> None:
     model = reordered(net.top(), chip)
     for sections in (Sections(h=1), Sections(h=2), Sections(h=3)):
         divided = grouped(model, sections)
-        program = program_of(divided)
+        program = to_program(divided)
         moves = Counter(c.op for c in program.commands if isinstance(c, Move))
         wanted: Counter[str] = Counter()
         for group in divided.ops:
@@ -239,7 +236,7 @@ def test_a_group_loads_each_tensor_once_for_all_its_users() -> None:
     x = net.input((1, 10, *IMAGE))
     y = net.conv(x, 10, 3)
     net.add(net.add(net.conv(y, 10, 3), y), y)
-    program = program_of(grouped(reordered(net.top(), "bm1684x"), Sections(h=2)))
+    program = to_program(grouped(reordered(net.top(), "bm1684x"), Sections(h=2)))
     loads = [c.op for c in program.commands if isinstance(c, Move) and c.direction == "s2l" and not c.op.endswith("d")]
     assert loads.count("load_t0") == 2 and len(program.groups) == 1
 
@@ -254,7 +251,7 @@ def test_a_global_layer_says_why(chip: str) -> None:
     y = net.conv(x, 10, 3)
     net._node("Softmax", [y], [], net._new(y.shape, 1.0, False), axis=1)
     lowered = _lowered_with_fallbacks(net, chip)
-    program = program_of(group_layers(lowered, LayerGroupConfig()))
+    program = to_program(lowered)
     found = [g for g in program.groups if g.reason]
     assert found and all(len(g.ops) == 1 and g.lmem_peak_bytes > 0 for g in found)
     assert any("softmax" in g.reason.lower() for g in found)
@@ -267,44 +264,44 @@ def test_a_global_layer_says_why(chip: str) -> None:
 
 
 def _lowered_with_fallbacks(net: Network, chip: str) -> Model:
-    return reorder_weights(lower(net.top(), LoweringConfig(chip=chip))[0])
+    return to_reordered(net.top(), chip)
 
 
 # --------------------------------------------------------------------------------------------------- refused modules
 
 
 def test_a_flow_must_name_items_of_the_group() -> None:
-    model = assign_addresses(grouped(reordered(two_convs().top(), "bm1684x"), Sections(h=2)))
+    model = to_addressed(grouped(reordered(two_convs().top(), "bm1684x"), Sections(h=2)))
     group = next(op for op in model.ops if isinstance(op, TpuGroup))
     good = group.flow
     assert good is not None
     for flow in ([-1, 99], [0, -1]):
         group.attributes["flow"] = ints_attr(flow)
         with pytest.raises(ImportModelError, match="flow names item"):
-            generate(model)
+            to_program(model)
     del group.attributes["flow"]
     with pytest.raises(ImportModelError, match="attribute flow is required"):
-        generate(model)
+        to_program(model)
     group.attributes["flow"] = good
     inside = next(op for op in group.body.block.ops if isinstance(op, TpuOp))
     del inside.attributes["group_info"]
     with pytest.raises(ImportModelError, match=r"#tpu\.lg is required"):
-        generate(model)
+        to_program(model)
 
 
 def test_a_transfer_has_no_work_area() -> None:
-    model = assign_addresses(grouped(reordered(two_convs().top(), "bm1684x"), Sections(h=2)))
+    model = to_addressed(grouped(reordered(two_convs().top(), "bm1684x"), Sections(h=2)))
     load = next(op for op in model.body.walk() if isinstance(op, TpuLoad))
     info = group_info(load)
     assert info is not None
     load.attributes["group_info"] = LayerGroupAttr(replace(info, buffer_size=64))
     with pytest.raises(ImportModelError, match="tpu.Load '.*': buffer_size 0 is required, .* got 64"):
-        generate(model)
+        to_program(model)
 
 
 def test_slices_that_do_not_fit_together_are_refused() -> None:
     """Hand-edited windows: a load that brings too few rows is an error that names tensor and step, not wrong bits."""
-    model = assign_addresses(grouped(reordered(two_convs().top(), "bm1684x"), Sections(h=2)))
+    model = to_addressed(grouped(reordered(two_convs().top(), "bm1684x"), Sections(h=2)))
     load = next(
         op
         for group in model.ops
@@ -316,7 +313,7 @@ def test_slices_that_do_not_fit_together_are_refused() -> None:
     assert info is not None
     load.attributes["group_info"] = LayerGroupAttr(replace(info, h_slice=(info.h_slice[0] - 1, info.h_slice[1])))
     with pytest.raises(ImportModelError, match=r"at n0h0: the slice of .* does not contain what is needed"):
-        generate(model)
+        to_program(model)
 
 
 # -------------------------------------------------------------------------------------------------------- coefficients
@@ -424,7 +421,7 @@ def test_convolutions_read_their_coefficients(ic: int, oc: int, k: int, groups: 
     model = reordered(net.top(), chip)
     flat = run(model, net.feeds())
     for sections in (Sections(h=1), Sections(h=3)):
-        program = program_of(grouped(model, sections))
+        program = to_program(grouped(model, sections))
         kind = Depthwise if groups == ic else Conv
         assert sum(isinstance(c, kind) for c in program.commands) == sections.h
         found = Simulator(program).run(net.feeds(), watch=True).tensors
@@ -437,7 +434,7 @@ def test_convolutions_read_their_coefficients(ic: int, oc: int, k: int, groups: 
 @ON_CHIPS
 def test_golden_command_stream(chip: str, update_golden: bool) -> None:
     """Two convolutions in one group of two sections, every command and operand."""
-    program = program_of(grouped(reordered(two_convs().top(), chip), Sections(h=2)))
+    program = to_program(grouped(reordered(two_convs().top(), chip), Sections(h=2)))
     program = msgspec.structs.replace(program, header=msgspec.structs.replace(program.header, tpusim="any"))
     text = listing(program)
     assert assemble(text, program.coefficients).commands == program.commands
@@ -457,7 +454,7 @@ def reads(commands: Iterable[Command]) -> list[tuple[type, str, int, tuple[Sourc
 
 def test_older_formats_are_read() -> None:
     """A file and a listing of format 7, where sources were text, are the program that is made today."""
-    made = program_of(grouped(reordered(two_convs().top(), "bm1684x"), Sections(h=2)))
+    made = to_program(grouped(reordered(two_convs().top(), "bm1684x"), Sections(h=2)))
     file = load(GOLDEN / "two_convs_format7.tpusim")
     text = assemble((GOLDEN / "two_convs_format7.txt").read_text(encoding="utf-8"), made.coefficients)
     for old in (file, text):

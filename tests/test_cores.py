@@ -12,31 +12,28 @@ import numpy as np
 import pytest
 from builders.sliced_networks import NETWORKS, SHAPES, deep, equal, tokens
 from builders.timings import in_every_order
+from compiling import to_addressed, to_canonical, to_groups, to_program, to_reordered
 from end_to_end import DIGITS
 from msgspec import structs
-from networks import cached_lowered, cached_network, program_of, randomly_grouped
+from networks import cached_lowered, cached_network, randomly_grouped
 from rotation import one_in
 from upstream.networks import Builder
 
 from tpusim import chips
-from tpusim.canonicalize import canonicalize
 from tpusim.chips import ChipSpec
 from tpusim.cli import main
-from tpusim.codegen import generate
 from tpusim.errors import ConfigError, SimulationError
 from tpusim.frontend import import_onnx
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.isa.commands import Move, SendMessage, WaitMessage
 from tpusim.isa.region import View
 from tpusim.isa.stream import Program, load
-from tpusim.layer_group import ForcedGroup, GroupView, LayerGroupConfig, group_layers, views
+from tpusim.layer_group import ForcedGroup, GroupView, LayerGroupConfig, views
 from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.files import Counts, write_group
 from tpusim.layer_group.planning import plan
 from tpusim.layer_group.search.multicore import candidates, spread
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.memory import assign_addresses
 from tpusim.ops import context
 from tpusim.ops.framework.base import GroupType, TpuOp
 from tpusim.schedule import GroupSchedule, Sections, ValueSlices
@@ -65,7 +62,7 @@ def test_random_sections_give_the_bits_of_the_whole(key: Key, chip: str, cores: 
     feeds = cached_network(*key).feeds()
     used: set[int] = set()
     for trial in range(2):
-        program = program_of(grouped(key, chip, trial), cores)
+        program = to_program(grouped(key, chip, trial), share=cores)
         used |= {c.core for c in program.commands if not isinstance(c, MESSAGES)}
         equal(in_every_order(program, feeds, ORDERS), flat)
     assert used > {0}
@@ -77,7 +74,7 @@ def test_matrix_networks_give_the_bits_of_the_whole(shape: tuple[int, ...], chip
     """SMALL_C and MM groups, with cuts along c and operands that stay."""
     model, feeds, flat = tokens(0, shape, chip)
     for trial in range(2):
-        program = program_of(randomly_grouped(model, np.random.default_rng(trial))[0], cores)
+        program = to_program(randomly_grouped(model, np.random.default_rng(trial))[0], share=cores)
         equal(in_every_order(program, feeds, ORDERS), flat)
 
 
@@ -91,7 +88,7 @@ def test_depth_on_several_cores(sections: Sections, chip: str, cores: int) -> No
     assert isinstance(found, GroupSchedule)
     write_group(found)
     work.set(state="TPU_DIVIDED")
-    program = program_of(work, cores)
+    program = to_program(work, share=cores)
     equal(in_every_order(program, feeds, ORDERS), flat)
 
 
@@ -102,7 +99,7 @@ def test_many_random_sections(seed: int, chip: str, cores: int) -> None:
     key = (seed, 8, 1 + seed % 4)
     _, flat = cached_lowered(key[0], chip, *key[1:])
     for trial in range(3):
-        program = program_of(grouped(key, chip, trial), cores)
+        program = to_program(grouped(key, chip, trial), share=cores)
         orders = (*ORDERS, *(SimulatorOptions("random", s) for s in range(2, 8)))
         equal(in_every_order(program, cached_network(*key).feeds(), orders), flat)
 
@@ -133,8 +130,8 @@ def without(program: Program, dropped: Callable[[Any], bool]) -> Program:
 def test_every_step_runs_on_one_core(key: Key, chip: str, cores: int) -> None:
     """Consecutive steps, ceil(steps, cores) each; the later cores may be idle; held tensors once on each."""
     model = grouped(key, chip, 1)
-    program = program_of(model, cores)
-    single = program_of(model, 1)
+    program = to_program(model, share=cores)
+    single = to_program(model, share=1)
     for entry in program.groups:
         own = [c for c in program.commands if c.group == entry.id and not isinstance(c, MESSAGES)]
         at: dict[str, set[int]] = defaultdict(set)
@@ -161,7 +158,7 @@ def test_every_step_runs_on_one_core(key: Key, chip: str, cores: int) -> None:
 
 @ON_CORES
 def test_every_core_is_at_every_barrier(chip: str, cores: int) -> None:
-    program = program_of(grouped(NETWORKS[0], chip, 0), cores)
+    program = to_program(grouped(NETWORKS[0], chip, 0), share=cores)
     local = [entry for entry in program.groups if not entry.reason]
     for entry in local:
         for core in range(cores):
@@ -175,13 +172,13 @@ def test_every_core_is_at_every_barrier(chip: str, cores: int) -> None:
 
 def test_one_core_has_no_messages() -> None:
     for chip in ("bm1688", "bm1684x"):
-        program = program_of(grouped(NETWORKS[0], chip, 0), 1)
+        program = to_program(grouped(NETWORKS[0], chip, 0), share=1)
         assert not any(c.core or isinstance(c, MESSAGES) for c in program.commands)
 
 
 def test_message_numbers_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tpusim.codegen.emitter.MESSAGES", 2)
-    program = program_of(grouped(NETWORKS[0], "bm1688", 0), 2)
+    program = to_program(grouped(NETWORKS[0], "bm1688", 0), share=2)
     assert {c.message for c in program.commands if isinstance(c, MESSAGES)} == {0, 1}
     for options in ORDERS:
         Simulator(program, options=options)
@@ -192,7 +189,7 @@ def test_a_dropped_barrier_is_a_race_if_cores_hand_over_data(chip: str, cores: i
     """Between two groups are two barriers, and either is enough; without both, cores race in every order."""
     spec, verdicts = chips.load(chip), []
     for trial in range(3):
-        program = program_of(grouped(NETWORKS[0], chip, trial), cores)
+        program = to_program(grouped(NETWORKS[0], chip, trial), share=cores)
         for one, other in pairwise(e.id for e in program.groups if not e.reason):
             if other != one + 1:
                 continue  # a global layer between them
@@ -255,12 +252,12 @@ def test_no_element_is_stored_twice(
 
 def test_cores_that_store_the_same_rows_race(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stored tensor with users in its group has halos: without `unshared` two cores write them."""
-    program_of(grouped(NETWORKS[0], "bm1688", 0), 2)
+    to_program(grouped(NETWORKS[0], "bm1688", 0), share=2)
     monkeypatch.setattr(ValueSlices, "unshared", property(lambda windows: windows))
     races = 0
     for trial in range(4):
         try:
-            Simulator(program_of(grouped(NETWORKS[0], "bm1688", trial), 2))
+            Simulator(to_program(grouped(NETWORKS[0], "bm1688", trial), share=2))
         except SimulationError as error:
             assert "of core 1) of op 'store_" in str(error)
             races += 1
@@ -306,7 +303,7 @@ def test_a_pinned_group_keeps_the_sections_it_was_given(monkeypatch: pytest.Monk
     model, _ = cached_lowered(NETWORKS[0][0], "bm1688", *NETWORKS[0][1:])
 
     def steps(pins: tuple[ForcedGroup, ...]) -> dict[tuple[str, str], int]:
-        found = views(group_layers(model, LayerGroupConfig("off", pins, cores=2)))
+        found = views(to_groups(model, LayerGroupConfig("off", pins, cores=2)))
         return {(v.ops[0][0], v.ops[-1][0]): v.steps for v in found if isinstance(v, GroupView)}
 
     free = steps(())
@@ -341,7 +338,7 @@ def test_the_estimate_is_the_clock(chip: str, cores: int) -> None:
             model, np.random.default_rng(trial), seen=lambda p, e=estimates: e.append(cost.group_ns(p))
         )
         estimate = sum(estimates) + sum(cost.global_ns(op) for op in divided.ops if isinstance(op, TpuOp))
-        measured = timeline(program_of(divided, cores), spec).milliseconds * 1e6
+        measured = timeline(to_program(divided, share=cores), spec).milliseconds * 1e6
         assert estimate * spec.shared_rate <= measured <= estimate * 1.03 + 10 * len(estimates)
 
 
@@ -350,17 +347,17 @@ def test_the_estimate_is_the_clock(chip: str, cores: int) -> None:
 
 def test_a_module_keeps_its_number_of_cores(tmp_path: Path) -> None:
     model, _ = cached_lowered(NETWORKS[1][0], "bm1688", *NETWORKS[1][1:])
-    grouped_for_two = group_layers(model, LayerGroupConfig("1", cores=2))
-    final = assign_addresses(grouped_for_two)
+    grouped_for_two = to_groups(model, "1", cores=2)
+    final = to_addressed(grouped_for_two)
     save_model(final, tmp_path / "6_final.mlir")
-    again = generate(load_model(tmp_path / "6_final.mlir", context()))
-    assert again.commands == generate(final).commands
+    again = to_program(load_model(tmp_path / "6_final.mlir", context()))
+    assert again.commands == to_program(final).commands
     assert {c.core for c in again.commands} == {0, 1}
-    assert generate(final, 1).commands != again.commands
-    assert not any(c.core for c in generate(final, 1).commands)
+    assert to_program(final, share=1).commands != again.commands
+    assert not any(c.core for c in to_program(final, share=1).commands)
     assert all(getattr(view, "cores", 2) == 2 for view in views(final))
-    single = group_layers(model, LayerGroupConfig("1"))
-    assert single.number("module.cores") == 0 and not any(c.core for c in generate(assign_addresses(single)).commands)
+    single = to_groups(model, "1")
+    assert single.number("module.cores") == 0 and not any(c.core for c in to_program(single).commands)
 
 
 @pytest.mark.parametrize(
@@ -374,10 +371,10 @@ def test_a_module_keeps_its_number_of_cores(tmp_path: Path) -> None:
 def test_more_cores_than_the_chip_has_are_refused(chip: str, cores: int, message: str) -> None:
     model, _ = cached_lowered(NETWORKS[0][0], chip, *NETWORKS[0][1:])
     with pytest.raises(ConfigError, match=message):
-        group_layers(model, LayerGroupConfig("1", cores=cores))
+        to_groups(model, "1", cores=cores)
     if cores:
         with pytest.raises(ConfigError, match=message):
-            generate(assign_addresses(group_layers(model, LayerGroupConfig("1"))), cores)
+            to_program(model, "1", share=cores)
 
 
 @pytest.mark.parametrize(("chip", "cores"), [("bm1688", 2), ("bm1690", 8)])
@@ -432,9 +429,9 @@ def test_several_cores_are_never_dearer_than_one() -> None:
     for _ in range(200):
         x = builder.conv(x, 8, 8, 3)
     builder.output(x)
-    canonical, _ = canonicalize(import_onnx(builder.model(), name="chain"))
-    model = reorder_weights(lower(canonical, LoweringConfig(chip="bm1690", mode="f16"))[0])
-    one, eight = (group_layers(model, LayerGroupConfig(cores=cores)) for cores in (1, 8))
+    canonical = to_canonical(import_onnx(builder.model(), name="chain"))
+    model = to_reordered(canonical, "bm1690", "f16")
+    one, eight = (to_groups(model, cores=cores) for cores in (1, 8))
     assert eight.number("module.cores") == 0
-    taken = [timeline(generate(assign_addresses(m)), chips.load("bm1690")).cycles for m in (one, eight)]
+    taken = [timeline(to_program(m), chips.load("bm1690")).cycles for m in (one, eight)]
     assert taken[0] == taken[1]

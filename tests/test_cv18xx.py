@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from builders.calibrated import WINDOW, Row, module, x
+from compiling import to_addressed, to_groups, to_program, to_reordered, to_tpu, to_tpu_with_fallbacks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -22,7 +23,6 @@ from tpusim_kernels.prim.smallfloat import narrowed as flat_narrowed
 
 from tpusim import chips
 from tpusim.cli import main
-from tpusim.codegen import generate
 from tpusim.errors import CommandError, ImportModelError, ModeWarning, SimulationError, UnsupportedError
 from tpusim.inference import run
 from tpusim.ir.attrs import ints, op_name, value_name
@@ -32,11 +32,9 @@ from tpusim.ir.types import address_of, calibrated_range, element_of, is_tensor,
 from tpusim.isa import commands as isa
 from tpusim.isa import cycles
 from tpusim.isa.check import check
-from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.planning import plan
-from tpusim.lowering import LoweringConfig, config_for_chip, lower, reorder_weights
+from tpusim.lowering import LoweringConfig, config_for_chip
 from tpusim.lowering.propagate import keep_ranges, propagate
-from tpusim.memory import assign_addresses
 from tpusim.ops import context
 from tpusim.ops.conv.coeff import bias_from_planes, bias_planes, pack_channels, pack_filter, unpack_channels
 from tpusim.ops.framework.base import TpuOp
@@ -75,7 +73,7 @@ def test_another_float_mode_becomes_bf16_with_a_warning(mode: str) -> None:
     with pytest.warns(ModeWarning, match=f"mode {mode} on cv182x"):
         assert config_for_chip(config) == LoweringConfig("cv182x", "bf16")
     with pytest.warns(ModeWarning):
-        tpu, _ = lower(canonical("conv-3x3"), config)
+        tpu = to_tpu(canonical("conv-3x3"), config)
     assert tpu.attribute("module.mode") == "bf16"
     assert storage_dtype(element_of(ops_of(tpu, "tpu.Conv2D")[0].results[0])) == ml_dtypes.bfloat16
 
@@ -83,7 +81,7 @@ def test_another_float_mode_becomes_bf16_with_a_warning(mode: str) -> None:
 @pytest.mark.parametrize("mode", ["F16", "F32"])
 def test_a_table_line_with_another_float_becomes_bf16_with_a_warning(mode: str) -> None:
     with pytest.warns(ModeWarning, match="y: cv183x"):
-        tpu, _ = lower(calibrated("conv-3x3"), LoweringConfig("cv183x", "int8", qtable=f"y:{mode}"))
+        tpu = to_tpu(calibrated("conv-3x3"), "cv183x", "int8", qtable=f"y:{mode}")
     assert storage_dtype(element_of(ops_of(tpu, "tpu.Conv2D")[0].results[0])) == ml_dtypes.bfloat16
 
 
@@ -91,7 +89,7 @@ def test_nothing_is_warned_about_where_the_mode_exists() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for mode in ("bf16", "int8"):
-            lower(calibrated("conv-3x3"), LoweringConfig("cv183x", mode, qtable="y:BF16"))  # type: ignore[arg-type]
+            to_tpu(calibrated("conv-3x3"), "cv183x", mode, qtable="y:BF16")
 
 
 def test_bm1684_still_refuses_what_it_does_not_have() -> None:
@@ -112,7 +110,7 @@ def test_the_command_line_prints_the_warning(tmp_path, capsys: pytest.CaptureFix
 
 def test_zero_points_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="asymmetric quantisation on cv181x"):
-        lower(calibrated("conv-3x3"), LoweringConfig("cv181x", "int8", asymmetric=True))
+        to_tpu(calibrated("conv-3x3"), "cv181x", "int8", asymmetric=True)
 
 
 # ------------------------------------------------------------------------------------------------ ranges, propagation
@@ -121,7 +119,7 @@ def test_zero_points_are_refused() -> None:
 def test_ranges_are_symmetric_so_activations_are_int8() -> None:
     """2.2, 3.1: min = -max, s = th/127 although the values are never negative."""
     model = module(x("a", (1, 5, 4, 4), 0.0, 6.0), Row("y", "Relu", "a", (1, 5, 4, 4), (0.0, 6.0)))
-    tpu, _ = lower(model, LoweringConfig("cv183x"))
+    tpu = to_tpu(model, "cv183x")
     for op in tpu.ops:
         if isinstance(op, TpuOp) and (uniform := uniform_of(op.results[0])):
             assert (uniform.signed, uniform.scale.data) == (True, 6.0 / 127)
@@ -181,7 +179,7 @@ def test_add_has_one_shift() -> None:
         x("b", (1, 5, 4, 4), -1.0, 1.0),
         Row("y", "Add", "a b", (1, 5, 4, 4), (-4.0, 4.0)),
     )
-    tpu, fallbacks = lower(model, LoweringConfig("cv183x"))
+    tpu, fallbacks = to_tpu_with_fallbacks(model, "cv183x")
     (add,) = ops_of(tpu, "tpu.Add")
     assert (ints(add.attributes["multipliers"]), ints(add.attributes["rshifts"])) == ((64, 16), (6,))
     assert fallbacks == []
@@ -191,7 +189,7 @@ def test_add_has_one_shift() -> None:
 def test_a_multiplier_above_127_wraps(kind: str) -> None:
     """D26: the real compiler gives [-56, 100] and shift 0 for ratios of 200 and 100 on cv183x."""
     ranges = [x(name, (1, 5, 4, 4), -limit, limit) for name, limit in (("a", 200.0), ("b", 100.0))]
-    tpu, fallbacks = lower(module(*ranges, Row("y", kind, "a b", (1, 5, 4, 4), (-1.0, 1.0))), LoweringConfig("cv183x"))
+    tpu, fallbacks = to_tpu_with_fallbacks(module(*ranges, Row("y", kind, "a b", (1, 5, 4, 4), (-1.0, 1.0))), "cv183x")
     (op,) = ops_of(tpu, f"tpu.{kind}")
     assert (ints(op.attributes["multipliers"]), ints(op.attributes["rshifts"])) == ((-56, 100), (0,))
     assert fallbacks == []
@@ -204,7 +202,7 @@ def test_mul_is_qdm() -> None:
         x("b", (1, 5, 4, 4), -3.0, 3.0),
         Row("y", "Mul", "a b", (1, 5, 4, 4), (-6.0, 6.0)),
     )
-    tpu, _ = lower(model, LoweringConfig("cv183x"))
+    tpu = to_tpu(model, "cv183x")
     (mul,) = ops_of(tpu, "tpu.Mul")
     m, r = mul.attributes["multiplier"].value.data, mul.attributes["rshift"].value.data  # type: ignore[attr-defined]
     assert (m, r) == (round(2**37 / 127), 6)
@@ -221,7 +219,7 @@ def test_conv_coefficients_by_hand() -> None:
         Row("y", "Conv", "a w b", (1, 2, 4, 4), (-8.0, 8.0), geometry),
         weights={"w": w, "b": np.array([1.0, -2.0], np.float32)},
     )
-    tpu, _ = lower(model, LoweringConfig("cv183x"))
+    tpu = to_tpu(model, "cv183x")
     (conv,) = ops_of(tpu, "tpu.Conv2D")
     m, r = (ints(conv.attributes[k]) for k in ("multiplier", "rshift"))
     assert tpu.weights["w_int8"].reshape(-1).tolist() == [127, -127]
@@ -262,7 +260,7 @@ def heads(right: tuple[int, ...] = (2, 3, 6, 7), behind: tuple[int, ...] = (2, 5
 
 def test_permutes_between_heads_and_rows_are_part_of_the_product() -> None:
     """Its result is that of the following Permute, with its name and range; tensors that others read stay."""
-    tpu, _ = lower(heads(), LoweringConfig("cv183x"))
+    tpu = to_tpu(heads(), "cv183x")
     (op,) = ops_of(tpu, "tpu.MatMul")
     assert op_name(op) == "y"
     assert not ops_of(tpu, "tpu.Permute")
@@ -272,19 +270,19 @@ def test_permutes_between_heads_and_rows_are_part_of_the_product() -> None:
               enumerate({"a": (2, 5, 3, 6), "b": (2, 3, 6, 7)}.items())}  # fmt: skip
     feeds = {name: value.astype(ml_dtypes.bfloat16).astype(np.float32) for name, value in values.items()}
     wanted = np.einsum("bmhk,bhkn->bmhn", feeds["a"], feeds["b"])
-    program = generate(assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig())))
+    program = to_program(tpu)
     for found in (run(tpu, feeds), Simulator(program).run(feeds, watch=True).tensors):
         np.testing.assert_allclose(found["y_f32"], wanted, rtol=2**-8, atol=2**-8)
-    shared, _ = lower(heads(results="y product left"), LoweringConfig("cv183x"))
+    shared = to_tpu(heads(results="y product left"), "cv183x")
     assert [op_name(op) for op in ops_of(shared, "tpu.Permute")] == ["left", "y"]
-    other, _ = lower(heads(), LoweringConfig("bm1684x"))
+    other = to_tpu(heads(), "bm1684x")
     assert len(ops_of(other, "tpu.Permute")) == 2
 
 
 def test_a_kernel_that_exchanges_axes_says_so_by_strides() -> None:
     """Without them its result is not the tensor's."""
-    tpu, _ = lower(heads(), LoweringConfig("cv183x"))
-    program = generate(assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig())))
+    tpu = to_tpu(heads(), "cv183x")
+    program = to_program(tpu)
     (at,) = (i for i, c in enumerate(program.commands) if isinstance(c, isa.GlobalKernel) and c.tensor == "y")
     kernel = program.commands[at]
     assert isinstance(kernel, isa.GlobalKernel)
@@ -297,13 +295,13 @@ def test_a_kernel_that_exchanges_axes_says_so_by_strides() -> None:
 
 
 def test_permutes_stay_where_matrices_are_broadcast() -> None:
-    tpu, _ = lower(heads(right=(1, 3, 6, 7)), LoweringConfig("cv183x"))
+    tpu = to_tpu(heads(right=(1, 3, 6, 7)), "cv183x")
     assert len(ops_of(tpu, "tpu.Permute")) == 2
 
 
 def test_a_table_that_names_a_merged_op_is_told_so() -> None:
     with pytest.warns(ModeWarning, match="on this chip product is part of the op after it"):
-        lower(heads(), LoweringConfig("cv183x", qtable="product:BF16"))
+        to_tpu(heads(), "cv183x", qtable="product:BF16")
 
 
 @pytest.mark.parametrize(
@@ -314,14 +312,14 @@ def test_a_table_that_names_a_merged_op_is_told_so() -> None:
     ],
 )
 def test_a_product_of_heads_that_cannot_be_is_refused(old: str, new: str, why: str) -> None:
-    tpu, _ = lower(heads(), LoweringConfig("cv183x"))
+    tpu = to_tpu(heads(), "cv183x")
     with pytest.raises(ImportModelError, match=why):
         parse_module(print_module(tpu.module).replace(old, new), context())
 
 
 def test_leaky_relu_has_a_multiplier_for_each_side() -> None:
     """9.7: the thresholds agree, so (1, 0); trunc(0.1*2^10) = 102 for the others."""
-    tpu, _ = lower(sloped("LeakyRelu", "alpha = 0.1 : f64"), LoweringConfig("cv183x"))
+    tpu = to_tpu(sloped("LeakyRelu", "alpha = 0.1 : f64"), "cv183x")
     (op,) = ops_of(tpu, "tpu.LeakyRelu")
     found = {k: op.attributes[k].value.data for k in ("multiplier", "rshift", "multiplier_neg", "rshift_neg")}  # type: ignore[attr-defined]
     assert found == {"multiplier": 1, "rshift": 0, "multiplier_neg": 102, "rshift_neg": 10}
@@ -329,7 +327,7 @@ def test_leaky_relu_has_a_multiplier_for_each_side() -> None:
 
 def test_prelu_scales_both_sides() -> None:
     """9.7: th_x/th_y = 5/4: (80, 6); slopes floor(0.25*1.25*2^8 + .5) = 80 with shift 8."""
-    tpu, _ = lower(sloped("PRelu", operand="a s"), LoweringConfig("cv183x"))
+    tpu = to_tpu(sloped("PRelu", operand="a s"), "cv183x")
     (op,) = ops_of(tpu, "tpu.PRelu")
     found = {k: op.attributes[k].value.data for k in ("multiplier_pos", "rshift_pos", "rshift")}  # type: ignore[attr-defined]
     assert found == {"multiplier_pos": 80, "rshift_pos": 6, "rshift": 8}
@@ -355,7 +353,7 @@ def test_a_sum_too_long_for_f32_runs_in_bf16() -> None:
         model = module(
             x("a", (1, 1, 256, width), -1.0, 1.0), Row("y", "Reduce", "a", (1, 1, 1, 1), (-9.0, 9.0), attributes)
         )
-        _, fallbacks = lower(model, LoweringConfig("cv183x"))
+        _, fallbacks = to_tpu_with_fallbacks(model, "cv183x")
         assert [("24 bits" in f.why) for f in fallbacks] == [True] * len(why)
 
 
@@ -476,10 +474,10 @@ def test_every_output_has_a_region_of_its_own() -> None:
         Row("d", "Relu", "b", (1, 5, 4, 4), (0.0, 1.0)),
         results="c d",
     )
-    tpu, _ = lower(model, LoweringConfig("cv183x"))
-    final = assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig()))
+    tpu = to_tpu(model, "cv183x")
+    final = to_addressed(tpu)
     assert [address_of(v) for v in final.results] == [3 << 40, 4 << 40]
-    program = generate(final)
+    program = to_program(final)
     assert program.header.io_regions == ((3 << 40, 4096), (4 << 40, 4096))
     assert program.header.neuron_address == 2 << 40
     feeds = {"a": np.linspace(-1, 1, 80, dtype=np.float32).reshape(1, 5, 4, 4)}
@@ -516,10 +514,10 @@ def test_filters_have_channels_innermost_and_an_even_number_of_them() -> None:
     assert [CV.filter_packing(1, 3, 2), CV.filter_packing(2, 3)] == [3, 3]
     w = np.arange(1, 13, dtype=np.int8).reshape(1, 3, 2, 2)
     assert pack_filter(w, 4).reshape(4, 4).tolist() == [[1, 5, 9, 0], [2, 6, 10, 0], [3, 7, 11, 0], [4, 8, 12, 0]]
-    tpu = reorder_weights(lowered("conv-3x3", "cv183x", "int8")[0])
+    tpu = to_reordered(lowered("conv-3x3", "cv183x", "int8")[0])
     shapes = {name: array.shape for name, array in tpu.weights.items()}
     assert shapes == {"w_int8_packed": (1, 12, 9, 6), "w_int8_channels": (1, 12, 1, 9)}
-    tpu = reorder_weights(lowered("conv-depthwise", "cv183x", "bf16")[0])
+    tpu = to_reordered(lowered("conv-depthwise", "cv183x", "bf16")[0])
     assert {n: a.shape for n, a in tpu.weights.items()} == {"w_packed": (1, 70, 3, 3), "w_bias_planes": (2, 70, 1, 1)}
 
 
@@ -529,7 +527,7 @@ def test_filters_have_channels_innermost_and_an_even_number_of_them() -> None:
      ("conv-grouped", "bf16", (1, 2)), ("prelu", "int8", ())],
 )  # fmt: skip
 def test_compact_operands(case: str, mode: str, compact: tuple[int, ...]) -> None:
-    tpu = reorder_weights(lowered(case, "cv183x", mode)[0])
+    tpu = to_reordered(lowered(case, "cv183x", mode)[0])
     kind = "tpu.PRelu" if case == "prelu" else "tpu.Conv2D"
     assert [op.compact_operands(CV) for op in ops_of(tpu, kind)] == [compact]
 
@@ -547,7 +545,7 @@ def test_compact_operands(case: str, mode: str, compact: tuple[int, ...]) -> Non
 )  # fmt: skip
 def test_what_is_not_local(case: str, reason: str) -> None:
     """Layer_group.md 2."""
-    grouped = group_layers(reorder_weights(lowered(case, "cv183x", "int8")[0]), LayerGroupConfig())
+    grouped = to_groups(lowered(case, "cv183x", "int8")[0])
     reasons = [str(op.attributes["global_reason"]) for op in grouped.ops if "global_reason" in op.attributes]
     assert any(reason in r for r in reasons)
 
@@ -564,7 +562,7 @@ def test_users_that_need_different_rows_cannot_share_them(chip: str) -> None:
         Row("y", "Add", "c d", shape, (-9.0, 9.0)),
         weights={"w": w, "v": w[:, :, :1, :1].copy()},
     )
-    tpu = reorder_weights(lower(model, LoweringConfig(chip))[0])
+    tpu = to_reordered(model, chip)
     ops = [op for op in tpu.ops if isinstance(op, TpuOp) and op.name not in ("tpu.Cast",)]
     found = plan(ops, chips.load(chip), Sections(h=2))
     assert ("cannot share" in found) if isinstance(found, str) else chip == "bm1684x"
@@ -575,8 +573,8 @@ def test_a_long_axis_is_not_local() -> None:
     """Hardware.md 1.1: c, h, w up to 4095-32."""
     for width, local in ((4063, True), (4064, False)):
         model = module(x("a", (1, 1, 2, width), -1.0, 1.0), Row("y", "Relu", "a", (1, 1, 2, width), (0.0, 1.0)))
-        tpu, _ = lower(model, LoweringConfig("cv183x"))
-        grouped = group_layers(reorder_weights(tpu), LayerGroupConfig())
+        tpu = to_tpu(model, "cv183x")
+        grouped = to_groups(tpu)
         relu = ops_of(grouped, "tpu.Relu")[0]
         assert ("global_reason" in relu.attributes) != local
         view = lmem(0, (1, 1, 1, width), "i8")

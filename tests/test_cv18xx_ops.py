@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from compiling import to_groups, to_program, to_reordered
 from op_cases import CASES, OpCase
 from op_oracles_cv18xx import CV18XX
 from rotation import marks, some_first, turn
@@ -11,14 +12,10 @@ from rows import lowered, operands_of, tpu_ops, under_test
 from slicings import Forced, cuts
 
 from tpusim import chips
-from tpusim.codegen import generate
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import uniform_of
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import reorder_weights
-from tpusim.memory import assign_addresses
 from tpusim.ops.structure import TpuGroup
 from tpusim.registry import STRATEGIES
 from tpusim.running.agreement import compare_local
@@ -74,7 +71,7 @@ def placed(name: str, model: Model) -> tuple[int, int] | str:
 def test_slices_equal_the_whole(case: OpCase, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole run of ops as one group cut along n, h and both: the machine gives the flat tensors."""
     tpu, _ = lowered(case.id, "cv183x", "int8")
-    reordered, feeds = reorder_weights(tpu), case.feeds()
+    reordered, feeds = to_reordered(tpu), case.feeds()
     op = under_test(case, reordered) if any(o.name in case.result.split("|") for o in tpu_ops(reordered)) else None
     if op is None:  # a Scale is a depthwise convolution, an op with a number a table
         op = tpu_ops(reordered)[-1]
@@ -82,10 +79,10 @@ def test_slices_equal_the_whole(case: OpCase, monkeypatch: pytest.MonkeyPatch) -
     flat = run(tpu, feeds)
     for sections in few_sections(limit):
         monkeypatch.setitem(STRATEGIES.entries, "forced", Forced(sections, kind))
-        grouped = group_layers(reordered, LayerGroupConfig("forced"))  # type: ignore[arg-type]
+        grouped = to_groups(reordered, "forced")
         cut = placed(op_name(op), grouped)
         assert cut == (sections.n, sections.h) or any(why in str(cut) for why in REFUSED)
-        program = generate(assign_addresses(grouped))
+        program = to_program(grouped)
         machine = Simulator(program).run(feeds, watch=True).tensors
         found = compare_local(tpu, feeds, machine, flat)
         assert found.compared and found.passed, [(t.name, t.verdict, t.note) for t in found.failures]

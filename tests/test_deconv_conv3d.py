@@ -8,12 +8,13 @@ import numpy as np
 import onnx
 import pytest
 from bench import Bench
+from compiling import to_program, to_reordered, to_tpu
 from hypothesis import given
 from hypothesis import strategies as st
 from op_cases import BY_ID
 from op_row import network, node, values
 from plain_names import import_onnx
-from rows import calibrated, canonical, compiled, flat, lowered, tpu_ops
+from rows import calibrated, canonical, flat, lowered, tpu_ops
 from streams import gmem, lmem
 
 from tpusim import chips
@@ -26,10 +27,9 @@ from tpusim.isa import commands as isa
 from tpusim.isa.check import check
 from tpusim.isa.cycles import tiu_cycles
 from tpusim.isa.layout import ceil_div
-from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.files import write_group
 from tpusim.layer_group.planning import plan
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
+from tpusim.lowering import LoweringConfig
 from tpusim.ops.deconv.geometry import deconv_extent, deconv_need
 from tpusim.ops.framework.base import TpuOp, Window
 from tpusim.schedule import GroupSchedule
@@ -49,7 +49,7 @@ def test_worked_example_of_the_backward_rule() -> None:
 
 
 def one(case_id: str, mode: str = "int8", chip: str = "bm1684x") -> TpuOp:
-    model = reorder_weights(lowered(case_id, chip, mode)[0])
+    model = to_reordered(lowered(case_id, chip, mode)[0])
     return next(op for op in tpu_ops(model) if op.name in ("tpu.Deconv", "tpu.Conv3D", "tpu.Pool3D"))
 
 
@@ -135,7 +135,7 @@ def test_cv18xx_scales_a_deconv_by_qdm_and_has_no_integer_volume() -> None:
     m, r = (np.array(ints(deconv.attributes[k])) for k in ("multiplier", "rshift"))
     assert op_name(deconv) == "y" and "QDM" in str(deconv.attributes["quant_mode"])
     assert len(m) == 12 and (m >= 2**30).all() and (m < 2**31).all() and (r >= 0).all()
-    reordered = reorder_weights(model)
+    reordered = to_reordered(model)
     (packed,) = (op for op in tpu_ops(reordered) if op.name == "tpu.Deconv")
     table, filter = (reordered.weights[op_name(packed.operands[i].owner)] for i in (2, 1))  # type: ignore[arg-type]
     assert table.shape == (1, 12, 1, 9) and table.dtype == np.uint8 and filter.shape == (1, 12, 16, 6)
@@ -154,7 +154,7 @@ def test_filters_are_unsigned_without_negative_weights_and_bias(case_id: str, dt
 def test_coefficients_of_a_deconv_by_the_formulas() -> None:
     """Scales, filter, bias with zero point, and requant of every channel (numerics.md 5.1, 7.1, 7.2)."""
     top = calibrated("deconv-grouped")
-    model, _ = lower(top, LoweringConfig("bm1684x", "int8"))
+    model = to_tpu(top, "bm1684x")
     deconv, requant = (next(o for o in tpu_ops(model) if o.name == n) for n in ("tpu.Deconv", "tpu.RequantIntAxis"))
     source = next(op for op in top.ops if op.name == "top.Deconv")
     w, b = (top.weights[op_name(source.operands[i].owner)] for i in (1, 2))  # type: ignore[arg-type]
@@ -176,9 +176,9 @@ def test_coefficients_of_a_deconv_by_the_formulas() -> None:
 def test_requant_tables_are_packed_by_chip(chip: str, words: int) -> None:
     """(m, -r, z), or m and -r with z in the high half (numerics.md 6); inference reads them back."""
     config = LoweringConfig(chip, "int8", asymmetric=True)
-    model, _ = lower(calibrated("deconv-4x4-s2"), config)
+    model = to_tpu(calibrated("deconv-4x4-s2"), config)
     before = next(op for op in tpu_ops(model) if op.name == "tpu.RequantIntAxis")
-    reordered = reorder_weights(model)
+    reordered = to_reordered(model)
     after = next(op for op in tpu_ops(reordered) if op.name == "tpu.RequantIntAxis")
     table = reordered.weights[op_name(after.operands[1].owner)]  # type: ignore[arg-type]
     assert table.shape == (1, 12, 1, words) and table.dtype == np.int32
@@ -242,7 +242,7 @@ def test_a_volume_conv_that_fills_the_depth_is_two_dimensional() -> None:
 
 def alone(case_id: str) -> Model:
     """The row's module with its window op as a global layer and the others in groups."""
-    work = reorder_weights(lowered(case_id, "bm1684x", "int8")[0])
+    work = to_reordered(lowered(case_id, "bm1684x", "int8")[0])
     chip = chips.load("bm1684x")
     for op in reversed(tpu_ops(work)):
         found = plan([op], chip)
@@ -258,15 +258,14 @@ def test_layers_become_the_commands_meant() -> None:
     """Deconv and its requant in one local group; a Conv3D that stays global as one kernel, its requant local."""
 
     def of(case: str) -> list[isa.Command]:
-        return list(compiled(group_layers(reorder_weights(lowered(case, "bm1684x", "int8")[0]),
-                                          LayerGroupConfig())).commands)  # fmt: skip
+        return list(to_program(lowered(case, "bm1684x", "int8")[0]).commands)  # fmt: skip
 
     local = of("deconv-4x4-s2")
     (conv,) = (c for c in local if isinstance(c, isa.Conv))
     assert conv.inserts == (1, 1) and conv.rotate and conv.pads == (2, 2, 2, 2) and conv.output.dtype == "i32"
     assert sum(isinstance(c, isa.ChannelRescale) for c in local) == 1
     assert not any(isinstance(c, isa.GlobalKernel) for c in local)
-    volume = compiled(alone("conv3d")).commands
+    volume = to_program(alone("conv3d")).commands
     (kernel,) = (c for c in volume if isinstance(c, isa.GlobalKernel))
     assert isinstance(kernel.body, isa.Conv) and kernel.body.kernel == (3, 3, 3) and kernel.reason == "as the test says"
     assert sum(isinstance(c, isa.ChannelRescale) for c in volume) == 1
@@ -333,7 +332,7 @@ def test_rules_of_the_new_fields() -> None:
 def test_a_volume_costs_its_planes() -> None:
     """od*kd 2-D convolutions (hardware.md 5.1), and the bias: two steps of 32 bits over all accumulators."""
     chip = chips.load("bm1684x")
-    (kernel,) = (c for c in compiled(alone("conv3d")).commands if isinstance(c, isa.GlobalKernel))
+    (kernel,) = (c for c in to_program(alone("conv3d")).commands if isinstance(c, isa.GlobalKernel))
     # 2 images, 64 lanes, 30 pixels to 32, 64 channels by 9 taps; 64 lanes x 64 x 4 products per cycle; 4 depths x 3
     plane = 2 * 64 * 32 * 64 * 9 // (64 * 64 * 4)
     assert isinstance(kernel.body, isa.Conv) and kernel.body.bias is not None
@@ -345,10 +344,10 @@ def test_extreme_bytes_and_a_zero_point_agree_everywhere() -> None:
     """Asymmetric, inputs at both ends of the range: machine and flat inference, bit for bit."""
     for case_id in ("deconv-uneven", "deconv-depthwise", "conv3d-dilated", "deconv3d", "deconv3d-uneven"):
         config = LoweringConfig("bm1684x", "int8", asymmetric=True)
-        model, _ = lower(calibrated(case_id), config)
+        model = to_tpu(calibrated(case_id), config)
         feeds = {k: np.sign(v).astype(np.float32) for k, v in BY_ID[case_id].feeds(3).items()}
         expected = run(model, feeds)
-        program = compiled(group_layers(reorder_weights(model), LayerGroupConfig()))
+        program = to_program(model)
         found = Simulator(program).run(feeds, watch=True).tensors
         checked = [n for n in found if found[n].dtype.kind in "iu"]
         assert checked and all(np.array_equal(found[n], expected[n]) for n in checked)

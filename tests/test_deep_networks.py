@@ -4,14 +4,14 @@ from functools import cache
 
 import numpy as np
 import pytest
+from compiling import to_groups, to_program
 from deep_networks import DEEP
-from networks import Network, program_of, reordered
+from networks import Network, reordered
 from rotation import marks
 
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
-from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.search import dynamic
 from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.structure import TpuGroup
@@ -38,7 +38,7 @@ def lowered(name: str, chip: str) -> Model:
 
 @cache
 def grouped(name: str, chip: str) -> Model:
-    return group_layers(lowered(name, chip), LayerGroupConfig())
+    return to_groups(lowered(name, chip))
 
 
 def computed(model: Model) -> list[str]:
@@ -53,12 +53,12 @@ def test_deep_networks_are_grouped_and_coded(name: str, chip: str) -> None:
     assert sorted(computed(found)) == sorted(computed(model))
     groups = [op for op in found.ops if isinstance(op, TpuGroup)]
     assert 0 < len(groups) < len(computed(model)) / 3  # ops share groups; no division ends in one op each
-    assert program_of(found).commands  # generating checks every command against the chip
+    assert to_program(found).commands  # generating checks every command against the chip
 
 
 def computes_the_same(model: Model, found: Model, feeds: dict[str, np.ndarray]) -> None:
     flat = run(model, feeds)
-    tensors = Simulator(program_of(found)).run(feeds, watch=True).tensors
+    tensors = Simulator(to_program(found)).run(feeds, watch=True).tensors
     assert len(tensors) > len(flat) / 2
     assert all(array.tobytes() == flat[name].tobytes() for name, array in tensors.items())
 
@@ -78,6 +78,6 @@ def test_groups_may_end_inside_a_cluster_that_is_none(monkeypatch: pytest.Monkey
     net.matmul(net.flatten(net.global_pool(x)), (10, 7))
     monkeypatch.setattr(dynamic, "CLUSTERS", 3)  # two ops each
     model = reordered(net.top(), "bm1684x")
-    found = group_layers(model, LayerGroupConfig())
+    found = to_groups(model)
     assert sorted(computed(found)) == sorted(computed(model))
     computes_the_same(model, found, net.feeds())

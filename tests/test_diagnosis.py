@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from compiling import to_calibrated, to_canonical, to_tpu
 from end_to_end import DIGITS
 from faults import float_module, network, samples, table
 from onnx import helper, numpy_helper
 from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, read_table, rewrite_thresholds
 from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
@@ -29,7 +29,7 @@ from tpusim.inference import run
 from tpusim.ir.attrs import float_attr, op_name
 from tpusim.ir.module import Model, save_model
 from tpusim.ir.weights import WeightStore
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering import LoweringConfig
 from tpusim.lowering.qtable import read_qtable
 from tpusim.ops.relu import TopRelu, relu_limit_of
 from tpusim.passes import Pass, PassContext, PassManager
@@ -48,18 +48,18 @@ def sample() -> dict[str, np.ndarray]:
 
 @cache
 def digits() -> Model:
-    return canonicalize(import_onnx(DIGITS / "digits.onnx"))[0]
+    return to_canonical(import_onnx(DIGITS / "digits.onnx"))
 
 
 def calibrated(model: Model | None = None, **factors: float) -> Model:
     """Digits with its thresholds, some of them multiplied."""
     known = read_table(TABLE).entries
     changed = {name: replace(known[name], threshold=known[name].threshold * by) for name, by in factors.items()}
-    return apply_table(model or digits(), CalibrationTable({**known, **changed}))
+    return to_calibrated(model or digits(), CalibrationTable({**known, **changed}))
 
 
 def lost(model: Model, config: LoweringConfig = INT8) -> dict[str, Loss]:
-    return {loss.name: loss for loss in losses(model, lower(model, config)[0], [sample()])}
+    return {loss.name: loss for loss in losses(model, to_tpu(model, config), [sample()])}
 
 
 def test_a_sound_network_loses_little_everywhere() -> None:
@@ -94,7 +94,7 @@ def test_a_broken_threshold_is_found(factor: float, name: str) -> None:
 def test_the_worst_elements_and_what_they_are_made_of() -> None:
     """What lies outside the window of the input that is named does not matter; an operand as large is one element."""
     model = calibrated(pointwise_Relu=0.1)
-    lowered = lower(model, INT8)[0]
+    lowered = to_tpu(model, INT8)
     names = ["stem_Relu", "block_Relu", "pointwise_Relu", "logits_Gemm"]
     found = worst_elements(model, lowered, sample(), names, 2)
     assert [element.tensor for element in found] == [name for name in names for _ in range(2)]
@@ -122,7 +122,7 @@ def test_dead_channels_are_counted() -> None:
     large = Model(model.module, weights)
     known = read_table(TABLE).entries
     wide = replace(known["stem_Relu"], threshold=4000.0, maximum=4000.0)
-    found = lost(apply_table(large, CalibrationTable({**known, "stem_Relu": wide})))["stem_Relu"]
+    found = lost(to_calibrated(large, CalibrationTable({**known, "stem_Relu": wide})))["stem_Relu"]
     assert found.dead > found.channels // 2
     assert found.alone > 0.99  # one channel carries the cosine
 
@@ -149,7 +149,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert status == 0 and "remedy: pointwise_Relu with threshold" in shown and "results as lowered: error" in shown
     assert "judged on 1 sample" in shown and "nothing was held out" in shown
     assert read_qtable(tmp_path / "qtable") == {}
-    mended = lost(apply_table(digits(), read_table(tmp_path / "new_table")))
+    mended = lost(to_calibrated(digits(), read_table(tmp_path / "new_table")))
     assert mended["pointwise_Relu"].sqnr_alone > 30 and all(loss.cosine > 0.99 for loss in mended.values())
     changed = [a for a, b in zip((tmp_path / "new_table").read_text().splitlines(), table.splitlines(), strict=True)
                if a != b]  # fmt: skip
@@ -217,7 +217,7 @@ def test_bisect_cuts_where_the_scale_comes_from(tmp_path: Path, capsys: pytest.C
     """Scores share the scale of boxes: the small network is the Concat, and is broken too."""
     case = ("detector", "operand")
     top = float_module(*case, onnx_names=False)
-    save_model(apply_table(top, table(*case, onnx_names=False)), tmp_path / "3_calibrated.mlir")
+    save_model(to_calibrated(top, table(*case, onnx_names=False)), tmp_path / "3_calibrated.mlir")
     np.savez(tmp_path / "inputs.npz", **samples("detector")[0])
     onnx.save(network("detector"), tmp_path / "net.onnx")
     asked = ["bisect", str(tmp_path / "3_calibrated.mlir"), "--model", str(tmp_path / "net.onnx")]
@@ -284,7 +284,7 @@ class Becomes(Pass):
 
 def test_a_pass_must_leave_integers_as_they_are() -> None:
     """One step of one integer tensor is too much, where the same share of a float tensor is rounding."""
-    model = lower(calibrated(), INT8)[0]
+    model = to_tpu(calibrated(), INT8)
     check = NumbersChanged(sample())
 
     def becomes(other: Model) -> None:
@@ -292,9 +292,9 @@ def test_a_pass_must_leave_integers_as_they_are() -> None:
 
     becomes(model)
     assert check.first is None and check.checked == 1
-    becomes(lower(calibrated(mix_Relu=1.00001), INT8)[0])
+    becomes(to_tpu(calibrated(mix_Relu=1.00001), INT8))
     assert check.first is None  # the multiplier rounds to the same
-    becomes(lower(calibrated(mix_Relu=1.01), INT8)[0])
+    becomes(to_tpu(calibrated(mix_Relu=1.01), INT8))
     assert check.first is not None and (check.first.rewriting, check.first.firing) == ("becomes", 3)
     assert check.first.tensor == "mix_Relu" and check.first.moved == 1 and check.first.allowed == 0
     becomes(model)

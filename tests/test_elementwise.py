@@ -15,13 +15,14 @@ import numpy as np
 import onnx
 import pytest
 from builders.calibrated import Row, image, lowered, module, op, propagated, x
+from compiling import to_canonical, to_program, to_tpu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_cases_elementwise import CASES
 from op_row import CHIPS, OpCase, network, node, values
 from plain_names import import_onnx
 from rotation import marks, turn
-from rows import canonical, compiled, imported
+from rows import canonical, imported
 from rows import lowered as row_lowered
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.resize import interp_linear, interp_on_host
@@ -38,8 +39,6 @@ from tpusim.ir.types import element_of, f32
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.region import DType, View
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.lowering.marks import float_marks
 from tpusim.ops.interfaces import needed_window
 from tpusim.ops.resize import TpuUpsample, nearest_source
@@ -188,7 +187,7 @@ def test_machine_equals_flat_where_bytes_saturate(case: OpCase, chip: str) -> No
     stored = [a for a in expected.values() if a.dtype in (np.int8, np.uint8)]
     assert any(a.max() == np.iinfo(a.dtype).max or a.min() == np.iinfo(a.dtype).min for a in stored)
     for opt in ("1", "off"):
-        program = compiled(group_layers(reorder_weights(tpu), LayerGroupConfig(opt)))  # type: ignore[arg-type]
+        program = to_program(tpu, opt)
         found = Simulator(program, options=SimulatorOptions("late")).run(feeds, watch=True).tensors
         for name in found.keys() & expected.keys() - feeds.keys():
             np.testing.assert_array_equal(found[name], expected[name], err_msg=name, strict=True)
@@ -255,7 +254,7 @@ def test_a_constant_operand_of_sub_is_stored_at_the_output_scale() -> None:
 def test_a_constant_outside_f16_runs_in_f32() -> None:
     model = import_onnx(network([node("Mul", "x w")], {"w": np.array(1e6, np.float32)})({"x": (2, 3)}))
     for mode, expected in (("f16", np.float32), ("bf16", None)):
-        tpu, _ = lower(canonicalize(model)[0], LoweringConfig("bm1684x", mode))  # type: ignore[arg-type]
+        tpu = to_tpu(to_canonical(model), "bm1684x", mode)
         y = run(tpu, {"x": np.ones((2, 3), np.float32)})["y"]
         assert expected is None or y.dtype == expected
 
@@ -412,7 +411,7 @@ def test_quotients_by_zero_are_those_of_ieee() -> None:
     feeds["z"][0] = 0.0
     feeds["x"][0, 0, 0, :2] = 0.0
     tpu, _ = row_lowered("div", "bm1684x", "f32")
-    program = compiled(group_layers(reorder_weights(tpu), LayerGroupConfig()))
+    program = to_program(tpu)
     expected = run(tpu, feeds)["y"]
     assert np.isnan(expected).any() and np.isinf(expected).any()
     np.testing.assert_array_equal(Simulator(program).run(feeds, watch=True).tensors["y"], expected)

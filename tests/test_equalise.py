@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compiling import to_canonical
 from end_to_end import DIGITS
 from op_row import network, node
 from plain_names import import_onnx as plain
@@ -81,7 +82,7 @@ def test_a_run_compares_what_is_still_the_same(tmp_path: Path, capsys: pytest.Ca
     assert "PASSED" in capsys.readouterr().out
     x = {"image": np.load(DIGITS / "calibration.npz")["image"][:1]}
     before, after = (
-        run(canonicalize(import_onnx(DIGITS / "digits.onnx"), a)[0], x) for a in ([], ["weight_equalization"])
+        run(to_canonical(import_onnx(DIGITS / "digits.onnx"), *a), x) for a in ([], ["weight_equalization"])
     )
     changed = [name for name in before if not np.allclose(before[name], after[name], atol=1e-5)]
     assert changed == ["block_a_Relu", "depthwise_Relu"]

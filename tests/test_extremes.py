@@ -12,17 +12,15 @@ from itertools import product
 import numpy as np
 import pytest
 from builders.timings import in_every_order
+from compiling import to_program, to_reordered, to_tpu
 from op_cases import BY_ID, CASES, OpCase
 from rotation import one_in, slow_marks, turn
 from rows import calibrated, top_for
 
-from tpusim.codegen import generate
 from tpusim.inference import Graph, run
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, storage_dtype
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.memory import assign_addresses
+from tpusim.lowering import LoweringConfig
 from tpusim.ops.framework.base import TpuOp
 from tpusim.running.agreement import compare_local
 from tpusim.simulator import Simulator, SimulatorOptions
@@ -69,11 +67,11 @@ def loud(case: OpCase) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(("case", "label"), cells())
 def test_saturated_integers_agree(case: OpCase, label: str) -> None:
     config, feeds = CONFIGS[label], loud(case)
-    tpu, _ = lower(top_for(case.id, config), config)
+    tpu = to_tpu(top_for(case.id, config), config)
     flat = run(tpu, feeds)
-    reordered = reorder_weights(tpu)
+    reordered = to_reordered(tpu)
     for grouping, dma in (("1", "late"), ("off", "early")):
-        program = generate(assign_addresses(group_layers(reordered, LayerGroupConfig(grouping))))  # type: ignore[arg-type]
+        program = to_program(reordered, grouping)
         machine = Simulator(program, options=SimulatorOptions(dma=dma)).run(feeds, watch=True).tensors  # type: ignore[arg-type]
         found = compare_local(tpu, feeds, machine, flat)
         assert found.compared and found.passed, [(t.name, t.verdict, t.note) for t in found.failures]
@@ -88,7 +86,7 @@ EVERY_FAMILY = {**CONFIGS, "bm1688": LoweringConfig("bm1688", "int8")}
 
 def typed(case_id: str, config: LoweringConfig, batch: int | None = None) -> Model:
     """The lowered row with another batch; the thresholds are those of the row."""
-    return lower(top_for(case_id, config, batch), config)[0]
+    return to_tpu(top_for(case_id, config, batch), config)
 
 
 @pytest.mark.parametrize(("case_id", "label"), one_in(6, product(BATCHES, EVERY_FAMILY)))
@@ -99,7 +97,7 @@ def test_eight_images_are_eight_times_one(case_id: str, label: str) -> None:
     images = loud(replace(case, inputs=case.shapes(8)))
     feeds = {k: v if k in case.fixed else v.copy() for k, v in images.items()}
     together = run(eight, feeds)
-    program = generate(assign_addresses(group_layers(reorder_weights(eight), LayerGroupConfig())))
+    program = to_program(eight)
     machine = Simulator(program, options=SimulatorOptions(dma="late")).run(feeds, watch=True).tensors
     found = compare_local(eight, feeds, machine, together)
     assert found.passed and all(t.bit_exact for t in found.tensors if t.is_integer)
@@ -120,14 +118,14 @@ def test_whole_graph_equals_op_by_op(case_id: str, label: str) -> None:
     assert integers or (case_id, label) == ("softmax-channels", "cv183x")  # float on CV18xx
     for name in integers:
         np.testing.assert_array_equal(together[name], apart[name], err_msg=name, strict=True)
-    program = generate(assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig())))
+    program = to_program(tpu)
     in_every_order(program, feeds)
 
 
 def test_the_inputs_saturate() -> None:
     """Both ends of a byte are reached after the casts."""
     case = next(c for c in CASES if c.id == "conv-3x3")
-    tpu, _ = lower(calibrated(case.id), CONFIGS["bm1684x"])
+    tpu = to_tpu(calibrated(case.id), CONFIGS["bm1684x"])
     flat = run(tpu, loud(case))
     quantised = [flat[n] for n in flat if flat[n].dtype == np.int8]
     assert any({-128, 127} <= set(np.unique(t).tolist()) for t in quantised)

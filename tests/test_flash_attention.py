@@ -7,19 +7,18 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from compiling import to_canonical, to_tpu
 from upstream.networks import Builder, build
 
 import tpusim
 from benchmarks.conformance.ours import Compiled
 from tpusim import chips
-from tpusim.canonicalize import canonicalize
 from tpusim.frontend import import_onnx
 from tpusim.ir.attrs import op_name
 from tpusim.isa.commands import Fn
 from tpusim.isa.functions import FlashAttention, FlashMix, FlashScores
 from tpusim.isa.region import View
 from tpusim.kernel_library import tiles
-from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops.framework.base import TpuOp
 
 
@@ -51,8 +50,8 @@ def block(
 
 def fused(proto: onnx.ModelProto, chip: str = "bm1688", mode: str = "f16") -> list[str]:
     """Names of the ops that take all of an attention."""
-    top, _ = canonicalize(import_onnx(proto))
-    ops = [op for op in lower(top, LoweringConfig(chip, mode))[0].ops if isinstance(op, TpuOp)]  # type: ignore[arg-type]
+    top = to_canonical(import_onnx(proto))
+    ops = [op for op in to_tpu(top, chip, mode).ops if isinstance(op, TpuOp)]
     found = [op for op in ops if op.name == "tpu.FAttention"]
     assert bool(found) != any(op.name == "tpu.Softmax" for op in ops)
     return [op_name(op) for op in found]
@@ -123,8 +122,8 @@ def test_tiles_as_in_the_profile(
     """Every byte, and cycles within 0.2 % on BM1688, whose transfers are known, within 3 % on BM1690."""
     batch, rows, keys, heads, size, mask = sizes
     proto = block(size, keys, mask=bool(mask), batch=batch, rows=rows, heads=heads)
-    top, _ = canonicalize(import_onnx(proto))
-    compiled = Compiled(lower(top, LoweringConfig(chip, mode))[0], {}, chip)  # type: ignore[arg-type]
+    top = to_canonical(import_onnx(proto))
+    compiled = Compiled(to_tpu(top, chip, mode), {}, chip)
     of_op = [(i, c) for i, c in enumerate(compiled.program().commands) if c.of_tile]
     group = next(c.group for _, c in of_op if isinstance(c, Fn) and isinstance(c.function, FlashMix))
     own = [(i, c) for i, c in of_op if c.group == group]

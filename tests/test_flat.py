@@ -8,18 +8,16 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from compiling import to_canonical, to_tpu
 from op_cases import BY_ID
 from tpusim_kernels.prim import inorder, library
 
 import tpusim
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
-from tpusim.canonicalize import canonicalize
 from tpusim.errors import ConfigError
 from tpusim.frontend import import_onnx
 from tpusim.inference import Flat, Gradual, Graph
 from tpusim.inference.layout import with_few_transpositions
 from tpusim.ir.module import Model
-from tpusim.lowering import LoweringConfig, lower
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples/digits"
 IMAGES = np.load(DIGITS / "calibration.npz")["image"]
@@ -28,10 +26,9 @@ IMAGES = np.load(DIGITS / "calibration.npz")["image"]
 @cache
 def digits(batch: int, chip: str = "bm1684x") -> Model:
     top = tpusim.load(DIGITS / "digits.onnx", input_shapes={"image": (batch, 1, 8, 8)} if batch > 1 else None)
-    canonical, _ = canonicalize(top)
+    canonical = to_canonical(top)
     samples = [{"image": IMAGES[i : i + batch]} for i in range(0, 4 * batch, batch)]
-    table, _ = calibrate(canonical, samples, CalibrationConfig("max"))
-    return lower(apply_table(canonical, table), LoweringConfig(chip, "int8"))[0]
+    return to_tpu(canonical, chip, "int8", ranges=samples)
 
 
 @pytest.mark.parametrize("chip", ["bm1684x", "cv183x"])
@@ -46,7 +43,7 @@ def test_samples_at_once_are_samples_one_by_one(chip: str) -> None:
 
 def test_fast_f32_is_the_float_network_but_for_rounding() -> None:
     """Sums in any order change a few last bits: 3e-6 of the results' norm is ten times what was seen."""
-    model, _ = canonicalize(tpusim.load(DIGITS / "digits.onnx"))
+    model = to_canonical(tpusim.load(DIGITS / "digits.onnx"))
     (found,), run = Flat(model, quick=True)(IMAGES[:6]).values(), Gradual(model)
     expected = np.concatenate([next(iter(run({"image": image[None]}).values())) for image in IMAGES[:6]])
     assert np.linalg.norm(found - expected) <= 3e-6 * np.linalg.norm(expected)

@@ -9,6 +9,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from compiling import to_calibrated, to_canonical, to_program, to_tpu, to_tpu_with_fallbacks
 from op_cases import CASES
 from op_row import OpCase, network, node
 from plain_names import import_onnx
@@ -17,17 +18,12 @@ from rows import calibrated, canonical
 from xdsl.ir import Operation
 
 from tpusim import chips
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
-from tpusim.canonicalize import canonicalize
-from tpusim.codegen import generate
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, shape_of
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
+from tpusim.lowering import LoweringConfig
 from tpusim.lowering.chip_forms import require_fitting_rules
-from tpusim.memory import assign_addresses
 from tpusim.ops import Top
 from tpusim.ops.framework.base import TopOp, reads_indices
 from tpusim.ops.structure import TopInput, TopNone, TopWeight
@@ -198,14 +194,14 @@ def test_float_types(case: OpCase, names: tuple[str, ...]) -> None:
 def assert_types_of_16_bit_modes(case: OpCase, names: tuple[str, ...]) -> None:
     top = canonical(case.id)
     for chip, mode in product(names, ("f16", "bf16")):
-        tpu, _ = lower(top, LoweringConfig(chip, mode))  # type: ignore[arg-type]
+        tpu = to_tpu(top, chip, mode)
         assert assert_types(top, tpu, mode, chip)
 
 
 def assert_types_of_fallbacks(case: OpCase, names: tuple[str, ...]) -> None:
     for chip, asymmetric in product(names, (False, True)):
         top = calibrated(case.id, asymmetric=asymmetric)
-        tpu, fallbacks = lower(top, LoweringConfig(chip, "int8", asymmetric=asymmetric))
+        tpu, fallbacks = to_tpu_with_fallbacks(top, chip, "int8", asymmetric=asymmetric)
         marked = {f.op for f in fallbacks if MARKED.intersection(f.why.split(" ")) == MARKED}
         assert_types(top, tpu, "int8", chip, {f.op for f in fallbacks} - marked)
         floats = float_elements(tpu)
@@ -221,11 +217,11 @@ MARKED = frozenset({"threshold", "below"})
 
 def made(nodes: list[object], constants: dict[str, np.ndarray], shape: tuple[int, ...] = (2, 3, 4)) -> Model:
     model = network(nodes, constants)({"x": shape})  # type: ignore[arg-type]
-    return canonicalize(import_onnx(model))[0]
+    return to_canonical(import_onnx(model))
 
 
 def type_of(top: Model, config: LoweringConfig) -> str:
-    tpu, _ = lower(top, config)
+    tpu = to_tpu(top, config)
     return next(str(element_of(op.results[0])) for op in tpu.ops if op_name(op) == "y")
 
 
@@ -248,7 +244,7 @@ def test_softmax_of_a_long_axis(chip: str) -> None:
         top = made([node("Softmax", "x", axis=-1)], {}, (2, length))
         config = LoweringConfig(chip, "f16")
         assert type_of(top, config) == wanted
-        tpu, _ = lower(top, config)
+        tpu = to_tpu(top, config)
         op = next(op for op in tpu.ops if op.name == "tpu.Softmax")
         assert ("DN-20" in str(op.attributes.get("decisions", ""))) == (wanted == "f32")
 
@@ -257,17 +253,16 @@ def test_softmax_of_a_long_axis(chip: str) -> None:
 def test_product_with_a_constant_left_operand(chip: str) -> None:
     """9.2, 12.1: F16 in INT8 mode."""
     model = network([node("MatMul", "w x")], {"w": np.ones((2, 5, 3), np.float32)})({"x": (2, 3, 4)})
-    top = canonicalize(import_onnx(model))[0]
+    top = to_canonical(import_onnx(model))
     samples = [{"x": np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 3, 4)}]
-    known = calibrate(top, samples, CalibrationConfig(method="max"))[0]
-    assert type_of(apply_table(top, known), LoweringConfig(chip, "int8")) == "f16"
+    assert type_of(to_calibrated(top, samples), LoweringConfig(chip, "int8")) == "f16"
 
 
 @pytest.mark.parametrize("chip", ALL)
 def test_bias_of_a_product_in_f16(chip: str) -> None:
     """9.2: rounded to F16 on BM1684X and the 1690 family, f32 on the others."""
     top = made([node("Gemm", "x w b")], {"w": np.ones((4, 5), np.float32), "b": np.ones(5, np.float32)}, (3, 4))
-    tpu, _ = lower(top, LoweringConfig(chip, "f16"))
+    tpu = to_tpu(top, chip, "f16")
     product = next(op for op in tpu.ops if op.name == "tpu.MatMul")
     assert str(element_of(product.operands[2])) == ("f32" if chip in BM1688 else "f16")
     assert shape_of(product.results[0]) == (3, 5)
@@ -286,8 +281,8 @@ DEPENDENT = [
 
 @pytest.mark.parametrize(("case", "chip", "mode"), DEPENDENT, ids=[f"{c.id}-{chip}-{m}" for c, chip, m in DEPENDENT])
 def test_machine_agrees_in_the_types_that_differ_by_chip(case: OpCase, chip: str, mode: str) -> None:
-    tpu, _ = lower(canonical(case.id), LoweringConfig(chip, mode))  # type: ignore[arg-type]
-    program = generate(assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig())))
+    tpu = to_tpu(canonical(case.id), chip, mode)
+    program = to_program(tpu)
     feeds = case.feeds()
     machine = Simulator(program).run(feeds, watch=True).tensors
     found = compare_local(tpu, feeds, machine, run(tpu, feeds))

@@ -11,8 +11,9 @@ import msgspec
 import numpy as np
 import pytest
 from builders.groups import BIG, X, add, conv, matmul, outside, softmax, value
+from compiling import to_groups, to_program
 from end_to_end import DIGITS, digits_run, hashes, report_of
-from networks import CHIPS, cached_lowered, cached_network, program_of, randomly_grouped
+from networks import CHIPS, cached_lowered, cached_network, randomly_grouped
 from rotation import first_of
 from xdsl.ir import SSAValue
 
@@ -28,7 +29,6 @@ from tpusim.layer_group import (
     GlobalView,
     GroupView,
     LayerGroupConfig,
-    group_layers,
     groups_text,
     read_groups,
     views,
@@ -46,7 +46,7 @@ RANDOM = pytest.mark.parametrize(("seed", "chip"), [(s, c) for s in range(4) for
 
 
 def regrouped(model: Model, forced: Sequence[ForcedGroup], opt: str = "1") -> Model:
-    return group_layers(model, LayerGroupConfig(opt, tuple(forced)))  # type: ignore[arg-type]
+    return to_groups(model, LayerGroupConfig(opt, tuple(forced)))
 
 
 def runs(model: Model, chip: str) -> list[list[TpuOp]]:
@@ -60,7 +60,7 @@ def runs(model: Model, chip: str) -> list[list[TpuOp]]:
 def test_written_groups_give_the_same_module(seed: int, chip: str, tmp_path: Path) -> None:
     """Round trip through the file: groups, sections, schedule and addresses are the same text."""
     model = cached_lowered(seed, chip)[0]
-    found = group_layers(model, LayerGroupConfig())
+    found = to_groups(model)
     path = tmp_path / "groups.toml"
     path.write_text(groups_text(found))
     forced = read_groups(path)
@@ -82,7 +82,7 @@ def test_names_of_every_kind_are_written(tmp_path: Path) -> None:
     model = cached_lowered(0, "bm1684x")[0].clone()
     for i, op in enumerate(o for o in model.ops if isinstance(o, TpuOp)):
         set_op_name(op, f'"{i}\\ \t\x7f\x01 ö 中 # [groups]')
-    found = group_layers(model, LayerGroupConfig())
+    found = to_groups(model)
     (tmp_path / "g.toml").write_text(groups_text(found), encoding="utf-8")
     firsts = [v.ops[0][0] for v in views(found) if isinstance(v, GroupView)]
     assert [g.first for g in read_groups(tmp_path / "g.toml")] == firsts
@@ -159,7 +159,7 @@ def test_forced_groups_give_the_same_bits(chip: str) -> None:
             cut += 1
             shown = [v for v in views(work) if isinstance(v, GroupView)]
             assert any((v.ops[0][0], v.ops[-1][0]) == names and v.sections["h"] == 2 for v in shown)
-            result = Simulator(program_of(work)).run(cached_network(0).feeds())
+            result = Simulator(to_program(work)).run(cached_network(0).feeds())
             for name, array in result.tensors.items():
                 assert np.array_equal(array, flat[name]), name
     assert cut > 1

@@ -8,25 +8,20 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from compiling import to_addressed, to_canonical, to_program, to_tpu
 from frame_cases import ALIGNED, CASES, DIGIT, FUSED, NETWORKS, PHOTO, frame, lowered
 from op_row import network, node
 
 from tpusim import chips
 from tpusim.calibration.samples import load_samples
-from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
-from tpusim.codegen import generate
 from tpusim.errors import CalibrationError, ConfigError, ModeWarning, UnsupportedError
 from tpusim.frontend import import_onnx
 from tpusim.images import images_of, inputs_of, prepare
 from tpusim.inference import input_specs, run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import load_model, save_model
-from tpusim.layer_group import LayerGroupConfig
-from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
-from tpusim.memory import assign_addresses
 from tpusim.ops import context
-from tpusim.passes.grouping import divide
 from tpusim.simulator import Simulator
 
 IMAGES = Path(__file__).parent / "images"
@@ -61,14 +56,14 @@ def test_tensors_are_those_of_the_real_interpreter(number: int) -> None:
 @pytest.mark.parametrize("number", [0, 5, 8, 11, 12, 13, 15, 16])
 def test_the_machine_computes_the_same(number: int) -> None:
     net, chip, mode, options, _ = CASES[number]
-    tpu = optimize_for_chip(lowered(net, chip, mode, options))
-    final = assign_addresses(divide(reorder_weights(tpu), LayerGroupConfig()))
+    tpu = lowered(net, chip, mode, options)
+    final = to_addressed(tpu)
     sample = {"image": prepare([IMAGES / "china.png"], NETWORKS[net].preprocess, NETWORKS[net].shape)}
     if number < 15:
         given = inputs_of(tpu, sample, images_of(NETWORKS[net].top()))
     else:  # frames in YUV are made of image files
         given = {"image_raw": prepare([IMAGES / "china.png"], images_of(tpu)["image_raw"], (1, 1, 1, 1))}
-    flat, local = run(tpu, given), Simulator(generate(final)).run(given).tensors
+    flat, local = run(tpu, given), Simulator(to_program(final)).run(given).tensors
     assert {op.name for op in tpu.ops} >= ({"tpu.ScaleLut", "tpu.SwapChannel"} if number in (11, 12) else set())
     kinds = {name: flat[name].dtype.kind for name in local if name in flat}
     assert "y_Conv" in kinds or "y_Conv_f32" in kinds
@@ -136,9 +131,9 @@ def test_what_cannot_be_fused_is_named() -> None:
         lowered("photo", "bm1684x", "f16", {"quant_input": True})
     with pytest.warns(ModeWarning, match="aligned_input=True on bm1684x: its frames are not aligned"):
         refused(dict(ALIGNED))
-    plain = canonicalize(import_onnx(network([node("Relu", "image")])({"image": PHOTO})))[0]
+    plain = to_canonical(import_onnx(network([node("Relu", "image")])({"image": PHOTO})))
     with pytest.raises(ConfigError, match="fuse_preprocess=True: an input that is an image is required"):
-        lower(plain, LoweringConfig(mode="f32", fuse_preprocess=True))
+        to_tpu(plain, mode="f32", fuse_preprocess=True)
 
 
 def test_commands_that_compare_floats_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

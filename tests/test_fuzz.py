@@ -21,9 +21,10 @@ import hostile_files
 import msgspec
 import numpy as np
 import pytest
+from compiling import to_program
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from networks import cached_lowered, cached_network, program_of, randomly_grouped
+from networks import cached_lowered, cached_network, randomly_grouped
 
 from tpusim.calibration.samples import load_samples
 from tpusim.calibration.table import Entry, read_table
@@ -78,7 +79,7 @@ def folder() -> Path:
 
 def small_program() -> Any:
     model, _ = cached_lowered(1, "bm1684x", 3)
-    return program_of(randomly_grouped(model, np.random.default_rng(5))[0])
+    return to_program(randomly_grouped(model, np.random.default_rng(5))[0])
 
 
 def read_program(path: Path) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from compiling import to_groups, to_program, to_reordered
 from end_to_end import DIGITS
-from networks import Network, cached_lowered, program_of, randomly_grouped, reordered
+from networks import Network, cached_lowered, randomly_grouped, reordered
 from rotation import one_in
 
 from tpusim import chips, zoo
@@ -17,7 +18,7 @@ from tpusim.interfaces import rules
 from tpusim.ir.module import Model
 from tpusim.ir.weights import WeightStore
 from tpusim.isa.cycles import peak_macs
-from tpusim.layer_group import LayerGroupConfig, group_layers, lower_bounds
+from tpusim.layer_group import lower_bounds
 from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.files import write_group
@@ -26,7 +27,7 @@ from tpusim.layer_group.search import dynamic as dynamic_search
 from tpusim.layer_group.search.dynamic import Run, clusters, dynamic
 from tpusim.layer_group.search.shapes import better
 from tpusim.layer_group.slicing import max_sections
-from tpusim.lowering import LoweringConfig, reorder_weights
+from tpusim.lowering import LoweringConfig
 from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.framework.logical import AXES
 from tpusim.ops.interfaces import GroupRules
@@ -64,7 +65,7 @@ class Costed:
     def check(self, divided: Model, tolerance: float) -> None:
         """All groups and global layers against the simulator's clock."""
         estimate = sum(self.groups_ns) + sum(self.cost.global_ns(op) for op in divided.ops if isinstance(op, TpuOp))
-        measured = timeline(program_of(divided), self.cost.chip).milliseconds * 1e6
+        measured = timeline(to_program(divided), self.cost.chip).milliseconds * 1e6
         assert estimate == pytest.approx(measured, rel=tolerance)
 
 
@@ -72,7 +73,7 @@ def zoo_module(path: Path, chip: str, out: Path) -> Model:
     """An INT8 module of a network, before layer groups."""
     found = run(RunConfig(model=path, lowering=LoweringConfig(chip), data="random:1", out=out, to="lower"))
     assert found.tpu is not None
-    return reorder_weights(found.tpu)
+    return to_reordered(found.tpu)
 
 
 @EVERY_COST
@@ -97,7 +98,7 @@ def estimate_agrees(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
             write_group(found, weights)
 
         monkeypatch.setattr("tpusim.layer_group.search.stage.write_group", spy)
-        costed.check(group_layers(model, LayerGroupConfig(opt)), 0.03)  # type: ignore[arg-type]
+        costed.check(to_groups(model, opt), 0.03)
         assert costed.groups_ns
 
 
@@ -141,9 +142,9 @@ def test_no_grouping_undercuts_the_bounds(chip: str) -> None:
         bounds = lower_bounds(model)
         assert bounds.mac_cycles > 0
         for opt in ("1", "2", "off"):
-            divided = group_layers(model, LayerGroupConfig(opt))  # type: ignore[arg-type]
+            divided = to_groups(model, opt)
             assert lower_bounds(divided) == bounds
-            found = timeline(program_of(divided), chips.load(chip))
+            found = timeline(to_program(divided), chips.load(chip))
             assert bounds.traffic_ratio(found.load_bytes + found.store_bytes) >= 1
             assert bounds.cycle_ratio(found.cycles) >= 1
 

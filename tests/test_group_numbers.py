@@ -11,15 +11,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compiling import to_groups, to_program
 from end_to_end import digits_run, report_of
-from networks import Network, cached_lowered, program_of, randomly_grouped, reordered
+from networks import Network, cached_lowered, randomly_grouped, reordered
 
 from tpusim.cli import main
 from tpusim.cli.grouping import show
 from tpusim.errors import ConfigError, spelled_as_options
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
-from tpusim.layer_group import GlobalView, GroupView, LayerGroupConfig, group_layers, group_number, groups_text, views
+from tpusim.layer_group import GlobalView, GroupView, LayerGroupConfig, group_number, groups_text, views
 from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.structure import TpuGroup
 from tpusim.studies.explore.whatif import what_if
@@ -58,7 +59,7 @@ def networks(name: str) -> Model:
         seed, chip = rest.split()
         return randomly_grouped(cached_lowered(int(seed), chip)[0], np.random.default_rng(int(seed)))[0]
     chip, opt = rest.split()
-    return group_layers(mixed(chip), LayerGroupConfig(opt=opt))  # type: ignore[arg-type]
+    return to_groups(mixed(chip), opt)
 
 
 ALL = [*(f"random {seed} {chip}" for seed, chip in [(0, "bm1684x"), (1, "bm1684"), (2, "bm1684x"), (3, "bm1684")]),
@@ -69,7 +70,7 @@ ALL = [*(f"random {seed} {chip}" for seed, chip in [(0, "bm1684x"), (1, "bm1684"
 def test_one_number_everywhere(name: str) -> None:
     model = networks(name)
     wanted = counted(model)
-    assert [(entry.id, entry.ops) for entry in program_of(model).groups] == wanted
+    assert [(entry.id, entry.ops) for entry in to_program(model).groups] == wanted
     found = list(views(model))
     ops = [(v.index, tuple(n for n, _ in v.ops) if isinstance(v, GroupView) else (v.name,)) for v in found]
     assert [pair for pair in ops if pair[0] is not None] == wanted
@@ -109,7 +110,7 @@ def test_the_networks_have_what_is_tried() -> None:
 def test_another_cut_of_a_group_behind_a_global_layer() -> None:
     """`explore group` takes the number that is shown, and says it."""
     model = mixed("cv183x")
-    grouped = group_layers(model, LayerGroupConfig())
+    grouped = to_groups(model)
     view = [v for v in views(grouped) if isinstance(v, GroupView)][-1]
     assert view.index > 0
     found = what_if(model, LayerGroupConfig(), view.index)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from compiling import to_canonical, to_groups, to_reordered
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.conformance.replay import Replay
-from tpusim.canonicalize import canonicalize
 from tpusim.errors import UnsupportedError
 from tpusim.frontend import import_onnx
 from tpusim.ir.module import Model
 from tpusim.layer_group import GroupView, LayerGroupConfig, group_layers, views
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops.framework.base import TpuOp
-from tpusim.passes.grouping import cycles, divide
+from tpusim.passes.grouping import cycles
 
 BEST = LayerGroupConfig("best")
 
@@ -29,7 +28,7 @@ def two_convolutions() -> Model:
         helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, c, 128, 128]) for name, c in (("x0", 3), ("x2", 32))
     )
     proto = helper.make_model(helper.make_graph(nodes, "two", [x], [y], weights))
-    return reorder_weights(lower(canonicalize(import_onnx(proto, name="two"))[0], LoweringConfig("bm1684x", "f16"))[0])
+    return to_reordered(to_canonical(import_onnx(proto, name="two")), "bm1684x", "f16")
 
 
 def ops(grouped: Model) -> list[str]:
@@ -42,13 +41,13 @@ def ops(grouped: Model) -> list[str]:
 )
 def test_best_is_never_dearer(cell: str) -> None:
     network, chip = cell.split("/")
-    model = reorder_weights(Replay(network).lowered(f"{chip}/int8"))
-    assert cycles(divide(model, BEST)) <= cycles(group_layers(model, LayerGroupConfig()))
+    model = to_reordered(Replay(network).lowered(f"{chip}/int8"))
+    assert cycles(to_groups(model, BEST)) <= cycles(to_groups(model))
 
 
 def test_more_sections_are_quicker() -> None:
     model = two_convolutions()
-    usual, best = group_layers(model, LayerGroupConfig()), divide(model, BEST)
+    usual, best = to_groups(model), to_groups(model, BEST)
     assert cycles(best) < 0.9 * cycles(usual)
     (before,), (group,) = ([v for v in views(m) if isinstance(v, GroupView)] for m in (usual, best))
     assert group.sections["h"] > before.sections["h"] and not group.overlaps

@@ -5,16 +5,15 @@ from __future__ import annotations
 import msgspec
 import onnx
 import pytest
+from compiling import optimized, to_canonical, to_groups, to_lowered
 from upstream.networks import Builder, build
 
 from tpusim import chips
-from tpusim.canonicalize import canonicalize
 from tpusim.chips import ChipSpec
 from tpusim.frontend import import_onnx
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
+from tpusim.lowering import optimize_for_chip
 from tpusim.ops.matmul import TpuMatMul
 from tpusim.ops.structure import TpuGroup
 
@@ -24,8 +23,8 @@ PARTS = BM1688.replace(name="parts", forms=msgspec.structs.replace(BM1688.forms,
 
 
 def lowered(name: str, chip: str | ChipSpec, mode: str = "f16", proto: onnx.ModelProto | None = None) -> Model:
-    top, _ = canonicalize(import_onnx(proto or build(name), name=name))
-    return lower(top, LoweringConfig(chip, mode))[0]  # type: ignore[arg-type]
+    top = to_canonical(import_onnx(proto or build(name), name=name))
+    return to_lowered(top, chip, mode)
 
 
 def kinds(model: Model) -> list[str]:
@@ -36,7 +35,7 @@ def kinds(model: Model) -> list[str]:
 def test_permutes_become_parts_of_products(name: str) -> None:
     """`bert` has a mask, the same for all rows and heads, between its products."""
     before = lowered(name, PARTS)
-    after = optimize_for_chip(before)
+    after = optimized(before)
     assert kinds(before).count("tpu.Permute") == 4
     assert "tpu.Permute" not in kinds(after)
     inside = [op for op in after.ops if isinstance(op, TpuMatMul) and op.has_heads]
@@ -47,7 +46,7 @@ def test_permutes_become_parts_of_products(name: str) -> None:
 
 def test_a_whole_block_is_one_group() -> None:
     """As the real compiler's: nothing stays global."""
-    (group, *rest) = (op for op in group_layers(reorder_weights(lowered("attention", PARTS)), LayerGroupConfig()).ops
+    (group, *rest) = (op for op in to_groups(lowered("attention", PARTS)).ops
                       if isinstance(op, TpuGroup) or op.name.startswith("tpu."))  # fmt: skip
     assert isinstance(group, TpuGroup)
     assert not rest
@@ -71,7 +70,7 @@ def patches(size: int, **attributes: object) -> onnx.ModelProto:
 
 def test_a_patch_is_a_row_of_a_product() -> None:
     """One Permute moves the elements of patches side by side; the product's rows are the network's."""
-    model = optimize_for_chip(lowered("patches", "bm1684x", proto=patches(14)))
+    model = optimized(lowered("patches", "bm1684x", proto=patches(14)))
     computing = [kind for kind in kinds(model) if kind in ("tpu.Conv2D", "tpu.MatMul", "tpu.Permute")]
     assert computing == ["tpu.Permute", "tpu.MatMul"]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compiling import to_reordered
 
 from tpusim import chips
 from tpusim.chips.legal import LEGAL
@@ -17,7 +18,6 @@ from tpusim.host.files import files_in
 from tpusim.inference import run
 from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module, print_module
-from tpusim.lowering import reorder_weights
 from tpusim.ops import context
 from tpusim.studies.export.products import products
 from tpusim.verify.npz import load_tensors
@@ -152,7 +152,7 @@ def test_multipliers_that_are_not_one_for_each_channel(lowered: Model, field: st
         text = text[: found.start()] + re.sub(r"\[.*", f"[{kept}]", found[0]) + text[found.end() :]
     model = Model(parse_module(text, context()), lowered.weights)
     with pytest.raises(ImportModelError, match=r"as the module says .*attributes and constants that go with"):
-        reorder_weights(model)
+        to_reordered(model)
     if change != "both":
         with pytest.raises(ImportModelError, match="cannot be exported as the module says"):
             list(products(model))

@@ -14,17 +14,14 @@ import numpy as np
 import onnx
 import pytest
 from builders.calibrated import ranged
+from compiling import to_canonical, to_program, to_reordered
 from onnx import TensorProto, helper
 from plain_names import import_onnx
-from rows import compiled
 
-from tpusim.canonicalize import canonicalize
 from tpusim.ir.module import Model
 from tpusim.isa.commands import Command, GlobalKernel
 from tpusim.isa.listing import assemble, listing
 from tpusim.isa.stream import Program, load, save
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.simulator import Simulator
 
 X = np.random.default_rng(0).uniform(-4, 4, (1, 4, 6, 5)).astype(np.float32)
@@ -60,16 +57,16 @@ def model_of(names: tuple[str, ...]) -> onnx.ModelProto:
 
 
 def lowered(names: tuple[str, ...], chip: str, mode: str) -> Model:
-    top = canonicalize(import_onnx(model_of(names), name="net"))[0]
+    top = to_canonical(import_onnx(model_of(names), name="net"))
     if mode == "int8":
         top = ranged(top, {name: (-4.0 - i, 4.0 + i) for i, name in enumerate(names)})
-    return reorder_weights(lower(top, LoweringConfig(chip, mode))[0])  # type: ignore[arg-type]
+    return to_reordered(top, chip, mode)
 
 
 def programs(names: tuple[str, ...], chip: str, mode: str) -> list[Program]:
     module = lowered(names, chip, mode)
     strategies = ("2", "off")
-    return [compiled(group_layers(module.clone(), LayerGroupConfig(s))) for s in strategies]  # type: ignore[arg-type]
+    return [to_program(module.clone(), s) for s in strategies]
 
 
 def nameless(command: Command) -> Command:

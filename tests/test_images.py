@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compiling import to_canonical
 from op_row import network, node
 from PIL import Image
 from plain_names import import_onnx
 
 from tpusim.calibration.samples import Samples
-from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
 from tpusim.errors import CalibrationError, ConfigError
 from tpusim.images import Preprocess, images_of, prepare, with_preprocess
@@ -106,7 +106,7 @@ def test_attributes_of_another_kind_are_named(was, put, what):
 
 def test_attributes_stay_with_the_chosen_inputs(tmp_path):
     asked = Preprocess(pixel_format="rgb")
-    model = canonicalize(with_preprocess(small("a", "b"), asked, (2,)))[0]
+    model = to_canonical(with_preprocess(small("a", "b"), asked, (2,)))
     save_model(model, tmp_path / "m.mlir", weight_file="w.npz")
     assert images_of(load_model(tmp_path / "m.mlir", context())) == {"b": replace(asked, resize_dims=(24, 32))}
 

@@ -7,19 +7,17 @@ from functools import cache
 import numpy as np
 import pytest
 from builders.timings import in_every_order
-from networks import program_of, randomly_grouped
+from compiling import to_calibrated, to_canonical, to_program, to_reordered, to_tpu
+from networks import randomly_grouped
 from op_row import network, node, values
 from plain_names import import_onnx
 from rotation import one_in
 from rows import tpu_ops
 
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
-from tpusim.canonicalize import canonicalize
 from tpusim.inference import dequantised, run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, storage_dtype
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
 
 Array = np.ndarray
 IMAGE = (1, 5, 6, 5)
@@ -27,8 +25,8 @@ ROWS = (2, 70, 12)
 
 
 def calibrated(build: object, shapes: dict[str, tuple[int, ...]], feeds: dict[str, Array]) -> Model:
-    clean = canonicalize(import_onnx(build(shapes), name="wide"))[0]  # type: ignore[operator]
-    return apply_table(clean, calibrate(clean, [feeds], CalibrationConfig(method="max"))[0])
+    clean = to_canonical(import_onnx(build(shapes), name="wide"))  # type: ignore[operator]
+    return to_calibrated(clean, [feeds])
 
 
 @cache
@@ -75,7 +73,7 @@ def bits(model: Model, name: str) -> int:
 ])  # fmt: skip
 def test_which_convolutions_keep_16_bits(how: dict[str, object], table: str | None, chip: str, wide: bool) -> None:
     """SiLU -> Conv -> Reshape or Concat in a 16-bit float, in a network with three chained pools; no other."""
-    model, _ = lower(detector(**how)[0], LoweringConfig(chip, qtable=table))  # type: ignore[arg-type]
+    model = to_tpu(detector(**how)[0], chip, qtable=table)  # type: ignore[arg-type]
     assert bits(model, "y") == (16 if wide else 8)
 
 
@@ -95,18 +93,18 @@ def test_machine_and_flat_agree_on_16_bits(kind: str, chip: str) -> None:
     """In random groups, under both DMA timings; and the 16 bits are worth having."""
     top, feeds = product(1000.0) if kind == "product" else detector()
     name, table = ("m", None) if kind == "product" else ("y", "z:F16")
-    model, _ = lower(top, LoweringConfig(chip, qtable=table))
+    model = to_tpu(top, chip, qtable=table)
     assert bits(model, name) == 16
-    flat, ready, local = run(model, feeds), reorder_weights(model), 0
+    flat, ready, local = run(model, feeds), to_reordered(model), 0
     for trial in range(3):
         divided, plans = randomly_grouped(ready, np.random.default_rng(trial))
         local += any(op_name(op) == name for p in plans for op in p.graph.ops)
-        machine = in_every_order(program_of(divided), feeds)
+        machine = in_every_order(to_program(divided), feeds)
         assert machine[name].dtype == np.int16
         np.testing.assert_array_equal(machine[name], flat[name])
     assert local
     assert np.abs(flat[name]).max() > 10000
-    narrow, _ = lower(top, LoweringConfig("bm1690", qtable=table))  # the same integers, 8 bits of them kept
+    narrow = to_tpu(top, "bm1690", qtable=table)  # the same integers, 8 bits of them kept
     wanted, errors = run(top, feeds)[name], list[float]()
     for one, tensors in ((model, flat), (narrow, run(narrow, feeds))):
         errors.append(float(np.abs(dequantised(one, tensors)[name] - wanted).mean()))
@@ -116,7 +114,7 @@ def test_machine_and_flat_agree_on_16_bits(kind: str, chip: str) -> None:
 def test_16_bits_by_python_integers() -> None:
     """sat16(RSR(sum q*w * m, r, half up)) of every element, and with a multiplier per column."""
     for columns in (False, True):
-        model, _ = lower(product(1000.0)[0], LoweringConfig("bm1684x", matmul_perchannel=columns))
+        model = to_tpu(product(1000.0)[0], "bm1684x", matmul_perchannel=columns)
         op = next(op for op in tpu_ops(model) if op_name(op) == "m")
         w = model.weights[op_name(op.operands[1].owner)]  # type: ignore[arg-type]
         m, r = (np.array([int(v.value.data) for v in op.attributes[k]], object) for k in ("multipliers", "rshifts"))  # type: ignore[attr-defined,union-attr]

@@ -3,11 +3,11 @@
 import re
 
 import pytest
+from compiling import to_tpu
 from rows import calibrated
 
 from tpusim.errors import ImportModelError
 from tpusim.ir.text import parse_module, print_module
-from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops import context
 
 REQUANTS = re.compile(
@@ -39,7 +39,7 @@ I8 = "!quant.uniform<i8:f32, 0.5>"
 
 @pytest.mark.parametrize(("row", "chip", "lacks"), STRIPPED)
 def test_an_integer_op_without_its_requant_is_refused(row: str, chip: str, lacks: str) -> None:
-    lowered, _ = lower(calibrated(row), LoweringConfig(chip))
+    lowered = to_tpu(calibrated(row), chip)
     text = print_module(lowered.module)
     parse_module(text, context())
     stripped = REQUANTS.sub("", text).replace(", }", "}")

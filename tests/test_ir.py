@@ -14,6 +14,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from compiling import to_tpu
 from end_to_end import MODULES, digits_run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -32,7 +33,6 @@ from tpusim.ir.attrs import framework_name, int_attr, ints, op_name, value_name
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.ir.types import address_of, calibrated_range, uniform_of
 from tpusim.ir.weights import WeightStore, load_weights, save_weights
-from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops import context
 from tpusim.ops.structure import TpuGroup, group_info
 
@@ -576,7 +576,7 @@ def test_weights_keep_their_type_in_the_file(tmp_path: Path):
 def test_modules_with_bf16_weights_are_read_back(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, chip: str):
     """CV18xx has BF16 tables even in INT8 networks; BM chips have BF16 filters in that mode."""
     top = load_model(digits_run(tmp_path_factory, "bm1684x", "int8") / "2_canonical.mlir", context())
-    tpu, _ = lower(top, LoweringConfig(chip, "bf16"))
+    tpu = to_tpu(top, chip, "bf16")
     save_model(tpu, tmp_path / "tpu.mlir")
     found = load_model(tmp_path / "tpu.mlir", context())
     assert "bfloat16" in {a.dtype.name for a in tpu.weights.values()}

@@ -24,6 +24,7 @@ from builders.replays import (
 )
 from builders.sliced_networks import NETWORKS, equal
 from builders.timings import in_every_order
+from compiling import to_groups, to_program
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import (
@@ -32,7 +33,6 @@ from networks import (
     cached_lowered,
     cached_network,
     cached_top,
-    program_of,
     random_network,
     randomly_grouped,
     reordered,
@@ -49,7 +49,6 @@ from tpusim.ir.text import parse_module, print_module, verify
 from tpusim.ir.types import f32, shape_of, tensor
 from tpusim.isa.commands import Move
 from tpusim.isa.layout import align
-from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.files import write_group
 from tpusim.layer_group.local_memory import allocate, buffers
@@ -531,7 +530,7 @@ def test_sections_are_found_for_a_small_local_memory(lmem: int, chip: str) -> No
     for found in reversed(plans):
         write_group(found)
     work.set(state="TPU_DIVIDED")
-    result = Simulator(program_of(work), small).run(wide().feeds(), watch=True)
+    result = Simulator(to_program(work), small).run(wide().feeds(), watch=True)
     equal(result.tensors, flat)
     assert lmem > 2**13 or any(p.sections.steps > 2 for p in plans)
 
@@ -591,7 +590,7 @@ def test_groups_hold_every_op_once_and_in_order(chip: str) -> None:
         model, _ = cached_lowered(key[0], chip, *key[1:])
         names = [op_name(op) for op in model.ops if isinstance(op, TpuOp)]
         for opt in ("1", "2", "off"):
-            divided = group_layers(model, LayerGroupConfig(opt))  # type: ignore[arg-type]
+            divided = to_groups(model, opt)
             assert [op_name(op) for op in tpu_ops(divided)] == names
             assert divided.state == "TPU_DIVIDED" and model.state == "TPU_REORDERED"
             assert any(isinstance(op, TpuGroup) for op in divided.ops)
@@ -614,7 +613,7 @@ def tpu_ops(model: Model) -> list[TpuOp]:
 
 def test_the_stage_wants_its_own_state() -> None:
     with pytest.raises(ImportModelError, match="TPU_REORDERED"):
-        group_layers(cached_top(0), LayerGroupConfig())
+        to_groups(cached_top(0))
 
 
 # ------------------------------------------------------------------------------------------------- 14: the written form
@@ -688,7 +687,7 @@ def test_random_sections_give_the_bits_of_the_whole(key: tuple[int, int, int], c
     for trial in range(4):
         divided, plans = randomly_grouped(model, np.random.default_rng(trial))
         cut += sum(p.sections.steps > 1 and len(p.graph.ops) > 1 for p in plans)
-        equal(in_every_order(program_of(divided), feeds), flat)
+        equal(in_every_order(to_program(divided), feeds), flat)
     assert cut or chip == "bm1684"  # it refuses windows that make no progress (7.1)
 
 
@@ -712,7 +711,7 @@ def test_a_packed_batch_in_sections(chip: str) -> None:
             continue
         write_group(found)
         work.set(state="TPU_DIVIDED")
-        equal(Simulator(program_of(work)).run(net.feeds(), watch=True).tensors, flat)
+        equal(Simulator(to_program(work)).run(net.feeds(), watch=True).tensors, flat)
 
 
 @ON_CHIPS
@@ -726,7 +725,7 @@ def test_two_inputs_and_outputs_that_are_used_inside(chip: str) -> None:
     flat = run(model, net.feeds())
     for trial in range(4):
         divided, _ = randomly_grouped(model, np.random.default_rng(trial))
-        program = program_of(divided)
+        program = to_program(divided)
         assert len(program.inputs) == 2 and len(program.outputs) == 3
         found = in_every_order(program, net.feeds())
         assert set(flat) - set(found) <= {x.name, z.name}
@@ -740,7 +739,7 @@ def test_every_strategy_gives_the_same_bits(key: tuple[int, int, int], chip: str
     feeds = cached_network(*key).feeds()
     results = []
     for opt in ("1", "2", "off"):
-        program = program_of(group_layers(model, LayerGroupConfig(opt)))  # type: ignore[arg-type]
+        program = to_program(model, opt)
         results.append(Simulator(program).run(feeds, watch=True).tensors)
         equal(results[-1], flat)
     names = set(results[0]) & set(results[1])
@@ -803,7 +802,7 @@ def test_stores_write_every_element_of_every_output(chip: str) -> None:
     """Validity test c on the commands: bytes stored per tensor, counted by address."""
     model, _ = cached_lowered(3, chip, 4, 4)
     divided, plans = randomly_grouped(model, np.random.default_rng(0))
-    program = program_of(divided)
+    program = to_program(divided)
     written: dict[str, set[tuple[int, ...]]] = {}
     for command in program.commands:
         if isinstance(command, Move) and command.tensor:

@@ -11,12 +11,12 @@ import onnx
 import pytest
 from bench import Bench, numbers
 from builders.calibrated import ranged
+from compiling import to_canonical, to_tpu
 from op_row import network, node
 from plain_names import import_onnx
 from rotation import one_in
 
 from tpusim import chips
-from tpusim.canonicalize import canonicalize
 from tpusim.errors import CommandError
 from tpusim.frontend import OnnxReference
 from tpusim.inference import run
@@ -25,7 +25,7 @@ from tpusim.ir.module import Model
 from tpusim.ir.types import calibrated_range, element_of, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.check import check
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering import LoweringConfig
 from tpusim.lowering.propagate import propagate
 from tpusim.ops.framework.base import TopOp, holds
 from tpusim.running.pipeline import RunConfig
@@ -42,7 +42,7 @@ def scalar(value: float) -> np.ndarray:
 
 
 def made(nodes: list[onnx.NodeProto], constants: dict[str, np.ndarray], inputs: Mapping[str, tuple[int, ...]]) -> Model:
-    return canonicalize(import_onnx(network(nodes, constants, 17, BOOL)(inputs)))[0]
+    return to_canonical(import_onnx(network(nodes, constants, 17, BOOL)(inputs)))
 
 
 def propagated(model: Model, in_float: str = "") -> dict[str, Range | None]:
@@ -133,9 +133,8 @@ def test_step_8_is_repeated_after_step_9() -> None:
 def test_a_bool_is_a_byte_of_scale_1(asymmetric: bool) -> None:
     """numerics.md 2.2, whatever was calibrated; a reshape keeps it."""
     top = made([node("Greater", "x w", "a"), node("Reshape", "a s")], {"w": scalar(0.2), "s": np.array([12, 5])}, X)
-    tpu, _ = lower(
-        ranged(top, {"x": (-1.0, 1.0), "a": (0.0, 0.7), "y": (0.0, 0.7)}),
-        LoweringConfig("bm1684x", "int8", asymmetric=asymmetric),
+    tpu = to_tpu(
+        ranged(top, {"x": (-1.0, 1.0), "a": (0.0, 0.7), "y": (0.0, 0.7)}), "bm1684x", "int8", asymmetric=asymmetric
     )
     for name in ("a", "y"):
         stored = uniform_of(next(op.results[0] for op in tpu.ops if op_name(op) == name))
@@ -151,7 +150,7 @@ def test_a_bool_is_a_byte_of_scale_1(asymmetric: bool) -> None:
 def test_constant_of_a_comparison(number: float, low: float, asymmetric: bool, stored: int) -> None:
     """sat(round-half-away(c/s + z)): symmetric s = 1/127 (1/255 unsigned); asymmetric (max - min)/255."""
     top = ranged(made([node("Less", "x w")], {"w": scalar(number)}, X), {"x": (low, 1.0), "y": (0.0, 1.0)})
-    tpu, _ = lower(top, LoweringConfig("bm1684x", "int8", asymmetric=asymmetric))
+    tpu = to_tpu(top, "bm1684x", "int8", asymmetric=asymmetric)
     op = next(op for op in tpu.ops if op.name == "tpu.CompareConst")
     assert op.const_val.value.data == stored  # type: ignore[attr-defined]
 
@@ -166,11 +165,11 @@ def test_indices_are_int32_and_move_as_they_are(mode: str) -> None:
         node("Neg", "c"),
     ]
     build = network(nodes, {"s": np.array([1])})({"x": (4, 300, 2)})
-    top = canonicalize(import_onnx(build))[0]
+    top = to_canonical(import_onnx(build))
     x = np.random.default_rng(3).permutation(2400).reshape(4, 300, 2).astype(np.float32) / 8
     if mode == "int8":
         top = ranged(top, {"x": (0.0, 300.0), "a": (0.0, 299.0), "b": (0.0, 299.0), "y": (-299.0, 0.0)})
-    tpu, _ = lower(top, LoweringConfig("bm1684x", mode))  # type: ignore[arg-type]
+    tpu = to_tpu(top, "bm1684x", mode)
     types = {op_name(op): str(element_of(op.results[0])) for op in tpu.ops if op.name.startswith("tpu.")}
     assert types["a"] == types["b"] == "i32"
     if mode in ("int8", "f32"):

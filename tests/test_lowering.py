@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders.calibrated import HALF, ORDER, WINDOW, Array, Range, Row, image, lowered, module, op, propagated, x
+from compiling import to_tpu, to_tpu_with_fallbacks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tpusim_kernels.prim.multiplier import avgpool_table, best_fit, best_fit_positive
@@ -121,11 +122,11 @@ def test_scales_of_the_worked_examples() -> None:
 def test_modes_a_chip_does_not_have_are_refused() -> None:
     model = module(x("a", (1, 4), -1.0, 1.0), Row("y", "Relu", "a", (1, 4), (0.0, 1.0)))
     with pytest.raises(UnsupportedError, match="asymmetric"):
-        lower(model, LoweringConfig("bm1684", asymmetric=True))
+        to_tpu(model, "bm1684", asymmetric=True)
     with pytest.raises(UnsupportedError, match="mode f16 on bm1684"):
-        lower(model, LoweringConfig("bm1684", mode="f16"))
+        to_tpu(model, "bm1684", "f16")
     with pytest.raises(ImportModelError, match="TOP_CALIBRATED"):
-        lower(lower(model, LoweringConfig())[0], LoweringConfig())
+        to_tpu(to_tpu(model))
 
 
 # --------------------------------------------------------------------------------------------------------------- 9: Add
@@ -429,7 +430,7 @@ def test_a_scale_above_126_5_runs_in_float_by_decision(kind: str, limit: float, 
     """DN-08: no 8-bit multiplier exists; the op says so in the module and in its card."""
     rows = [x("a", SHAPE, -limit, limit), x("b", SHAPE, -limit, limit), *WIDE_TO_NARROW[kind]]
     rows.append(Row("z", "Add", "a b", SHAPE, (-250.0, 250.0)))  # so that no operand takes the range of y
-    tpu, _ = lower(module(*rows, results="y z"), LoweringConfig(qtable="y:INT8"))  # the marks of 3.4 let tables alone
+    tpu = to_tpu(module(*rows, results="y z"), qtable="y:INT8")  # the marks of 3.4 let tables alone
     op = next(o for o in tpu.ops if op_name(o) == "y")
     assert (uniform_of(op.results[0]) is None) == in_float
     seen = fidelity_of(op)
@@ -454,7 +455,7 @@ def test_a_product_before_a_sum_in_float_has_16_bits(low: float, chip: str, wide
         Row("y", "Add", "m b", (1, 4), (-far, far)),
     ]
     model = module(*rows, weights={"w": np.eye(4, dtype=np.float32)})
-    tpu, _ = lower(model, LoweringConfig(chip, qtable="y:F16" if how == "table" else None))
+    tpu = to_tpu(model, chip, qtable="y:F16" if how == "table" else None)
     ops = {op_name(op): op for op in tpu.ops}
     product, asked = uniform_of(ops["m"].results[0]), wide and how != "int8"
     assert product is not None and (uniform_of(ops["y"].results[0]) is None) == (how != "int8")
@@ -481,7 +482,7 @@ def test_a_degenerate_range_is_no_range() -> None:
 
 def test_f32_mode_has_no_integers() -> None:
     w = filters(2)
-    result, fallbacks = lower(conv_module(w, None), LoweringConfig(mode="f32"))
+    result, fallbacks = to_tpu_with_fallbacks(conv_module(w, None), mode="f32")
     assert not fallbacks
     for one in result.ops:
         assert all(element_of(v) == f32 for v in one.results if is_tensor(v))
@@ -657,6 +658,6 @@ def test_a_range_of_one_number_has_no_asymmetric_scale(kind: str) -> None:
     """The op runs in float, and the report says so (DN-05); symmetric it has a scale."""
     rows = [x("a", (1, 4), 0.5, 0.5), Row("y", kind, "a a" if kind == "Add" else "a", (1, 4), (0.5, 1.0))]
     model = module(*rows)
-    _, fallbacks = lower(model, LoweringConfig(asymmetric=True))
+    _, fallbacks = to_tpu_with_fallbacks(model, asymmetric=True)
     assert [f.op for f in fallbacks] == ["y"]
     assert not lower(model, LoweringConfig())[1]

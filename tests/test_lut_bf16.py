@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from bench import Bench
 from builders.timings import in_every_order
+from compiling import to_canonical, to_groups, to_program, to_reordered, to_tpu, to_tpu_with_fallbacks
 from op_cases import BY_ID, CASES
 from op_row import network, node, values
 from plain_names import import_onnx
@@ -26,9 +27,6 @@ from xdsl.dialects.builtin import bf16, f32
 from xdsl.utils.exceptions import VerifyException
 
 from tpusim import chips
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
-from tpusim.canonicalize import canonicalize
-from tpusim.codegen import generate
 from tpusim.errors import CommandError
 from tpusim.inference import Graph, dequantised, run
 from tpusim.ir.attrs import float_attr, int_attr, op_name, text
@@ -40,9 +38,7 @@ from tpusim.isa import commands as isa
 from tpusim.isa.check import check
 from tpusim.isa.cycles import tiu_cycles
 from tpusim.isa.region import View
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.memory import assign_addresses
+from tpusim.lowering import LoweringConfig
 from tpusim.ops import context
 from tpusim.ops.activation import TpuLutBF16
 from tpusim.ops.framework.base import TpuOp
@@ -71,7 +67,7 @@ FLOAT_ROWS = ["erf", "sin", "cos", "sign", "floor", "ceil", "round"]
 @cache
 def lowered(case_id: str, mode: str, chip: str = CHIP) -> tuple[Model, tuple[str, ...]]:
     config = LoweringConfig(chip, mode)  # type: ignore[arg-type]
-    tpu, fallbacks = lower(top_for(case_id, config), config)
+    tpu, fallbacks = to_tpu_with_fallbacks(top_for(case_id, config), config)
     return tpu, tuple(f.why for f in fallbacks)
 
 
@@ -85,7 +81,7 @@ def the(model: Model, name: str = "") -> TpuOp:
 
 def assert_machine_is_flat(model: Model, grouped: Model, feeds: dict[str, np.ndarray]) -> None:
     """Every tensor the machine stores, under both DMA timings, bit for bit: floats too."""
-    flat, program = run(model, feeds), generate(assign_addresses(grouped))
+    flat, program = run(model, feeds), to_program(grouped)
     machine = in_every_order(program, feeds)
     shared = machine.keys() & flat.keys()
     assert {op_name(op) for op in model.ops if isinstance(op, TpuOp) and not is_in_place(op)} <= shared
@@ -187,8 +183,8 @@ def test_softmax_and_norms_are_bf16_by_tables(case_id: str, mode: str) -> None:
 
 
 def test_an_even_window_is_computed_in_float() -> None:
-    top = canonicalize(import_onnx(network([node("LRN", "x", size=4)])({"x": (3, 12, 6, 5)}), name="even"))[0]
-    tpu, _ = lower(top, LoweringConfig(CHIP, "bf16"))
+    top = to_canonical(import_onnx(network([node("LRN", "x", size=4)])({"x": (3, 12, 6, 5)}), name="even"))
+    tpu = to_tpu(top, CHIP, "bf16")
     assert len(the(tpu, "tpu.LRN").operands) == 1
 
 
@@ -196,9 +192,9 @@ def test_a_marked_op_of_an_integer_network_uses_tables() -> None:
     """BF16 among integers: casts on both sides, tables between, integers and floats exact."""
     config = LoweringConfig(CHIP, "int8", qtable="y:BF16")
     case = BY_ID["sigmoid"]
-    tpu, _ = lower(top_for(case.id, config), config)
+    tpu = to_tpu(top_for(case.id, config), config)
     assert the(tpu, "tpu.LutBF16")
-    assert_machine_is_flat(tpu, group_layers(reorder_weights(tpu), LayerGroupConfig()), case.feeds())
+    assert_machine_is_flat(tpu, to_groups(tpu), case.feeds())
 
 
 @pytest.mark.parametrize("chip", ["bm1684x", "bm1688", "bm1684"])
@@ -215,8 +211,8 @@ def test_chips_without_tables_do_not_use_them(chip: str) -> None:
 @pytest.mark.parametrize(("case_id", "mode"), one_in(6, product(ROWS, ("bf16", "int8"))))
 def test_machine_is_flat_bit_for_bit(case_id: str, mode: str) -> None:
     model, _ = lowered(case_id, mode)
-    reordered = reorder_weights(model)
-    assert_machine_is_flat(model, group_layers(reordered, LayerGroupConfig()), BY_ID[case_id].feeds())
+    reordered = to_reordered(model)
+    assert_machine_is_flat(model, to_groups(reordered), BY_ID[case_id].feeds())
 
 
 @pytest.mark.slow  # kernels of a whole network
@@ -228,16 +224,15 @@ def test_tables_between_integer_convolutions() -> None:
         node("Softmax", "c", "d", axis=1), node("LogSoftmax", "c", "e", axis=3), node("Add", "d e"),
     ]  # fmt: skip
     weights = {"w": values((12, 5, 3, 3)), "v": values((12, 12, 3, 3), 2)}
-    top = canonicalize(import_onnx(network(nodes, weights)({"x": (3, 5, 6, 5)}), name="mixed"))[0]
+    top = to_canonical(import_onnx(network(nodes, weights)({"x": (3, 5, 6, 5)}), name="mixed"))
     feeds = [{"x": values((3, 5, 6, 5), seed)} for seed in (3, 4)]
-    table = calibrate(top, feeds, CalibrationConfig(method="max"))[0]
-    tpu, fallbacks = lower(apply_table(top, table), LoweringConfig(CHIP, "int8", qtable="b:BF16"))
+    tpu, fallbacks = to_tpu_with_fallbacks(top, CHIP, "int8", qtable="b:BF16", ranges=feeds)
     names = [op.name for op in tpu.ops if isinstance(op, TpuOp)]
     assert names.count("tpu.LutBF16") == 1
     assert names.count("tpu.Softmax") == 2
     assert names.count("tpu.Conv2D") == 2
     assert {f.op for f in fallbacks} >= {"d", "e"}
-    assert_machine_is_flat(tpu, group_layers(reorder_weights(tpu), LayerGroupConfig()), feeds[0])
+    assert_machine_is_flat(tpu, to_groups(tpu), feeds[0])
 
 
 @pytest.mark.parametrize("case_id", ["sigmoid", "softmax-last", "layernorm", "log"])
@@ -245,19 +240,19 @@ def test_other_chips_of_the_family(case_id: str) -> None:
     """Two lanes and eight."""
     for chip in ("cv180x", "cv182x", "cv181x"):
         model, _ = lowered(case_id, "bf16", chip)
-        assert_machine_is_flat(model, group_layers(reorder_weights(model), LayerGroupConfig()), BY_ID[case_id].feeds())
+        assert_machine_is_flat(model, to_groups(model), BY_ID[case_id].feeds())
 
 
 @pytest.mark.parametrize("case_id", ["sigmoid-wide", "sigmoid-2d", "log", "sqrt"])
 def test_stitched_slices_are_the_whole(case_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table is loaded once and serves every slice; 70 channels are three rows of 32 lanes."""
     model, _ = lowered(case_id, "bf16")
-    reordered = reorder_weights(model)
+    reordered = to_reordered(model)
     axes, limit, kind = cuts(the(reordered, "tpu.LutBF16"), chips.load(CHIP))
     assert axes == "".join(a for a in BY_ID[case_id].axes if a in "nh")  # CV18xx cuts no others (layer_group.md 4)
     for sections in every_sections(limit):
         monkeypatch.setitem(STRATEGIES.entries, "forced", Forced(sections, kind))
-        grouped = group_layers(reordered, LayerGroupConfig("forced"))  # type: ignore[arg-type]
+        grouped = to_groups(reordered, "forced")
         assert "tpu.Group" in {op.name for op in grouped.ops}
         assert_machine_is_flat(model, grouped, BY_ID[case_id].feeds())
 
@@ -282,7 +277,7 @@ def test_whole_graph_equals_op_by_op(case_id: str) -> None:
 @pytest.mark.parametrize("case_id", ["tanh", "log", "softmax-last", "layernorm"])
 def test_text_round_trip(case_id: str) -> None:
     model, _ = lowered(case_id, "bf16")
-    for stage in (model, group_layers(reorder_weights(model), LayerGroupConfig())):
+    for stage in (model, to_groups(model)):
         once = print_module(stage.module)
         assert print_module(parse_module(once, context())) == once
 

@@ -8,9 +8,10 @@ from functools import cache
 import numpy as np
 import pytest
 from builders.timings import in_every_order
+from compiling import to_calibrated, to_canonical, to_program, to_reordered, to_tpu, to_tpu_with_fallbacks
 from hypothesis import given
 from hypothesis import strategies as st
-from networks import program_of, randomly_grouped
+from networks import randomly_grouped
 from op_row import network, node, values
 from plain_names import import_onnx
 from rows import calibrated, tpu_ops
@@ -19,8 +20,6 @@ from tpusim_kernels.prim.multiplier import best_fit, common_shift
 from xdsl.ir import Operation
 
 from tpusim import chips
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
-from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
 from tpusim.errors import CommandError, UnsupportedError
 from tpusim.inference import run
@@ -30,7 +29,7 @@ from tpusim.ir.types import set_type, shape_of, storage_dtype, tensor, uniform_o
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa.check import check
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
+from tpusim.lowering import LoweringConfig
 from tpusim.ops.framework.base import TpuOp
 
 Array = np.ndarray
@@ -44,9 +43,8 @@ def top(left: tuple[int, ...], *, asymmetric: bool = False) -> Model:
     right = values((1, 12, 20) if len(left) == 3 else (12, 20)) * np.geomspace(0.01, 1, 20, dtype=np.float32)
     nodes = [node("Gemm", "x w b", "p") if len(left) == 2 else node("MatMul", "x w", "p"), node("Relu", "p")]
     model = import_onnx(network(nodes, {"w": right, "b": values((20,), 2, -0.3, 0.3)})({"x": left}), name="columns")
-    clean = canonicalize(model)[0]
-    table = calibrate(clean, [feeds(left)], CalibrationConfig(method="max"))[0]
-    return apply_table(clean, table, asymmetric=asymmetric)
+    clean = to_canonical(model)
+    return to_calibrated(clean, [feeds(left)], asymmetric=asymmetric)
 
 
 def feeds(left: tuple[int, ...]) -> dict[str, Array]:
@@ -55,7 +53,7 @@ def feeds(left: tuple[int, ...]) -> dict[str, Array]:
 
 def lowered(left: tuple[int, ...], chip: str = "bm1684x", *, columns: bool = True, asymmetric: bool = False) -> Model:
     config = LoweringConfig(chip, "int8", asymmetric, matmul_perchannel=columns)
-    model, fallbacks = lower(top(left, asymmetric=asymmetric), config)
+    model, fallbacks = to_tpu_with_fallbacks(top(left, asymmetric=asymmetric), config)
     assert not fallbacks
     return model
 
@@ -136,7 +134,7 @@ def test_a_transposed_matrix_has_the_same_columns() -> None:
     weights = {key: array.T.copy() if key == name else array for key, array in work.weights.items()}
     work = Model(work.module, WeightStore(weights))
     op.attributes["right_transpose"] = flag(True)
-    turned = product_of(lower(work, LoweringConfig("bm1684x", "int8", matmul_perchannel=True))[0])
+    turned = product_of(to_tpu(work, "bm1684x", "int8", matmul_perchannel=True))
     assert turned.attributes["multipliers"] == straight.attributes["multipliers"]
 
 
@@ -161,7 +159,7 @@ def test_other_chips_refuse_it(chip: str) -> None:
 
 
 def test_several_matrices_keep_one_scale() -> None:
-    model, _ = lower(calibrated("matmul-batch-of-weights"), LoweringConfig(matmul_perchannel=True))
+    model = to_tpu(calibrated("matmul-batch-of-weights"), matmul_perchannel=True)
     assert "fuse_rq" not in product_of(model).attributes
 
 
@@ -184,7 +182,7 @@ def oracle(op: TpuOp, x: Array, w: Array, b: Array, m: Array) -> Array:
 def test_integers_are_the_oracle(asymmetric: bool) -> None:
     """From the attributes, and from the packed operand; over the whole range of bytes."""
     model = lowered(LEFTS[0], asymmetric=asymmetric)
-    op, ready = product_of(model), product_of(reorder_weights(model))
+    op, ready = product_of(model), product_of(to_reordered(model))
     w, b = constants(op, model)
     m = np.array(ints(op.attributes["multipliers"]), np.int64)
     x = np.random.default_rng(1).integers(-128, 128, shape_of(op.operands[0])).astype(np.int8)
@@ -197,14 +195,14 @@ def test_integers_are_the_oracle(asymmetric: bool) -> None:
 @pytest.mark.parametrize("chip", ["bm1684x", "bm1688"])
 @pytest.mark.parametrize("left", LEFTS, ids=str)
 def test_machine_equals_flat_in_any_group(left: tuple[int, ...], chip: str) -> None:
-    model = reorder_weights(lowered(left, chip, asymmetric=chip == "bm1688"))
+    model = to_reordered(lowered(left, chip, asymmetric=chip == "bm1688"))
     flat = run(model, feeds(left))
     name = op_name(product_of(model))
     local = 0
     for trial in range(4):
         divided, plans = randomly_grouped(model, np.random.default_rng(trial))
         local += any(op.name == "tpu.MatMul" for p in plans for op in p.graph.ops)
-        machine = in_every_order(program_of(divided), feeds(left))
+        machine = in_every_order(to_program(divided), feeds(left))
         np.testing.assert_array_equal(machine[name], flat[name])
     assert bool(local) == (len(left) > 2)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compiling import to_addressed, to_groups, to_program
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import CHIPS, Network, cached_lowered, randomly_grouped, reordered
@@ -24,7 +25,6 @@ from tpusim.ir.types import address_of, f32, shape_of, tensor
 from tpusim.isa.commands import Command
 from tpusim.isa.layout import align, extent
 from tpusim.isa.stream import Program
-from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.memory import assign_addresses
 from tpusim.memory.assign import Neuron, live_ranges, place
 from tpusim.ops import context
@@ -105,7 +105,7 @@ def test_the_smallest_gap_that_fits_is_taken() -> None:
 @cache
 def addressed(key: tuple[int, int, int], chip: str, opt: str = "1") -> Model:
     model, _ = cached_lowered(key[0], chip, *key[1:])
-    return assign_addresses(group_layers(model, LayerGroupConfig(opt)))  # type: ignore[arg-type]
+    return to_addressed(model, opt)
 
 
 def addressed_values(model: Model) -> Iterator[tuple[Operation, SSAValue]]:
@@ -142,7 +142,7 @@ def test_published_start_of_the_neurons() -> None:
     for _ in range(159):
         x = net.conv(x, 3, 3)  # one page of coefficients each
     lowered = reordered(net.top(), "bm1684x")
-    model = assign_addresses(group_layers(lowered, LayerGroupConfig("off")))
+    model = to_addressed(lowered, "off")
     assert model.number("module.coeff_size") == 159 * PAGE == 651264
     assert model.number("module.neuron_addr") == 4295618560
 
@@ -164,7 +164,7 @@ def test_live_ranges_by_hand(chip: str) -> None:
     y = net.conv(x, 10)
     z = net.conv(y, 10)
     net.add(y, z)
-    model = group_layers(reordered(net.top(), chip), LayerGroupConfig("off"))
+    model = to_groups(reordered(net.top(), chip), "off")
     found, aliases = live_ranges(model, chips.load(chip))
     lives = [(n.start, n.end) for n in found]
     # input, cast, conv y, conv z, add, cast of the result, return
@@ -198,7 +198,7 @@ RESHAPED = """builtin.module attributes {{module.name = "net", module.state = "T
 @ON_CHIPS
 def test_in_place_results_are_their_operands_bytes(chip: str) -> None:
     model = Model(parse_module(RESHAPED.format(chip=chip), context()), cached_lowered(0, chip)[0].weights)
-    found = {op_name(op): address_of(op.results[0]) for op in assign_addresses(model).ops if op.results}
+    found = {op_name(op): address_of(op.results[0]) for op in to_addressed(model).ops if op.results}
     assert found["r"] == found["a"] == found["b"]
     assert found["other"] not in (found["r"], found["x"])  # r lives on under the name of b
     ranges, aliases = live_ranges(model, chips.load(chip))
@@ -235,10 +235,10 @@ def test_every_read_sees_the_tensor_that_was_written_last(key: tuple[int, int, i
     lowered, _ = cached_lowered(key[0], chip, *key[1:])
     if opt == "random":
         divided, _ = randomly_grouped(lowered, np.random.default_rng(7))
-        model = assign_addresses(divided)
+        model = to_addressed(divided)
     else:
         model = addressed(key, chip, opt)
-    program = generate(model)
+    program = to_program(model)
     wanted = tensors_read(model)
     owner: dict[int, str] = {}  # page -> tensor whose bytes are in it
     for entry in program.inputs:
@@ -307,24 +307,24 @@ def test_the_program_follows_from_the_files(key: tuple[int, int, int], chip: str
     again = load_model(tmp_path / "6_final.mlir", context())
     assert print_module(again.module) == print_module(model.module)
     assert [address_of(r) for _, r in addressed_values(again)] == [address_of(r) for _, r in addressed_values(model)]
-    assert same_program(generate(again), generate(model))
+    assert same_program(to_program(again), to_program(model))
 
 
 def test_addresses_are_read_from_the_text() -> None:
     """Codegen believes the module: a tensor moved by hand moves in the commands."""
     model = addressed(KEYS[0], "bm1684x")
-    program = generate(model)
+    program = to_program(model)
     entry = next(t for t in program.tensors if t.role == "output")
     moved = entry.view.address + 64 * PAGE
     text = print_module(model.module).replace(f"{entry.view.address} : i64", f"{moved} : i64")
-    edited = generate(Model(parse_module(text, context()), model.weights))
+    edited = to_program(Model(parse_module(text, context()), model.weights))
     assert edited.tensor(entry.name).view.address == moved
     assert any(v.address == moved for c in edited.commands for v in c.writes())
 
 
 def test_a_module_without_addresses_is_refused() -> None:
     model, _ = cached_lowered(0, "bm1684x")
-    divided = group_layers(model, LayerGroupConfig())
+    divided = to_groups(model)
     with pytest.raises(ImportModelError, match="TPU_ADDRESSED"):
         generate(divided)
     divided.set(state="TPU_ADDRESSED")

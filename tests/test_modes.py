@@ -10,20 +10,17 @@ import ml_dtypes
 import numpy as np
 import pytest
 from builders.timings import in_every_order
+from compiling import to_program, to_tpu
 from op_cases import BY_ID, CASES, OpCase
 from rotation import marks, turn
 from rows import SECONDARY, calibrated, canonical, top_for, top_tensors
 
 from tpusim import chips
-from tpusim.codegen import generate
 from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.inference import dequantised, run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.types import element_of, storage_dtype, uniform_of
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.lowering.qtable import read_qtable
-from tpusim.memory import assign_addresses
 from tpusim.ops.framework.base import TpuOp
 from tpusim.running.agreement import compare_local
 from tpusim.simulator import Simulator
@@ -68,10 +65,10 @@ SOME = [
 def test_machine_agrees_with_flat(case: OpCase, label: str) -> None:
     """And the flat network with the float one."""
     config, feeds = SECONDARY[label], case.feeds()
-    tpu, _ = lower(top_for(case.id, config), config)
+    tpu = to_tpu(top_for(case.id, config), config)
     flat = run(tpu, feeds)
     assert_similar(case, label, dequantised(tpu, flat))
-    program = generate(assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig())))
+    program = to_program(tpu)
     found = compare_local(tpu, feeds, in_every_order(program, feeds), flat)
     assert found.compared and found.passed, [(t.name, t.verdict, t.note) for t in found.failures]
     assert all(t.bit_exact for t in found.tensors if t.is_integer)
@@ -85,7 +82,7 @@ def assert_similar(case: OpCase, label: str, real: dict[str, np.ndarray]) -> Non
 
 def test_a_16_bit_mode_stores_16_bits() -> None:
     for mode, dtype in (("f16", np.float16), ("bf16", ml_dtypes.bfloat16)):
-        tpu, _ = lower(canonical("conv-3x3"), LoweringConfig("bm1684x", mode))  # type: ignore[arg-type]
+        tpu = to_tpu(canonical("conv-3x3"), "bm1684x", mode)
         conv = next(op for op in tpu.ops if op.name == "tpu.Conv2D")
         assert isinstance(conv, TpuOp)
         assert storage_dtype(element_of(conv.results[0])) == dtype
@@ -95,7 +92,7 @@ def test_a_16_bit_mode_stores_16_bits() -> None:
 
 def test_f16_and_bf16_are_refused_without_the_type() -> None:
     with pytest.raises(UnsupportedError, match="mode f16 on bm1684: supported are f32, int8"):
-        lower(canonical("conv-3x3"), LoweringConfig("bm1684", "f16"))
+        to_tpu(canonical("conv-3x3"), "bm1684", "f16")
 
 
 @pytest.mark.parametrize("chip", chips.available())
@@ -103,7 +100,7 @@ def test_f16_and_bf16_are_refused_without_the_type() -> None:
 def test_modes_that_are_not_offered_are_refused_and_the_offered_named(mode: str, chip: str) -> None:
     """Also where the chip replaces a float type it does not have."""
     with pytest.raises(UnsupportedError, match=f"mode {mode} on {chip}: supported are .*int8"):
-        lower(canonical("conv-3x3"), LoweringConfig(chip, mode))  # type: ignore[arg-type]
+        to_tpu(canonical("conv-3x3"), chip, mode)
 
 
 @pytest.mark.parametrize("mode", ["INT4", "W8F16", "W4BF16", "F8E4M3"])
@@ -114,11 +111,11 @@ def test_modes_of_a_table_that_are_not_offered_are_refused(mode: str) -> None:
 
 def test_zero_points_are_refused_where_no_rule_is_known() -> None:
     with pytest.raises(UnsupportedError, match="asymmetric quantisation on bm1684 is not supported"):
-        lower(calibrated("conv-3x3"), LoweringConfig("bm1684", "int8", asymmetric=True))
+        to_tpu(calibrated("conv-3x3"), "bm1684", "int8", asymmetric=True)
 
 
 def test_asymmetric_types_carry_zero_points() -> None:
-    tpu, _ = lower(calibrated("conv-3x3", asymmetric=True), LoweringConfig("bm1684x", "int8", asymmetric=True))
+    tpu = to_tpu(calibrated("conv-3x3", asymmetric=True), "bm1684x", "int8", asymmetric=True)
     zeros = [u.zero_point.value.data for op in tpu.ops if isinstance(op, TpuOp) if (u := uniform_of(op.results[0]))]
     assert any(zeros)
 
@@ -141,7 +138,7 @@ def test_table_forms_are_the_same(tmp_path) -> None:  # noqa: ANN001
 
 def test_unknown_name_in_table_is_an_error() -> None:
     with pytest.raises(ConfigError, match="no op is called nowhere"):
-        lower(calibrated("conv-3x3"), LoweringConfig("bm1684x", "int8", qtable="nowhere:F16"))
+        to_tpu(calibrated("conv-3x3"), "bm1684x", "int8", qtable="nowhere:F16")
 
 
 @pytest.mark.parametrize("mode", ["F16", "BF16", "F32"])
@@ -150,8 +147,8 @@ def test_mixed_precision_runs_in_local_memory(mode: str) -> None:
     case = BY_ID["add-2"] if "add-2" in BY_ID else next(c for c in CASES if c.result == "tpu.Add")
     top = calibrated(case.id)
     name = next(op_name(op) for op in top.ops if op.name == "top.Add")
-    tpu, _ = lower(top, LoweringConfig("bm1684x", "int8", qtable=f"{name}:{mode}"))
-    program = generate(assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig())))
+    tpu = to_tpu(top, "bm1684x", "int8", qtable=f"{name}:{mode}")
+    program = to_program(tpu)
     machine = Simulator(program).run(case.feeds(), watch=True).tensors
     found = compare_local(tpu, case.feeds(), machine, run(tpu, case.feeds()), with_qtable=True)
     assert found.passed and found.compared

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from compiling import to_tpu
 from rows import calibrated
 
 from tpusim.errors import ImportModelError
 from tpusim.ir.modes import requant_mode
 from tpusim.ir.text import parse_module, print_module
-from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops import context
 
 ROWS = [
@@ -27,14 +27,14 @@ ROWS = [
 
 @pytest.mark.parametrize(("row", "chip", "mode", "written"), ROWS)
 def test_modes_are_written_as_upstream_writes_them(row: str, chip: str, mode: str, written: str) -> None:
-    tpu, _ = lower(calibrated(row), LoweringConfig(chip, mode))  # type: ignore[arg-type]
+    tpu = to_tpu(calibrated(row), chip, mode)
     text = print_module(tpu.module)
     assert written in text
     assert print_module(parse_module(text, context())) == text
 
 
 def test_an_unknown_mode_is_an_error_that_lists_the_modes() -> None:
-    tpu, _ = lower(calibrated("conv-3x3"), LoweringConfig("bm1684x", "int8"))
+    tpu = to_tpu(calibrated("conv-3x3"), "bm1684x")
     text = print_module(tpu.module).replace("rq_mode MultiplierShift", "rq_mode Shift")
     with pytest.raises(ImportModelError, match="MultiplierShift"):
         parse_module(text, context())

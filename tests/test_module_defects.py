@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from compiling import to_groups
 from networks import Network, reordered
 
 from tpusim.errors import ImportModelError
 from tpusim.inference import Graph, run
 from tpusim.ir.text import parse_module
-from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.ops import context
 from tpusim.ops.structure import TpuGroup
 
@@ -35,7 +35,7 @@ def test_a_grouped_module_runs_as_one_graph(keep: str | None) -> None:
     x = net.conv(net.input((1, 3, 12, 10)), 10)
     net.pool(net.relu(x))
     model = reordered(net.top(), "bm1684x")
-    grouped = group_layers(model, LayerGroupConfig())
+    grouped = to_groups(model)
     assert any(isinstance(op, TpuGroup) for op in grouped.ops)
     flat, found = run(model, net.feeds()), Graph(grouped, keep)(net.feeds())
     assert found and all(array.tobytes() == flat[name].tobytes() for name, array in found.items())

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from compiling import to_canonical, to_program, to_tpu
 from op_row import network, node
 
 from tpusim import chips
-from tpusim.canonicalize import canonicalize
-from tpusim.codegen import generate
 from tpusim.frontend import import_onnx
 from tpusim.inference import run
 from tpusim.isa.commands import MoveRows
 from tpusim.isa.cycles import dma_ns
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.memory import assign_addresses
 from tpusim.simulator import Simulator
 
 SHAPE = (2, 16, 40, 12)
@@ -31,9 +27,9 @@ CYCLES = {"bm1684x": ((12, 1440), (22, 300), (30, 168), (17, 320)),
 def test_rows_along_each_axis(chip: str, axis: int) -> None:
     indices, x = np.array(INDICES[axis]), np.random.default_rng(1).normal(size=SHAPE).astype(np.float32)
     build = network([node("Relu", "x", "a"), node("Gather", "a i", axis=axis)], {"i": indices})
-    model, _ = canonicalize(import_onnx(build({"x": SHAPE}), name="rows"))
-    tpu = lower(model, LoweringConfig(chip=chip, mode="f32"))[0]
-    program = generate(assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig())))
+    model = to_canonical(import_onnx(build({"x": SHAPE}), name="rows"))
+    tpu = to_tpu(model, chip, "f32")
+    program = to_program(tpu)
     (command,) = (c for c in program.commands if isinstance(c, MoveRows))
     machine = Simulator(program).run({"x": x}).tensors
     wanted = np.take(np.maximum(x, 0), indices, axis=axis)

@@ -7,15 +7,14 @@ from functools import cache
 import numpy as np
 import onnx
 import pytest
+from compiling import to_canonical, to_groups, to_program, to_reordered
 from msgspec.structs import replace
-from networks import program_of, randomly_grouped
+from networks import randomly_grouped
 from upstream.networks import Builder, samples
 from xdsl.dialects.builtin import AffineMapAttr
 
 from benchmarks.conformance.replay import Replay
 from tpusim import chips
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
-from tpusim.canonicalize import canonicalize
 from tpusim.errors import ImportModelError, SimulationError
 from tpusim.frontend import import_onnx
 from tpusim.inference import run
@@ -25,9 +24,7 @@ from tpusim.ir.text import parse_module, print_module
 from tpusim.isa.commands import Fill, Move
 from tpusim.isa.cycles import dma_ns
 from tpusim.isa.region import View
-from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.files import merge_moves
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops.framework.moves import permutation_map, strides_of, view_map
 from tpusim.ops.interfaces import is_in_place
 from tpusim.ops.structure import TpuLoad, TpuStore, Transfer
@@ -98,16 +95,15 @@ NETWORKS = {"moved": proto, "padded": padded, "shuffled": shuffled}
 def network(chip: str, name: str = "moved") -> tuple[Model, Tensors, Tensors]:
     """(module in chip layout, one sample, every tensor of the flat inference), in INT8."""
     source = NETWORKS[name]()
-    top, _ = canonicalize(import_onnx(source, name=name))
+    top = to_canonical(import_onnx(source, name=name))
     given = samples(source)
-    table, _ = calibrate(top, given, CalibrationConfig("max"))
-    model = reorder_weights(lower(apply_table(top, table, asymmetric=False), LoweringConfig(chip))[0])
+    model = to_reordered(top, chip, ranges=given)
     return model, given[0], run(model, given[0])
 
 
 def assert_bits(grouped: Model, sample: Tensors, flat: Tensors, cores: int = 1) -> None:
     """Every tensor is the flat inference's; inputs, views and what lies between moving ops are all that may lack."""
-    found = Simulator(program_of(grouped, cores)).run(sample, watch=True).tensors
+    found = Simulator(to_program(grouped, share=cores)).run(sample, watch=True).tensors
     assert [n for n in flat if n in found and not np.array_equal(found[n], flat[n])] == []
     views = {op_name(op) for op in grouped.module.walk() if is_in_place(op)}
     between = {name for op in moving(grouped) if op.moved for name in texts(op.moved)}
@@ -118,8 +114,8 @@ def assert_bits(grouped: Model, sample: Tensors, flat: Tensors, cores: int = 1) 
 def recorded(name: str, chip: str) -> tuple[Model, Model, Tensors]:
     """(module in chip layout, in groups, one sample) of a recorded network in INT8."""
     replay = Replay(name)
-    model = reorder_weights(replay.lowered(f"{chip}/int8"))
-    return model, group_layers(model, LayerGroupConfig()), replay.data.arrays(replay.data.content.inputs)
+    model = to_reordered(replay.lowered(f"{chip}/int8"))
+    return model, to_groups(model), replay.data.arrays(replay.data.content.inputs)
 
 
 @pytest.mark.parametrize("chip", CHIPS)
@@ -139,7 +135,7 @@ def test_more_channels_than_lanes(chip: str, cores: int) -> None:
     if cores > chips.load(chip).cores:
         pytest.skip(f"{chip} has one core")
     model, sample, flat = network(chip)
-    grouped = group_layers(model, LayerGroupConfig(cores=cores))
+    grouped = to_groups(model, cores=cores)
     found = moving(grouped)
     assert any(isinstance(op, TpuLoad) for op in found)
     assert all(op.moved is not None and set(texts(op.moved)) <= set(flat) for op in found)
@@ -150,20 +146,20 @@ def test_more_channels_than_lanes(chip: str, cores: int) -> None:
 def test_stores_pad(chip: str) -> None:
     """The border is filled once, whatever the sections; a Pad of an input stays."""
     model, sample, flat = network(chip, "padded")
-    grouped = group_layers(model, LayerGroupConfig())
+    grouped = to_groups(model)
     stores = [op for op in moving(grouped) if op.pads]
     assert len(stores) == 3 and not any(name == "tpu.Pad" for name in kinds(grouped))
-    filled = [c for c in program_of(grouped).commands if isinstance(c, Fill)]
+    filled = [c for c in to_program(grouped).commands if isinstance(c, Fill)]
     assert len(filled) == sum(sum(pad > 0 for pad in op.pads) for op in stores)
     assert_bits(grouped, sample, flat)
     again = Model(parse_module(print_module(grouped.module), context()), grouped.weights)
-    assert program_of(again).commands == program_of(grouped).commands
+    assert to_program(again).commands == to_program(grouped).commands
 
 
 @pytest.mark.parametrize(("chip", "cycles", "loaded"), [("bm1684x", 129_376, 228_907), ("bm1688", 613_441, 190_379)])
 def test_stores_pad_as_the_real_ones_do(chip: str, cycles: int, loaded: int) -> None:
     """Bytes of the real profile, and cycles within 2 %; on BM1684X within 13 %, where more of the border is filled."""
-    program = program_of(group_layers(network(chip, "padded")[0], LayerGroupConfig()))
+    program = to_program(network(chip, "padded")[0])
     moved = np.sum([c.traffic() for c in program.commands if not isinstance(c, Fill)], axis=0)
     assert tuple(moved) == (loaded, 413_228)
     far = 0.13 if chip == "bm1684x" else 0.02
@@ -190,7 +186,7 @@ def test_a_fill_takes_the_cycles_of_the_real_profile(
 def test_an_origin_is_held_against_addresses() -> None:
     """A store that begins in the border, or states that it has none, is refused."""
     model, sample, _ = network("bm1684x", "padded")
-    program = program_of(group_layers(model, LayerGroupConfig()))
+    program = to_program(model)
     at = next(i for i, c in enumerate(program.commands) if isinstance(c, Move) and c.origin)
     for origin in (0, None):
         wrong = list(program.commands)
@@ -215,9 +211,9 @@ def test_random_sections(seed: int, chip: str, name: str) -> None:
 
 @pytest.mark.parametrize("chip", ["bm1690", "bm1684"])
 def test_other_chips_keep_their_permutes(chip: str) -> None:
-    top, _ = canonicalize(import_onnx(proto(), name="moved"))
-    model = reorder_weights(lower(top, LoweringConfig(chip, "f32"))[0])
-    grouped = group_layers(model, LayerGroupConfig())
+    top = to_canonical(import_onnx(proto(), name="moved"))
+    model = to_reordered(top, chip, "f32")
+    grouped = to_groups(model)
     assert not moving(grouped)
     assert kinds(grouped).count("tpu.Permute") == kinds(model).count("tpu.Permute")
 
@@ -226,23 +222,20 @@ def test_text_of_a_module() -> None:
     """A module that was printed and read gives the same commands; a map without distances is refused."""
     _, grouped, _ = recorded("shapes", "bm1684x")
     again = Model(parse_module(print_module(grouped.module), context()), grouped.weights)
-    assert program_of(again).commands == program_of(grouped).commands
+    assert to_program(again).commands == to_program(grouped).commands
     (store,) = moving(again)
     assert isinstance(store, TpuStore)
     turned = permutation_map((0, 2, 1, 3, 4), "l2s")
     store.indexing_map_l2s = AffineMapAttr(view_map((1, 8, 12, 3, 4), (1, 8, 12, 12)).compose(turned))
     with pytest.raises(ImportModelError, match="a map from .* that moves every element"):
-        program_of(again)
+        to_program(again)
 
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_a_load_shuffles(chip: str) -> None:
     """In F32 by eight commands of 512 bytes, as in the real profile; of fewer bytes the Permute stays."""
-    whole, half = (
-        group_layers(reorder_weights(Replay("shuffle").lowered(f"{chip}/{mode}")), LayerGroupConfig())
-        for mode in ("f32", "f16")
-    )
-    moves = [c for c in program_of(whole).commands if isinstance(c, Move) and c.strides]
+    whole, half = (to_groups(Replay("shuffle").lowered(f"{chip}/{mode}")) for mode in ("f32", "f16"))
+    moves = [c for c in to_program(whole).commands if isinstance(c, Move) and c.strides]
     assert [c.traffic() for c in moves] == [(512, 0)] * 8
     assert not moving(half) and "tpu.Permute" in kinds(half)
 
@@ -253,14 +246,14 @@ def shuffling(chip: str, runs: int) -> Model:
     y = b.node("Relu", b.conv(b.input("x", 1, 4, 28, 28), 4, 4 * runs, 3))
     y = b.node("Transpose", b.reshape(y, 1, 4, runs, 28, 28), perm=[0, 2, 1, 3, 4])
     b.output(b.conv(b.node("Relu", b.conv(b.reshape(y, 1, 4 * runs, 28, 28), 4 * runs, 8, 3)), 8, 8, 3))
-    top, _ = canonicalize(import_onnx(b.model(), name="between"))
-    return reorder_weights(lower(top, LoweringConfig(chip, "f32"))[0])
+    top = to_canonical(import_onnx(b.model(), name="between"))
+    return to_reordered(top, chip, "f32")
 
 
 @pytest.mark.parametrize(("chip", "most"), [("bm1684x", 16), ("bm1688", 32), ("cv186x", 32)])
 def test_a_load_takes_few_commands(chip: str, most: int) -> None:
     """At most as many as TPU-MLIR 1.30.2 was seen to take."""
-    found = [len(moving(group_layers(shuffling(chip, runs), LayerGroupConfig()))) for runs in (most, most + 1)]
+    found = [len(moving(to_groups(shuffling(chip, runs)))) for runs in (most, most + 1)]
     assert found == [1, 0]
 
 
@@ -270,7 +263,7 @@ def test_shuffled_channels_are_held_against_addresses() -> None:
     spec = chips.load("bm1684x")
     divided, _ = randomly_grouped(model, np.random.default_rng(0), longest=3)
     merge_moves(divided, replace(spec, local=replace(spec.local, moving_transfer_bytes=1, moving_transfers=100)))
-    program = program_of(divided)
+    program = to_program(divided)
     wrong = list(program.commands)
     at = [i for i, c in enumerate(wrong) if isinstance(c, Move) and c.origin is not None]
     assert len(at) > 8
@@ -282,7 +275,7 @@ def test_shuffled_channels_are_held_against_addresses() -> None:
 def test_distances_are_held_against_addresses() -> None:
     """A store to other places than its distances say is found."""
     _, grouped, sample = recorded("matmul", "bm1684x")
-    program = program_of(grouped)
+    program = to_program(grouped)
     wrong = list(program.commands)
     (at,) = (i for i, c in enumerate(wrong) if isinstance(c, Move) and c.strides)
     n, c, d, h, w = wrong[at].strides  # type: ignore[misc,union-attr]

@@ -13,19 +13,18 @@ import numpy as np
 import onnx
 import pytest
 from builders.calibrated import ranged
+from compiling import to_canonical, to_program, to_reordered
 from msgspec import structs
 from op_row import Shape, network, node
 from plain_names import import_onnx
-from rows import compiled, tpu_ops
+from rows import tpu_ops
 from slicings import Forced
 from xdsl.dialects.builtin import NoneType
 
-from tpusim.canonicalize import canonicalize
 from tpusim.errors import SimulationError, UnsupportedError
 from tpusim.ir.attrs import op_name
 from tpusim.isa.stream import Program
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
+from tpusim.lowering import LoweringConfig
 from tpusim.ops.framework.base import GroupType
 from tpusim.ops.interfaces import macs_of
 from tpusim.ops.structure import TopWeight
@@ -127,11 +126,11 @@ def scale(rng: Rng) -> tuple[onnx.ModelProto, int]:
 
 
 def tpu_module(model: onnx.ModelProto, config: LoweringConfig) -> Any:
-    top = canonicalize(import_onnx(model))[0]
+    top = to_canonical(import_onnx(model))
     if config.mode == "int8":
         ops = (op for op in top.ops if op.results and not isinstance(op, TopWeight))
         top = ranged(top, {op_name(op): (-4.0, 4.0) for op in ops if not isinstance(op.results[0].type, NoneType)})
-    return reorder_weights(lower(top, config)[0])
+    return to_reordered(top, config)
 
 
 @pytest.mark.every
@@ -152,7 +151,7 @@ def test_ops_header_and_commands_agree(seed: int, monkeypatch: pytest.MonkeyPatc
     total = sum(macs_of(op) for op in tpu_ops(module))
     assert total and total == (count or total)
     for strategy in ("forced", "off"):
-        program = compiled(group_layers(module.clone(), LayerGroupConfig(strategy)))  # type: ignore[arg-type]
+        program = to_program(module.clone(), strategy)
         assert multiplications(program) == (total, total) and program.header.macs == total
         assert not Simulator(program).unconfirmed.get("number of multiplications")
         refused(program, total + 1)
@@ -186,6 +185,6 @@ def test_numbers_by_hand(number: int) -> None:
     weight = np.random.default_rng(number).normal(size=filter_).astype(np.float32)
     model = network([node(kind, "x w", kernel_shape=filter_[2:], **more)], {"w": weight})({"x": shape})
     for config in (TARGETS[0], TARGETS[3], TARGETS[6], TARGETS[8]):
-        program = compiled(group_layers(tpu_module(model, config), LayerGroupConfig()))
+        program = to_program(tpu_module(model, config))
         assert program.header.macs == count and multiplications(program) == (count, count)
         Simulator(program)

@@ -7,18 +7,15 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
+from compiling import to_program, to_tpu
 from onnx.reference import ReferenceEvaluator
 from op_row import network, node
 
 import tpusim.backend
-from tpusim.codegen import generate
 from tpusim.errors import TpusimError, UnsupportedError
 from tpusim.frontend import import_onnx
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.memory import assign_addresses
 from tpusim.simulator import simulate
 
 Array = np.ndarray
@@ -75,9 +72,9 @@ def test_rows_behind_the_last_are_minus_one_on_the_machine_too(chip: str, mode: 
     """The numbers are exact in 16 bits, so every type gives the rows of f32."""
     proto, given = suppression(), feeds()
     (wanted,) = ReferenceEvaluator(proto).run(None, given)
-    tpu, _ = lower(import_onnx(proto), LoweringConfig(chip, mode))  # type: ignore[arg-type]
+    tpu = to_tpu(import_onnx(proto), chip, mode)
     flat = next(v for name, v in run(tpu, given).items() if name.startswith("y"))
-    program = generate(assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig())))
+    program = to_program(tpu)
     machine = next(v for name, v in simulate(program, given).tensors.items() if name.startswith("y"))
     assert flat.shape == (2 * CLASSES * MOST, 3)
     assert np.array_equal(flat[: len(wanted)], wanted) and np.all(flat[len(wanted) :] == -1)
@@ -126,10 +123,10 @@ def test_what_cannot_be_taken(proto: onnx.ModelProto, words: str) -> None:
 def test_a_chip_without_it_says_where_to_cut(chip: str) -> None:
     top = import_onnx(suppression())
     with pytest.raises(UnsupportedError, match=r"top.Nms 'y.*': this chip has no .*outputs=\.\.\. and run it behind"):
-        lower(top, LoweringConfig(chip, "bf16"))
+        to_tpu(top, chip, "bf16")
 
 
 def test_the_fidelity_card_names_the_decision() -> None:
-    tpu, _ = lower(import_onnx(suppression()), LoweringConfig("bm1684x", "f32"))
+    tpu = to_tpu(import_onnx(suppression()), "bm1684x", "f32")
     (found,) = [op for op in tpu.ops if op.name == "tpu.Nms"]
     assert "DN-33" in str(found.attributes), op_name(found)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from compiling import to_addressed, to_calibrated, to_canonical, to_program, to_tpu, to_tpu_with_fallbacks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
@@ -15,20 +16,14 @@ from plain_names import import_onnx
 from xdsl.ir import Operation
 
 from tpusim import chips
-from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, Entry
-from tpusim.canonicalize import canonicalize
-from tpusim.codegen import generate
 from tpusim.errors import UnsupportedError
 from tpusim.inference import run
 from tpusim.interfaces import ask
 from tpusim.ir.attrs import ints, op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import uniform_of
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.lowering.lower import Fallback
-from tpusim.memory import assign_addresses
 from tpusim.ops.conv import TpuConv2D
 from tpusim.ops.framework.base import QuantParams
 from tpusim.ops.interfaces import IntegerLowering
@@ -59,19 +54,19 @@ def imported(nodes: list[onnx.NodeProto], shape: tuple[int, ...], weights: dict[
 
 def lowered(model: Model, x: np.ndarray, chip: str, mode: str) -> tuple[Model, list[Fallback]]:
     """The tpu module, with thresholds from the sample itself."""
-    top, _ = canonicalize(model)
+    top = to_canonical(model)
     if mode == "int8":
         values = {"x": x, **run(top, {"x": x})}
         entries = {
             n: Entry(float(np.abs(v).max()), float(v.min()), float(v.max())) for n, v in values.items()
         }  # fmt: skip
-        top = apply_table(top, CalibrationTable(entries))
-    return lower(top, LoweringConfig(chip=chip, mode=mode))  # type: ignore[arg-type]
+        top = to_calibrated(top, CalibrationTable(entries))
+    return to_tpu_with_fallbacks(top, chip, mode)
 
 
 def on_the_machine(tpu: Model, x: np.ndarray, dma: str) -> dict[str, np.ndarray]:
-    final = assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig(opt="off")))
-    return Simulator(generate(final), options=SimulatorOptions(dma=dma)).run({"x": x}).tensors  # type: ignore[arg-type]
+    final = to_addressed(tpu, "off")
+    return Simulator(to_program(final), options=SimulatorOptions(dma=dma)).run({"x": x}).tensors  # type: ignore[arg-type]
 
 
 def assert_machine_is_flat(tpu: Model, x: np.ndarray, dma: str = "early") -> dict[str, np.ndarray]:
@@ -212,9 +207,9 @@ def test_a_scale_is_the_convolution_that_tpu_mlir_makes_of_it(
 ) -> None:  # fmt: skip
     """Integers that model_deploy.py of TPU-MLIR 1.30.2 wrote for bm1684x."""
     weights = {"w": np.array(constant, np.float32).reshape(4, *[1] * (len(shape) - 2))}
-    top, _ = canonicalize(imported([node(op, "x w", "y")], shape, weights))
+    top = to_canonical(imported([node(op, "x w", "y")], shape, weights))
     table = CalibrationTable({n: Entry(th, -th, th) for n, th in zip("xy", ranges, strict=True)})
-    tpu, fallbacks = lower(apply_table(top, table), LoweringConfig(chip="bm1684x"))
+    tpu, fallbacks = to_tpu_with_fallbacks(top, "bm1684x", ranges=table)
     assert not fallbacks
     (conv,) = [op for op in tpu.ops if op.name == "tpu.Conv2D"]
     stored = [tpu.weights[op_name(v.owner)].reshape(-1).tolist() for v in conv.operands[1:]]  # type: ignore[arg-type]
@@ -227,7 +222,7 @@ def test_a_scale_is_the_convolution_that_tpu_mlir_makes_of_it(
 
 def test_batch_norm_is_not_lowered() -> None:
     with pytest.raises(UnsupportedError, match=r"top\.BatchNorm 'y'.*run canonicalize first"):
-        lower(scale_net((2, 5)), LoweringConfig(mode="f32"))
+        to_tpu(scale_net((2, 5)), mode="f32")
 
 
 # ---------------------------------------------------------------------------------------------------------------- Relu

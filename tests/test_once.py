@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from compiling import to_tpu
 from networks import cached_top
 
 from tpusim.ir.once import SMALL, Memory, once, remembering
 from tpusim.ir.text import print_module
-from tpusim.lowering import LoweringConfig, lower
 
 CALLS: list[int] = []
 
@@ -45,9 +45,9 @@ def test_a_network_lowered_again_is_the_same(chip: str) -> None:
     model, memory = cached_top(0, 6, 1), Memory()
     float_mode = "bf16" if chip == "cv183x" else "f32"
     for mode in ("int8", float_mode, "int8", float_mode):
-        plain = lower(model, LoweringConfig(chip, mode))[0]
+        plain = to_tpu(model, chip, mode)
         with remembering(memory):
-            found = lower(model, LoweringConfig(chip, mode))[0]
+            found = to_tpu(model, chip, mode)
         assert print_module(found.module) == print_module(plain.module)
         assert found.weights.keys() == plain.weights.keys()
         assert all(np.array_equal(found.weights[name], plain.weights[name]) for name in plain.weights)

@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from bench import Bench
+from compiling import to_tpu
 from op_cases import CASES, OpCase
 from rows import canonical
 from tpusim_kernels.activation import activation_float
@@ -24,7 +25,6 @@ from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
-from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.structure import TopWeight
 
@@ -125,7 +125,7 @@ def relu_alone(op: Any, x: Array) -> Array:
 
 @cache
 def sixteen_bits(case_id: str, kind: str) -> Model:
-    return lower(canonical(case_id), LoweringConfig("bm1688", kind))[0]  # type: ignore[arg-type]
+    return to_tpu(canonical(case_id), "bm1688", kind)
 
 
 def with_formula(model: Model) -> Iterator[TpuOp]:

@@ -14,13 +14,13 @@ import numpy as np
 import onnx
 import pytest
 from builders.timings import in_every_order
+from compiling import to_addressed, to_groups, to_program, to_reordered
 from op_cases import BY_ID, CASES, CHIPS, MODES, NOT_REACHED, STEPS, OpCase
 from op_oracles import ORACLES, has_integer_form
 from rotation import is_usual, marks, slow_marks, some_first, turn
 from rows import (
     calibrated,
     canonical,
-    compiled,
     flat,
     imported,
     lowered,
@@ -42,10 +42,7 @@ from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa.stream import Program
-from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.slicing import even_windows
-from tpusim.lowering import reorder_weights
-from tpusim.memory import assign_addresses
 from tpusim.numbers.closeness import FLOAT_BOUND_ULPS
 from tpusim.ops import Top, Tpu, context
 from tpusim.ops.framework.base import TopOp, TpuOp
@@ -98,7 +95,7 @@ def test_every_op_of_the_dialects_is_reached() -> None:
     reached |= {op.name for case in CASES for model in (imported(case.id), canonical(case.id)) for op in model.ops}
     for row in ("concat-requant", "topk-places"):
         tpu, _ = lowered(row, "bm1684x", "int8")
-        reached |= {op.name for op in group_layers(reorder_weights(tpu), LayerGroupConfig()).body.walk()}
+        reached |= {op.name for op in to_groups(tpu).body.walk()}
     for network, chip, mode, options, _ in (*frame_cases.CASES[10:12], frame_cases.CASES[15]):
         reached |= {op.name for op in frame_cases.lowered(network, chip, mode, options).ops}
     missing = {c.name for dialect in (Top, Tpu) for c in dialect.operations} - reached
@@ -127,9 +124,9 @@ def test_text_of_modules(case: OpCase, chip: str, mode: str) -> None:
 
 def tpu_modules(case: OpCase, chip: str, mode: str) -> tuple[Model, ...]:
     tpu, _ = lowered(case.id, chip, mode)
-    reordered = reorder_weights(tpu)
-    grouped = group_layers(reordered, LayerGroupConfig())
-    return tpu, reordered, grouped, assign_addresses(grouped)
+    reordered = to_reordered(tpu)
+    grouped = to_groups(reordered)
+    return tpu, reordered, grouped, to_addressed(grouped)
 
 
 def onnx_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
@@ -331,15 +328,15 @@ def assert_equal_or_within_bound(name: str, found: Array, expected: Array) -> No
 
 def assert_machine_equals_flat(case: OpCase, chip: str, mode: str) -> None:
     """As the compiler groups by itself; making the machine checks every command."""
-    reordered = reorder_weights(lowered(case.id, chip, mode)[0])
-    assert_machine_is_flat(case, chip, mode, compiled(group_layers(reordered, LayerGroupConfig())))
+    reordered = to_reordered(lowered(case.id, chip, mode)[0])
+    assert_machine_is_flat(case, chip, mode, to_program(reordered))
 
 
 @configured(lambda case, number: some_first(case, number) or turn(case, number, 20), CONFIGS[: len(CHIPS)])
 def test_machine_with_every_op_alone(case: OpCase, chip: str, mode: str) -> None:
     """INT8 without groups: every op goes through global memory."""
-    reordered = reorder_weights(lowered(case.id, chip, mode)[0])
-    assert_machine_is_flat(case, chip, mode, compiled(group_layers(reordered, LayerGroupConfig("off"))))
+    reordered = to_reordered(lowered(case.id, chip, mode)[0])
+    assert_machine_is_flat(case, chip, mode, to_program(reordered, "off"))
 
 
 NO_PROGRESS = "makes no progress"
@@ -392,13 +389,13 @@ def assert_slices_equal_the_whole(
     choice: Callable[[Sections], list[Sections]],
 ) -> None:
     spec = chips.load(chip)
-    reordered = reorder_weights(lowered(case.id, chip, mode)[0])
+    reordered = to_reordered(lowered(case.id, chip, mode)[0])
     op = under_test(case, reordered)
     axes, limit, kind = cuts(op, spec)
     assert axes == case.cut_axes(chip, mode)
     for sections in choice(limit):
         monkeypatch.setitem(STRATEGIES.entries, "forced", Forced(sections, kind))
-        grouped = group_layers(reordered, LayerGroupConfig("forced"))  # type: ignore[arg-type]
+        grouped = to_groups(reordered, "forced")
         found = sections_of(case, grouped)
         if isinstance(found, str) and NO_PROGRESS in found:
             assert sections.d > 1 or (spec.hardware.batch_packing and sections.h > 2)
@@ -412,7 +409,7 @@ def assert_slices_equal_the_whole(
             assert sections.h > most or sections.w > most
             continue
         assert found == sections
-        assert_machine_is_flat(case, chip, mode, compiled(grouped))
+        assert_machine_is_flat(case, chip, mode, to_program(grouped))
 
 
 def sections_of(case: OpCase, model: Model) -> Sections | str:

@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from compiling import to_calibrated, to_tpu, to_tpu_with_fallbacks
 from onnx import TensorProto, helper, numpy_helper
 from plain_names import import_onnx
 from rotation import marks
@@ -23,7 +24,6 @@ from xdsl.dialects.builtin import NoneType
 from xdsl.ir import Operation, SSAValue
 
 from tpusim import chips
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.errors import UnsupportedError
 from tpusim.frontend import OnnxReference
 from tpusim.inference import run
@@ -37,7 +37,7 @@ from tpusim.isa.check import body_rules_of, check
 from tpusim.isa.commands import Move
 from tpusim.isa.layout import activation_view, align, gmem_bytes, lmem_bytes
 from tpusim.isa.region import View, dtype_of, itemsize
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering import LoweringConfig
 from tpusim.lowering.lower import Lowering
 from tpusim.ops import context
 from tpusim.ops.concat import TopConcat, TpuConcat
@@ -232,15 +232,14 @@ def _case(name: str) -> Case:
 def _imported(name: str) -> tuple[Model, Model]:
     case = _case(name)
     top = import_onnx(case.model(), name=name.replace("-", "_"))
-    table, _ = calibrate(top, [case.feeds(s) for s in (1, 5)], CalibrationConfig(method="max"))
-    return top, apply_table(top, table)
+    return top, to_calibrated(top, [case.feeds(s) for s in (1, 5)])
 
 
 @cache
 def _lowered(name: str, chip: str, mode: str) -> tuple[Model, tuple[str, ...]]:
     top, calibrated = _imported(name)
     source = calibrated if mode == "int8" else top
-    model, fallbacks = lower(source, LoweringConfig(chip=chip, mode=mode))  # type: ignore[arg-type]
+    model, fallbacks = to_tpu_with_fallbacks(source, chip, mode)
     return model, tuple(f.why for f in fallbacks)
 
 
@@ -619,8 +618,7 @@ def test_matmul_constants_by_hand() -> None:
     case = Case("paper", one("Gemm", "x", "w", "b"), {"x": (1, 2)}, {"w": w, "b": b})
     top = import_onnx(case.model())
     feed = {"x": np.array([[63.5, -63.5]], np.float32)}
-    table, _ = calibrate(top, [feed], CalibrationConfig(method="max"))
-    model, _ = lower(apply_table(top, table), LoweringConfig(chip="bm1684x"))
+    model = to_tpu(top, "bm1684x", ranges=[feed])
     op = next(o for o in tpu_ops(model) if isinstance(o, TpuMatMul))
     np.testing.assert_array_equal(constant(op.right, model), [[127, -64], [32, 0]])  # 63.5 -> 64, 31.75 -> 32
     np.testing.assert_array_equal(constant(op.bias, model), [79, -16])  # 1.25*63.5 = 79.375, -0.25*63.5 = -15.875

@@ -14,16 +14,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx
 import pytest
+from compiling import to_calibrated, to_canonical, to_tpu
 from plain_names import import_onnx
 from planted import Graph
 
-from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, Entry
-from tpusim.canonicalize import canonicalize
 from tpusim.errors import ModeWarning
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering import LoweringConfig
 from tpusim.ops.structure import TopInput
 from tpusim.studies.commands.causes import overflow_lines
 from tpusim.studies.diagnosis import Remedies, accumulator_overflows
@@ -104,11 +103,11 @@ def calibrated(case: Case, given: float = 127.0, limit: float = 1000.0) -> Model
 
 
 def calibrated_of(proto: onnx.ModelProto, first: float = 127.0, limit: float = 1000.0) -> Model:
-    model, _ = canonicalize(import_onnx(proto))
+    model = to_canonical(import_onnx(proto))
     given = {op_name(op) for op in model.ops if isinstance(op, TopInput)}
     names = given | {op_name(op) for op in model.ops if op.results and op.name.startswith("top.")}
     ends = {name: first if name in given else limit for name in names}
-    return apply_table(model, CalibrationTable({name: Entry(end, -end, end) for name, end in ends.items()}))
+    return to_calibrated(model, CalibrationTable({name: Entry(end, -end, end) for name, end in ends.items()}))
 
 
 def sample(case: Case, value: float = 127.0) -> dict[str, Array]:
@@ -125,14 +124,14 @@ def test_what_can_overflow_is_named_and_what_does_is_counted(name: str) -> None:
     top = calibrated(case)
     told = rf"the accumulator of '{case.listed}' \([\d,]+\) can leave int32.*qtable.*{case.listed}:F16"
     with pytest.warns(ModeWarning, match=told):
-        lowered = lower(top, chip_of(name))[0]
+        lowered = to_tpu(top, chip_of(name))
     assert overflowed(top, lowered, [sample(case, 1.0), sample(case)]) == [Overflowed(case.listed, case.reach, 1, 2)]
 
 
 def test_an_op_in_float_overflows_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        lower(calibrated(CASES["conv of one axis"]), replace(chip_of(""), qtable="y_2d:F16"))
+        to_tpu(calibrated(CASES["conv of one axis"]), replace(chip_of(""), qtable="y_2d:F16"))
 
 
 def test_many_are_named_in_one_line() -> None:
@@ -142,7 +141,7 @@ def test_many_are_named_in_one_line() -> None:
         g.add("Conv", ["x", filter, g.constant(np.full(4, case.bias + 256 * number, np.float32))], f"y{number}")
     model = calibrated_of(g.finish(case.shape, g.add("Sum", [f"y{number}" for number in range(6)])))
     with pytest.warns(ModeWarning) as told:
-        lower(model, chip_of(""))
+        to_tpu(model, chip_of(""))
     [one] = [str(warning.message) for warning in told]
     assert re.findall(r"'(y\d)'", one) == ["y0", "y1", "y2", "y3"]
     assert ") ... can leave int32" in one
@@ -184,5 +183,5 @@ def test_networks_that_do_not_overflow_have_no_such_cause() -> None:
 def test_what_fits_is_not_named(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        lowered = lower(top := calibrated(FITS[name]), chip_of(name))[0]
+        lowered = to_tpu(top := calibrated(FITS[name]), chip_of(name))
     assert overflowed(top, lowered, [sample(FITS[name])]) == []

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from builders.timings import in_every_order
 from builders.w4a8 import W4A8, lower_w4
+from compiling import to_tpu
 from op_row import network, node, values
 from plain_names import import_onnx
 
@@ -25,7 +26,7 @@ from tpusim.ir.module import load_model, save_model
 from tpusim.ir.packing import pack
 from tpusim.ir.types import UniformType, element_of
 from tpusim.isa.commands import GlobalKernel, MatMul
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering import LoweringConfig
 from tpusim.ops import context
 from tpusim.registry import FORMATS
 from tpusim.running.artefacts import RunConfig
@@ -150,7 +151,7 @@ def test_a_run_is_not_resumed_with_other_methods() -> None:
 
 def test_the_chip_must_have_the_arithmetic() -> None:
     with pytest.raises(UnsupportedError, match="mode w4a8 on bm1684: supported are f32, int8"):
-        lower(compiled().top, LoweringConfig("bm1684", NumberFormat("w4a8", "w4", unit="f16")))
+        to_tpu(compiled().top, "bm1684", NumberFormat("w4a8", "w4", unit="f16"))
     with pytest.raises(UnsupportedError, match="mode a4: activations in f32, f16, bf16 or i8 are required, got i4"):
-        lower(compiled().top, LoweringConfig("bm1684x", NumberFormat("a4", "a4", "i4", "i4", unit="int8")))
+        to_tpu(compiled().top, "bm1684x", NumberFormat("a4", "a4", "i4", "i4", unit="int8"))
     assert "int8" in chips.load("bm1684").modes and "w4a8" not in FORMATS

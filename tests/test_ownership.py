@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiling import to_program
 from end_to_end import digits_run
 from msgspec import structs
 from mutation.mutant import renumbered
-from networks import Network, program_of, reordered
+from networks import Network, reordered
 from streams import Builder, lmem, neuron
 
 from tpusim import chips
@@ -146,7 +147,7 @@ def test_a_slice_that_another_group_loaded_is_stale() -> None:
         assert isinstance(found, GroupSchedule)
         write_group(found)
     model.set(state="TPU_DIVIDED")
-    program = program_of(model, 8)
+    program = to_program(model, share=8)
     assert Simulator(program)
     again = [i for i, c in enumerate(program.commands) if c.core == 1 and c.op == "load_t1"]
     without = renumbered(program, [i for i in range(len(program.commands)) if i != again[-1]])

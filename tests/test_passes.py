@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compiling import to_tpu
 from end_to_end import DIGITS, digits_run
 
 from tpusim import chips
@@ -23,7 +24,6 @@ from tpusim.ir.text import print_module
 from tpusim.isa.stream import load
 from tpusim.layer_group import ForcedGroup
 from tpusim.layer_group.files import Counts
-from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops import context
 from tpusim.passes import Pass, PassContext, PassManager, Pipeline, parse_pipeline, pass_of, print_pipeline
 from tpusim.passes.canonicalize import Canonicalize
@@ -235,7 +235,7 @@ def test_a_lowering_spelled_out_step_by_step(tmp_path_factory: pytest.TempPathFa
     steps = ",".join(("processor-assign{chip=bm1688 mode=int8}", *(step.name for step in STEPS)))
     whole, one, other = "convert-top-to-tpu{chip=bm1688 mode=int8}", PassContext(), PassContext()
     spelled, expected = PassManager(steps).run(model, one), PassManager(whole).run(model, other)
-    texts = {print_module(one.module) for one in (spelled, expected, lower(model, LoweringConfig("bm1688"))[0])}
+    texts = {print_module(one.module) for one in (spelled, expected, to_tpu(model, "bm1688"))}
     assert len(texts) == 1
     assert {n: a.tobytes() for n, a in spelled.weights.items()} == {n: a.tobytes() for n, a in expected.weights.items()}
     assert one.fallbacks == other.fallbacks and other.conversion is None

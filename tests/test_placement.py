@@ -8,20 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiling import to_program, to_reordered
 from msgspec import structs
 from mutation.mutant import Mutant, loads, stores
 from mutation.mutators_claim import no_window, other_window, wrong_window_said
 from mutation.mutators_place import halo_off_by_one, load_offset
 from right_programs import drawn
-from rows import compiled, lowered
+from rows import lowered
 from slicings import Forced
 
 from tpusim.errors import SimulationError, TpusimError
 from tpusim.isa.commands import GlobalKernel, Move, Source
 from tpusim.isa.region import itemsize
 from tpusim.isa.stream import Program
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import reorder_weights
 from tpusim.ops.framework.base import GroupType
 from tpusim.registry import STRATEGIES
 from tpusim.schedule import Sections
@@ -145,8 +144,8 @@ def test_silence_of_all_transfers_is_counted() -> None:
 def test_a_kernel_may_read_parts_of_one_constant(monkeypatch: pytest.MonkeyPatch) -> None:
     """A convolution that finds no slices keeps its merged coefficients; they are loaded with the gaps in their rows."""
     monkeypatch.setitem(STRATEGIES.entries, "forced", Forced(Sections(w=2), GroupType.NORMAL))
-    model = reorder_weights(lowered("conv-padding-alone", "bm1684x", "int8")[0])
-    right = compiled(group_layers(model, LayerGroupConfig("forced")))  # type: ignore[arg-type]
+    model = to_reordered(lowered("conv-padding-alone", "bm1684x", "int8")[0])
+    right = to_program(model, "forced")
     kernel = next(c for c in right.commands if isinstance(c, GlobalKernel))
     assert len(set(kernel.sources[1:])) == 1 and len(kernel.sources) > 2
     assert "commands that store no tensor of the table" not in Simulator(right).unconfirmed

@@ -10,17 +10,16 @@ from functools import cache
 
 import numpy as np
 import pytest
-from faults import METHOD, OPERAND, PLANTED, float_module, samples, table
+from compiling import to_calibrated, to_canonical, to_tpu
+from faults import OPERAND, PLANTED, float_module, samples, table
 from plain_names import import_onnx
 from planted import TOKENS, vit
 from rotation import marks
 
-from tpusim.calibration.stage import apply_table, calibrate
-from tpusim.canonicalize import canonicalize
 from tpusim.inference import Gradual, dequantised, run
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering import LoweringConfig
 from tpusim.studies.diagnosis import Remedies, causes, first_broken, losses, scaled_by
 from tpusim.verify.compare import Tolerance
 
@@ -36,7 +35,7 @@ CLASSIFIED = ("digits", "vit")
 
 @cache
 def calibrated(name: str, fault: str = "") -> Model:
-    return apply_table(float_module(name, fault), table(name, fault))
+    return to_calibrated(float_module(name, fault), table(name, fault))
 
 
 @cache
@@ -60,7 +59,7 @@ def test_the_cause_is_first_and_its_remedy_works(case: tuple[str, str]) -> None:
     """95 % of what is lost are given back, up to what the sound network loses anyway, and 95 % of the classes."""
     name, planted = case[0], PLANTED[case]
     model, sample = calibrated(*case), samples(name)[0]
-    remedies, lowered = Remedies(model, INT8, samples(name)), lower(model, INT8)[0]
+    remedies, lowered = Remedies(model, INT8, samples(name)), to_tpu(model, INT8)
     first = causes(remedies, losses(model, lowered, [sample]), 3)[0][0]
     assert (first.kind, first.tensor) == (planted.kind, planted.tensor), first
     before, after, sound = remedies.before.last.cosine, first.remedy.cosine, without_fault(name)
@@ -78,7 +77,7 @@ def test_the_cause_is_first_and_its_remedy_works(case: tuple[str, str]) -> None:
 def test_a_sound_network_has_no_cause_but_sensitive_ops(name: str) -> None:
     """And nothing that `bisect` would find. Many channels of seeded filters are small."""
     model, sample = calibrated(name), samples(name)[0]
-    lowered = lower(model, INT8)[0]
+    lowered = to_tpu(model, INT8)
     assert first_broken(model, lowered, [sample], TIGHT) is None
     found, _ = causes(Remedies(model, INT8, samples(name)), losses(model, lowered, [sample]), 3)
     kinds = {cause.kind for cause in found}
@@ -87,9 +86,9 @@ def test_a_sound_network_has_no_cause_but_sensitive_ops(name: str) -> None:
 
 def test_a_mask_inside_an_attention_is_harmless() -> None:
     """Operands so unlike are added in F16, where -1e9 is an infinity: no op is broken, and little is lost."""
-    top = canonicalize(import_onnx(vit(keys=-1e9)))[0]
-    model, sample = apply_table(top, calibrate(top, samples("vit"), METHOD)[0]), samples("vit")[0]
-    lowered = lower(model, INT8)[0]
+    top = to_canonical(import_onnx(vit(keys=-1e9)))
+    model, sample = to_calibrated(top, samples("vit")), samples("vit")[0]
+    lowered = to_tpu(model, INT8)
     assert Remedies(model, INT8, [sample]).before.last.cosine > 0.999
     assert np.all(np.isneginf(run(lowered, sample)["hushed"].reshape(-1, TOKENS[1])[:, -2:]))
     assert first_broken(model, lowered, [sample], TIGHT) is None

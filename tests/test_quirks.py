@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from builders.calibrated import ranged
+from compiling import to_calibrated, to_canonical, to_program, to_tpu
 from op_row import network, node
 from plain_names import import_onnx
 from rows import canonical, table
 
-from tpusim.calibration.stage import apply_table
-from tpusim.canonicalize import canonicalize
-from tpusim.codegen import generate
 from tpusim.compat import Quirk
 from tpusim.errors import ConfigError
 from tpusim.fidelity.spec import DECISIONS
@@ -24,17 +22,14 @@ from tpusim.ir.attrs import flag, op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import set_type, tensor, uniform_of
 from tpusim.ir.weights import WeightStore
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.lowering.lower import Lowering
-from tpusim.memory import assign_addresses
 from tpusim.simulator import Simulator
 
 Quirks = tuple[str, ...]
 
 
 def lowered(top: Model, off: Quirks = (), *, asymmetric: bool = False) -> Model:
-    return lower(top, LoweringConfig("bm1684x", "int8", asymmetric=asymmetric, quirks_off=off))[0]
+    return to_tpu(top, "bm1684x", "int8", asymmetric=asymmetric, quirks_off=off)
 
 
 def named(model: Model, kind: str) -> object:
@@ -54,12 +49,12 @@ def error_of(tpu: Model, top: Model, feeds: dict[str, np.ndarray]) -> float:
 
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"no_quirk is no quirk; expected some of\n  U-01 uint8_filter_zp_zero"):
-        lowered(apply_table(canonical("add"), table("add")), ("no_quirk",))
+        lowered(to_calibrated(canonical("add"), table("add")), ("no_quirk",))
 
 
 def test_zero_point_term_of_an_unsigned_filter(caplog: pytest.LogCaptureFixture) -> None:
     weight = np.random.default_rng(1).uniform(0.1, 1, (12, 5, 3, 3)).astype(np.float32)
-    plain = canonicalize(import_onnx(network([node("Conv", "x w")], {"w": weight})({"x": (3, 5, 6, 5)})))[0]
+    plain = to_canonical(import_onnx(network([node("Conv", "x w")], {"w": weight})({"x": (3, 5, 6, 5)})))
     feeds = {"x": np.random.default_rng(2).uniform(-1, 3, (3, 5, 6, 5)).astype(np.float32)}
     high = float(run(plain, feeds)["y"].max())
     top = ranged(plain.clone(), {"x": (-1.0, 3.0), "y": (-1.0, high)})
@@ -85,7 +80,7 @@ def test_zero_point_term_of_an_unsigned_filter(caplog: pytest.LogCaptureFixture)
 def test_zero_point_term_of_a_transposed_weight() -> None:
     """K x N read from the bytes of N x K."""
     weight = np.random.default_rng(2).normal(0, 1, (4, 6)).astype(np.float32)
-    top = canonicalize(import_onnx(network([node("MatMul", "x w")], {"w": weight})({"x": (3, 4)})))[0]
+    top = to_canonical(import_onnx(network([node("MatMul", "x w")], {"w": weight})({"x": (3, 4)})))
     product = next(op for op in top.ops if op.name == "top.MatMul")
     name = value_name(product.operands[1])
     turned = np.ascontiguousarray(weight.T)
@@ -106,7 +101,7 @@ def test_zero_point_term_of_a_transposed_weight() -> None:
 
 def test_integer_averages_without_padding_run_in_float_with_the_quirk_off() -> None:
     nodes = [node("AveragePool", "x", kernel_shape=[3, 3], pads=[1, 1, 1, 1])]
-    top = canonicalize(import_onnx(network(nodes)({"x": (1, 2, 6, 6)})))[0]
+    top = to_canonical(import_onnx(network(nodes)({"x": (1, 2, 6, 6)})))
     ranged(top, {"x": (-1.0, 1.0), "y": (-1.0, 1.0)})
     pools = [named(lowered(top, off), "tpu.Pool2D").results[0] for off in ((), ("avgpool_full_kernel",))]  # type: ignore[attr-defined]
     assert [uniform_of(v) is not None for v in pools] == [True, False]
@@ -116,7 +111,7 @@ def test_integer_averages_without_padding_run_in_float_with_the_quirk_off() -> N
 def test_padding_counts_in_an_average_with_a_zero_point(low: float, high: float, corner: float) -> None:
     """A corner of ones sees four of nine places; a zero point that is 0 leaves the others out, as without one."""
     nodes = [node("AveragePool", "x", kernel_shape=[3, 3], pads=[1, 1, 1, 1])]
-    top = canonicalize(import_onnx(network(nodes)({"x": (1, 2, 6, 6)})))[0]
+    top = to_canonical(import_onnx(network(nodes)({"x": (1, 2, 6, 6)})))
     ranged(top, {"x": (low, high), "y": (low, high)})
     found = [
         dequantised(tpu, run(tpu, {"x": np.ones((1, 2, 6, 6), np.float32)}))["y"]
@@ -132,7 +127,7 @@ def test_ties_of_the_constants_of_where(caplog: pytest.LogCaptureFixture) -> Non
     nodes = [node("Greater", "z w", "m"), node("Where", "m x c")]
     constants = {"w": np.array(0, np.float32), "c": np.array(-2.5, np.float32)}
     shapes = {"x": (2, 5, 6), "z": (2, 5, 6)}
-    top = canonicalize(import_onnx(network(nodes, constants)(shapes)))[0]
+    top = to_canonical(import_onnx(network(nodes, constants)(shapes)))
     ranged(top, {"x": (-127.0, 127.0), "z": (-1.0, 1.0), "m": (0.0, 1.0), "y": (-127.0, 127.0)})
     with caplog.at_level(logging.WARNING):
         found = [
@@ -148,7 +143,7 @@ def test_bytes_of_a_branch_with_another_scale() -> None:
     """The second Where of x keeps x's bytes, which have the range of the first Where; off: it runs in float."""
     nodes = [node("Greater", "z w", "m"), node("Where", "m x c", "a"), node("Where", "m x z", "b"), node("Add", "a b")]
     constants = {"w": np.array(0, np.float32), "c": np.array(5.0, np.float32)}
-    top = canonicalize(import_onnx(network(nodes, constants)({"x": (2, 5, 6), "z": (2, 5, 6)})))[0]
+    top = to_canonical(import_onnx(network(nodes, constants)({"x": (2, 5, 6), "z": (2, 5, 6)})))
     ranged(top, {n: (-1.0, 1.0) for n in "xzb"} | {"m": (0.0, 1.0), "a": (-1.0, 5.0), "y": (-2.0, 6.0)})
     theirs, ours = lowered(top), lowered(top, ("where_raw_bytes",))
     feeds = {"x": np.full((2, 5, 6), 0.8, np.float32), "z": np.full((2, 5, 6), 0.5, np.float32)}
@@ -159,7 +154,7 @@ def test_bytes_of_a_branch_with_another_scale() -> None:
 
 def test_relu_behind_a_product_with_a_number() -> None:
     nodes = [node("Mul", "x w", "a"), node("Relu", "a")]
-    top = canonicalize(import_onnx(network(nodes, {"w": np.array(2.0, np.float32)})({"x": (2, 5, 6)})))[0]
+    top = to_canonical(import_onnx(network(nodes, {"w": np.array(2.0, np.float32)})({"x": (2, 5, 6)})))
     ranged(top, {"x": (-127.0, 127.0), "y": (0.0, 254.0)})
     feeds = {"x": np.full((2, 5, 6), -3.0, np.float32)}
     theirs, ours = (lowered(top, off) for off in ((), ("mulshift_without_relu",)))
@@ -168,7 +163,7 @@ def test_relu_behind_a_product_with_a_number() -> None:
 
 
 def test_zero_point_of_a_maximum_with_a_number() -> None:
-    top = canonicalize(import_onnx(network([node("Max", "x w")], {"w": np.array(10, np.float32)})({"x": (2, 5, 6)})))[0]
+    top = to_canonical(import_onnx(network([node("Max", "x w")], {"w": np.array(10, np.float32)})({"x": (2, 5, 6)})))
     ranged(top, {"x": (-100.0, 155.0), "y": (-100.0, 155.0)})
     constants = [
         named(lowered(top, off, asymmetric=True), "tpu.MaxConst").const_val.value.data  # type: ignore[attr-defined]
@@ -180,7 +175,7 @@ def test_zero_point_of_a_maximum_with_a_number() -> None:
 def test_bools_with_zero_points() -> None:
     nodes = [node("Greater", "z w", "m"), node("Cast", "m", "f", to=1), node("Mul", "x f")]
     constants = {"w": np.array(0, np.float32)}
-    top = canonicalize(import_onnx(network(nodes, constants)({"x": (2, 5, 6), "z": (2, 5, 6)})))[0]
+    top = to_canonical(import_onnx(network(nodes, constants)({"x": (2, 5, 6), "z": (2, 5, 6)})))
     ranged(top, {"x": (-1.0, 1.0), "z": (-1.0, 1.0), "m": (0.0, 1.0), "y": (-1.0, 1.0)})
     products = [named(lowered(top, off, asymmetric=True), "tpu.Mul") for off in ((), ("asymmetric_bools",))]
     factors = [p.multiplier.value.data / 2.0**p.rshift.value.data for p in products]  # type: ignore[attr-defined]
@@ -188,10 +183,10 @@ def test_bools_with_zero_points() -> None:
 
 
 def test_type_of_a_maximum_without_multipliers() -> None:
-    top = canonicalize(import_onnx(network([node("Max", "x z")])({"x": (2, 5, 6), "z": (2, 5, 6)})))[0]
+    top = to_canonical(import_onnx(network([node("Max", "x z")])({"x": (2, 5, 6), "z": (2, 5, 6)})))
     ranged(top, {"x": (-1.0, 2.0), "z": (-1.0, 2.0), "y": (-1.0, 2.0)})
     for off, expected in (((), (3 / 255, -43)), (("asymmetric_max_on_bm1684",), (2 / 127, 0))):
-        tpu = lower(top, LoweringConfig("bm1684", "int8", quirks_off=off))[0]
+        tpu = to_tpu(top, "bm1684", "int8", quirks_off=off)
         uniform = uniform_of(named(tpu, "tpu.Max").results[0])  # type: ignore[attr-defined]
         assert uniform is not None
         assert (uniform.scale.data, uniform.zero_point.value.data) == (pytest.approx(expected[0]), expected[1])
@@ -199,7 +194,7 @@ def test_type_of_a_maximum_without_multipliers() -> None:
 
 def test_halves_in_the_table_of_round(caplog: pytest.LogCaptureFixture) -> None:
     """2.5 is at a byte of the grid of 1/2, and 2 or 3 at the result's; a grid without halves has one table only."""
-    top = canonicalize(import_onnx(network([node("Round", "x")])({"x": (2, 5, 6)})))[0]
+    top = to_canonical(import_onnx(network([node("Round", "x")])({"x": (2, 5, 6)})))
     ranged(top, {"x": (-63.5, 63.5), "y": (-127.0, 127.0)})
     with caplog.at_level(logging.WARNING):
         theirs, ours = lowered(top), lowered(top, ("round_half_away",))
@@ -229,11 +224,11 @@ def test_every_quirk_states_what_it_does() -> None:
 def test_resize_steps_of_sizes(caplog: pytest.LogCaptureFixture) -> None:
     """10 rows of 7 at a scale of 1.5: the seventh output place is not where the model says."""
     scales = {"s": np.float32([1, 1, 1.5, 1.5])}
-    top = canonicalize(import_onnx(network([node("Resize", "x - s", mode="linear")], scales)({"x": (1, 2, 7, 7)})))[0]
+    top = to_canonical(import_onnx(network([node("Resize", "x - s", mode="linear")], scales)({"x": (1, 2, 7, 7)})))
     with caplog.at_level(logging.WARNING):
-        theirs = lower(top, LoweringConfig("bm1684x", "f32"))[0]
+        theirs = to_tpu(top, "bm1684x", "f32")
     assert "resize_steps_of_sizes" in caplog.text
-    ours = lower(top, LoweringConfig("bm1684x", "f32", quirks_off=("resize_steps_of_sizes",)))[0]
+    ours = to_tpu(top, "bm1684x", "f32", quirks_off=("resize_steps_of_sizes",))
     steps = [named(m, "tpu.Interp").attributes["scale_h"].value.data for m in (theirs, ours)]  # type: ignore[attr-defined]
     assert steps == [float(np.float32(7) / np.float32(10)), float(np.float32(1 / 1.5))]
 
@@ -242,20 +237,20 @@ def test_instance_norm_of_the_host(caplog: pytest.LogCaptureFixture) -> None:
     """CV18xx: (x - mean/w)/sqrt(variance/w + eps) + b with w the first weight; off: every channel by its weight."""
     w, b = np.array([0.5, 2.0], np.float32), np.array([0.25, -1.0], np.float32)
     build = network([node("InstanceNormalization", "x w b")], {"w": w, "b": b}, 17)
-    top = canonicalize(import_onnx(build({"x": (2, 2, 3, 4)})))[0]
+    top = to_canonical(import_onnx(build({"x": (2, 2, 3, 4)})))
     feeds = {"x": np.random.default_rng(5).normal(1, 2, (2, 2, 3, 4)).astype(np.float32)}
     calibrated = ranged(top.clone(), {"x": (-8.0, 8.0), "y": (-8.0, 8.0)})
     with caplog.at_level(logging.WARNING):
-        theirs, _ = lower(calibrated, LoweringConfig("cv183x"))
+        theirs = to_tpu(calibrated, "cv183x")
     assert "instance_norm_on_host" in caplog.text
     assert "instance_norm_on_host" in marks(named(theirs, "tpu.InstanceNorm"))
     caplog.clear()
-    ours, _ = lower(calibrated, LoweringConfig("cv183x", quirks_off=("instance_norm_on_host",)))
+    ours = to_tpu(calibrated, "cv183x", quirks_off=("instance_norm_on_host",))
     assert not caplog.text
     assert not marks(named(ours, "tpu.InstanceNorm"))
     mean, variance = feeds["x"].mean((2, 3), keepdims=True), feeds["x"].var((2, 3), keepdims=True)
     by_hand = (feeds["x"] - mean / 0.5) / np.sqrt(variance / 0.5 + 1e-5) + b.reshape(1, 2, 1, 1)
     for tpu, wanted in ((theirs, by_hand), (ours, run(top, feeds)["y"])):
         np.testing.assert_allclose(run(tpu, feeds)["y"], wanted, rtol=1e-5, atol=1e-5)
-        program = generate(assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig())))
+        program = to_program(tpu)
         np.testing.assert_allclose(Simulator(program).run(feeds).tensors["y"], wanted, rtol=1e-5, atol=1e-5)

@@ -6,17 +6,15 @@ from functools import cache
 
 import numpy as np
 import pytest
+from compiling import to_calibrated, to_canonical, to_tpu
 from onnx import TensorProto, helper, numpy_helper
 from xdsl.ir import Operation
 
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
-from tpusim.canonicalize import canonicalize
 from tpusim.frontend import import_onnx
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of
-from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops.framework.base import TopOp, holds
 from tpusim.ops.patterns.recurrent import PART_OF
 
@@ -65,9 +63,8 @@ def sample(seed: int) -> dict[str, np.ndarray]:
 
 @cache
 def calibrated(kind: str) -> Model:
-    top, _ = canonicalize(network(kind))
-    table, _ = calibrate(top, [sample(0), sample(1)], CalibrationConfig("max"))
-    return apply_table(top, table)
+    top = to_canonical(network(kind))
+    return to_calibrated(top, [sample(0), sample(1)])
 
 
 def computes(op: Operation) -> bool:
@@ -81,7 +78,7 @@ def types(model: Model) -> dict[str, str]:
 @pytest.mark.parametrize(("kind", "chip"), TYPES)
 def test_all_parts_have_the_type_of_the_whole(kind: str, chip: str) -> None:
     top = calibrated(kind)
-    tpu, _ = lower(top, LoweringConfig(chip, "int8"))
+    tpu = to_tpu(top, chip, "int8")
     found, named = types(tpu), {op_name(op): op for op in tpu.ops}
     parts = [
         op for op in top.ops if PART_OF in op.attributes and op_name(op) in found and holds(op.results[0]) == "real"
@@ -106,11 +103,11 @@ def test_what_stands_outside_is_no_part_and_what_rewrites_made_is(kind: str) -> 
 def test_the_table_counts_more() -> None:
     top = calibrated("LSTM")
     product = next(op_name(op) for op in top.ops if op.name == "top.MatMul" and PART_OF in op.attributes)
-    tpu, _ = lower(top, LoweringConfig("bm1684x", "int8", qtable=f"{product}:INT8"))
+    tpu = to_tpu(top, "bm1684x", "int8", qtable=f"{product}:INT8")
     assert "uniform" in types(tpu)[product]
 
 
 def test_the_float_modes_do_not_change() -> None:
-    tpu, _ = lower(canonicalize(network("LSTM"))[0], LoweringConfig("bm1684x", "f32"))
+    tpu = to_tpu(to_canonical(network("LSTM")), "bm1684x", "f32")
     assert set(types(tpu).values()) == {"f32"}
     assert run(tpu, sample(1))

@@ -15,7 +15,8 @@ from builders.groups import X, add, conv, odd, outside, value, weight
 from builders.replays import random_dag, replay
 from builders.sliced_networks import NETWORKS
 from builders.timings import in_every_order
-from networks import Network, cached_lowered, cached_network, program_of, randomly_grouped, reordered
+from compiling import to_groups, to_program, to_reordered, to_tpu
+from networks import Network, cached_lowered, cached_network, randomly_grouped, reordered
 from rotation import first_of, marks, one_in
 from xdsl.ir import SSAValue
 
@@ -28,7 +29,7 @@ from tpusim.interfaces import rules
 from tpusim.ir.attrs import ints_attr, text, value_name
 from tpusim.ir.module import Model, save_model
 from tpusim.ir.text import parse_module, print_module
-from tpusim.layer_group import GroupView, LayerGroupConfig, Refinements, group_layers, views
+from tpusim.layer_group import GroupView, LayerGroupConfig, Refinements, views
 from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.files import write_group
@@ -43,7 +44,6 @@ from tpusim.layer_group.refinement.overlap import overlapped
 from tpusim.layer_group.refinement.widen import merged as wide
 from tpusim.layer_group.refinement.widen import spans, widened
 from tpusim.layer_group.slicing import whole_slices
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops import context
 from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.interfaces import GroupRules
@@ -61,7 +61,7 @@ TRIALS = pytest.mark.parametrize("trial", [0, pytest.param(1, marks=marks(usual=
 
 def same_bits(model: object, feeds: dict[str, np.ndarray], flat: dict[str, np.ndarray]) -> None:
     """The machine shows the flat tensors under both DMA timings."""
-    found = in_every_order(program_of(model), feeds)  # type: ignore[arg-type]
+    found = in_every_order(to_program(model), feeds)  # type: ignore[arg-type]
     assert all(np.array_equal(found[n], flat[n]) for n in flat if n in found)
     assert sum(n not in found for n in flat) <= 1
 
@@ -236,7 +236,7 @@ def test_refined_groups_are_never_slower_on_the_clock(chip: str) -> None:
             return found
 
         divided, _ = randomly_grouped(model, np.random.default_rng(trial), change=refined)
-        clock = timeline(program_of(divided), refiner.chip).milliseconds * 1e6
+        clock = timeline(to_program(divided), refiner.chip).milliseconds * 1e6
         if rules(refiner.chip, GroupRules).COST == "replay":
             assert after == [pytest.approx(clock, rel=0.001)]
         assert after <= before
@@ -383,8 +383,8 @@ def test_every_op_that_may_works_in_place(chip: str, mode: str) -> None:
     for kind in ("Sub", "Max", "Min", "Mul", "Add"):
         one, two = net.conv(x, 10, 1), net.conv(x, 10, 1)
         x = net.conv(net._node(kind, [one, two], [], net._new(x.shape, 2.0, True)), 10, 1)  # noqa: SLF001
-    lowered, _ = lower(net.top(), LoweringConfig(chip, mode))  # type: ignore[arg-type]
-    model = reorder_weights(lowered)
+    lowered = to_tpu(net.top(), chip, mode)
+    model = to_reordered(lowered)
     spec = chips.load(chip)
     results: list[dict[str, np.ndarray]] = []
     for together in (False, True):
@@ -401,7 +401,7 @@ def test_every_op_that_may_works_in_place(chip: str, mode: str) -> None:
             else:
                 new[0].attributes["global_reason"] = text(new[1])
         work.set(state="TPU_DIVIDED")
-        results.append(Simulator(program_of(work)).run(net.feeds(), watch=True).tensors)
+        results.append(Simulator(to_program(work)).run(net.feeds(), watch=True).tensors)
         kinds = {f"tpu.{kind}" for kind in ("Sub", "Max", "Min", "Mul", "Add")}
         assert taken - {"tpu.MulShift"} == (kinds if together else set())
     assert all(np.array_equal(results[0][n], results[1][n]) for n in results[0])
@@ -623,10 +623,10 @@ def test_lists_that_name_nothing_are_refused() -> None:
     groups = [op for op in divided.ops if isinstance(op, TpuGroup)]
     groups[0].attributes["other_down_overlap_op"] = ints_attr([-1, 999])
     with pytest.raises(ImportModelError, match=r"other_down_overlap_op names \[999\], which are no transfers of the"):
-        program_of(divided)
+        to_program(divided)
     groups[0].attributes["other_down_overlap_op"] = ints_attr([3])
     with pytest.raises(ImportModelError, match="names item 3 before any row"):
-        program_of(divided)
+        to_program(divided)
 
 
 # ---------------------------------------------------------------------------------------------------- 13: combination
@@ -834,15 +834,15 @@ def test_moved_and_combined_groups_run_on_cores(cores: int) -> None:
 
     for trial in range(2):
         divided, _ = randomly_grouped(model, np.random.default_rng(trial), change=change)
-        found = in_every_order(program_of(divided, cores), cached_network(*key).feeds())
+        found = in_every_order(to_program(divided, share=cores), cached_network(*key).feeds())
         assert all(np.array_equal(found[n], flat[n]) for n in flat if n in found)
     lent, _ = randomly_grouped(
         model, np.random.default_rng(1), longest=3, change=lambda decided: overlapped(decided, Generous(spec))
     )
     if cores > 1:
         with pytest.raises(ImportModelError, match="overlaps adjacent groups, which needs one core, got 2 cores"):
-            program_of(lent, cores)
-    divided = group_layers(model, LayerGroupConfig("1", cores=cores))
+            to_program(lent, share=cores)
+    divided = to_groups(model, "1", cores=cores)
     assert (
         all(not op.taken(way) for op in divided.ops if isinstance(op, TpuGroup) for way in ("up", "down")) or cores == 1
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from builders.w4a8 import W4A8
+from compiling import to_canonical, to_tpu
 
 from tpusim import chips, registry
 from tpusim.canonicalize import canonicalize
@@ -21,7 +22,7 @@ from tpusim.ir.formats import number_format
 from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module
 from tpusim.ir.weights import WeightStore
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering import LoweringConfig
 from tpusim.lowering.qtable import read_qtable
 from tpusim.ops import context
 from tpusim.passes import parse_pipeline, print_pipeline
@@ -425,7 +426,7 @@ def test_a_faulty_entry_of_a_package_stops_nothing_else(install: Install, capsys
         install(each.group, each.group, broken="broken_ops:Broken")
     model = Model(parse_module(module_of("top.Relu"), context()), WeightStore())
     model.set(name="m", state="TOP_F32")
-    lowered, _ = lower(canonicalize(model)[0], LoweringConfig("bm1688", "f32"))
+    lowered = to_tpu(to_canonical(model), "bm1688", "f32")
     assert "tpu.Relu" in str(lowered.module)
     assert main(["chips"]) == 0
     for words in (["--help"], ["opt", "--help"], ["--tyro-print-completion", "bash"]):

@@ -13,20 +13,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compiling import to_calibrated, to_canonical, to_tpu
 from end_to_end import DIGITS
-from faults import METHOD, float_module, samples
+from faults import float_module, samples
 from plain_names import import_onnx
 from planted import IMAGE, Graph, residual
 
-from tpusim.calibration.stage import apply_table, calibrate
-from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
 from tpusim.images import Preprocess, with_preprocess
 from tpusim.inference import dequantised, run
 from tpusim.inference.reuse import Reuse, parts_of
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model, save_model
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering import LoweringConfig
 from tpusim.studies.commands.judging import rests_on, scoring
 from tpusim.studies.diagnosis import (
     Change,
@@ -68,7 +67,7 @@ def dim_first(name: str, count: int = 8) -> list[Sample]:
 def dimmed(name: str) -> tuple[Model, list[Sample]]:
     given = dim_first(name)
     top = float_module(name)
-    return apply_table(top, calibrate(top, given, METHOD)[0]), given
+    return to_calibrated(top, given), given
 
 
 NAMES = ["digits", "residual", "vit", "detector", pytest.param("squeezenet", marks=pytest.mark.slow)]
@@ -109,7 +108,7 @@ def test_a_large_network_is_seen_tensor_by_tensor(monkeypatch: pytest.MonkeyPatc
     for name, seen in small.seen.items():
         assert (large.seen[name].reach, large.seen[name].count) == (seen.reach, seen.count)
         np.testing.assert_array_equal(large.seen[name].bins, seen.bins)
-    lowered = lower(model, INT8)[0]
+    lowered = to_tpu(model, INT8)
     [ours], [theirs] = large.judged([lowered]), small.judged([lowered])
     np.testing.assert_array_equal(ours.judged.errors, theirs.judged.errors)
 
@@ -188,8 +187,8 @@ def test_a_class_of_one_sample_does_not_hide_better_scores(scores: float, classe
 
 def test_a_batch_has_the_bits_of_single_samples() -> None:
     """More than eight small samples are run together; an op that was run is not run again."""
-    model = apply_table(float_module("residual"), calibrate(float_module("residual"), samples("residual"), METHOD)[0])
-    tpu, given = lower(model, INT8)[0], samples("residual", 12)
+    model = to_calibrated(float_module("residual"), samples("residual"))
+    tpu, given = to_tpu(model, INT8), samples("residual", 12)
     parts, reuse = list(parts_of(given, model)), Reuse()
     assert [len(part.samples) for part in parts] == [12] and [len(p.samples) for p in parts_of(given[:8], model)] == [
         1
@@ -282,9 +281,9 @@ def test_bisect_counts_the_samples_that_break(folder: Path) -> None:
     del folder
     top = float_module("residual")
     given = [dict(one) for one in samples("residual", 4)]
-    model = apply_table(top, calibrate(top, given, METHOD)[0])
+    model = to_calibrated(top, given)
     given[2] = {"x": given[2]["x"] * np.float32(20)}
-    broken = first_broken(model, lower(model, INT8)[0], given, Tolerance(0.99, 0.9))
+    broken = first_broken(model, to_tpu(model, INT8), given, Tolerance(0.99, 0.9))
     assert broken is not None and (broken.broken, broken.samples) == (1, 4) and broken.sample is given[2]
 
 
@@ -308,7 +307,7 @@ def squared(kind: str, size: float = 300.0) -> Model:
         q = g.add("ReduceSum", [q, g.constant(np.array([1]))], "sum", keepdims=1)
     m = g.add("ReduceMean", [g.add("Abs", [q])], "mean", axes=[1], keepdims=1)
     n = g.add("Div", [x, g.add("Sqrt", [g.add("Add", [m, g.constant(np.float32(1e-3))])])], "normed")
-    return canonicalize(import_onnx(g.finish(IMAGE, g.conv(n, g.weight(4, 8, 1, 1), "y"))))[0]
+    return to_canonical(import_onnx(g.finish(IMAGE, g.conv(n, g.weight(4, 8, 1, 1), "y"))))
 
 
 @pytest.mark.parametrize("kind", ["Mul", "Pow", "sum", "scaled"])
@@ -316,7 +315,7 @@ def test_an_overflow_of_f16_is_named(kind: str) -> None:
     """Where it begins, how far values reach, and the ops that have to be wider, measured."""
     given = [dict(one) for one in samples("residual")]
     top = squared(kind)
-    model = apply_table(top, calibrate(top, given, METHOD)[0])
+    model = to_calibrated(top, given)
     remedies = Remedies(model, LoweringConfig("bm1684x", "f16"), given)
     found = losses(model, remedies.lowered(), given[:1])
     first = causes(remedies, found, 2)[0][0]
@@ -330,7 +329,7 @@ def test_an_overflow_of_f16_is_named(kind: str) -> None:
 
 def test_search_qtable_names_the_overflow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given, top = samples("residual"), squared("Mul")
-    save_model(apply_table(top, calibrate(top, given, METHOD)[0]), tmp_path / "3_calibrated.mlir")
+    save_model(to_calibrated(top, given), tmp_path / "3_calibrated.mlir")
     np.savez(tmp_path / "data.npz", x=np.concatenate([one["x"] for one in given]))
     asked = [
         "search-qtable",
@@ -353,7 +352,7 @@ def masked(kind: str, mask: float) -> Model:
     g = Graph(6)
     hide = np.where(np.arange(8) > 5, mask, 0).astype(np.float32).reshape(1, 8, 1, 1)
     x = g.add("Add", [g.conv("x", g.weight(8, 3, 3, 3)), g.constant(hide)], "hidden")
-    return canonicalize(import_onnx(g.finish(IMAGE, g.add(kind, [x], "y"))))[0]
+    return to_canonical(import_onnx(g.finish(IMAGE, g.add(kind, [x], "y"))))
 
 
 @pytest.mark.parametrize(
@@ -361,7 +360,7 @@ def masked(kind: str, mask: float) -> Model:
 )
 def test_a_table_that_is_extrapolated_is_named(kind: str, mask: float) -> None:
     given, top = [dict(one) for one in samples("residual")], masked(kind, mask)
-    model = apply_table(top, calibrate(top, given, METHOD)[0])
+    model = to_calibrated(top, given)
     remedies = Remedies(model, LoweringConfig("cv183x", "bf16"), given)
     assert remedies.before.judged.error > 100  # of values from -1 to 1
     first = causes(remedies, losses(model, remedies.lowered(), given[:1]), 2)[0][0]
@@ -387,11 +386,11 @@ PIXELS = [np.random.default_rng(i).integers(0, 256, IMAGE).astype(np.float32) fo
 )
 def test_a_scale_that_is_upside_down_is_named(scale: tuple[float, ...] | None, named: str) -> None:
     """What no preparation of an image gives; with what was meant the integers are measured, and are fine."""
-    plain = canonicalize(import_onnx(residual()))[0]
+    plain = to_canonical(import_onnx(residual()))
     top = plain if scale is None else with_preprocess(plain, Preprocess((0.0,) * 3, scale, "rgb"))
     factor = np.float32(255) if scale is None else np.array(scale, np.float32).reshape(-1, 1, 1)
     given = [{"x": image * factor} for image in PIXELS]
-    model = apply_table(top, calibrate(top, given, METHOD)[0])
+    model = to_calibrated(top, given)
     found = list(mistaken_scales(Remedies(model, INT8, given), given))
     if not named:
         assert found == []

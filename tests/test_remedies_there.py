@@ -20,16 +20,15 @@ from pathlib import Path
 import faults
 import numpy as np
 import pytest
+from compiling import to_calibrated, to_canonical, to_tpu
 from planted import detector, residual
 
-from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import read_table
-from tpusim.canonicalize import canonicalize
 from tpusim.frontend import import_onnx
 from tpusim.inference import dequantised, run
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering import LoweringConfig
 
 NAMES = Path(__file__).resolve().parent / "upstream" / "names"
 RECORDED = np.load(NAMES / "why_outputs.npz")
@@ -39,14 +38,14 @@ Array = np.ndarray
 
 @cache
 def top(fault: str) -> Model:
-    return canonicalize(import_onnx(NETWORKS[fault]()))[0]
+    return to_canonical(import_onnx(NETWORKS[fault]()))
 
 
 def flat(fault: str, table: str, qtable: str | None) -> Array:
     """Our results for the recorded inputs."""
-    calibrated = apply_table(top(fault), read_table(NAMES / table))
+    calibrated = to_calibrated(top(fault), read_table(NAMES / table))
     config = LoweringConfig("bm1684x", "int8", qtable=None if qtable is None else str(NAMES / qtable))
-    tpu = lower(calibrated, config)[0]
+    tpu = to_tpu(calibrated, config)
     (result,) = map(value_name, tpu.results)
     return np.stack([dequantised(tpu, run(tpu, {"x": x}))[result] for x in RECORDED[f"{fault}_x"]])
 
@@ -85,8 +84,8 @@ def planted(name: str, fault: str, folder: Path, *, table: str, qtable: str = ""
     """Our results, one row for each recorded sample."""
     for file, text in (("table", table), ("qtable", qtable)):
         (folder / file).write_text(text)
-    calibrated = apply_table(faults.float_module(name, fault, onnx_names=False), read_table(folder / "table"))
-    tpu = lower(calibrated, LoweringConfig("bm1684x", "int8", qtable=str(folder / "qtable") if qtable else None))[0]
+    calibrated = to_calibrated(faults.float_module(name, fault, onnx_names=False), read_table(folder / "table"))
+    tpu = to_tpu(calibrated, "bm1684x", "int8", qtable=str(folder / "qtable") if qtable else None)
     return results(tpu, name, len(INTERPRETED[f"{name}-{fault}/after"]))
 
 
@@ -107,7 +106,7 @@ def likeness(found: Array, wanted: Array, name: str) -> float:
 def kept(name: str, count: int) -> float:
     """What our integers keep of the network without a fault."""
     top = faults.float_module(name, onnx_names=False)
-    sound = lower(apply_table(top, faults.table(name, "", onnx_names=False)), LoweringConfig("bm1684x", "int8"))[0]
+    sound = to_tpu(top, "bm1684x", ranges=faults.table(name, "", onnx_names=False))
     return 1.0 if name == "detector" else likeness(results(sound, name, count), results(top, name, count), name)
 
 

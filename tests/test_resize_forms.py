@@ -6,12 +6,12 @@ from functools import cache
 
 import numpy as np
 import pytest
+from compiling import to_canonical
 from op_row import network, node
 from plain_names import import_onnx
 
 import tpusim
 from tpusim import chips
-from tpusim.canonicalize import canonicalize
 from tpusim.inference import run
 from tpusim.ir.attrs import ints
 from tpusim.ir.module import Model
@@ -41,7 +41,7 @@ def resized(name: str) -> Model:
     shape, size, mode, where, _ = FORMS[name]
     more = {"nearest_mode": "floor"} if mode == "nearest" else {}
     resize = node("Resize", "x - - s", mode=mode, coordinate_transformation_mode=where, **more)
-    return canonicalize(import_onnx(network([resize], {"s": np.array([*shape[:2], *size])})({"x": shape})))[0]
+    return to_canonical(import_onnx(network([resize], {"s": np.array([*shape[:2], *size])})({"x": shape})))
 
 
 def rewritten(name: str) -> Model:
@@ -75,7 +75,7 @@ def test_two_enlargements_share_the_repeated_border() -> None:
     nodes = [node("Resize", "x - - s", "a", mode="linear"), node("Resize", "x - - t", "b", mode="linear")]
     nodes.append(node("Concat", "f g", axis=1))
     nodes[2:2] = [node("GlobalAveragePool", "a", "f"), node("GlobalMaxPool", "b", "g")]
-    model = canonicalize(import_onnx(network(nodes, sizes)({"x": X})))[0]
+    model = to_canonical(import_onnx(network(nodes, sizes)({"x": X})))
     rewrite_for_chip(model, CV)
     assert [op.name for op in model.ops].count("top.Pad") == 1
 

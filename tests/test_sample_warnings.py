@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from compiling import to_calibrated, to_canonical
 from onnx import TensorProto, helper, numpy_helper
 
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
+from tpusim.calibration.stage import CalibrationConfig, calibrate
 from tpusim.calibration.table import CalibrationTable, Entry, read_table, write_table
-from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
 from tpusim.errors import TableWarning
 from tpusim.frontend import import_onnx
@@ -39,7 +39,7 @@ def network(*nodes: tuple[str, str, str], inputs: str = "x", kinds: str = "f", *
 
 
 def canonical(model: onnx.ModelProto) -> Model:
-    return canonicalize(import_onnx(model, name="net"))[0]
+    return to_canonical(import_onnx(model, name="net"))
 
 
 def drawn(count: int, seed: int = 0, low: float = -1, high: float = 1, name: str = "x") -> Samples:
@@ -83,7 +83,7 @@ def test_doubtful_samples(model: onnx.ModelProto, samples: Samples, words: list[
     assert len(table.notes) == len(words), table.notes
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        apply_table(top, table)
+        to_calibrated(top, table)
     assert all(issubclass(one.category, TableWarning) for one in caught)
     told = [str(one.message) for one in caught]
     assert len(told) == len(words) and all(text in line for text, line in zip(words, told, strict=True))

@@ -21,20 +21,19 @@ from pathlib import Path
 import numpy as np
 import planted
 import pytest
+from compiling import to_calibrated, to_canonical, to_tpu
 from end_to_end import DIGITS
 from upstream import networks
 
 from tpusim.calibration.samples import Samples
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.calibration.table import read_table, write_table
-from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
 from tpusim.errors import ConfigError
 from tpusim.frontend import import_onnx
 from tpusim.inference import dequantised, input_specs, run
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model, save_model
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering import LoweringConfig
 from tpusim.lowering.qtable import read_qtable
 from tpusim.studies.search import (
     Cosine,
@@ -63,8 +62,8 @@ THEIRS = frozenset(read_qtable(RECORDED / "digits_search_qtable"))
 
 @cache
 def calibrated() -> Model:
-    model = canonicalize(import_onnx(DIGITS / "digits.onnx"))[0]
-    return apply_table(model, read_table(RECORDED / "digits_search_cali_table"))
+    model = to_canonical(import_onnx(DIGITS / "digits.onnx"))
+    return to_calibrated(model, read_table(RECORDED / "digits_search_cali_table"))
 
 
 def samples(count: int) -> list[dict[str, np.ndarray]]:
@@ -80,7 +79,7 @@ def test_a_set_has_the_similarity_of_the_module_that_it_gives(tmp_path: Path) ->
     """What is not run again is as it was: bit for bit what the module lowered with the table gives."""
     for floats in (frozenset[str](), frozenset({"mix_Relu"}), frozenset({"stem_Relu", "mix_Relu"}), frozenset[str]()):
         write_qtable(tmp_path / "qtable", dict.fromkeys(floats, "f16"))
-        model = lower(calibrated(), LoweringConfig("bm1684x", "int8", qtable=str(tmp_path / "qtable")))[0]
+        model = to_tpu(calibrated(), "bm1684x", "int8", qtable=str(tmp_path / "qtable"))
         name = value_name(model.results[0])
         found = [{name: dequantised(model, run(model, one))[name]} for one in samples(4)]
         assert trials().score(floats).cosine == cosine(found, [{name: r["logits_Gemm"]} for r in trials().wanted])
@@ -115,11 +114,11 @@ def test_estimates_go_with_the_clock() -> None:
 
 def test_ops_outside_groups_have_estimates() -> None:
     """The ViT block has permutations that no group takes."""
-    canonical = canonicalize(import_onnx(networks.build("vit")))[0]
+    canonical = to_canonical(import_onnx(networks.build("vit")))
     data = networks.samples(networks.build("vit"), 1)
-    model = apply_table(canonical, calibrate(canonical, iter(data), CalibrationConfig("max", tune_samples=0))[0])
+    model = to_calibrated(canonical, iter(data))
     asked = Trials(model, INT8, data, Cosine(0.9))
-    assert asked.estimates(frozenset()).keys() <= {op_name(op) for op in lower(model, INT8)[0].ops}
+    assert asked.estimates(frozenset()).keys() <= {op_name(op) for op in to_tpu(model, INT8).ops}
     assert 0 < asked.estimate(frozenset()) < asked.cycles(frozenset())
 
 
@@ -137,10 +136,10 @@ def test_the_search_needs_fewer_cycles_than_upstreams() -> None:
 
 def test_joint_search_beats_accuracy_first_and_grouping_later() -> None:
     """Both reach the goal; the op with the largest error splits the layer group, and more ops in float cost less."""
-    canonical = canonicalize(import_onnx(planted.twice()))[0]
+    canonical = to_canonical(import_onnx(planted.twice()))
     rng = np.random.default_rng(0)
     data = [{"x": rng.standard_normal((1, 3, 24, 24)).astype(np.float32)} for _ in range(2)]
-    model = apply_table(canonical, calibrate(canonical, iter(data), CalibrationConfig("max", tune_samples=0))[0])
+    model = to_calibrated(canonical, iter(data))
     asked = Trials(model, INT8, data, Cosine(0.99983))
     joint, by_loss = search(asked, clocked=20), search_by_loss(asked)
     assert joint.base.value < 0.9993 and joint.reached and by_loss.reached
@@ -195,7 +194,7 @@ def entries(path: Path) -> list[str]:
 
 def test_methods_score_as_upstreams_search_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Scores to 1e-7, for theirs are of f32 results; tables of kl, and of mse as only a search tunes it, as printed."""
-    model = canonicalize(import_onnx(DIGITS / "digits.onnx"))[0]
+    model = to_canonical(import_onnx(DIGITS / "digits.onnx"))
     (tmp_path / "data").mkdir()
     for number, sample in enumerate(samples(16)):
         np.savez(tmp_path / "data" / f"{number:03}.npz", image=sample["image"])
@@ -217,13 +216,13 @@ def test_methods_score_as_upstreams_search_prints(tmp_path: Path, capsys: pytest
 
 def test_known_floats() -> None:
     assert known_floats(calibrated()) == {}
-    model = canonicalize(import_onnx(networks.build("vit")))[0]
+    model = to_canonical(import_onnx(networks.build("vit")))
     kinds = {op_name(op): op.name for op in model.ops if op.results}
     found = known_floats(model)
     assert sorted(kinds[name] for name in found) == [
         *["top.Add"] * 3, "top.GELU", *["top.LayerNorm"] * 3, "top.Softmax"
     ]  # fmt: skip
-    detector = canonicalize(import_onnx(networks.build("detector")))[0]
+    detector = to_canonical(import_onnx(networks.build("detector")))
     heads = known_floats(detector)
     kinds = {op_name(op): op.name for op in detector.ops if op.results}
     assert set(heads.values()) == {"head of a detector"} and len(heads) < len(kinds) / 2

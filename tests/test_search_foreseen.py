@@ -8,16 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compiling import to_calibrated, to_canonical, to_tpu
 from end_to_end import DIGITS
 
-from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import read_table
-from tpusim.canonicalize import canonicalize
 from tpusim.frontend import import_onnx
 from tpusim.inference import run
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering import LoweringConfig
 from tpusim.studies.search import Cosine, Trials
 from tpusim.studies.search.errors import LONGEST, Errors, neighbours
 from tpusim.studies.search.errors import _vector as vector  # pyright: ignore[reportPrivateUsage]
@@ -29,7 +28,7 @@ INT8 = LoweringConfig("bm1684x", "int8")
 
 @cache
 def calibrated() -> Model:
-    return apply_table(canonicalize(import_onnx(DIGITS / "digits.onnx"))[0], read_table(TABLE))
+    return to_calibrated(to_canonical(import_onnx(DIGITS / "digits.onnx")), read_table(TABLE))
 
 
 def samples(count: int) -> list[dict[str, np.ndarray]]:
@@ -51,7 +50,7 @@ def test_errors_foresee_what_sets_lose() -> None:
 
 
 def test_errors_are_of_the_samples_that_are_given() -> None:
-    tpu = lower(calibrated(), INT8)[0]
+    tpu = to_tpu(calibrated(), INT8)
     one, other = samples(2)
     both = Errors.of(calibrated(), tpu, [one, other], ["mix_Relu"]).loss({"mix_Relu"})
     alone = [Errors.of(calibrated(), tpu, [sample], ["mix_Relu"]).loss({"mix_Relu"}) for sample in (one, other)]
@@ -108,7 +107,7 @@ def test_what_was_measured_makes_others_likelier() -> None:
 
 
 def test_tensors_between_ops() -> None:
-    model = canonicalize(import_onnx(DIGITS / "digits.onnx"))[0]
+    model = to_canonical(import_onnx(DIGITS / "digits.onnx"))
     found = list(neighbours(model))
     sizes = {name: array.size for name, array in run(model, samples(1)[0]).items()}
     assert found and all(sizes[producer] == elements for producer, _, elements in found)

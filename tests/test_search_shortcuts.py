@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import onnx
 import pytest
+from compiling import to_canonical, to_groups, to_reordered, to_tpu
 from networks import cached_lowered
 from onnx import TensorProto, helper, numpy_helper
 from xdsl.ir import SSAValue
@@ -16,21 +17,18 @@ from xdsl.ir import SSAValue
 from benchmarks.conformance.replay import Replay
 from benchmarks.how_fast_is_the_compiler import assumed_four, chain
 from tpusim import chips
-from tpusim.calibration.stage import apply_table
-from tpusim.canonicalize import canonicalize
 from tpusim.errors import TpusimError
 from tpusim.frontend import import_onnx
 from tpusim.inference import input_specs, run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import print_module, verify
-from tpusim.layer_group import CostModel, ForcedGroup, LayerGroupConfig, base_groups, group_layers, orders
+from tpusim.layer_group import CostModel, ForcedGroup, LayerGroupConfig, base_groups, orders
 from tpusim.layer_group.planning import Crowded, plan
 from tpusim.layer_group.search import dynamic
 from tpusim.layer_group.search.dynamic import Ways
 from tpusim.layer_group.search.interval_names import Names
 from tpusim.layer_group.slicing import SliceError, slice_group
-from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
 from tpusim.ops.framework.base import TpuOp
 from tpusim.passes.grouping import cycles, divide
 from tpusim.schedule import GroupSchedule, Memo, Sections, ValueSlices, subgraph
@@ -102,9 +100,9 @@ def branches(chip: chips.ChipSpec, qtable: str | None = None) -> Model:
     ]
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 32, 24, 24]) for name in "xy")
     proto = helper.make_model(helper.make_graph(nodes, "branches", [x], [y], weights), ir_version=8)
-    top = canonicalize(import_onnx(onnx.load_from_string(proto.SerializeToString()), name="branches"))[0]
-    tpu = lower(apply_table(top, assumed_four(top)), LoweringConfig(chip, "int8", qtable=qtable))[0]
-    return reorder_weights(optimize_for_chip(tpu))
+    top = to_canonical(import_onnx(onnx.load_from_string(proto.SerializeToString()), name="branches"))
+    tpu = to_tpu(top, chip, "int8", qtable=qtable, ranges=assumed_four(top))
+    return to_reordered(tpu)
 
 
 @pytest.mark.parametrize("share", [pytest.param(1, marks=pytest.mark.slow), 8])
@@ -121,7 +119,7 @@ def test_best_equals_exhaustive_search(chip: str, share: int) -> None:
     model = branches(spec)
     found = [taken for other in (model, *orders(model)) for taken in divisions(other, spec)]
     assert len(found) > 4
-    assert cycles(divide(model, LayerGroupConfig("best"))) <= min(found)
+    assert cycles(to_groups(model, "best")) <= min(found)
 
 
 def divisions(model: Model, spec: chips.ChipSpec) -> Iterator[int]:
@@ -151,7 +149,7 @@ def test_orders_are_all_orders() -> None:
 @pytest.mark.parametrize("chip", ["bm1684x", "cv182x"])
 def test_every_order_computes_the_same(chip: str) -> None:
     """Of a network with too many orders to try all: valid modules, four at most, the same values to the bit."""
-    model = reorder_weights(optimize_for_chip(Replay("shuffle").lowered(f"{chip}/int8")))
+    model = to_reordered(Replay("shuffle").lowered(f"{chip}/int8"))
     rng = np.random.default_rng(0)
     feeds = {name: rng.integers(-99, 99, shape).astype(dtype) for name, (shape, dtype) in input_specs(model).items()}
     expected, found = run(model, feeds), list(orders(model))
@@ -190,16 +188,16 @@ def test_costs_of_other_modules_change_no_group(
         planned += [0]
         with_costs = print_module(divide(model, config, costs).module)
         planned += [0]
-        assert with_costs == print_module(divide(model, config).module)
+        assert with_costs == print_module(to_groups(model, config).module)
     assert sum(planned[::2]) < 0.8 * sum(planned[1::2]) and planned[-2] < planned[-1] / 2
     assert known == len(costs) > 0  # the last module was measured before
 
 
 def chained(depth: int) -> list[TpuOp]:
     """The base group of so many convolutions, one after the other."""
-    top, _ = canonicalize(import_onnx(chain(depth), name="chain"))
-    lowered, _ = lower(apply_table(top, assumed_four(top)), LoweringConfig("bm1684x", "int8"))
-    model = reorder_weights(optimize_for_chip(lowered))
+    top = to_canonical(import_onnx(chain(depth), name="chain"))
+    lowered = to_tpu(top, "bm1684x", ranges=assumed_four(top))
+    model = to_reordered(lowered)
     return next(ops for ops, why in base_groups(model, chips.load("bm1684x")) if why is None and len(ops) >= depth)
 
 
@@ -263,7 +261,7 @@ def stands(ops: list[TpuOp], start: int, end: int) -> list[object]:
 def tried(model: Model, pins: tuple[ForcedGroup, ...]) -> list[int]:
     """Cycles of a division; [] where a group of it is impossible."""
     try:
-        return [cycles(group_layers(model, LayerGroupConfig(force=pins)))]
+        return [cycles(to_groups(model, force=pins))]
     except TpusimError:
         return []
 

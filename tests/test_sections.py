@@ -11,13 +11,13 @@ from builders.replays import accesses, clashes, overlap, plan_buffers
 from builders.replays import check_placement as check_placed
 from builders.sliced_networks import NETWORKS, SHAPES, deep, equal, tokens
 from builders.timings import in_every_order
+from compiling import to_program
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import (
     Network,
     cached_lowered,
     cached_network,
-    program_of,
     randomly_grouped,
     reordered,
 )
@@ -311,7 +311,7 @@ def test_a_halo_larger_than_allowed_is_refused_with_its_size() -> None:
 
 
 def assert_equal_to_flat(divided: Model, feeds: dict[str, np.ndarray], flat: dict[str, np.ndarray]) -> None:
-    equal(in_every_order(program_of(divided), feeds), flat)
+    equal(in_every_order(to_program(divided), feeds), flat)
 
 
 def test_a_result_that_nothing_uses_is_an_output() -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from compiling import to_canonical, to_tpu
 from onnx import TensorProto, helper, numpy_helper
 
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
-from tpusim.canonicalize import canonicalize
 from tpusim.frontend import import_onnx
 from tpusim.inference import Graph, run
 from tpusim.inference.shuffles import shuffles
 from tpusim.ir.module import Model
-from tpusim.lowering import LoweringConfig, lower
 
 RNG = np.random.default_rng(4)
 SAMPLE = {"x": RNG.standard_normal((1, 8, 6, 6)).astype(np.float32)}
@@ -45,9 +43,8 @@ def network(kernel: int = 1, group: int = 2, split: tuple[int, ...] = (1, 2, 6, 
 
 
 def lowered(proto: onnx.ModelProto, chip: str = "bm1684x") -> Model:
-    top, _ = canonicalize(import_onnx(proto, name="shuffled"))
-    table, _ = calibrate(top, [SAMPLE], CalibrationConfig("max"))
-    return lower(apply_table(top, table), LoweringConfig(chip, "int8"))[0]
+    top = to_canonical(import_onnx(proto, name="shuffled"))
+    return to_tpu(top, chip, "int8", ranges=[SAMPLE])
 
 
 @pytest.mark.parametrize(("kernel", "group", "chip", "taken"), [

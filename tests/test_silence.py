@@ -7,15 +7,13 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from compiling import to_groups, to_program
 from rotation import one_in
 
 from benchmarks.groups.measure import Network
 from tpusim import chips, zoo
-from tpusim.codegen import generate
 from tpusim.isa.region import numpy_dtype
 from tpusim.isa.stream import Program
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.memory import assign_addresses
 from tpusim.simulator import Simulator, SimulatorOptions
 
 ORDERS = [
@@ -39,8 +37,8 @@ def inputs(program: Program) -> dict[str, np.ndarray]:
 
 def assert_silent(name: str, chip: str, cores: int, orders: Sequence[SimulatorOptions] = ORDERS) -> None:
     """No finding, and the same bits in every order."""
-    grouped = group_layers(network(name).on(chip), LayerGroupConfig(cores=cores))
-    program = generate(assign_addresses(grouped))
+    grouped = to_groups(network(name).on(chip), cores=cores)
+    program = to_program(grouped)
     feeds, first = inputs(program), None
     for options in orders:
         found = Simulator(program, options=options).run(feeds, watch=True).tensors

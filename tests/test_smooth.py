@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from compiling import to_canonical
 from op_row import network, node
 from plain_names import import_onnx as plain
 from transformer_block import WIDTH, block, samples
@@ -21,7 +22,6 @@ from tpusim.calibration.samples import Samples
 from tpusim.calibration.smooth import REWRITES, rewritten
 from tpusim.calibration.stage import CalibrationConfig, calibrate
 from tpusim.calibration.table import read_table
-from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
 from tpusim.errors import CalibrationError, ConfigError
 from tpusim.frontend import import_onnx
@@ -38,7 +38,7 @@ ULPS = 8 * 2.0**-24
 
 @pytest.fixture(scope="module")
 def top() -> Model:
-    return canonicalize(import_onnx(block()))[0]
+    return to_canonical(import_onnx(block()))
 
 
 def written(folder: Path) -> Path:
@@ -107,7 +107,7 @@ def test_int8_gains_by_smoothing(top: Model) -> None:
 
 
 def attention(nodes: list[onnx.NodeProto], **constants: np.ndarray) -> Model:
-    return canonicalize(plain(network(nodes, constants)({"x": (1, 4, 8)})))[0]
+    return to_canonical(plain(network(nodes, constants)({"x": (1, 4, 8)})))
 
 
 def test_what_does_not_apply_is_named(top: Model) -> None:
@@ -127,7 +127,7 @@ def test_a_channel_that_is_always_zero_keeps_its_matrix() -> None:
     scale[2] = 0
     constants = {"s": scale, "b": np.zeros(WIDTH, np.float32), "w": np.ones((WIDTH, 4), np.float32)}
     nodes = [node("LayerNormalization", "x s b", "n", axis=-1), node("MatMul", "n w")]
-    top = canonicalize(plain(network(nodes, constants)({"x": (1, 12, WIDTH)})))[0]
+    top = to_canonical(plain(network(nodes, constants)({"x": (1, 12, WIDTH)})))
     model, _ = rewritten(top, (SMOOTH,), samples())
     before, after = run(top, samples()[0]), run(model, samples()[0])
     assert np.isfinite(after["y"]).all()

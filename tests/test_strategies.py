@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from networks import cached_lowered, program_of
+from compiling import to_groups, to_program
+from networks import cached_lowered
 
 from tpusim.errors import ConfigError, UnsupportedError
-from tpusim.layer_group import LayerGroupConfig
-from tpusim.passes.grouping import divide
 from tpusim.registry import STRATEGIES
 from tpusim.registry import installed as read_again
 from tpusim.running.agreement import compare_local
@@ -68,7 +67,7 @@ def test_help_names_it(installed: Path) -> None:
 @pytest.mark.parametrize("chip", ["bm1684x", "bm1688"])
 def test_it_runs_and_its_bits_are_right(installed: Path, chip: str) -> None:
     model, flat = cached_lowered(1, chip)
-    program = program_of(divide(model, LayerGroupConfig("halves")))
+    program = to_program(model, "halves")
     sample = {"t0": flat["t0"]}
     found = Simulator(program).run(sample, watch=True)
     assert compare_local(model, sample, found.tensors, flat).bit_exact
@@ -88,10 +87,10 @@ def test_it_runs_and_its_bits_are_right(installed: Path, chip: str) -> None:
 def test_a_wrong_one_is_refused_by_name(installed: Path, name: str, why: str) -> None:
     model, _ = cached_lowered(1, "bm1684x")
     with pytest.raises(ConfigError, match=f"strategy '{name}'") as error:
-        divide(model, LayerGroupConfig(name))
+        to_groups(model, name)
     assert why in str(error.value)
 
 
 def test_a_name_that_nobody_has_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="layer_group='halves': expected one of 1, 2, off"):
-        divide(cached_lowered(1, "bm1684x")[0], LayerGroupConfig("halves"))
+        to_groups(cached_lowered(1, "bm1684x")[0], "halves")

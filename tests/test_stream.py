@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from builders.commands import LEGAL, make
 from builders.commands import program as hand_built
+from compiling import to_groups, to_program
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
-from networks import CHIPS, cached_lowered, program_of, randomly_grouped
+from networks import CHIPS, cached_lowered, randomly_grouped
 from op_cases import CASES
 from rotation import slow_marks
 from rows import lowered
@@ -29,8 +30,6 @@ from tpusim.isa.listing import assemble, extract, listing
 from tpusim.isa.region import View
 from tpusim.isa.stream import Program, load, save
 from tpusim.isa.text import command_line, parse_command, view_text
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import reorder_weights
 from tpusim.registry import COMMANDS
 
 ROWS = tuple(case for i, case in enumerate(CASES) if i % 9 == 2)
@@ -168,12 +167,12 @@ def test_wrong_lines_are_refused(line: str, words: str) -> None:
 def test_random_networks_round_trip(chip: str, seed: int, tmp_path: Path) -> None:
     model, _ = cached_lowered(seed, chip)
     grouped, _ = randomly_grouped(model, np.random.default_rng(seed))
-    assert_round_trips(program_of(grouped), tmp_path)
+    assert_round_trips(to_program(grouped), tmp_path)
 
 
 def assert_row_round_trips(case: Any, chip: str, mode: str, folder: Path) -> None:
-    grouped = group_layers(reorder_weights(lowered(case.id, chip, mode)[0]), LayerGroupConfig())
-    assert_round_trips(program_of(grouped), folder)
+    grouped = to_groups(lowered(case.id, chip, mode)[0])
+    assert_round_trips(to_program(grouped), folder)
 
 
 @pytest.mark.parametrize("case", ROWS, ids=lambda c: c.id)
@@ -216,7 +215,7 @@ def test_texts_that_are_no_program_are_refused() -> None:
 
 def test_a_text_without_its_end_is_refused() -> None:
     """Wherever a line ends; a text whose header does not count, as one that a hand changed, is read."""
-    whole = program_of(group_layers(cached_lowered(0, "bm1684x")[0], LayerGroupConfig()))
+    whole = to_program(cached_lowered(0, "bm1684x")[0])
     text = listing(whole)
     assert whole.locations and len(whole.commands) > 1
     lines = text.splitlines()

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiling import to_program
 from end_to_end import digits_run, report_of
-from networks import CHIPS, cached_lowered, program_of, randomly_grouped
+from networks import CHIPS, cached_lowered, randomly_grouped
 from streams import Builder, lmem, neuron
 
 from tpusim import chips
@@ -46,7 +47,7 @@ def by_sampling(found: Any) -> dict[str, float]:
 @pytest.mark.parametrize(("seed", "chip"), [(seed, chip) for seed in (0, 1) for chip in CHIPS])
 def test_shares_and_sums(seed: int, chip: str) -> None:
     model, _ = cached_lowered(seed, chip)
-    program = program_of(randomly_grouped(model, np.random.default_rng(seed + 7))[0])
+    program = to_program(randomly_grouped(model, np.random.default_rng(seed + 7))[0])
     spec = chips.load(chip)
     found = timeline(program, spec)
     made = summary(program, found, spec)

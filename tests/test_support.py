@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import support_rows
+from compiling import to_addressed, to_calibrated, to_canonical, to_tpu, to_tpu_with_fallbacks
 from end_to_end import DIGITS
 from op_cases import BY_ID, CASES
 from plain_names import import_onnx
@@ -18,18 +19,13 @@ from rows import calibrated, canonical, lowered, under_test
 from support_rows import PAGE, ROOT, collect, measure, refusals
 
 from tpusim import chips
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
-from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
 from tpusim.compat import Quirk
 from tpusim.fidelity import DECISIONS, SECTIONS, card_of, fidelity_of
 from tpusim.fidelity.page import support_page
 from tpusim.fidelity.spec import EVERYWHERE
 from tpusim.fidelity.support import MODES, Support, lines, load
-from tpusim.ir.module import load_model, save_model
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.memory import assign_addresses
+from tpusim.ir.module import load_model, save_model, update_function_type
 from tpusim.ops import Top, context
 from tpusim.ops.framework.base import TopOp
 from tpusim.verify.report import build_report
@@ -154,7 +150,7 @@ def test_card_survives_text_and_later_stages(tmp_path: Path) -> None:
     expected = card_of(model)
     assert [(o.status, o.number) for o in expected.ops if o.kind == "tpu.LRN"] == [("float", "f32")]
     assert expected.count("exact") + expected.count("float") == len(expected.ops)
-    final = assign_addresses(group_layers(reorder_weights(model), LayerGroupConfig()))
+    final = to_addressed(model)
     for i, stage in enumerate((model, final)):
         save_model(stage, tmp_path / f"{i}.mlir", weight_file=f"{i}.npz")
         assert card_of(load_model(tmp_path / f"{i}.mlir", context())) == expected
@@ -176,7 +172,7 @@ def test_card_survives_text_and_later_stages(tmp_path: Path) -> None:
 )
 def test_decisions_stand_on_the_op(row: str, mode: str, decisions: tuple[str, ...]) -> None:
     top = calibrated(row) if mode == "int8" else canonical(row)
-    tpu, _ = lower(top, LoweringConfig("bm1684x", mode))  # type: ignore[arg-type]
+    tpu = to_tpu(top, "bm1684x", mode)
     assert fidelity_of(under_test(BY_ID[row], tpu)).decisions == decisions
 
 
@@ -187,7 +183,8 @@ def test_missing_scale_is_a_decision() -> None:
         if op.name == "top.Add":
             plain = next(o for o in canonical("add").ops if o.name == "top.Add").results[0].type
             op.results[0]._type = plain  # type: ignore[attr-defined]
-    tpu, _ = lower(top, LoweringConfig("bm1684x", "int8"))
+    update_function_type(top)
+    tpu = to_tpu(top, "bm1684x")
     found = fidelity_of(under_test(BY_ID["add"], tpu))
     assert (found.status, found.number, found.decisions) == ("float", "f16", ("DN-05",))
 
@@ -196,15 +193,14 @@ def test_missing_scale_is_a_decision() -> None:
 def test_unsigned_filter_with_a_zero_point_is_a_quirk(weights: str, decisions: tuple[str, ...]) -> None:
     row = "conv-positive-filter" if weights == "positive" else "conv-no-bias"
     case = dataclasses.replace(BY_ID[row], ranges={"x": (-0.2, 1.0)})
-    model, _ = canonicalize(import_onnx(case.model(), name="conv"))
-    found, _ = calibrate(model, [case.feeds()], CalibrationConfig("max"))
-    top = apply_table(model, found, asymmetric=True)
-    tpu, _ = lower(top, LoweringConfig("bm1684x", "int8", asymmetric=True))
+    model = to_canonical(import_onnx(case.model(), name="conv"))
+    top = to_calibrated(model, [case.feeds()], asymmetric=True)
+    tpu = to_tpu(top, "bm1684x", "int8", asymmetric=True)
     assert fidelity_of(under_test(case, tpu)).decisions == decisions
 
 
 def test_wider_type_of_a_16_bit_mode_is_a_fallback() -> None:
-    tpu, listed = lower(canonical("tanh"), LoweringConfig("bm1684x", "f16"))
+    tpu, listed = to_tpu_with_fallbacks(canonical("tanh"), "bm1684x", "f16")
     found = fidelity_of(under_test(BY_ID["tanh"], tpu))
     assert listed == []
     assert (found.status, found.number) == ("float", "f32")

@@ -6,19 +6,16 @@ from math import prod
 
 import numpy as np
 import pytest
+from compiling import to_canonical, to_program, to_reordered
 from msgspec.structs import replace
-from networks import program_of
 from upstream.networks import Builder
 
 from tpusim import chips
-from tpusim.canonicalize import canonicalize
 from tpusim.frontend import import_onnx
 from tpusim.isa.commands import Move
 from tpusim.isa.cycles import dma_ns
 from tpusim.isa.region import View
 from tpusim.isa.transposition import Matrices, transpositions, turned_matrices
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops.framework.views import turned
 from tpusim.simulator import Simulator
 
@@ -108,9 +105,9 @@ def test_patches_of_an_image(chip: str, times: int) -> None:
     """Loaded and stored by each transposition where the real compiler was seen to do so; the bits are the same."""
     b = Builder("patches")
     b.output(b.node("Transpose", b.input("x", 1, 3, 4, 2, 4, 2), perm=[0, 2, 4, 1, 3, 5]))
-    top, _ = canonicalize(import_onnx(b.model(), name="patches"))
-    model = reorder_weights(lower(top, LoweringConfig(chip, "f32"))[0])
-    program = program_of(group_layers(model, LayerGroupConfig()))
+    top = to_canonical(import_onnx(b.model(), name="patches"))
+    model = to_reordered(top, chip, "f32")
+    program = to_program(model)
     (move,) = (c for c in program.commands if isinstance(c, Move))
     assert move.traffic() == (times * 768,) * 2
     x = np.random.default_rng(0).standard_normal((1, 3, 4, 2, 4, 2)).astype(np.float32)

@@ -13,26 +13,21 @@ import numpy as np
 import pytest
 from bench import Bench, numbers
 from builders.timings import in_every_order
+from compiling import to_calibrated, to_canonical, to_groups, to_program, to_reordered, to_tpu
 from plain_names import import_onnx
 from upstream.networks import Builder
 
 from benchmarks.conformance.clock import CHIPS
 from benchmarks.conformance.replay import Replay
 from tpusim import chips
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
-from tpusim.canonicalize import canonicalize
-from tpusim.codegen import generate
 from tpusim.errors import SimulationError
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.isa import commands as isa
 from tpusim.isa.cycles import tiu_cycles
-from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.files import Counts, ForcedGroup
 from tpusim.layer_group.slicing import SliceError, slice_group
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.memory import assign_addresses
 from tpusim.ops.framework.logical import Windows
 from tpusim.ops.resize import TpuUpsample
 from tpusim.ops.resize.indices import IndexTable
@@ -64,11 +59,10 @@ def test_a_slice_with_more_elements_than_16_bits_number_is_cut() -> None:
     b = Builder("wide")
     x = b.node("Relu", b.input("x", 1, 8, 300, 300))
     b.output(b.node("Relu", b.node("Resize", x, "", b.constant([1.0, 1.0, 1.0, 2.0]), mode="nearest")))
-    top, _ = canonicalize(import_onnx(b.model()))
+    top = to_canonical(import_onnx(b.model()))
     image = np.linspace(0, 1, 8 * 300 * 300, dtype=np.float32).reshape(1, 8, 300, 300)
-    found, _ = calibrate(top, [{"x": image}], CalibrationConfig("max"))
-    tpu, _ = lower(apply_table(top, found), LoweringConfig("bm1684x", "int8"))
-    (op,) = (op for op in reorder_weights(tpu).ops if isinstance(op, TpuUpsample))
+    tpu = to_tpu(top, "bm1684x", ranges=[{"x": image}])
+    (op,) = (op for op in to_reordered(tpu).ops if isinstance(op, TpuUpsample))
     chip = chips.load("bm1684x")
     graph = subgraph([op], chip)
     with pytest.raises(SliceError, match="cannot number"):
@@ -127,14 +121,14 @@ def lowered(chip: str, mode: str = "int8") -> tuple[Model, dict[str, np.ndarray]
     model = b.model()
     model.opset_import[0].version = 9
     feeds = {"x": np.random.default_rng(0).normal(size=(1, 70, 12, 12)).astype(np.float32)}
-    top = canonicalize(import_onnx(model, name="between"))[0]
+    top = to_canonical(import_onnx(model, name="between"))
     if mode == "int8":
-        top = apply_table(top, calibrate(top, [feeds], CalibrationConfig("max"))[0])
-    return reorder_weights(lower(top, LoweringConfig(chip, mode))[0]), feeds  # type: ignore[arg-type]
+        top = to_calibrated(top, [feeds])
+    return to_reordered(top, chip, mode), feeds
 
 
 def grouped(model: Model, *forced: ForcedGroup) -> Model:
-    return group_layers(model, LayerGroupConfig(force=forced))
+    return to_groups(model, force=forced)
 
 
 def all_ops(sections: Counts, model: Model) -> ForcedGroup:
@@ -151,7 +145,7 @@ def test_a_group_with_a_table_computes_what_the_flat_network_does(chip: str, mod
     (up,) = (op for op in group.body.block.ops if isinstance(op, TpuUpsample))
     assert up.indices is not None and isinstance(load := up.indices.owner, TpuLoad)
     assert isinstance(load.input.owner, TopWeight) and op_name(load.input.owner) in divided.weights
-    program = generate(assign_addresses(divided))
+    program = to_program(divided)
     assert [c.op for c in program.commands if isinstance(c, isa.Pick)] == ["up"] * group.sections()["h"] * (
         group.sections()["w"]
     )
@@ -165,10 +159,10 @@ def test_a_group_with_a_table_computes_what_the_flat_network_does(chip: str, mod
 @pytest.mark.parametrize("chip", ["bm1684x", "bm1688"])
 def test_alone_it_is_computed_in_tiles_without_a_table(chip: str) -> None:
     model, feeds = lowered(chip)
-    divided = group_layers(model, LayerGroupConfig("off"))
+    divided = to_groups(model, "off")
     (up,) = (op for op in divided.ops if isinstance(op, TpuUpsample))
     assert up.indices is None and not [name for name in divided.weights if name.endswith("_indices")]
-    program = generate(assign_addresses(divided))
+    program = to_program(divided)
     moved = [c.traffic() for c in program.commands if "up" in (c.op, c.op.removeprefix("load_"))]
     assert sum(store for _, store in moved) == 70 * 24 * 36
     machine, flat = in_every_order(program, feeds), run(model, feeds)
@@ -186,6 +180,6 @@ def test_what_a_table_costs_decides_where_the_op_is() -> None:
     """As in the real module: 64 short runs are more than what BM1684X saves, 32 on BM1688 are not."""
     found = {}
     for chip in CHIPS:
-        divided = group_layers(reorder_weights(Replay("resize").lowered(f"{chip}/int8")), LayerGroupConfig())
+        divided = to_groups(Replay("resize").lowered(f"{chip}/int8"))
         found[chip] = [a.nbytes for name, a in divided.weights.items() if name.endswith("_indices")]
     assert found == {"bm1684x": [], "bm1688": [320, 704]}

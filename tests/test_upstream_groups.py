@@ -14,13 +14,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from compiling import to_calibrated, to_canonical, to_groups, to_reordered
 from end_to_end import DIGITS, floats, node, report_of
 from onnx import TensorProto, helper, numpy_helper
 
 import tpusim
-from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import read_table
-from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
 from tpusim.cli.options import GroupingOptions, LoweringOptions, network_of
 from tpusim.errors import CapacityError, ConfigError
@@ -32,16 +31,13 @@ from tpusim.layer_group import (
     GlobalView,
     GroupView,
     LayerGroupConfig,
-    group_layers,
     read_forced,
     views,
 )
 from tpusim.layer_group.files import Forced
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops import context
 from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.framework.logical import AXES
-from tpusim.passes.grouping import divide
 
 FILES = Path(__file__).parent / "upstream" / "layer_groups"
 CACHES = sorted(path.name.removesuffix("_int8.layer_group_cache.json") for path in FILES.glob("*cache.json"))
@@ -77,8 +73,8 @@ def sliced() -> onnx.ModelProto:
 @pytest.fixture(scope="module")
 def lowered(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Model]:
     """The module of a cache's network and chip, as `tpusim group` divides it."""
-    top, _ = canonicalize(tpusim.load(DIGITS / "digits.onnx"))
-    calibrated = apply_table(top, read_table(FILES / "digits_cali_table"))
+    top = to_canonical(tpusim.load(DIGITS / "digits.onnx"))
+    calibrated = to_calibrated(top, read_table(FILES / "digits_cali_table"))
     path = tmp_path_factory.mktemp("sliced") / "sliced.onnx"
     onnx.save(sliced(), path)
 
@@ -86,8 +82,8 @@ def lowered(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Model]:
     def found(name: str) -> Model:
         network, chip = name.split("_")
         if network == "digits":
-            return reorder_weights(lower(calibrated, LoweringConfig(chip=chip))[0])
-        return reorder_weights(network_of(path, (LoweringOptions(chip=chip),), assume=True).tpu)
+            return to_reordered(calibrated, chip)
+        return to_reordered(network_of(path, (LoweringOptions(chip=chip),), assume=True).tpu)
 
     return found
 
@@ -119,14 +115,14 @@ def test_a_real_cache_is_done_exactly(name: str, lowered: Callable[[str], Model]
     """Its groups with their sections; its global layers stay global; what it has for our ops is everything."""
     model, (groups, layers) = lowered(name), said(name)
     ops = {op_name(op) for op in model.ops if isinstance(op, TpuOp)}
-    found = shown(group_layers(model, LayerGroupConfig(force=read_forced(cached(name)).groups)))
+    found = shown(to_groups(model, force=read_forced(cached(name)).groups))
     assert found == (groups, layers & ops) and groups
     assert layers - ops <= {name for name in layers if "pool_" in name}, "only the parts of a cut pool are not ours"
 
 
 def test_the_cache_decides_and_not_the_search(lowered: Callable[[str], Model]) -> None:
     name = "sliced_bm1684x"
-    assert shown(group_layers(lowered(name), LayerGroupConfig()))[0] != said(name)[0]
+    assert shown(to_groups(lowered(name)))[0] != said(name)[0]
 
 
 def test_the_command_takes_it_and_the_program_runs(tmp_path: Path) -> None:
@@ -177,14 +173,14 @@ def test_a_file_that_does_not_fit_is_refused(
 ) -> None:
     path = changed("digits_bm1684x", old, new, tmp_path)
     with pytest.raises((ConfigError, CapacityError), match=re.escape(says)):
-        group_layers(lowered("digits_bm1684x"), LayerGroupConfig(force=read_forced(path).groups))
+        to_groups(lowered("digits_bm1684x"), force=read_forced(path).groups)
 
 
 def test_a_global_layer_is_pinned_by_hand_too(lowered: Callable[[str], Model]) -> None:
     model = lowered("digits_bm1684x")
 
     def forced(*items: ForcedGroup) -> Model:
-        return group_layers(model, LayerGroupConfig(force=items))
+        return to_groups(model, force=items)
 
     one = ForcedGroup("half_MaxPool", "half_MaxPool", "GLOBAL")
     (view,) = [view for view in views(forced(one)) if isinstance(view, GlobalView) and view.name == one.first]
@@ -212,7 +208,7 @@ def test_every_strategy_leaves_what_is_forced(
     opt: str, forced: tuple[ForcedGroup, ...], lowered: Callable[[str], Model]
 ) -> None:
     """Also the one that moves groups once they are found."""
-    groups, layers = shown(divide(lowered("digits_bm1684x"), LayerGroupConfig(opt, forced)))
+    groups, layers = shown(to_groups(lowered("digits_bm1684x"), LayerGroupConfig(opt, forced)))
     for item in forced:
         if item.type == "GLOBAL":
             assert item.first in layers
@@ -224,4 +220,4 @@ def test_every_strategy_leaves_what_is_forced(
 def test_best_leaves_a_cache(lowered: Callable[[str], Model]) -> None:
     name = "sliced_bm1684x"
     config = LayerGroupConfig("best", read_forced(cached(name)).groups)
-    assert shown(divide(lowered(name), config))[0] == said(name)[0]
+    assert shown(to_groups(lowered(name), config))[0] == said(name)[0]

@@ -23,21 +23,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compiling import to_calibrated, to_canonical, to_tpu
 from end_to_end import DIGITS, tensors
 from named_networks import IMAGE, NETWORKS, network
 
 from tpusim import zoo
 from tpusim.calibration.samples import load_samples
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table
+from tpusim.calibration.stage import CalibrationConfig, calibrate, save_table
 from tpusim.calibration.table import CalibrationTable, Entry, read_table
-from tpusim.canonicalize import canonicalize
 from tpusim.errors import CalibrationError
 from tpusim.frontend import OnnxReference, as_called, import_onnx
 from tpusim.inference import dequantised, input_specs, run
 from tpusim.ir.attrs import framework_name, op_name
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.ir.types import calibrated_range, element_of, uniform_of
-from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops import context
 from tpusim.ops.framework.base import TopOp, TpuOp
 from tpusim.ops.structure import TopInput
@@ -54,7 +53,7 @@ def tops(model: Model) -> list[TopOp]:
 
 @cache
 def digits() -> Model:
-    return canonicalize(import_onnx(DIGITS / "digits.onnx"))[0]
+    return to_canonical(import_onnx(DIGITS / "digits.onnx"))
 
 
 @cache
@@ -77,7 +76,7 @@ def test_every_network_is_recorded():
 @pytest.mark.parametrize("name", NETWORKS)
 def test_names_are_upstreams(name: str):
     """The tensors of the canonical module, in order."""
-    model, _ = canonicalize(import_onnx(network(name)))
+    model = to_canonical(import_onnx(network(name)))
     assert [op_name(op) for op in tops(model) if not isinstance(op, TopInput)] == NAMES[name]
 
 
@@ -86,7 +85,7 @@ def test_every_tensor_is_paired_with_onnx_runtime(name: str, tmp_path: Path):
     """The ONNX name goes with the op through fusions and text; a Conv that took in a batch norm equals the norm."""
     x = {"x": np.random.default_rng(1).uniform(-2, 2, IMAGE).astype(np.float32)}
     proto = network(name)
-    save_model(canonicalize(import_onnx(proto))[0], tmp_path / "m.mlir")
+    save_model(to_canonical(import_onnx(proto)), tmp_path / "m.mlir")
     model = load_model(tmp_path / "m.mlir", context())
     reference = as_called(model, OnnxReference(proto, threads=1).run(x))
     found = run(model, x)
@@ -99,7 +98,7 @@ def test_every_tensor_is_paired_with_onnx_runtime(name: str, tmp_path: Path):
 
 def test_names_of_the_tpu_module():
     """Casts and requants are called as upstream calls them."""
-    tpu, _ = lower(apply_table(digits(), theirs()), LoweringConfig("bm1684x", "int8"))
+    tpu = to_tpu(digits(), "bm1684x", ranges=theirs())
     made = {op_name(op) for op in tpu.ops if isinstance(op, TpuOp | TopInput)}
     assert made == set(np.load(RECORDED / "digits_bm1684x_int8.npz").files)
 
@@ -113,7 +112,7 @@ def test_their_tensors_equal_ours():
     top = compare(ours, its, EVERY, label="top")
     assert top.passed and not top.missing and len(top.tensors) == 14
     assert [name for name in its if not np.array_equal(ours[name], its[name])] == []
-    tpu, _ = lower(apply_table(digits(), theirs()), LoweringConfig("bm1684x", "int8"))
+    tpu = to_tpu(digits(), "bm1684x", ranges=theirs())
     real = dequantised(tpu, run(tpu, image()))
     found = compare(real, tensors(RECORDED / "digits_bm1684x_int8.npz"), EVERY, label="tpu")
     assert found.passed and not found.missing and len(found.tensors) == 17
@@ -124,8 +123,8 @@ def test_their_tensors_equal_ours():
 
 
 def test_their_qtable_names_our_ops():
-    calibrated = apply_table(digits(), theirs())
-    tpu, _ = lower(calibrated, LoweringConfig("bm1684x", "int8", qtable=str(RECORDED / "digits_qtable")))
+    calibrated = to_calibrated(digits(), theirs())
+    tpu = to_tpu(calibrated, "bm1684x", "int8", qtable=str(RECORDED / "digits_qtable"))
     kinds = {op_name(op): str(element_of(op.results[0])) for op in tpu.ops if isinstance(op, TpuOp)}
     assert (kinds["mix_Relu"], kinds["logits_Gemm"]) == ("f16", "f32")
     assert {"both_Concatmix_Relu_f16", "mix_Reluquarter_AveragePool_ui8", "flat_Flattenlogits_Gemm_f32"} <= set(kinds)
@@ -171,7 +170,7 @@ def test_squeezenet_is_calibrated_to_the_printed_digit(method: str, tmp_path: Pa
 
     Mean deviations (aciq_laplace) are sums over all values, which differ in the last bit: half a unit of f32.
     """
-    model, _ = canonicalize(import_onnx(zoo.build("squeezenet")))
+    model = to_canonical(import_onnx(zoo.build("squeezenet")))
     data = tmp_path / "data"
     data.mkdir()
     for number, sample in enumerate(zoo.images(3, seed=7)):
@@ -211,21 +210,21 @@ def ranges(model: Model) -> list[tuple[float, float] | None]:
 
 def test_a_table_of_onnx_names_is_understood():
     """As tpusim wrote them once; and where only the op type differs."""
-    known = ranges(apply_table(digits(), theirs()))
-    assert ranges(apply_table(digits(), renamed(framework_name))) == known
+    known = ranges(to_calibrated(digits(), theirs()))
+    assert ranges(to_calibrated(digits(), renamed(framework_name))) == known
     typed = renamed(lambda op: op_name(op) if op_name(op) == "image" else f"{framework_name(op)}_Clip")
-    assert ranges(apply_table(digits(), typed)) == known
+    assert ranges(to_calibrated(digits(), typed)) == known
 
 
 def test_a_name_that_could_mean_two_types_means_none():
     entries = {**theirs().entries, "logits_Clip": Entry(1, -1, 1), "logits_Cast": Entry(1, -1, 1)}
     del entries["logits_Gemm"]
     with pytest.raises(CalibrationError, match="logits_Gemm"):
-        apply_table(digits(), CalibrationTable(entries))
+        to_calibrated(digits(), CalibrationTable(entries))
 
 
 def test_an_op_that_only_moves_values_needs_no_entry():
     """Upstream's module may lack it: it has the range of what it moves, and a moved result stands for its source."""
     for gone in ("flat_Flatten", "global_GlobalAveragePool"):
         entries = {k: v for k, v in theirs().entries.items() if k != gone}
-        assert ranges(apply_table(digits(), CalibrationTable(entries))) == ranges(apply_table(digits(), theirs()))
+        assert ranges(to_calibrated(digits(), CalibrationTable(entries))) == ranges(to_calibrated(digits(), theirs()))

@@ -10,15 +10,15 @@ import pytest
 from bench import Bench
 from builders.sliced_networks import equal
 from builders.timings import in_every_order
-from networks import Network, program_of, randomly_grouped, reordered
+from compiling import to_canonical, to_program, to_reordered, to_tpu, to_tpu_with_fallbacks
+from networks import Network, randomly_grouped, reordered
 from op_row import network, node, values
 from plain_names import import_onnx
 from rotation import one_in
-from rows import calibrated, compiled, lowered, tpu_ops
+from rows import calibrated, lowered, tpu_ops
 from streams import lmem
 
 from tpusim import chips
-from tpusim.canonicalize import canonicalize
 from tpusim.errors import CommandError
 from tpusim.inference import run
 from tpusim.interfaces import rules
@@ -27,12 +27,10 @@ from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.check import check
-from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.candidates import base_groups, group_types
 from tpusim.layer_group.files import write_group
 from tpusim.layer_group.planning import plan
 from tpusim.layer_group.slicing import possible_sections
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops.framework.base import GroupType, TensorSlice, TpuOp
 from tpusim.ops.interfaces import GroupRules
 from tpusim.running.agreement import compare_local
@@ -78,7 +76,7 @@ def volumes(seed: int, shape: tuple[int, ...], chip: str) -> tuple[Model, dict[s
 
 
 def assert_flat(divided: Model, feeds: dict[str, Array], flat: dict[str, Array]) -> None:
-    equal(in_every_order(program_of(divided), feeds), flat)
+    equal(in_every_order(to_program(divided), feeds), flat)
 
 
 @pytest.mark.slow
@@ -111,7 +109,7 @@ def float_network() -> Model:
         "w": values((6, 5, 3, 3, 3)), "s": values((6,), low=0.5), "b": values((6,), 2), "g": values((5,), 3),
         "w2": values((4, 3, 2, 3, 3)),
     }  # fmt: skip
-    return canonicalize(import_onnx(network(nodes, constants)({"x": VOLUME}), name="volumes"))[0]
+    return to_canonical(import_onnx(network(nodes, constants)({"x": VOLUME}), name="volumes"))
 
 
 @pytest.mark.parametrize(
@@ -120,9 +118,9 @@ def float_network() -> Model:
 def test_floats_are_within_the_bound_of_the_flat_kernels(chip: str, mode: str) -> None:
     """16-bit sums over the depth are rounded once, out of the work area; each op on the machine's own inputs."""
     feeds = {"x": values(VOLUME)}
-    model, _ = lower(float_network(), LoweringConfig(chip, mode))  # type: ignore[arg-type]
+    model = to_tpu(float_network(), chip, mode)
     flat, spec = run(model, feeds), chips.load(chip)
-    ready = reorder_weights(model)
+    ready = to_reordered(model)
     for sections in (
         Sections(),
         Sections(2, d=2) if rules(spec, GroupRules).CUTS_DEPTH_AND_WIDTH else Sections(2, h=2),
@@ -137,7 +135,7 @@ def test_floats_are_within_the_bound_of_the_flat_kernels(chip: str, mode: str) -
         names = {op.name for op in local}
         norm = "tpu.GroupNorm" if chip == "bm1684" else "tpu.InstanceNorm"
         assert {"tpu.Conv3D", "tpu.Pool3D", norm, "tpu.LayerNorm"} <= names
-        found = Simulator(program_of(work)).run(feeds, watch=True).tensors
+        found = Simulator(to_program(work)).run(feeds, watch=True).tensors
         report = compare_local(model, feeds, found, flat)
         assert report.passed, [t for t in report.tensors if not t.passed]
         assert report.compared >= 6
@@ -170,13 +168,13 @@ def with_zero_points() -> Network:
 def test_padding_along_the_depth_is_the_zero_point() -> None:
     """Asymmetric, d cut and whole: what lies outside the volume counts as its zero point, on the machine too."""
     net = with_zero_points()
-    model, fallbacks = lower(net.top(), LoweringConfig("bm1684x", "int8", asymmetric=True))
+    model, fallbacks = to_tpu_with_fallbacks(net.top(), "bm1684x", "int8", asymmetric=True)
     zeros = [u.zero_point.value.data for op in tpu_ops(model) if (u := uniform_of(op.operands[0])) is not None]
     assert not fallbacks and zeros == [-64] * 4
     below = {name: -np.abs(x) / 3 for name, x in net.feeds().items()}  # a maximum of these is that of the padding
     cases, depths = [(feeds, run(model, feeds)) for feeds in (net.feeds(), below)], list[int]()
     for sections in (Sections(), Sections(2, d=2, h=2), Sections(w=2)):
-        work = reorder_weights(model)
+        work = to_reordered(model)
         ((ops, _),) = base_groups(work, X)
         plans = _split(ops, X, sections)
         depths += [p.sections.d for p in plans]
@@ -193,19 +191,19 @@ def test_outputs_that_see_only_padding_are_the_bias() -> None:
     build = network(
         [node("Conv", "x w b", "y", pads=[2, 0, 0, 2, 0, 0])], {"w": values((7, 5, 2, 2, 2)), "b": values((7,))}
     )
-    top = canonicalize(import_onnx(build({"x": VOLUME}), name="deep"))[0]
-    model, _ = lower(top, LoweringConfig("bm1684x", "f32"))
+    top = to_canonical(import_onnx(build({"x": VOLUME}), name="deep"))
+    model = to_tpu(top, "bm1684x", "f32")
     feeds = {"x": values(VOLUME)}
     flat = run(model, feeds)
     np.testing.assert_array_equal(flat["y"][:, :, 0], np.broadcast_to(values((7,))[:, None, None], (2, 7, 5, 4)))
-    work = reorder_weights(model)
+    work = to_reordered(model)
     ((ops, _),) = base_groups(work, X)
     assert "empty window along d" in str(plan(ops, X, Sections(d=7)))
     found = plan(ops, X, Sections(h=3))
     assert isinstance(found, GroupSchedule)
     write_group(found)
     work.set(state="TPU_DIVIDED")
-    machine = Simulator(program_of(work)).run(feeds).tensors["y"]
+    machine = Simulator(to_program(work)).run(feeds).tensors["y"]
     np.testing.assert_allclose(machine, flat["y"], rtol=0, atol=1e-5)
 
 
@@ -213,7 +211,7 @@ def test_outputs_that_see_only_padding_are_the_bias() -> None:
 
 
 def one(case_id: str, mode: str = "int8", chip: str = "bm1684x") -> TpuOp:
-    model = reorder_weights(lowered(case_id, chip, mode)[0])
+    model = to_reordered(lowered(case_id, chip, mode)[0])
     names = ("tpu.Conv3D", "tpu.Pool3D", "tpu.GroupNorm", "tpu.InstanceNorm")
     return next(op for op in tpu_ops(model) if op.name in names)
 
@@ -239,8 +237,8 @@ def test_only_3d_groups_hold_windows_over_volumes() -> None:
         op = one(case_id)
         assert [k for k in GroupType if op.why_not_in(k, X) is None] == [GroupType.GROUP_3D]
     strided = network([node("Conv", "x w", strides=[16, 1, 1])], {"w": values((7, 5, 1, 1, 1))})
-    model, _ = lower(canonicalize(import_onnx(strided({"x": (1, 5, 17, 6, 5)})))[0], LoweringConfig("bm1684x", "f32"))
-    (op,) = tpu_ops(reorder_weights(model))
+    model = to_tpu(to_canonical(import_onnx(strided({"x": (1, 5, 17, 6, 5)}))), "bm1684x", "f32")
+    (op,) = tpu_ops(to_reordered(model))
     assert op.why_global(X) == "stride 16 above 15"
 
 
@@ -256,8 +254,8 @@ def test_packed_batches_stay_out_of_3d_groups() -> None:
 def test_batch_and_depth_broadcast_together_in_3d_groups(shape: tuple[int, ...], able: bool) -> None:
     """They are one axis of a lane there: (d*n, c, h, w)."""
     nodes = [node("Add", "x o", "a"), node("Less", "a o", "q"), node("Where", "q x o", "y")]
-    top = canonicalize(import_onnx(network(nodes)({"x": VOLUME, "o": shape}), name="select"))[0]
-    ops = tpu_ops(lower(top, LoweringConfig("bm1684x", "f32"))[0])
+    top = to_canonical(import_onnx(network(nodes)({"x": VOLUME, "o": shape}), name="select"))
+    ops = tpu_ops(to_tpu(top, "bm1684x", "f32"))
     assert [op.name for op in ops] == ["tpu.Add", "tpu.Compare", "tpu.Where"]
     assert [op.why_not_in(GroupType.GROUP_3D, X) is None for op in ops] == [able] * 3
     assert all(op.why_not_in(GroupType.NORMAL, X) is None for op in ops)
@@ -270,9 +268,9 @@ def split_network(depth: int) -> list[list[str]]:
         node("Sigmoid", "v", "y"),
     ]  # fmt: skip
     build = network(nodes, {"w": values((7, 5, 1, 1, 1))})
-    top = canonicalize(import_onnx(build({"x": VOLUME, "o": (2, 5, depth, 6, 5)})))[0]
-    model, _ = lower(top, LoweringConfig("bm1684x", "f32"))
-    return [[op_name(op) for op in ops] for ops, why in base_groups(reorder_weights(model), X) if why is None]
+    top = to_canonical(import_onnx(build({"x": VOLUME, "o": (2, 5, depth, 6, 5)})))
+    model = to_tpu(top, "bm1684x", "f32")
+    return [[op_name(op) for op in ops] for ops, why in base_groups(to_reordered(model), X) if why is None]
 
 
 def test_a_binary_of_two_depths_in_front_of_a_volume_stands_alone() -> None:
@@ -293,13 +291,13 @@ def test_work_areas_by_the_formulas() -> None:
     assert work(one("avgpool3d")) == (1 + 2) * plane * 2
     assert work(one("avgpool3d-inside")) == (1 + 2) * 16 * 4  # padding not counted: 32 bits
     assert work(one("maxpool3d")) == 64
-    half = [op for op in tpu_ops(reorder_weights(_half("conv3d"))) if op.name == "tpu.Conv3D"]
+    half = [op for op in tpu_ops(to_reordered(_half("conv3d"))) if op.name == "tpu.Conv3D"]
     assert work(half[0]) == 32 * 4  # one f32 plane of 6*5 pixels
     assert work(one("groupnorm", "f32")) == 2 * 3 * 16 * 4 + 2 * 16 * 4
 
 
 def _half(case_id: str) -> Model:
-    return lower(calibrated(case_id), LoweringConfig("bm1684x", "f16"))[0]
+    return to_tpu(calibrated(case_id), "bm1684x", "f16")
 
 
 def _slice(shape: tuple[int, ...]) -> TensorSlice:
@@ -313,7 +311,7 @@ def _slice(shape: tuple[int, ...]) -> TensorSlice:
 
 def test_a_volume_becomes_planes_that_accumulate() -> None:
     """4 depths under a kernel of 3 with one pad each side: 2 + 3 + 3 + 2 commands, the first of each with the bias."""
-    program = compiled(group_layers(reorder_weights(lowered("conv3d", "bm1684x", "int8")[0]), LayerGroupConfig()))
+    program = to_program(lowered("conv3d", "bm1684x", "int8")[0])
     convs = [c for c in program.commands if isinstance(c, isa.Conv)]
     assert [c.accumulate for c in convs] == [False, True, False, True, True, False, True, True, False, True]
     assert [c.bias is None for c in convs] == [c.accumulate for c in convs]

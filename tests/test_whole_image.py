@@ -8,17 +8,13 @@ import numpy as np
 import onnx
 import pytest
 from builders.timings import in_every_order
+from compiling import optimized, to_canonical, to_lowered, to_program, to_reordered
 from upstream.networks import Builder
 
-from tpusim.canonicalize import canonicalize
-from tpusim.codegen import generate
 from tpusim.frontend import import_onnx
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
-from tpusim.memory import assign_addresses
 
 
 def network(**last: Any) -> onnx.ModelProto:
@@ -32,7 +28,7 @@ def network(**last: Any) -> onnx.ModelProto:
 
 
 def lowered(chip: str, mode: Any, proto: onnx.ModelProto) -> Model:
-    return lower(canonicalize(import_onnx(proto, name="whole"))[0], LoweringConfig(chip, mode))[0]
+    return to_lowered(to_canonical(import_onnx(proto, name="whole")), chip, mode)
 
 
 def kinds(model: Model) -> list[str]:
@@ -43,7 +39,7 @@ def kinds(model: Model) -> list[str]:
 def test_they_become_products_of_the_same_values(chip: str, mode: str) -> None:
     """One view before the first and one after each; between two products no view is left to pass."""
     before = lowered(chip, mode, network())
-    after = optimize_for_chip(before)
+    after = optimized(before)
     assert kinds(before) == ["tpu.Conv2D"] * 3
     assert kinds(after).count("tpu.MatMul") == 3 and "tpu.Conv2D" not in kinds(after)
     feeds = {"image": np.random.default_rng(1).normal(size=(2, 6, 2, 3)).astype(np.float32)}
@@ -55,9 +51,9 @@ def test_they_become_products_of_the_same_values(chip: str, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["f32", "bf16"])
 def test_the_machine_computes_them(mode: str) -> None:
-    model = reorder_weights(lowered("bm1688", mode, network()))
+    model = to_reordered(lowered("bm1688", mode, network()))
     feeds = {"image": np.random.default_rng(2).normal(size=(2, 6, 2, 3)).astype(np.float32)}
-    program = generate(assign_addresses(group_layers(model, LayerGroupConfig())))
+    program = to_program(model)
     flat, machine = run(model, feeds), in_every_order(program, feeds)
     name = op_name(model.results[0].owner)  # type: ignore[arg-type]
     np.testing.assert_allclose(machine[name], flat[name], rtol=1e-5 if mode == "f32" else 2e-2, atol=1e-5)
@@ -70,4 +66,4 @@ def test_the_machine_computes_them(mode: str) -> None:
 )  # fmt: skip
 def test_others_stay(chip: str, mode: str, last: dict[str, Any], left: int) -> None:
     """Other chips and types; windows with pads, and groups."""
-    assert kinds(optimize_for_chip(lowered(chip, mode, network(**last)))).count("tpu.Conv2D") == left
+    assert kinds(optimized(lowered(chip, mode, network(**last)))).count("tpu.Conv2D") == left

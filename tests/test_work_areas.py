@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiling import to_program
 from msgspec import structs
-from networks import program_of, random_tokens, randomly_grouped, reordered
+from networks import random_tokens, randomly_grouped, reordered
 from streams import Builder, lmem, neuron
 
 from tpusim import chips
@@ -104,7 +105,7 @@ def test_every_work_area_of_a_group_is_named(seed: int) -> None:
     """By the area itself, or by views of commands that lie in it; kernels name all of local memory."""
     model = reordered(random_tokens(seed, (2, 10, 12)).top(), "bm1684x")
     divided, plans = randomly_grouped(model, np.random.default_rng(seed))
-    program, found = program_of(divided), 0
+    program, found = to_program(divided), 0
     for group in plans:
         for owner, size in group.allocation.size.items():
             if isinstance(owner, TpuOp):

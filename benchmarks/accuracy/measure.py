@@ -13,9 +13,7 @@ import onnx
 from benchmarks.accuracy.results import Key, Local, Measured, Top1
 from tpusim import chips, zoo
 from tpusim.calibration.samples import load_samples
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.calibration.table import CalibrationTable
-from tpusim.canonicalize import canonicalize
 from tpusim.fidelity import card_of
 from tpusim.fidelity.support import MODES
 from tpusim.frontend import import_onnx
@@ -23,7 +21,9 @@ from tpusim.inference import Graph, dequantised, input_specs, run
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
 from tpusim.lowering import LoweringConfig
-from tpusim.passes import PassManager
+from tpusim.passes import PassContext, PassManager
+from tpusim.passes.calibration import Calibrate, ImportCalibrationTable
+from tpusim.passes.canonicalize import Canonicalize
 from tpusim.passes.lowering import ConvertTopToTpu
 from tpusim.passes.pipelines import commands, grouped
 from tpusim.running.pipeline import compare_local
@@ -75,11 +75,13 @@ class Network:
     def prepare(cls, name: str) -> Network:
         """Build or read the network, calibrate it with KL, run it in float."""
         proto = onnx.load(DIGITS / "digits.onnx") if name == TRAINED else zoo.build(name)
-        model, _ = canonicalize(import_onnx(proto, name=name))
+        model = PassManager(Canonicalize()).run(import_onnx(proto, name=name))
         source = str(DIGITS / "calibration.npz") if name == TRAINED else SAMPLES
         samples = [dict(s) for s in load_samples(source, input_specs(model))]
-        table, _ = calibrate(model, samples, CalibrationConfig("kl"))
-        found = cls(name, model, table, samples[0], run(model, samples[0]))
+        ctx = PassContext(samples=samples)
+        PassManager(Calibrate()).run(model, ctx)
+        assert ctx.table is not None
+        found = cls(name, model, ctx.table, samples[0], run(model, samples[0]))
         if name == TRAINED:
             found.images = [dict(s) for s in load_samples(str(DIGITS / "test.npz"), input_specs(model))]
             found.labels = next(iter(load_tensors(DIGITS / "labels.npz").values()))
@@ -91,7 +93,8 @@ class Network:
             return self.canonical
         if settings.asymmetric not in self._calibrated:
             known = self._calibrated
-            known[settings.asymmetric] = apply_table(self.canonical, self.table, asymmetric=settings.asymmetric)
+            ranges = ImportCalibrationTable(asymmetric=settings.asymmetric)
+            known[settings.asymmetric] = PassManager(ranges).run(self.canonical, PassContext(table=self.table))
         return self._calibrated[settings.asymmetric]
 
     def top1(self, tpu: Model) -> Top1 | None:

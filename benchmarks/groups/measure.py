@@ -11,10 +11,8 @@ import msgspec
 import onnx
 
 from tpusim import chips, zoo
-from tpusim.calibration.samples import load_samples
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
+from tpusim.calibration.stage import CalibrationConfig
 from tpusim.frontend import import_onnx, keep_batch
-from tpusim.inference import input_specs
 from tpusim.ir.module import Model
 from tpusim.layer_group import lower_bounds
 from tpusim.layer_group.candidates import base_groups
@@ -22,10 +20,9 @@ from tpusim.layer_group.search.dynamic import Run, clusters
 from tpusim.lowering import LoweringConfig
 from tpusim.ops.framework.base import TpuOp
 from tpusim.passes import PassManager
-from tpusim.passes.canonicalize import Canonicalize
 from tpusim.passes.layer_group import LayerGroup
 from tpusim.passes.lowering import WeightReorder
-from tpusim.passes.pipelines import commands, lowered
+from tpusim.passes.pipelines import calibrated, canonical, commands, lowered
 from tpusim.registry import STRATEGIES
 from tpusim.simulator import timeline
 
@@ -86,10 +83,8 @@ class Network:
         shapes = {proto.graph.input[0].name: (batch, *shape)} if batch > 1 else {}
         if batch > 1:
             keep_batch(proto.graph, 1)
-        model = PassManager(Canonicalize()).run(import_onnx(proto, name=name, input_shapes=shapes))
-        samples = (dict(s) for s in load_samples("random:1", input_specs(model)))
-        table, _ = calibrate(model, samples, CalibrationConfig("max"))
-        return cls(name, batch, apply_table(model, table))
+        steps = (*canonical(), *calibrated(config=CalibrationConfig("max"), data="random:1"))
+        return cls(name, batch, PassManager(steps).run(import_onnx(proto, name=name, input_shapes=shapes)))
 
     def on(self, chip: str) -> Model:
         """Lowered in INT8, weights in chip layout."""

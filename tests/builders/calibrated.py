@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from compiling import to_reordered, to_tpu_with_fallbacks
 
 from tpusim import chips
 from tpusim.ir.attrs import op_name
-from tpusim.ir.module import Model
+from tpusim.ir.module import Model, update_function_type
 from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.types import CalibratedType, calibrated_range, f32, is_tensor, retyped, set_type
 from tpusim.ir.weights import WeightStore
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.lowering.lower import Fallback
 from tpusim.lowering.propagate import propagate
 from tpusim.ops import context
@@ -83,10 +83,10 @@ def module(*rows: Row, results: str = "y", weights: dict[str, Array] | None = No
 
 def lowered(model: Model, chip: str = "bm1684x") -> tuple[Model, dict[str, Any], list[Fallback]]:
     """(module, its ops by name, fallbacks); the text round-trips and a later stage takes it."""
-    result, fallbacks = lower(model, LoweringConfig(chip=chip))
+    result, fallbacks = to_tpu_with_fallbacks(model, chip)
     text = print_module(result.module)
     assert print_module(parse_module(text, context())) == text
-    assert reorder_weights(result).state == "TPU_REORDERED"
+    assert to_reordered(result).state == "TPU_REORDERED"
     return result, {op_name(op): op for op in result.ops if op_name(op)}, fallbacks
 
 
@@ -124,5 +124,6 @@ def ranged(model: Model, ranges: dict[str, Range]) -> Model:
         if op.results and not isinstance(op, TopWeight) and is_tensor(op.results[0]):
             value = op.results[0]
             set_type(value, retyped(value, CalibratedType.of(*ranges[op_name(op)])))
+    update_function_type(model)
     model.set(state="TOP_CALIBRATED")
     return model

@@ -6,7 +6,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from networks import cached_lowered, cached_network, program_of, randomly_grouped
+from compiling import to_program
+from networks import cached_lowered, cached_network, randomly_grouped
 
 from tpusim.isa.stream import Program
 from tpusim.simulator.debugger import Debugger
@@ -19,7 +20,7 @@ def network(seed: int, chip: str) -> tuple[Program, Tensors, Tensors]:
     """(program in random groups, flat tensors, network inputs)."""
     model, flat = cached_lowered(seed, chip)
     grouped, _ = randomly_grouped(model, np.random.default_rng(seed + 7))
-    return program_of(grouped), flat, cached_network(seed).feeds()
+    return to_program(grouped), flat, cached_network(seed).feeds()
 
 
 def debugger(seed: int = 3, chip: str = "bm1684x", **options: Any) -> Debugger:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from networks import cached_lowered, cached_network, program_of, random_tokens, randomly_grouped, reordered
+from compiling import to_program
+from networks import cached_lowered, cached_network, random_tokens, randomly_grouped, reordered
 from right_programs import drawn
 
 from mutation.judge import Feeds
@@ -76,7 +77,7 @@ MOST_COMMANDS = 130
 def _grouped(model: Model, seed: int) -> Program:
     rng = np.random.default_rng(seed + 7)
     while True:
-        program = program_of(randomly_grouped(model, rng)[0])
+        program = to_program(randomly_grouped(model, rng)[0])
         if len(program.commands) <= MOST_COMMANDS:
             return program
 
