@@ -149,7 +149,6 @@ class TopOp(ShapedOp, Lowering, IntegerLowering, FloatLowering, FloatTypes, Rang
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """Build the op in the float type of `ctx.float_mode`."""
         raise NotImplementedError
 
 
