@@ -148,7 +148,7 @@ class TopCompare(NaryTop):
                 return f"operand '{value_name(value)}' is not calibrated"
             quants.append(quant)
         if quants[0].zero_point and self.mode.data in LOGICAL:
-            return f"mode {self.mode.data} requires bytes that are 0 where the value is 0"
+            return f"mode {self.mode.data} asks for bytes that are 0 where the value is"
         return None if quants[0] == quants[1] else "the operands' scales or zero points differ (numerics.md 9.0)"
 
 

@@ -55,7 +55,7 @@ class TopInput(TopOp):
         return np.dtype(self.dtype.data if self.dtype else np.float32)
 
     @override
-    def held(self) -> Holds:
+    def result_holds(self) -> Holds:
         """What the given dtype says; integers of at most 16 bits count as samples of real numbers (images)."""
         if self.given.kind == "b":
             return "bool"

@@ -146,7 +146,7 @@ class LoweringContext(Protocol):
         ...
 
     def reproduces(self, quirk: Quirk) -> bool:
-        """Whether a quirk of upstream is reproduced (numerics.md 17.2)."""
+        """Whether a quirk of TPU-MLIR is reproduced (numerics.md 17.2)."""
         ...
 
     def quirked(self, op: Operation, quirk: Quirk, theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:

@@ -182,8 +182,8 @@ class ArithmeticTop(NaryTop):
         return builder.build(cls, values, {} if do_relu is None else relu_attributes(do_relu, relu_limit), name)
 
     @override
-    def held(self) -> Holds:
-        return held_by_arithmetic(self.inputs)
+    def result_holds(self) -> Holds:
+        return arithmetic_holds(self.inputs)
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
@@ -194,7 +194,7 @@ class ArithmeticTop(NaryTop):
         return built_in_float(self, ctx, cls, {**relu_attributes(relu_of(self), relu_limit_of(self)), **attributes})
 
 
-def held_by_arithmetic(operands: Iterable[SSAValue]) -> Holds:
+def arithmetic_holds(operands: Iterable[SSAValue]) -> Holds:
     """What the result of arithmetic holds: integers if all computed operands do, else real numbers."""
     computed = [v for v in operands if not isinstance(v.owner, TopWeight)]
     return "integer" if computed and all(holds(v) == "integer" for v in computed) else "real"

@@ -44,20 +44,20 @@ def keep_parts(ops: Iterable[Operation], before: dict[str, Attribute]) -> None:
     for op in top:
         if op_name(op) in before:
             op.attributes.setdefault(PART_OF, before[op_name(op)])
-    behind, ahead = dict[Operation, set[Attribute]](), dict[Operation, set[Attribute]]()
+    above, below = dict[Operation, set[Attribute]](), dict[Operation, set[Attribute]]()
     for op in top:
         makers = [v.owner for v in op.operands if isinstance(v.owner, Operation)]
-        behind[op] = _own(op).union(*(behind.get(maker, set()) for maker in makers))
+        above[op] = _marked(op).union(*(above.get(maker, set()) for maker in makers))
     for op in reversed(top):
         users = [use.operation for result in op.results for use in result.uses]
-        ahead[op] = _own(op).union(*(ahead.get(user, set()) for user in users))
+        below[op] = _marked(op).union(*(below.get(user, set()) for user in users))
     for op in top:
-        between = behind[op] & ahead[op]
+        between = above[op] & below[op]
         if between and PART_OF not in op.attributes:
             op.attributes[PART_OF] = min(between, key=str)
 
 
-def _own(op: Operation) -> set[Attribute]:
+def _marked(op: Operation) -> set[Attribute]:
     return {op.attributes[PART_OF]} if PART_OF in op.attributes else set()
 
 

@@ -90,8 +90,8 @@ class MergeSliceConcatPattern(RewritePattern):
         """The part that Slices of one tensor take together along an axis; None if they are not adjacent."""
         parts = [part_of_slice(s) for s in slices]
         first, last = parts[0], parts[-1]
-        beside = {(*p[:axis], *p[axis + 1 :]) for p in parts}
-        if any(s.operands[0] is not x for s in slices) or len(beside) > 1 or any(p[axis][1] != 1 for p in parts):
+        elsewhere = {(*p[:axis], *p[axis + 1 :]) for p in parts}
+        if any(s.operands[0] is not x for s in slices) or len(elsewhere) > 1 or any(p[axis][1] != 1 for p in parts):
             return None
         if any(a[axis][2] != b[axis][0] for a, b in zip(parts, parts[1:], strict=False)):
             return None

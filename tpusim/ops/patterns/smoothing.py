@@ -161,8 +161,8 @@ def _smoothing(op: TopOp, model: Model) -> Smoothing | None:
     else:
         return None
     products = tuple(reader for reader in readers if isinstance(reader, TopMatMul) and _has_matrix(reader, op, model))
-    own = constant_of(op.operands[1], model.weights)
-    if not products or len(products) != len(readers) or own is None:
+    constant = constant_of(op.operands[1], model.weights)
+    if not products or len(products) != len(readers) or constant is None:
         return None
     return Smoothing(op, products)
 
@@ -224,7 +224,7 @@ def attentions(model: Model) -> Iterator[tuple[TopSoftmax, TopMatMul]]:
             yield op, reader
 
 
-def spread(model: Model, softmax: TopSoftmax, product: TopMatMul, largest: Array) -> None:
+def divide_softmax(model: Model, softmax: TopSoftmax, product: TopMatMul, largest: Array) -> None:
     """Divide a softmax by the mean of its largest values, by head, and multiply the product that reads it.
 
     The quotient's threshold is fixed at 1.
