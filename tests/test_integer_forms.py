@@ -57,7 +57,7 @@ def test_an_integer_op_without_its_requant_is_refused(row: str, chip: str, lacks
     ],
 )
 def test_a_float_function_of_integers_is_refused(op: str, attributes: str, out: str) -> None:
-    with pytest.raises(ImportModelError, match=f"{op} 'y': there is no form on quantised integers"):
+    with pytest.raises(ImportModelError, match=f"{op} 'y': the op has no form on quantised integers"):
         parse_module(FUNCTION.format(op=op, attributes=attributes, out=out, i8=I8), context())
 
 

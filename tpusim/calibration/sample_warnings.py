@@ -54,7 +54,7 @@ def _found(model: Model, seen: dict[str, TensorStatistics], taken: Taken) -> Ite
 def _constant_inputs(model: Model, seen: dict[str, TensorStatistics]) -> list[str]:
     """Inputs with a single value, except 0 or 1 if another input varies: such an input may be a mask."""
     inputs = [op for op in model.ops if isinstance(op, TopInput) and op_name(op) in seen]
-    real = [op_name(op) for op in inputs if op.held() == "real" and prod(shape_of(op.output)) > 1]
+    real = [op_name(op) for op in inputs if op.result_holds() == "real" and prod(shape_of(op.output)) > 1]
     constant = [name for name in real if seen[name].minimum == seen[name].maximum]
     if len(constant) == len(real):
         return constant

@@ -14,7 +14,7 @@ from tpusim.inference import run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import verify
-from tpusim.ops.patterns.smoothing import Smoothing, attentions, smoothings, split_norms, spread
+from tpusim.ops.patterns.smoothing import Smoothing, attentions, divide_softmax, smoothings, split_norms
 
 Array = np.ndarray
 Samples = Iterable[Mapping[str, Array]]
@@ -125,7 +125,7 @@ def correct_softmax(model: Model, samples: Samples) -> tuple[Model, list[str]]:
         values = np.asarray(sums[op_name(softmax)])
         head = values.ndim - 3
         axes = tuple(axis for axis in range(values.ndim) if axis != head)
-        spread(work, softmax, product, values.mean(axis=axes, keepdims=True))
+        divide_softmax(work, softmax, product, values.mean(axis=axes, keepdims=True))
     verify(work.module, "after softmax_correction")
     return work, list(sums)
 

@@ -1,9 +1,10 @@
-"""WHAT each op is: one file (or package) per family answers, top to bottom, every question the stages ask of it.
+"""What each op is: one file (or package) per family of ops answers all questions that the stages ask of an op.
 
-`base` defines the questions, `families` shared answers. A new op is a class in a file here, a line in `MODULES`, its
-kernels in `tpusim_kernels`, and a row in tests/op_cases.py. Nothing in this package knows a stage or a framework; it
-may use ir, isa, chips and the kernels. Front ends append top ops by their `make` to a `builder.ModuleBuilder`. The
-dialects `top` and `tpu` below are all ops of both levels; `dialects` loads them and those of other packages.
+`framework.base` defines the questions, `framework.families` has shared answers. A new op is a class in a file here, a
+line in `MODULES`, a kernel in `tpusim_kernels` and a row in tests/op_cases.py. This package knows no stage and no
+framework; it uses ir, isa, chips and the kernels. Front ends build modules with the `make` of top ops and a
+`framework.builder.ModuleBuilder`. The dialects `top` and `tpu` below contain the ops of both levels;
+`framework.dialects` loads these dialects and those of other packages.
 """
 
 from types import ModuleType
@@ -67,12 +68,12 @@ MODULES: tuple[ModuleType, ...] = (
 
 
 def _classes() -> list[type[Operation]]:
-    found: dict[str, type[Operation]] = {}
+    classes: dict[str, type[Operation]] = {}
     for module in MODULES:
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, Operation) and hasattr(value, "name"):
-                found[value.name] = value
-    return [found[name] for name in sorted(found)]
+                classes[value.name] = value
+    return [classes[name] for name in sorted(classes)]
 
 
 _ALL = [c for c in _classes() if c is not UnregisteredOp]

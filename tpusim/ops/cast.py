@@ -27,13 +27,13 @@ from tpusim.ops.interfaces import ChipInference, HostComputed, Inserted, Library
 class TpuCast(UnaryTpu, ChipInference, HostComputed, Inserted, LibraryKernel, SharedWindows):
     """`tpu.Cast`: float -> uniform: sat(round-half-away(x * f32(1/s)) + z); uniform -> float: s * (q - z).
 
-    Indices (i32) -> float: the number itself. Uniform -> i32: the integer as it is stored. From and to f16 and bf16
-    every step is rounded to that type: reciprocal and product, scale, integer and product (numerics.md 8.1). Float to
-    float rounds once.
+    Indices (i32) -> float: the number itself. Uniform -> i32: the stored integer. Float -> float: one rounding. If one
+    of the types is f16 or bf16, every step is rounded to it: reciprocal and product, scale, integer and product
+    (numerics.md 8.1).
 
-    Where the float unit is BF16 alone, bf16 -> int8 is sat(RNE(BF16(x * BF16(1/s)))), int8 -> float BF16(BF16(s) * q)
-    and f32 -> bf16 a truncation; `truncated`: f32 -> int8 as through bf16. The host quantises the network's input there
-    ("quant"): in f32, with f32(1)/f32(s) for 1/s.
+    On a chip whose only float unit is BF16, bf16 -> int8 is sat(RNE(BF16(x * BF16(1/s)))), int8 -> float is
+    BF16(BF16(s) * q), and f32 -> bf16 truncates. `truncated`: f32 -> int8 goes through bf16. On such a chip the host
+    quantises the network's input ("quant"), in f32 with f32(1)/f32(s) for 1/s.
     """
 
     name = "tpu.Cast"
@@ -44,13 +44,13 @@ class TpuCast(UnaryTpu, ChipInference, HostComputed, Inserted, LibraryKernel, Sh
 
     @override
     def of_host(self, chip: ChipSpec) -> bool:
-        """Where the float unit is BF16 alone, the host quantises f32 as it is ("quant")."""
+        """Whether the host quantises f32 ("quant"), as it does for chips whose only float unit is BF16."""
         to_integers = uniform_of(self.output) is not None and uniform_of(self.input) is None
         return chip.hardware.bf16_unit and to_integers and not self._in_bf16(chip)
 
     @override
     def inference_on(self, operands: Sequence[Array], chip: ChipSpec) -> tuple[Array, ...]:
-        """As the chip: the reciprocal in double, narrowed; the product in the float type; the zero point at the end."""
+        """Compute 1/s in double and narrow it, multiply in the float type, then add the zero point."""
         source, target = uniform_of(self.input), uniform_of(self.output)
         if target is not None and source is None and self._in_bf16(chip):
             scale = self._reciprocal(target, chip)
@@ -71,29 +71,29 @@ class TpuCast(UnaryTpu, ChipInference, HostComputed, Inserted, LibraryKernel, Sh
         return (truncate_bf16(operands[0]),) if self._truncates(chip) else (operands[0],)
 
     def _in_bf16(self, chip: ChipSpec) -> bool:
-        """Whether a chip whose float unit is BF16 quantises by it: a bf16 operand, or one that it truncates first."""
+        """Whether the BF16 unit quantises: a bf16 operand, or an f32 operand that is truncated first."""
         if is_set(self.truncated):
             return True
         return chip.hardware.bf16_unit and storage_dtype(element_of(self.input)) == ml_dtypes.bfloat16
 
     def _truncates(self, chip: ChipSpec) -> bool:
-        """Whether an f32 becomes the bf16 of a chip whose float unit is BF16."""
+        """Whether this is f32 -> bf16 on a chip whose only float unit is BF16."""
         types = [storage_dtype(element_of(v)) for v in (self.input, self.output)]
         return types == [np.float32, ml_dtypes.bfloat16] and chip.hardware.bf16_unit
 
     def _step(self, source: UniformType, chip: ChipSpec) -> np.float32:
-        """The scale that multiplies integers: rounded first to a 16-bit result type or BF16 unit (8.1)."""
+        """The scale that multiplies integers, rounded to the type of a 16-bit result or BF16 unit (numerics.md 8.1)."""
         kind = command_dtype(element_of(self.output))
         return dequantizing_scale(source.scale.data, kind, bf16_unit=chip.hardware.bf16_unit)
 
     def _reciprocal(self, target: UniformType, chip: ChipSpec) -> np.float32:
-        """1/s in double, narrowed to f32, and to the type of a 16-bit operand; on the host f32(1)/f32(s)."""
+        """1/s in double, narrowed to f32 and to the type of a 16-bit operand; on the host f32(1)/f32(s)."""
         kind, in_bf16 = command_dtype(element_of(self.input)), self._in_bf16(chip)
         return quantizing_scale(target.scale.data, kind, in_bf16=in_bf16, bf16_unit=chip.hardware.bf16_unit)
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """RQ rq0 to integers, DQ dq0 to float, else a copy (to 32 bits too)."""
+        """RQ rq0 to integers, DQ dq0 to floats, else an AR copy."""
         source, target = uniform_of(self.input), uniform_of(self.output)
         views = {"input": ctx.input(0), "output": ctx.output()}
         if target is not None and source is None and self._in_bf16(ctx.chip):
@@ -112,12 +112,12 @@ class TpuCast(UnaryTpu, ChipInference, HostComputed, Inserted, LibraryKernel, Sh
 
 
 def _is_index(value: SSAValue) -> bool:
-    """Whether a value is stored as plain integers."""
+    """Whether a value is stored as plain integers, without a scale."""
     return isinstance(element_of(value), IntegerType)
 
 
 def quantised_by_host(x: np.ndarray, uniform: UniformType, chip: ChipSpec) -> np.ndarray:
-    """A network's input of floats as a module takes it whose cast was stripped (--quant-input): what the cast made."""
+    """Quantise a network input for a module whose input cast was stripped (--quant-input), as the cast did."""
     step = quantizing_scale(uniform.scale.data, "f32", in_bf16=False, bf16_unit=chip.hardware.bf16_unit)
     zero, dtype = uniform.zero_point.value.data, storage_dtype(uniform).name
     return np.asarray(kernels.quantize(cast("Array", x), step, zero, out_dtype=dtype, through="float32"))

@@ -1,7 +1,7 @@
 """Comparisons: `top.Compare`, `tpu.Compare`, `top.CompareConst` and `tpu.CompareConst` (numerics.md 2.2, 9.0, 12).
 
-A result is 0 or 1: as f32 in the top module, as 8 bits of scale 1 where it is compared in integers, else as a float.
-And, Or and Xor are comparisons of such values, Not is a comparison with 0, a cast to bool one with NotEqual.
+A result is 0 or 1: f32 in the top module, a byte of scale 1 after a comparison in integers, else a float. And, Or and
+Xor compare such values. Not is a comparison with 0, a cast to bool a comparison with NotEqual.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ INDICES = "indices are compared in f32"
 
 
 def checked_mode(mode: StringAttr) -> str:
-    """The mode. Raises ValueError for one that is not a comparison."""
+    """The mode. Raises ValueError for an unknown mode."""
     if mode.data not in MIRRORED:
         raise ValueError(f"a mode of {', '.join(MIRRORED)} is required, got {mode.data!r}")
     return mode.data
@@ -69,7 +69,7 @@ def checked_mode(mode: StringAttr) -> str:
 
 @irdl_op_definition
 class TpuCompare(NaryTpu):
-    """`tpu.Compare`: 1 where a mode b holds, else 0; on raw bytes of one scale and zero point, or on floats."""
+    """`tpu.Compare`: 1 where `a mode b` is true, else 0; on bytes of one scale and zero point, or on floats."""
 
     name = "tpu.Compare"
 
@@ -77,20 +77,18 @@ class TpuCompare(NaryTpu):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute it exactly, in integers."""
         a, b = operands
         kind = "float32" if uniform_of(self.output) is None else value_dtype(self.output)
         return (kernels.compare(a, b, mode=checked_mode(self.mode), out_dtype=kind),)
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """Emit one comparison of the arithmetic unit."""
         ctx.emit(isa.Compare, kind=self.mode.data, a=ctx.input(0), b=ctx.input(1), output=ctx.output())
 
 
 @irdl_op_definition
 class TopCompare(NaryTop):
-    """`top.Compare`: 1 where the first tensor `mode` the second holds, else 0, numpy broadcasting."""
+    """`top.Compare`: 1 where `first mode second` is true, else 0, numpy broadcasting."""
 
     name = "top.Compare"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "2.2", "12.1")
@@ -103,25 +101,24 @@ class TopCompare(NaryTop):
     @classmethod
     @names_op
     def make(cls, builder: Builder, left: SSAValue, right: SSAValue, *, mode: str, name: str) -> SSAValue:
-        """mode: one of MIRRORED; And, Or and Xor of tensors that are 0 or 1."""
+        """mode: a key of MIRRORED; And, Or and Xor take tensors of 0 and 1."""
         checked_mode(text(mode))
         return builder.build(cls, aligned(builder, [left, right]), {"mode": text(mode)}, name)
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compare; the result is 0 or 1 in f32."""
         a, b = operands
         return (kernels.compare(a, b, mode=checked_mode(self.mode), out_dtype="float32"),)
 
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """A scalar weight is a constant; equal and then not is unequal."""
+        """A comparison with a scalar weight, and Not of Equal."""
         return CompareToCompareConst(weights), FuseNotEqual()
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Compare on bytes if scales and zero points are equal, else why not."""
+        """tpu.Compare on bytes if scales and zero points are equal, else why that is not possible."""
         why = self._why_not_int8(ctx)
         if why is not None:
             return why
@@ -130,30 +127,29 @@ class TopCompare(NaryTop):
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Compare in the float type of the mode."""
         operands, element = [ctx.operand(v, ctx.float_mode(self), self) for v in self.inputs], ctx.float_type(self)
         return ctx.build(TpuCompare, operands, {"mode": self.mode}, element, shape_of(self.output), op_name(self))
 
     @override
     def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
-        """Indices are compared exactly."""
+        """Whether indices are compared, which a 16-bit float cannot represent exactly."""
         del chip, wanted
         return reads_indices(self)
 
     def _why_not_int8(self, ctx: LoweringContext) -> str | None:
         if reads_indices(self):
             return INDICES
-        found: list[QuantParams] = []
+        quants: list[QuantParams] = []
         for value in self.inputs:
             if ctx.array(value) is not None:
                 return f"operand '{value_name(value)}' is a constant tensor, which has no scale (numerics.md 9.0)"
             quant = ctx.quant(value)
             if quant is None:
                 return f"operand '{value_name(value)}' is not calibrated"
-            found.append(quant)
-        if found[0].zero_point and self.mode.data in LOGICAL:
+            quants.append(quant)
+        if quants[0].zero_point and self.mode.data in LOGICAL:
             return f"mode {self.mode.data} asks for bytes that are 0 where the value is"
-        return None if found[0] == found[1] else "the operands' scales or zero points differ (numerics.md 9.0)"
+        return None if quants[0] == quants[1] else "the operands' scales or zero points differ (numerics.md 9.0)"
 
 
 # --------------------------------------------------------------------------------------------------------- CompareConst
@@ -161,7 +157,7 @@ class TopCompare(NaryTop):
 
 @irdl_op_definition
 class TpuCompareConst(UnaryTpu):
-    """`tpu.CompareConst`: 1 where x mode const_val holds (const_val mode x if inversed), else 0."""
+    """`tpu.CompareConst`: 1 where `x mode const_val` (inversed: `const_val mode x`) is true, else 0."""
 
     name = "tpu.CompareConst"
 
@@ -171,7 +167,6 @@ class TpuCompareConst(UnaryTpu):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute it exactly, in integers."""
         quantised, number = uniform_of(self.output) is not None, self.const_val.value.data
         y = kernels.compare_const(
             operands[0], int(number) if quantised else np.float32(number), mode=checked_mode(self.mode),
@@ -181,7 +176,7 @@ class TpuCompareConst(UnaryTpu):
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """One AR comparison; a constant on the left is one on the right of the mirrored relation."""
+        """One AR comparison; a constant on the left is put on the right of the mirrored mode."""
         mode = checked_mode(self.mode)
         kind = MIRRORED[mode] if is_set(self.inversed) else mode
         ctx.emit(isa.Compare, kind=kind, a=ctx.input(0), b=self.const_val.value.data, output=ctx.output())
@@ -189,7 +184,7 @@ class TpuCompareConst(UnaryTpu):
 
 @irdl_op_definition
 class TopCompareConst(UnaryTop):
-    """`top.CompareConst`: 1 where x `mode` const_val holds (const_val `mode` x if inversed), else 0."""
+    """`top.CompareConst`: 1 where `x mode const_val` (inversed: `const_val mode x`) is true, else 0."""
 
     name = "top.CompareConst"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "2.2", "12.1")
@@ -204,14 +199,13 @@ class TopCompareConst(UnaryTop):
     def make(
         cls, builder: Builder, x: SSAValue, *, mode: str, const_val: float, inversed: bool = False, name: str
     ) -> SSAValue:
-        """mode: one of MIRRORED, of x and const_val or, inversed, of const_val and x."""
+        """mode: a key of MIRRORED. inversed: const_val is the first operand."""
         checked_mode(text(mode))
         attributes = {"mode": text(mode), "const_val": float_attr(const_val), "inversed": flag(inversed)}
         return builder.build(cls, [x], attributes, name)
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compare; the result is 0 or 1 in f32."""
         y = kernels.compare_const(
             operands[0], np.float32(self.const_val.value.data), mode=checked_mode(self.mode),
             inversed=is_set(self.inversed), out_dtype="float32",
@@ -220,13 +214,13 @@ class TopCompareConst(UnaryTop):
 
     @override
     def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
-        """Indices are compared exactly."""
+        """Whether indices are compared, which a 16-bit float cannot represent exactly."""
         del chip, wanted
         return reads_indices(self)
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.CompareConst with sat(round-half-away(c/s + z)), or why not; mode And runs in float."""
+        """tpu.CompareConst with sat(round-half-away(c/s + z)), or why that is not possible; mode And runs in float."""
         x = ctx.quant(self.input)
         if x is not None and self.mode.data != "And" and not reads_indices(self):
             number = float_attr(float(stored_number(self.const_val.value.data, x)))
@@ -237,7 +231,6 @@ class TopCompareConst(UnaryTop):
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.CompareConst in the float type of the mode."""
         operand = ctx.operand(self.input, ctx.float_mode(self), self)
         return self._build(ctx, operand, self.const_val, ctx.float_type(self))
 
@@ -260,12 +253,12 @@ def stored_number(number: float, quant: QuantParams) -> int:
 
 @dataclass
 class CompareToCompareConst(RewritePattern):
-    """Compare with a scalar weight -> CompareConst, inversed if the weight is on the left."""
+    """Compare with a scalar weight -> CompareConst, inversed if the weight is the first operand."""
 
     weights: WeightStore
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """Name and result type stay; a weight that widens the result's rank is no constant. Or and Xor stay."""
+        """Name and result type stay. A weight that changes the result's shape does not match, nor do Or and Xor."""
         if not isinstance(op, TopCompare) or op.mode.data in ("Or", "Xor"):
             return
         for index, value in enumerate(op.inputs):
@@ -290,7 +283,7 @@ class FuseNotEqual(RewritePattern):
     """Equal, then Not (equal to 0) -> NotEqual."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The first op must feed nothing else; the last op's name stays."""
+        """Nothing else may read the first op; the new op has the name of the last."""
         if not isinstance(op, TopCompareConst) or op.mode.data != "Equal" or op.const_val.value.data != 0.0:
             return
         first = op.input.owner

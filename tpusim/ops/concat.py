@@ -97,7 +97,6 @@ class TopConcat(TopOp, Joins):
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Concat in the float type of the mode."""
         return built_in_float(self, ctx, TpuConcat, {"axis": self.axis})
 
     def _integer_operands(self, ctx: LoweringContext) -> list[SSAValue] | str:

@@ -15,7 +15,7 @@ from tpusim.ir.types import shape_of
 from tpusim.isa import functions
 from tpusim.ops.framework.base import Array, Builder, FloatRule, Holds, OpT, Shape, ShapedOp
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import checked_axis, held_by_arithmetic
+from tpusim.ops.framework.families import arithmetic_holds, checked_axis
 from tpusim.ops.framework.macro import MacroTop, MacroTpu
 
 
@@ -79,8 +79,8 @@ class TopCumSum(CumSum, MacroTop):
         return builder.build(cls, [x], attributes, name)
 
     @override
-    def held(self) -> Holds:
-        return held_by_arithmetic(self.operands)
+    def result_holds(self) -> Holds:
+        return arithmetic_holds(self.operands)
 
     @override
     def flops(self) -> int:

@@ -1,7 +1,7 @@
-"""Blocks of channels that become pixels, and back: `top.Depth2Space`, `tpu.Depth2Space` (numerics.md 9.0).
+"""Channels that become blocks of pixels, and back: `top.Depth2Space`, `tpu.Depth2Space` (numerics.md 9.0).
 
-Pixel shuffle (DepthToSpace), its inverse (SpaceToDepth, reorg) and the focus layer of detectors, which front ends write
-as views around a Permute, or as Slices that are joined.
+Examples are pixel shuffle (DepthToSpace), its inverse (SpaceToDepth, reorg) and the focus layer of detectors. Exporters
+write them as views around a Permute or as a Concat of Slices.
 """
 
 from collections.abc import Sequence
@@ -46,14 +46,14 @@ REORGS: dict[tuple[int, ...], tuple[bool, bool]] = {
     (0, 3, 5, 1, 2, 4): (False, False),
     (0, 5, 3, 1, 2, 4): (False, True),
 }
-"""Orders of the Permute of its inverse -> (is_CRD, swap_cr)."""
+"""Orders of the Permute of an inverse pixel shuffle -> (is_CRD, swap_cr)."""
 
 
 class Depth2Space(ShapedOp):
-    """What the op of either dialect is.
+    """Channels become blocks of pixels; with is_inversed, pixels become channels.
 
-    Channels (c, block_h, block_w) with is_CRD, else (block_h, block_w, c), become pixels of blocks, or back if
-    is_inversed. swap_cr: block_w stands before block_h.
+    The channels are (c, block_h, block_w) with is_CRD, else (block_h, block_w, c). swap_cr: block_w comes before
+    block_h.
     """
 
     input = operand_def(TensorType)
@@ -71,7 +71,7 @@ class Depth2Space(ShapedOp):
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """(n, c*bh*bw, h, w) and (n, c, h*bh, w*bw), one to the other. Raises ValueError if blocks do not fit."""
+        """(n, c*bh*bw, h, w) -> (n, c, h*bh, w*bw), or the inverse. Raises ValueError if the blocks do not fit."""
         (n, c, h, w), (rows, columns) = _image(shape_of(self.input)), self.blocks
         area = rows * columns
         if min(self.blocks) < 1 or (h % rows or w % columns if self._inverse else c % area):
@@ -86,7 +86,7 @@ class Depth2Space(ShapedOp):
 
     @property
     def split(self) -> tuple[Shape, tuple[int, ...]]:
-        """(the input's six axes, their order in the result)."""
+        """(the input's shape over six axes, the order of these axes in the result)."""
         (n, c, h, w), (rows, columns) = shape_of(self.input), self.blocks
         swapped, first = bool(self.swap_cr.value.data), bool(self.is_crd.value.data)
         if self._inverse:
@@ -101,7 +101,6 @@ class Depth2Space(ShapedOp):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The elements in their new places."""
         shape, order = self.split
         return (operands[0].reshape(shape).transpose(order).reshape(self.infer()[0]),)
 
@@ -114,23 +113,22 @@ def _image(shape: Shape) -> Shape:
 
 @irdl_op_definition
 class TopDepth2Space(Depth2Space, TopOp):
-    """`top.Depth2Space`: channels become pixels of blocks, or back."""
+    """`top.Depth2Space`: channels become blocks of pixels, or the inverse."""
 
     name = "top.Depth2Space"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
-    RANGE: ClassVar[RangeRule] = RangeRule(forward=True, backward=True)  # forward: where the input has other users
+    RANGE: ClassVar[RangeRule] = RangeRule(forward=True, backward=True)  # forward: if the input has other users
     MOVES: ClassVar[bool] = True
 
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """A Permute between two Reshapes, and a Concat of all strided Slices, as front ends write the op."""
+        """Match what exporters write: a Permute between two Reshapes, or a Concat of strided Slices."""
         del weights
         return TopPermuteToPixelShuffle(), TopPermuteToReorg(), ConcatToDepth2SpacePattern()
 
     @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Depth2Space with the operand's stored type."""
         return lower_same_scale(self, ctx, TpuDepth2Space, {key: self.attributes[key] for key in ATTRIBUTES})
 
 
@@ -154,7 +152,7 @@ class TpuDepth2Space(Depth2Space, TpuOp):
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """One strided copy: the operand over six axes, read in the order of the result."""
+        """One strided copy that reads the operand over six axes in the order of the result."""
         shape, order = self.split
         source, target = ctx.input(0), ctx.output()
         wide = msgspec.structs.replace(source, shape=shape, layout="dense", strides=None)
@@ -174,7 +172,7 @@ def _replace(op: Operation, x: SSAValue, attributes: dict[str, Attribute], rewri
 
 
 def _around_permute(op: Operation) -> tuple[TopPermute, SSAValue] | None:
-    """(Permute, image) if `op` is a Reshape to an image behind a Permute of six axes of an image, each used once."""
+    """(Permute, image) if `op` is the last of Reshape -> Permute of six axes -> Reshape of an image, each used once."""
     permute = made_by(op.operands[0], "top.Permute") if isinstance(op, TopReshape) else None
     view = None if permute is None else made_by(permute.operands[0], "top.Reshape")
     if not isinstance(permute, TopPermute) or view is None:
@@ -184,7 +182,7 @@ def _around_permute(op: Operation) -> tuple[TopPermute, SSAValue] | None:
 
 
 class TopPermuteToPixelShuffle(RewritePattern):
-    """Reshape -> Permute of six axes -> Reshape: channels to pixels."""
+    """Reshape -> Permute of six axes -> Reshape: Depth2Space from channels to pixels."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """`op` is the second Reshape."""
@@ -201,7 +199,7 @@ class TopPermuteToPixelShuffle(RewritePattern):
 
 
 class TopPermuteToReorg(RewritePattern):
-    """Reshape -> Permute of six axes -> Reshape: pixels to channels."""
+    """Reshape -> Permute of six axes -> Reshape: Depth2Space from pixels to channels."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """`op` is the second Reshape."""
@@ -219,9 +217,9 @@ class TopPermuteToReorg(RewritePattern):
 
 @dataclass
 class ConcatToDepth2SpacePattern(RewritePattern):
-    """Concat of all strided Slices of one image, in the order of rows or of columns: pixels to channels.
+    """Concat of all strided Slices of one image, by rows or by columns: Depth2Space from pixels to channels.
 
-    Upstream has two patterns for the two ways to write the Slices, and gives both the order of columns.
+    TPU-MLIR has one pattern for each of the two orders, but makes the order by columns of both.
     """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:

@@ -1,7 +1,7 @@
-"""Frames of a camera as inputs: how they lie in memory, and the ops that make the network's image of them.
+"""Camera frames as inputs: their layout in memory, and the ops that turn them into the network's image.
 
-`--fuse-preprocess`: the network takes bytes, and what was done with an image on the host is done by the module. Sources
-are TPU-MLIR's fuse-preprocess and its lowering of Preprocess (U-72, tests/test_frames.py).
+With `--fuse-preprocess` the network takes bytes, and the module preprocesses images instead of the host. Sources are
+TPU-MLIR's fuse-preprocess and its lowering of Preprocess (U-72, tests/test_frames.py).
 """
 
 from collections.abc import Sequence
@@ -60,19 +60,19 @@ FORMATS: dict[str, tuple[str, bool]] = {
     "YUV_NV12": ("bgr", False),
     "YUV_NV21": ("bgr", False),
 }
-"""Formats of frames by TPU-MLIR's names: the order of channels, and whether those of a pixel lie side by side."""
+"""TPU-MLIR's names of frame formats -> (order of channels, whether the channels of a pixel are adjacent)."""
 YUV: dict[str, YuvFormat] = {"YUV420_PLANAR": "planar", "YUV_NV12": "nv12", "YUV_NV21": "nv21"}
-"""Those that hold brightness for every pixel and colours for every four, in rows and planes that are always aligned."""
+"""Formats with brightness per pixel and colours per four pixels; their rows and planes are always aligned."""
 BYTE = UniformType.of_params(QuantParams.of(1.0, signed=False))
 
 
 @dataclass(frozen=True)
 class Frame:
-    """How the frames of an input lie in memory, and which part of them is the network's image.
+    """The layout of an input's frames in memory.
 
-    format: of FORMATS. height, width: of a frame, in pixels. channel_bytes, row_bytes: from one plane and one row to
-    the next where they are aligned (by a video subsystem), else 0. A packed frame has no planes. In YUV row_bytes
-    is of the plane of brightness, and planes begin at multiples of channel_bytes.
+    format: a key of FORMATS. height, width: of a frame, in pixels. channel_bytes, row_bytes: distances of planes and
+    of rows if a video subsystem aligns them, else 0. A packed frame has no planes. In YUV formats row_bytes is that of
+    the brightness plane, and planes begin at multiples of channel_bytes.
     """
 
     format: str
@@ -84,7 +84,7 @@ class Frame:
 
     @classmethod
     def of(cls, format: str, channels: int, size: tuple[int, int], alignment: tuple[int, int] | None) -> "Frame":
-        """alignment: bytes that rows and planes are multiples of, None: as they come."""
+        """alignment: (bytes of rows, bytes of planes) to which sizes are rounded up; None: no alignment."""
         height, width = size
         if alignment is None:
             return cls(format, channels, height, width)
@@ -96,18 +96,18 @@ class Frame:
 
     @property
     def packed(self) -> bool:
-        """Whether the channels of a pixel lie side by side."""
+        """Whether the channels of a pixel are adjacent."""
         return FORMATS[self.format][1]
 
     @property
     def yuv(self) -> YuvPlanes | None:
-        """Where the planes of a frame in YUV lie; None of another."""
+        """The planes of a frame in a YUV format; None in other formats."""
         if self.format not in YUV:
             return None
         return YuvPlanes(YUV[self.format], self.height, self.width, self.row_bytes, self.channel_bytes)
 
     def shape(self, batch: int) -> Shape:
-        """Of the input that a user gives, in bytes."""
+        """The shape of the input that a user gives, in bytes."""
         if self.yuv is not None:
             return (batch, 1, 1, self.yuv.total)
         if not self.row_bytes:
@@ -118,25 +118,25 @@ class Frame:
         return (batch, self.channels, 1, self.channel_bytes)
 
     def laid_out(self, images: Bytes) -> Bytes:
-        """Frames of images (batch, channels, height, width), their channels in the frame's order; zeros fill up."""
+        """Frames of images (batch, channels, height, width) with the frame's order of channels; zeros fill gaps."""
         batch = len(images)
         if self.yuv is not None:
             return self.yuv.laid_out(images)[:, None, None]
         if not self.row_bytes:
             return np.ascontiguousarray(images.transpose(0, 2, 3, 1)) if self.packed else images
-        found = np.zeros(self.shape(batch), np.uint8)
+        frames = np.zeros(self.shape(batch), np.uint8)
         if self.packed or self.channels == 1:
-            found[:, 0, :, : self.width * self.channels] = images.transpose(0, 2, 3, 1).reshape(batch, self.height, -1)
-            return found
-        rows = found[..., 0, : self.height * self.row_bytes].reshape(batch, self.channels, self.height, self.row_bytes)
+            frames[:, 0, :, : self.width * self.channels] = images.transpose(0, 2, 3, 1).reshape(batch, self.height, -1)
+            return frames
+        rows = frames[..., 0, : self.height * self.row_bytes].reshape(batch, self.channels, self.height, self.row_bytes)
         rows[..., : self.width] = images
-        found[..., 0, : self.height * self.row_bytes] = rows.reshape(batch, self.channels, -1)
-        return found
+        frames[..., 0, : self.height * self.row_bytes] = rows.reshape(batch, self.channels, -1)
+        return frames
 
     def attributes(self, input: TopInput) -> dict[str, Attribute]:
-        """Of the input that takes frames (U-72), and where rows and planes begin."""
+        """The attributes of an input that takes frames (U-72), with the distances of aligned rows and planes."""
         order = FORMATS[self.format][0]
-        found: dict[str, Attribute] = {
+        attributes: dict[str, Attribute] = {
             **input.attributes,
             "dtype": text("uint8"),
             "channel_format": text("nhwc" if self.packed else "nchw"),
@@ -147,20 +147,20 @@ class Frame:
             "resize_dims": ints_attr((self.height, self.width)),
         }
         if self.row_bytes:
-            found |= {"aligned": flag(True), "frame_strides": ints_attr((self.channel_bytes, self.row_bytes))}
-        return found
+            attributes |= {"aligned": flag(True), "frame_strides": ints_attr((self.channel_bytes, self.row_bytes))}
+        return attributes
 
     @classmethod
     def read(cls, op: TopInput) -> "Frame | None":
-        """What `attributes` wrote; None of an input that takes no frames. Raises ConfigError for an unknown format."""
-        found = op.attributes.get("customization_format")
-        if found is None:
+        """The inverse of `attributes`; None if the input takes no frames. Raises ConfigError for an unknown format."""
+        stated = op.attributes.get("customization_format")
+        if stated is None:
             return None
-        format = found.data if isinstance(found, StringAttr) else str(found)
+        format = stated.data if isinstance(stated, StringAttr) else str(stated)
         if format not in FORMATS:
             raise ConfigError(
                 f"input '{op_name(op)}': its attribute customization_format must be one of {', '.join(FORMATS)}, "
-                f"got {found}"
+                f"got {stated}"
             )
         height, width = ints(op.attributes["resize_dims"])
         channel, row = ints(op.attributes["frame_strides"]) if "frame_strides" in op.attributes else (0, 0)
@@ -169,9 +169,9 @@ class Frame:
 
 @dataclass(frozen=True)
 class Fused:
-    """What becomes of a frame: the middle of it, (byte - mean) * scale by channel, its channels in the network's order.
+    """Preprocessing of a frame: crop its middle, compute (byte - mean) * scale by channel, order the channels.
 
-    mean, scale: in the network's order of channels. swap: whether the frame has them the other way round.
+    mean, scale: in the network's order of channels. swap: whether the frame has the channels in reverse order.
     """
 
     frame: Frame
@@ -181,7 +181,7 @@ class Fused:
 
     @property
     def linear(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(factor, summand) by channel of the frame."""
+        """(factors, summands), one per channel, in the frame's order of channels."""
         step = -1 if self.swap else 1
         scale, mean = (
             np.asarray(values, np.float64)[: self.frame.channels][::step] for values in (self.scale, self.mean)
@@ -194,7 +194,7 @@ class Fused:
 
 @irdl_op_definition
 class TpuScaleLut(TpuOp):
-    """`tpu.ScaleLut`: output = table[channel][byte of input]; scale and bias are what the tables were made of."""
+    """`tpu.ScaleLut`: output = table[channel][byte of input]. scale, bias: the numbers that made the tables."""
 
     name = "tpu.ScaleLut"
 
@@ -206,7 +206,7 @@ class TpuScaleLut(TpuOp):
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """The result has the operand's shape; there is a table for every channel."""
+        """The operand's shape. Raises ValueError unless each channel has a table."""
         wanted = (1, shape_of(self.input)[1], 16, 16)
         if shape_of(self.table) != wanted:
             raise ValueError(f"tables of shape {wanted} are required, got {shape_of(self.table)}")
@@ -214,19 +214,17 @@ class TpuScaleLut(TpuOp):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Look every byte up in the table of its channel."""
         x, table = operands
         return (channel_lut(x, table.reshape(-1, ENTRIES)),)
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Before every group (U-72)."""
+        """Never local: it runs before every group (U-72)."""
         del chip
         return "tables by channel run in global memory"
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """Emit the macro function of tables by channel."""
         ctx.emit(isa.Fn, function=functions.ChannelTables(), inputs=(ctx.input(0), ctx.input(1)), output=ctx.output())
 
 
@@ -242,7 +240,6 @@ class TpuSwapChannel(TpuOp):
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """The result has the operand's shape."""
         order, channels = ints(self.channel_order), shape_of(self.input)[1]
         if sorted(order) != list(range(channels)):
             raise ValueError(f"an order of {channels} channels is required, got {list(order)}")
@@ -250,18 +247,15 @@ class TpuSwapChannel(TpuOp):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The channels in the other order."""
         return (operands[0][:, np.asarray(ints(self.channel_order))],)
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Never local: channels are lanes."""
         del chip
         return "channels change their lanes"
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """Emit one copy for every channel."""
         source, target = ctx.input(0), ctx.output()
         one = (target.shape[0], 1, *target.shape[2:])
         for channel, other in enumerate(ints(self.channel_order)):
@@ -270,7 +264,7 @@ class TpuSwapChannel(TpuOp):
 
 @irdl_op_definition
 class TpuCopy(TpuOp):
-    """`tpu.Copy`: elements of a tensor at `input_stride`, as many as `shape` says; output_stride: of a dense result."""
+    """`tpu.Copy`: `shape` elements of a tensor at distances `input_stride`; output_stride: of the dense result."""
 
     name = "tpu.Copy"
 
@@ -282,31 +276,28 @@ class TpuCopy(TpuOp):
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """What `shape` says, inside the operand."""
-        shape, strides, held = ints(self.shape), ints(self.input_stride), int(np.prod(shape_of(self.input)))
+        """`shape`. Raises ValueError if the elements are not inside the operand, or the result is not dense."""
+        shape, strides, count = ints(self.shape), ints(self.input_stride), int(np.prod(shape_of(self.input)))
         last = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-        if min(shape) < 1 or min(strides) < 0 or last >= held:
-            raise ValueError(f"elements inside the {held} of the operand are required, got {shape} at {strides}")
+        if min(shape) < 1 or min(strides) < 0 or last >= count:
+            raise ValueError(f"elements inside the {count} of the operand are required, got {shape} at {strides}")
         if ints(self.output_stride) != _dense(shape):
             raise ValueError(f"a dense result is required, got strides {ints(self.output_stride)}")
         return (shape,)
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Pick the elements by their places in memory."""
         axes = zip(np.ix_(*map(range, ints(self.shape))), ints(self.input_stride), strict=True)
         places: Any = sum(index * stride for index, stride in axes)
         return (operands[0].reshape(-1)[places],)
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Never local: a strided copy in global memory."""
         del chip
         return "a strided copy in global memory"
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """Emit one strided copy."""
         shape, strides = ints(self.shape), ints(self.input_stride)
         source = msgspec.structs.replace(ctx.input(0), shape=shape, layout="strided", strides=strides)
         ctx.move(*shorter_axes(source, ctx.output()))
@@ -318,7 +309,7 @@ def _dense(shape: Shape) -> tuple[int, ...]:
 
 @irdl_op_definition
 class TpuCsc(TpuOp):
-    """`tpu.Csc`: the planes b, g, r of frames in YUV, in bytes; y_align, w_align, channel_align: of rows and planes."""
+    """`tpu.Csc`: planes b, g, r of YUV frames, in bytes. y_align, w_align, channel_align: of rows and planes."""
 
     name = "tpu.Csc"
 
@@ -332,7 +323,7 @@ class TpuCsc(TpuOp):
 
     @property
     def planes(self) -> YuvPlanes:
-        """Where the planes of a frame lie. Raises ValueError for a format that is none of YUV."""
+        """The planes of a frame. Raises ValueError for a format that is not YUV."""
         format = YUV.get(self.pixel_format.data)
         if format is None:
             raise ValueError(f"pixel_format: one of {', '.join(YUV)} is required, got {self.pixel_format.data}")
@@ -342,7 +333,7 @@ class TpuCsc(TpuOp):
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """Three planes of the size that the result says, if the frames have the bytes for it."""
+        """Three planes of the declared size. Raises ValueError for frames with another number of bytes."""
         batch, _, height, width = shape_of(self.output)
         if shape_of(self.input) != (batch, 1, 1, self.planes.total):
             raise ValueError(f"frames of {self.planes.total} bytes are required, got {shape_of(self.input)}")
@@ -350,19 +341,17 @@ class TpuCsc(TpuOp):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Colours of the pixels from brightness and two differences, in bf16 steps."""
+        """Compute colours from brightness and two colour differences, each step in bf16."""
         y, u, v = self.planes.parts(operands[0][:, 0, 0])
         return (yuv_to_bgr(y, u, v),)
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Never local: a frame has no channels that could be lanes."""
         del chip
         return "planes of a frame in global memory"
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """Emit the macro function of the colour conversion."""
         p = self.planes
         function = functions.YuvToBgr(p.format, p.height, p.width, p.row_bytes, p.channel_align)
         ctx.emit(isa.Fn, function=function, inputs=(ctx.input(0),), output=ctx.output())
@@ -372,10 +361,10 @@ class TpuCsc(TpuOp):
 
 
 def lower_frame(ctx: LoweringContext, op: TopInput, argument: SSAValue, fused: Fused) -> tuple[SSAValue, SSAValue]:
-    """(the image with mean and scale, what the network reads) of an input that takes frames of the argument's type.
+    """(preprocessed image, the same in the network's order of channels) of an input that takes frames.
 
-    In an integer mode tables make the stored integers of the bytes, in a float mode a depthwise convolution. The
-    channels are swapped at the end; a convolution that reads nothing else is turned round instead (`fold_swaps`).
+    In an integer mode tables map bytes to the stored integers; in a float mode a depthwise convolution scales them.
+    Channels are swapped last. If only a convolution reads them, its filter is reversed instead (`fold_swaps`).
     """
     name = op_name(op)
     raw = ctx.build(TopInput, [argument], fused.frame.attributes(op), BYTE, shape_of(argument), f"{name}_raw")
@@ -390,7 +379,7 @@ def lower_frame(ctx: LoweringContext, op: TopInput, argument: SSAValue, fused: F
 
 
 def _planes(ctx: LoweringContext, raw: SSAValue, frame: Frame, name: str) -> SSAValue:
-    """(batch, channels, height, width) of a frame."""
+    """The planes (batch, channels, height, width) of frames."""
     batch, value, size = shape_of(raw)[0], raw, (frame.height, frame.width)
     planes, packed = (batch, frame.channels, *size), (batch, *size, frame.channels)
     if frame.format in YUV:
@@ -413,7 +402,7 @@ def _planes(ctx: LoweringContext, raw: SSAValue, frame: Frame, name: str) -> SSA
 
 def _of_yuv(frame: Frame, chip: ChipSpec) -> dict[str, Attribute]:
     """The attributes of `tpu.Csc` (U-72)."""
-    assert chip.frame_alignment is not None  # other chips take no YUV
+    assert chip.frame_alignment is not None  # other chips take no YUV formats
     row, channel = chip.frame_alignment
     return {
         "aligned": flag(True),
@@ -426,7 +415,7 @@ def _of_yuv(frame: Frame, chip: ChipSpec) -> dict[str, Attribute]:
 
 
 def _cropped(ctx: LoweringContext, value: SSAValue, shape: Shape, name: str) -> SSAValue:
-    """The middle, in the size of the network's image."""
+    """The middle of a frame, in the size of the network's image."""
     if shape_of(value) == shape:
         return value
     (_, _, height, width), (_, _, h, w) = shape_of(value), shape
@@ -440,10 +429,10 @@ def _part(ctx: LoweringContext, value: SSAValue, offset: tuple[int, ...], shape:
 
 
 def _quantised(ctx: LoweringContext, op: TopInput, value: SSAValue, fused: Fused) -> SSAValue:
-    """The stored integers, by a table for every channel; of one channel by one."""
+    """The stored integers: a ScaleLut with a table per channel, or a Lut for a single channel."""
     element, name = ctx.quantised_type(op.output), f"{op_name(op)}_preprocess"
     quant = ctx.quant(op.output)
-    assert quant is not None  # held by quantised_type
+    assert quant is not None  # quantised_type requires it
     factor, summand = (part / quant.scale for part in fused.linear)
     values = np.arange(ENTRIES) * factor[:, None] + summand[:, None]
     theirs, ours = (_entries(values + zero, quant) for zero in (0, quant.zero_point))
@@ -458,7 +447,7 @@ def _quantised(ctx: LoweringContext, op: TopInput, value: SSAValue, fused: Fused
 
 
 def _entries(values: NDArray[np.float64], quant: QuantParams) -> np.ndarray:
-    """Rounded half away from zero, saturated."""
+    """Values rounded half away from zero and saturated."""
     low, high = (-128, 127) if quant.signed else (0, 255)
     rounded = np.sign(values) * np.floor(np.abs(values) + 0.5)
     return np.clip(rounded, low, high).astype(np.int8 if quant.signed else np.uint8)
@@ -481,7 +470,7 @@ def _scaled(ctx: LoweringContext, op: TopInput, value: SSAValue, fused: Fused) -
 
 
 def fold_swaps(model: Model) -> None:
-    """Turn the filter round of a convolution that alone reads a swapped image, in place of the swap."""
+    """Replace a swap of channels that only one convolution reads by reversing the channels of its filter."""
     for op in [op for op in model.ops if isinstance(op, TpuSwapChannel)]:
         users = [use.operation for use in op.output.uses]
         reader = users[0] if len(users) == 1 else None
@@ -494,7 +483,7 @@ def fold_swaps(model: Model) -> None:
         new = make_weight(model.weights, f"{op_name(weight)}_swap_channel", turned, element_of(weight.output))
         new.attributes |= weight.attributes
         block = reader.parent
-        assert block is not None  # it stands in a function
+        assert block is not None  # the op is in a function
         block.insert_op_before(new, reader)
         reader.operands[1] = new.output
         reader.operands[0] = op.input
@@ -511,5 +500,5 @@ def frame_type(fused: Fused, batch: int) -> TensorType:
 
 
 def raw_name(input: str) -> str:
-    """What the input is called that takes the frames of an input."""
+    """The name of the input that takes the frames of an input."""
     return f"{input}_raw"

@@ -39,7 +39,7 @@ from tpusim.ops.framework.base import (
     is_none,
 )
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import constant_of, is_set, norm_work_bytes
+from tpusim.ops.framework.families import built_in_float, constant_of, is_set, norm_work_bytes
 from tpusim.ops.framework.logical import WHOLE
 from tpusim.ops.framework.rewriting import made_by
 from tpusim.ops.interfaces import Reorder
@@ -58,7 +58,7 @@ def groupnorm_shape(op: Operation, groups: int) -> Shape:
 
 
 class Grouped(ShapedOp):
-    """Statistics per sample and group of channels, then weight and bias per channel, in either dialect."""
+    """A norm with statistics per sample and group of channels; weight and bias are per channel."""
 
     input = operand_def(TensorType)
     weight = operand_def(TensorType | NoneType)
@@ -73,18 +73,16 @@ class Grouped(ShapedOp):
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """The result has the input's shape."""
         return (groupnorm_shape(self, self.groups),)
 
 
 class GroupedTop(Grouped, TopOp):
-    """The float op, computed in float on every chip."""
+    """A norm of groups of channels, in float on every chip."""
 
     TPU: ClassVar[OpT]
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute it in f32."""
         return (kernels.groupnorm_float(*operands, groups=self.groups, epsilon=self.eps.value.data),)
 
     @override
@@ -94,28 +92,22 @@ class GroupedTop(Grouped, TopOp):
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """The tpu op in float in every mode."""
-        return self.build_float(ctx, *self.form(ctx))
-
-    def build_float(self, ctx: LoweringContext, cls: OpT, attributes: dict[str, Attribute]) -> SSAValue:
-        """A tpu op on this op's operands, in float."""
-        operands = [ctx.operand(v, ctx.float_mode(self), self) for v in self.operands]
-        return ctx.build(cls, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
+        return built_in_float(self, ctx, *self.form(ctx))
 
     def form(self, ctx: LoweringContext) -> tuple[OpT, dict[str, Attribute]]:
-        """The tpu op on a chip, and its attributes."""
+        """(the class of the tpu op on the chip, its attributes)."""
         del ctx
         return self.TPU, dict(self.attributes)
 
 
 class GroupedTpu(Grouped, TpuOp, Reorder):
-    """Computed in f32 with one rounding at the output, or in BF16. Weight and bias: (1, C, 1, 1) after reordering."""
+    """The norm in f32 with one rounding at the output, or in BF16. Reordered weight and bias are (1, C, 1, 1)."""
 
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
 
     @property
     def weight_as_factor(self) -> bool:
-        """Whether the first weight divides the statistics, and nothing else is done with weights."""
+        """Whether the first weight divides the statistics; the other weights are then unused."""
         return False
 
     @property
@@ -124,7 +116,6 @@ class GroupedTpu(Grouped, TpuOp, Reorder):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """By the output's type."""
         x, weight, bias = operands
         weight, bias = (None if v is None else v.reshape(-1) for v in (weight, bias))
         compute = kernels.groupnorm_bf16 if self._in_bf16 else kernels.groupnorm_float
@@ -132,7 +123,7 @@ class GroupedTpu(Grouped, TpuOp, Reorder):
 
     @override
     def reorder_weights(self, ctx: ReorderContext) -> None:
-        """Constants along the channels, so that they lie in the lanes of theirs."""
+        """Lay constants along the channels, so that each lies in the lane of its channel."""
         for index in (1, 2):
             data = None if is_none(self.operands[index]) else ctx.array(self.operands[index])
             if data is not None:
@@ -143,7 +134,7 @@ class GroupedTpu(Grouped, TpuOp, Reorder):
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Local with constant weight and bias, where the chip has the form (layer_group.md 2, DL-02)."""
+        """Local with constant weight and bias, if the chip has the form (layer_group.md 2, DL-02)."""
         if chip.is_global(self.name):
             return f"{self.name} has no local form on {chip.name}"
         scalars = [v for v in (self.weight, self.bias) if not is_none(v)]
@@ -154,17 +145,16 @@ class GroupedTpu(Grouped, TpuOp, Reorder):
 
     @override
     def can_slice(self, axis: Axis) -> bool:
-        """Along the batch: statistics are of whole samples (layer_group.md 4)."""
+        """Only the batch can be cut, because statistics are of whole samples (layer_group.md 4)."""
         return axis == "n"
 
     @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
-        """The sample's input; weight and bias are whole."""
+        """The same samples of the input; weight and bias are needed whole."""
         return window if axis == "n" and operand == 0 else WHOLE
 
     @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Two f32 work copies and two per-channel scalars (layer_group.md DL-05)."""
         del inputs
         return norm_work_bytes(output, chip)
 
@@ -172,7 +162,7 @@ class GroupedTpu(Grouped, TpuOp, Reorder):
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """FN groupnorm; in a 3D group the depths of a sample lie apart, a batch each (hardware.md 2.1)."""
+        """FN groupnorm. In a 3D group each depth of a sample counts as an item of the batch (hardware.md 2.1)."""
         given, depth = (
             [i for i, v in enumerate(self.operands) if not is_none(v)],
             ctx.output_slice().d[1] if ctx.local else 1,
@@ -186,7 +176,7 @@ class GroupedTpu(Grouped, TpuOp, Reorder):
 
 @irdl_op_definition
 class TpuGroupNorm(GroupedTpu):
-    """`tpu.GroupNorm`: `num_groups` equal runs of channels."""
+    """`tpu.GroupNorm`: the channels form `num_groups` equal groups of neighbours."""
 
     name = "tpu.GroupNorm"
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
@@ -196,7 +186,6 @@ class TpuGroupNorm(GroupedTpu):
     @property
     @override
     def groups(self) -> int:
-        """The number of groups that the attribute gives."""
         return self.num_groups.value.data
 
 
@@ -204,9 +193,8 @@ class TpuGroupNorm(GroupedTpu):
 class TpuInstanceNorm(GroupedTpu):
     """`tpu.InstanceNorm`: every channel is a group.
 
-    first_weight_divides: (x - mean/w)/sqrt(variance/w + eps) + b[c] with w the first weight, f32(1)/w in f32: what the
-    host's processor computes (U-14). Where upstream's interpreter leaves out b too, this is
-    its closed simulator.
+    first_weight_divides: (x - mean/w)/sqrt(variance/w + eps) + b[c], with w the first weight and f32(1)/w in f32. The
+    host's processor computes this (U-14). TPU-MLIR's interpreter leaves out b as well; its closed simulator adds b.
     """
 
     name = "tpu.InstanceNorm"
@@ -217,25 +205,21 @@ class TpuInstanceNorm(GroupedTpu):
     @property
     @override
     def groups(self) -> int:
-        """The number of channels: each is a group of its own."""
         return shape_of(self.input)[1]
 
     @property
     @override
     def weight_as_factor(self) -> bool:
-        """Whether the host divides by the first weight, as the attribute says."""
         return is_set(self.first_weight_divides)
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """The result has the input's shape."""
         if self.weight_as_factor and is_none(self.weight):
             raise ValueError("first_weight_divides requires a weight, got none")
         return super().infer()
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute it in f32."""
         x, weight, bias = operands
         if self._in_bf16 and not self.weight_as_factor:
             return super().inference(operands)
@@ -247,7 +231,7 @@ class TpuInstanceNorm(GroupedTpu):
 
 @irdl_op_definition
 class TopGroupNorm(GroupedTop):
-    """`top.GroupNorm`: `num_groups` equal runs of channels."""
+    """`top.GroupNorm`: the channels form `num_groups` equal groups of neighbours."""
 
     name = "top.GroupNorm"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "12.1")
@@ -262,7 +246,7 @@ class TopGroupNorm(GroupedTop):
         cls, builder: Builder, x: SSAValue, weight: SSAValue, bias: SSAValue, *, num_groups: int, eps: float = 1e-5,
         name: str,
     ) -> SSAValue:  # fmt: skip
-        """Append the norm with `weight` and `bias` of shape (C,)."""
+        """weight, bias: of shape (C,)."""
         shape = shape_of(x)
         if len(shape) < 3 or num_groups < 1 or shape[1] % num_groups:
             raise ValueError(f"num_groups that divides the channels of {shape} is required, got {num_groups}")
@@ -272,13 +256,12 @@ class TopGroupNorm(GroupedTop):
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """What exporters write where they have no GroupNormalization."""
+        """Match what exporters without GroupNormalization write."""
         return (ReshapeInstanceNormPattern(weights),)
 
     @property
     @override
     def groups(self) -> int:
-        """The number of groups that the attribute gives."""
         return self.num_groups.value.data
 
 
@@ -296,29 +279,28 @@ class TopInstanceNorm(GroupedTop):
     def make(
         cls, builder: Builder, x: SSAValue, weight: SSAValue, bias: SSAValue, *, eps: float = 1e-5, name: str
     ) -> SSAValue:
-        """Append the norm with `weight` and `bias` of shape (C,)."""
+        """weight, bias: of shape (C,)."""
         return builder.build(cls, [x, weight, bias], {"eps": float_attr(eps)}, name)
 
     @property
     @override
     def groups(self) -> int:
-        """The number of channels: each is a group of its own."""
         return shape_of(self.input)[1]
 
     @override
     def form(self, ctx: LoweringContext) -> tuple[OpT, dict[str, Attribute]]:
-        """tpu.InstanceNorm; the host's by a quirk."""
+        """tpu.InstanceNorm; by a quirk the form of the host."""
         cls, attributes = super().form(ctx)
         if ctx.chip.is_on_host(self.name) and self._first_weight_divides(ctx):
             attributes["first_weight_divides"] = flag(True)
         return cls, attributes
 
     def _first_weight_divides(self, ctx: LoweringContext) -> bool:
-        """Whether the quirk is reproduced and changes anything: weights of 1 divide and multiply alike."""
+        """Whether the quirk is reproduced and changes the result; weights of 1 do not."""
         if is_none(self.weight):
             return False
-        found = ctx.array(self.weight)
-        weights = np.zeros(1, np.float32) if found is None else found
+        constant = ctx.array(self.weight)
+        weights = np.zeros(1, np.float32) if constant is None else constant
         divisors = ctx.quirked(self, Quirk.INSTANCE_NORM_ON_HOST, weights, np.ones_like(weights))
         return bool((divisors != 1).any())
 
@@ -327,7 +309,7 @@ class TopInstanceNorm(GroupedTop):
 class ReshapeInstanceNormPattern(RewritePattern):
     """Reshape to (n, groups, rest) -> InstanceNorm -> Reshape back, each used once: GroupNorm.
 
-    It is called like the InstanceNorm, its weights are those of the groups, for every channel of them.
+    Each channel gets the weight and bias of its group.
     """
 
     weights: WeightStore
@@ -347,7 +329,7 @@ class ReshapeInstanceNormPattern(RewritePattern):
             return
         operands = [x]
         for kind, array in zip(("weight", "bias"), constants, strict=True):
-            assert array is not None  # asked above
+            assert array is not None  # checked above
             made = make_weight(self.weights, f"{op_name(norm)}_{kind}", np.repeat(array, shape[1] // groups))
             rewriter.insert(made, InsertPoint.before(op))
             operands.append(made.output)

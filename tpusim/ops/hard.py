@@ -27,7 +27,7 @@ class TopHardSigmoid(Activation):
     @classmethod
     @names_op
     def make(cls, builder: Builder, x: SSAValue, *, alpha: float = 0.2, beta: float = 0.5, name: str) -> SSAValue:
-        """alpha, beta: slope and offset, 1/6 and 0.5 in PyTorch."""
+        """alpha, beta: slope and offset; PyTorch has 1/6 and 0.5."""
         return builder.build(cls, [x], {"alpha": float_attr(alpha), "beta": float_attr(beta)}, name)
 
     @property

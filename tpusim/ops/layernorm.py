@@ -101,7 +101,6 @@ class TopLayerNorm(LayerNorm, TopOp):
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.LayerNorm in float in every mode."""
         if ctx.float_mode(self) == "f16":
             ctx.decision(self, "DN-21")
         operands = float_operands(self, ctx)
@@ -179,7 +178,6 @@ class RowsNormalisedTpu(TpuOp, Reorder, Volumes):
 
     @override
     def can_slice(self, axis: Axis) -> bool:
-        """The answer for NORMAL groups."""
         return self.can_slice_in(axis, GroupType.NORMAL)
 
     @override

@@ -46,7 +46,6 @@ class ExtremeTop(ArithmeticTop):
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """The tpu op on raw bytes, or why that is not possible."""
         return self.on_bytes(ctx, lambda ctx: ctx.quantised_type(self.output))
 
     def on_bytes(self, ctx: LoweringContext, stored_type: Callable[[LoweringContext], Attribute]) -> SSAValue | str:
@@ -124,7 +123,6 @@ class ExtremeTpu(NaryTpu, Overwrites):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Integers exactly, floats in f32."""
         kind = type(self)
         if self.scaling is not None:
             ms, r = self.scaling

@@ -129,7 +129,6 @@ class TopNms(Nms, MacroTop, FilledUp):
 
     @override
     def without_padding(self, result: np.ndarray) -> np.ndarray:
-        """The rows of boxes that are kept."""
         return result[result[:, 2] >= 0]
 
     @override

@@ -74,13 +74,11 @@ class TopPermute(Permute, TopOp):
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """Merge a Permute into the Permute that reads it."""
         del weights
         return (PermuteOfPermute(),)
 
     @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Permute with the operand's stored type."""
         return lower_same_scale(self, ctx, TpuPermute, {"order": self.order})
 
 

@@ -15,7 +15,7 @@ from tpusim.ir.types import shape_of
 from tpusim.isa import functions
 from tpusim.ops.framework.base import Array, Builder, FloatRule, Holds, OpT, Shape, ShapedOp
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import broadcast_shape, held_by_arithmetic
+from tpusim.ops.framework.families import arithmetic_holds, broadcast_shape
 from tpusim.ops.framework.macro import MacroTop, MacroTpu
 
 
@@ -37,8 +37,8 @@ class PairTop(Pair, MacroTop):
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32", bf16="f32")
 
     @override
-    def held(self) -> Holds:
-        return held_by_arithmetic(self.operands)
+    def result_holds(self) -> Holds:
+        return arithmetic_holds(self.operands)
 
     @override
     def flops(self) -> int:

@@ -132,7 +132,6 @@ class TopReduce(Reduce, TopOp):
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Reduce in the float type of the mode."""
         return built_in_float(self, ctx, TpuReduce, {key: self.attributes[key] for key in ATTRIBUTES})
 
 

@@ -23,6 +23,7 @@ from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import (
     UnaryTop,
     UnaryTpu,
+    built_in_float,
     only_user,
     relu_attributes,
     relu_limit_of,
@@ -33,7 +34,7 @@ from tpusim.ops.framework.logical import WITH_MM, GroupType
 from tpusim.ops.interfaces import SharedWindows
 
 FLOAT_MAX = float(np.finfo(np.float32).max)
-"""An absent upper bound of Clip; the negative for an absent lower one."""
+"""The upper bound of a Clip without one; its negative is the lower bound of a Clip without one."""
 
 
 # ---------------------------------------------------------------------------------------------------------------- Relu
@@ -53,53 +54,47 @@ class TopRelu(UnaryTop):
     @classmethod
     @names_op
     def make(cls, builder: Builder, x: SSAValue, *, relu_limit: float = -1.0, name: str) -> SSAValue:
-        """relu_limit: the upper bound, below 0 for none."""
+        """relu_limit: the upper bound; below 0: none."""
         return builder.build(cls, [x], {"relu_limit": float_attr(relu_limit)}, name)
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute it in f32."""
         return (kernels.relu_float(operands[0], limit=relu_limit_of(self)),)
 
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """Relu goes into its producer; in front of a Concat first, if all its producers take it."""
+        """Merge a Relu into its producer; before that, move it above a Concat if all producers can merge it."""
         del weights
         return TopMoveReluAheadConcatPattern(), TopFuseRelu()
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Relu on bytes (numerics.md 9.0, 9.7), or why not."""
+        """tpu.Relu on bytes (numerics.md 9.0, 9.7), or why that is not possible."""
         why, x, y = self.why_not_integer(ctx), ctx.quant(self.input), ctx.quant(self.output)
         if why is None and x is not None and y is not None and x.scale != y.scale:
             return f"a byte move needs one scale for input and output, got {x.scale:.6g} and {y.scale:.6g}"
         return why or self.on_bytes(ctx, {})
 
     def why_not_integer(self, ctx: LoweringContext) -> str | None:
-        """What every integer form requires and the op lacks; None if nothing is missing."""
+        """The requirement of every integer form that the op does not meet; None if it meets all."""
         if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
             return "input or output is not calibrated"
         return "there is no integer form with zero points (numerics.md 9.7)" if ctx.asymmetric else None
 
     def on_bytes(self, ctx: LoweringContext, attributes: Mapping[str, Attribute]) -> SSAValue:
-        """tpu.Relu whose operand and result are bytes."""
+        """tpu.Relu of a byte operand with a byte result."""
         operand, element = ctx.operand(self.input, "int8", self), ctx.quantised_type(self.output)
         return ctx.build(TpuRelu, [operand], attributes, element, shape_of(self.output), op_name(self))
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Relu in the float type of the mode."""
-        operand, attributes = (
-            ctx.operand(self.input, ctx.float_mode(self), self),
-            {"relu_limit": float_attr(relu_limit_of(self))},
-        )
-        return ctx.build(TpuRelu, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
+        return built_in_float(self, ctx, TpuRelu, {"relu_limit": float_attr(relu_limit_of(self))})
 
 
 @irdl_op_definition
 class TpuRelu(UnaryTpu, SharedWindows):
-    """`tpu.Relu`: bytes max(q, 0), or sat(max(RSR(q*multiplier, rshift, HALF_UP), 0)); f32 with a limit."""
+    """`tpu.Relu`: on bytes max(q, 0) or sat(max(RSR(q*multiplier, rshift, HALF_UP), 0)); in f32 with a limit."""
 
     name = "tpu.Relu"
 
@@ -109,7 +104,6 @@ class TpuRelu(UnaryTpu, SharedWindows):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Integers exactly, f32 as top.Relu."""
         (x,) = operands
         if uniform_of(self.output) is None:
             return (kernels.relu_float(x, limit=relu_limit_of(self)),)
@@ -120,7 +114,7 @@ class TpuRelu(UnaryTpu, SharedWindows):
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """RQ with relu where there is a multiplier, else an AR copy with relu."""
+        """RQ with relu if the op has a multiplier, else an AR copy with relu."""
         if self.multiplier is not None and self.rshift is not None:
             requant = isa.Requant(self.multiplier.value.data, self.rshift.value.data)
             ctx.emit(isa.Rescale, input=ctx.input(0), output=ctx.output(), requant=requant, relu=True)
@@ -134,7 +128,7 @@ class TpuRelu(UnaryTpu, SharedWindows):
 
 @irdl_op_definition
 class TopClip(UnaryTop):
-    """`top.Clip`: min(max(x, min), max)."""
+    """`top.Clip`: min(max(x, min), max) in f32."""
 
     name = "top.Clip"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "12.1")
@@ -147,7 +141,7 @@ class TopClip(UnaryTop):
     def make(
         cls, builder: Builder, x: SSAValue, *, minimum: float = -FLOAT_MAX, maximum: float = FLOAT_MAX, name: str
     ) -> SSAValue:
-        """The bounds, clamped to what f32 holds; a lower bound of 0 makes it a Relu."""
+        """Bounds are clamped to the range of f32. A lower bound of 0 with a positive upper bound becomes a Relu."""
         low, high = (min(max(bound, -FLOAT_MAX), FLOAT_MAX) for bound in (minimum, maximum))
         if low == 0.0 and high > 0.0:
             return TopRelu.make(builder, x, relu_limit=-1.0 if high >= FLOAT_MAX else high, name=name)
@@ -155,16 +149,12 @@ class TopClip(UnaryTop):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute it in f32."""
         return (kernels.clip_float(operands[0], self.minimum.value.data, self.maximum.value.data),)
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Clip in float; tpusim has no integer form (numerics.md 12: float fallback)."""
-        operand = ctx.operand(self.input, ctx.float_mode(self), self)
-        return ctx.build(
-            TpuClip, [operand], dict(self.attributes), ctx.float_type(self), shape_of(self.output), op_name(self)
-        )
+        """tpu.Clip in float in every mode: it has no integer form (numerics.md 12)."""
+        return built_in_float(self, ctx, TpuClip, dict(self.attributes))
 
 
 @irdl_op_definition
@@ -180,12 +170,11 @@ class TpuClip(UnaryTpu, SharedWindows):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute what top.Clip computes."""
         return (kernels.clip_float(operands[0], self.minimum.value.data, self.maximum.value.data),)
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """AR maximum, then AR minimum in place."""
+        """AR maximum, then AR minimum of the result."""
         ctx.emit(isa.Arith, kind="max", a=ctx.input(0), b=self.minimum.value.data, output=ctx.output())
         ctx.emit(isa.Arith, kind="min", a=ctx.output(), b=self.maximum.value.data, output=ctx.output())
 
@@ -194,10 +183,10 @@ class TpuClip(UnaryTpu, SharedWindows):
 
 
 class TopFuseRelu(RewritePattern):
-    """An op that may carry a relu, used only by a Relu -> the op with do_relu, named as the Relu."""
+    """An op that can have a relu, read only by a Relu -> the op with do_relu and the name of the Relu."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """Move relu, limit and name into the producer."""
+        """`op` is the Relu; its producer takes relu, limit and name."""
         if not isinstance(op, TopRelu):
             return
         producer, limit = op.input.owner, relu_limit_of(op)
@@ -212,12 +201,12 @@ class TopFuseRelu(RewritePattern):
 
 @dataclass
 class ReluApart(RewritePattern):
-    """An op of this name with a relu -> the op and a Relu after it, named by U-33."""
+    """An op of this name with a relu -> the op and a Relu (U-33)."""
 
     kind: str
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The op keeps its calibrated range, and its name up to "relu" and `_pool`."""
+        """The Relu takes the name; the op is named by the part before "relu" with `_pool` and keeps its range."""
         if op.name != self.kind or not relu_of(op):
             return
         result, name = op.results[0], op_name(op)
@@ -234,10 +223,10 @@ class ReluApart(RewritePattern):
 
 
 class TopMoveReluAheadConcatPattern(RewritePattern):
-    """Concat used only by a Relu, where every producer can carry a relu -> a Relu on every input of the Concat."""
+    """Concat read only by a Relu, of producers that can all have a relu -> a Relu on every operand of the Concat."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The Concat stands for the Relu's tensor; the new Relus are called after their producers (U-33)."""
+        """The Concat replaces the Relu; the new Relus are named after their producers (U-33)."""
         concat = op.operands[0].owner if isinstance(op, TopRelu) else None
         if not isinstance(concat, TopOp) or concat.name != "top.Concat" or only_user(concat.results[0]) is None:
             return
@@ -245,7 +234,7 @@ class TopMoveReluAheadConcatPattern(RewritePattern):
         limit = relu_limit_of(op)
         if not all(isinstance(p, TopOp) and p.name != "top.Concat" and _takes_relu(p, limit) for p in producers):
             return
-        taken = _names_beside(op)
+        taken = _names_around(op)
         for index, value in enumerate(concat.operands):
             relu = TopRelu.create(
                 operands=[value], result_types=[value.type], attributes={"relu_limit": float_attr(limit)}
@@ -263,7 +252,7 @@ class TopMoveReluAheadConcatPattern(RewritePattern):
 
 
 def _takes_relu(op: TopOp, limit: float) -> bool:
-    """Whether a relu with this limit can become part of `op`: it knows do_relu, has none yet and has one user."""
+    """Whether `op` can take a relu with this limit: it has the attributes, no relu yet, and one reader."""
     known = _attribute_names(op)
     able = "do_relu" in known and (limit < 0 or "relu_limit" in known)
     return able and not relu_of(op) and only_user(op.results[0]) is not None
@@ -273,7 +262,7 @@ def _attribute_names(op: TopOp) -> set[str]:
     return set(op.get_irdl_definition().attributes)
 
 
-def _names_beside(op: Operation) -> set[str]:
+def _names_around(op: Operation) -> set[str]:
     block = op.parent_block()
     return set() if block is None else {op_name(other) for other in block.ops}
 

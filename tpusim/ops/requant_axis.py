@@ -1,8 +1,8 @@
 """`tpu.RequantIntAxis`: the requant of int32 accumulators by one multiplier, shift and zero point per channel.
 
-It follows an INT8 Deconv or Conv3D on chips with requant multipliers (numerics.md 6, 9.1). Until weight-reorder the
-multipliers and shifts are attributes and the zero point is that of the result; weight-reorder packs them into the words
-the chip reads, three or two per channel (DN-10).
+It follows an INT8 Deconv or Conv3D on chips with requant multipliers (numerics.md 6, 9.1). Before weight-reorder,
+multipliers and shifts are attributes and the zero point is that of the result. Weight-reorder packs all three into the
+words that the chip reads, three or two per channel (DN-10).
 """
 
 from collections.abc import Sequence
@@ -34,15 +34,15 @@ from tpusim.ops.framework.families import ElementwiseTpu, value_dtype, zero_poin
 from tpusim.ops.interfaces import PackedWeights, Reorder
 
 PACKED_WORDS = 2
-"""Words per channel where shift and zero point share one; such a table is compact in local memory (hardware.md 2.3)."""
+"""Words per channel if shift and zero point share one; such a table is compact in local memory (hardware.md 2.3)."""
 
 
 @irdl_op_definition
 class TpuRequantIntAxis(ElementwiseTpu, PackedWeights, Reorder):
     """`tpu.RequantIntAxis`: sat(z_out + RSR(q*m[c], r[c], HALF_AWAY)), channels on axis 1.
 
-    input int32 (n, c, ...); table none, or int32 (1, c, 1, words) after weight-reorder; multiplier, rshift: one per
-    channel, gone after weight-reorder. quant_mode and round_mode say what it always does.
+    input: int32 (n, c, ...). table: `none`, or int32 (1, c, 1, words) after weight-reorder. multiplier, rshift: one per
+    channel before weight-reorder. quant_mode and round_mode are the same for all.
     """
 
     name = "tpu.RequantIntAxis"
@@ -57,12 +57,11 @@ class TpuRequantIntAxis(ElementwiseTpu, PackedWeights, Reorder):
 
     @override
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
-        """The table holds both after weight-reorder."""
+        """Multiplier and shift before weight-reorder; the table replaces them."""
         return (("multiplier", "rshift"),) if is_none(self.table) else ((),)
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """The result has the operand's shape."""
         shape = shape_of(self.input)
         for values in (self.multiplier, self.rshift):
             if values is not None and len(ints(values)) != shape[1]:
@@ -71,7 +70,6 @@ class TpuRequantIntAxis(ElementwiseTpu, PackedWeights, Reorder):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute it exactly, in integers."""
         x, table = operands
         m, r = self._unpacked(np.asarray(table)) if table is not None else self._constants()
         y = kernels.requant_int(x, m, r, 0, zero_point(self.output), out_dtype=value_dtype(self.output))
@@ -90,12 +88,12 @@ class TpuRequantIntAxis(ElementwiseTpu, PackedWeights, Reorder):
 
     @override
     def needs_concrete_weights(self) -> bool:
-        """A packed table is unpacked on the host."""
+        """Whether the table is packed: it is unpacked on the host."""
         return isinstance(self.table.type, TensorType)
 
     @override
     def reorder_weights(self, ctx: ReorderContext) -> None:
-        """Words (m, -r, z), or (m, -r in the low byte and z in the high half) (numerics.md 6, DN-10)."""
+        """Pack words (m, -r, z), or (m, -r in the low byte and z in the high half) (numerics.md 6, DN-10)."""
         m, r = self._constants()
         zero = np.full_like(m, zero_point(self.output))
         words = [m, -r, zero] if ctx.chip.requant_words > PACKED_WORDS else [m, (-r & 0xFF) | (zero & 0xFFFF) << 16]
@@ -108,27 +106,27 @@ class TpuRequantIntAxis(ElementwiseTpu, PackedWeights, Reorder):
 
     @override
     def compact_operands(self, chip: ChipSpec) -> tuple[int, ...]:
-        """The table, where it has two words per channel (hardware.md 2.3)."""
+        """The table, if it has two words per channel (hardware.md 2.3)."""
         del chip
         return (1,) if shape_of(self.table)[-1] == PACKED_WORDS else ()
 
     @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
-        """The input's window is the output's; of the table the channels are, and all their words."""
+        """The same window of the input; of the table the same channels with all their words."""
         if operand == 0 or axis == "c":
             return window
         return (0, shape_of(self.table)[-1]) if axis == "w" else (0, 1)
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """RQ rq1 with one row of parameters per channel."""
+        """RQ rq1, which reads one row of the table per channel."""
         ctx.emit(isa.ChannelRescale, input=ctx.input(0), table=ctx.input(1), output=ctx.output())
 
 
 def requantised_axis(
     ctx: LoweringContext, op: TopOp, accumulators: SSAValue, multiplier: np.ndarray, rshift: np.ndarray
 ) -> SSAValue:
-    """The result of `op` from its int32 accumulators, under the op's name and with the op's stored type."""
+    """Build the result of `op` from its int32 accumulators, with the op's name and stored type."""
     attributes: dict[str, Attribute] = {
         "multiplier": ints_attr(multiplier), "rshift": ints_attr(rshift),
         "quant_mode": requant_mode("MultiplierShift"), "round_mode": round_mode("HalfAwayFromZero"),

@@ -1,4 +1,4 @@
-"""Integer requants of their own: `tpu.MulShift` and `tpu.RequantInt`, and ops that keep their input's scale.
+"""Requants as ops: `tpu.MulShift` and `tpu.RequantInt`, and the lowering of ops that keep their input's scale.
 
 Source: numerics.md 5.6 (transfers: best fit positive, 8 bit) and 6 (MulShift HALF_UP, RequantInt HALF_AWAY).
 """
@@ -28,7 +28,7 @@ from tpusim.ops.structure import TopInput
 
 
 class Requantising(UnaryTpu):
-    """Integer in, integer of another scale, zero point or sign out; one multiplier and shift for the tensor."""
+    """Integers to integers of another scale, zero point or sign, by one multiplier and shift for the tensor."""
 
     ROUNDING: ClassVar[isa.Rounding]
 
@@ -37,12 +37,11 @@ class Requantising(UnaryTpu):
 
     @property
     def scaling(self) -> tuple[int, int]:
-        """The scaling as (multiplier, right shift)."""
+        """The requant's (multiplier, right shift)."""
         return self.multiplier.value.data, self.rshift.value.data
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """Emit one RQ command with an integer multiplier and a shift."""
         requant = isa.Requant(*self.scaling, zero_point(self.output), self.ROUNDING)
         zero = zero_point(self.input)
         ctx.emit(isa.Rescale, input=ctx.input(0), output=ctx.output(), requant=requant, input_zero=zero)
@@ -63,13 +62,12 @@ class TpuMulShift(Requantising, Inserted, LibraryKernel, Overwrites):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute it exactly, in integers."""
         zeros = zero_point(self.input), zero_point(self.output)
         return (kernels.mulshift_int(operands[0], *self.scaling, *zeros, out_dtype=value_dtype(self.output)),)
 
     @override
     def may_overwrite(self, operand: int) -> bool:
-        """Without zero points (layer_group.md 10.1, rule 6)."""
+        """Only without zero points (layer_group.md 10.1, rule 6)."""
         del operand
         return not zero_point(self.input) and not zero_point(self.output)
 
@@ -84,7 +82,7 @@ class TpuMulShift(Requantising, Inserted, LibraryKernel, Overwrites):
 
 @irdl_op_definition
 class TpuRequantInt(Requantising, Inserted):
-    """`tpu.RequantInt`: sat(RSR((q - z_in)*m, r, HALF_AWAY_FROM_ZERO) + z_out); the modes say what it always does."""
+    """`tpu.RequantInt`: sat(RSR((q - z_in)*m, r, HALF_AWAY_FROM_ZERO) + z_out); its modes are always the same."""
 
     name = "tpu.RequantInt"
     ROUNDING: ClassVar[isa.Rounding] = "half_away"
@@ -94,7 +92,6 @@ class TpuRequantInt(Requantising, Inserted):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute it exactly, in integers."""
         zeros = zero_point(self.input), zero_point(self.output)
         return (kernels.requant_int(operands[0], *self.scaling, *zeros, out_dtype=value_dtype(self.output)),)
 
@@ -112,7 +109,7 @@ TOO_LARGE = "the input's scale is more than 126 times the output's (numerics.md 
 def positive_fit(ctx: LoweringContext, op: Operation, scale: float) -> tuple[int, int] | None:
     """8-bit multiplier and shift of a scale by the positive best fit (numerics.md 5.1).
 
-    None above 126.5, where there is none: `op` then runs in float, by decision DN-08.
+    None for a scale above 126.5, which no multiplier fits. `op` then runs in float (decision DN-08).
     """
     try:
         return best_fit_positive(scale)
@@ -122,15 +119,15 @@ def positive_fit(ctx: LoweringContext, op: Operation, scale: float) -> tuple[int
 
 
 class Rescaling(Rules):
-    """How bytes get another scale."""
+    """How a family of chips changes the scale of bytes."""
 
     def fit(self, ctx: LoweringContext, op: Operation, scale: float) -> tuple[int, int] | None:
-        """8-bit multiplier and right shift of a quotient of scales; None: there is none, `op` runs in float."""
+        """8-bit multiplier and right shift of a quotient of scales; None: no multiplier fits, so `op` runs in float."""
         return positive_fit(ctx, op, scale)
 
 
 def requantised_indices(ctx: LoweringContext, indices: SSAValue, quant: QuantParams, name: str) -> SSAValue:
-    """int32 indices as 8-bit integers: tpu.RequantInt by the 32-bit best fit of 1/s, for two casts (U-47)."""
+    """int32 indices as 8-bit integers: tpu.RequantInt by the 32-bit best fit of 1/s instead of two casts (U-47)."""
     m, r = best_fit(1.0 / quant.scale)
     attributes: dict[str, Attribute] = {"multiplier": int_attr(m), "rshift": int_attr(r)}
     attributes["quant_mode"] = requant_mode("MultiplierShift")
@@ -143,8 +140,8 @@ def requantised(
 ) -> SSAValue | None:
     """`operand`, stored as `source`, as integers of the type of the top value `target`; None: no multiplier fits.
 
-    The operand itself if nothing changes; else tpu.MulShift, or tpu.RequantInt where a zero point is involved, called
-    by U-33 if no `name` is given.
+    It is the operand itself if the types are equal, else a tpu.MulShift, or a tpu.RequantInt if a zero point is not 0.
+    name: of the new op; by default that of U-33.
     """
     wanted = ctx.quant(target)
     if wanted is None or source == wanted:
@@ -184,10 +181,10 @@ def lowered_once(values: Sequence[SSAValue], lower: Callable[[SSAValue], SSAValu
 
 
 def lower_as_stored(op: Operation, ctx: LoweringContext, cls: OpT, attributes: Mapping[str, Attribute]) -> SSAValue:
-    """Lower a view or a repetition in whatever type its operand is stored in; the cast stands before the next op.
+    """Lower a view or a repetition in the type in which its operand is stored, whatever the op's mode (U-43).
 
-    So whatever mode the op asks for (U-43). Where all floats are BF16, a network input is
-    quantised before a view of it.
+    A cast then comes before the next op. On a chip whose only float unit is BF16, a network input is quantised before
+    its view instead.
     """
     value, result = op.operands[0], op.results[0]
     stored = ctx.stored(value)
@@ -206,12 +203,13 @@ def lower_same_scale(
 ) -> SSAValue:
     """Lower an op of one operand whose stored integers keep their meaning (MaxPool, Reshape, Permute).
 
-    Threshold propagation makes input and output ranges equal (numerics.md 3.3); where it could not, the input is
-    requantised first. In float if that is not possible, or for the reason `why_not`, then with `float_attributes`.
+    Threshold propagation makes input and output ranges equal (numerics.md 3.3). If it could not, the input is
+    requantised first. If no multiplier fits, or if `why_not` gives a reason, the op runs in float with
+    `float_attributes`.
     """
     value, result, name = op.operands[0], op.results[0], op_name(op)
     indices = ctx.stored_indices(value) if isinstance(op, TopOp) and op.MOVES else None
-    if indices is not None:  # int32 goes through as it is (numerics.md 3.5 step 9)
+    if indices is not None:  # int32 stays int32 (numerics.md 3.5 step 9)
         return ctx.build(cls, [indices], attributes, element_of(indices), shape_of(result), name)
 
     def in_integers(ctx: LoweringContext) -> SSAValue | str:

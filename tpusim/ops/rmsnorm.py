@@ -90,7 +90,6 @@ class TopRMSNorm(RMSNorm, TopOp):
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.RMSNorm in float in every mode."""
         return built_in_float(self, ctx, TpuRMSNorm, {"eps": self.eps})
 
 

@@ -139,7 +139,6 @@ class TopSlice(Slice, TopOp):
 
     @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Slice on the operand's stored type."""
         return lower_same_scale(self, ctx, TpuSlice, dict(self.attributes))
 
 
@@ -310,7 +309,6 @@ class TopGather(Gather, TopOp):
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Gather in float (numerics.md 12.1)."""
         operands = [ctx.operand(self.input, ctx.float_mode(self), self), indices_of(ctx, self, 1)]
         attributes = {"axis": self.axis}
         return ctx.build(TpuGather, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))

@@ -87,7 +87,6 @@ class NormalisedExponential(UnaryTop):
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Softmax in the float type of the mode."""
         if self.needs_f32(ctx.chip, "f32"):
             ctx.decision(self, "DN-20")
         operands = [ctx.operand(self.input, ctx.float_mode(self), self), *self._float_tables(ctx)]
@@ -220,7 +219,6 @@ class TpuSoftmax(TpuOp, LibraryKernel):
 
     @override
     def can_slice(self, axis: Axis) -> bool:
-        """The answer for NORMAL groups."""
         return self.can_slice_in(axis, GroupType.NORMAL)
 
     @override

@@ -1,4 +1,4 @@
-"""Ops without arithmetic that hold a module together: inputs, weights, none, and the layer group with its transfers."""
+"""Ops without arithmetic: inputs, weights, none, and the layer group with its loads and stores."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -35,56 +35,54 @@ from tpusim.ops.framework.moves import Scattered, origin_of, pairs_of, places_of
 
 @irdl_op_definition
 class TopInput(TopOp):
-    """`top.Input`: a network input; the place where preprocessing attributes live (interface.md 3.3)."""
+    """`top.Input`: a network input; its attributes include those of preprocessing (interface.md 3.3)."""
 
     name = "top.Input"
     SPEC: ClassVar[tuple[str, ...]] = ("2.2",)
     input = operand_def(TensorType)
     output = result_def(TensorType)
     dtype = opt_attr_def(StringAttr)
-    """The NumPy name of what the user gives, if that is not float32: converted at the border of the network."""
+    """NumPy name of the dtype that the user gives, if it is not float32; the network's border converts the values."""
 
     @override
     def verify_(self) -> None:
-        """The shape; preprocessing attributes are whatever the module carries."""
+        """Check the shape only, because a module may have any attributes of preprocessing."""
         ShapedOp.verify_(self)
 
     @property
     def given(self) -> np.dtype:
-        """The type in which the user gives the input."""
+        """The dtype in which the user gives the input."""
         return np.dtype(self.dtype.data if self.dtype else np.float32)
 
     @override
-    def held(self) -> Holds:
-        """By the type that is given; bytes are samples of something real (images)."""
+    def result_holds(self) -> Holds:
+        """What the given dtype says; integers of at most 16 bits count as samples of real numbers (images)."""
         if self.given.kind == "b":
             return "bool"
         return "integer" if self.given.kind in "iu" and self.given.itemsize > 2 else "real"
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """The result has the input's shape."""
         return (shape_of(self.input),)
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Pass the operand on."""
         return (operands[0],)
 
 
 @irdl_op_definition
 class TopWeight(IRDLOperation):
-    """`top.Weight`: a constant; its data is the entry of the weight file named like the op."""
+    """`top.Weight`: a constant; its data is the entry of the weight file under the op's name."""
 
     name = "top.Weight"
     output = result_def(TensorType)
     scale = opt_attr_def(ArrayAttr)
-    """Scales of the integers that it was quantised to, one or one per output channel (own_scales.py)."""
+    """Scales of a weight that was imported as integers: one, or one per output channel (own_scales.py)."""
     traits = traits_def(Pure(), NamesWeight())
 
     @override
     def verify_(self) -> None:
-        """A type with scales per axis has one for each index."""
+        """Check that a type with scales along an axis has one scale for each index."""
         uniform, shape = uniform_of(self.output), shape_of(self.output)
         if uniform is None or uniform.params.axis is None:
             return
@@ -114,7 +112,7 @@ def make_input(argument: SSAValue, name: str, dtype: np.dtype) -> TopInput:
 
 
 def make_weight(weights: WeightStore, name: str, array: Array, element: Attribute | None = None) -> TopWeight:
-    """A new top.Weight op for `array`, stored under a unique name; its element type if the dtype does not say it."""
+    """A new top.Weight op for `array`, stored under a unique name. element: the type, if the dtype does not give it."""
     unique = weights.add(name, array)
     op = TopWeight.create(result_types=[tensor(array.shape, element or element_from_dtype(array.dtype))])
     set_op_name(op, unique)
@@ -130,37 +128,37 @@ def make_none() -> TopNone:
 
 
 class Transfer(ShapedOp):
-    """Load or Store: same tensor, other memory; or in another order, if it has a map."""
+    """A load or store: it moves a tensor to another memory and, if it has a map, into another order."""
 
     input = operand_def(TensorType)
     output = result_def(TensorType)
     group_info = opt_attr_def(LayerGroupAttr)
     moved = opt_attr_def(ArrayAttr)
-    """Names of the ops that only move elements and whose work the map does, as they follow each other."""
+    """Names of the ops whose work the map does, in program order; they only move elements."""
 
     @property
     def mapping(self) -> AffineMap | None:
-        """From indices in local memory to those of the tensor in global memory; None: they are the same."""
+        """Map from indices in local memory to indices of the tensor in global memory; None: they are the same."""
         raise NotImplementedError
 
     @property
     def pads(self) -> Shape:
-        """How much padding the transfer makes around the tensor in global memory: before every axis, then after."""
+        """Padding that the transfer puts around the tensor in global memory: before every axis, then after."""
         return ()
 
     @property
     def origin(self) -> int | None:
-        """How many elements of the padding lie in front of the tensor; None without padding."""
+        """Number of padding elements before the first element of the tensor; None without padding."""
         return origin_of(shape_of(self._sides[1]), self.pads) if self.pads else None
 
     @property
     def middle(self) -> Shape:
-        """The shape in global memory without the padding."""
+        """The shape in global memory, without the padding."""
         return unpadded(shape_of(self._sides[1]), self.pads)
 
     @property
     def _sides(self) -> tuple[SSAValue, SSAValue]:
-        """(the tensor in local memory, the one in global memory)."""
+        """(the tensor in local memory, the tensor in global memory)."""
         raise NotImplementedError
 
     def strides(self, lengths: Shape) -> Shape | None:
@@ -171,28 +169,28 @@ class Transfer(ShapedOp):
         if self.mapping is None:
             return None
         inside, outside = (shape_of(value) for value in self._sides)
-        found = strides_of(self.mapping, inside, outside, lengths, self.pads)
-        if found is None:
+        strides = strides_of(self.mapping, inside, outside, lengths, self.pads)
+        if strides is None:
             raise ImportModelError(
                 f"{self.name} '{op_name(self)}': a map from {inside} to {outside} that moves every element, with equal "
                 f"distances along {lengths}, is required, got {self.mapping}; run `tpusim group`"
             )
-        return found
+        return strides
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """The operand's shape; of a map whose elements are as many, the result's."""
+        """The operand's shape; with a map, the declared shape of the result."""
         inside = shape_of(self._sides[0])
         moves = self.places() is not None or self.strides(inside) is not None
         return (shape_of(self.output if moves else self.input),)
 
     def places(self) -> np.ndarray | None:
-        """Elements in global memory, counted in order, of what several commands move, by index in local memory."""
+        """Position in global memory of each element in local memory, if one command cannot move them; else None."""
         return None
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """A transfer changes no value; by a map it changes their order, and it may set a border around them."""
+        """Values do not change. A map changes their order, and a store may add padding."""
         if (places := self.places()) is not None:
             return (operands[0].reshape(-1)[places],)
         inside = shape_of(self._sides[0])
@@ -201,8 +199,8 @@ class Transfer(ShapedOp):
             return (operands[0],)
         order = sorted(range(len(inside)), key=lambda axis: (-strides[axis], axis))
         if isinstance(self, TpuStore):
-            found = operands[0].transpose(order).reshape(self.middle)
-            return (pad(found, pairs_of(self.pads), mode="constant", value=self.pad_value) if self.pads else found,)
+            stored = operands[0].transpose(order).reshape(self.middle)
+            return (pad(stored, pairs_of(self.pads), mode="constant", value=self.pad_value) if self.pads else stored,)
         return (
             operands[0]
             .reshape([inside[axis] for axis in order])
@@ -220,19 +218,20 @@ class TpuLoad(Transfer):
     @property
     @override
     def mapping(self) -> AffineMap | None:
-        """From indices of what is loaded to those of the tensor in global memory."""
         return self.indexing_map_s2l.data if self.indexing_map_s2l else None
 
     @override
     def places(self) -> np.ndarray | None:
-        """Elements in global memory, counted in order, by index in local memory; None where one command does it."""
         inside, outside = map(shape_of, self._sides)
         if self.mapping is None or strides_of(self.mapping, inside, outside, inside) is not None:
             return None
         return places_of(self.mapping, inside, outside)
 
     def scattered(self, lengths: Extents) -> Scattered | None:
-        """Where channels that follow at no equal distances are in global memory; lengths: the axes in a group."""
+        """How a tensor lies in global memory if its channels are at unequal distances, else None.
+
+        lengths: the axes of the tensor in the group.
+        """
         inside, outside = map(shape_of, self._sides)
         if self.mapping is None or strides_of(self.mapping, inside, outside, lengths) is not None:
             return None
@@ -256,18 +255,17 @@ class TpuStore(Transfer):
     @property
     @override
     def pads(self) -> Shape:
-        """Those of a Pad whose work the store does, as the last of `moved`."""
+        """The padding of a Pad whose work the store does; it is the last of `moved`."""
         return ints(self.paddings) if self.paddings else ()
 
     @property
     def pad_value(self) -> float:
-        """What the padding holds, as it is stored."""
+        """The stored value of the padding."""
         return self.pad_const_val.value.data if self.pad_const_val else 0.0
 
     @property
     @override
     def mapping(self) -> AffineMap | None:
-        """From indices of what is stored to those of the tensor in global memory."""
         return self.indexing_map_l2s.data if self.indexing_map_l2s else None
 
     @property
@@ -277,7 +275,7 @@ class TpuStore(Transfer):
 
     @property
     def tensor(self) -> str:
-        """Name of the tensor in global memory: the operand's, or that of the last op whose work the store does."""
+        """Name of the tensor in global memory: that of the last op whose work the store does, else the operand's."""
         return texts(self.moved)[-1] if self.moved else value_name(self.input)
 
 
@@ -292,7 +290,7 @@ class TpuYield(IRDLOperation):
 
 @irdl_op_definition
 class TpuGroup(IRDLOperation):
-    """`tpu.Group`: ops that run from local memory in slices; its attributes are the schedule (layer_group.md 14)."""
+    """`tpu.Group`: ops that run from local memory in slices; its attributes are their schedule (layer_group.md 14)."""
 
     name = "tpu.Group"
     inputs = var_operand_def(TensorType)
@@ -312,12 +310,12 @@ class TpuGroup(IRDLOperation):
     other_down_overlap_op = opt_attr_def(ArrayAttr)
 
     def given(self, way: Literal["up", "down"]) -> frozenset[int]:
-        """Ids of loads that the group before does in advance (up), of stores that the group after does (down)."""
+        """Ids of loads of this group in the group before (up), or of its stores in the group after (down)."""
         attribute = self.attributes.get(f"self_{way}_overlap_op")
         return frozenset() if attribute is None else frozenset(ints(attribute))  # type: ignore[arg-type]
 
     def taken(self, way: Literal["up", "down"]) -> dict[int, list[int]]:
-        """Row -> ids of stores of the group before (up), of loads of the group after (down), which run in it.
+        """Row of this group -> ids of stores of the group before (up) or loads of the group after (down) in that row.
 
         Raises ImportModelError for an id before the first row.
         """
@@ -344,7 +342,7 @@ class TpuGroup(IRDLOperation):
         return op
 
     def store_of(self, result: SSAValue) -> TpuStore:
-        """The store whose tensor a result of the group is."""
+        """The store that makes a result of the group."""
         store = self._yielded[list(self.results).index(result)].owner  # type: ignore[arg-type]
         if not isinstance(store, TpuStore):
             raise ImportModelError(f"tpu.Group: every value of tpu.Yield is a tpu.Store's, got that of {store}")
@@ -362,20 +360,20 @@ class TpuGroup(IRDLOperation):
         return list(last.values) if isinstance(last, TpuYield) else []
 
     def sections(self) -> dict[str, int]:
-        """Section counts by axis; 1 where the attribute is absent."""
-        found: dict[str, int] = {}
+        """Number of sections by axis; 1 if the attribute is absent."""
+        sections: dict[str, int] = {}
         for axis in "ncdhw":
             attribute: Attribute | None = self.attributes.get(f"{axis}secs")
-            found[axis] = attribute.value.data if isinstance(attribute, IntegerAttr) else 1
-        return found
+            sections[axis] = attribute.value.data if isinstance(attribute, IntegerAttr) else 1
+        return sections
 
 
 def make_group(inputs: Sequence[SSAValue], block: Block, results: Sequence[Attribute]) -> TpuGroup:
-    """A group op around a finished block."""
+    """A new tpu.Group around a finished block."""
     return TpuGroup.create(operands=inputs, result_types=results, regions=[Region(block)])
 
 
 def group_info(op: IRDLOperation) -> LayerGroupInfo | None:
-    """`group_info` (also read under its newer upstream name `ginfo`), None outside groups."""
+    """The attribute `group_info`, or `ginfo` as newer versions of TPU-MLIR name it; None outside groups."""
     attribute = op.attributes.get("group_info") or op.attributes.get("ginfo")
     return attribute.data if isinstance(attribute, LayerGroupAttr) else None

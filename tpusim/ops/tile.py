@@ -97,7 +97,6 @@ class TopTile(Tile, TopOp):
 
     @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Tile on the operand's stored type."""
         return lower_as_stored(self, ctx, TpuTile, {"tile": self.tile})
 
 

@@ -53,7 +53,7 @@ from tpusim.ops.rescale import lower_as_stored
 
 
 class ViewTop(TopOp):
-    """The same elements in the same order under another shape."""
+    """The same elements in the same order, with another shape."""
 
     SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
 
@@ -65,18 +65,16 @@ class ViewTop(TopOp):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Reshape the array to the result's extents."""
         return (operands[0].reshape(shape_of(self.output)),)
 
     @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Reshape with the operand's stored type."""
         return lower_as_stored(self, ctx, TpuReshape, {"shape": ints_attr(shape_of(self.output))})
 
 
 @irdl_op_definition
 class TopReshape(ViewTop):
-    """`top.Reshape`: to `shape`, in which -1 and 0 are already resolved."""
+    """`top.Reshape`: a view with the shape `shape`, in which -1 and 0 are already resolved."""
 
     name = "top.Reshape"
 
@@ -93,27 +91,27 @@ class TopReshape(ViewTop):
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """The attribute, which must hold all elements."""
+        """The attribute `shape`. Raises ValueError if it has another number of elements."""
         return (same_elements(shape_of(self.input), ints(self.shape)),)
 
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """Views of views, and those that change nothing."""
+        """Views of views, and views that change nothing."""
         del weights
         undone = InValidReshapeMergePattern(), TopFuseSqueeze(), TopFuseUnsqueeze()
         return TopFuseReshape2(), *undone, TopRemoveReshapeAndUnsqueezeWhenScalar(), TopReshapeFuse()
 
 
 def make_view(value: SSAValue) -> TopReshape:
-    """A view of a top value in its own shape: the same bytes under another name."""
+    """A view of a top value with the same shape: the same bytes under another name."""
     shape = {"shape": ints_attr(shape_of(value))}
     return TopReshape.create(operands=[value], result_types=[value.type], attributes=shape)
 
 
 @irdl_op_definition
 class TopFlatten(ViewTop):
-    """`top.Flatten`: to two axes, the extents before and from `axis` multiplied up."""
+    """`top.Flatten`: a view with two axes, the products of the extents before `axis` and from `axis` on."""
 
     name = "top.Flatten"
 
@@ -130,7 +128,6 @@ class TopFlatten(ViewTop):
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """(product before axis, product from axis)."""
         shape, axis = shape_of(self.input), self.axis.value.data
         if not 0 <= axis <= len(shape):
             raise ValueError(f"an axis in [0, {len(shape)}] is required, got {axis}")
@@ -139,7 +136,7 @@ class TopFlatten(ViewTop):
 
 @irdl_op_definition
 class TopSqueeze(ViewTop):
-    """`top.Squeeze`: drops the axes `axes`, each of extent 1."""
+    """`top.Squeeze`: a view without the axes `axes`, each of extent 1."""
 
     name = "top.Squeeze"
 
@@ -148,7 +145,7 @@ class TopSqueeze(ViewTop):
     @classmethod
     @names_op
     def make(cls, builder: Builder, x: SSAValue, *, axes: Sequence[int] | None = None, name: str) -> SSAValue:
-        """axes: negative ones count from the end; None for every axis of extent 1."""
+        """axes: negative axes count from the end; None: every axis of extent 1."""
         shape = shape_of(x)
         if axes is None:
             axes = [i for i, size in enumerate(shape) if size == 1]
@@ -156,7 +153,6 @@ class TopSqueeze(ViewTop):
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """The operand's shape without `axes`."""
         shape, axes = shape_of(self.input), ints(self.axes)
         if any(not 0 <= a < len(shape) or shape[a] != 1 for a in axes):
             raise ValueError(f"axes of extent 1 are required, got axes {list(axes)} of {shape}")
@@ -165,7 +161,7 @@ class TopSqueeze(ViewTop):
 
 @irdl_op_definition
 class TopUnsqueeze(ViewTop):
-    """`top.Unsqueeze`: inserts axes of extent 1 so that they are the axes `axes` of the result."""
+    """`top.Unsqueeze`: a view with new axes of extent 1, which are the axes `axes` of the result."""
 
     name = "top.Unsqueeze"
 
@@ -174,13 +170,12 @@ class TopUnsqueeze(ViewTop):
     @classmethod
     @names_op
     def make(cls, builder: Builder, x: SSAValue, *, axes: Sequence[int], name: str) -> SSAValue:
-        """axes: of the result, negative ones count from its end."""
-        found = positive_axes(axes, len(shape_of(x)) + len(axes))
-        return builder.build(cls, [x], {"axes": ints_attr(sorted(found))}, name)
+        """axes: of the result; negative axes count from its end."""
+        new = positive_axes(axes, len(shape_of(x)) + len(axes))
+        return builder.build(cls, [x], {"axes": ints_attr(sorted(new))}, name)
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """The operand's shape with ones at `axes`."""
         axes, rest = ints(self.axes), iter(shape_of(self.input))
         rank = len(shape_of(self.input)) + len(axes)
         if len(set(axes)) != len(axes) or any(not 0 <= a < rank for a in axes):
@@ -189,14 +184,14 @@ class TopUnsqueeze(ViewTop):
 
 
 def positive_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """The axes counted from the first. Raises ValueError for one that is not there."""
+    """The axes counted from the first. Raises ValueError for an axis outside the rank."""
     if any(not -rank <= axis < rank for axis in axes):
         raise ValueError(f"axes in [{-rank}, {rank}) are required, got {list(axes)}")
     return tuple(int(axis) % rank for axis in axes)
 
 
 def resolve_shape(shape: Shape, target: Sequence[int], *, allow_zero: bool) -> Shape:
-    """The target of a Reshape with 0 and -1 resolved. Raises ValueError if it does not hold all elements."""
+    """The target of a Reshape with 0 and -1 resolved. Raises ValueError if the number of elements differs."""
     if not allow_zero and any(size == 0 and i >= len(shape) for i, size in enumerate(target)):
         raise ValueError(f"target {list(target)} copies an axis that {shape} does not have")
     sizes = [shape[i] if size == 0 and not allow_zero else int(size) for i, size in enumerate(target)]
@@ -211,14 +206,14 @@ def resolve_shape(shape: Shape, target: Sequence[int], *, allow_zero: bool) -> S
 
 
 def same_elements(shape: Shape, target: Shape) -> Shape:
-    """`target`. Raises ValueError if it has another number of elements than `shape`."""
+    """`target`. Raises ValueError if its number of elements is not that of `shape`."""
     if prod(shape) != prod(target) or any(size < 0 for size in target):
         raise ValueError(f"{prod(shape)} elements of {shape} do not fit {target}")
     return target
 
 
 def why_other_view(op: "TpuReshape", chip: ChipSpec) -> str | None:
-    """Why a view does more than add or drop a fourth axis of extent 1; None if that is all it does."""
+    """Why a view is not local on chips that only add or drop a last axis of extent 1; None if it is local."""
     x, y = shape_of(op.input), shape_of(op.output)
     if x == (*y, 1) or y == (*x, 1):
         return None
@@ -238,17 +233,16 @@ class TpuReshape(TpuOp, Rearranges, InPlace, MovedByTransfers, Overwrites):
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """The attribute, which must hold all elements."""
+        """The attribute `shape`. Raises ValueError if it has another number of elements."""
         return (same_elements(shape_of(self.input), ints(self.shape)),)
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Reshape the array to the result's extents."""
         return (operands[0].reshape(shape_of(self.output)),)
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Local if the first two axes stay and both ranks are above 4, or none is (layer_group.md 2, DL-10)."""
+        """Local if the first two axes stay, and both ranks are at most 4 or both are 5 (layer_group.md 2, DL-10)."""
         x, y = shape_of(self.input), shape_of(self.output)
         del chip
         if len(x) < 2 or x[:2] != y[:2] or (len(x) > 4) != (len(y) > 4) or max(len(x), len(y)) > 5:
@@ -257,7 +251,7 @@ class TpuReshape(TpuOp, Rearranges, InPlace, MovedByTransfers, Overwrites):
 
     @override
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
-        """Decision: every element stays in its lane, so n and c, and d, of operand and result must be equal."""
+        """Decision: elements stay in their lanes, so operand and result must have equal n, c and d."""
         before, after = (logical_axes(shape_of(v), kind, chip)[:3] for v in (self.input, self.output))
         if before != after:
             return f"the view moves elements between lanes: (n, c, d) {before} to {after}"
@@ -265,18 +259,18 @@ class TpuReshape(TpuOp, Rearranges, InPlace, MovedByTransfers, Overwrites):
 
     @override
     def can_slice(self, axis: Axis) -> bool:
-        """Along the axes that stay (layer_group.md 4)."""
+        """Only the first two axes, which stay (layer_group.md 4)."""
         return axis in ("n", "c")
 
     @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
-        """What follows the first two axes is whole."""
+        """The axes after the first two are needed whole."""
         del operand
         return window if self.can_slice(axis) else WHOLE
 
     @override
     def moves(self, way: Way) -> AffineMap | None:
-        """The same elements under another shape; a store knows four axes only."""
+        """The same elements in another shape; a store takes results of four axes only (U-82)."""
         source, target = shape_of(self.input), shape_of(self.output)
         if way == "s2l":
             return view_map(target, source)
@@ -284,21 +278,21 @@ class TpuReshape(TpuOp, Rearranges, InPlace, MovedByTransfers, Overwrites):
 
     @override
     def may_overwrite(self, operand: int) -> bool:
-        """Always: the op moves no byte, so its result may lie on its operand."""
+        """Always, because the op moves no byte."""
         del operand
         return True
 
     @override
     def in_place(self) -> bool:
-        """Yes if the batch stays or no chip packs the type: 8- and 16-bit batches may share words (4N, 2N)."""
+        """Whether the batch stays, or elements have 32 bits: batches of shorter elements may share words (4N, 2N)."""
         wide = storage_dtype(element_of(self.output)).itemsize == 4
         return wide or shape_of(self.input)[:1] == shape_of(self.output)[:1]
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """Local: an AR copy of every channel's elements. Global: nothing in place; else a copy of the flat tensor.
+        """Local: an AR copy of every channel's elements. Global: nothing if in place, else a copy of the flat tensor.
 
-        Where batches are interleaved, a macro command copies.
+        A macro command copies interleaved batches.
         """
         if ctx.local:
             source, target = ctx.input(0), ctx.output()

@@ -169,7 +169,6 @@ class TopWhere(Where, TopOp, Selects):
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Where on bytes, or why that is not possible."""
         out, why = ctx.quant(self.output), self._why_not_int8(ctx)
         if why is not None or out is None:
             return why or "the output is not calibrated"
@@ -183,7 +182,6 @@ class TopWhere(Where, TopOp, Selects):
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Where in the float type of the mode."""
         mode = ctx.float_mode(self)
         branches = [ctx.none() if is_none(v) else ctx.operand(v, mode, self) for v in (self.tbrn, self.fbrn)]
         operands = [self._condition(ctx, mode), *branches]

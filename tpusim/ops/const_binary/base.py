@@ -69,7 +69,7 @@ class ConstTop(UnaryTop, IntegerConstants, ScalarOperand):
         return self.const_val.value.data
 
     @override
-    def held(self) -> Holds:
+    def result_holds(self) -> Holds:
         """Integers stay integers: the result holds what its operand does."""
         return "integer" if holds(self.input) == "integer" else self.HOLDS
 

@@ -1,7 +1,7 @@
-"""The int32 accumulator of integer products (numerics.md 9.1, 9.2): what it can reach, and what it does reach.
+"""The int32 accumulator of integer products (numerics.md 9.1, 9.2): bounds of its sums, and the exact sums.
 
-It never wraps in this simulator (DN-03): the machine refuses a command whose sum leaves int32, and chips disagree about
-what becomes of it. Whether that can happen is known from the coefficients alone.
+It never wraps in this simulator (DN-03): the machine refuses a command whose sum leaves int32, because chips disagree
+about the result. The coefficients alone tell whether a sum can leave int32.
 """
 
 from collections.abc import Callable
@@ -16,10 +16,10 @@ INT32 = np.iinfo(np.int32)
 def limits_of_sums(
     filter: np.ndarray, axes: tuple[int, ...], bias: np.ndarray | None, stored: np.dtype
 ) -> tuple[int, int]:
-    """The smallest and the largest sum of any operand of a type: products summed along `axes`, and the bias.
+    """Bounds of the sums of products along `axes` plus the bias, for any other operand of type `stored`.
 
-    filter: integers; bias: broadcasts to the sums of the filter, or None. stored: int8 or uint8, of the other operand.
-    Where a rough bound is within int32 it is returned instead, for it costs nothing.
+    filter: integers. bias: broadcasts to the sums of the filter; None: no bias. stored: int8 or uint8. A rough bound is
+    returned if it is within int32, because it costs nothing; else the exact bounds.
     """
     low, high = (int(end) for end in (np.iinfo(stored).min, np.iinfo(stored).max))
     term = max(-low, high) * max(-int(np.iinfo(filter.dtype).min), int(np.iinfo(filter.dtype).max))
@@ -33,10 +33,10 @@ def limits_of_sums(
 
 
 def exact_sums(products: Callable[[Any], Any], filter: np.ndarray) -> np.ndarray:
-    """Sums of products in int64, of a kernel that adds up in int32 and takes the filter.
+    """Sums of products in int64; `products` computes them from a filter in int32.
 
-    The upper and the lower four bits of the filter are multiplied apart, so that neither sum leaves int32 below half
-    a million products.
+    The upper and the lower four bits of the filter are multiplied separately, so that neither sum leaves int32 below
+    half a million products.
     """
     halves = (np.floor_divide(filter, 16).astype(filter.dtype), np.mod(filter, 16).astype(filter.dtype))
     upper, lower = (np.asarray(products(half)).astype(np.int64) for half in halves)

@@ -111,7 +111,7 @@ class TopOp(ShapedOp, Lowering, IntegerLowering, FloatLowering, FloatTypes, Rang
             listed = ", ".join(sorted(known)) or "none"
             raise VerifyException(f"{self.name} '{op_name(self)}': unknown attribute '{key}'{hint}; it has {listed}")
 
-    def held(self) -> Holds:
+    def result_holds(self) -> Holds:
         """What the results hold: HOLDS, unless it depends on operands or attributes."""
         return self.HOLDS
 
@@ -149,7 +149,6 @@ class TopOp(ShapedOp, Lowering, IntegerLowering, FloatLowering, FloatTypes, Rang
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """Build the op in the float type of `ctx.float_mode`."""
         raise NotImplementedError
 
 
@@ -179,7 +178,7 @@ class TpuOp(ShapedOp, Alignment, LocalGen, WorkArea):
         if any(all(is_stated(self, name) for name in form) for form in forms):
             return
         wanted = ", or ".join(" and ".join(form) for form in forms)
-        required = f"quantised integers require {wanted}" if wanted else "there is no form on quantised integers"
+        required = f"quantised integers require {wanted}" if wanted else "the op has no form on quantised integers"
         types = ", ".join(str(element_of(v)) for v in tensors)
         raise VerifyException(
             f"{self.name} '{op_name(self)}': {required}, got neither with {types}; add them, or compute in float "
@@ -277,7 +276,7 @@ def holds(value: SSAValue) -> Holds:
     owner = value.owner
     while isinstance(owner, TopOp) and owner.MOVES:
         owner = owner.operands[0].owner
-    return owner.held() if isinstance(owner, TopOp) else "real"
+    return owner.result_holds() if isinstance(owner, TopOp) else "real"
 
 
 def reads_indices(op: Operation) -> bool:

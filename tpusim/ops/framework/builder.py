@@ -1,4 +1,4 @@
-"""`ModuleBuilder`: a top module that grows op by op, whatever the network was written in.
+"""`ModuleBuilder`: builds a top module op by op, for any source format.
 
 b = ModuleBuilder()
 x = b.input("x", (1, 3, 32, 32))
@@ -27,10 +27,10 @@ from tpusim.ops.structure import TopNone, TopWeight, make_input, make_none, make
 
 
 class ModuleBuilder:
-    """Implements the `Builder` that `make` of a top op sees.
+    """The `Builder` that `make` of a top op gets.
 
-    Args: located: the location of a tensor that is built under a name (default: the name). reserved: names that no
-    weight takes that an op makes of others.
+    located: gives the location of a tensor by its name (default: the name). reserved: names that weights made from
+    other weights must not take.
     """
 
     def __init__(self, *, located: Callable[[str], NameLoc] = name_location, reserved: Collection[str] = ()) -> None:
@@ -42,7 +42,7 @@ class ModuleBuilder:
         self._none: SSAValue | None = None
 
     def input(self, name: str, shape: Sequence[int], dtype: np.dtype | type = np.float32) -> SSAValue:
-        """A network input. A dtype other than float32 is what users give; the module computes with f32 (`borders`)."""
+        """Append a network input. dtype: of the values that users give; the module computes with f32 (`borders`)."""
         argument = self._block.insert_arg(tensor(shape), len(self._block.args))
         argument.name_hint = f"arg{argument.index}"
         argument.location = name_location(name)
@@ -51,7 +51,7 @@ class ModuleBuilder:
         return op.output
 
     def weight(self, name: str, array: np.ndarray, *, of: SSAValue | None = None) -> SSAValue:
-        """A new top.Weight. of: the weight it is made of, whose place it takes where nothing reads that."""
+        """Append a top.Weight. of: the weight that it is made from, whose place it takes if nothing reads it."""
         unique, count = name, 0
         while unique in self._reserved:
             count += 1
@@ -59,7 +59,7 @@ class ModuleBuilder:
         return self._insert(make_weight(self._weights, unique, array), of)
 
     def constant(self, name: str, array: np.ndarray) -> SSAValue:
-        """A new top.Weight for a tensor of the source that has this name."""
+        """Append a top.Weight for the tensor of this name in the source."""
         return self._insert(make_weight(self._weights, name, array), None)
 
     def _insert(self, op: TopWeight, of: SSAValue | None) -> SSAValue:
@@ -71,7 +71,7 @@ class ModuleBuilder:
         return op.output
 
     def array(self, value: SSAValue) -> np.ndarray | None:
-        """The data of a weight, None for a computed value."""
+        """The data of a weight; None for a computed value."""
         return self._weights[op_name(value.owner)] if isinstance(value.owner, TopWeight) else None
 
     def none(self) -> SSAValue:
@@ -89,9 +89,9 @@ class ModuleBuilder:
         attributes: Mapping[str, Attribute],
         name: str | Sequence[str],
     ) -> SSAValue:
-        """Append an op with inferred f32 results; the first of them, the others are `.owner.results`.
+        """Append an op with inferred f32 results; return the first result, whose `.owner.results` has the others.
 
-        name: of an op with several results a name for each. Raises BuildError for operands that do not fit.
+        name: one name per result. Raises BuildError for operands that do not fit.
         """
         load_dialect_of(cls)
         names = [name] if isinstance(name, str) else list(name)
@@ -105,13 +105,13 @@ class ModuleBuilder:
         return op.results[0]
 
     def mark(self) -> Operation | None:
-        """The last op so far, for `undo`."""
+        """The op that was appended last, for `undo` and `since`."""
         return self._block.last_op
 
     def undo(self, mark: Operation | None) -> set[SSAValue]:
-        """Erase what was built since a mark, and say which values those were.
+        """Erase the ops that were built since a mark; return their results.
 
-        Weights stay; where nothing reads them they are left out at the end.
+        Weights stay; `finish` leaves out those that nothing reads.
         """
         erased = set[SSAValue]()
         for op in reversed(self.since(mark)):
@@ -121,20 +121,20 @@ class ModuleBuilder:
         return erased
 
     def since(self, mark: Operation | None) -> list[Operation]:
-        """The ops that compute which were built since a mark, in order."""
-        found, op = list[Operation](), self._block.last_op
+        """The ops except weights that were built since a mark, in order."""
+        built, op = list[Operation](), self._block.last_op
         while op is not mark and op is not None:
             if not isinstance(op, TopWeight | TopNone):
-                found.append(op)
+                built.append(op)
             op = op.prev_op
-        return found[::-1]
+        return built[::-1]
 
     def append(self, op: Operation) -> None:
         """Add a finished op at the end of the block."""
         self._block.add_op(op)
 
     def finish(self, results: Sequence[SSAValue], *, name: str) -> Model:
-        """The verified module in state TOP_F32 that returns these values; weights that nothing reads are left out.
+        """The verified module in state TOP_F32 that returns these values, without weights that nothing reads.
 
         Raises ImportModelError for a result that the module does not compute.
         """
@@ -152,7 +152,7 @@ class ModuleBuilder:
         return model
 
     def _drop_unread(self) -> set[str]:
-        """Erase what nothing reads; the names of the weights that stay."""
+        """Erase weights that nothing reads; return the names of the others."""
         kept: set[str] = set()
         for op in list(self._block.ops):
             if isinstance(op, TopWeight | TopNone) and op.output.first_use is None:
@@ -166,7 +166,7 @@ class ModuleBuilder:
 def _inferred(
     cls: type[IRDLOperation], operands: Sequence[SSAValue], attributes: Mapping[str, Attribute], count: int, name: str
 ) -> tuple[tuple[int, ...], ...]:
-    """Shapes of the results. Raises BuildError for operands that do not fit."""
+    """The shapes of the results. Raises BuildError for operands that do not fit."""
     probe = cls.create(operands=operands, result_types=[tensor(())] * count, attributes=dict(attributes))
     assert isinstance(probe, ShapedOp)
     try:

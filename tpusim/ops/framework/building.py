@@ -1,8 +1,8 @@
-"""How `make` of a top op refuses: it raises ValueError with the reason, and the reader is told which op that was.
+"""How `make` of a top op refuses operands: it raises ValueError, which becomes a BuildError that names the op.
 
-`make` is the way into the top dialect for every front end: a class method that takes a `Builder` (contexts.py), the
-operands, the attributes by TPU-MLIR's names as Python values, and the tensor's name. It appends the op, with others
-around it where one op is not enough, and returns the value of the result.
+Every front end builds top ops by their `make`. It is a class method that takes a `Builder` (contexts.py), the operands,
+the attributes as Python values under TPU-MLIR's names, and the tensor's name. It appends the op, and further ops if one
+op is not enough, and returns the result.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -33,7 +33,7 @@ class TooLarge(ValueError):
 
 
 LARGEST = 2**31 - 1
-"""Elements of the largest tensor: 8 GB in f32, more than any of the chips addresses."""
+"""Elements of the largest tensor: 8 GB in f32, more than any chip addresses."""
 
 
 def require_size(shape: Sequence[int]) -> None:
@@ -44,9 +44,9 @@ def require_size(shape: Sequence[int]) -> None:
 
 @contextmanager
 def fitting(op: Operation, doing: str) -> Generator[None]:
-    """Whatever an op's rules run into becomes an ImportModelError: its attributes do not go with its operands.
+    """Turn an error in an op's rules into an ImportModelError: the op's attributes do not fit its operands.
 
-    doing: what cannot be done with the op, as "cannot be computed".
+    doing: what cannot be done with the op, such as "cannot be computed".
     """
     try:
         yield
@@ -58,7 +58,7 @@ def fitting(op: Operation, doing: str) -> Generator[None]:
 
 
 def names_op(make: Callable[P, R]) -> Callable[P, R]:
-    """A `make` whose ValueErrors become BuildErrors with the op's IR name and the tensor's name."""
+    """Turn the ValueErrors of a `make` into BuildErrors with the op's IR name and the tensor's name."""
 
     @wraps(make)
     def named(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -66,7 +66,7 @@ def names_op(make: Callable[P, R]) -> Callable[P, R]:
             return make(*args, **kwargs)
         except ValueError as error:
             cls, given = cast("Any", args[0]), cast("dict[str, Any]", kwargs)
-            name = given["name"] if "name" in given else given["names"][0]  # of an op with several results the first
+            name = given["name"] if "name" in given else given["names"][0]  # the first result names an op with several
             raise BuildError(cls.name, name, str(error)) from error
 
     return named

@@ -1,4 +1,4 @@
-"""What an op may ask of a stage: contexts as protocols, which the stages implement, so that no import runs upward."""
+"""What an op may ask of a stage. Contexts are protocols that the stages implement, so that no import runs upward."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
@@ -20,22 +20,22 @@ Array: TypeAlias = Any
 """A JAX or NumPy array; None for an absent operand."""
 FloatMode: TypeAlias = Literal["f32", "f16", "bf16"]
 NumberMode: TypeAlias = ModeName
-"""What an operand is asked for as: a float type, or the integer it is quantised to."""
+"""The form of an operand: a float type, or its quantised integer."""
 Holds: TypeAlias = Literal["real", "bool", "index", "integer"]
-"""What a tensor of a top module stands for, all of it stored as f32: a bool is 0 or 1, an index a whole number that an
-op counted, an integer one of a network input."""
+"""What a tensor of a top module holds. All are stored as f32: a bool is 0 or 1, an index a whole number from an op that
+counts, an integer a whole number from a network input."""
 OpT = type[IRDLOperation]
 
 
 class Builder(Protocol):
-    """What `make` of a top op may ask of the module that a front end builds (`builder.ModuleBuilder`)."""
+    """What `make` of a top op may ask of the module that is being built (`builder.ModuleBuilder`)."""
 
     def array(self, value: SSAValue) -> np.ndarray | None:
-        """The data of a weight, None for a computed value."""
+        """The data of a weight; None for a computed value."""
         ...
 
     def weight(self, name: str, array: np.ndarray, *, of: SSAValue | None = None) -> SSAValue:
-        """A new top.Weight. of: the weight it is made of, whose place it takes where nothing reads that."""
+        """Append a top.Weight. of: the weight that it is made from, whose place it takes if nothing reads it."""
         ...
 
     def none(self) -> SSAValue:
@@ -49,15 +49,15 @@ class Builder(Protocol):
         attributes: Mapping[str, Attribute],
         name: str | Sequence[str],
     ) -> SSAValue:
-        """Append an op with inferred f32 results; the first of them, the others are `.owner.results`.
+        """Append an op with inferred f32 results; return the first result, whose `.owner.results` has the others.
 
-        name: of an op with several results a name for each. Raises BuildError for operands that do not fit.
+        name: one name per result. Raises BuildError for operands that do not fit.
         """
         ...
 
 
 class LoweringContext(Protocol):
-    """What `lower` may ask of the lowering stage. Values of the top module go in, values of the tpu module come out."""
+    """What `lower` may ask of the lowering stage. Questions take values of the top module and return tpu values."""
 
     chip: ChipSpec
     asymmetric: bool
@@ -67,23 +67,23 @@ class LoweringContext(Protocol):
     weights: WeightStore
 
     def format(self, op: Operation) -> NumberFormat:
-        """The number format this op is asked for."""
+        """The number format that is requested for this op."""
         ...
 
     def by_family(self, op: Operation, table: "Lowerings") -> SSAValue:
-        """Lower an op by the first family of its format that takes it; those that decline are recorded as fallbacks."""
+        """Lower an op by the first family of its format that accepts it; record the others as fallbacks."""
         ...
 
     def asks_for_float(self, op: Operation) -> bool:
-        """Whether the mode, the quantisation table or an automatic mark puts an op into float (numerics.md 3.4, 13)."""
+        """Whether mode, quantisation table or an automatic mark requests float for an op (numerics.md 3.4, 13)."""
         ...
 
     def float_mode(self, op: Operation) -> FloatMode:
-        """The float type the op computes in when it does not compute in integers (numerics.md 12)."""
+        """The float type in which the op runs if it does not run in integers (numerics.md 12)."""
         ...
 
     def float_type(self, op: Operation) -> Attribute:
-        """The element type that belongs to `float_mode`."""
+        """The element type of `float_mode`."""
         ...
 
     def quant(self, value: SSAValue) -> QuantParams | None:
@@ -91,26 +91,26 @@ class LoweringContext(Protocol):
         ...
 
     def array(self, value: SSAValue) -> np.ndarray | None:
-        """The constant behind a value, None if it is computed or `none`."""
+        """The data of a constant; None for a computed value and for `none`."""
         ...
 
     def operand(self, value: SSAValue, mode: NumberMode, user: Operation, reader: str = "") -> SSAValue:
-        """The lowered value of a top value as float or as its quantised integer; a tpu.Cast is inserted if needed.
+        """The lowered value of a top value, cast to a float type or to its quantised integer if necessary.
 
-        reader: the op that gives the cast its name (U-33), where that is not `user`.
+        reader: the op that gives the cast its name (U-33); by default `user`.
         """
         ...
 
     def stored(self, value: SSAValue) -> SSAValue | None:
-        """The lowered value of a top value, in whatever type it is stored; None for a constant."""
+        """The lowered value of a top value, in the type in which it is stored; None for a constant."""
         ...
 
     def stored_indices(self, value: SSAValue) -> SSAValue | None:
-        """The lowered value of a top value that is stored as plain integers (indices), None for any other."""
+        """The lowered value of a top value if it is stored as plain integers (indices), else None."""
         ...
 
     def weight(self, name: str, array: np.ndarray, element: Attribute | None = None) -> SSAValue:
-        """A new top.Weight in the tpu module; `element` where the array's dtype does not say the type (4 bits)."""
+        """A new top.Weight in the tpu module. element: the type, if the array's dtype does not give it (4 bits)."""
         ...
 
     def float_weight(self, op: Operation, name: str, array: np.ndarray) -> SSAValue:
@@ -138,7 +138,7 @@ class LoweringContext(Protocol):
         ...
 
     def fallback(self, op: Operation, why: str) -> None:
-        """Record that an op runs in float although integers were asked for."""
+        """Record that an op runs in float although integers were requested."""
         ...
 
     def decision(self, op: Operation, *identities: str) -> None:
@@ -146,56 +146,56 @@ class LoweringContext(Protocol):
         ...
 
     def reproduces(self, quirk: Quirk) -> bool:
-        """Whether a quirk of upstream is reproduced (numerics.md 17.2)."""
+        """Whether a quirk of TPU-MLIR is reproduced (numerics.md 17.2)."""
         ...
 
     def quirked(self, op: Operation, quirk: Quirk, theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
-        """Upstream's constants, or the corrected ones with the quirk off; a difference is reported (DN-02)."""
+        """TPU-MLIR's constants, or with the quirk off the corrected constants; a difference is reported (DN-02)."""
         ...
 
 
 Lowerings: TypeAlias = Mapping[str, Callable[[LoweringContext], "SSAValue | str"]]
-"""Family of number formats -> lowering method of an op: the value that stands for it, or why the method declines."""
+"""Family of number formats -> lowering method of an op, which returns the new value or why it declines."""
 
 
 class EmitContext(Protocol):
-    """What `emit` may ask of code generation: views of this slice's operands, and a place for the commands."""
+    """What `emit` may ask of code generation: views of the slices of operands and result, and to emit commands."""
 
     chip: ChipSpec
     local: bool
-    """True inside a layer group (operands in LMEM), False for a global layer (operands in GMEM)."""
+    """True in a layer group (operands in LMEM), False in a global layer (operands in GMEM)."""
     group_type: GroupType
-    """How the group sees the tensors; NORMAL for a global layer."""
+    """How the group sees the tensors; NORMAL in a global layer."""
 
     def input(self, index: int, *, d: Window | None = None, h: Window | None = None, w: Window | None = None) -> View:
-        """The view of operand `index` that this slice needs, optionally only a window of its depths, rows or columns.
+        """The view of the part of operand `index` that this slice needs, or of a window of its depths, rows or columns.
 
-        Local views are (n, c, h, w); in a 3D group n counts the depths too, d outside (hardware.md 2.1).
+        Local views are (n, c, h, w). In a 3D group n counts the depths too, with d outside (hardware.md 2.1).
         """
         ...
 
     def input_slice(self, index: int) -> TensorSlice:
-        """Which part of operand `index` is at hand."""
+        """The slice of operand `index` that is available."""
         ...
 
     def loaded_alone(self, index: int) -> bool:
-        """Whether a load that is for this op alone brings operand `index` into local memory."""
+        """Whether a load for this op alone brings operand `index` into local memory."""
         ...
 
     def output(self) -> View:
-        """The view of the result slice to write."""
+        """The view of the result's slice."""
         ...
 
     def output_slice(self) -> TensorSlice:
-        """Which part of the result is to be computed."""
+        """The slice of the result that is computed."""
         ...
 
     def buffer(self) -> int:
-        """LMEM byte offset of this op's work buffer."""
+        """The LMEM byte offset of this op's work area."""
         ...
 
     def emit(self, cls: type[Command], **fields: Any) -> None:
-        """Append a TIU command (inside a GlobalKernel for a global layer)."""
+        """Append a TIU command; a global layer puts it into a GlobalKernel."""
         ...
 
     def move(self, source: View, target: View, *, kind: TransferKind = "") -> None:
@@ -208,24 +208,24 @@ class EmitContext(Protocol):
 
 
 class SliceTable(Protocol):
-    """A constant whose data depend on how the group of its op is cut: each slice of the result has a part of its own.
+    """A constant whose data depend on the slices of the group: each slice of the result reads another part.
 
-    It lies in all lanes, (1, lanes, h, w) i16.
+    It is (1, lanes, h, w) in i16, the same in all lanes.
     """
 
     operand: ClassVar[int]
-    """The number of the operand that it is."""
+    """Its operand number."""
 
     def reaches(self, h: Windows, w: Windows) -> bool:
         """Whether its numbers are large enough for these windows of the result."""
         ...
 
     def windows(self, h: Windows, w: Windows) -> tuple[Windows, Windows]:
-        """Its windows along h and w for those of the result, as many along each axis."""
+        """The windows of the table along h and w, one for each window of the result."""
         ...
 
     def data(self, h: Windows, w: Windows) -> np.ndarray:
-        """All of it for the windows of the result."""
+        """The whole table, for all windows of the result."""
         ...
 
 
@@ -236,11 +236,11 @@ class ReorderContext(Protocol):
     weights: WeightStore
 
     def array(self, value: SSAValue) -> np.ndarray | None:
-        """The stored array behind a value; None if it is not a constant."""
+        """The stored array of a constant; None for any other value."""
         ...
 
     def weight(self, name: str, array: np.ndarray, element: Attribute | None = None) -> SSAValue:
-        """A new top.Weight next to the op being reordered, of the array's type or the one given."""
+        """A new top.Weight next to the op that is reordered. element: the type, if it is not the array's."""
         ...
 
     def none(self) -> SSAValue:

@@ -1,9 +1,9 @@
-"""Dialects by namespace: loaded when a module with an op or attribute of theirs is read, built or lowered.
+"""Dialects by namespace. A dialect is loaded when a module with its ops or attributes is read, built or lowered.
 
-`tpusim.registry.DIALECTS` names them, those of installed packages too. `top` and `tpu` share the files of this package,
-since an op's lowering makes the ops that it lowers to: what is loaded late of `tpu` is the dialect (its names in a
-context, what waits for it by `registry.when_loaded`), not the Python classes. A package's dialect is not imported
-before it is loaded.
+`tpusim.registry.DIALECTS` names all dialects, including those of installed packages. A package's dialect is imported
+only when it is loaded. `top` and `tpu` share the files of this package, because an op's lowering builds the ops that it
+lowers to. Loading `tpu` therefore imports no classes: it adds the names to a context and runs what waits for the
+dialect (`registry.when_loaded`).
 """
 
 from functools import partial
@@ -21,7 +21,7 @@ OpT = TypeVar("OpT", bound=Operation)
 
 
 def dialect(namespace: str) -> Dialect:
-    """The dialect of a namespace, loaded if it was not. Raises ConfigError if there is none, or it is not one."""
+    """The dialect of a namespace; it is loaded first if necessary. Raises ConfigError if there is no such dialect."""
     loaded = DIALECTS.get(namespace)
     if not isinstance(loaded, Dialect) or loaded.name != namespace:
         got = f"one called '{loaded.name}'" if isinstance(loaded, Dialect) else type(loaded).__name__
@@ -36,27 +36,27 @@ def dialect(namespace: str) -> Dialect:
 
 
 def load_dialect_of(op: type[Operation]) -> None:
-    """Load the dialect of an op class that is about to be used; a class of no registered dialect has none to load."""
+    """Load the dialect of an op class, if it is registered."""
     namespace = op.dialect_name()
     if not DIALECTS.is_loaded(namespace) and namespace in DIALECTS:
         dialect(namespace)
 
 
 def register_dialects(ctx: Context) -> None:
-    """Let a context load each registered dialect when it meets the first op or attribute of its namespace."""
+    """Let a context load each registered dialect with the first op or attribute of its namespace."""
     for namespace in DIALECTS:
         ctx.register_dialect(namespace, partial(dialect, namespace))
 
 
 def context() -> Context:
-    """An xDSL context of builtin, func, quant and all registered dialects, which are loaded when a text needs them."""
+    """An xDSL context of builtin, func, quant and all registered dialects; those are loaded when a text needs them."""
     ctx = ir_context()
     register_dialects(ctx)
     return ctx
 
 
 def op_classes(kind: type[OpT], module: ModuleOp) -> list[type[OpT]]:
-    """All op classes of a kind in the dialects of a module's ops, those that ship first."""
+    """All op classes of a kind in the dialects that a module uses, in the order of the registry."""
     used = {op.dialect_name() for op in module.walk()}
     ops = (op for namespace in DIALECTS if namespace in used for op in dialect(namespace).operations)
     return [op for op in ops if issubclass(op, kind)]

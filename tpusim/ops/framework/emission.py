@@ -1,7 +1,7 @@
-"""What code generation and the group cost share: an op's operands and result as views, in local or in global memory.
+"""EmitContexts for code generation and for the group cost: views of an op's operands and result, local or global.
 
-`emit` of an op asks an EmitContext for views and hands it commands. Code generation places them at addresses; the
-search for layer groups only wants to know how long they take, before anything has an address.
+`emit` of an op asks an EmitContext for views and gives it commands. Code generation puts the views at addresses. The
+search for layer groups only needs the time of the commands, before anything has an address.
 """
 
 from abc import ABC, abstractmethod
@@ -28,7 +28,7 @@ from tpusim.ops.structure import TopWeight
 
 @dataclass(frozen=True)
 class Placed:
-    """The slice of an operand that is in local memory."""
+    """An operand's slice in local memory, and where it is."""
 
     have: TensorSlice
     address: int
@@ -37,7 +37,7 @@ class Placed:
 
 
 class SliceContext(ABC):
-    """The EmitContext of one op of a group at one step; who derives from it says where operands and result are."""
+    """The EmitContext of one op of a group at one step; subclasses give the addresses of operands and result."""
 
     local = True
 
@@ -49,23 +49,23 @@ class SliceContext(ABC):
 
     @abstractmethod
     def placed(self, index: int) -> Placed:
-        """Where the operand's slice lies in local memory."""
+        """The operand's slice in local memory."""
 
     @abstractmethod
     def loaded_alone(self, index: int) -> bool:
-        """Whether a load that is for this op alone brings the operand."""
+        """Whether a load for this op alone brings the operand."""
 
     @abstractmethod
     def output_address(self) -> int:
-        """LMEM byte offset of the result."""
+        """The LMEM byte offset of the result."""
 
     @abstractmethod
     def where(self) -> str:
-        """The step of the group's loop, as messages name it."""
+        """The step of the group's loop, for messages."""
 
     @abstractmethod
     def buffer(self) -> int:
-        """LMEM byte offset of the work buffer."""
+        """The LMEM byte offset of the work area."""
 
     @abstractmethod
     def emit(self, cls: type[Command], **fields: Any) -> None:
@@ -115,16 +115,16 @@ class SliceContext(ABC):
         return self._out
 
     def output(self) -> View:
-        """The view of local memory into which the result's slice goes."""
+        """The view of the result's slice in local memory."""
         value = self.op.results[0]
         return lmem_view(value, self.output_address(), self._out.shape, self.chip, constant=False, aligned=True)
 
     def move(self, source: View, target: View, *, kind: TransferKind = "") -> None:
-        """Not available inside a group: data movement between tensors of a group is TIU work."""
+        """Not available inside a group, where TIU commands move data."""
         raise NotImplementedError(f"{self.op.name}: no GDMA copies inside a layer group")
 
     def fill(self, target: View, value: float) -> None:
-        """Not available inside a group, as `move`."""
+        """Not available inside a group, where TIU commands fill tensors."""
         raise NotImplementedError(f"{self.op.name}: no GDMA fills inside a layer group")
 
 
@@ -144,11 +144,11 @@ class WholeContext(ABC):
 
     @abstractmethod
     def kernel(self, body: Command, tiles: int, load_bytes: int, store_bytes: int) -> None:
-        """Emit one global kernel, which tiles by itself."""
+        """Emit one global kernel, which cuts its operands into tiles."""
 
     @abstractmethod
     def host(self, body: Command) -> None:
-        """Emit a call of the host, which computes what the command says."""
+        """Emit a call of the host, which computes the command."""
 
     @abstractmethod
     def move(self, source: View, target: View, *, kind: TransferKind = "") -> None:
@@ -164,12 +164,12 @@ class WholeContext(ABC):
 
     @abstractmethod
     def tiled(self, pieces: tuple[Piece, ...]) -> None:
-        """Emit the tiles of a command: while one is computed, the next is loaded and the one before it stored."""
+        """Emit the tiles of a command: while a tile is computed, the next is loaded and the previous stored."""
 
     def emit(self, cls: type[Command], **fields: Any) -> None:
-        """The tiles of the command, or a global kernel around it where it has no form over four axes that fits.
+        """Emit a command as a call of the host, a gather of rows, tiles, or a global kernel.
 
-        What the host computes is a call of the host.
+        It becomes a global kernel if it has no form over four axes that can be cut into tiles.
         """
         body = cls(id=0, dep=0, op=op_name(self.op), **fields)
         if on_host(self.op, self.chip):
@@ -185,11 +185,11 @@ class WholeContext(ABC):
         return gmem_view(value, self.address(value), self.chip, constant=isinstance(value.owner, TopWeight))
 
     def input_slice(self, index: int) -> TensorSlice:
-        """The slice that is the whole operand."""
+        """The whole operand as a slice."""
         return TensorSlice.whole(shape_of(self.op.operands[index]))
 
     def input(self, index: int, *, d: Window | None = None, h: Window | None = None, w: Window | None = None) -> View:
-        """The whole operand, whatever the window: callers clip windows to the operand."""
+        """The whole operand for any window; callers clip windows to the operand."""
         del d, h, w
         return self._view(self.op.operands[index])
 
@@ -199,22 +199,23 @@ class WholeContext(ABC):
         return False
 
     def output_slice(self) -> TensorSlice:
-        """The slice that is the whole result."""
+        """The whole result as a slice."""
         return TensorSlice.whole(shape_of(self.op.results[0]))
 
     def output(self) -> View:
-        """The view of the whole result."""
+        """The whole result as a view."""
         return self._view(self.op.results[0])
 
     def buffer(self) -> int:
-        """A global layer has no work buffer of its own."""
+        """Not available in a global layer, which has no work area."""
         raise NotImplementedError(f"{self.op.name}: the global form may not use a local work buffer")
 
     def _traffic(self, body: Command) -> tuple[int, int, int]:
-        """(tiles, bytes loaded, bytes stored) (DL-06): what does not fit is cut; tiles: of what is loaded once.
+        """(tiles, bytes loaded, bytes stored) of a global kernel (DL-06).
 
-        The constants are loaded for each tile of activations, or the activations for each tile of constants, whichever
-        moves less; each may take half of local memory. Of the constants those count that this command of the op reads.
+        If operands and result do not fit local memory, either the activations are cut and the constants loaded for each
+        tile, or the reverse, whichever moves fewer bytes. Each half of local memory takes a tile of one of them. Only
+        constants that this command reads count.
         """
         values = [v for v in self.op.operands if is_tensor(v)]
         moved = [v for v in values if not isinstance(v.owner, TopWeight)]
@@ -223,10 +224,10 @@ class WholeContext(ABC):
         active = sum(self._lmem(v) for v in (*moved, result))
         moved_bytes = sum(self._view(v).nbytes for v in moved)
         constant_bytes = sum(self._view(v).nbytes for v in constants)
-        beside, store = ceil_div(constant_bytes, self.chip.lanes), self._view(result).nbytes
-        if active + beside <= self.chip.lmem_bytes:
+        fixed, store = ceil_div(constant_bytes, self.chip.lanes), self._view(result).nbytes
+        if active + fixed <= self.chip.lmem_bytes:
             return 1, moved_bytes + constant_bytes, store
-        rows, columns = (max(1, ceil_div(2 * size, self.chip.lmem_bytes)) for size in (active, beside))
+        rows, columns = (max(1, ceil_div(2 * size, self.chip.lmem_bytes)) for size in (active, fixed))
         by_rows, by_columns = moved_bytes + constant_bytes * rows, constant_bytes + moved_bytes * columns
         return (rows, by_rows, store) if by_rows <= by_columns else (columns, by_columns, store)
 

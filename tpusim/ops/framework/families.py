@@ -107,7 +107,6 @@ class UnaryTop(TopOp):
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """The result has the operand's shape."""
         return (shape_of(self.input),)
 
     @override
@@ -134,7 +133,6 @@ class UnaryTpu(ElementwiseTpu):
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """The result has the operand's shape."""
         return (shape_of(self.input),)
 
 
@@ -148,7 +146,6 @@ class NaryTop(TopOp):
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """The extents to which the operands broadcast."""
         return (broadcast_shape([shape_of(v) for v in self.inputs]),)
 
     @override
@@ -185,12 +182,11 @@ class ArithmeticTop(NaryTop):
         return builder.build(cls, values, {} if do_relu is None else relu_attributes(do_relu, relu_limit), name)
 
     @override
-    def held(self) -> Holds:
-        return held_by_arithmetic(self.inputs)
+    def result_holds(self) -> Holds:
+        return arithmetic_holds(self.inputs)
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """`TPU` in the float type of the op."""
         return self.in_float(ctx, self.TPU, {})
 
     def in_float(self, ctx: LoweringContext, cls: OpT, attributes: Mapping[str, Attribute]) -> SSAValue:
@@ -198,7 +194,7 @@ class ArithmeticTop(NaryTop):
         return built_in_float(self, ctx, cls, {**relu_attributes(relu_of(self), relu_limit_of(self)), **attributes})
 
 
-def held_by_arithmetic(operands: Iterable[SSAValue]) -> Holds:
+def arithmetic_holds(operands: Iterable[SSAValue]) -> Holds:
     """What the result of arithmetic holds: integers if all computed operands do, else real numbers."""
     computed = [v for v in operands if not isinstance(v.owner, TopWeight)]
     return "integer" if computed and all(holds(v) == "integer" for v in computed) else "real"
@@ -229,7 +225,6 @@ class NaryTpu(TpuOp, OperandSlices, SharedWindows, Volumes):
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """The extents to which the operands broadcast."""
         if len(self.inputs) < 2:
             raise ValueError(f"two or more operands are required, got {len(self.inputs)}")
         return (broadcast_shape([shape_of(v) for v in self.inputs]),)
@@ -252,7 +247,6 @@ class NaryTpu(TpuOp, OperandSlices, SharedWindows, Volumes):
 
     @override
     def broadcasts_depth(self) -> bool:
-        """Whether operands with five axes differ in depth (layer_group.md 2)."""
         return len({s[2] for s in map(shape_of, self.inputs) if len(s) == 5}) > 1
 
     @override

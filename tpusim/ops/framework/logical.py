@@ -13,33 +13,33 @@ Window: TypeAlias = tuple[int, int]
 Axis: TypeAlias = Literal["n", "c", "d", "h", "w"]
 AXES: tuple[Axis, ...] = ("n", "c", "d", "h", "w")
 PIPELINE_STAGES = 3
-"""Load, compute, store: iteration k of a group's loop works on step k - s in stage s (layer_group.md 8)."""
+"""Load, compute, store: in iteration k of a group's loop, stage s works on step k - s (layer_group.md 8)."""
 Windows: TypeAlias = tuple[Window, ...]
-"""Of every section along one axis."""
+"""The window of each section along one axis."""
 WHOLE: Window = (0, 1 << 30)
-"""All of an axis, as an answer that the caller clips to the tensor."""
+"""A whole axis; the caller clips it to the tensor."""
 Extents: TypeAlias = tuple[int, int, int, int, int]
 """Extents of a tensor as (n, c, d, h, w)."""
 
 
 class GroupType(IntEnum):
-    """What the ops of a group take their tensors for; the numbers are those of the IR."""
+    """How the ops of a group see their tensors; the numbers are those of the IR."""
 
     NORMAL = 0
-    """Axes from the left: n, c, h, and w for all that follow."""
+    """Axes from the left: n, c, h; w is all further axes."""
     GROUP_3D = 1
     """Five axes n, c, d, h, w; in a lane d is outside n (hardware.md 2.1)."""
     SMALL_C = 2
-    """Leading axes joined to fill the lanes; the last axis is h."""
+    """Leading axes are joined to fill the lanes; the last axis is h."""
     MM = 4
-    """Laid out as NORMAL; the channels may be cut."""
+    """The layout of NORMAL, but the channels may be cut."""
 
     def __str__(self) -> str:
         return {0: "NORMAL", 1: "3D", 2: "SMALL_C", 4: "MM"}[self.value]
 
 
 IMAGES = (GroupType.NORMAL, GroupType.GROUP_3D)
-"""Types that know every op with a local form."""
+"""Types that may contain every op with a local form."""
 WITH_SMALL_C, WITH_MM = (*IMAGES, GroupType.SMALL_C), (*IMAGES, GroupType.MM)
 EVERY_TYPE = (*WITH_SMALL_C, GroupType.MM)
 
@@ -62,7 +62,10 @@ def logical_axes(shape: Shape, kind: GroupType, chip: ChipSpec) -> Extents:
 
 
 def _small_c(shape: Shape, lanes: int) -> Extents:
-    """1-D (1, 1, len); 2-D (1, d0, d1); 3-D (1, d0*d1, d2); above: the rows in lanes if they fill them, else d-2."""
+    """(n, c, h) of the last axis as h: 1-D (1, 1, d0), 2-D (1, d0, d1), 3-D (1, d0*d1, d2).
+
+    Above, c is the lanes if the rows fill them, else the second last axis.
+    """
     if len(shape) < 2:
         return 1, 1, 1, prod(shape), 1
     rows, last = prod(shape[:-1]), shape[-1]
@@ -74,7 +77,7 @@ def _small_c(shape: Shape, lanes: int) -> Extents:
 
 
 def fills_lanes(shape: Shape, lanes: int) -> bool:
-    """Whether a tensor suits a SMALL_C group: its rows fill lanes, or it has few channels and more rows (section 3)."""
+    """Whether a tensor suits a SMALL_C group (layer_group.md 3): its rows fill the lanes, or its channels are few."""
     if len(shape) == 3 and shape[0] > 4 and shape[1] == 197:
         return True
     if len(shape) in (4, 5) and shape[1] < lanes // 2 and shape[len(shape) - 2] > shape[1]:
@@ -94,11 +97,11 @@ class TensorSlice:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """(n, c, h, w) as commands see the slice in local memory: n counts d*n, d outside (hardware.md 2.1)."""
+        """(n, c, h, w) of the slice for commands in local memory: n is d*n with d outside (hardware.md 2.1)."""
         return self.d[1] * self.n[1], self.c[1], self.h[1], self.w[1]
 
     @classmethod
     def whole(cls, shape: Shape) -> "TensorSlice":
-        """The whole tensor, by its NORMAL axes."""
+        """The whole tensor, by the axes of a NORMAL group."""
         n, c, h, w = logical_shape(shape)
         return cls((0, n), (0, c), (0, h), (0, w))

@@ -1,4 +1,4 @@
-"""Weights whose integers have a scale of their own, on chips that tie the scale of a weight to their requant."""
+"""Weights imported with scales, on chips that tie the scale of a weight to the requant."""
 
 from xdsl.ir import Operation, SSAValue
 
@@ -7,6 +7,6 @@ from tpusim.ops.framework.contexts import LoweringContext
 
 
 def note_own_scales(op: Operation, ctx: LoweringContext, weight: SSAValue) -> None:
-    """Record that a quantised network's weight gets other integers here."""
+    """Record that a weight of a quantised network gets other integers on this chip (DN-32)."""
     if own_weight_scales(weight):
         ctx.decision(op, "DN-32")

@@ -1,4 +1,4 @@
-"""What the local forms of Conv3D and Pool3D share: a slice of a volume as one image per depth (hardware.md 2.1)."""
+"""Local forms of Conv3D and Pool3D: a slice of a volume as one image per depth (hardware.md 2.1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,30 +17,27 @@ from tpusim.ops.interfaces import Volumes
 
 
 class VolumeTpu(TpuOp, Volumes):
-    """A window that slides over n, d, h and w."""
+    """An op with a window that slides over d, h and w."""
 
     @override
     def wants_3d(self) -> bool:
-        """It always needs a group of type 3D (layer_group.md 3)."""
         return True
 
     @override
     def slides_over_depth(self) -> bool:
-        """Its window always slides over the depth (layer_group.md 2)."""
         return True
 
     @override
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
-        """It works in groups of type 3D only."""
         if kind is not GroupType.GROUP_3D:
             return f"{self.name} works in 3D groups only"
         return super().why_not_in(kind, chip)
 
 
 def why_volume_global(strides: Sequence[int], pads: Sequence[int], chip: ChipSpec) -> str | None:
-    """Why windows over a volume have no local form: strides above 15 (layer_group.md 2), wide pads.
+    """Why windows over a volume are not local: strides above 15 or wide pads (layer_group.md 2); None if they are.
 
-    Pads along the depth are no pads of a command and may be of any size.
+    Pads along the depth may have any size, because no command pads along it.
     """
     if max(strides) > chip.max_stride:
         return f"stride {max(strides)} above {chip.max_stride}"
@@ -55,10 +52,10 @@ def depths_seen(depths: Sequence[int], size: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Planes:
-    """The windows of an output slice in the planes of a volume, the same at every depth.
+    """The windows of an output slice in the planes of a volume; they are the same at every depth.
 
-    images: batches of the slice. rows, columns: what is read of each plane. pads: (top, left, bottom, right), as far as
-    the windows reach beyond the plane.
+    images: batch of the slice. rows, columns: windows that are read of each plane. pads: (top, left, bottom, right), by
+    which the windows reach beyond the plane.
     """
 
     volume: SSAValue
@@ -71,7 +68,7 @@ class Planes:
     def of(
         cls, volume: SSAValue, ctx: EmitContext, strides: Sequence[int], pads: Sequence[int], reach: Sequence[int]
     ) -> "Planes":
-        """Of the first operand of an op, for windows of `reach` elements along (d, h, w)."""
+        """The planes of an op's first operand, for windows of `reach` elements along (d, h, w)."""
         out = ctx.output_slice()
         *_, height, width = shape_of(volume)
         rows, (top, bottom) = padded_window(out.h, height, reach[1], strides[1], pads[1])
@@ -83,13 +80,13 @@ class Planes:
         return ctx.input(0, d=(depth, 1), h=self.rows, w=self.columns)
 
     def padding(self, ctx: EmitContext) -> View:
-        """Images of a depth outside the volume: one value, which `emit_padding` has put in the work area."""
+        """The images of a depth outside the volume: one value, which `emit_padding` puts into the work area."""
         shape = (self.images, shape_of(self.volume)[1], self.rows[1], self.columns[1])
         dtype = command_dtype(element_of(self.volume))
         return View("lmem", ctx.buffer(), shape, dtype, "strided", strides=(0, 0, 0, 0))
 
     def emit_padding(self, ctx: EmitContext, value: int) -> None:
-        """Put one value in every lane that has a channel, at the start of the work area."""
+        """Emit a fill of the start of the work area with one value, in every lane that has a channel."""
         images = ctx.input(0)
         shape = (1, min(images.shape[1], ctx.chip.lanes), 1, 1)
         target = activation_view(ctx.buffer(), shape, images.dtype, ctx.chip)

@@ -1,4 +1,4 @@
-"""What rewrites of top ops share: asking what stands in front of a value, and taking an op out."""
+"""Functions that rewrites of top ops share: look at the op that makes a value, and remove an op."""
 
 from typing import ClassVar, cast
 
@@ -15,10 +15,10 @@ from tpusim.ops.structure import TopInput, TopWeight
 
 
 class Requested(RewritePattern):
-    """A rewrite that changes INT8 numbers: applied by its name in `tpusim.registry.PATTERNS`, when it is asked for."""
+    """A rewrite that changes INT8 numbers; it is applied on request, by its name in `tpusim.registry.PATTERNS`."""
 
     ONCE: ClassVar[bool] = False
-    """Whether it runs once, in program order, when no other pattern fires any more."""
+    """Whether it runs once, in program order, after no other pattern matches any more."""
 
     def __init__(self, weights: WeightStore) -> None:
         self.weights = weights
@@ -30,7 +30,7 @@ def users(value: SSAValue) -> list[Operation]:
 
 
 def made_by(value: SSAValue, *kinds: str) -> Operation | None:
-    """The op of one of these names that makes a value with one use, else None."""
+    """The op that makes a value, if it has one of these names and the value has one use; else None."""
     op = value.owner
     if not isinstance(op, Operation) or op.name not in kinds:
         return None
@@ -38,15 +38,15 @@ def made_by(value: SSAValue, *kinds: str) -> Operation | None:
 
 
 def numbers_of(op: Operation, key: str) -> tuple[int, ...]:
-    """The integers of an attribute that is a list of them."""
+    """The integers of a list attribute."""
     return ints(cast("ArrayAttr[Attribute]", op.attributes[key]))
 
 
 def bypass(op: Operation, value: SSAValue, rewriter: PatternRewriter) -> bool:
-    """Let a value stand for the result of an op that computes the same; whether that was possible.
+    """Replace the result of an op by a value that equals it; return whether that is possible.
 
-    What the network returns keeps its name, which the value's op takes then; an input, a constant and a tensor that is
-    returned under its own name cannot, and the op stays.
+    If the network returns the result, the op of `value` takes its name. An input, a constant and a tensor that the
+    network returns too cannot be renamed, so the op stays.
     """
     source = value.owner
     if is_returned(op.results[0]):

@@ -1,4 +1,4 @@
-"""Windows that slide over an image or a volume, as front ends state them, in the attributes that the ops have."""
+"""Attributes of windows that slide over an image or a volume, from the form in which front ends state them."""
 
 from collections.abc import Sequence
 from typing import TypedDict
@@ -15,9 +15,9 @@ AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 class ConvWindow(TypedDict, total=False):
     """How the filter of a convolution moves; by default one step, no pads, no dilation.
 
-    kernel_shape: extents of the filter (stated again). strides, dilations: one per axis. pads: all befores, then all
-    afters. auto_pad: VALID for none, SAME_UPPER and SAME_LOWER for as many as give size/stride outputs, the odd one
-    after or before.
+    kernel_shape: extents of the filter, which the filter states too. strides, dilations: one per axis. pads: before
+    each axis, then after each axis. auto_pad: VALID means no pads. SAME_UPPER and SAME_LOWER mean size/stride outputs,
+    with an odd pad after or before.
     """
 
     kernel_shape: Sequence[int]
@@ -28,14 +28,14 @@ class ConvWindow(TypedDict, total=False):
 
 
 class DeconvWindow(ConvWindow, total=False):
-    """As of a convolution. output_padding: elements more behind each axis. output_shape: extents that fix the pads."""
+    """As a convolution's. output_padding: elements added after each axis. output_shape: extents that fix the pads."""
 
     output_padding: Sequence[int]
     output_shape: Sequence[int] | None
 
 
 class PoolWindow(ConvWindow, total=False):
-    """As of a convolution. ceil_mode: a last window that reaches beyond the pads counts; it becomes pads after."""
+    """As a convolution's. ceil_mode: a last window may reach beyond the pads; pads after the axis are added for it."""
 
     ceil_mode: bool
 
@@ -90,7 +90,7 @@ def window_attributes(
 
 
 def _resolved(pads: list[int], auto_pad: str, spatial: Shape, reach: list[int], strides: Sequence[int]) -> list[int]:
-    """The pads that `auto_pad` asks for, or those that are given."""
+    """The pads of `auto_pad`, or those that are given if it is NOTSET."""
     require_auto_pad(auto_pad)
     if auto_pad == "NOTSET":
         return pads
@@ -104,9 +104,9 @@ def _resolved(pads: list[int], auto_pad: str, spatial: Shape, reach: list[int], 
 
 
 def _ceil_extra(size: int, reach: int, stride: int, before: int, after: int) -> int:
-    """End padding that turns the rounded-down output extent into the rounded-up one of ceil_mode."""
+    """Padding at the end with which the output extent is rounded up (ceil_mode) instead of down."""
     span = size + before + after - reach
     out = -(-span // stride) + 1
     if (out - 1) * stride >= size + before:
-        out -= 1  # a window may not start in the end padding
+        out -= 1  # no window starts in the padding at the end
     return max((out - 1) * stride - span, 0)

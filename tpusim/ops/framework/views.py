@@ -17,25 +17,25 @@ from tpusim.ops.framework.logical import Extents
 
 
 class Transfer(NamedTuple):
-    """What one DMA moves of a slice."""
+    """One DMA transfer of a slice."""
 
     outside: View
-    """In global memory."""
+    """The view in global memory."""
     inside: View
-    """In local memory."""
+    """The view in local memory."""
     start: Extents
-    """Its first element in the tensor."""
+    """The index of its first element in the tensor."""
 
 
 def gmem_view(value: SSAValue, address: int, chip: ChipSpec, *, constant: bool) -> View:
-    """The whole tensor in its own rank; activations are 4N/2N on a chip with batch packing."""
+    """A whole tensor in its rank; activations are 4N or 2N on a chip with batch packing."""
     dtype = command_dtype(element_of(value))
     factor = 1 if constant else chip.batch_factor(itemsize(dtype))
     return View("gmem", address, shape_of(value), dtype, "dense", interleave=factor)
 
 
 def turned(view: View, order: Shape) -> View:
-    """A tensor in global memory read or written with its axes in another order: axis i is the view's order[i]."""
+    """A view of a tensor in global memory with its axes in another order: axis i is the view's axis order[i]."""
     strides = gmem_strides(view)
     return replace(
         view, shape=tuple(view.shape[axis] for axis in order), layout="strided",
@@ -56,7 +56,7 @@ def lmem_view(value: SSAValue, address: int, shape: Shape, chip: ChipSpec, *, co
 
 
 def lmem_window(view: View, have: TensorSlice, want: TensorSlice, chip: ChipSpec) -> View:
-    """The part `want` of the slice `have` that `view` holds; the view itself if that is all of it."""
+    """The part `want` of the slice `have`, of which `view` is the view."""
     if have == want:
         return view
     n, row, h, w = lmem_strides(view, chip)
@@ -77,11 +77,10 @@ def lmem_window(view: View, have: TensorSlice, want: TensorSlice, chip: ChipSpec
 def transfers(
     whole: View, lengths: Extents, part: TensorSlice, local: View, chip: ChipSpec, steps: Extents | None = None
 ) -> Iterator[Transfer]:
-    """What moves a slice: one transfer, or in a 3D group one per depth or batch.
+    """The transfers of a slice: one, or in a 3D group one per depth or per item of the batch.
 
-    steps: elements of global memory from one to the next along (n, c, d, h, w); without them it is dense.
-    With d_slice <= n_slice every depth moves with n as its batch, else every image with d as its batch (hardware.md
-    2.1).
+    steps: distances in global memory along (n, c, d, h, w), in elements; None: the tensor is dense. With d_slice <=
+    n_slice each depth is a transfer with n as its batch, else each image with d as its batch (hardware.md 2.1).
     """
     start = part.n[0], part.c[0], part.d[0], part.h[0], part.w[0]
     strides = steps or gmem_strides(_reshaped(whole, lengths))
@@ -118,7 +117,7 @@ def transfers(
 
 
 def _reshaped(whole: View, lengths: Extents) -> View:
-    """The whole tensor over other axes. Raises CommandError if it has rows of 4 bits that these axes join."""
+    """The whole tensor over other axes. Raises CommandError if they join rows of an odd number of 4-bit elements."""
     view = replace(whole, shape=lengths, batch_axis=0)
     if view.nbytes != whole.nbytes:
         raise CommandError(
@@ -129,5 +128,5 @@ def _reshaped(whole: View, lengths: Extents) -> View:
 
 
 def inside(inner: Window, outer: Window) -> bool:
-    """Whether a window lies in another."""
+    """Whether a window is inside another."""
     return outer[0] <= inner[0] and inner[0] + inner[1] <= outer[0] + outer[1]

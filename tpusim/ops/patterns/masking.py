@@ -1,4 +1,4 @@
-"""Masks: numbers so large that nothing is left beside them: minus infinity, the lowest float, -1e9 (DN-31)."""
+"""Masks: numbers such as minus infinity, the lowest float or -1e9, next to which other numbers vanish (DN-31)."""
 
 from dataclasses import dataclass
 
@@ -18,15 +18,15 @@ from tpusim.ops.interfaces import Selects, Weighs
 from tpusim.ops.structure import TopInput, TopWeight
 
 MASK = 6e4
-"""Numbers from here on are those of masks; calibration takes infinity as 65000."""
+"""The least magnitude of a mask; calibration counts infinity as 65000."""
 LOWEST = -64.0
-"""What a mask is in front of tables of the exponential: they go on as a line below -15, by 1e-8 a unit."""
+"""A mask before tables of the exponential: below -15 they continue as a line of slope 1e-8."""
 DEEPEST = 12
-"""How many ops may stand between a mask and what reads it."""
+"""The largest number of ops between a mask and its reader."""
 
 
 def has_mask(op: TopOp, weights: WeightStore) -> bool:
-    """Whether a constant of the op, or a network input, is a mask by its size."""
+    """Whether a constant of the op has the size of a mask, or the op is a network input with such a range."""
     if isinstance(op, TopInput):
         found = calibrated_range(op.output)
         return found is not None and found[0] <= -MASK and found[1] < MASK
@@ -45,7 +45,7 @@ def _largest(weights: np.ndarray) -> float:
 
 
 def is_masked(value: SSAValue, weights: WeightStore, depth: int = 0) -> bool:
-    """Whether what a mask is added to, or chosen beside, has come here through ops without weights."""
+    """Whether a value may contain a mask: a mask reaches it through ops without weights."""
     op = value.owner
     if not isinstance(op, TopOp) or op.RANGE.fixed is not None or depth > DEEPEST:
         return False
@@ -56,13 +56,13 @@ def is_masked(value: SSAValue, weights: WeightStore, depth: int = 0) -> bool:
 
 @dataclass
 class LimitMask(RewritePattern):
-    """Softmax of masked numbers -> Softmax of max(x, LOWEST), where its exponential is a table."""
+    """Softmax of masked numbers -> Softmax of max(x, LOWEST), for chips that compute the exponential by table."""
 
     weights: WeightStore
     softmax: type[TopOp]
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """Once, by its name."""
+        """`op` is the Softmax; a Softmax with a limit stays."""
         if not isinstance(op, self.softmax):
             return
         x = op.operands[0]

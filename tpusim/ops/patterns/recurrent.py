@@ -1,7 +1,7 @@
-"""What recurrent nodes are decomposed into: TPU-MLIR has one float op for all of it (U-46, numerics.md 12.1, DN-34).
+"""Recurrent nodes as several ops; TPU-MLIR has one float op for each node (U-46, numerics.md 12.1, DN-34).
 
-A front end writes the attribute `part_of` on the ops of a node, "LSTM:Y" for the LSTM of the tensor Y. It is part of
-the module's text.
+Front ends set the attribute `part_of` on the ops of a node, such as "LSTM:Y" for the LSTM of the tensor Y. It is part
+of the module's text.
 """
 
 from collections.abc import Iterable
@@ -18,25 +18,25 @@ from tpusim.ops.interfaces import FloatRules
 from tpusim.ops.structure import TopInput
 
 TYPES: Final[dict[str, FloatMode]] = {"top.LSTM": "bf16", "top.GRU": "f32", "top.RNN": "f32"}
-"""Which float type the ops of a node have in INT8; a chip's file may say otherwise. Upstream has no RNN: as the GRU."""
+"""Kind of node -> float type of its ops in INT8, unless the chip's file differs. RNN, which TPU-MLIR lacks, as GRU."""
 
 
 def mark_parts(ops: Iterable[Operation], kind: str, name: str) -> None:
-    """Write on ops which node they are parts of; what is a part already stays so."""
+    """Mark ops as parts of a node; ops that are marked already keep their mark."""
     for op in ops:
         op.attributes.setdefault(PART_OF, text(f"{kind}:{name}"))
 
 
 def named_parts(ops: Iterable[Operation]) -> dict[str, Attribute]:
-    """Name of an op -> the node that it is a part of."""
+    """Name of an op -> the node of which it is a part."""
     marked = (op for op in ops if isinstance(op, TopOp) and PART_OF in op.attributes)
     return {op_name(op): op.attributes[PART_OF] for op in marked if op_name(op)}
 
 
 def keep_parts(ops: Iterable[Operation], before: dict[str, Attribute]) -> None:
-    """Mark what rewrites have made of parts: ops that have the name of one, and what stands between two of a node.
+    """Mark the ops that rewrites made from parts: ops with the name of a part, and ops between two parts of a node.
 
-    Nothing else does: what is computed of a node's results is never an operand of the node.
+    No other op lies between two parts, because nothing computed from a node's results is an operand of the node.
     """
     if not before:
         return
@@ -44,25 +44,25 @@ def keep_parts(ops: Iterable[Operation], before: dict[str, Attribute]) -> None:
     for op in top:
         if op_name(op) in before:
             op.attributes.setdefault(PART_OF, before[op_name(op)])
-    behind, ahead = dict[Operation, set[Attribute]](), dict[Operation, set[Attribute]]()
+    above, below = dict[Operation, set[Attribute]](), dict[Operation, set[Attribute]]()
     for op in top:
         makers = [v.owner for v in op.operands if isinstance(v.owner, Operation)]
-        behind[op] = _own(op).union(*(behind.get(maker, set()) for maker in makers))
+        above[op] = _marked(op).union(*(above.get(maker, set()) for maker in makers))
     for op in reversed(top):
         users = [use.operation for result in op.results for use in result.uses]
-        ahead[op] = _own(op).union(*(ahead.get(user, set()) for user in users))
+        below[op] = _marked(op).union(*(below.get(user, set()) for user in users))
     for op in top:
-        between = behind[op] & ahead[op]
+        between = above[op] & below[op]
         if between and PART_OF not in op.attributes:
             op.attributes[PART_OF] = min(between, key=str)
 
 
-def _own(op: Operation) -> set[Attribute]:
+def _marked(op: Operation) -> set[Attribute]:
     return {op.attributes[PART_OF]} if PART_OF in op.attributes else set()
 
 
 def float_type_of_part(op: Operation, chip: ChipSpec) -> FloatMode | None:
-    """The float type of the node that an op is a part of; None of other ops, and of bools and indices."""
+    """The float type of the node of which an op is a part; None for other ops, and for bools and indices."""
     found = op.attributes.get(PART_OF)
     if not isinstance(found, StringAttr) or holds(op.results[0]) != "real":
         return None

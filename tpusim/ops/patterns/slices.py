@@ -1,4 +1,4 @@
-"""Slices of Slices, of everything, and of what is joined again; patterns have upstream's names (interface.md 7.3)."""
+"""Slices of Slices, of whole tensors, and Slices that are joined again, by TPU-MLIR's names (interface.md 7.3)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,34 +18,34 @@ Part = tuple[tuple[int, int, int], ...]
 
 
 def part_of_slice(op: Operation) -> Part:
-    """What a Slice takes: (offset, step, end) per axis."""
+    """The part that a Slice takes."""
     columns = (numbers_of(op, key) for key in ("offset", "steps", "ends"))
     return tuple(zip(*columns, strict=True))
 
 
 def slice_attributes(part: Part) -> dict[str, Attribute]:
-    """The attributes of a Slice that takes this part."""
+    """The attributes of a Slice that takes a part."""
     offsets, steps, ends = zip(*part, strict=True)
     return {"offset": ints_attr(offsets), "steps": ints_attr(steps), "ends": ints_attr(ends)}
 
 
 class NoUseSlicePattern(RewritePattern):
-    """A Slice that takes everything is taken away."""
+    """A Slice of the whole tensor is removed."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """As the network returns it, it may stay."""
+        """It may stay if the network returns it."""
         if op.name == SLICE and shape_of(op.operands[0]) == shape_of(op.results[0]):
             bypass(op, op.operands[0], rewriter)
 
 
 class MergeSlicePattern(RewritePattern):
-    """Slice -> Slice, the first read by Slices only: one of the first's operand.
+    """Slice -> Slice, the first read by Slices only: one Slice of the first's operand.
 
-    Each of several takes the first in by itself, for which upstream has another pattern (SplitSlicePattern).
+    If several Slices read the first, each merges with it; TPU-MLIR does that in another pattern (SplitSlicePattern).
     """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the second of the two, which takes the place of both."""
+        """`op` is the second."""
         first = op.operands[0].owner if op.name == SLICE else None
         if not isinstance(first, Operation) or first.name != SLICE:
             return
@@ -87,11 +87,11 @@ class MergeSliceConcatPattern(RewritePattern):
         rewriter.replace(op, new)
 
     def _joined(self, x: SSAValue, slices: Sequence[Operation], axis: int) -> Part | None:
-        """What Slices of one tensor are together along an axis, None if they do not follow each other."""
+        """The part that Slices of one tensor take together along an axis; None if they are not adjacent."""
         parts = [part_of_slice(s) for s in slices]
         first, last = parts[0], parts[-1]
-        beside = {(*p[:axis], *p[axis + 1 :]) for p in parts}
-        if any(s.operands[0] is not x for s in slices) or len(beside) > 1 or any(p[axis][1] != 1 for p in parts):
+        elsewhere = {(*p[:axis], *p[axis + 1 :]) for p in parts}
+        if any(s.operands[0] is not x for s in slices) or len(elsewhere) > 1 or any(p[axis][1] != 1 for p in parts):
             return None
         if any(a[axis][2] != b[axis][0] for a, b in zip(parts, parts[1:], strict=False)):
             return None

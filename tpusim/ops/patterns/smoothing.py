@@ -1,7 +1,7 @@
-"""Where factors may move between ops of a transformer: what SmoothQuant divides and multiplies, what softmax lacks.
+"""Factors that move between ops of a transformer: SmoothQuant, and the correction of softmax.
 
-A tensor whose channels differ is divided by a factor per channel, and the matrices that read it are multiplied. As
-`run_calibration.py --sq` and `--smc` (U-68); the factors are measured (tpusim.calibration.smooth).
+SmoothQuant divides a tensor with unequal channels by a factor per channel, and multiplies the matrices that read it.
+Both are those of `run_calibration.py --sq` and `--smc` (U-68). Factors are measured (tpusim.calibration.smooth).
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,26 +24,26 @@ from tpusim.ops.structure import make_weight
 
 Array = np.ndarray
 KEEPS_CHANNELS = ("top.Slice", "top.Squeeze", "top.Reshape", "top.Reduce")
-"""Ops that may leave the last axis as it is."""
+"""Ops that may keep the last axis."""
 MOVES = ("top.Reshape", "top.Permute")
-"""What stands between the products of an attention."""
+"""Ops between the products of an attention."""
 
 
 @dataclass(frozen=True)
 class Smoothing:
-    """A tensor to divide by a factor per channel: op makes it, readers are the products that read it instead of all."""
+    """A tensor that can be divided by a factor per channel. op makes it; readers are the products that read it."""
 
     op: TopOp
     readers: tuple[TopMatMul, ...]
 
     def matrices(self, model: Model) -> list[Array]:
-        """(K, N) of every reader."""
+        """The matrix (K, N) of each reader."""
         return [_constant(reader.operands[1], model) for reader in self.readers]
 
     def apply(self, model: Model, factor: Array) -> None:
-        """Divide what makes the tensor, multiply the rows of what reads it; float32.
+        """Divide the constants of `op` by the factor and multiply the rows of the readers' matrices, in float32.
 
-        Tensors up to there are no longer those of the framework and lose its name.
+        The tensors between them differ from the framework's, so they lose the framework's names.
         """
         for changed in self._up_to_readers():
             set_op_name(changed, op_name(changed))
@@ -54,7 +54,7 @@ class Smoothing:
             _put(model, reader, 1, _constant(reader.operands[1], model) * factor.reshape(-1, 1))
 
     def _up_to_readers(self) -> list[Operation]:
-        """The op and what is computed of its result in front of the readers."""
+        """The op, and the ops between it and the readers."""
         found: list[Operation] = [self.op]
         for op in found:
             found += [
@@ -66,12 +66,12 @@ class Smoothing:
 
 def _constant(value: SSAValue, model: Model) -> Array:
     found = constant_of(value, model.weights)
-    assert found is not None  # `smoothings` takes no others
+    assert found is not None  # `smoothings` takes constants only
     return found
 
 
 def _put(model: Model, op: Operation, place: int, array: Array) -> None:
-    """Another constant as an operand of this op only."""
+    """Give this op alone another constant as operand."""
     name = op_name(op.operands[place].owner)  # type: ignore[arg-type]
     weight = make_weight(model.weights, f"{name}_smooth", array.astype(np.float32))
     Rewriter().insert_op(weight, InsertPoint.before(op))
@@ -79,9 +79,9 @@ def _put(model: Model, op: Operation, place: int, array: Array) -> None:
 
 
 def split_norms(model: Model) -> int:
-    """Put a product with ones behind LayerNorms that an Add reads too: their channels can be divided for the products.
+    """Insert a Mul by ones between a LayerNorm that an Add reads too and its products.
 
-    Returns how many were put.
+    The channels can then be divided for the products alone. Returns the number of Muls.
     """
     count = 0
     for op in [op for op in model.ops if isinstance(op, TopLayerNorm)]:
@@ -98,7 +98,7 @@ def split_norms(model: Model) -> int:
 def _multiply(
     model: Model, op: TopOp, factor: Array, name: str, weight_name: str, readers: Sequence[Operation]
 ) -> TopMul:
-    """A product of a result with a constant, for these readers."""
+    """Insert a Mul of a result by a constant before the given readers."""
     value = op.results[0]
     weight = make_weight(model.weights, weight_name, factor.astype(np.float32))
     product = TopMul.create(operands=[value, weight.output], result_types=[tensor(shape_of(value))])
@@ -112,7 +112,7 @@ def _multiply(
 
 
 def users(op: Operation) -> list[Operation]:
-    """Who reads a result, looked for behind ops that keep its last axis; a Concat if all it joins is such."""
+    """The readers of a result. Ops that keep its last axis are passed, and a Concat if all its operands are."""
     found: list[Operation] = []
     passed: list[Operation] = []
     joins: list[Operation] = []
@@ -146,13 +146,13 @@ def _joins(op: Operation, passed: Sequence[Operation]) -> bool:
 
 
 def smoothings(model: Model) -> list[Smoothing]:
-    """LayerNorms, and products with a constant row, that matrix products alone read; values of an attention."""
+    """All tensors to smooth: LayerNorms and Muls by a constant row that only products read, values of attentions."""
     found = (_smoothing(op, model) for op in model.ops if isinstance(op, TopOp))
     return [one for one in found if one is not None]
 
 
 def _smoothing(op: TopOp, model: Model) -> Smoothing | None:
-    """The op as one of them; None if it is none, or a constant that must change is none."""
+    """The smoothing of one op; None if it has none, or if an operand that must change is not constant."""
     if isinstance(op, TopMatMul):
         reader = _output_projection(op)
         readers: list[Operation] = [] if reader is None else [reader]
@@ -161,8 +161,8 @@ def _smoothing(op: TopOp, model: Model) -> Smoothing | None:
     else:
         return None
     products = tuple(reader for reader in readers if isinstance(reader, TopMatMul) and _has_matrix(reader, op, model))
-    own = constant_of(op.operands[1], model.weights)
-    if not products or len(products) != len(readers) or own is None:
+    constant = constant_of(op.operands[1], model.weights)
+    if not products or len(products) != len(readers) or constant is None:
         return None
     return Smoothing(op, products)
 
@@ -173,14 +173,14 @@ def _row(op: TopMul, model: Model) -> bool:
 
 
 def _has_matrix(reader: TopMatMul, op: TopOp, model: Model) -> bool:
-    """A constant (K, N) as it is, K the channels of what is smoothed."""
+    """Whether the reader's matrix is a constant (K, N), not transposed, with K the channels of the tensor."""
     matrix = constant_of(reader.operands[1], model.weights)
     channels = shape_of(op.results[0])[-1]
     return matrix is not None and matrix.ndim == 2 and len(matrix) == channels and not any(reader.transposes)
 
 
 def _output_projection(values: TopMatMul) -> TopMatMul | None:
-    """The product behind an attention if this one makes its values: the views before and after mirror each other."""
+    """The output projection of the attention whose values this product makes; the views around it must mirror."""
     before, attention = _to_product(values)
     after, projection = ([], None) if attention is None else _to_product(attention)
     if projection is None or len(before) != len(after) or not after:
@@ -195,7 +195,7 @@ def _output_projection(values: TopMatMul) -> TopMatMul | None:
 
 
 def _to_product(op: Operation) -> tuple[list[Operation], TopMatMul | None]:
-    """The views behind an op and the product that reads the last of them, each alone."""
+    """(the views after an op, the product that reads the last of them); each tensor must have one reader."""
     views: list[Operation] = []
     while True:
         readers = [use.operation for use in op.results[0].uses]
@@ -213,7 +213,7 @@ def _to_product(op: Operation) -> tuple[list[Operation], TopMatMul | None]:
 
 
 def attentions(model: Model) -> Iterator[tuple[TopSoftmax, TopMatMul]]:
-    """Softmaxes of three or four axes that one product alone reads, on its left, and no constant on its right."""
+    """(softmax, product): softmaxes of 3 or 4 axes that only one product reads, on its left, with a computed right."""
     for op in model.ops:
         readers = [use.operation for use in op.results[0].uses] if isinstance(op, TopSoftmax) else []
         reader = readers[0] if len(readers) == 1 else None
@@ -224,10 +224,10 @@ def attentions(model: Model) -> Iterator[tuple[TopSoftmax, TopMatMul]]:
             yield op, reader
 
 
-def spread(model: Model, softmax: TopSoftmax, product: TopMatMul, largest: Array) -> None:
+def divide_softmax(model: Model, softmax: TopSoftmax, product: TopMatMul, largest: Array) -> None:
     """Divide a softmax by the mean of its largest values, by head, and multiply the product that reads it.
 
-    The quotient's threshold is 1, whatever is measured.
+    The quotient's threshold is fixed at 1.
     """
     name = op_name(softmax)
     inverse = _multiply(

@@ -1,4 +1,4 @@
-"""Views of views, and views that change nothing; patterns have TPU-MLIR's names (interface.md 7.3)."""
+"""Views of views, and views that change nothing, by TPU-MLIR's names (interface.md 7.3)."""
 
 from typing import ClassVar
 
@@ -15,10 +15,10 @@ RESHAPES = ("top.Reshape", "top.Flatten")
 
 
 class TopFuseReshape2(RewritePattern):
-    """Reshape to the shape that the tensor has: none."""
+    """A Reshape to the same shape is removed."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """Only a tensor that the network returns beside its operand needs it."""
+        """It stays if the network returns both the tensor and its operand."""
         if op.name in RESHAPES and shape_of(op.operands[0]) == shape_of(op.results[0]):
             bypass(op, op.operands[0], rewriter)
 
@@ -26,12 +26,11 @@ class TopFuseReshape2(RewritePattern):
 class TopReshapeFuse(RewritePattern):
     """Reshape -> Reshape, the first used once: the second alone.
 
-    If it only takes back the first, the op in front of both stands for the tensor between them and takes its name: so
-    one 1-D convolution follows another.
+    If the second undoes the first, the op before both takes the first's name. This joins adjacent 1-D convolutions.
     """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the second of the two, which takes the place of both."""
+        """`op` is the second."""
         first = made_by(op.operands[0], *RESHAPES) if op.name == "top.Reshape" else None
         if first is None:
             return
@@ -45,13 +44,13 @@ class TopReshapeFuse(RewritePattern):
 
 
 class ViewUndone(RewritePattern):
-    """One view -> another that takes it back: neither."""
+    """A view -> a view that undoes it: the second is removed."""
 
     FIRST: ClassVar[str]
     SECOND: ClassVar[str]
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the second; others may read the first."""
+        """`op` is the second; other ops may read the first."""
         first = op.operands[0].owner if op.name == self.SECOND else None
         if not isinstance(first, Operation) or first.name != self.FIRST:
             return
@@ -60,28 +59,28 @@ class ViewUndone(RewritePattern):
 
 
 class TopFuseSqueeze(ViewUndone):
-    """Unsqueeze -> Squeeze to the shape before."""
+    """Unsqueeze -> Squeeze that restores the shape: the Squeeze is removed."""
 
     FIRST = "top.Unsqueeze"
     SECOND = "top.Squeeze"
 
 
 class TopFuseUnsqueeze(ViewUndone):
-    """Squeeze -> Unsqueeze to the shape before."""
+    """Squeeze -> Unsqueeze that restores the shape: the Unsqueeze is removed."""
 
     FIRST = "top.Squeeze"
     SECOND = "top.Unsqueeze"
 
 
 class TopRemoveReshapeAndUnsqueezeWhenScalar(ViewUndone):
-    """Reshape -> Unsqueeze to the shape before, as around scalars."""
+    """Reshape -> Unsqueeze that restores the shape, as around scalars: the Unsqueeze is removed."""
 
     FIRST = "top.Reshape"
     SECOND = "top.Unsqueeze"
 
 
 class InValidReshapeMergePattern(ViewUndone):
-    """Unsqueeze -> Reshape to the shape before, as around scalars."""
+    """Unsqueeze -> Reshape that restores the shape, as around scalars: the Reshape is removed."""
 
     FIRST = "top.Unsqueeze"
     SECOND = "top.Reshape"

@@ -1,4 +1,4 @@
-"""`output_int16`: integer products in front of an op in float keep 16 bits (numerics.md 2.2, 3.4)."""
+"""`output_int16`: integer products that an op in float reads keep 16 bits (numerics.md 2.2, 3.4)."""
 
 from typing import NamedTuple
 
@@ -9,17 +9,16 @@ from tpusim.ops.framework.base import LoweringContext, QuantParams, TopOp
 
 
 class Output(NamedTuple):
-    """Scale and zero point of a result, and its element type."""
+    """The scale, zero point and element type of a result."""
 
     quant: QuantParams
     element: Attribute
 
 
 def stored_output(op: TopOp, ctx: LoweringContext, *, wide: bool) -> Output:
-    """The result's 8-bit type; `wide`: int16 with the scale times 255/65535.
+    """The 8-bit type of a result. wide: int16 with the scale times 255/65535.
 
-    Decision (DN-29): a range without negative values, or with a zero point, stays 8 bits wide: int16 of that scale ends
-    at half of it.
+    Decision (DN-29): an unsigned range, or one with a zero point, keeps 8 bits, because int16 would cover half of it.
     """
     quant = ctx.quant(op.results[0])
     assert quant is not None  # the op is lowered to integers

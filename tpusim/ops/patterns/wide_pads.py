@@ -1,4 +1,4 @@
-"""Convolutions with more padding than a command has: as much of it as need be is a Pad of its own."""
+"""Convolutions with more padding than a command can do: the excess becomes a Pad."""
 
 from dataclasses import dataclass
 
@@ -20,12 +20,12 @@ Pads = tuple[int, int, int, int]
 
 @dataclass
 class PadsOfSides(RewritePattern):
-    """Conv with sides padded by more than 15 -> Pad of all that these sides have, Conv."""
+    """Conv with sides padded by more than 15 -> Pad of all padding of these sides -> Conv."""
 
     pad: OpT
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The Pad is called after the convolution, with "_pad"."""
+        """The Pad has the convolution's name with "_pad"."""
         if not isinstance(op, TopConv) or op.volume or op.inserts is not None:
             return
         top, left, bottom, right = (pad * (pad > MOST_STEPS) for pad in _pads_of(op))
@@ -35,16 +35,16 @@ class PadsOfSides(RewritePattern):
 
 @dataclass
 class PadsInSteps(RewritePattern):
-    """Conv2D with a side padded by more than 15 -> Pad of up to 15 on every side, Conv2D, until none is.
+    """Conv2D with a side padded by more than 15 -> Pads of up to 15 per side -> Conv2D with at most 15.
 
-    Windows that are gathered need none (codegen.md DC-09).
+    Convolutions that gather their windows need no Pad (codegen.md DC-09).
     """
 
     pad: OpT
     chip: ChipSpec
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """Each Pad is called after the convolution, with "$pad" and its number."""
+        """Each Pad has the convolution's name with "$pad" and a number."""
         if not isinstance(op, TpuConv2D) or op.packed or op.inserts is not None or op.is_gathered(self.chip):
             return
         number = 0
@@ -59,7 +59,7 @@ def _pads_of(op: TopConv | TpuConv2D) -> Pads:
 
 
 def _take(op: TopConv | TpuConv2D, cls: OpT, taken: Pads, end: str, value: float, rewriter: PatternRewriter) -> None:
-    """Put a Pad in front of a convolution, with so much of its padding."""
+    """Move `taken` of a convolution's padding into a Pad before it."""
     (top, left, bottom, right), (n, c, h, w) = taken, shape_of(op.input)
     attributes = {
         "paddings": ints_attr((0, 0, top, left, 0, 0, bottom, right)),

@@ -6,6 +6,7 @@ from xdsl.ir import SSAValue
 from tpusim.interfaces import Model
 from tpusim.ir.attrs import int_attr
 from tpusim.ops.framework.base import LoweringContext
+from tpusim.ops.framework.families import built_in_float
 from tpusim.ops.groupnorm import TopInstanceNorm, TpuGroupNorm
 from tpusim.ops.interfaces import FloatLowering
 from tpusim.targets.bm1684.target import TARGET
@@ -19,4 +20,4 @@ class InstanceNormAsGroupNorm(Model[TopInstanceNorm], FloatLowering):
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.GroupNorm with a channel per group."""
         op = self.op
-        return op.build_float(ctx, TpuGroupNorm, {"num_groups": int_attr(op.groups), "eps": op.eps})
+        return built_in_float(op, ctx, TpuGroupNorm, {"num_groups": int_attr(op.groups), "eps": op.eps})
