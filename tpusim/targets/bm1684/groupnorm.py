@@ -1,4 +1,4 @@
-"""Instance normalisation is lowered to group normalisation."""
+"""Instance normalisation as group normalisation."""
 
 from typing_extensions import override
 from xdsl.ir import SSAValue
@@ -17,6 +17,6 @@ class InstanceNormAsGroupNorm(Model[TopInstanceNorm], FloatLowering):
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.GroupNorm with a channel per group."""
+        """tpu.GroupNorm with one channel per group."""
         op = self.op
         return op.build_float(ctx, TpuGroupNorm, {"num_groups": int_attr(op.groups), "eps": op.eps})
