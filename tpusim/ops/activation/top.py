@@ -75,7 +75,7 @@ class Activation(UnaryTop, ByteTable):
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Lut."""
+        """A table: tpu.Lut with 256 entries."""
         x, y = ctx.quant(self.input), ctx.quant(self.output)
         return "input or output is not calibrated" if x is None or y is None else self._lower_table(ctx, x, y)
 
@@ -329,7 +329,7 @@ class TopPow(Activation):
     @classmethod
     @names_op
     def make(cls, builder: Builder, x: SSAValue, *, exponent: float = 1.0, name: str) -> SSAValue:
-        """exponent: any number."""
+        """Append a power; the exponent may be any number."""
         return builder.build(cls, [x], {"exponent": float_attr(exponent)}, name)
 
     @property

@@ -41,7 +41,7 @@ mask; table."""
 
 
 class Fit(NamedTuple):
-    """A requant."""
+    """The numbers of a requant."""
 
     multiplier: int
     rshift: int

@@ -56,13 +56,13 @@ class Interpolation(ShapedOp):
 
     @property
     def geometry(self) -> tuple[tuple[int, int], tuple[float, float], bool]:
-        """(size, scales, align_corners)."""
+        """The geometry as (size, scales, align_corners)."""
         h, w = ints(self.target_shape)
         return (h, w), (self.scale_h.value.data, self.scale_w.value.data), is_set(self.align_corners)
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """(n, c, *target_shape)."""
+        """The operand's n and c, then target_shape."""
         return (resized_shape(shape_of(self.input), ints(self.target_shape)),)
 
 

@@ -20,7 +20,6 @@ class ScaleStays(Model[TopScale], ChipRewrites):
     @classmethod
     @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """None."""
         del weights, chip
         return ()
 

@@ -1,4 +1,4 @@
-"""Relu in integers."""
+"""Relu of quantised integers."""
 
 from typing_extensions import override
 from xdsl.ir import SSAValue

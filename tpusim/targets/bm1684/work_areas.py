@@ -216,10 +216,9 @@ class GroupNorms(Model[GroupedTpu], WorkArea):
 
 @TARGET.attach(TpuDeconv, WorkArea)
 class TransposedConvolutions(Model[TpuDeconv], WorkArea):
-    """The work area of transposed convolutions."""
+    """Transposed convolutions need no work area (layer_group.md 9.3)."""
 
     @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """None (layer_group.md 9.3)."""
         del chip, output, inputs
         return 0

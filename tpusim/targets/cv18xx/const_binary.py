@@ -34,7 +34,6 @@ class ConstByTable(Model[ConstTop], IntegerLowering):
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Lut."""
         op, x, y = self.op, ctx.quant(self.op.input), ctx.quant(self.op.output)
         if x is None or y is None:
             return "input or output is not calibrated"

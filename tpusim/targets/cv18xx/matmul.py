@@ -42,7 +42,6 @@ class NoPermutes(Model[TpuMatMul], LoweredRewrites):
     @classmethod
     @override
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """None."""
         del weights, chip
         return ()
 

@@ -34,7 +34,6 @@ class NoPadsInSteps(Model[TpuPad], LoweredRewrites):
     @classmethod
     @override
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """None."""
         del weights, chip
         return ()
 

@@ -19,7 +19,6 @@ class ReluWithoutLimit(Model[TopRelu], IntegerLowering):
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Relu on bytes."""
         why = self.op.why_not_integer(ctx)
         if why is None and relu_limit_of(self.op) >= 0:
             return "a relu with a limit runs in float (numerics.md 12.1)"

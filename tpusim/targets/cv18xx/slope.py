@@ -71,7 +71,6 @@ class PReluOfBothSides(Model[TopPRelu], IntegerLowering):
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.PRelu with `multiplier_pos`."""
         op = self.op
         if ctx.quant(op.input) is None or ctx.quant(op.output) is None:
             return "input or output is not calibrated"
