@@ -87,9 +87,9 @@ def test_needs_are_exactly_the_inputs_seen(
 
 
 def test_an_output_without_inputs_is_refused() -> None:
-    with pytest.raises(ValueError, match="an output that sees an input is required"):
+    with pytest.raises(ValueError, match="an output that reads an input is required"):
         deconv_extent(2, 1, 3, (1, 2), 0)
-    with pytest.raises(ValueError, match="an output that sees an input is required"):
+    with pytest.raises(ValueError, match="an output that reads an input is required"):
         deconv_extent(2, 2, 1, (2, 1), 0)
 
 
@@ -213,7 +213,7 @@ def test_geometry_that_cannot_be_done_is_refused() -> None:
     assert output_shape(deconv(output_shape=[9, 8], strides=[2, 2])) == (1, 6, 9, 8)
     for more, words in (
         ({"auto_pad": "SAME"}, "auto_pad NOTSET, VALID"),
-        ({"pads": [9, 9, 9, 9]}, "an output that sees an input"),
+        ({"pads": [9, 9, 9, 9]}, "an output that reads an input"),
         ({"kernel_shape": [2, 2]}, "kernel_shape"),
         ({"shape": (1, 4, 4, 4)}, "a filter"),
         ({"pads": [-1, 0, 0, 0]}, "0 and more are required"),

@@ -144,7 +144,7 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     quantize_steps: int = 4
     """Steps of 32 bits in a cast from f32 to an integer; one fewer in the tiles of a global layer."""
     balances_depth: bool = False
-    """A total of sections is divided over d, h and w by halo cost; else d is cut first (layer_group.md 5)."""
+    """3D groups divide a total of sections over d and h by halo cost; else d is cut first (layer_group.md 5)."""
     integers: IntegerRules = IntegerRules()
     """The forms in which this chip computes integer ops."""
     forms: OpForms = OpForms()

@@ -1,8 +1,8 @@
-"""Attention of all heads as tiles: some queries and heads, and all keys block by block (numerics.md 11.6).
+"""Attention of all heads as tiles: some queries of some heads, with all keys, block by block (numerics.md 11.6).
 
-While the scores of one block are computed, the keys and values of the next block are loaded. Values and scores of a
-tile stay in local memory until all are computed, because the softmax is over all keys; the next tile begins after this
-tile is stored. Heads are batches in local memory; queries and keys are divided over the lanes, as in the library.
+While the scores of one block of keys are computed, the keys and values of the next block are loaded. All values and
+scores of a tile stay in local memory, because the softmax is over all keys. The next tile begins after this one is
+stored. In local memory heads are batches, and queries and keys are divided over the lanes, as in the library.
 """
 
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ from tpusim.kernel_library.forms import Part, seen
 from tpusim.kernel_library.pieces import Piece, Transfer, transfers
 
 _MOST_ROWS = 8
-"""Most rows of lanes of a tile."""
+"""The most rows of lanes that the queries or keys of a tile fill."""
 _SCORE_BYTES, _HEAD_BYTES = 14, 10
-"""Bytes of a tile for each score (F-25) and for each element of a head (F-26)."""
+"""Bytes of a lane that a tile needs for each score (F-25) and for each element of a head (F-26)."""
 
 
 def block_sizes(rows: int, keys: int, heads: int, size: int, chip: ChipSpec) -> tuple[int, int]:
-    """(rows and keys, heads) of a tile: a power of two, and the heads halved until the tile fits."""
+    """(queries = keys of a block, heads) of a tile: a power of two; the heads are halved until the tile fits."""
     block = min(1 << min(rows, keys).bit_length() - 1, _MOST_ROWS * chip.lanes)
     each = ceil_div(block, chip.lanes) * (_SCORE_BYTES * block + _HEAD_BYTES * size)
     room = min(chip.lmem_bytes, chip.kernel_memory_bytes // chip.lanes or chip.lmem_bytes)
@@ -40,7 +40,7 @@ _LEAST_ROWS = 4
 
 
 def attention_pieces(body: Fn, chip: ChipSpec) -> tuple[Piece, ...]:
-    """The tiles of FlashAttention over tensors in global memory; none if a few queries of one head do not fit."""
+    """The tiles of FlashAttention over tensors in global memory; none if four queries of one head do not fit."""
     whole = _Whole(body, chip)
     rows, heads = block_sizes(whole.rows, whole.keys, whole.heads, whole.size, chip)
     keys = rows
@@ -57,9 +57,9 @@ def attention_pieces(body: Fn, chip: ChipSpec) -> tuple[Piece, ...]:
 
 
 class _Whole:
-    """Operands and result, each (batch, rows or keys, heads, elements) in global memory, the mask (1, 1, rows, keys).
+    """Operands and result in global memory: (batch, rows or keys, heads, elements); the mask is (1, 1, rows, keys).
 
-    heads: those of the keys, each of which serves `shared` heads of the queries.
+    heads: heads of the keys; each serves `shared` heads of the queries.
     """
 
     def __init__(self, body: Fn, chip: ChipSpec) -> None:
@@ -78,7 +78,7 @@ class _Whole:
         return cast("FlashAttention", self.body.function)
 
     def areas(self, rows: int, heads: int, keys: int) -> list[int]:
-        """Start of each area, and the end: queries, two blocks of keys, two of the mask, values, scores, result."""
+        """Addresses of queries, two blocks of keys, two of the mask, values, scores and result; then the end."""
         queries = self._bytes(heads * self.shared, rows, self.size, self.dtype)
         block, values = (self._bytes(heads, count, self.size, self.dtype) for count in (keys, self.keys))
         mask = self._bytes(len(self.masks), rows, keys, self.dtype)
@@ -91,7 +91,7 @@ class _Whole:
 
 @dataclass(frozen=True)
 class _Tile:
-    """Some queries of some heads of one batch. start: batch, head of the keys, query. at: addresses of areas."""
+    """Some queries of some heads of one batch item. start: batch item, head of the keys, query. at: `_Whole.areas`."""
 
     whole: _Whole
     number: int
@@ -102,7 +102,7 @@ class _Tile:
     at: list[int]
 
     def pieces(self) -> Iterator[Piece]:
-        """A piece for each block of keys, and the product with the values."""
+        """A piece for each block of keys, then one for the product with the values."""
         whole = self.whole
         for turn, key in enumerate(range(0, whole.keys, self.keys)):
             yield self._block(turn, key, min(self.keys, whole.keys - key))
@@ -130,7 +130,7 @@ class _Tile:
         return replace(self.whole.body, function=function, inputs=inputs, output=output)
 
     def _moved(self, view: View, first: int, count: int, address: int) -> Transfer:
-        """Rows, or keys, of the tile's heads."""
+        """The transfer of some rows, or keys, of the tile's heads."""
         batch, head, _ = self.start
         _, length, heads, size = view.shape
         each, at = heads // self.whole.heads, view.address + batch * length * heads * size * itemsize(view.dtype)
@@ -139,7 +139,7 @@ class _Tile:
         return transfers(Part(image, kind="heads"))(window, address)
 
     def _values(self, key: int, count: int) -> Transfer:
-        """Values are stored one after the other, over all lanes."""
+        """The transfer of the values of some keys, to their place among the values of all keys."""
         whole, lanes = self.whole, self.whole.chip.lanes
         moved = self._moved(whole.values, key, count, self.at[5])
         area = replace(moved.inside, shape=(self.heads, whole.keys, 1, whole.size))
@@ -148,7 +148,7 @@ class _Tile:
         return moved._replace(inside=_window(area, count, 1, strides, address, key % lanes))
 
     def _scores(self, key: int, count: int) -> View:
-        """The scores of some keys; the scores of all keys are adjacent."""
+        """The scores of some keys, as a part of the scores of all keys."""
         whole = self.whole
         shape = (self.heads * whole.shared, self.rows, 1, whole.keys)
         area = View("lmem", self.at[6], shape, whole.scores, "aligned")

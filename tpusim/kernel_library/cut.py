@@ -1,4 +1,4 @@
-"""The number of tiles of a form, their addresses in local memory, and their transfers."""
+"""The sizes of the tiles of a form, their addresses in local memory, and their transfers."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -19,15 +19,15 @@ from tpusim.kernel_library.products import product_pieces
 
 Sizes = tuple[int, int, int, int]
 _REACH_BITS = 48
-"""Bits of the distance between operands whose addresses do not matter."""
+"""Operands without addresses are 2 to this power bytes apart."""
 _BATCH, _LANES, _COLUMNS = 0, 1, 3
-"""Axes: the first, cut at whole words; the axis across the lanes, cut at whole rows; the last, cut into runs."""
+"""Axes: the first is cut at whole words, the axis over the lanes at whole rows of lanes, the last into runs."""
 
 
 def tiles(body: Command, chip: ChipSpec) -> tuple[Piece, ...]:
     """The tiles of a command over whole tensors in global memory, in order; none if no form fits.
 
-    The library is written for its chip: a variant with more local memory has the same tiles.
+    The library is written for its chip, so a variant of the chip with more local memory has the same tiles.
     """
     views = [view for _, view in body.operands()]
     bases = sorted({view.address for view in views})
@@ -36,7 +36,7 @@ def tiles(body: Command, chip: ChipSpec) -> tuple[Piece, ...]:
 
 
 def _based(piece: Piece, bases: Sequence[int]) -> Piece:
-    """The piece with the addresses of its operands and result."""
+    """The piece with real addresses instead of symbolic ones."""
 
     def moved(one: Transfer) -> Transfer:
         base, offset = divmod(one.outside.address, 1 << _REACH_BITS)
@@ -49,7 +49,7 @@ def _based(piece: Piece, bases: Sequence[int]) -> Piece:
 
 @lru_cache(16)
 def _symbolic(body: Command, chip: ChipSpec) -> tuple[Piece, ...]:
-    """The tiles with the lowest operand at 0 and the others far apart; cached, because layers and heads repeat."""
+    """The tiles for symbolic addresses, which are far apart; cached, because layers and heads repeat."""
     if isinstance(body, Fn) and isinstance(body.function, FlashAttention):
         return attention_pieces(body, chip)
     if isinstance(body, MatMul) and body.on_vectors and (pieces := product_pieces(body, chip)):
@@ -95,7 +95,7 @@ def _column(
     *,
     again: bool,
 ) -> list[tuple[Transfer, int]]:
-    """The window of one operand for each tile, and the piece that loads it: an earlier piece for an equal window."""
+    """(window of one operand, piece that loads it) for each tile; an equal window is not loaded again."""
     found: list[tuple[Transfer, int]] = []
     transfer, last, loads = transfers(part), None, 0
     for number, start in enumerate(starts):
@@ -113,15 +113,15 @@ def _column(
 
 
 def _sizes(form: Form, chip: ChipSpec, share: int, room: int) -> Sizes | None:
-    """The largest extents of one tile that fit; in long runs if possible, even if a tile exceeds its share."""
+    """The largest extents of one tile that fit; if possible in long runs, even if the tile then exceeds its share."""
     runs = max(chip.eu_bytes, chip.dma_run_bytes)
     return _largest(form, chip, share, room, runs, least=True) or _largest(form, chip, share, room, chip.eu_elements(4))
 
 
 def _largest(form: Form, chip: ChipSpec, share: int, room: int, columns: int, *, least: bool = False) -> Sizes | None:
-    """The extents with axes cut in order, each as far as necessary, the last axis at multiples of `columns`.
+    """The extents of a tile: axes are cut in order, each as far as necessary, the last at multiples of `columns`.
 
-    least: the smallest tile may exceed its share.
+    least: if nothing fits, the smallest tile is taken although it exceeds its share.
     """
     n, c, h, w = form.result.view.shape
     sizes: Sizes = (1 if form.one_by_one else n, min(c, form.most or c), h, min(w, form.columns or w))
@@ -143,7 +143,7 @@ def _with(sizes: Sizes, axis: int, size: int) -> Sizes:
 
 
 def _fits(form: Form, sizes: Sizes, chip: ChipSpec, share: int, room: int) -> bool:
-    """Whether a tile fits its share, or two tiles two shares; all fits the room, and no axis is too long."""
+    """Whether the areas of one tile fit a share, or those of several tiles two shares, and no axis is too long."""
     windows = [_window(part, (0, 0, 0, 0), sizes, form.result.view.shape)[1] for part in form.parts]
     if any(max(window) > chip.max_axis for window in windows):
         return False
@@ -152,13 +152,13 @@ def _fits(form: Form, sizes: Sizes, chip: ChipSpec, share: int, room: int) -> bo
 
 
 def _copies(part: Part, form: Form, sizes: Sizes) -> int:
-    """Number of areas of an operand or the result: two if it changes from tile to tile."""
+    """The number of areas of an operand or the result: two if its window differs between tiles."""
     whole = form.result.view.shape
     return 1 + any(axis is not None and sizes[axis] < whole[axis] for axis in part.follows)
 
 
 def _laid_out(form: Form, sizes: Sizes, chip: ChipSpec) -> list[tuple[int, int]]:
-    """(address, bytes) of every area of local memory, one after the other."""
+    """(address, bytes) of all areas in local memory, which are adjacent."""
     found: list[tuple[int, int]] = []
     at = 0
     for part in form.parts:
@@ -175,7 +175,7 @@ def _bytes(part: Part, sizes: Sizes, form: Form, chip: ChipSpec) -> int:
 
 
 def _addresses(form: Form, sizes: Sizes, chip: ChipSpec, base: int) -> list[list[int]]:
-    """The addresses of operands and result, for even and for odd tiles."""
+    """The addresses of each operand and the result: one, or one each for even and odd loads."""
     areas = iter(_laid_out(form, sizes, chip))
     return [[base + next(areas)[0] for _ in range(_copies(part, form, sizes))] for part in form.parts]
 
@@ -184,7 +184,7 @@ def _addresses(form: Form, sizes: Sizes, chip: ChipSpec, base: int) -> list[list
 
 
 def _window(part: Part, start: tuple[int, ...], sizes: Sizes, whole: tuple[int, ...]) -> Window:
-    """(first element, extents) of the window of an operand that a tile of the result needs."""
+    """(first element, extents) of the window of an operand for a tile of the result."""
     first, extents = [0] * 4, list(part.view.shape)
     for axis, follows in enumerate(part.follows):
         if follows is not None:

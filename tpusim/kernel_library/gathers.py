@@ -1,8 +1,8 @@
 """Windows whose stride or dilation no command allows, as several commands (codegen.md DC-09).
 
-The rows that each row of the result reads are copied next to each other, and so are the columns.
-The product then has the number of taps as its stride. Many taps are processed in parts, and the products of the parts
-are summed in 32 bits. Padding between the copies is filled in.
+The rows that each row of the result reads are copied next to each other, and so are the columns. The stride of the
+product then is the number of taps. Many taps are processed in parts, whose products are summed in 32 bits. Padding
+between the copies is filled in.
 """
 
 from collections.abc import Iterator
@@ -18,12 +18,16 @@ from tpusim.isa.layout import ceil_div, lmem_bytes, lmem_strides
 from tpusim.isa.region import DType, View, itemsize
 
 ROWS, COLUMNS = 2, 3
-"""Axes of a view."""
+"""Axes of a view (n, c, h, w)."""
 INTEGERS = ("i8", "u8")
 
 
 class Taps(NamedTuple):
-    """Copies along one axis (target and source places), places to fill, and the padding of the product."""
+    """Gathered taps along one axis.
+
+    copies: (target places, source places). fills: places with padding. extent: places in total. pads: padding that the
+    product adds before and after.
+    """
 
     copies: list[tuple[range, range]]
     fills: list[range]
@@ -33,7 +37,7 @@ class Taps(NamedTuple):
 
 @dataclass(frozen=True)
 class WindowAxis:
-    """One axis of a window: its elements in local memory, those of the result, the taps, stride and dilation."""
+    """One axis of a window. size: elements of the input in local memory; count: elements of the result."""
 
     size: int
     count: int
@@ -47,11 +51,11 @@ class WindowAxis:
         return self.stride > chip.max_stride or self.dilation > MOST_STEPS
 
     def most(self, chip: ChipSpec) -> int:
-        """Most taps of one product."""
+        """The most taps of one product."""
         return ceil_div(self.kernel, ceil_div(self.kernel, chip.max_stride))
 
     def parts(self, chip: ChipSpec, *, equal: bool) -> list[range]:
-        """The taps of each product: all, or at most `most`; equal: every product has equally many, as for integers."""
+        """The taps of each product: all, or at most `most`. equal: all products have the same number of taps."""
         if not self.wide(chip):
             return [range(self.kernel)]
         most = self.most(chip)
@@ -60,9 +64,9 @@ class WindowAxis:
         return [range(first, min(first + most, self.kernel)) for first in range(0, self.kernel, most)]
 
     def gathered(self, taps: range) -> Taps:
-        """The elements that each element of the result reads at these taps, in sequence.
+        """The copies that put the elements for each element of the result next to each other.
 
-        Padding at the two ends is left to the product, if at least one element remains.
+        Padding at both ends is left to the product, unless there is nothing but padding.
         """
         copies: list[tuple[range, range]] = []
         fills: list[range] = []
@@ -78,7 +82,7 @@ class WindowAxis:
 
 
 def _without_ends(copies: list[tuple[range, range]], fills: list[range], extent: int) -> Taps:
-    """Fills at the two ends as padding."""
+    """The taps with fills at both ends turned into padding of the product."""
     if not copies:
         return Taps([], [range(extent)], extent, (0, 0))
     start, stop = copies[0][0].start, copies[-1][0].stop
@@ -91,9 +95,9 @@ def _without_ends(copies: list[tuple[range, range]], fills: list[range], extent:
 
 @dataclass(frozen=True)
 class Gathers:
-    """A convolution of images (n, c, h, w) in local memory, one by one, whose window is wide along an axis.
+    """A convolution of images (n, c, h, w) in local memory, image by image, whose window is wide along an axis.
 
-    channels, dtype: of the image. output: (oc, oh, ow) of the result.
+    channels, dtype: those of the input. output: (oc, oh, ow).
     """
 
     rows: WindowAxis
@@ -117,7 +121,7 @@ class Gathers:
 
     @property
     def areas(self) -> tuple[int, int, int]:
-        """Bytes of the rows, of the columns and of the sums of one image, all of them of whole vectors."""
+        """Bytes of the gathered rows, the gathered columns and the sums of one image, in whole vectors."""
         tall, wide = (axis.count * axis.most(self.chip) for axis in (self.rows, self.columns))
         height = tall if self.rows.wide(self.chip) else self.rows.size
         rows = self._bytes(self.channels, tall, self.columns.size, self.dtype) * self.rows.wide(self.chip)
@@ -139,7 +143,7 @@ class Gathers:
 
 
 def gathered(command: Conv | Depthwise, work: int, chip: ChipSpec) -> Iterator[Command]:
-    """The commands that replace this command in local memory, with a work area of `Gathers.work_bytes` at `work`."""
+    """The commands that replace this command in local memory. work: address of a work area of `Gathers.work_bytes`."""
     for image in range(command.input.shape[0]):
         one = {name: _image(view, image, chip) for name, view in (("input", command.input), ("output", command.output))}
         yield from _Image(replace(command, **one), work, chip).commands()
@@ -151,7 +155,7 @@ def _image(view: View, index: int, chip: ChipSpec) -> View:
 
 
 def _window(view: View, start: tuple[int, ...], shape: tuple[int, ...], strides: tuple[int, ...]) -> View:
-    """A part of a tensor in local memory; start: element of every axis but the channels, in strides of the whole."""
+    """A part of a tensor in local memory with the strides of the whole. start: the first element; channel 0 only."""
     at = sum(first * stride for first, stride in zip(start, strides, strict=True))
     return replace(
         view, address=view.address + at * itemsize(view.dtype), shape=shape, layout="strided", strides=strides
@@ -159,7 +163,7 @@ def _window(view: View, start: tuple[int, ...], shape: tuple[int, ...], strides:
 
 
 class _Laid(NamedTuple):
-    """The gathered taps of one axis: the commands, the resulting view, and the window of the product over it."""
+    """The gathered taps of one axis: the commands, the view that they write, and the window of the product over it."""
 
     commands: list[Command]
     view: View
@@ -188,10 +192,10 @@ class _Image:
         )
         self.sums = plane if self.several and command.output.dtype != self.wide_type else command.output
         self.added = replace(plane, address=plane.address + sums)
-        """Address of a depthwise product before a separate command adds it to the sums."""
+        """Where a depthwise product is stored until another command adds it to the sums."""
 
     def commands(self) -> Iterator[Command]:
-        """Rows, then columns for each part of them, each followed by the product."""
+        """For each part of the rows: gather them; for each part of the columns: gather them, then multiply."""
         for taps_h in self.rows:
             rows = self._laid(self.gathers.rows, taps_h, self.command.input, ROWS)
             yield from rows.commands
@@ -202,7 +206,7 @@ class _Image:
         yield from self._stored()
 
     def _laid(self, axis: WindowAxis, taps: range, source: View, place: int) -> _Laid:
-        """Copies of the elements that the result reads along one axis; the image itself if a command can step so."""
+        """The gathered elements along one axis; the source itself if a command allows stride and dilation."""
         if not axis.wide(self.chip):
             return _Laid([], source, taps, axis.stride, axis.dilation, axis.pads)
         found = axis.gathered(taps)
@@ -218,14 +222,14 @@ class _Image:
         )
 
     def _fill(self, source: View, target: View, place: int, to: range) -> Command:
-        """Padding: one value whatever the first element is."""
+        """Fill places with padding: a Where that gives the same value for both conditions."""
         pixel = _window(source, (0, 0, 0, 0), (1, source.shape[1], 1, 1), lmem_strides(source, self.chip))
         value = self.command.pad_value
         output = self._along(target, place, to)
         return self._command(Where, condition=pixel, on_true=value, on_false=value, output=output)
 
     def _along(self, view: View, place: int, elements: range) -> View:
-        """Some elements of one axis."""
+        """Some elements along one axis."""
         strides, shape = list(lmem_strides(view, self.chip)), list(view.shape)
         start = [elements.start if at == place else 0 for at in range(len(shape))]
         shape[place] = len(elements)
@@ -234,25 +238,25 @@ class _Image:
         return replace(part, strides=tuple(strides))
 
     def _product(self, rows: _Laid, columns: _Laid) -> Iterator[Command]:
-        """The product of the gathered taps, added to the sums of earlier taps."""
+        """The product of the gathered taps, added to the sums of the taps before."""
         command, depthwise = self.command, isinstance(self.command, Depthwise)
         first = (rows.taps, columns.taps) == (self.rows[0], self.columns[0])
         last = (rows.taps, columns.taps) == (self.rows[-1], self.columns[-1])
         relu = command.relu and last and self._ends_in_product
         (top, bottom), (left, right) = rows.pads, columns.pads
-        waits = depthwise and not first
+        apart = depthwise and not first
         fields: dict[str, object] = {
-            "input": columns.view, "output": self.added if waits else self.sums,
+            "input": columns.view, "output": self.added if apart else self.sums,
             "filter": self._filter(rows.taps, columns.taps), "kernel": (len(rows.taps), len(columns.taps)),
             "strides": (rows.stride, columns.stride), "dilations": (rows.dilation, columns.dilation),
             "pads": (top, left, bottom, right),
         }  # fmt: skip
         if self.several:
             bias = command.bias if first else None
-            fields |= {"requant": None, "requant_table": None, "bias": bias, "relu": relu and not waits}
+            fields |= {"requant": None, "requant_table": None, "bias": bias, "relu": relu and not apart}
             fields |= {} if depthwise else {"accumulate": not first}
         yield replace(command, **fields)
-        if waits:
+        if apart:
             yield self._command(
                 Arith, kind="add", a=self.sums, b=self.added, output=self.sums, relu=relu,
                 relu_limit=command.relu_limit,
@@ -260,11 +264,11 @@ class _Image:
 
     @property
     def _ends_in_product(self) -> bool:
-        """Whether the sum applies the relu: if the sum is the result, or a requant without relu follows."""
+        """Whether the last sum applies the relu: if it is the result, or if a requant, which has no relu, follows."""
         return self.sums is self.command.output or self.wide_type == "i32"
 
     def _stored(self) -> Iterator[Command]:
-        """Convert 32-bit sums to the type of the result."""
+        """The conversion of 32-bit sums to the type of the result."""
         command = self.command
         if self.sums is command.output:
             return
@@ -278,7 +282,7 @@ class _Image:
             )  # fmt: skip
 
     def _filter(self, rows: range, columns: range) -> View:
-        """The entries of some taps: a window of every block of packed channels (hardware.md 2.3)."""
+        """The filter of some taps: a window of every block of packed channels (hardware.md 2.3)."""
         filter, (kh, kw) = self.command.filter, self.command.kernel
         if (len(rows), len(columns)) == (kh, kw):
             return filter

@@ -1,4 +1,4 @@
-"""Tiles: their transfers, their command, and which of these run in parallel."""
+"""Tiles: transfers, command, and what runs in parallel."""
 
 from collections.abc import Callable, Iterator, Sequence
 from operator import mul
@@ -13,11 +13,11 @@ from tpusim.kernel_library.forms import Part
 
 Place = tuple[int, int, int, int, int]
 Window = tuple[list[int], list[int]]
-"""First element and extents."""
+"""The first element and the extents."""
 
 
 class Transfer(NamedTuple):
-    """A window of a tensor in global memory, and its place in local memory.
+    """A window of a tensor in global memory and in local memory.
 
     start, whole: as in `Move`, over the tensor's axes in the form, the axis of the largest stride first.
     """
@@ -28,16 +28,16 @@ class Transfer(NamedTuple):
     whole: Place
     kind: TransferKind
     in_order: bool
-    """Whether the axes have the same order in local memory as in the tensor; equal for all tiles."""
+    """Whether the axes have the same order in local memory as in the tensor."""
     width: int = 0
 
 
 class Piece(NamedTuple):
     """One tile, or a part of a tile: its loads, its operands, the command, and the store.
 
-    loaded: for each operand the number of the piece whose load it reads; a constant is loaded once.
-    store: none if the result stays for a later piece of the same number. kept: number of views after its operands that
-    the command reads from earlier pieces of the same number. first: it waits until all earlier pieces are stored.
+    number: that of the tile. loaded: for each operand the number of the piece that loads it; a constant is loaded once.
+    store: None if a later piece of the tile reads the result. kept: the number of views after the operands that the
+    command reads from earlier pieces of the tile. first: the piece waits until all earlier pieces are stored.
     """
 
     number: int
@@ -51,7 +51,7 @@ class Piece(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """The loads, computation and stores that may run in parallel."""
+    """Loads, computation and store that run in parallel."""
 
     loads: Piece | None
     computes: Piece | None
@@ -59,16 +59,16 @@ class Turn(NamedTuple):
 
 
 def turns_of(pieces: Sequence[Piece]) -> Iterator[Turn]:
-    """While one piece is computed, the next is loaded and the previous stored; a `first` piece waits for the store."""
+    """While a piece is computed, the next is loaded and the previous stored; a `first` piece waits for all stores."""
     starts = [at for at, piece in enumerate(pieces) if piece.first or not at]
     for start, stop in zip(starts, (*starts[1:], len(pieces)), strict=True):
         run = pieces[start:stop]
-        for ahead, now, behind in zip((*run, None, None), (None, *run, None), (None, None, *run), strict=True):
-            yield Turn(ahead, now, behind)
+        for loads, computes, stores in zip((*run, None, None), (None, *run, None), (None, None, *run), strict=True):
+            yield Turn(loads, computes, stores)
 
 
 def transfers(part: Part) -> Callable[[Window, int], Transfer]:
-    """Makes the transfer of a window of an operand to an address of local memory."""
+    """A function from (window of an operand, address in local memory) to the transfer."""
     view, strides, inside = part.view, gmem_strides(part.view), part.view.interleave if part.words else 1
     begin, extent = part.frame or ((0, 0, 0, 0), view.shape)
     order = _order(extent, strides) if view.interleave == 1 else _words_first(view.batch_axis)
@@ -99,7 +99,7 @@ def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
 
 
 def _words_first(batch: int) -> list[int]:
-    """The axes; the axis whose items share words comes first."""
+    """The axes, with the axis whose items share words first."""
     order = list(range(4))
     order[0], order[batch] = batch, 0
     return order

@@ -1,7 +1,7 @@
 """Products of f32 matrices as tiles, whose inner axis may be cut too (hardware.md 2.2).
 
-The loops are rows, then columns, then the inner axis: the sums stay in local memory, and the next product continues
-them; the last product adds the bias. Every matrix of a batch is a separate run.
+The loops are rows, then columns, then the inner axis. The sums stay in local memory, and the next product is added to
+them; the last product adds the bias. Every matrix of a batch is processed separately.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _F32_BYTES = 4
 
 
 class Block(NamedTuple):
-    """Most rows and columns of the result, and most columns of the left matrix, for one command of a product."""
+    """The most rows and columns of the result, and columns of the left matrix, of one command."""
 
     rows: int
     columns: int
@@ -33,8 +33,9 @@ class Block(NamedTuple):
 def product_block(rows: int, columns: int, inner: int, chip: ChipSpec) -> Block:
     """The tile of a product: each matrix of it fills at most two banks.
 
-    The left matrix, in full rows, decides the number of rows. Then the tile has as many columns as the right matrix has
-    room for with all of its rows; else the columns of one pass over the lanes and fewer rows, whose products are added.
+    Whole rows of the left matrix determine the rows of the tile. The tile has as many columns as fit with all rows of
+    the right matrix; if not even one pass over the lanes fits, it has the columns of one pass, and the inner axis is
+    cut.
     """
     room, vector = 2 * chip.lmem_bank_bytes, chip.eu_elements(_F32_BYTES)
     left = lane_columns(rows, columns, chip).left
@@ -53,17 +54,17 @@ def product_block(rows: int, columns: int, inner: int, chip: ChipSpec) -> Block:
 
 
 def _part(whole: int, most: int) -> int:
-    """The size of equal parts of at most `most`."""
+    """The size of equal parts that have at most `most` elements."""
     return ceil_div(whole, ceil_div(whole, max(1, most)))
 
 
 def _row_bytes(columns: int, width: int, chip: ChipSpec) -> int:
-    """Bytes per lane of a row of a matrix."""
+    """Bytes per lane of one row of a matrix."""
     return ceil_div(ceil_div(columns, width), chip.lanes) * width * _F32_BYTES
 
 
 def product_pieces(body: MatMul, chip: ChipSpec) -> tuple[Piece, ...]:
-    """The tiles of a product that runs on vectors; none without a form, or if two do not fit."""
+    """The tiles of a product that runs on vectors; none without a form, or if two tiles do not fit."""
     found = forms(body, chip)
     if not found:
         return ()
@@ -72,7 +73,7 @@ def product_pieces(body: MatMul, chip: ChipSpec) -> tuple[Piece, ...]:
 
 
 class _Operand:
-    """A matrix or the bias with its two places in local memory, which tiles use alternately."""
+    """A matrix or the bias, with two places in local memory that its loads use alternately."""
 
     def __init__(self, part: Part, places: tuple[int, int]) -> None:
         self._transfer = transfers(part)
@@ -82,7 +83,7 @@ class _Operand:
         self._found: tuple[Transfer, int]
 
     def moved(self, window: Window, number: int) -> tuple[Transfer, int, bool]:
-        """The transfer of a tile's window, the number of its tile, and whether it is new or already loaded."""
+        """(transfer of a window, number of the tile that loads it, whether this tile loads it)."""
         new = window != self._last
         if new:
             self._found = self._transfer(window, self._places[self._loads % 2]), number
@@ -91,7 +92,7 @@ class _Operand:
 
 
 class _Tiles:
-    """A product as a form over four axes, and its cuts."""
+    """A product as a form over four axes, and how it is cut."""
 
     def __init__(self, form: Form, chip: ChipSpec) -> None:
         self._form, self._body = form, cast("MatMul", form.body)
@@ -116,7 +117,7 @@ class _Tiles:
         self._batches = {name: part.view.shape[0] for name, part in parts.items()}
 
     def pieces(self) -> Iterator[Piece]:
-        """All tiles in order, each as a piece for every part of the inner axis."""
+        """All tiles in order, with a piece for every part of the inner axis."""
         steps = (range(0, self._rows, self._block.rows), range(0, self._columns, self._block.columns))
         for number, (batch, row, column) in enumerate(product(range(self._batch), *steps)):
             rows, columns = min(self._block.rows, self._rows - row), min(self._block.columns, self._columns - column)
@@ -151,12 +152,12 @@ class _Tiles:
     def _moved(
         self, name: str, number: int, batch: int, start: tuple[int, int], extents: tuple[int, int]
     ) -> tuple[Transfer, int, bool]:
-        """The transfer of rows and columns from `start` of one matrix of an operand."""
+        """The transfer of rows and columns from `start` on, of one matrix of an operand."""
         first = [batch if self._batches[name] > 1 else 0, start[0], 0, start[1]]
         return self._operands[name].moved((first, [1, extents[0], 1, extents[1]]), number)
 
     def _turned(self, rows: int, columns: int) -> tuple[int, int]:
-        """Rows and columns of the right matrix in the order of memory."""
+        """Rows and columns of the right matrix, in the order of memory."""
         return (columns, rows) if self._body.right_transpose else (rows, columns)
 
 

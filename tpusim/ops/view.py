@@ -16,8 +16,8 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import int_attr, ints, ints_attr
-from tpusim.ir.types import element_of, shape_of, storage_dtype
+from tpusim.ir.attrs import int_attr, ints, ints_attr, set_op_name
+from tpusim.ir.types import element_of, shape_of, storage_dtype, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -101,6 +101,14 @@ class TopReshape(ViewTop):
         del weights
         undone = InValidReshapeMergePattern(), TopFuseSqueeze(), TopFuseUnsqueeze()
         return TopFuseReshape2(), *undone, TopRemoveReshapeAndUnsqueezeWhenScalar(), TopReshapeFuse()
+
+
+def reshaped(value: SSAValue, shape: Shape, name: str) -> TopReshape:
+    """A Reshape of a top value, called `name`."""
+    result = tensor(shape, element_of(value))
+    op = TopReshape.create(operands=[value], result_types=[result], attributes={"shape": ints_attr(shape)})
+    set_op_name(op, name)
+    return op
 
 
 def make_view(value: SSAValue) -> TopReshape:

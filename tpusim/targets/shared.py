@@ -1,4 +1,4 @@
-"""What BM1684 and CV18xx answer alike and the reference does not; both targets extend this one."""
+"""Models that BM1684 and CV18xx have in common, as a target that both extend."""
 
 from typing_extensions import override
 from xdsl.pattern_rewriter import RewritePattern

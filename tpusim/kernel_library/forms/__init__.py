@@ -1,4 +1,4 @@
-"""Commands over whole tensors as commands over four axes, and along which of them they may be cut: one per class."""
+"""Forms: commands over whole tensors as commands over four axes, and the axes along which they may be cut."""
 
 from tpusim.kernel_library.forms import axes, elementwise, images, matrices
 from tpusim.kernel_library.forms.parts import Form, Part, Shape, seen

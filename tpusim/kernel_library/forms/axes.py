@@ -1,4 +1,4 @@
-"""Forms of functions along an axis: the axis is h or w; the axes before or after it are divided over the lanes."""
+"""Forms of functions along an axis: the axis becomes h or w, and axes before or after it are divided over the lanes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,15 +33,15 @@ from tpusim.kernel_library.forms.parts import Form, Part, Shape, constant, divis
 from tpusim.kernel_library.forms.table import form_of
 
 _EXTREMES, _SEARCHING = 4, 32
-"""Adjacent elements after the axis in one lane of a search for extremes, and the number of lanes (F-08)."""
+"""A search for extremes: adjacent elements after the axis in one lane, and the number of lanes (F-08)."""
 _NEIGHBOURS, _REDUCED = 16, 128
-"""Adjacent elements in one lane: of a softmax of integers (F-06), and of other functions (F-07)."""
+"""The fewest adjacent elements in one lane: of a softmax by table (F-06), and of other functions (F-07)."""
 _SOFTMAXES = (Softmax, SoftmaxInt, SoftmaxTables)
 
 
 @dataclass(frozen=True)
 class _Along:
-    """The three lengths around an axis: before it, of it, after it."""
+    """The product of the extents before an axis, its length, and the product of the extents after it."""
 
     outer: int
     length: int
@@ -49,15 +49,15 @@ class _Along:
 
     @staticmethod
     def of(shape: Shape, axes: Shape) -> "_Along | None":
-        """The lengths around adjacent axes; None for other axes."""
+        """The lengths for adjacent axes, taken as one; None if they are not adjacent."""
         if not axes or list(axes) != list(range(axes[0], axes[-1] + 1)):
             return None
-        first, behind = axes[0], axes[-1] + 1
-        return _Along(prod(shape[:first]), prod(shape[first:behind]), prod(shape[behind:]))
+        first, end = axes[0], axes[-1] + 1
+        return _Along(prod(shape[:first]), prod(shape[first:end]), prod(shape[end:]))
 
 
 def _split(along: _Along, chip: ChipSpec, together: int) -> tuple[int, int]:
-    """(lanes, adjacent elements) of the axes after the axis, if those before it do not fill the lanes."""
+    """(lanes, adjacent elements per lane) of the axes after the axis; one lane if the axes before it fill the lanes."""
     if along.outer >= chip.lanes:
         return 1, along.inner
     width = divisor(along.inner, min(together, along.inner))
@@ -65,7 +65,7 @@ def _split(along: _Along, chip: ChipSpec, together: int) -> tuple[int, int]:
 
 
 def _rows(along: _Along, together: int) -> tuple[int, int]:
-    """(lanes, rows of each) of the axes before the last; Decision: as many rows as give `together` elements."""
+    """(lanes, rows per lane) of the axes before the last. Decision: a lane has at least `together` elements."""
     rows = divisor(along.outer, min(along.outer, ceil_div(together, along.length)))
     return along.outer // rows, rows
 
@@ -73,7 +73,7 @@ def _rows(along: _Along, together: int) -> tuple[int, int]:
 def _together(function: AnyFunction, along: _Along, size: int, chip: ChipSpec) -> int:
     """The fewest adjacent elements in one lane (U-89).
 
-    A softmax of floats has a row per lane, or, if elements follow the axis, an equal share of at least a vector.
+    A softmax of floats has one row per lane; if axes follow, every lane has an equal share of at least a vector.
     """
     if isinstance(function, Softmax):
         return 1 if along.inner == 1 else max(chip.eu_elements(size), ceil_div(along.outer * along.inner, chip.lanes))
@@ -81,7 +81,7 @@ def _together(function: AnyFunction, along: _Along, size: int, chip: ChipSpec) -
 
 
 def _on_axis(view: View, along: _Along, length: int, split: tuple[int, int]) -> View:
-    """A tensor with the axis at h (at w if it is the last), and the axes before or after it over the lanes."""
+    """A tensor with the axis at h (at w if nothing follows it), and axes before or after it over the lanes."""
     high, low = split
     if along.inner == 1:
         return seen(view, (1, high, low, length))
@@ -91,7 +91,10 @@ def _on_axis(view: View, along: _Along, length: int, split: tuple[int, int]) -> 
 
 
 def _axis_form(body: Fn, axes: Shape, renamed: AnyFunction, chip: ChipSpec, constants: int = 0) -> Iterator[Form]:
-    """A function along an axis of its first operand; the last operands are constants for every lane."""
+    """The form of a function along adjacent axes of its first operand.
+
+    renamed: the function along the axis of the form. constants: the number of further operands, which every lane reads.
+    """
     view, along = body.inputs[0], _Along.of(body.inputs[0].shape, axes)
     if along is None or not is_dense(body):
         return
@@ -111,15 +114,15 @@ def _axis_form(body: Fn, axes: Shape, renamed: AnyFunction, chip: ChipSpec, cons
 
 
 def _renamed(body: Fn) -> AnyFunction:
-    """The function along the axis of the form: the last axis if nothing comes after it."""
+    """The function along the axis of the form: w if nothing follows the axis, else h."""
     function = cast("Any", body.function)
-    own = 3 if prod(body.inputs[0].shape[function.axis + 1 :]) == 1 else 2
-    return msgspec.structs.replace(function, axis=own)
+    renamed = 3 if prod(body.inputs[0].shape[function.axis + 1 :]) == 1 else 2
+    return msgspec.structs.replace(function, axis=renamed)
 
 
 @form_of(Arg)
 def _extremes(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """Arg: four adjacent elements for each of 32 lanes, and the rest one by one (U-89)."""
+    """Arg: four adjacent elements in each of 32 lanes; the remaining elements have a lane each (U-89)."""
     assert isinstance(body, Fn) and isinstance(body.function, Arg)
     view, along = body.inputs[0], _Along.of(body.inputs[0].shape, (body.function.axis,))
     if along is None or not is_dense(body):
@@ -132,12 +135,12 @@ def _extremes(body: Command, chip: ChipSpec) -> Iterator[Form]:
     for first, count, width in ((0, lanes, _EXTREMES), (lanes * _EXTREMES, along.inner - lanes * _EXTREMES, 1)):
         if count:
             sides = ((view, along.length), (body.output, 1))
-            parts = tuple(_behind(v, along, n, (first, count, width)) for v, n in sides)
+            parts = tuple(_after(v, along, n, (first, count, width)) for v, n in sides)
             yield Form(msgspec.structs.replace(body, function=function), parts, (0, 1), most=_SEARCHING)
 
 
-def _behind(view: View, along: _Along, length: int, piece: tuple[int, int, int]) -> Part:
-    """A part of the elements after an axis: `count` lanes with `width` adjacent elements from `first` on."""
+def _after(view: View, along: _Along, length: int, piece: tuple[int, int, int]) -> Part:
+    """Some of the elements after an axis: `count` lanes of `width` adjacent elements, from element `first` on."""
     first, count, width = piece
     strides = (length * along.inner, width, along.inner, 1)
     moved = replace(view, address=view.address + first * itemsize(view.dtype))
@@ -158,7 +161,7 @@ def _along(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 @form_of(LayerNorm, RMSNorm)
 def _normalised(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """A function over all axes from `axis` on, with weights of their extents."""
+    """The forms of a function over all axes from `axis` on, with weights of their extents."""
     assert isinstance(body, Fn)
     function = cast("LayerNorm | RMSNorm", body.function)
     axes = tuple(range(function.axis, len(body.inputs[0].shape)))
@@ -172,5 +175,5 @@ def _reduced(body: Command, chip: ChipSpec) -> Iterator[Form]:
     function = cast("Reduce | ReduceInt", body.function)
     shape = body.inputs[0].shape
     axes = tuple(sorted(function.axes))
-    own = 3 if prod(shape[axes[-1] + 1 :]) == 1 else 2
-    yield from _axis_form(body, axes, msgspec.structs.replace(function, axes=(own,)), chip)
+    renamed = 3 if prod(shape[axes[-1] + 1 :]) == 1 else 2
+    yield from _axis_form(body, axes, msgspec.structs.replace(function, axes=(renamed,)), chip)

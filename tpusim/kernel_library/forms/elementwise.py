@@ -1,4 +1,4 @@
-"""Forms of commands that work element by element: equal shares for all lanes, or axes that broadcast."""
+"""Forms of element-wise commands: equal shares for all lanes, or merged axes that broadcast."""
 
 from collections.abc import Iterator
 from dataclasses import replace as altered
@@ -35,14 +35,14 @@ from tpusim.kernel_library.forms.parts import AXES, Form, Part, Shape, constant,
 from tpusim.kernel_library.forms.table import form_of
 
 _BLOCK = 32768
-"""Unit of tiles of a tensor divided over all lanes, in elements of any type (F-03)."""
+"""Tiles of a tensor that is divided over all lanes have a multiple of this many elements, of any type (F-03)."""
 _TWO_AND_A_SUM = 2.8
-"""Share of a cast by planes: two of its f32 images, two of bytes and a third f32 image fill local memory (F-02)."""
+"""`Form.share` of a cast by planes: two f32 images, two byte images and a third f32 image fill local memory (F-02)."""
 
 
 @form_of(Compare, AddInt, SubInt, MulInt, ConstInt, SumShift, ExtremeShift, Power, Remainder)
 def elementwise(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """If shapes are equal, all lanes get an equal share; else adjacent axes that broadcast alike are merged."""
+    """Equal shapes: all lanes get an equal share. Other shapes: adjacent axes that broadcast alike are merged."""
     shapes = [view.shape for _, view in body.operands()]
     if is_dense(body) and all(shape == shapes[-1] for shape in shapes):
         yield from _spread(body, chip, "matrix" if isinstance(body, Arith) else "tensor")
@@ -52,13 +52,13 @@ def elementwise(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 @form_of(Rescale, Active)
 def _active(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """Divided over the lanes like a matrix, as for a cast."""
+    """Divided over the lanes like a matrix, as a cast."""
     yield from _in_halves(body, chip, LEAST_WIDTH)
 
 
 @form_of(Quantize, Dequantize)
 def _cast(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """A cast is divided over the lanes on chips with such casts; a cast between floats on all chips."""
+    """Divided over the lanes like a matrix, if the chip has such casts or both types are floats; else by planes."""
     if chip.casts_fill_lanes or isinstance(body, Arith):
         least = max(1, CAST_BYTES // min(itemsize(view.dtype) for _, view in body.operands()))
         yield from _in_halves(body, chip, least)
@@ -69,7 +69,7 @@ def _cast(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 @form_of(Arith)
 def _arith(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """A copy has the forms of a cast; arithmetic with a constant has those of a function of one tensor."""
+    """A copy has the forms of a cast, arithmetic with a constant those of a function, other arithmetic its own."""
     assert isinstance(body, Arith)
     unary = not isinstance(body.b, View)
     alone = unary and body.kind in ("copy", "truncate")
@@ -80,7 +80,7 @@ def _arith(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 
 def _repeated(body: Arith) -> Iterator[Form]:
-    """A part of a tensor copied to another part, or repeated along axes where it has one element."""
+    """A part of a tensor copied to another part, or repeated along axes of length 1."""
     views = [_four(view) for view in (body.a, body.output)]
     shapes = [view.shape for view in views if view is not None]
     if len(shapes) == len(views):
@@ -90,14 +90,14 @@ def _repeated(body: Arith) -> Iterator[Form]:
 
 
 def _four(view: View) -> View | None:
-    """A tensor, or a part of one, of up to four axes."""
+    """A tensor, or a part of one, with leading axes of length 1 up to four axes; None if it has more."""
     missing = AXES - len(view.shape)
     strides = view.strides or dense_strides(view.shape)
     return None if missing < 0 else seen(view, (1,) * missing + view.shape, (0,) * missing + strides)
 
 
 def _image(shape: Shape) -> Shape:
-    """(n, c, h, w): axes from the left; w is the product of all after h."""
+    """(n, c, h, w): the axes in order; w is the product of all after h."""
     n, c, h, *rest = (*shape, 1, 1, 1)
     return n, c, h, prod(rest)
 
@@ -105,7 +105,7 @@ def _image(shape: Shape) -> Shape:
 def _spread(
     body: Command, chip: ChipSpec, kind: TransferKind = "tensor", share: float = 8, least: int = LEAST_WIDTH
 ) -> Iterator[Form]:
-    """Equal runs of elements to all lanes."""
+    """The form that gives every lane an equal run of elements."""
     if not is_dense(body):
         return
     views = [view for _, view in body.operands()]
@@ -115,10 +115,10 @@ def _spread(
 
 
 def _in_halves(body: Command, chip: ChipSpec, least: int) -> Iterator[Form]:
-    """Equal runs of elements to all lanes, as a matrix: in two tiles, or as few as fit, of whole blocks.
+    """The same, moved like a matrix and cut into two tiles of whole blocks (`_BLOCK`), or as many more as needed.
 
-    So loads, steps and stores overlap. In the library the rest of the last block is a separate tile; here it is part of
-    the last tile.
+    Two tiles let loads, computation and stores overlap. In the library an incomplete last block is a separate tile;
+    here it is part of the last tile.
     """
     for form in _spread(body, chip, "matrix", least=least):
         size = [itemsize(part.view.dtype) for part in form.parts]
@@ -133,7 +133,7 @@ def _in_halves(body: Command, chip: ChipSpec, least: int) -> Iterator[Form]:
 
 
 def _width(count: int, size: int, least: int, chip: ChipSpec) -> int:
-    """Adjacent elements that a lane gets at once: the divisor of their number that takes the fewest steps."""
+    """The length of a run in one lane: the divisor of `count`, at least `least`, that takes the fewest vector steps."""
     wanted, vector = max(least, ceil_div(count, chip.lanes)), chip.eu_elements(size)
     able = (d for small in range(1, isqrt(count) + 1) if count % small == 0 for d in (small, count // small))
     widths = [d for d in able if d >= min(count, least)]
@@ -141,7 +141,10 @@ def _width(count: int, size: int, least: int, chip: ChipSpec) -> int:
 
 
 def _joined(shapes: list[Shape]) -> list[list[int]] | None:
-    """Merged axes (at most four) of shapes that broadcast to the last: adjacent axes that all have or lack."""
+    """The merged extents of shapes that broadcast to the last shape; None if more than four axes remain.
+
+    Adjacent axes merge if each shape has either both in full or neither.
+    """
     result, rank = shapes[-1], len(shapes[-1])
     wide = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     found: list[list[int]] = [[] for _ in shapes]
@@ -175,7 +178,7 @@ def _broadcast(body: Command, axes: list[list[int]]) -> Form:
 
 @form_of(Lut)
 def _lut(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """The forms of a lookup, with the table in every lane."""
+    """The forms of a function, with the table in every lane."""
     assert isinstance(body, Lut)
     if not is_dense(body):
         return

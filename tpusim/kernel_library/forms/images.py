@@ -1,4 +1,4 @@
-"""Forms of commands over images: planes, rows or channels of them."""
+"""Forms of commands over images, cut into planes, rows or channels."""
 
 from collections.abc import Iterator
 from math import prod
@@ -29,19 +29,19 @@ from tpusim.kernel_library.forms.table import form_of
 
 _FLOATS = ("f16", "bf16", "f32")
 _REPEATED = 4
-"""Share of repeated elements: two tiles and their results fill half of local memory (F-04)."""
+"""`Form.share` of repeated elements: two tiles fill half of local memory (F-04)."""
 _PLANES = 3
-"""Share of planes of floats (F-05)."""
+"""`Form.share` of float planes (F-05)."""
 _F32_CHANNELS = 2.85
-"""Share of filters, image and result of f32 convolutions (F-01): 9 of 20 compared convolutions are cut as there.
+"""`Form.share` of f32 convolutions (F-01): 9 of 20 compared convolutions are cut as in TPU-MLIR.
 
-Decision: in the others the library also cuts the image, or cuts fewer channels.
+Decision: in the others the library also cuts the image, or makes tiles of fewer channels; tpusim does not.
 """
 
 
 @form_of(Interp)
 def _planes(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """Whole planes of an image, or parts of an operand's planes that begin at their first element."""
+    """Whole planes of the result, and the operand's planes or their leading parts."""
     assert isinstance(body, Fn)
     parts = tuple(Part(view, (0, 1, None, None)) for _, view in body.operands())
     if all(len(part.view.shape) == AXES for part in parts):
@@ -50,7 +50,7 @@ def _planes(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 @form_of(Depthwise)
 def _by_channel(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """A depthwise convolution of whole planes; a channel's coefficients are the same in every batch."""
+    """Whole planes of a depthwise convolution; a channel has the same coefficients in every batch item."""
     assert isinstance(body, Depthwise)
     images = {"input", "output"}
     parts = [
@@ -63,9 +63,10 @@ def _by_channel(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 @form_of(Conv, words=True)
 def _convolved(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """A convolution of floats or of packed bytes: a tile has a channel for each lane, and the whole image, loaded once.
+    """A convolution of floats or packed bytes: a tile computes one channel per lane from a whole image, loaded once.
 
-    In f32 the channels fill a third of local memory, and every tile loads the image, without overlap between tiles.
+    In f32 a tile has as many channels as fill a third of local memory (`_F32_CHANNELS`). Every tile loads its image
+    again, and transfers do not overlap computation.
     """
     assert isinstance(body, Conv)
     whole = body.groups == 1 and not (body.merged or body.accumulate or any(body.inserts))
@@ -85,7 +86,7 @@ def _convolved(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 @form_of(Upsample)
 def _upsampled(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """Rows of the operand may be cut, each with its rows of the result."""
+    """Rows of the operand may be cut; each has its rows of the result."""
     assert isinstance(body, Fn)
     source = body.inputs[0]
     if not is_dense(body) or len(source.shape) != AXES:
@@ -97,7 +98,7 @@ def _upsampled(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 @form_of(Where, words=True)
 def _chosen(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """The forms of any element-wise command; packed bytes only if all tensors have one shape."""
+    """The forms of an element-wise command; packed bytes have one only if all shapes are equal."""
     views = [view for _, view in body.operands()]
     if not any(view.interleave > 1 for view in views):
         yield from elementwise(body, chip)
@@ -107,9 +108,10 @@ def _chosen(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 @form_of(Pool)
 def _pooled(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """One window over each whole plane; byte planes are divided evenly over the lanes if possible.
+    """A pool whose window is the whole plane.
 
-    Otherwise a lane has at most two byte planes; means of integers with zero points are not cut.
+    The byte planes of one batch item are divided evenly over the lanes if possible; otherwise a tile has at most two
+    byte planes per lane. Means of integers with zero points are cut only if they do not fit local memory.
     """
     assert isinstance(body, Pool)
     n, c, *plane = body.input.shape
@@ -131,7 +133,7 @@ def _pooled(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 @form_of(Lrn, LrnTables)
 def _across(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """Every place with all its channels, and constants for every lane."""
+    """Whole columns of channels, and constants in every lane."""
     assert isinstance(body, Fn)
     source, *tables = body.inputs
     source, result = (Part(view, (0, None, 2, 3)) for view in (source, body.output))
@@ -141,7 +143,7 @@ def _across(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 @form_of(Pad, words=True)
 def _padded(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """Axes without pads may be cut."""
+    """Only axes without pads may be cut."""
     assert isinstance(body, Fn) and isinstance(body.function, Pad)
     before, after = body.function.before, body.function.after
     missing = AXES - len(before)

@@ -22,7 +22,7 @@ _MATRIX = 2
 
 @form_of(MatMul, words=True)
 def _product(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """Rows and columns of the result may be cut, and matrices of a batch; the inner axis is whole."""
+    """Rows and columns of the result and matrices of a batch may be cut; the inner axis is whole."""
     assert isinstance(body, MatMul)
     views = [_matrix(view) for view in (body.left, body.right, body.output)]
     if None in views:
@@ -54,7 +54,7 @@ def _product(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 
 def _columns(view: View) -> Part:
-    """A number for every column of the result."""
+    """An operand with a number for every column of the result."""
     return Part(seen(view, (1, 1, 1, view.elements)), (None, None, None, 3), compact=True, kind="broadcast")
 
 
@@ -63,7 +63,7 @@ def _matrix_part(view: View, follows: tuple[int | None, int | None], batch: int)
 
 
 def _matrix(view: View) -> View | None:
-    """(batch, rows, 1, columns) of a matrix, or of several at equal distances; rows may share words."""
+    """(batch, rows, 1, columns) of a matrix, or of several at equal distances; None if the distances differ."""
     if view.interleave > 1:
         rows, columns = view.shape if len(view.shape) == _MATRIX else (0, 0)
         return replace(view, shape=(1, rows, 1, columns), batch_axis=1) if rows and view.layout == "dense" else None

@@ -1,8 +1,8 @@
 """Commands over whole tensors of any rank as commands over four axes, which local memory has (hardware.md 2.1).
 
-A form is the same computation: an operand is another view of the same bytes, and the command's axes are renamed to the
-four. Elements of 4 bits, axes that cannot be merged to four, and windows outside a command's ranges have no form; of
-packed batches (4N) only products and pads have a form.
+A form is the same computation: each operand is another view of the same bytes, and the axes of the command are renamed.
+Elements of 4 bits, axes that cannot be merged to four, and windows outside the ranges of a command have no form. Packed
+batches (4N) have forms for convolutions, products, selections (Where) and pads only.
 """
 
 from dataclasses import dataclass
@@ -24,11 +24,10 @@ AXES = 4
 class Part:
     """An operand over four axes of global memory.
 
-    follows: for each of its axes the axis of the result that it is cut with, None: every tile needs all of it.
-    compact: its layout in local memory, where constants are not aligned. kind: how it is loaded or stored.
-    frame: if the view is a part of a tensor: its first element, and the tensor's extents over the same axes.
-    words: items of a batch that share a word (4N) also share it in local memory; else the transfer separates them.
-    width: of a row of a matrix, as in `Move`.
+    follows: for each axis the axis of the result with which it is cut; None: every tile needs all of it. compact: it is
+    not aligned in local memory, like constants. kind, width: as in `Move`. frame: for a view of a part of a tensor, the
+    first element and the extents of the tensor over the same axes. words: batch items that share a word (4N) also share
+    it in local memory; else the transfer separates them.
     """
 
     view: View
@@ -44,10 +43,10 @@ class Part:
 class Form:
     """A command, its operands and its result (last) over four axes, and the axes of the result that may be cut.
 
-    cuts: the first is cut first. share: the part of local memory that one tile should fill at most, so that transfers
-    and computing overlap. most: most lanes of a tile, 0 for all. columns: most of the last axis, 0 for all.
-    one_by_one: a tile has one element of axis 0, and transfers do not overlap computing. again: a tile loads
-    everything that it needs, even if it is already loaded.
+    cuts: in the order in which axes are cut. share: one tile fills at most 1/share of local memory, so that transfers
+    and computation overlap. most: the most elements of axis 1 in a tile, 0: no limit. columns: the most elements of the
+    last axis, 0: no limit. one_by_one: a tile has one element of axis 0, and transfers do not overlap computation.
+    again: a tile loads all its operands, even if they are loaded already.
     """
 
     body: Command
@@ -66,19 +65,19 @@ class Form:
 
     @property
     def words(self) -> int:
-        """Items of a batch that share a word in local memory."""
+        """The number of batch items that share a word in local memory."""
         return self.result.view.interleave if self.result.words else 1
 
 
 def seen(view: View, shape: Shape, strides: Shape | None = None) -> View:
-    """A dense tensor viewed over other axes."""
+    """The bytes of a dense tensor as a view over other axes."""
     if strides is None or strides == dense_strides(shape):
         return replace(view, shape=shape, layout="dense", strides=None, batch_axis=0)
     return replace(view, shape=shape, layout="strided", strides=strides, batch_axis=0)
 
 
 def constant(view: View) -> Part:
-    """A constant that every lane reads."""
+    """A constant that is copied to every lane."""
     return Part(seen(view, (1, 1, 1, view.elements)), (None,) * AXES, compact=True, kind="broadcast")
 
 

@@ -1,4 +1,4 @@
-"""Which commands and functions have a form over four axes: registered by class, also by plug-ins."""
+"""The functions that make the forms of commands, registered by class, also by plug-ins."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
@@ -25,9 +25,9 @@ _OF_WORDS: set[Make] = set()
 
 
 def form_of(*kinds: type[Command | Function], words: bool = False) -> Callable[[M], M]:
-    """Register a function of a command and a chip that yields the forms of these classes in order of preference.
+    """Register a function from (command, chip) to the forms of commands or functions of these classes.
 
-    words: the function also has forms if items of a batch share words (4N).
+    words: the function also handles batch items that share words (4N).
     """
 
     def register(make: M) -> M:
@@ -40,7 +40,7 @@ def form_of(*kinds: type[Command | Function], words: bool = False) -> Callable[[
 
 
 def forms(body: Command, chip: ChipSpec) -> tuple[Form, ...]:
-    """The command over four axes, as one form or several in sequence; none if it has no such form."""
+    """The forms of a command, which are computed in sequence (usually one); () if it has none."""
     make = _MAKES.get(type(body.function) if isinstance(body, Fn) else type(body))
     views = [view for _, view in body.operands()]
     if make is None or any(v.laned or is_packed(v.dtype) or 0 in v.shape for v in views) or window_ranges(body, chip):
@@ -52,11 +52,11 @@ def forms(body: Command, chip: ChipSpec) -> tuple[Form, ...]:
 
 def with_views(body: Command, views: list[View]) -> Command:
     """The command with other operands, in the order of `operands`."""
-    left = iter(views)
+    rest = iter(views)
 
     def replaced(value: Any) -> Any:
         if isinstance(value, View):
-            return next(left)
+            return next(rest)
         if isinstance(value, tuple):
             return tuple(replaced(item) for item in cast("tuple[Any, ...]", value))
         return value

@@ -1,8 +1,7 @@
 """Activation functions: element-wise ops of one operand (numerics.md 9.7, 9.8, 10).
 
-`top.py` has the functions: import, float form, table or float lowering; `without_table.py` those that have no bytes;
-`slope.py` LeakyRelu and PRelu; `tpu.py` the ops of the chip; `lut_bf16.py` BF16 by tables; `fusion.py` the patterns
-that find SiLU and GELU in their parts.
+`top.py` has the functions of the top dialect and their lowering; `without_table.py` those without an INT8 form;
+`slope.py` LeakyRelu and PRelu; `tpu.py` the ops of a chip; `lut_bf16.py` BF16 functions by tables.
 """
 
 from tpusim.ops.activation.lut_bf16 import TpuLutBF16

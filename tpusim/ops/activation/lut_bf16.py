@@ -1,4 +1,4 @@
-"""`tpu.LutBF16`: a function of BF16 values by two lookup tables, and the lowering to it (numerics.md 10)."""
+"""`tpu.LutBF16`: a function of BF16 values by two lookup tables; and its lowering (numerics.md 10)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,22 +19,21 @@ from xdsl.dialects.builtin import FloatAttr, TensorType
 from xdsl.ir import SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
-from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, float_attr, op_name
 from tpusim.ir.modes import LutModeAttr, lut_mode
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
-from tpusim.ops.framework.base import Array, Axis, EmitContext, LoweringContext, Shape, TensorSlice, Window
+from tpusim.ops.framework.base import Array, Axis, EmitContext, LoweringContext, Shape, Window
 from tpusim.ops.framework.families import ElementwiseTpu, UnaryTop
 
 LutMode = Literal["Slope", "Mantissa", "Log"]
 FLOAT_TABLE_SHAPE = (1, 1, 32, 8)
-"""The 256 entries of a BF16 table, as they are stored (U-96)."""
+"""The stored shape of a BF16 table of 256 entries (U-96)."""
 
 
 @dataclass(frozen=True)
 class FloatTable:
-    """How a function is computed by two tables: entries, and the range that a slope table spans."""
+    """The two tables of a function. limit: a slope table spans [-limit, limit]."""
 
     mode: LutMode
     pair: TablePair
@@ -42,7 +41,7 @@ class FloatTable:
 
 
 def float_table(function: str, coeffs: tuple[float, ...]) -> FloatTable | None:
-    """The tables of an activation function (numerics.md 9.8, 10), None if it has none."""
+    """The tables of an activation function (numerics.md 9.8, 10); None if it has none."""
     if function in SLOPE_RANGES:
         return FloatTable("Slope", activation_table(function, coeffs), SLOPE_RANGES[function])
     if function in POWERS:
@@ -72,8 +71,8 @@ def build_lookup(op: UnaryTop, ctx: LoweringContext, found: FloatTable) -> SSAVa
 class TpuLutBF16(ElementwiseTpu):
     """`tpu.LutBF16`: BF16 in and out by two tables of 256 BF16 entries; every step is rounded (numerics.md 10).
 
-    lut_mode Slope: a base and a slope per step of [min_range, max_range]; Mantissa: an entry of the exponent times one
-    of the mantissa; Log: their sum.
+    lut_mode Slope: a base and a slope for each step of [min_range, max_range]. Mantissa: the product of the entries for
+    the exponent and for the mantissa. Log: their sum.
     """
 
     name = "tpu.LutBF16"
@@ -91,7 +90,7 @@ class TpuLutBF16(ElementwiseTpu):
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """The operand's shape. Raises ValueError for a mode, tables or a range that do not fit."""
+        """The operand's shape. Raises ValueError for tables or a range that do not fit."""
         for value in (self.table, self.mantissa):
             if shape_of(value) != FLOAT_TABLE_SHAPE:
                 raise ValueError(f"tables of shape {FLOAT_TABLE_SHAPE} are required, got {shape_of(value)}")
@@ -106,7 +105,6 @@ class TpuLutBF16(ElementwiseTpu):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Evaluate the tables as the mode says."""
         x, table, mantissa = operands
         if self.lut_mode.data == "Slope":
             low, high = self._range
@@ -115,19 +113,13 @@ class TpuLutBF16(ElementwiseTpu):
 
     @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
-        """The input's window is the output's; the tables are always whole."""
+        """The window of the input is that of the output; tables are needed whole."""
         del axis
         return window if operand == 0 else None
 
     @override
-    def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """No work area is needed (layer_group.md 9.3)."""
-        del chip, output, inputs
-        return 0
-
-    @override
     def emit(self, ctx: EmitContext) -> None:
-        """Two SG and AR as one command."""
+        """One command for two table gathers (SG) and the arithmetic (AR)."""
         low, high = self._range
         ctx.emit(
             isa.FloatLut, mode=self.lut_mode.data.lower(), input=ctx.input(0), table=ctx.input(1),

@@ -1,4 +1,4 @@
-"""LeakyRelu and PRelu: a slope for negative values, one for all or one per channel (numerics.md 5.3, 5.6, 9.0, 9.7)."""
+"""LeakyRelu and PRelu: negative values times one slope, or a slope per channel (numerics.md 5.3, 5.6, 9.0, 9.7)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,12 +61,11 @@ class TopLeakyRelu(UnaryTop):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute it in f32."""
         return (kernels.leaky_relu_float(operands[0], self.alpha.value.data),)
 
     @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.LeakyRelu with alpha as an 8-bit multiplier and shift (best fit general), else in float."""
+        """tpu.LeakyRelu with alpha as 8-bit multiplier and shift; in float if alpha has none, or with zero points."""
         attributes: dict[str, Attribute] = {"alpha": self.alpha}
         why = NO_ZERO_POINTS if ctx.asymmetric else None
         fit = {"multiplier": int_attr(0), "rshift": int_attr(0)}
@@ -81,7 +80,7 @@ class TopLeakyRelu(UnaryTop):
 class TpuLeakyRelu(UnaryTpu, SharedWindows):
     """`tpu.LeakyRelu`: bytes q >= 0 ? q : RSR(q*multiplier, rshift, HALF_UP), saturated; f32 x > 0 ? x : alpha*x.
 
-    With multiplier_neg: multiplier and rshift are for q >= 0, multiplier_neg and rshift_neg for the others.
+    If multiplier_neg is set, bytes q >= 0 are scaled by multiplier and rshift, others by multiplier_neg and rshift_neg.
     """
 
     name = "tpu.LeakyRelu"
@@ -95,14 +94,14 @@ class TpuLeakyRelu(UnaryTpu, SharedWindows):
 
     @property
     def _negative(self) -> tuple[int, int] | None:
-        """(multiplier, right shift) of negative values where the others are scaled too."""
+        """(multiplier, right shift) of negative values, if the others are scaled too; else None."""
         if self.multiplier_neg is None or self.rshift_neg is None:
             return None
         return self.multiplier_neg.value.data, self.rshift_neg.value.data
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Integers exactly, f32 as top.LeakyRelu."""
+        """Exact integers, or f32 as top.LeakyRelu."""
         (x,) = operands
         if self.multiplier is None or self.rshift is None:
             return (kernels.leaky_relu_float(x, self.alpha.value.data),)
@@ -113,7 +112,7 @@ class TpuLeakyRelu(UnaryTpu, SharedWindows):
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """Emit an AR select: x where it is positive, else x times the slope."""
+        """One AR select: x (or x scaled) if it is not negative, else x times the slope."""
         slope, shift, positive = self.alpha.value.data, 0, None
         if self.multiplier is not None and self.rshift is not None:
             slope, shift = float(self.multiplier.value.data), self.rshift.value.data
@@ -127,16 +126,16 @@ class TpuLeakyRelu(UnaryTpu, SharedWindows):
 
 
 def _channels(shape: Shape) -> int:
-    """Length of axis 1. Raises ValueError if there is none."""
+    """The length of axis 1. Raises ValueError without such an axis."""
     if len(shape) < 2:
         raise ValueError(f"an input of two axes or more is required, got {shape}")
     return shape[1]
 
 
 def channel_slopes(slope: np.ndarray, x: Shape, *, broadcasts: bool) -> np.ndarray | None:
-    """The slope as (C,), one number repeated; None if it is not constant along every axis but 1.
+    """The slope as (C,), a single number repeated; None if it differs along another axis than the channels.
 
-    broadcasts: the slope broadcasts to x from the last axis on (opset 7), else it is (1,) or (C,).
+    broadcasts: the slope broadcasts to x as in NumPy (opset 7), else it is (1,) or (C,).
     """
     channels = _channels(x)
     if slope.size == 1:
@@ -160,9 +159,9 @@ class TopPRelu(TopOp):
     @classmethod
     @names_op
     def make(cls, builder: Builder, x: SSAValue, slope: np.ndarray, *, trailing: bool = True, name: str) -> SSAValue:
-        """slope: for all, (C,), or broadcasting to the input along the channels.
+        """slope: one number, (C,), or a shape that broadcasts to the input and differs along the channels only.
 
-        trailing: the axes of a slope are the last of the input's, as NumPy broadcasts; else (C,) are the channels.
+        trailing: the slope broadcasts as in NumPy, by its last axes; else its axis (C,) is that of the channels.
         """
         found = channel_slopes(slope, shape_of(x), broadcasts=trailing)
         if found is None:
@@ -172,12 +171,12 @@ class TopPRelu(TopOp):
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """One slope for all."""
+        """A PRelu of equal slopes is a LeakyRelu."""
         return (PReluToLeakRelu(weights),)
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """The input's shape; slope (C,)."""
+        """The input's shape. Raises ValueError for another slope than (C,)."""
         x = shape_of(self.input)
         if shape_of(self.slope) != (_channels(x),):
             raise ValueError(f"a slope of shape {(_channels(x),)} is required, got {shape_of(self.slope)}")
@@ -185,7 +184,6 @@ class TopPRelu(TopOp):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute it in f32."""
         return (kernels.prelu_float(*operands),)
 
     @override
@@ -195,7 +193,6 @@ class TopPRelu(TopOp):
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.PRelu in the float type of the mode."""
         name, slope = op_name(self), self.slopes(ctx)
         operands = [ctx.operand(self.input, ctx.float_mode(self), self), ctx.float_weight(self, name + "_slope", slope)]
         return ctx.build(TpuPRelu, operands, {}, ctx.float_type(self), shape_of(self.output), name)
@@ -203,12 +200,12 @@ class TopPRelu(TopOp):
     def slopes(self, ctx: LoweringContext) -> np.ndarray:
         """The slopes in the shape (1, C, 1, 1)."""
         slope = ctx.array(self.slope)
-        assert slope is not None  # held by make
+        assert slope is not None  # `make` takes constants only
         return slope.reshape(1, -1, 1, 1)
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.PRelu with one shift for all slopes (numerics.md 5.3), or why not."""
+        """tpu.PRelu with one shift for all slopes (numerics.md 5.3)."""
         source, name = ctx.quant(self.input), op_name(self)
         if source is None or ctx.quant(self.output) is None:
             return "input or output is not calibrated"
@@ -227,7 +224,7 @@ class TopPRelu(TopOp):
 class TpuPRelu(ElementwiseTpu, SharedWindows):
     """`tpu.PRelu`: bytes q >= 0 ? q : RSR(q*slope[c], rshift, HALF_UP), saturated; f32 x > 0 ? x : slope[c]*x.
 
-    slope is (1, C, 1, 1), int8 or float. With multiplier_pos q >= 0 is scaled too.
+    slope is (1, C, 1, 1), int8 or float. If multiplier_pos is set, bytes q >= 0 are scaled by it and rshift_pos.
     """
 
     name = "tpu.PRelu"
@@ -244,14 +241,14 @@ class TpuPRelu(ElementwiseTpu, SharedWindows):
 
     @property
     def _positive(self) -> tuple[int, int] | None:
-        """(multiplier, right shift) of values that are not negative, None where they stay."""
+        """(multiplier, right shift) of values that are not negative; None if they stay unchanged."""
         if self.multiplier_pos is None or self.rshift_pos is None:
             return None
         return self.multiplier_pos.value.data, self.rshift_pos.value.data
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """The input's shape; slope (1, C, 1, 1)."""
+        """The input's shape. Raises ValueError for another slope than (1, C, 1, 1)."""
         x = shape_of(self.input)
         if shape_of(self.slope) != (1, _channels(x), 1, 1):
             raise ValueError(f"a slope of shape {(1, _channels(x), 1, 1)} is required, got {shape_of(self.slope)}")
@@ -259,7 +256,7 @@ class TpuPRelu(ElementwiseTpu, SharedWindows):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Integers exactly, f32 as top.PRelu."""
+        """Exact integers, or f32 as top.PRelu."""
         x, slope = operands[0], operands[1].reshape(-1)
         if uniform_of(self.output) is None or self.rshift is None:
             return (kernels.prelu_float(x, slope),)
@@ -270,12 +267,12 @@ class TpuPRelu(ElementwiseTpu, SharedWindows):
 
     @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
-        """The input's window is the output's; slopes have channels only."""
+        """The window of the input is that of the output; slopes have channels only."""
         return window if operand == 0 or axis == "c" else (0, 1)
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """AR select with a slope per channel."""
+        """One AR select with a slope per channel."""
         shift = 0 if self.rshift is None else self.rshift.value.data
         x, out = on_four_axes(ctx.input(0)), on_four_axes(ctx.output())
         positive = None if self._positive is None else isa.Requant(*self._positive)

@@ -33,19 +33,19 @@ from tpusim.ops.patterns.activations import DivToReciprocal, DivToSoftSign, Merg
 from tpusim.ops.rescale import lower_same_scale
 
 WIDE = FloatRule(f16="f32", bf16="f32")
-"""Functions that 16-bit modes compute and store in f32 (numerics.md 12.2, 12.3)."""
+"""Rule of functions that the 16-bit modes compute and store in f32 (numerics.md 12.2, 12.3)."""
 
 
 class ByteTable:
-    """The table of a function of bytes."""
+    """An op that is a table of bytes in INT8."""
 
     def entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
-        """The 256 entries: the function of each byte at the input's scale, in steps of the output's scale."""
+        """The 256 entries: for each byte of the input's quantisation x the result in the output's quantisation y."""
         raise NotImplementedError
 
 
 class Activation(UnaryTop, ByteTable):
-    """y = f(x), element by element: a table in INT8, else in float."""
+    """y = f(x), element by element: by a table in INT8, else in float."""
 
     SPEC: ClassVar[tuple[str, ...]] = ("9.8", "10")
 
@@ -55,33 +55,32 @@ class Activation(UnaryTop, ByteTable):
     @classmethod
     @names_op
     def make(cls, builder: Builder, x: SSAValue, *, name: str) -> SSAValue:
-        """Append the function of one tensor."""
+        """Append the function of a tensor."""
         return builder.build(cls, [x], {}, name)
 
     @property
     def mode(self) -> str:
-        """The name of the function, as the attribute has it."""
+        """Name of this op's function (numerics.md 9.8)."""
         return self.MODE
 
     @property
     def coeffs(self) -> tuple[float, ...]:
-        """Coefficients that the function takes beside x; none by default."""
+        """Coefficients of the function; none by default."""
         return ()
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute in double, round to f32."""
+        """Computed in double, rounded once to f32."""
         return (kernels.activation_float(operands[0], mode=self.mode, coeffs=self.coeffs),)
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Lut from the quantisations of input and output, or why there is none (one is not calibrated)."""
+        """A table: tpu.Lut with 256 entries."""
         x, y = ctx.quant(self.input), ctx.quant(self.output)
         return "input or output is not calibrated" if x is None or y is None else self._lower_table(ctx, x, y)
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """The function in float."""
         operand = ctx.operand(self.input, ctx.float_mode(self), self)
         cls, attributes = self._float_form(ctx)
         return ctx.build(cls, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
@@ -95,11 +94,10 @@ class Activation(UnaryTop, ByteTable):
 
     @override
     def entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
-        """The 256 entries of the table."""
         return self.entries_of(self.mode, ctx, x, y)
 
     def entries_of(self, mode: str, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
-        """The entries of a table of the function called `mode`, with the op's coefficients."""
+        """The entries for the function `mode` with the op's coefficients."""
         function = (mode, self.coeffs, x)
         if not np.isfinite(table_values(*function)).all():
             ctx.decision(self, "DN-19")
@@ -139,7 +137,7 @@ class TopTanh(Activation):
 
 @irdl_op_definition
 class TopSiLU(Activation):
-    """`top.SiLU`: x/(1 + e^-x); exporters write x * Sigmoid(x), which is found."""
+    """`top.SiLU`: x/(1 + e^-x); exporters write x * Sigmoid(x)."""
 
     name = "top.SiLU"
     MODE: ClassVar[str] = "SILU"
@@ -148,7 +146,7 @@ class TopSiLU(Activation):
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """A product of x and its sigmoid."""
+        """X * Sigmoid(x) becomes one op."""
         del weights
         return (MulToSiLU(cls),)
 
@@ -174,18 +172,18 @@ class TopGELU(Activation):
     @property
     @override
     def mode(self) -> str:
-        """The name of the function: GELU by erf, or TGELU, its tanh form."""
+        """GELU, or TGELU for the tanh form."""
         return "TGELU" if self.approx_mode.data == "tanh" else "GELU"
 
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """The parts of the erf form."""
+        """The ops of the erf form become one op."""
         return (MergeGelu(weights, cls),)
 
 
 def gelu_by_tanh(weights: WeightStore) -> RewritePattern:
-    """The rewrite of the parts of the tanh form, which stay apart but between two Reshapes (U-24)."""
+    """The rewrite of the tanh form, whose ops become one op only between two Reshapes (U-24)."""
     return MergeGeluTanh(weights, TopGELU)
 
 
@@ -208,7 +206,6 @@ class TopElu(Activation):
     @property
     @override
     def coeffs(self) -> tuple[float, ...]:
-        """The coefficients of the function: (alpha,)."""
         return (self.alpha.value.data,)
 
 
@@ -241,7 +238,7 @@ class TopSoftsign(Activation):
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """Softsign written as a quotient becomes one op."""
+        """x/(1 + |x|) becomes one op."""
         del weights
         return (DivToSoftSign(cls),)
 
@@ -332,13 +329,12 @@ class TopPow(Activation):
     @classmethod
     @names_op
     def make(cls, builder: Builder, x: SSAValue, *, exponent: float = 1.0, name: str) -> SSAValue:
-        """exponent: any number; a square is better written as a product."""
+        """Append a power; the exponent may be any number."""
         return builder.build(cls, [x], {"exponent": float_attr(exponent)}, name)
 
     @property
     @override
     def coeffs(self) -> tuple[float, ...]:
-        """The one coefficient, which is the exponent."""
         return (self.exponent.value.data,)
 
 
@@ -361,13 +357,12 @@ class TopReciprocal(Activation):
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """A quotient with a scalar numerator."""
+        """A quotient with a scalar numerator becomes one op."""
         return (DivToReciprocal(weights, cls),)
 
     @property
     @override
     def coeffs(self) -> tuple[float, ...]:
-        """The coefficients of the function: (numerator,)."""
         return (self.const_val.value.data,)
 
     @override
@@ -390,7 +385,7 @@ class TopAbs(Activation):
 
     @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Active on bytes or in float."""
+        """tpu.Active, on bytes or in float."""
         cls, attributes = self._float_form(ctx)
         lowered = lower_same_scale(self, ctx, cls, attributes)
         if uniform_of(lowered) is not None:
@@ -400,7 +395,7 @@ class TopAbs(Activation):
 
 @irdl_op_definition
 class TopFloor(Activation):
-    """`top.Floor`: the next integer below."""
+    """`top.Floor`: the largest integer that is not above x."""
 
     name = "top.Floor"
     MODE: ClassVar[str] = "FLOOR"
@@ -408,7 +403,7 @@ class TopFloor(Activation):
 
 @irdl_op_definition
 class TopCeil(Activation):
-    """`top.Ceil`: the next integer above."""
+    """`top.Ceil`: the smallest integer that is not below x."""
 
     name = "top.Ceil"
     MODE: ClassVar[str] = "CEIL"
@@ -416,19 +411,19 @@ class TopCeil(Activation):
 
 @irdl_op_definition
 class TopRound(Activation):
-    """`top.Round`: to the nearest integer, halves to the even one; lowered with halves away from zero (U-15)."""
+    """`top.Round`: to the nearest integer, halves to even; the lowered op rounds halves away from zero (U-15)."""
 
     name = "top.Round"
     MODE: ClassVar[str] = "ROUND_EVEN"
 
     @override
     def entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
-        """The table of U-15; the other one with the quirk off."""
+        """The table with halves away from zero (U-15); with halves to even if the quirk is off."""
         return ctx.quirked(self, Quirk.ROUND_HALF_AWAY, lookup_table("ROUND", (), x, y), super().entries(ctx, x, y))
 
     @override
     def _float_form(self, ctx: LoweringContext) -> tuple[OpT, dict[str, Attribute]]:
-        """The function of U-15, whose halves show only in the data; the other one with the quirk off."""
+        """ROUND (U-15), or ROUND_EVEN if the quirk is off. Whether data contain halves is not known here."""
         if not ctx.reproduces(Quirk.ROUND_HALF_AWAY):
             return super()._float_form(ctx)
         ctx.decision(self, Quirk.ROUND_HALF_AWAY.decision)
@@ -444,6 +439,6 @@ class TopSign(Activation):
 
     @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """As every activation; the value at 0 is a decision."""
+        """As other activations; the value at 0 is decision DN-18."""
         ctx.decision(self, "DN-18")
         return super().lower(ctx)

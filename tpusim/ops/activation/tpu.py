@@ -1,4 +1,4 @@
-"""`tpu.Active`, `tpu.Lut` and `tpu.Reciprocal`: a function in float, or by a table of 256 bytes."""
+"""`tpu.Active` and `tpu.Reciprocal`: functions in float; `tpu.Lut`: a function of bytes by a table of 256 entries."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -24,11 +24,11 @@ from tpusim.ops.interfaces import LibraryKernel, Margins, SharedWindows, Uncount
 ENTRIES = 256
 TABLE_SHAPE = (1, 1, 1, ENTRIES)
 MAX_PACKED_CHANNELS = 4096
-"""Channels of a local activation function on a chip with batch packing (layer_group.md 11)."""
+"""Most channels of a local activation function on a chip with batch packing (layer_group.md 11)."""
 
 
 class FloatFunction(UnaryTpu, LibraryKernel, SharedWindows):
-    """An element-wise function that runs as FN active."""
+    """An element-wise function that is computed by FN active."""
 
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
     ALONE: ClassVar[str] = "a function"
@@ -40,7 +40,7 @@ class FloatFunction(UnaryTpu, LibraryKernel, SharedWindows):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """In double from f32, rounded to f32 and then to the result's type (9.8, D16); of integers only |q| (DN-14)."""
+        """In double, rounded to f32 and then to the result's type (9.8); of integers only |q| (DN-14)."""
         mode, coeffs = self.function
         if uniform_of(self.output) is not None:
             return (abs_int(operands[0], out_dtype=value_dtype(self.output)),)
@@ -48,7 +48,7 @@ class FloatFunction(UnaryTpu, LibraryKernel, SharedWindows):
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """As every element-wise op; a chip with batch packing takes 4096 channels at most."""
+        """As other element-wise ops; on a chip with batch packing up to 4096 channels are local."""
         channels = logical_shape(shape_of(self.input))[1]
         if chip.hardware.batch_packing and channels > MAX_PACKED_CHANNELS:
             return f"{channels} channels, more than {MAX_PACKED_CHANNELS}"
@@ -56,7 +56,6 @@ class FloatFunction(UnaryTpu, LibraryKernel, SharedWindows):
 
     @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """By mode (layer_group.md 9.3)."""
         del output
         assert inputs[0] is not None  # the operand is a tensor
         element = element_of(self.input)
@@ -65,7 +64,6 @@ class FloatFunction(UnaryTpu, LibraryKernel, SharedWindows):
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """Emit Fn `active` with the mode and its coefficients, on one slice or on the whole tensor."""
         mode, coeffs = self.function
         ctx.emit(isa.Fn, function=functions.Active(mode, coeffs), inputs=(ctx.input(0),), output=ctx.output())
 
@@ -74,7 +72,7 @@ _SERIES = ("EXP", "TANH", "SIGMOID", "SILU", "SWISH", "MISH", "ELU", "LOG_SIGMOI
 
 
 def work_bytes(mode: str, whole: int, batch: int, size: int, chip: ChipSpec) -> int:
-    """Work-buffer bytes per lane of one slice of `whole` bytes per lane (layer_group.md 9.3)."""
+    """Bytes per lane of the work area for a slice of `whole` bytes per lane (layer_group.md 9.3)."""
     one = whole // batch
 
     def constants(count: int) -> int:
@@ -94,7 +92,7 @@ def work_bytes(mode: str, whole: int, batch: int, size: int, chip: ChipSpec) -> 
 
 @irdl_op_definition
 class TpuActive(FloatFunction):
-    """`tpu.Active`: the function `mode` with its coefficients, in float; ABSVAL also of integers."""
+    """`tpu.Active`: the function `mode` with its coefficients in float; ABSVAL also of integers."""
 
     name = "tpu.Active"
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
@@ -105,12 +103,11 @@ class TpuActive(FloatFunction):
     @property
     @override
     def function(self) -> tuple[str, tuple[float, ...]]:
-        """The function's name and the coefficients that it takes."""
         return self.mode.data, floats(self.coeffs) if self.coeffs is not None else ()
 
     @override
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
-        """Only the magnitude has an integer form."""
+        """Only ABSVAL has an integer form."""
         return ((),) if self.mode.data == "ABSVAL" else ()
 
 
@@ -125,7 +122,6 @@ class TpuReciprocal(FloatFunction):
     @property
     @override
     def function(self) -> tuple[str, tuple[float, ...]]:
-        """RECIPROCAL, with the numerator as its one coefficient."""
         return "RECIPROCAL", (self.const_val.value.data,)
 
 
@@ -145,25 +141,23 @@ class TpuLut(ElementwiseTpu, LibraryKernel, SharedWindows, Uncounted):
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """The result has the operand's shape."""
         if shape_of(self.table) != TABLE_SHAPE:
             raise ValueError(f"a table of shape {TABLE_SHAPE} is required, got {shape_of(self.table)}")
         return (shape_of(self.input),)
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Look every byte up in the table."""
         x, table = operands
         return (kernels.lut(x, table.reshape(ENTRIES)),)
 
     @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
-        """The input's window is the output's; the table is always whole."""
+        """The window of the input is that of the output; the table is needed whole."""
         del axis
         return window if operand == 0 else None
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """SG table gather; a SMALL_C group sees the table's entries along another axis, in the same bytes."""
+        """One SG table gather. In a SMALL_C group the entries lie along another axis, in the same bytes."""
         table = msgspec.structs.replace(ctx.input(1), shape=TABLE_SHAPE)
         ctx.emit(isa.Lut, input=ctx.input(0), table=table, output=ctx.output())

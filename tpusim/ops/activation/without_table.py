@@ -1,4 +1,4 @@
-"""Functions without a table of bytes: they run in float in every mode (U-44, numerics.md 9.8, 12.1)."""
+"""Functions without a byte table: they are computed in float in every mode (U-44, numerics.md 9.8, 12.1)."""
 
 from typing import ClassVar
 
@@ -18,7 +18,6 @@ class WithoutTable(Activation):
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """The reason why there is no integer form."""
         del ctx
         return f"{self.name.removeprefix('top.')} has no table (numerics.md 9.8)"
 
@@ -49,7 +48,7 @@ class TopArctanh(WithoutTable):
 
 @irdl_op_definition
 class TopArcsin(WithoutTable):
-    """`top.Arcsin`; upstream has no such op."""
+    """`top.Arcsin`: the inverse sine; upstream has no such op."""
 
     name = "top.Arcsin"
     MODE: ClassVar[str] = "ARCSIN"
@@ -57,7 +56,7 @@ class TopArcsin(WithoutTable):
 
 @irdl_op_definition
 class TopArctan(WithoutTable):
-    """`top.Arctan`; upstream has no such op."""
+    """`top.Arctan`: the inverse tangent; upstream has no such op."""
 
     name = "top.Arctan"
     MODE: ClassVar[str] = "ARCTAN"
@@ -65,7 +64,7 @@ class TopArctan(WithoutTable):
 
 @irdl_op_definition
 class TopTrunc(WithoutTable):
-    """`top.Trunc`: towards 0, what a cast of floats to integers does; upstream leaves such casts out."""
+    """`top.Trunc`: rounds towards 0, as a cast of floats to integers does; upstream drops such casts."""
 
     name = "top.Trunc"
     MODE: ClassVar[str] = "TRUNC"

@@ -1,7 +1,7 @@
 """A block of attention as one op: `top.Attention` and, for each head, `tpu.Attention` (numerics.md 11.5).
 
-`pattern.py` finds the block in a calibrated module; `top.py` lowers it to a head each and their sum; `tpu.py` computes
-a head as the chip, `commands.py` as commands. `flash.py` has the op of all heads in 16 bits, `tpu.FAttention`.
+`top.py` lowers a block to one op per head and the sum of the heads; `tpu.py` computes a head as the chip does, and
+`commands.py` emits its commands. `flash.py` has the op for all heads in 16 bits, `tpu.FAttention`.
 """
 
 from tpusim.ops.attention.flash import TpuFAttention

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def emit_local(ctx: EmitContext, op: "TpuAttention") -> None:
-    """MM2 for queries, keys and values, MM2 for the scores, FN, MM2 with the values, MM2 of the last layer.
+    """MM2 for queries, keys and values; MM2 for the scores; FN softmax; MM2 with the values; MM2 of the last layer.
 
-    Work area: queries, whose place the mixed values take, keys, values, scores, weights.
+    Work area: queries (overwritten by the mixed values), keys, values, scores, weights.
     """
-    at, own = _Area(ctx), ctx.input(0)
-    keys = own if is_none(op.keys) else ctx.input(1)
-    sources = (own, keys, keys if is_none(op.values) else ctx.input(2))
+    at, source = _Area(ctx), ctx.input(0)
+    keys = source if is_none(op.keys) else ctx.input(1)
+    sources = (source, keys, keys if is_none(op.values) else ctx.input(2))
     stored, biases = (
-        own.dtype,
+        source.dtype,
         bias_views(None if is_none(op.queries_bias) else ctx.input(4), op.has_bias.value.data, op.sizes),
     )
     whole = bool(op.fits)
@@ -43,19 +43,19 @@ def emit_local(ctx: EmitContext, op: "TpuAttention") -> None:
 
 
 def _mask(view: View) -> View:
-    """A mask with its elements along w."""
+    """A mask with all its elements along w."""
     n, c, h, w = view.shape
     return view if w > 1 or h == 1 else View("lmem", view.address, (n, c, 1, h * w), view.dtype, "aligned")
 
 
 class _Area:
-    """Tensors one behind the other in the work area."""
+    """Tensors one after the other in the work area."""
 
     def __init__(self, ctx: EmitContext) -> None:
         self._chip, self._free = ctx.chip, ctx.buffer()
 
     def rows(self, rows: int, columns: int, dtype: DType, batch: int) -> View:
-        """A matrix for each batch, a row in a lane."""
+        """The next matrix of each batch item, row r in lane r mod lanes."""
         shape = (batch, rows, 1, columns)
         view = View("lmem", self._free, shape, dtype, "aligned")
         self._free += lmem_bytes(shape, dtype, self._chip)
@@ -63,7 +63,7 @@ class _Area:
 
 
 def emit_global(ctx: EmitContext, op: "TpuAttention") -> None:
-    """FN attention, which takes the operands that are there in their order."""
+    """FN attention with the operands that are not absent, in order."""
     function = functions.Attention(
         sizes=op.sizes, sources=1 + (not is_none(op.keys)) + (not is_none(op.values)), has_bias=op.has_bias.value.data,
         mask=not is_none(op.mask), scale=op.scale.value.data,

@@ -1,4 +1,4 @@
-"""`tpu.FAttention`: attention of all heads in 16 bits as one op, and the pattern that makes it (numerics.md 11.6)."""
+"""`tpu.FAttention`: attention of all heads in 16 bits as one op, and the pattern that forms it (numerics.md 11.6)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from tpusim.ops.structure import make_none
 from tpusim.ops.view import TpuReshape
 
 LARGEST_HEAD, FEWEST_KEYS = 128, 4
-"""Elements of a head above which, and keys below which, the parts stay (U-26)."""
+"""Most elements of a head, and fewest keys, of a block that becomes one op (U-26)."""
 
 
 @irdl_op_definition
@@ -63,33 +63,32 @@ class TpuFAttention(MacroTpu, FusingRewrites, Macs):
     @classmethod
     @override
     def fusing_patterns(cls, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """The pattern that forms the op, on chips that have it."""
+        """The pattern that forms the op, on chips that have the op."""
         return (ProductsAsFlashAttention(cls),) if chip.forms.flash_attention else ()
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """By the attributes, which the operands must have."""
+        """By the attributes. Raises ValueError for operands of other shapes."""
         batch, heads, others, size, rows, columns = (
             a.value.data for a in (self.batch, self.q_head, self.kv_head, self.dim, self.mq, self.mk)
         )
         wanted = [(batch, rows, heads, size), (batch, columns, others, size), (batch, columns, others, size)]
-        found = [shape_of(x) for x in (self.queries, self.keys, self.values)]
-        if found != wanted or heads % others:
-            raise ValueError(f"queries, keys and values {wanted} are required, got {found}")
+        given = [shape_of(x) for x in (self.queries, self.keys, self.values)]
+        if given != wanted or heads % others:
+            raise ValueError(f"queries, keys and values {wanted} are required, got {given}")
         if not is_none(self.mask) and shape_of(self.mask) != (1, 1, rows, columns):
             raise ValueError(f"a mask (1, 1, {rows}, {columns}) is required, got {shape_of(self.mask)}")
         return ((batch, rows, heads, size) if is_set(self.keep_dims) else (batch, rows, heads * size),)
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """In f32, rounded to the type of the result step by step."""
+        """In f32; each step is rounded to the type of the result."""
         narrow = storage_dtype(element_of(self.output)).name
         y = flash_attention(*operands[:4], scale=self.scale.value.data, narrow=narrow)
         return (y.reshape(shape_of(self.output)),)
 
     @override
     def macs(self) -> int:
-        """Multiply-accumulates of both products together."""
         return self.function().multiplications([shape_of(self.queries), shape_of(self.keys)])
 
     @override
@@ -99,40 +98,39 @@ class TpuFAttention(MacroTpu, FusingRewrites, Macs):
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """Emit FN flash_attention with the operands that the op has."""
         inputs = tuple(ctx.input(i) for i, value in enumerate(self.operands) if not is_none(value))
         ctx.emit(isa.Fn, function=self.function(), inputs=inputs, output=ctx.output())
 
 
 class Parts(NamedTuple):
-    """What becomes one op: Permutes in front and behind, both products, and what stands between them."""
+    """The ops around the product of queries and keys that become one op together with it."""
 
     queries: TpuPermute
     keys: TpuPermute
     values: TpuPermute
     scaled: TpuMulConst
     masked: TpuAdd | None
-    behind: TpuReshape
+    joined: TpuReshape
 
 
 @dataclass
 class ProductsAsFlashAttention(RewritePattern):
-    """Permute, MatMul, MulConst, maybe Add of a mask, Softmax, MatMul, Permute, Reshape in 16 bits -> FAttention.
+    """Permute, MatMul, MulConst, an optional Add of a mask, Softmax, MatMul, Permute, Reshape in 16 bits -> FAttention.
 
-    By U-26 with a factor, four keys and more, and heads of at most 128 elements. Decision: a mask is one
-    for all batches and heads, for upstream's interpreter reads no other.
+    The MulConst is required, and so are four keys or more and heads of at most 128 elements (U-26). Decision: all
+    batches and heads must share one mask, because upstream's interpreter reads no other.
     """
 
     attention: OpT
 
     @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the product of queries and keys; the new op has the Reshape's name."""
+        """`op` is the product of queries and keys; the new op takes the name of the Reshape."""
         parts = _parts(op) if isinstance(op, TpuMatMul) else None
         if parts is None:
             return
         q, k = shape_of(parts.queries.input), shape_of(parts.keys.input)
-        shape = shape_of(parts.behind.output)
+        shape = shape_of(parts.joined.output)
         if k != shape_of(parts.values.input) or q[3] > LARGEST_HEAD or k[1] < FEWEST_KEYS:
             return
         none = make_none()
@@ -140,21 +138,21 @@ class ProductsAsFlashAttention(RewritePattern):
         numbers = {"batch": q[0], "q_head": q[2], "kv_head": k[2], "dim": q[3], "mq": q[1], "mk": k[1]}
         made = self.attention.create(
             operands=[parts.queries.input, parts.keys.input, parts.values.input, mask, none.output],
-            result_types=[parts.behind.output.type],
+            result_types=[parts.joined.output.type],
             attributes={
                 "scale": parts.scaled.const_val,
                 **{name: int_attr(number) for name, number in numbers.items()},
                 "keep_dims": flag(len(shape) == len(q)),
             },
         )
-        copy_name(made, parts.behind)
-        inside = parts.behind.input.owner
-        rewriter.replace(parts.behind, [none, made], [made.results[0]])
+        copy_name(made, parts.joined)
+        inside = parts.joined.input.owner
+        rewriter.replace(parts.joined, [none, made], [made.results[0]])
         erase_unused(inside, rewriter)
 
 
 def _parts(op: TpuMatMul) -> Parts | None:
-    """The ops around a product of queries and keys; None where one is missing or read elsewhere too."""
+    """The ops around a product of queries and keys; None if one is missing or has another user."""
     if storage_dtype(element_of(op.output)).itemsize != 2 or not _is_plain(op):
         return None
     transposed = is_set(op.right_transpose)
@@ -172,10 +170,10 @@ def _parts(op: TpuMatMul) -> Parts | None:
     if not isinstance(softmax, TpuSoftmax) or not isinstance(mixed, TpuMatMul) or mixed.input is not softmax.output:
         return None
     values = _heads_of(mixed.right, HEADS) if _is_plain(mixed) and not is_set(mixed.right_transpose) else None
-    behind = _joined(mixed)
-    if values is None or behind is None:
+    joined = _joined(mixed)
+    if values is None or joined is None:
         return None
-    return Parts(queries, keys, values, scaled, masked if isinstance(masked, TpuAdd) else None, behind)
+    return Parts(queries, keys, values, scaled, masked if isinstance(masked, TpuAdd) else None, joined)
 
 
 def _is_plain(op: TpuMatMul) -> bool:
@@ -183,7 +181,7 @@ def _is_plain(op: TpuMatMul) -> bool:
 
 
 def _heads_of(value: SSAValue, order: tuple[int, ...]) -> TpuPermute | None:
-    """The Permute that brings the heads to the front, read by one op."""
+    """The Permute of this order that gives a value with one user."""
     op = value.owner
     if not isinstance(op, TpuPermute) or ints(op.order) != order or only_user(value) is None:
         return None
@@ -191,7 +189,7 @@ def _heads_of(value: SSAValue, order: tuple[int, ...]) -> TpuPermute | None:
 
 
 def _masks(add: TpuAdd, scaled: SSAValue) -> bool:
-    """Whether an addition's second operand is one mask for all batches and heads."""
+    """Whether the second operand of an addition is one mask for all batches and heads."""
     first, *others = add.inputs
     shape = shape_of(scaled)
     return (
@@ -205,7 +203,7 @@ def _is_last(op: TpuSoftmax) -> bool:
 
 
 def _joined(op: TpuMatMul) -> TpuReshape | None:
-    """The Reshape behind the Permute that puts the heads behind the rows."""
+    """The Reshape after the Permute that moves the heads after the rows."""
     permute = only_user(op.output)
     if not isinstance(permute, TpuPermute) or ints(permute.order) != HEADS:
         return None

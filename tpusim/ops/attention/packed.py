@@ -1,4 +1,4 @@
-"""Weights of one head as local memory holds them: three matrices behind each other in every lane, one row of biases."""
+"""Weights of one head in the layout of local memory: three matrices one after the other, and one row of biases."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,7 +12,11 @@ from tpusim.ops.framework.base import Array, Shape
 
 
 class Sizes(NamedTuple):
-    """Rows of the matrices of queries, and of keys and values; their columns; columns of the last layer."""
+    """Extents of the matrices.
+
+    queries, keys: rows of the matrices of queries, and of keys and values. columns: their columns. out: columns of the
+    last layer.
+    """
 
     queries: int
     keys: int
@@ -21,7 +25,7 @@ class Sizes(NamedTuple):
 
 
 def pack_matrices(matrices: Sequence[np.ndarray], lanes: int, vector: int) -> np.ndarray:
-    """(1, lanes, rows in a lane, aligned columns): row r of a matrix is in lane r mod lanes."""
+    """(1, lanes, rows per lane, aligned columns); row r of each matrix is in lane r mod lanes."""
     columns = matrices[0].shape[1]
     rows = sum(align(len(m), lanes) for m in matrices)
     packed, start = np.zeros((rows, align(columns, vector)), matrices[0].dtype), 0
@@ -34,15 +38,15 @@ def pack_matrices(matrices: Sequence[np.ndarray], lanes: int, vector: int) -> np
 def unpack_matrices(packed: Array, sizes: Sizes) -> list[Array]:
     """The matrices of queries, keys and values."""
     _, lanes, rows, width = packed.shape
-    joined, start, found = packed[0].transpose(1, 0, 2).reshape(rows * lanes, width), 0, list[Array]()
+    joined, start, matrices = packed[0].transpose(1, 0, 2).reshape(rows * lanes, width), 0, list[Array]()
     for length in (sizes.queries, sizes.keys, sizes.keys):
-        found.append(joined[start : start + length, : sizes.columns])
+        matrices.append(joined[start : start + length, : sizes.columns])
         start += align(length, lanes)
-    return found
+    return matrices
 
 
 def unpack_biases(packed: Array | None, has_bias: int, sizes: Sizes) -> list[Array | None]:
-    """The rows of queries, keys, values and the last layer, as far as `has_bias` has their bit."""
+    """The biases of queries, keys, values and the last layer; None for those whose bit of `has_bias` is not set."""
     found, start = list[Array | None](), 0
     for i, length in enumerate((sizes.columns,) * 3 + (sizes.out,)):
         there = packed is not None and bool(has_bias >> i & 1)
@@ -63,7 +67,7 @@ def matrix_views(packed: View, sizes: Sizes, chip: ChipSpec) -> list[View]:
 
 
 def bias_views(packed: View | None, has_bias: int, sizes: Sizes) -> list[View | None]:
-    """The rows of queries, keys, values and the last layer in lane 0."""
+    """The same biases as views of lane 0."""
     found, start = list[View | None](), 0
     for i, length in enumerate((sizes.columns,) * 3 + (sizes.out,)):
         there = packed is not None and bool(has_bias >> i & 1)

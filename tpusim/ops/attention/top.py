@@ -1,4 +1,4 @@
-"""`top.Attention`: a block of attention on a chip that has one op for it, and its lowering head by head."""
+"""`top.Attention`: a block of attention as one op, for chips that have such an op; lowered head by head."""
 
 from collections.abc import Sequence
 from math import prod
@@ -38,7 +38,7 @@ OUT = 3
 
 
 class Scales(NamedTuple):
-    """Scales of what is inside a block, as calibrated, symmetric (`TopAttention.scale_param`)."""
+    """Calibrated symmetric scales of the tensors inside a block (`TopAttention.scale_param`)."""
 
     queries: float
     keys: float
@@ -53,9 +53,9 @@ class Scales(NamedTuple):
 class TopAttention(TopOp, ChipRewrites, Weighs):
     """`top.Attention`: concat_h(softmax(scale * q_h x k_h^T + mask) x v_h) x W_o + b_o, q = input x W_q + b_q ...
 
-    input (B, M, K), keys and values (B, M', K'), matrices (K, N) of `head` heads side by side, out_weight (N, K'').
-    Made for a chip from the ops of the block; scale_param: their scales, without which there is no integer form.
-    read_by: the names of the layers that read input, keys and values, by which casts are called.
+    input (B, M, K), keys and values (B, M', K'), matrices (K, N) whose columns are divided into `head` equal heads,
+    out_weight (N, K''). Formed from the ops of a block. scale_param: the scales of the tensors inside; without them the
+    op has no integer form. read_by: the names of the layers that read input, keys and values; casts take these names.
     """
 
     name = "top.Attention"
@@ -82,12 +82,12 @@ class TopAttention(TopOp, ChipRewrites, Weighs):
     @classmethod
     @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Where a block is one op."""
+        """The pattern that forms the op, on chips that have the op."""
         return (ProductsAsAttention(weights, cls),) if chip.forms.attention else ()
 
     @property
     def heads(self) -> int:
-        """The number of attention heads, which share the columns equally."""
+        """The number of attention heads."""
         return self.head.value.data
 
     @override
@@ -100,7 +100,7 @@ class TopAttention(TopOp, ChipRewrites, Weighs):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """In f32, the products in the order of U-34."""
+        """In f32; products are summed in the order of U-34."""
         *sources, wq, bq, wk, bk, wv, bv, wo, bo, mask = operands
         layers = zip(sources, (wq, wk, wv), (bq, bk, bv), strict=True)
         q, k, v = (self._by_heads(_product(x, w, b)) for x, w, b in layers)
@@ -115,7 +115,6 @@ class TopAttention(TopOp, ChipRewrites, Weighs):
 
     @override
     def flops(self) -> int:
-        """Floating-point operations of the products."""
         (batch, rows, _), others = shape_of(self.input), shape_of(self.keys)[1]
         layers = zip((self.input, self.keys, self.values), self._matrices, strict=False)
         linear = sum(prod(shape_of(x)[:2]) * prod(shape_of(w)) for x, w in layers)
@@ -134,9 +133,9 @@ class TopAttention(TopOp, ChipRewrites, Weighs):
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """A tpu.Attention of bytes for each head with 32-bit results, their sum, and one requant."""
-        found, y = calibrated_range(self.output), ctx.quant(self.output)
-        if self.scale_param is None or found is None or y is None:
+        """One tpu.Attention of bytes per head with a 32-bit result, the sum of the heads, and one requant."""
+        measured, y = calibrated_range(self.output), ctx.quant(self.output)
+        if self.scale_param is None or measured is None or y is None:
             return "a tensor of the block is not calibrated"
         if any(ctx.quant(x) is None for x in (self.input, self.keys, self.values)):
             return "the input, keys or values are not calibrated"
@@ -144,7 +143,7 @@ class TopAttention(TopOp, ChipRewrites, Weighs):
         sources = self._sources(ctx, "int8")
         mask = self._mask_of_bytes(ctx)
         parts = [self._integer_head(ctx, head, sources, mask, scales, outer) for head in range(self.heads)]
-        scale, _, signed = symmetric_scale(*found)
+        scale, _, signed = symmetric_scale(*measured)
         total = self._sum(ctx, parts, i32, "")
         m, r = best_fit(scales.mixed * outer / scale)
         attributes: dict[str, Attribute] = {"multiplier": int_attr(m), "rshift": int_attr(r)}
@@ -155,11 +154,11 @@ class TopAttention(TopOp, ChipRewrites, Weighs):
     def _integer_head(
         self, ctx: LoweringContext, head: int, sources: list[SSAValue], mask: SSAValue, scales: Scales, outer: float
     ) -> SSAValue:
-        """Scales of weights are the head's own, but for out_weight's."""
+        """One head. Its weights have separate scales, except out_weight, whose scale `outer` all heads share."""
         name, fits, layers = self._head_name(head), list[int](), list[SSAValue]()
         for i, (x, word) in enumerate(zip((self.input, self.keys, self.values), "qkv", strict=True)):
             quant, matrix = ctx.quant(x), self._matrix(ctx, i, head)
-            assert quant is not None  # held by lower_integer
+            assert quant is not None  # checked by lower_integer
             scale = _weight_scale(matrix)
             fits += [*best_fit(scale * quant.scale / scales[i]), 0]
             stored = quantised(matrix, scale, "int8")
@@ -181,13 +180,13 @@ class TopAttention(TopOp, ChipRewrites, Weighs):
     def _int_bias(
         self, ctx: LoweringContext, bias: np.ndarray | None, stored: np.ndarray, x: QuantParams, scale: float
     ) -> np.ndarray | None:
-        """Bias by the scales of input and weight, less what the input's zero point adds, in f64 as a MatMul's."""
+        """The bias in units of input scale times weight scale, minus the term of the input's zero point, in f64."""
         real = np.zeros(stored.shape[1]) if bias is None else bias.astype(np.float64) / (scale * x.scale)
         offset = x.zero_point * stored.sum(0, dtype=np.int64)
         return None if bias is None and not offset.any() else _int32(real - offset)
 
     def _head_attributes(self, layers: Sequence[SSAValue], scale: float) -> dict[str, Attribute]:
-        """What both forms have; has_bias: a bit for each of the four."""
+        """Attributes of both forms. has_bias: a bit for each of the four layers."""
         biases = (layers[1], layers[3], layers[5], layers[7])
         bits = sum((not is_none(bias)) << i for i, bias in enumerate(biases))
         size = shape_of(self.queries_weight)[1] // self.heads
@@ -195,7 +194,7 @@ class TopAttention(TopOp, ChipRewrites, Weighs):
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """A tpu.Attention in 16 bits for each head, in F32 mode in F16 too, and their sum."""
+        """One tpu.Attention in 16 bits per head (in F16 for F32 mode), and the sum of the heads."""
         wide = ctx.float_mode(self) == "f32"
         element, mode = (f16, "f16") if wide else (ctx.float_type(self), ctx.float_mode(self))
         sources = self._sources(ctx, mode, by_head=wide)
@@ -219,7 +218,7 @@ class TopAttention(TopOp, ChipRewrites, Weighs):
         return ctx.build(TpuAttention, operands, attributes, element, shape_of(self.output), name)
 
     def _sum(self, ctx: LoweringContext, parts: Sequence[SSAValue], element: Attribute, last: str) -> SSAValue:
-        """All heads, one after the other; `last`: the name of the whole sum."""
+        """The sum of all heads in order. last: the name of the whole sum; "": named like the partial sums."""
         total, *rest = parts
         for i, part in enumerate(rest, 1):
             name = last if last and i == len(rest) else f"{op_name(self)}_attention_out_fuse_{i}"
@@ -227,7 +226,7 @@ class TopAttention(TopOp, ChipRewrites, Weighs):
         return total
 
     def _sources(self, ctx: LoweringContext, mode: NumberMode, *, by_head: bool = False) -> list[SSAValue]:
-        """Input, keys and values; what is the one before is absent. by_head: casts are called by the first head."""
+        """Input, keys and values; `none` for a repeated one. by_head: casts are named after the first head."""
         tops, names = (self.input, self.keys, self.values), [cast("StringAttr", n).data for n in self.read_by]
         same = (False, self.keys is self.input, self.values is self.keys)
         return [
@@ -236,9 +235,9 @@ class TopAttention(TopOp, ChipRewrites, Weighs):
         ]
 
     def _mask_of_bytes(self, ctx: LoweringContext) -> SSAValue:
-        """The mask's bytes as i32, of which only 0 is told from the rest; a mask that is stored in float as it is.
+        """The mask: its bytes as i32, of which only 0 means "keep"; a constant or float mask stays float.
 
-        By a quirk the zero point is not taken off.
+        By a quirk the zero point is not subtracted.
         """
         if is_none(self.mask):
             return ctx.none()
@@ -249,7 +248,7 @@ class TopAttention(TopOp, ChipRewrites, Weighs):
         if stored is None or uniform_of(stored) is None:
             return ctx.operand(self.mask, "f16", self, name)
         told, shape = f"{value_name(self.mask)}{name}_si32", shape_of(stored)
-        # The quirk (U-09) leaves out what has another byte than 0, whatever the zero point.
+        # By the quirk (U-09) every byte except 0 masks, whatever the zero point.
         if zero_point(stored) and not ctx.reproduces(Quirk.ATTENTION_MASK_BYTES):
             one: dict[str, Attribute] = {"multiplier": int_attr(1), "rshift": int_attr(0)}
             return ctx.build(TpuRequantInt, [stored], one, i32, shape, told)
@@ -261,12 +260,12 @@ class TopAttention(TopOp, ChipRewrites, Weighs):
         return f"{op_name(self)}_head_{head}"
 
     def _matrix(self, ctx: LoweringContext, index: int, head: int) -> np.ndarray:
-        """A head's columns of a layer, its rows of the last one."""
+        """The columns of a layer that belong to a head; of the last layer its rows."""
         data = _constant(ctx, self._matrices[index]).astype(np.float32)
         return np.split(data, self.heads, axis=int(index != OUT))[head]
 
     def _bias(self, ctx: LoweringContext, index: int, head: int) -> np.ndarray | None:
-        """A head's elements, those of the last layer with the first head only; None for `none`."""
+        """The part of a bias that belongs to a head; the first head has all of the last layer's. None if absent."""
         value = self._biases[index]
         if is_none(value) or (index == OUT and head):
             return None
@@ -282,7 +281,7 @@ def _product(x: Array, w: Array, b: Array | None, *, right_transpose: bool = Fal
 
 def _constant(ctx: LoweringContext, value: SSAValue) -> np.ndarray:
     data = ctx.array(value)
-    assert data is not None  # held by the pattern
+    assert data is not None  # the pattern takes constants only
     return data
 
 
@@ -292,7 +291,7 @@ def _weight_scale(matrix: np.ndarray) -> float:
 
 
 def _narrow_bytes(matrix: np.ndarray, scale: float) -> np.ndarray:
-    """The last layer's: the quotient is in f32, by the scale as f32."""
+    """The last layer in bytes; scale and quotient are f32."""
     return saturate_np(round_half_away(matrix / np.float32(scale)), "int8")
 
 
@@ -309,5 +308,5 @@ def _word(dtype: np.dtype[Any]) -> str:
 
 
 def _row(ctx: LoweringContext, row: np.ndarray | None, name: str) -> SSAValue:
-    """A bias as a weight of shape (1, 1, N); `none` if absent."""
+    """A bias as a weight (1, 1, N); `none` if absent."""
     return ctx.none() if row is None else ctx.weight(name, row.reshape(1, 1, -1))

@@ -36,11 +36,12 @@ from tpusim.ops.framework.logical import WHOLE, WITH_MM
 from tpusim.ops.interfaces import Macs, OperandSlices, Reorder
 
 MATRICES, BIASES, OUT_BIAS, MASK, TABLE = (3, 5, 7), (4, 6, 8, 10), 10, 11, 12
-"""Operands: matrices and biases of queries, keys and values, bias of the last layer, mask, table."""
+"""Indices of operands: matrices of queries, keys and values; biases of these and of the last layer; the last bias;
+mask; table."""
 
 
 class Fit(NamedTuple):
-    """Multiplier, shift and zero point of a requant."""
+    """The numbers of a requant."""
 
     multiplier: int
     rshift: int
@@ -51,11 +52,13 @@ class Fit(NamedTuple):
 class TpuAttention(TpuOp, Macs, OperandSlices, Reorder):
     """`tpu.Attention`: softmax(s(x W_q + b_q) (x W_k + b_k)^T + mask) (x W_v + b_v) W_o + b_o for one head.
 
-    Bytes: every product but the last, which stays in 32 bits, is requantised to int8 by `quant_param`: three numbers
-    each for queries, keys, values, scores and mixed values, then 0; softmax by `table`, to uint8; scale: its result's.
-    Floats: f16 or bf16, products, softmax and result rounded to it, but not the scores; scale: theirs.
-    has_bias: bits for queries, keys, values, the last layer. After weight-reorder the matrices and the biases are one
-    operand each, the first of theirs.
+    Bytes: every product except the last, which stays in 32 bits, is requantised to int8. quant_param: multiplier, shift
+    and zero point for queries, keys, values, scores and mixed values, then 0. Softmax by `table`, to uint8; scale: the
+    scale of its result.
+    Floats: f16 or bf16. Products, softmax and result are rounded to that type, the scores are not; scale: the factor of
+    the scores.
+    has_bias: a bit each for queries, keys, values and the last layer. After weight-reorder, queries_weight contains all
+    three matrices and queries_bias all biases.
     """
 
     name = "tpu.Attention"
@@ -85,44 +88,44 @@ class TpuAttention(TpuOp, Macs, OperandSlices, Reorder):
 
     @property
     def sources(self) -> tuple[SSAValue, SSAValue, SSAValue]:
-        """What queries, keys and values are made of."""
+        """The tensors from which queries, keys and values are computed."""
         keys = self.input if is_none(self.keys) else self.keys
         return self.input, keys, keys if is_none(self.values) else self.values
 
     @property
     def fits(self) -> tuple[Fit, ...]:
-        """Of queries, keys, values, scores and mixed values; none in float."""
+        """The requants of queries, keys, values, scores and mixed values; empty in float."""
         numbers = () if self.quant_param is None else ints(self.quant_param)
         return tuple(Fit(*numbers[i : i + 3]) for i in range(0, len(numbers) - 1, 3))
 
     @property
     def sizes(self) -> Sizes:
-        """Rows and columns of the matrices that the op multiplies."""
+        """The extents of the matrices."""
         rows = [shape_of(x)[-1] for x in self.sources[:2]]
         return Sizes(rows[0], rows[1], self.dim.value.data, shape_of(self.out_weight)[-1])
 
     @property
     def is_packed(self) -> bool:
-        """Whether the weights are as local memory holds them."""
+        """Whether the weights have the layout of local memory."""
         return len(shape_of(self.queries_weight)) == 4
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """(B, M, columns of the last layer)."""
+        """(B, M, columns of the last layer). Raises ValueError for operands that do not fit."""
         shapes = [shape_of(x) for x in self.sources]
         if any(len(s) != 3 or s[0] != shapes[0][0] for s in shapes) or shapes[1][:2] != shapes[2][:2]:
             raise ValueError(f"inputs (B, M, K), keys and values of one length are required, got {shapes}")
         if not self.is_packed:
             wanted = [(shape[-1], self.dim.value.data) for shape in shapes]
-            found = [shape_of(self.operands[i]) for i in MATRICES if not is_none(self.operands[i])]
-            if wanted != found:
-                raise ValueError(f"matrices {wanted} are required, got {found}")
+            given = [shape_of(self.operands[i]) for i in MATRICES if not is_none(self.operands[i])]
+            if wanted != given:
+                raise ValueError(f"matrices {wanted} are required, got {given}")
         if self.quant_param is not None and len(ints(self.quant_param)) != 16:
             raise ValueError(f"quant_param of 16 numbers is required, got {len(ints(self.quant_param))}")
         return ((*shapes[0][:2], self.sizes.out),)
 
     def _layers(self, operands: Sequence[Array]) -> tuple[list[Array], list[Array | None]]:
-        """Matrices of queries, keys and values; biases of all four."""
+        """(matrices of queries, keys and values; biases of all four layers)."""
         if not self.is_packed:
             return [operands[i] for i in MATRICES], [operands[i] for i in BIASES]
         rows = unpack_biases(operands[4], self.has_bias.value.data, self.sizes)
@@ -130,7 +133,6 @@ class TpuAttention(TpuOp, Macs, OperandSlices, Reorder):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Product by product, in bytes or in floats."""
         sources: list[Array] = [operands[0]]
         for x in operands[1:3]:
             sources.append(sources[-1] if x is None else x)
@@ -157,12 +159,11 @@ class TpuAttention(TpuOp, Macs, OperandSlices, Reorder):
         return _product(self._rounded(_product(weights, v, None)), operands[9][0], biases[3])
 
     def _rounded(self, x: Array) -> Array:
-        """In the result's type, as f32."""
+        """Rounded to the type of the result, as f32."""
         return widened(narrowed(x, storage_dtype(element_of(self.output))))
 
     @override
     def macs(self) -> int:
-        """Multiply-accumulates of the six products together."""
         batch, rows, _ = shape_of(self.input)
         return attention_products(batch, rows, shape_of(self.sources[1])[1], self.sizes)
 
@@ -170,14 +171,14 @@ class TpuAttention(TpuOp, Macs, OperandSlices, Reorder):
 
     @override
     def reorder_weights(self, ctx: ReorderContext) -> None:
-        """Matrices of queries, keys and values as one operand (1, lanes, rows, columns), biases as one row."""
+        """All three matrices become one operand (1, lanes, rows, columns), all biases one row."""
         if self.is_packed:
             return
         name, none = op_name(self), ctx.none()
         matrices = [ctx.array(self.operands[i]) for i in MATRICES]
-        found = [m for m in matrices if m is not None]
-        vector = ctx.chip.eu_elements(found[0].dtype.itemsize)
-        packed = pack_matrices(found, ctx.chip.lanes, vector)
+        present = [m for m in matrices if m is not None]
+        vector = ctx.chip.eu_elements(present[0].dtype.itemsize)
+        packed = pack_matrices(present, ctx.chip.lanes, vector)
         rows = [b.reshape(-1) for i in BIASES if (b := ctx.array(self.operands[i])) is not None]
         new = list(self.operands)
         new[3] = ctx.weight(f"{name}_filter_reorder", packed, element_of(self.queries_weight))
@@ -189,47 +190,46 @@ class TpuAttention(TpuOp, Macs, OperandSlices, Reorder):
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """It is global only where the chip has no local form of it."""
         return f"attention has no local form on {chip.name}" if chip.is_global(self.name) else None
 
     @override
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
-        """MM: with keys of their own, so that rows may be cut (layer_group.md 3)."""
+        """An MM group cuts rows, which requires keys from another tensor (layer_group.md 3)."""
         if kind is GroupType.MM and is_none(self.keys):
             return "attention to its own input needs all rows"
         return super().why_not_in(kind, chip)
 
     @override
     def can_slice(self, axis: Axis) -> bool:
-        """Batches; rows where keys are another tensor."""
+        """Along the batch; along rows if the keys come from another tensor."""
         return axis == "n" or (axis == "c" and not is_none(self.keys))
 
     @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
-        """Batches as the result, rows of the input; all else is needed whole."""
+        """The batch is cut like the result, and so are the rows of the input; everything else is needed whole."""
         activations = (0, 1, 2, MASK)
         return window if (axis == "n" and operand in activations) or (axis == "c" and operand == 0) else WHOLE
 
     @override
     def holds_operand(self, operand: int) -> bool:
-        """Keys and values that all slices need are loaded once."""
+        """Keys and values, which all slices need, are loaded once."""
         return operand in (1, 2)
 
     @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Scores, weights, queries or mixed values, keys and values; or the larger area of U-84."""
+        """Scores, weights, queries (then mixed values), keys and values; at least the area of U-84."""
         del inputs
         size, (batch, rows, _, _) = storage_dtype(element_of(self.input)).itemsize, output.shape
         others, vector = shape_of(self.sources[1])[1], chip.eu_elements(size)
-        own, other = ceil_div(rows, chip.lanes), ceil_div(others, chip.lanes)
+        each, other = ceil_div(rows, chip.lanes), ceil_div(others, chip.lanes)
         width, wide = align(self.dim.value.data, vector) * size, align(others, vector) * size
-        fixed = own * width + 2 * other * width
-        scores = own * align(others, chip.eu_elements(4)) * 4
+        fixed = each * width + 2 * other * width
+        scores = each * align(others, chip.eu_elements(4)) * 4
         if size > 1:
-            return max(batch * (fixed + scores + own * wide), 4 * scores + fixed)
-        through = max(own, other) * align(self.dim.value.data, chip.eu_elements(4)) * 4
-        imm = align(max(through, scores + own * chip.eu_bytes), chip.lmem_bank_bytes)
-        return max(batch * (fixed + 2 * own * wide), align(own * wide + fixed, chip.lmem_bank_bytes) + imm)
+            return max(batch * (fixed + scores + each * wide), 4 * scores + fixed)
+        through = max(each, other) * align(self.dim.value.data, chip.eu_elements(4)) * 4
+        imm = align(max(through, scores + each * chip.eu_bytes), chip.lmem_bank_bytes)
+        return max(batch * (fixed + 2 * each * wide), align(each * wide + fixed, chip.lmem_bank_bytes) + imm)
 
     @override
     def emit(self, ctx: EmitContext) -> None:
@@ -238,12 +238,12 @@ class TpuAttention(TpuOp, Macs, OperandSlices, Reorder):
 
 
 def _requantised(x: Array, w: Array, b: Array | None, fit: Fit, *, right_transpose: bool = False) -> Array:
-    """The product to int8, halves away from zero, where a MatMul rounds them up."""
+    """The product requantised to int8 with halves away from zero (a MatMul rounds them up)."""
     return requant_int(_sum(x, w, b, right_transpose=right_transpose), *fit[:2], 0, fit.zero_point, out_dtype="int8")
 
 
 def _sum(x: Array, w: Array, b: Array | None, *, right_transpose: bool = False) -> Array:
-    """The product with its bias, in int32."""
+    """The product plus the bias, in int32."""
     bias = None if b is None else b.reshape(-1)
     return kernels.matmul_int(
         x, w, bias, 1, 0, 0, left_transpose=False, right_transpose=right_transpose, do_relu=False, out_dtype="int32"

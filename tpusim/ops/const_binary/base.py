@@ -1,4 +1,4 @@
-"""What the top ops of a tensor and a number share: the float op, lowering, the integer C (numerics.md 9.3)."""
+"""The base class of the top ops of a tensor and a number: float function, lowering, integer C (numerics.md 9.3)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,14 +27,14 @@ from tpusim.ops.interfaces import ScalarOperand
 from tpusim.ops.rescale import TOO_LARGE, positive_fit
 
 ACCUMULATOR = 2**31
-"""The accumulator is 32 bits wide and never wraps (numerics.md DN-03)."""
+"""Accumulators have 32 bits and must not wrap (numerics.md DN-03)."""
 LARGEST_TERM = 255 * 127
-"""|q*m| of a byte and an 8-bit multiplier."""
+"""The largest |q*m| of a byte and an 8-bit multiplier."""
 
 
 @dataclass(frozen=True)
 class Constants:
-    """What the integer form needs: q*m, a constant C, then a right shift by r."""
+    """The numbers of an integer form: q*m, combined with the constant C, shifted right by r."""
 
     multiplier: int
     rshift: int
@@ -42,13 +42,13 @@ class Constants:
 
 
 class IntegerConstants:
-    """The constants of an op with a number in integers."""
+    """The integer form of an op with a number."""
 
     def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
-        """Multiplier, shift and C for input and output quantisation, or why there are none."""
+        """Multiplier, shift and C for the quantisations x of the input and y of the output, or why there are none."""
         raise NotImplementedError
 
-    def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue | str:
+    def build_int8(self, ctx: LoweringContext, operand: SSAValue, constants: Constants) -> SSAValue | str:
         """The tpu op on the operand's bytes with these constants, or why there is none."""
         raise NotImplementedError
 
@@ -65,39 +65,35 @@ class ConstTop(UnaryTop, IntegerConstants, ScalarOperand):
 
     @property
     def number(self) -> float:
-        """The constant of the op as a Python float."""
+        """The constant of the op."""
         return self.const_val.value.data
 
     @override
     def result_holds(self) -> Holds:
-        """Integers stay integers: the result holds what its operand does."""
         return "integer" if holds(self.input) == "integer" else self.HOLDS
 
     @override
     def scalar_operand(self) -> float:
-        """The constant, as the number that it is."""
         return self.number
 
     @override
     def flops(self) -> int:
-        """One per element, one for a relu."""
+        """One per element, and one for a relu (DN-27)."""
         return super().flops() * (1 + relu_of(self))
 
     @classmethod
     def order(cls, reverse: bool) -> dict[str, Attribute]:
-        """Attributes that say whether the constant comes first; an op to which it matters has one."""
+        """Attributes that say whether the constant is the first operand; none for ops that commute."""
         del reverse
         return {}
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute it in f32, with the relu."""
         y = float_result(self.KIND, operands[0], self.number, relu=relu_of(self), reverse=reversed_(self))
         return (limited(y, self),)
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """The tpu op in float."""
         attributes = {"const_val": self.const_val, **self.order(reversed_(self))}
         attributes |= relu_attributes(relu_of(self), relu_limit_of(self))
         operand = ctx.operand(self.input, ctx.float_mode(self), self)
@@ -105,35 +101,34 @@ class ConstTop(UnaryTop, IntegerConstants, ScalarOperand):
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """The tpu op in integers if input and output are calibrated, else why not."""
+        """The tpu op in integers, with the constants of `IntegerConstants`."""
         x, y = ctx.quant(self.input), ctx.quant(self.output)
         if x is None or y is None:
             return "input or output is not calibrated"
-        found = ask(self, IntegerConstants, ctx.chip).integer_form(ctx, x, y)
-        if isinstance(found, str):
-            return found
-        if abs(found.constant) + LARGEST_TERM >= ACCUMULATOR:
+        constants = ask(self, IntegerConstants, ctx.chip).integer_form(ctx, x, y)
+        if isinstance(constants, str):
+            return constants
+        if abs(constants.constant) + LARGEST_TERM >= ACCUMULATOR:
             return f"the constant {self.number:.6g} leaves 32 bits"
         operand = ctx.operand(self.input, "int8", self)
-        return ask(self, IntegerConstants, ctx.chip).build_int8(ctx, operand, found)
+        return ask(self, IntegerConstants, ctx.chip).build_int8(ctx, operand, constants)
 
     def function(self, values: np.ndarray) -> np.ndarray:
-        """The product, sum or difference in double, with the relu, as a table holds it."""
+        """The product, sum or difference in double, with the relu: the function of a lookup table."""
         match self.KIND:
             case "mul":
-                found = values * self.number
+                result = values * self.number
             case "add":
-                found = values + self.number
+                result = values + self.number
             case _:
-                found = self.number - values if reversed_(self) else values - self.number
-        return np.maximum(found, 0.0) if relu_of(self) else found
+                result = self.number - values if reversed_(self) else values - self.number
+        return np.maximum(result, 0.0) if relu_of(self) else result
 
     @override
-    def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue | str:
-        """The tpu op on the operand's bytes."""
+    def build_int8(self, ctx: LoweringContext, operand: SSAValue, constants: Constants) -> SSAValue | str:
         attributes: dict[str, Attribute] = {
-            "const_val": float_attr(found.constant), "multiplier": int_attr(found.multiplier),
-            "rshift": int_attr(found.rshift), **self.order(reversed_(self)), **relu_attributes(relu_of(self)),
+            "const_val": float_attr(constants.constant), "multiplier": int_attr(constants.multiplier),
+            "rshift": int_attr(constants.rshift), **self.order(reversed_(self)), **relu_attributes(relu_of(self)),
         }  # fmt: skip
         element = ctx.quantised_type(self.output)
         return ctx.build(self.TPU, [operand], attributes, element, shape_of(self.output), op_name(self))

@@ -1,4 +1,4 @@
-"""top ops of a tensor and a number, and the rewrites that make them (numerics.md 5.6, 9.3)."""
+"""Top ops of a tensor and a number, and the rewrites that form them (numerics.md 5.6, 9.3)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -77,26 +77,26 @@ class TopMulConst(ConstTop):
 
     @override
     def forwarded_range(self, source: tuple[float, float]) -> tuple[float, float]:
-        """The ends times the constant (3.3 step 9), with or without relu; those of the operand for the constant 0."""
+        """The operand's range times the constant (3.3 step 9), relu or not; unchanged for the constant 0."""
         low, high = sorted(end * self.number for end in source)
         return (low, high) if self.number else source
 
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """Mul by a scalar weight, Div by one; factors that merge into what stands in front, or have no effect."""
+        """Mul or Div by a scalar weight becomes a MulConst; a MulConst without effect is removed, others are merged."""
         merging = RemoveMulConst(), MergeContinuousMulConst(), MergeMulConst(weights), TopGatherMulConst(weights)
         return MulToMulConst(weights), DivToMulConst(weights), *merging, MulMerge(weights)
 
     @override
     def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
-        """A constant outside the range of the 16-bit type (numerics.md 12.2, 12.3)."""
+        """If the constant is outside the range of the 16-bit type (numerics.md 12.2, 12.3)."""
         del chip
         return abs(self.number) > LARGEST[wanted]
 
     @override
     def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
-        """(m, r) of s_in/s_out*c: best fit general, 8 bit."""
+        """(m, r) of s_in/s_out*c: the best fit in 8 bits, r of either sign (5.1)."""
         del ctx
         try:
             return Constants(*best_fit(x.scale / y.scale * self.number, 8))
@@ -104,14 +104,14 @@ class TopMulConst(ConstTop):
             return str(error)
 
     @override
-    def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue | str:
-        """tpu.MulShift, with which a relu is lost by a quirk; tpu.MulConst with the relu where it is not."""
+    def build_int8(self, ctx: LoweringContext, operand: SSAValue, constants: Constants) -> SSAValue | str:
+        """tpu.MulShift, which by a quirk drops a relu; with the quirk off tpu.MulConst with the relu."""
         lost = relu_of(self) and ctx.reproduces(Quirk.MULSHIFT_WITHOUT_RELU)
         if relu_of(self) and not lost:
-            return super().build_int8(ctx, operand, found)
+            return super().build_int8(ctx, operand, constants)
         if lost:
             ctx.decision(self, Quirk.MULSHIFT_WITHOUT_RELU.decision)
-        attributes = {"multiplier": int_attr(found.multiplier), "rshift": int_attr(found.rshift)}
+        attributes = {"multiplier": int_attr(constants.multiplier), "rshift": int_attr(constants.rshift)}
         element = ctx.quantised_type(self.output)
         return ctx.build(TpuMulShift, [operand], attributes, element, shape_of(self.output), op_name(self))
 
@@ -132,12 +132,12 @@ class TopAddConst(ConstTop):
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """Add of a scalar weight, of 0, and of two constants one after the other."""
+        """Add of a scalar weight becomes an AddConst; one of 0 is removed; two Adds of constants become one."""
         return AddToAddConst(weights), RemoveAddConst(), AddMerge(weights)
 
     @override
     def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
-        """Symmetric only (numerics.md 12.1)."""
+        """Only without zero points (numerics.md 12.1)."""
         if ctx.asymmetric:
             return "there is no integer form with zero points (numerics.md 12.1)"
         return shifted_constant(ctx, self, x, y)
@@ -158,18 +158,18 @@ class TopSubConst(ConstTop):
     @classmethod
     @override
     def order(cls, reverse: bool) -> dict[str, Attribute]:
-        """Which of the two is the minuend."""
+        """is_reverse: the constant is the minuend."""
         return {"is_reverse": flag(reverse)}
 
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """Sub with a scalar weight."""
+        """Sub with a scalar weight becomes a SubConst or an AddConst."""
         return (SubToSubConst(weights),)
 
     @override
     def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
-        """As AddConst; with zero points C contains z_in*m."""
+        """As AddConst; with zero points, C contains z_in*m."""
         found = shifted_constant(ctx, self, x, y)
         if isinstance(found, str) or not x.zero_point:
             return found
@@ -184,35 +184,35 @@ class ExtremeConstTop(ConstTop):
 
     RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
     TENSORS: ClassVar[OpT]
-    """The op of two tensors."""
+    """The tpu op of two tensors."""
 
     @override
     def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
         """Multiplier 1, no shift, C = round(c/s) (DN-15).
 
-        The scale is the output's, to which `build_int8` requantises an operand that propagation left with another one.
+        s is the scale of the output; `build_int8` requantises an operand that has another scale.
         """
         zero = 0 if ctx.reproduces(Quirk.EXTREME_WITHOUT_ZERO_POINT) else y.zero_point
         return Constants(1, 0, float(round_half_away(self.number / y.scale)) + zero)
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """As every op with a constant, but not a relu with a zero point."""
+        """As other ops with a constant, except a relu with a zero point."""
         y = ctx.quant(self.output)
         if relu_of(self) and y is not None and y.zero_point:
             return "relu with a zero point"
         return super().lower_integer(ctx)
 
     @override
-    def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue | str:
-        """The tpu op on bytes of the output's scale, or why there is none."""
+    def build_int8(self, ctx: LoweringContext, operand: SSAValue, constants: Constants) -> SSAValue | str:
+        """The tpu op on bytes of the output's scale."""
         source = ctx.quant(self.input)
-        assert source is not None  # held by the caller
-        # The quirk (U-07) leaves the zero point out of the constant.
+        assert source is not None  # checked by lower_integer
+        # By the quirk (U-07) the constant lacks the zero point.
         if ctx.asymmetric and ctx.reproduces(Quirk.EXTREME_WITHOUT_ZERO_POINT):
             ctx.decision(self, "DN-15")
         same = requantised(ctx, self, operand, source, self.output)
-        return TOO_LARGE if same is None else super().build_int8(ctx, same, found)
+        return TOO_LARGE if same is None else super().build_int8(ctx, same, constants)
 
 
 @irdl_op_definition
@@ -228,7 +228,7 @@ class TopMaxConst(ExtremeConstTop):
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """Max with a scalar weight."""
+        """Max with a scalar weight becomes a MaxConst."""
         return (MaxToMaxConst(weights),)
 
 
@@ -245,7 +245,7 @@ class TopMinConst(ExtremeConstTop):
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """Min with a scalar weight."""
+        """Min with a scalar weight becomes a MinConst."""
         return (MinToMinConst(weights),)
 
 
@@ -254,9 +254,9 @@ class TopMinConst(ExtremeConstTop):
 
 @dataclass
 class ToConst(RewritePattern):
-    """A binary op of a tensor and a scalar weight, or one of equal numbers -> the op with a number; name, relu stay.
+    """A binary op of a tensor and a weight whose elements are all equal -> the op with a number; name and relu stay.
 
-    Equal numbers are another pattern of TPU-MLIR (U-21, WeightToConst).
+    TPU-MLIR has another pattern for weights of several equal elements (U-21, WeightToConst).
     """
 
     weights: WeightStore
@@ -265,18 +265,18 @@ class ToConst(RewritePattern):
     TO: ClassVar[type[ConstTop]]
 
     def form(self, number: float, reverse: bool) -> tuple[type[ConstTop], float] | None:
-        """(class, constant) of the new op, None if there is none; reverse: whether the weight comes first."""
+        """(class, constant) of the new op; None if the op stays. reverse: the weight is the first operand."""
         del reverse
         return self.TO, number
 
     def elsewhere(self, x: SSAValue, constant: np.ndarray) -> bool:
-        """Whether another pattern takes the weight."""
+        """Whether the op is left to another pattern."""
         del x, constant
         return False
 
     @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The tensor must have the result's shape, the weight one number."""
+        """The tensor must have the shape of the result."""
         if op.name != self.FROM or len(op.operands) != 2:
             return
         for index, other in ((0, 1), (1, 0)):
@@ -300,7 +300,7 @@ class ToConst(RewritePattern):
 
 
 def is_one_number(constant: np.ndarray) -> bool:
-    """Whether all elements are equal, and there are any; NaN is equal to nothing."""
+    """Whether a constant is not empty and all its elements are equal; NaN is equal to nothing."""
     return constant.size > 0 and bool((constant == constant.flat[0]).all())
 
 
@@ -312,11 +312,11 @@ class MulToMulConst(ToConst):
 
 
 class ClipToExtremes(RewritePattern):
-    """Clip -> MaxConst, which has no calibrated range, and MinConst."""
+    """Clip -> MaxConst, without a calibrated range, and MinConst."""
 
     @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The MinConst has the name, the MaxConst one with `_max` behind it."""
+        """The MinConst takes the name of the Clip, the MaxConst that name with `_max` appended."""
         if not isinstance(op, TopClip):
             return
         bounds = op.minimum.value.data, op.maximum.value.data
@@ -331,14 +331,14 @@ class ClipToExtremes(RewritePattern):
 
 @dataclass
 class DivToMulConst(ToConst):
-    """Div by a scalar weight that has a reciprocal -> MulConst by it, in double (U-21)."""
+    """Div by a scalar weight that has a reciprocal -> MulConst by the reciprocal, computed in double (U-21)."""
 
     FROM: ClassVar[str] = "top.Div"
     TO: ClassVar[type[ConstTop]] = TopMulConst
 
     @override
     def form(self, number: float, reverse: bool) -> tuple[type[ConstTop], float] | None:
-        """MulConst by 1/c for x / c; c / x, and a c without a reciprocal, stay."""
+        """MulConst by 1/c for x / c; c / x stays, and so does a c without a reciprocal."""
         return None if reverse or not is_invertible(np.array(number, np.float32)) else (TopMulConst, 1.0 / number)
 
 
@@ -350,7 +350,7 @@ class AddConstToAdd(RewritePattern):
 
     @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """Name and relu stay."""
+        """The Add takes name and relu."""
         if not isinstance(op, TopAddConst):
             return
         name = f"{op_name(op)}_const_val"
@@ -372,19 +372,18 @@ class AddToAddConst(ToConst):
 
     @override
     def elsewhere(self, x: SSAValue, constant: np.ndarray) -> bool:
-        """A row of equal numbers behind a product is its bias."""
+        """A row of equal numbers that is added to a MatMul becomes its bias instead."""
         return constant.size > 1 and made_by(x, "top.MatMul") is not None
 
 
 class SubToSubConst(ToConst):
-    """Sub from a scalar weight -> SubConst, reversed; Sub of one -> AddConst of the negative number (U-21)."""
+    """c - x with a scalar weight c -> reversed SubConst; x - c -> AddConst of -c (U-21)."""
 
     FROM: ClassVar[str] = "top.Sub"
     TO: ClassVar[type[ConstTop]] = TopSubConst
 
     @override
     def form(self, number: float, reverse: bool) -> tuple[type[ConstTop], float]:
-        """AddConst of -c for x - c, SubConst for c - x."""
         return (TopSubConst, number) if reverse else (TopAddConst, -number)
 
 

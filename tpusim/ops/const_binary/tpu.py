@@ -1,4 +1,4 @@
-"""tpu ops of a tensor and a number: their integers, floats and commands (numerics.md 9.3)."""
+"""Tpu ops of a tensor and a number: integer and float forms, commands (numerics.md 9.3)."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
@@ -32,7 +32,7 @@ Kind = Literal["mul", "add", "sub", "max", "min"]
 
 
 def float_result(kind: Kind, x: Array, number: float, *, relu: bool, reverse: bool) -> Array:
-    """Apply the float op, then the relu."""
+    """The float op of this kind, then the relu. reverse: number - x."""
     match kind:
         case "mul":
             return kernels.mulconst_float(x, number, do_relu=relu)
@@ -54,7 +54,7 @@ def reversed_(op: Operation) -> bool:
 
 
 class ConstTpu(UnaryTpu, LibraryKernel, SharedWindows):
-    """q*m, combined with C, shifted right by r with HALF_UP, relu, saturated; or the float op on `const_val`."""
+    """Integers: q*m combined with C, shifted right by r (HALF_UP), relu, saturation. Floats: the op itself."""
 
     KIND: ClassVar[Kind]
     ALONE: ClassVar[str] = "an op with a constant"
@@ -68,19 +68,18 @@ class ConstTpu(UnaryTpu, LibraryKernel, SharedWindows):
 
     @property
     def scaling(self) -> tuple[int, int] | None:
-        """(multiplier, right shift), None in float."""
+        """(multiplier, right shift); None in float."""
         if self.multiplier is None or self.rshift is None:
             return None
         return self.multiplier.value.data, self.rshift.value.data
 
     @property
     def constant(self) -> int:
-        """The constant C of the specification, as it is added."""
+        """The integer constant C."""
         return int(self.const_val.value.data)
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute integers exactly and floats in f32."""
         (x,), relu, reverse = operands, relu_of(self), reversed_(self)
         if self.scaling is None:
             y = float_result(self.KIND, x, self.const_val.value.data, relu=relu, reverse=reverse)
@@ -105,7 +104,7 @@ class ConstTpu(UnaryTpu, LibraryKernel, SharedWindows):
 
     @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """2*in of MulConst and AddConst (layer_group.md 9.3); the sums here are kept in 32 bits, so 4*in."""
+        """Integers: twice the operand for a MulConst; 32-bit sums for the others (layer_group.md 9.3)."""
         if self.scaling is None or inputs[0] is None:
             return 0
         stored = lmem_bytes(inputs[0].shape, command_dtype(element_of(self.input)), chip)
@@ -115,12 +114,12 @@ class ConstTpu(UnaryTpu, LibraryKernel, SharedWindows):
 
     @property
     def _needs_sum(self) -> bool:
-        """Whether an intermediate result wider than a byte exists."""
+        """Whether an intermediate result is wider than a byte."""
         return self.KIND in ("add", "sub") or self.scaling != (1, 0)
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """Floats: one AR command; integers: AR mul and AR with C in 32 bits, RQ; global: FN const_int."""
+        """Floats: AR. Integers: RQ (MulConst), AR on bytes, or AR mul, AR with C in 32 bits and RQ; global: FN."""
         x, out = ctx.input(0), ctx.output()
         if self.scaling is None:
             self._emit_float(ctx, x, out)
@@ -141,7 +140,7 @@ class ConstTpu(UnaryTpu, LibraryKernel, SharedWindows):
 
     def _emit_float(self, ctx: EmitContext, x: Any, out: Any) -> None:
         limit, number, kind = relu_limit_of(self), self.const_val.value.data, str(self.KIND)
-        if self.KIND == "sub":  # x - c is x + (-c); c - x is -x + c, each one rounding
+        if self.KIND == "sub":  # x - c is x + (-c), c - x is -x + c; both round once
             kind, number = "add", number if reversed_(self) else -number
         if reversed_(self):
             ctx.emit(isa.Arith, kind="mul", a=x, b=-1.0, output=out)
@@ -149,7 +148,7 @@ class ConstTpu(UnaryTpu, LibraryKernel, SharedWindows):
         ctx.emit(isa.Arith, kind=kind, a=x, b=number, output=out, relu=relu_of(self), relu_limit=limit)
 
     def _emit_sum(self, ctx: EmitContext, m: int, requant: isa.Requant) -> None:
-        """q*m, then C: c - t is (-t) + c, t - c is t + (-c)."""
+        """T = q*m, then C in 32 bits (C - t is (-t) + C, t - C is t + (-C)), then the requant."""
         total = activation_view(ctx.buffer(), ctx.output_slice().shape, "i32", ctx.chip)
         reverse, constant, kind = reversed_(self), float(self.constant), str(self.KIND)
         if self.KIND == "sub":

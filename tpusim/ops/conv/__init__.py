@@ -1,9 +1,9 @@
 """Convolution: `top.Conv`, `tpu.Conv2D` and `tpu.Conv3D` (any kernel, stride, dilation, pads, groups; depthwise).
 
-`top.py` is made, infers, computes in float, folds a following Scale and lowers; `tpu.py` (2-D) and `volume.py` (3-D)
-compute as the chip, slice and emit commands. `quantize.py` makes integer filters and biases; `coeff.py` packs filter,
-bias and requant parameters into the chip's coefficient layout; `packed.py` is what ops with separate coefficients
-have in common.
+`top.py` has the top op, its float function, its lowering and the patterns for it; `base.py` what it shares with
+`top.Deconv`. `tpu.py` (2-D) and `volume.py` (3-D) compute as the chip does, slice and emit commands; `packed.py` has
+their base class. `quantize.py` computes integer filters and biases; `coeff.py` packs filter, bias and requant in the
+coefficient layout of a chip; `channelwise.py` builds depthwise 1x1 convolutions.
 """
 
 from tpusim.ops.conv.top import TopConv

@@ -40,31 +40,31 @@ class ConvTop(TopOp):
 
     @property
     def volume(self) -> bool:
-        """Whether the kernel has three axes, so that the convolution is 3-D."""
+        """Whether the convolution is 3-D."""
         return len(ints(self.kernel_shape)) == 3
 
     def constants(self, ctx: LoweringContext) -> tuple[np.ndarray, np.ndarray | None] | None:
-        """(filter, bias or None); None if either is computed."""
+        """(filter, bias or None); None if one of them is computed."""
         w, bias = ctx.array(self.filter), None if is_none(self.bias) else ctx.array(self.bias)
         return None if w is None or (bias is None and not is_none(self.bias)) else (w, bias)
 
     def integer_operands(
         self, ctx: LoweringContext, filter: np.ndarray, bias: np.ndarray | None, kind: str
     ) -> list[SSAValue]:
-        """Input bytes, and filter and bias as weights; kind: "int16" or "int32", the type of the bias."""
+        """Input bytes, and filter and bias as weights. kind: "int16" or "int32", the type of the bias."""
         name = value_name(self.filter)
         operands = [ctx.operand(self.input, "int8", self), ctx.weight(name + "_int8", filter)]
         return [*operands, ctx.none() if bias is None else ctx.weight(f"{name}_bias_{kind}", bias)]
 
     def float_operands(self, ctx: LoweringContext) -> tuple[list[SSAValue], Attribute]:
-        """(input, filter, bias; element type of the result), the bias in f32 (numerics.md 9.1).
+        """([input, filter, bias], element type of the result), a constant bias in f32 (numerics.md 9.1).
 
-        All in f32 if the filter is computed, but on a chip whose only float is BF16: that computes in it whatever the
-        filter is, with a computed bias in BF16.
+        With a computed filter or bias everything is f32. A chip that computes floats only in BF16 is the exception: it
+        uses BF16 always, also for a computed bias.
         """
         constant_bias = is_none(self.bias) or ctx.array(self.bias) is not None
-        own = self.constants(ctx) is not None or ctx.chip.hardware.bf16_unit
-        mode, element = (ctx.float_mode(self), ctx.float_type(self)) if own else ("f32", f32)
+        narrow = self.constants(ctx) is not None or ctx.chip.hardware.bf16_unit
+        mode, element = (ctx.float_mode(self), ctx.float_type(self)) if narrow else ("f32", f32)
         bias_mode = "f32" if constant_bias or not ctx.chip.hardware.bf16_unit else mode
         operands = [ctx.operand(self.input, mode, self), ctx.operand(self.filter, mode, self)]
         operands.append(ctx.none() if is_none(self.bias) else ctx.operand(self.bias, bias_mode, self))
@@ -77,7 +77,7 @@ class ConvTop(TopOp):
         return self.build_tpu(ctx, operands, element, {"relu_limit": float_attr(relu_limit_of(self))})
 
     def why_not_integer(self, ctx: LoweringContext) -> str | None:
-        """What an integer form of any kind requires and the op lacks; None if nothing is missing."""
+        """What the op lacks for any integer form; None if nothing is missing."""
         if self.constants(ctx) is None:
             return "the filter is not constant"
         if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
@@ -85,7 +85,7 @@ class ConvTop(TopOp):
         return None
 
     def why_no_volume(self, ctx: LoweringContext) -> str | None:
-        """The reason of a chip without integer forms over volumes, recorded as its decision; None for an image."""
+        """Why a 3-D op has no integer form on a chip without such forms (recorded as DN-12); None for an image."""
         if not self.volume:
             return None
         ctx.decision(self, "DN-12")

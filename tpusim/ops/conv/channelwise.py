@@ -1,4 +1,4 @@
-"""A factor and a summand per channel as a depthwise convolution of 1x1, of chips without tpu.Scale."""
+"""A factor and a term per channel as a depthwise 1x1 convolution, for chips without tpu.Scale."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -21,9 +21,10 @@ def build_channelwise(
     shape: Shape,
     name: str,
 ) -> SSAValue:
-    """A tpu.Conv2D of the filter (c, 1, 1, 1) and the bias `coefficients`, over (n, c, 1, rest) unless x has four axes.
+    """A tpu.Conv2D with the filter (c, 1, 1, 1) and the bias in `coefficients`.
 
-    shape: that of x and of the result. attributes: relu, requantisation. Reshapes around it are named after `name`.
+    shape: the shape of x and of the result; unless it has four axes, Reshapes to (n, c, 1, rest) and back are added,
+    with names that begin with `name`. attributes: relu and requantisation.
     """
     wide = _with_four_axes(shape)
     geometry = {**channelwise_geometry(wide[1]), **attributes}
@@ -41,7 +42,7 @@ def _with_four_axes(shape: Shape) -> Shape:
 
 
 def channelwise_geometry(channels: int) -> dict[str, Attribute]:
-    """Attributes of a depthwise convolution of 1x1."""
+    """Attributes of a depthwise 1x1 convolution."""
     return {
         "kernel_shape": ints_attr((1, 1)), "strides": ints_attr((1, 1)), "pads": ints_attr((0, 0, 0, 0)),
         "dilations": ints_attr((1, 1)), "group": int_attr(channels),

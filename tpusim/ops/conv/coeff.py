@@ -1,7 +1,8 @@
 """The layout of conv coefficients on the chip (docs/spec/hardware.md 2.3).
 
-A filter row holds one output channel: element (ic, k) at (ic div P)*(kh*kw*P) + k*P + ic mod P, unused ic zero. Merged
-INT8 coefficients are one row per lane, [requant | bias | filter], each block with one entry per channel group.
+A filter row is one output channel: element (ic, k) is at (ic div P)*(kh*kw*P) + k*P + ic mod P; unused places are zero.
+Merged INT8 coefficients are one row per lane, [requant | bias | filter]; each block has an entry for every output
+channel of the lane.
 """
 
 from collections.abc import Sequence
@@ -16,12 +17,12 @@ from tpusim.isa.region import View
 
 
 def filter_row(ic: int, kernel: int, packing: int) -> int:
-    """Elements of one output channel's packed filter."""
+    """Elements of a packed filter row, one output channel."""
     return align(ic, packing) * kernel
 
 
 def pack_filter(filter: np.ndarray, packing: int) -> np.ndarray:
-    """(oc, ic, kernel axes) -> (oc, K): packed rows."""
+    """The filter (oc, ic, kernel axes) as packed rows (oc, K)."""
     oc, ic, *kernel = filter.shape
     taps = prod(kernel)
     padded = np.zeros((oc, align(ic, packing), taps), filter.dtype)
@@ -31,14 +32,14 @@ def pack_filter(filter: np.ndarray, packing: int) -> np.ndarray:
 
 
 def unpack_filter(rows: np.ndarray, ic: int, kernel: tuple[int, ...], packing: int) -> np.ndarray:
-    """(oc, K) -> (oc, ic, kernel axes): the inverse of `pack_filter`."""
+    """The filter (oc, ic, kernel axes) of packed rows (oc, K): the inverse of `pack_filter`."""
     oc = rows.shape[0]
     blocks = rows.reshape(oc, -1, prod(kernel), packing).transpose(0, 1, 3, 2)
     return np.ascontiguousarray(blocks.reshape(oc, -1, *kernel)[:, :ic])
 
 
 def ungrouped_filter(filter: np.ndarray, groups: int) -> np.ndarray:
-    """(oc, ic/groups, kernel axes) -> (oc, ic, kernel axes): zeros for the channels of other groups."""
+    """A grouped filter (oc, ic/groups, kernel axes) as (oc, ic, kernel axes), zeros for channels of other groups."""
     oc, each = filter.shape[:2]
     found = np.zeros((oc, groups, each, *filter.shape[2:]), filter.dtype)
     channels = np.arange(int(oc))
@@ -47,13 +48,13 @@ def ungrouped_filter(filter: np.ndarray, groups: int) -> np.ndarray:
 
 
 def merge_kernel(filter: np.ndarray, axes: Sequence[int]) -> np.ndarray:
-    """(oc, ic, kh, kw) -> (oc, ic * merged, other axes): each channel has the positions along the merged axes."""
+    """The filter (oc, ic, kh, kw) as (oc, ic * merged, other axes): positions along merged axes become channels."""
     moved = np.moveaxis(filter, [2 + axis for axis in axes], range(2, 2 + len(axes)))
     return moved.reshape(len(filter), -1, *moved.shape[2 + len(axes) :])
 
 
 def split_kernel(merged: np.ndarray, kernel: tuple[int, ...], axes: Sequence[int]) -> np.ndarray:
-    """(oc, ic, kh, kw): the inverse of `merge_kernel`."""
+    """The filter (oc, ic, kh, kw): the inverse of `merge_kernel`."""
     along, left = [kernel[axis] for axis in axes], [size for axis, size in enumerate(kernel) if axis not in axes]
     apart = merged.reshape(len(merged), -1, *along, *left)
     return np.moveaxis(apart, range(2, 2 + len(axes)), [2 + axis for axis in axes])
@@ -66,14 +67,14 @@ def _bytes(rows: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class MergedLayout:
-    """Where the blocks of merged coefficients lie in a lane's row; offsets and sizes are bytes."""
+    """The positions of the blocks of merged coefficients in the row of a lane; offsets and sizes are bytes."""
 
     channels: int
     row_elements: int
-    """Packed filter elements (= bytes) of one channel."""
+    """Elements (= bytes) of a channel's packed filter."""
     requant_words: int
     requant_pitch_words: int
-    """int32 words from one channel group's requant entry to the next."""
+    """int32 words between the requant entries of two channels of a lane."""
     bias_offset: int
     filter_offset: int
     row_bytes: int
@@ -98,7 +99,7 @@ class MergedLayout:
     def pack(
         self, filter_rows: np.ndarray, bias: np.ndarray | None, multiplier: np.ndarray, rshift: np.ndarray, zero: int
     ) -> np.ndarray:
-        """(rows, row_bytes) bytes of all coefficients, in the dtype of the filter."""
+        """All coefficients as (rows, row_bytes) bytes, in the dtype of the filter."""
         image = np.zeros((self.rows, self.row_bytes), np.uint8)
         requant = np.stack([multiplier, -rshift, np.full_like(multiplier, zero)], axis=1).astype("<i4")
         if self.requant_words == 2:
@@ -135,7 +136,7 @@ class MergedLayout:
         return rows, bias, requant
 
     def views(self, base: View, *, with_bias: bool) -> tuple[View, View | None, View]:
-        """(filter, bias or None, requant table) as views of the bytes behind `base` (LMEM, or its image in GMEM)."""
+        """(filter, bias or None, requant table) as views of the bytes of `base`, in LMEM or as its image in GMEM."""
         pitch = self.row_bytes if base.memory == "gmem" else 0
 
         def view(offset: int, width: int, dtype: str, row: int) -> View:
@@ -150,7 +151,7 @@ class MergedLayout:
 
 
 def foldable_shape(rows: int, row_elements: int, packing: int) -> tuple[int, int, int, int]:
-    """(1, rows, h, w) with h*w = row_elements and w <= 65535: by the largest divisor <= P if the row is too long."""
+    """(1, rows, h, w) with h*w = row_elements; h is 1, or in rows above 65535 elements the largest divisor up to P."""
     if row_elements <= 65535:
         return 1, rows, 1, row_elements
     height = max(d for d in range(1, max(packing, 2) + 1) if row_elements % d == 0)
@@ -161,7 +162,7 @@ def foldable_shape(rows: int, row_elements: int, packing: int) -> tuple[int, int
 
 
 def pack_channels(bias: np.ndarray | None, multiplier: np.ndarray, rshift: np.ndarray) -> np.ndarray:
-    """(1, oc, 1, 9) bytes per channel: int32 bias, int32 multiplier, int8 shift, little endian; 5 without bias."""
+    """(1, oc, 1, 9) bytes: int32 bias, int32 multiplier, int8 shift per channel, little endian; 5 without bias."""
     words = [multiplier] if bias is None else [bias, multiplier]
     columns = [np.ascontiguousarray(w.astype("<i4")).view(np.uint8).reshape(-1, 4) for w in words]
     columns.append(rshift.astype(np.int8).view(np.uint8).reshape(-1, 1))
@@ -178,12 +179,12 @@ def unpack_channels(packed: np.ndarray) -> tuple[np.ndarray | None, np.ndarray, 
 
 
 def bias_planes(bias: np.ndarray) -> np.ndarray:
-    """An f32 bias (oc,) as (2, oc, 1, 1) of 16 bits: the upper halves, then the lower ones."""
+    """An f32 bias (oc,) as two planes of 16 bits (2, oc, 1, 1): the upper halves, then the lower ones."""
     bits = np.ascontiguousarray(bias, np.float32).view(np.uint32)
     return np.stack([bits >> 16, bits & 0xFFFF]).astype(np.uint16).reshape(2, -1, 1, 1)
 
 
 def bias_from_planes(planes: np.ndarray) -> np.ndarray:
-    """The f32 biases of their two planes of 16 bits: the inverse of `bias_planes`."""
+    """The f32 bias of two planes of 16 bits: the inverse of `bias_planes`."""
     upper, lower = planes.reshape(2, -1).astype(np.uint32)
     return ((upper << 16) | lower).view(np.float32)

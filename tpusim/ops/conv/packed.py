@@ -1,7 +1,7 @@
-"""What convolutions with separate coefficients share: filter rows in the chip's packing, bias and requant apart.
+"""The base class of the tpu convolutions, with separate coefficients: packed filter rows, bias, requant.
 
-`tpu.Deconv` and `tpu.Conv3D` compute int32 accumulators (or floats) and leave the requant to `tpu.RequantIntAxis`, so
-nothing of theirs is merged into one row per lane (hardware.md 2.3); `tpu.Conv2D` adds that form.
+`tpu.Deconv` and `tpu.Conv3D` compute int32 accumulators (or floats) and leave the requant to `tpu.RequantIntAxis`. Only
+`tpu.Conv2D` merges its coefficients into one row per lane (hardware.md 2.3).
 """
 
 from collections.abc import Sequence
@@ -34,9 +34,9 @@ from tpusim.ops.interfaces import Accumulates, PackedWeights, Reorder
 class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
     """Filter (oc, ic/g, kernel axes) and bias (oc,) as constants, or packed for the chip after weight-reorder.
 
-    `filter_packed`: the filter is (1, oc, h, w), rows of `pack_filter` with `filter_packing` channels interleaved, and
-    the bias (1, oc, 1, 1). A computed filter stays as it is, in f32, and makes the op a global layer. `channel_packed`:
-    the bias is the bytes of `pack_channels`, bias, multiplier and shift; in BF16 the planes of `bias_planes`.
+    `filter_packed`: the filter is (1, oc, h, w), rows of `pack_filter` with `filter_packing` interleaved channels, and
+    the bias (1, oc, 1, 1). A computed filter is not packed and makes the op a global layer. `channel_packed`: the bias
+    operand is the bytes of `pack_channels` (bias, multiplier, shift), or in BF16 the planes of `bias_planes`.
     """
 
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
@@ -75,7 +75,7 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
 
     @property
     def geometry(self) -> dict[str, Any]:
-        """strides, pads, dilations, groups and relu as the kernels take them."""
+        """strides, pads, dilations, groups and relu, as the kernels take them."""
         return {
             "strides": ints(self.strides), "pads": ints(self.pads),
             "dilations": ints(self.dilations) if self.dilations else (1,) * len(self.kernel),
@@ -99,7 +99,7 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
 
     @override
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
-        """Accumulators, which another op requantises, or a requant of the op's own."""
+        """None for int32 accumulators, which another op requantises; else a requant."""
         return ((),) if element_of(self.output) == i32 else self.INTEGER_FORMS
 
     @property
@@ -120,7 +120,7 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
 
     @override
     def limits_of_sums(self, constants: Sequence[np.ndarray | None]) -> tuple[int, int]:
-        """Of a constant filter, over all that an output channel sees."""
+        """Over all products of an output channel, with a constant filter."""
         _, filter, bias = constants
         if not self.integer or self.packed or filter is None:
             return 0, 0
@@ -129,7 +129,7 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
 
     @override
     def sums(self, operands: Sequence[Array]) -> np.ndarray:
-        """Over all windows, with the bias along axis 1."""
+        """For all windows, with the bias along axis 1."""
         x, w, b, _ = self.unpacked(operands)
         found = exact_sums(lambda filter: self._accumulated(x, filter), np.asarray(w))
         return found if b is None else found + np.asarray(b, np.int64).reshape(-1, *(1,) * (found.ndim - 2))
@@ -139,7 +139,7 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
         raise NotImplementedError
 
     def logical_filter_shape(self) -> Shape:
-        """(oc, ic/g, kernel axes). Raises ValueError if the filter at hand does not fit the input."""
+        """(oc, ic/g, kernel axes). Raises ValueError if the filter does not fit the input."""
         x, oc = shape_of(self.input), shape_of(self.output)[1]
         if len(x) != 2 + len(self.kernel) or x[1] % self.groups:
             raise ValueError(f"an input (n, c, ...) with c divisible by {self.groups} groups is required, got {x}")
@@ -167,7 +167,7 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
         return x, w, b if b is None or isinstance(b, Narrow) else b.reshape(-1), requant
 
     def unpacked_filter(self, packed: np.ndarray) -> np.ndarray:
-        """(oc, ic/g, kernel axes) of packed rows."""
+        """The filter (oc, ic/g, kernel axes) of packed rows."""
         ic, oc = self.channels
         rows = packed.reshape(oc, -1)
         if self._rows_are_taps:
@@ -176,29 +176,29 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
         return unpack_filter(rows, ic, self.kernel, self.filter_packing.value.data)
 
     def packed_rows(self, filter: np.ndarray, packing: int) -> np.ndarray:
-        """(oc, K): the filter's rows on the chip."""
+        """The filter as rows (oc, K) in the layout of the chip."""
         return filter.reshape(len(filter), -1) if self._rows_are_taps else pack_filter(filter, packing)
 
     @property
     def _rows_are_taps(self) -> bool:
-        """A 2-D depthwise filter has no channels to interleave."""
+        """Whether a filter row is just the taps: a 2-D depthwise filter has no channels to interleave."""
         return self.depthwise and len(self.kernel) == 2
 
     @override
     def needs_concrete_weights(self) -> bool:
-        """Packed coefficients are unpacked on the host."""
+        """If they are packed: the host unpacks them."""
         return self.packed
 
     @override
     def reorder_weights(self, ctx: ReorderContext) -> None:
-        """Pack the filter; the bias lies along the channels."""
+        """Pack the filter; put the bias along the channels."""
         bias = None if is_none(self.bias) else ctx.array(self.bias)
         name = self.reorder_filter(ctx)
         if name is not None and bias is not None:
             self.operands[2] = ctx.weight(name + "_bias", bias.reshape(1, -1, 1, 1))
 
     def reorder_filter(self, ctx: ReorderContext) -> str | None:
-        """Pack the filter; returns its name, None for a computed one, which stays as it is (global layer)."""
+        """Pack the filter and return its name; None if filter or bias is computed: the op stays a global layer."""
         filter, bias = ctx.array(self.filter), None if is_none(self.bias) else ctx.array(self.bias)
         if filter is None or (bias is None and not is_none(self.bias)):
             return None
@@ -215,13 +215,13 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
         return name
 
     def coefficient_fields(self, ctx: EmitContext) -> dict[str, Any]:
-        """filter, bias and requant_table of the command, wherever they are; packing with a computed filter."""
+        """filter, bias and requant_table of the command; also packing, if the filter is computed."""
         filter, bias = ctx.input(1), None if is_none(self.bias) else ctx.input(2)
         oc, rows = self.channels[1], ctx.chip.ic_parallel_bytes == 0
         if self.packed:
             table = bias if is_set(self.channel_packed) and self.integer else None
             return {"filter": filter, "bias": None if table else bias, "requant_table": table}
-        # computed: (oc, ic/g, ...) in memory is what packing one channel at a time would give
+        # a computed filter (oc, ic/g, ...) has the layout of a packing of 1
         row = self.kernel if self._rows_are_taps and rows else (1, filter.elements // oc)
         found: dict[str, Any] = {"filter": replace(filter, shape=(1, oc, *row))}
         found["bias"] = bias and replace(bias, shape=(1, oc, 1, 1))

@@ -15,7 +15,7 @@ from tpusim.ops.framework.base import LoweringContext
 
 @once
 def filter_is_signed(w: np.ndarray, bias: np.ndarray | None) -> bool:
-    """A filter is signed if a weight is negative or the op has a bias (numerics.md 7.1)."""
+    """Whether a filter is signed: if a weight is negative or the op has a bias (numerics.md 7.1)."""
     return bool((w < 0).any()) or bias is not None
 
 
@@ -38,7 +38,7 @@ def int32_bias(
 ) -> np.ndarray | None:
     """round-half-away(b/(s_w*s_in) - z_in*sum(W_q)) (numerics.md 7.2); None if there is neither bias nor zero point.
 
-    scale is s_w*s_in. With a uint8 filter, which has no bias, the sum is of a buffer of zeros (uint8_filter_zp_zero).
+    scale: s_w*s_in. By the quirk uint8_filter_zp_zero the sum of a uint8 filter, which has no bias, counts as 0.
     """
     if bias is None and z_in == 0:
         return None
@@ -51,7 +51,7 @@ def int32_bias(
 
 
 def saturated_bias(op: Operation, bias: np.ndarray | None, exact: np.ndarray) -> np.ndarray:
-    """The bias in int32, with a ModeWarning where it saturates. bias: as floats; exact: in steps of the sums."""
+    """The bias in int32, with a ModeWarning if it saturates. bias: the floats; exact: in units of the accumulator."""
     found = saturate_np(exact, "int32")
     if not np.array_equal(exact, found):
         _warn_of_bias(op, bias, float(np.abs(exact).max()))
@@ -59,13 +59,12 @@ def saturated_bias(op: Operation, bias: np.ndarray | None, exact: np.ndarray) ->
 
 
 def _warn_of_bias(op: Operation, bias: np.ndarray | None, steps: float) -> None:
-    """Tell of a bias that int32 cannot hold: some chips saturate the sum, some wrap (closed simulators of TPU-MLIR)."""
+    """Warn of a bias beyond int32: some chips saturate the sum, others wrap (closed simulators of TPU-MLIR)."""
     largest = 0.0 if bias is None else float(np.abs(bias).max())
     name = op_name(op).removesuffix("_4d")
     told = (
-        f"op '{name}': its bias of {largest:g} is {steps:.3g} steps of its integers, more than int32 holds; the sum "
-        f"overflows, on some chips to the other sign. List it in {option('qtable')} as a float ({name}:F16), "
-        "or if it is a mask, "
-        "use one that is smaller (-100)"
+        f"op '{name}': a bias within int32 is required, got {largest:g}, which is {steps:.3g} units of the sums; "
+        f"the sum overflows, on some chips to the other sign. Make the op float in {option('qtable')} ({name}:F16), "
+        "or use a smaller number (-100) if it is a mask"
     )
     warn(ModeWarning(told), stacklevel=4)

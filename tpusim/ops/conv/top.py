@@ -1,4 +1,4 @@
-"""`top.Conv`: import, shape, float function, and lowering by numerics.md 5.4, 7.1, 7.2 and 9.1."""
+"""`top.Conv`: shape, float function, patterns, and lowering by numerics.md 5.4, 7.1, 7.2 and 9.1."""
 
 from collections.abc import Sequence
 from math import prod
@@ -57,20 +57,20 @@ from tpusim.ops.patterns.detector_head import before_float_head
 from tpusim.ops.patterns.wide_output import stored_output
 from tpusim.ops.requant_axis import requantised_axis
 from tpusim.ops.structure import make_weight
-from tpusim.ops.view import TopReshape
+from tpusim.ops.view import TopReshape, reshaped
 
 NARROW = 16
-"""Channels of an image below which int8 products are no quicker than f32."""
+"""With fewer channels of the image int8 products are not faster than f32 ones."""
 FACTORED = {True: 128, False: 1024}
-"""Channels of an image above which factoring a filter takes longer than trying it: by int8 products, by f32 ones."""
+"""With more channels of the image, factoring a filter takes longer than its trial by int8 (True) or f32 products."""
 
 
 @irdl_op_definition
 class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
     """`top.Conv`: 2-D convolution, input (n, ic, h, w), filter (oc, ic/group, kh, kw), bias (oc,) or none.
 
-    3-D with one axis more: input (n, ic, d, h, w), filter (oc, ic/group, kd, kh, kw), pads befores then afters.
-    inserts: zeros between the rows and between the columns of a 2-D input, inside the pads.
+    3-D has one more axis: input (n, ic, d, h, w), filter (oc, ic/group, kd, kh, kw). pads: befores, then afters.
+    inserts: numbers of zeros between the rows and between the columns of a 2-D input.
     """
 
     name = "top.Conv"
@@ -107,7 +107,7 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
     @property
     @override
     def geometry(self) -> dict[str, Any]:
-        """strides, pads, dilations, groups as the kernels take them."""
+        """strides, pads, dilations and groups, as the kernels take them."""
         return {
             "strides": ints(self.strides),
             "pads": ints(self.pads),
@@ -126,7 +126,7 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32 convolution, bias, relu."""
+        """Convolution, bias and relu in f32."""
         x, w, b = operands
         if self.inserts is not None:
             x = kernels.spread(x, 0, inserts=ints(self.inserts))
@@ -135,7 +135,7 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
 
     @override
     def for_kernel(self, index: int, constant: Array) -> Any:
-        """The filter in the form of its products."""
+        """The filter in the form that the product of this window reads."""
         if index != 1 or self.volume:
             return constant
         n, oc, oh, ow = shape_of(self.output)
@@ -150,7 +150,7 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
 
     @override
     def estimate(self) -> Estimate:
-        """By XLA's library, which takes NHWC images; groups, volumes and spread images as `inference`."""
+        """By XLA's library on NHWC images; with groups, volumes or inserted zeros by `inference`."""
         if self.volume or self.inserts is not None or self.geometry["groups"] != 1:
             return Estimate(self.inference)
 
@@ -165,18 +165,18 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
         return Estimate(compute, {0: (0, 2, 3, 1), 1: filter}, (0, 2, 3, 1), self._trial)
 
     def _trial(self, constants: Sequence[Array]) -> tuple[Squares, float] | None:
-        """By its linear map, or by int8 products where they are quick and an image has channels enough to fill them."""
+        """By a linear map, or by int8 products if these are fast and the image has enough channels; else none."""
         image, filter, bias = constants
         if filter is None or image is not None or (bias is None and not is_none(self.bias)):
             return None
         weights = np.asarray(filter)
         if weights.shape[1] < NARROW or not np.isfinite(weights).all():
             return None
-        quick = has_byte_products()
-        if self._is_linear_map and weights.shape[1] <= min(FACTORED[quick], weights.shape[0] // 2):
+        fast = has_byte_products()
+        if self._is_linear_map and weights.shape[1] <= min(FACTORED[fast], weights.shape[0] // 2):
             factor, strides = cast("Any", jax).device_put(factor_of(weights)), self.geometry["strides"]
             return lambda values, scales: linear_trial(values[0], scales, factor, strides=strides), 0.0
-        if not quick:
+        if not fast:
             return None
         found, error = rounded_filter(weights)
         w = RoundedFilter(*(cast("Any", jax).device_put(part) for part in found))
@@ -188,7 +188,7 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
 
     @property
     def _is_linear_map(self) -> bool:
-        """Whether every pixel of the result is a matrix times one of the image, plus a bias."""
+        """Whether every pixel of the result is a matrix times a pixel of the image, plus the bias."""
         return ints(self.kernel_shape) == (1, 1) and not any(ints(self.pads)) and not relu_of(self)
 
     @override
@@ -200,32 +200,34 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """What follows a 1-D convolution works on the image; a 3-D one whose kernel fills the depth is a 2-D one.
+        """Rewrites of 1-D and 3-D convolutions, and convolutions that absorb neighbours.
 
-        A linear 1x1 convolution goes into the one behind it, a Slice of padding into the one before it.
+        The Reshape of a 1-D convolution is moved after the ops that follow it. A 3-D convolution whose kernel spans the
+        depth becomes a 2-D one. A linear 1x1 convolution is merged into the next convolution. A Slice that only removes
+        padding is merged into the convolution before it.
         """
         return ReshapeBehindChannelOp(), Conv3dTo2d(weights), MergePointwiseConv(weights), ConvSlice(cls)
 
     @override
     def by_channel(self, weight: np.ndarray) -> np.ndarray | None:
-        """The filter as one row of coefficients per output channel."""
+        """One row of coefficients per output channel."""
         return weight.reshape(len(weight), -1)
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Conv2D or tpu.Conv3D in integers if the op is calibrated and its filter constant, else why not."""
+        """tpu.Conv2D or tpu.Conv3D with a multiplier and shift per channel."""
         return self.why_not_integer(ctx) or _by_multipliers(self, ctx)
 
 
 class ReshapeBehindChannelOp(RewritePattern):
-    """Conv -> Reshape that keeps n and c -> Relu, Scale or BatchNorm: the Reshape goes last.
+    """Conv -> Reshape that keeps n and c -> Relu, Scale or BatchNorm: the Reshape is moved to the end.
 
-    So the op can become the Conv's. Such a Reshape stands behind a 1-D convolution or transposed convolution.
+    Then the Conv can absorb the op. Such a Reshape follows a 1-D convolution or transposed convolution.
     """
 
     @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The Reshape takes the op's name, the op one of its own (no such tensor in the network)."""
+        """The Reshape takes the name of the op; the op gets a new name, because the network has no such tensor."""
         view = op.operands[0].owner if op.name in ("top.Relu", "top.Scale", "top.BatchNorm") else None
         if not isinstance(view, TopReshape) or not isinstance(view.input.owner, TopOp):
             return
@@ -246,9 +248,9 @@ class ReshapeBehindChannelOp(RewritePattern):
 
 
 class MergePointwiseConv(RewritePattern):
-    """Conv of 1x1 -> Conv, both without groups, padding and relu, the first used only here -> one Conv.
+    """1x1 Conv -> Conv, both without groups, padding and relu, the first with one user -> one Conv.
 
-    Sums are in f32 in the order of the hidden channels (U-19, Conv1x1Convkxk2dMerge).
+    Sums are f32, in the order of the channels between the two (U-19, Conv1x1Convkxk2dMerge).
     """
 
     def __init__(self, weights: WeightStore) -> None:
@@ -256,7 +258,7 @@ class MergePointwiseConv(RewritePattern):
 
     @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """W' = sum over d of W[:, d]*V[d], b' = b + sum of V's bias times W; the second Conv keeps its name."""
+        """W' = sum over d of W[:, d]*V[d], b' = b + sum of V's bias times W; `op` is the second Conv."""
         first = op.operands[0].owner if isinstance(op, TopConv) else None
         if not isinstance(op, TopConv) or not isinstance(first, TopConv) or only_user(first.output) is None:
             return
@@ -281,12 +283,12 @@ class MergePointwiseConv(RewritePattern):
 
 
 def _may_merge(op: TopConv) -> bool:
-    """A 2-D convolution without groups, padding and relu."""
+    """Whether it is a 2-D convolution without groups, padding and relu."""
     return not op.volume and op.geometry["groups"] == 1 and not any(ints(op.pads)) and not relu_of(op)
 
 
 def _is_pointwise(op: TopConv) -> bool:
-    """One by one, at every place."""
+    """Whether the kernel is 1x1 with stride 1."""
     return ints(op.kernel_shape) == (1, 1) and op.geometry["strides"] == (1, 1)
 
 
@@ -301,7 +303,7 @@ class Conv3dTo2d(RewritePattern):
 
     @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The last Reshape takes the op's name; the other new tensors get names of their own."""
+        """The last Reshape takes the name of the op; the other new tensors get new names."""
         if not isinstance(op, TopConv) or not op.volume or not _fills_depth(op):
             return
         filter = constant_of(op.filter, self._weights)
@@ -309,7 +311,7 @@ class Conv3dTo2d(RewritePattern):
             return
         name, (n, ic, depth, h, w), oc = op_name(op), shape_of(op.input), len(filter)
         packed = make_weight(self._weights, name + "_filter_2d", filter.reshape(oc, ic * depth, *filter.shape[3:]))
-        image = _reshape(op.input, (n, ic * depth, h, w), name + "_input_2d")
+        image = reshaped(op.input, (n, ic * depth, h, w), name + "_input_2d")
         _, _, _, oh, ow = shape_of(op.output)
         attributes = dict(op.attributes)
         for key in ("kernel_shape", "strides", "dilations"):
@@ -322,25 +324,19 @@ class Conv3dTo2d(RewritePattern):
             attributes=attributes,
         )
         set_op_name(flat, name + "_2d")
-        rewriter.replace(op, [packed, image, flat, _reshape(flat.output, shape_of(op.output), name)])
+        rewriter.replace(op, [packed, image, flat, reshaped(flat.output, shape_of(op.output), name)])
 
 
 def _fills_depth(op: TopConv) -> bool:
-    """Whether there is one output depth, made of every input depth in order."""
+    """Whether the one output depth is computed from all input depths in order."""
     geometry, pads = op.geometry, ints(op.pads)
     kernel, depth = ints(op.kernel_shape)[0], shape_of(op.input)[2]
-    spread = kernel > 1 and geometry["dilations"][0] != 1
-    return geometry["groups"] == 1 and kernel == depth and not spread and pads[0] == pads[3] == 0
-
-
-def _reshape(value: SSAValue, shape: Shape, name: str) -> TopReshape:
-    op = TopReshape.create(operands=[value], result_types=[tensor(shape)], attributes={"shape": ints_attr(shape)})
-    set_op_name(op, name)
-    return op
+    dilated = kernel > 1 and geometry["dilations"][0] != 1
+    return geometry["groups"] == 1 and kernel == depth and not dilated and pads[0] == pads[3] == 0
 
 
 def _as_image(builder: Builder, value: SSAValue, name: str) -> SSAValue:
-    """A tensor (n, c, w) as (n, c, w, 1); a constant is reshaped at once."""
+    """A tensor (n, c, w) as (n, c, w, 1): a constant as another weight, others by a Reshape."""
     constant = builder.array(value)
     if constant is not None:
         return builder.weight(name, constant[..., None])
@@ -365,7 +361,7 @@ def conv_shape(x: Shape, filter: Shape, geometry: dict[str, Any]) -> Shape:
 
 @once
 def _scales(w: np.ndarray, signed: bool) -> np.ndarray:
-    """Per output channel f64 scale of the filter (numerics.md 7.1), with the all-int8 shortcut."""
+    """The f64 scale of each output channel of the filter, or one power of two for all (numerics.md 7.1)."""
     shortcut = _power_of_two_scale(w, signed)
     if shortcut is not None:
         return np.full(len(w), shortcut, np.float64)
@@ -377,7 +373,7 @@ def _power_of_two_scale(w: np.ndarray, signed: bool) -> float | None:
     low, high = (-128, 127) if signed else (0, 255)
     finest = np.ldexp(w.reshape(-1)[:4096].astype(np.float64), 6)
     if not np.array_equal(finest, np.round(finest)):
-        return None  # an i of the others would make integers of 2^6 too
+        return None  # if some i gives integers, so does 6
     for i in range(7):
         scaled = np.ldexp(w.astype(np.float64), i)
         if np.array_equal(scaled, np.round(scaled)) and scaled.min() >= low and scaled.max() <= high:
@@ -386,7 +382,7 @@ def _power_of_two_scale(w: np.ndarray, signed: bool) -> float | None:
 
 
 def _input_scale(x: QuantParams, w: np.ndarray, bias: np.ndarray | None) -> float:
-    """s_in, replaced when it is tiny (numerics.md 7.1)."""
+    """s_in; a tiny one is replaced (numerics.md 7.1)."""
     if x.scale > 1e-5:
         return x.scale
     largest = 1e-6 if bias is None else float(np.abs(bias).max())
@@ -394,9 +390,9 @@ def _input_scale(x: QuantParams, w: np.ndarray, bias: np.ndarray | None) -> floa
 
 
 def _by_multipliers(op: TopConv, ctx: LoweringContext) -> SSAValue:
-    """X family: per-channel filter scale, int32 bias, 32-bit multiplier and shift per channel.
+    """A filter scale, an int32 bias, a 32-bit multiplier and a shift per channel.
 
-    A 3-D convolution gives int32 `<name>_int32`, then the requant (numerics.md 9.1).
+    A 3-D convolution gives int32 accumulators `<name>_int32`; a requant follows (numerics.md 9.1).
     """
     x, w = ctx.quant(op.input), ctx.array(op.filter)
     y, element = stored_output(op, ctx, wide=before_float_head(op, ctx))

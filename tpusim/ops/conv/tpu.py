@@ -1,4 +1,4 @@
-"""`tpu.Conv2D`: exact integer or float convolution, its slices, and the CONV / depthwise commands."""
+"""`tpu.Conv2D`: exact integer or float convolution, its slices, and its CONV or depthwise command."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -73,12 +73,13 @@ from tpusim.ops.interfaces import (
 class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, SharedWindows):
     """`tpu.Conv2D`: filter (oc, ic/g, kh, kw) and bias (oc,) as constants, or packed for the chip after weight-reorder.
 
-    `filter_packed`: filter is (1, oc, h, w), rows of `pack_filter`. `coeff_merged`: filter is one row per lane with
-    requant parameters and bias inside, `with_bias` says whether there is one (hardware.md 2.3). `channel_packed`:
-    bias is the bytes of `pack_channels`, bias, multiplier and shift; in BF16 the planes of `bias_planes`.
-    `use_3ic_optimize`: 1, 2, 3 if h, w or both axes of the kernel lie in the packed filter's channels (2.4).
-    `inserts`: zero points between the rows and between the columns of the input, inside the pads.
-    `rows_in_channels`: the chip's library takes the kernel's rows as channels, in no group (layer_group.md 7.1).
+    `filter_packed`: the filter is (1, oc, h, w), rows of `pack_filter`. `coeff_merged`: the filter operand is one row
+    per lane, which contains the requant parameters and, if `with_bias` is set, the bias (hardware.md 2.3).
+    `channel_packed`: the bias operand is the bytes of `pack_channels` (bias, multiplier, shift), or in BF16 the planes
+    of `bias_planes`. `use_3ic_optimize`: 1, 2 or 3 if h, w or both axes of the kernel are stored in the channels of the
+    packed filter (2.4). `inserts`: numbers of zero points between the rows and between the columns of the input.
+    `rows_in_channels`: the library treats the rows of the kernel as channels; then the op is in no group
+    (layer_group.md 7.1).
     """
 
     name = "tpu.Conv2D"
@@ -93,7 +94,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
 
     @override
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
-        """The integer forms of the op itself, which requantises its own accumulators."""
+        """Always a requant: this op never leaves int32 accumulators."""
         return self.INTEGER_FORMS
 
     @property
@@ -104,7 +105,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """(n, oc, oh, ow), from the output channels of whichever filter layout is present."""
+        """(n, oc, oh, ow). Raises ValueError for operands that do not fit."""
         oc = self.logical_filter_shape()[0]
         x, (kh, kw), g = spread_shape(shape_of(self.input), self.inserts), self.kernel, self.geometry
         (top, left, bottom, right), (sh, sw), (dh, dw) = g["pads"], g["strides"], g["dilations"]
@@ -114,7 +115,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Integers: accumulate, bias, requant, relu at the zero point, saturate (numerics.md 9.1)."""
+        """Integers: sum, bias, requant, relu at the zero point, saturation (numerics.md 9.1)."""
         x, w, b, requant = self.unpacked(operands)
         if self.inserts is not None:
             x = kernels.spread(x, zero_point(self.input), inserts=ints(self.inserts))
@@ -128,7 +129,6 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
 
     @override
     def _accumulated(self, x: Array, filter: Array) -> Array:
-        """As `inference` adds up."""
         if self.inserts is not None:
             x = kernels.spread(x, zero_point(self.input), inserts=ints(self.inserts))
         geometry = {name: value for name, value in self.geometry.items() if name != "do_relu"}
@@ -136,12 +136,12 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
 
     @property
     def _requant(self) -> str:
-        """What the kernel calls the quant_mode."""
+        """The kernel's name of the quant_mode."""
         return _REQUANTS[self.quant_mode.data if self.quant_mode else ""]
 
     @override
     def for_kernel(self, index: int, constant: Array) -> Any:
-        """The filter of an integer convolution as its library takes it, its bias with the multipliers."""
+        """The integer filter in the form of XLA's library; the bias with the multipliers in int32."""
         if index == 1 and self.integer and isinstance(constant, np.ndarray):
             return kernels.filter_of(cast("np.ndarray", constant), self.groups)
         if index == 2 and self.integer and not self.packed and self.multiplier is not None and self.rshift is not None:
@@ -150,7 +150,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
 
     @override
     def in_channel_order(self, constants: Mapping[int, np.ndarray], order: np.ndarray) -> Mapping[int, Any] | None:
-        """Filter and bias in that order, with the multipliers, where they are as one form."""
+        """Filter, and bias with multipliers, in that order; None unless the kernel has both in its form."""
         if not self.integer or self.packed or 1 not in constants or len(constants) + is_none(self.bias) < 2:  # noqa: PLR2004
             return None
         filter, bias = self.for_kernel(1, constants[1]), self.for_kernel(2, constants.get(2))
@@ -160,7 +160,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         return None if ordered is None else {1: ordered, 2: bias.in_channel_order(order)}
 
     def _narrowed(self, bias: Any, m: Array, r: Array) -> Any:
-        """A constant bias, or None, with the multipliers as the kernel takes them in int32; else as it is."""
+        """A constant or absent bias with the multipliers in the int32 form of the kernel; any other bias unchanged."""
         if self._requant != "multiply_shift" or not (bias is None or isinstance(bias, np.ndarray)):
             return bias
         found = narrow(m, r, cast("Any", bias), zero_point(self.output), value_dtype(self.output))
@@ -168,7 +168,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
 
     @override
     def unpacked(self, operands: Sequence[Array]) -> tuple[Array, Array, Array, tuple[Array, Array] | None]:
-        """As without merging, or out of the merged rows."""
+        """Also from merged rows."""
         if not is_set(self.coeff_merged):
             return super().unpacked(operands)
         layout, image = self._merged_layout_of_type(), np.asarray(operands[1])
@@ -180,35 +180,32 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
 
     @override
     def macs(self) -> int:
-        """As of any convolution (`tpusim.isa.multiplications`)."""
         return of_convolution(prod(shape_of(self.output)), self.channels[0], self.kernel)
 
     # --------------------------------------------------------------------------------------------- weights on the chip
 
     @property
     def merged_axes(self) -> tuple[int, ...]:
-        """Axes of the kernel that lie in the packed filter's input channels."""
+        """Axes of the kernel that are stored in the input channels of the packed filter."""
         return _MERGED[self.use_3ic_optimize.value.data if self.use_3ic_optimize else 0]
 
     @override
     def copies_over_lanes(self) -> bool:
-        """As the kernel's axes in the channels need it."""
+        """If axes of the kernel are stored in the channels."""
         return bool(self.merged_axes)
 
     @override
     def copied_by_load(self) -> bool:
-        """Loads of 8-bit images do (U-83); floats go to the lanes after their load."""
+        """Loads of 8-bit images copy (U-83); floats are copied after their load."""
         return self.integer and self.copies_over_lanes()
 
     @override
     def packed_rows(self, filter: np.ndarray, packing: int) -> np.ndarray:
-        """(oc, K): the filter's rows on the chip."""
         merged = self.merged_axes
         return pack_filter(merge_kernel(filter, merged), packing) if merged else super().packed_rows(filter, packing)
 
     @override
     def unpacked_filter(self, packed: np.ndarray) -> np.ndarray:
-        """(oc, ic/g, kh, kw) of packed rows."""
         if not (merged := self.merged_axes):
             return super().unpacked_filter(packed)
         assert self.filter_packing is not None  # set together with the packed filter
@@ -218,7 +215,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         return split_kernel(rows, self.kernel, merged)
 
     def _without_groups(self, filter: np.ndarray, ctx: ReorderContext) -> np.ndarray:
-        """The filter of one group, its other channels zeros, where one step takes all input channels (2.3)."""
+        """The filter without groups (zeros for other channels), if one step reads all input channels (2.3)."""
         size = filter.dtype.itemsize
         fits = self.groups * filter.shape[1] * size <= ctx.chip.ic_parallel_bytes
         if self.groups == 1 or size > 2 or ctx.chip.hardware.coefficients != "merged" or not fits:  # noqa: PLR2004  f32
@@ -229,9 +226,9 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         return found
 
     def _mark_merged_axes(self, filter: np.ndarray, chip: ChipSpec) -> None:
-        """Say which axes of the kernel go into channels; of a spread image, several groups or gathered windows none.
+        """Set `use_3ic_optimize`. It is not used with inserted zeros, several groups or gathered windows.
 
-        Decision DC-09: of large dilations, too, where upstream says so and stops.
+        Decision DC-09: not with large dilations either; upstream sets it there and fails.
         """
         if self.groups > 1 or self.inserts is not None or any(self._is_wide(axis, chip) for axis in (0, 1)):
             return
@@ -241,7 +238,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
 
     @override
     def reorder_weights(self, ctx: ReorderContext) -> None:
-        """Pack filter, bias and requant parameters; INT8 in one row per lane where the chip merges them."""
+        """Pack filter, bias and requant parameters; in INT8 merge them into one row per lane if the chip does."""
         filter, bias = ctx.array(self.filter), None if is_none(self.bias) else ctx.array(self.bias)
         if filter is not None:
             filter = self._without_groups(filter, ctx)
@@ -274,7 +271,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
             del self.attributes[key]
 
     def _merged_layout_of_type(self) -> MergedLayout:
-        """Raises ImportModelError without `coeff_layout`, or with another one than five numbers."""
+        """The layout in `coeff_layout`. Raises ImportModelError if it is missing or has not five numbers."""
         layout = self.attributes.get("coeff_layout")
         numbers = ints(cast("ArrayAttr[Attribute]", layout)) if isinstance(layout, ArrayAttr) else ()
         if len(numbers) != 5:
@@ -292,7 +289,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Local with a constant filter and up to `max_conv_channels` channels (layer_group.md 2)."""
+        """Local if the filter is constant and channels, strides and pads are within limits (layer_group.md 2)."""
         ic, oc = shape_of(self.input)[1], self.channels[1]
         reach = max(*self.geometry["strides"], *self.geometry["dilations"])
         if not self.packed:
@@ -308,24 +305,24 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         return None
 
     def _axis(self, axis: int, size: int, count: int) -> WindowAxis:
-        """One axis of the window, over so many elements, for so many of the result."""
+        """One axis of the window. size: elements of the input; count: elements of the result."""
         g = self.geometry
         return WindowAxis(size, count, self.kernel[axis], g["strides"][axis], g["dilations"][axis])
 
     def _is_wide(self, axis: int, chip: ChipSpec) -> bool:
-        """Whether what the window sees along an axis is gathered."""
+        """Whether stride or dilation along an axis exceeds those of a command."""
         return self._axis(axis, 1, 1).wide(chip)
 
     def is_gathered(self, chip: ChipSpec) -> bool:
-        """Whether what the window sees along an axis is gathered, which makes padding, too."""
+        """Whether the elements of the windows are copied together first, with their padding (DC-09)."""
         return rules(chip, WindowRules).GATHERS_WIDE and (self._is_wide(0, chip) or self._is_wide(1, chip))
 
     def _command_pads(self, chip: ChipSpec) -> list[int]:
-        """The pads that are a command's own: of gathered axes none."""
+        """The pads that a command applies; those of gathered axes are copied."""
         return [pad for i, pad in enumerate(self.geometry["pads"]) if not self._is_wide(i % 2, chip)] or [0]
 
     def _gathers(self, chip: ChipSpec, output: Shape, x: Shape) -> Gathers:
-        """What is gathered for a slice (n, oc, oh, ow) of the result, of a slice of the input."""
+        """The copies for a slice `output` (n, oc, oh, ow) of the result from a slice `x` of the input."""
         _, channels, height, width = x
         _, oc, oh, ow = output
         dtype = command_dtype(element_of(self.input))
@@ -334,14 +331,14 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
 
     @override
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
-        """A convolution with `rows_in_channels` is in no group, others are as the op is."""
+        """A convolution with `rows_in_channels` is in no group."""
         if is_set(self.rows_in_channels):
             return "the kernel's rows are channels of its image, which no group has"
         return super().why_not_in(kind, chip)
 
     @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
-        """h, w: t = (s-1)*stride + max(K, stride), i = o*stride - pad (layer_group.md 7.2); coefficients are whole."""
+        """h, w: t = (s-1)*stride + max(K, stride), i = o*stride - pad (layer_group.md 7.2). Coefficients are whole."""
         if operand != 0:
             return None
         if axis == "c" and not self.depthwise:
@@ -354,14 +351,14 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
 
     @override
     def reads_windows(self, chip: ChipSpec) -> bool:
-        """On every chip that shares windows; of several groups where the chip says so (layer_group.md 7.3)."""
+        """Always with one group; with several groups if the family allows it (layer_group.md 7.3)."""
         return self.groups == 1 or rules(chip, GroupRules).GROUPED_MARGINS
 
     @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """int32 accumulators of merged convs, and the copies of a grouped conv (layer_group.md 9.3)."""
+        """int32 accumulators, the images of a merged kernel, gathered windows, copies of channel groups (9.3)."""
         total, stored = 0, storage_dtype(element_of(self.output)).itemsize
-        # four bytes for each element that the result has with its padding
+        # four bytes for each element of the result, alignment included
         out = lmem_bytes(output.shape, command_dtype(element_of(self.output)), chip) * 4 // stored
         if is_set(self.coeff_merged) and (chip.conv_accumulators or self.merged_axes):
             total += out
@@ -384,7 +381,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         return align(total, chip.eu_bytes)
 
     def _merging_bytes(self, chip: ChipSpec, output: TensorSlice, x: TensorSlice) -> int:
-        """The shifted image, ones and positions of a merged kernel; a copy of an input that others use (9.3)."""
+        """For a merged kernel: shifted image, ones and positions; a copy of the input if it has other users (9.3)."""
         n, c, h, w = x.shape
         inside = prod(self.kernel[axis] for axis in self.merged_axes)
         shifted = [output.shape[2 + axis] if axis in self.merged_axes else (h, w)[axis] for axis in (0, 1)]
@@ -410,8 +407,8 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         }  # fmt: skip
         cls: type[isa.Conv | isa.Depthwise] = isa.Depthwise
         if not self.depthwise:
-            cls, spread = isa.Conv, self.copied_by_load() and ctx.loaded_alone(0)
-            fields |= {"groups": self.groups, "merged": self.merged_axes, "spread": spread}
+            cls, copied = isa.Conv, self.copied_by_load() and ctx.loaded_alone(0)
+            fields |= {"groups": self.groups, "merged": self.merged_axes, "spread": copied}
         if ctx.local and self.is_gathered(ctx.chip):
             whole = cls(id=0, dep=0, op=op_name(self), **fields)  # type: ignore[arg-type]
             for command in gathered(whole, ctx.buffer(), ctx.chip):
@@ -420,7 +417,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
             ctx.emit(cls, **fields)
 
     def _input_fields(self, ctx: EmitContext) -> dict[str, object]:
-        """The input's window and the pads around it; of a spread image, which is never cut, all."""
+        """The window of the input and the pads around it; all of an input with inserted zeros, which is never cut."""
         g = self.geometry
         if self.inserts is not None:
             return {"input": ctx.input(0), "pads": g["pads"], "inserts": ints(self.inserts)}
@@ -437,14 +434,14 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
 
     @override
     def coefficient_fields(self, ctx: EmitContext) -> dict[str, Any]:
-        """As without merging, or the three blocks of the merged rows."""
+        """Also the three blocks of merged rows."""
         if not is_set(self.coeff_merged):
             return super().coefficient_fields(ctx)
         filter, bias, table = self._merged_layout_of_type().views(ctx.input(1), with_bias=is_set(self.with_bias))
         return {"filter": self._within_axes(filter), "bias": bias, "requant_table": table}
 
     def _within_axes(self, filter: View) -> View:
-        """A merged filter whose row is longer than an axis may be, by rows of the kernel."""
+        """A merged filter; a row that is longer than an axis may be is divided into rows of the kernel."""
         assert filter.strides is not None and self.filter_packing is not None  # of merged coefficients
         if filter.shape[3] <= MAX_AXIS or self.merged_axes:
             return filter
@@ -455,9 +452,9 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
 
 
 _MERGED = (), (0,), (1,), (0, 1)
-"""Axes of the kernel by `use_3ic_optimize`."""
+"""The axes of the kernel in the channels, by `use_3ic_optimize`."""
 _REQUANTS = {"": "multiply_shift", "MultiplierShift": "multiply_shift", "OnlyShift": "only_shift", "QDM": "qdm"}
-"""What the kernel calls a quant_mode."""
+"""The kernel's names of quant_modes."""
 
 
 def _layout_attr(layout: MergedLayout) -> ArrayAttr[Attribute]:

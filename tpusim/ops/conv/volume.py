@@ -1,4 +1,4 @@
-"""`tpu.Conv3D`: int32 accumulators or floats of a 3-D convolution, 2-D CONV commands accumulated over the depth."""
+"""`tpu.Conv3D`: int32 accumulators or floats of a 3-D convolution, as 2-D CONVs that are summed over the depth."""
 
 from collections.abc import Sequence
 from math import prod
@@ -34,8 +34,8 @@ from tpusim.ops.interfaces import Macs
 class TpuConv3D(VolumeTpu, PackedConvTpu, Macs):
     """`tpu.Conv3D`: input (n, ic, d, h, w), filter (oc, ic/g, kd, kh, kw).
 
-    Integers give int32 (accumulator + bias, with relu; tpu.RequantIntAxis follows), floats a float. Padding is the zero
-    point of the input.
+    Integers give int32 (accumulator + bias, with relu; tpu.RequantIntAxis follows), floats a float. Padding has the
+    zero point of the input.
     """
 
     name = "tpu.Conv3D"
@@ -61,19 +61,17 @@ class TpuConv3D(VolumeTpu, PackedConvTpu, Macs):
 
     @override
     def _accumulated(self, x: Array, filter: Array) -> Array:
-        """As `inference` adds up."""
         return kernels.conv3d_accumulate(x, filter, None, zero_point(self.input), **self.linear)
 
     @override
     def macs(self) -> int:
-        """As of any convolution (`tpusim.isa.multiplications`)."""
         return of_convolution(prod(shape_of(self.output)), self.channels[0], self.kernel)
 
     # ----------------------------------------------------------------------------------------------------- local memory
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Local with a constant filter, strides up to 15, on the chips that have the form (layer_group.md 2)."""
+        """Local if the filter is constant and all extents are within limits (layer_group.md 2)."""
         if not self.packed:
             return "the filter is not constant"
         dilation, channels = max(self.geometry["dilations"][1:]), max(shape_of(self.input)[1], self.channels[1])
@@ -99,35 +97,35 @@ class TpuConv3D(VolumeTpu, PackedConvTpu, Macs):
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """d, h, w: t = (s-1)*stride + max(K, stride), i = o*stride - pad (layer_group.md 7.2)."""
         if axis == "c" or operand != 0:
-            return None  # every output channel needs all input channels of its group; coefficients are whole
+            return None  # every output channel needs all input channels of its group; coefficients are needed whole
         if axis not in ("d", "h", "w"):
             return window
         i = "dhw".index(axis)
         stride = ints(self.strides)[i]
         return window[0] * stride - ints(self.pads)[i], (window[1] - 1) * stride + max(self.reach[i], stride)
 
-    # work area: what stands for a depth of padding, then the 32-bit sums of one image, then copies of channel groups
+    # work area: a depth of padding, then the 32-bit sums of one image, then copies of channel groups
 
     def _widens(self) -> bool:
-        """Whether the sum over kd needs 32 bits that the result does not have."""
+        """Whether the sum over kd needs 32 bits but the result has fewer."""
         return self.kernel[0] > 1 and storage_dtype(element_of(self.output)).itemsize < 4
 
     def _pads_depth(self) -> bool:
-        """Whether some output depth multiplies padding that is not zero, or sees nothing else."""
+        """Whether an output depth needs padding as an operand: padding that is not zero, or nothing but padding."""
         size, zero = shape_of(self.input)[2], zero_point(self.input)
         seen = (self._seen(o) for o in range(shape_of(self.output)[2]))
         return any((zero and len(at) < self.kernel[0]) or not at for at in (dict(depths_seen(s, size)) for s in seen))
 
     def _seen(self, depth: int) -> list[int]:
-        """The input depths under each tap of the kernel at an output depth; they may lie in the padding."""
+        """The input depth under each tap of the kernel at an output depth; it may be in the padding."""
         first = depth * ints(self.strides)[0] - ints(self.pads)[0]
         return [first + k * self.geometry["dilations"][0] for k in range(self.kernel[0])]
 
     @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """16 bits, kd > 1: a 32-bit plane of one image; groups > 1: a copy of one group's image (layer_group.md 9.3).
+        """A 32-bit plane of one image for 16 bits and kd > 1; a copy of one group's image for several groups (9.3).
 
-        Decision: one vector more where padding along the depth must be multiplied: it holds the zero point.
+        Decision: one more vector with the zero point, if padding along the depth must be multiplied.
         """
         total = chip.eu_bytes if self._pads_depth() else 0
         if self._widens():
@@ -144,10 +142,10 @@ class TpuConv3D(VolumeTpu, PackedConvTpu, Macs):
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """Local: per output depth one 2-D CONV for every kd that it sees, accumulated in 32 bits.
+        """Local: for each output depth one 2-D CONV per input depth of its window, summed in 32 bits.
 
-        int32 and f32 results accumulate in place, 16-bit ones in the work area, image by image (layer_group.md 9.3).
-        Global: one 3-D CONV of a kernel that does the same.
+        int32 and f32 results are summed in place, 16-bit results in the work area, image by image (layer_group.md 9.3).
+        Global: one 3-D CONV.
         """
         if not ctx.local:
             ctx.emit(
@@ -177,7 +175,7 @@ class TpuConv3D(VolumeTpu, PackedConvTpu, Macs):
                 )  # fmt: skip
 
     def _taps(self, ctx: EmitContext, planes: Planes, depth: int) -> list[tuple[int, View]]:
-        """(kd, image under it) at an output depth; padding counts where it is not zero, or alone is seen."""
+        """(kd, image under this tap) at an output depth; padding only if it is not zero or nothing else is there."""
         at = self._seen(depth)
         inside = dict(depths_seen(at, shape_of(self.input)[2]))
         if zero_point(self.input) == 0 and inside:
@@ -195,7 +193,7 @@ class TpuConv3D(VolumeTpu, PackedConvTpu, Macs):
     def _accumulate(
         self, ctx: EmitContext, planes: Planes, taps: Sequence[tuple[int, View]], output: View, *, relu: bool
     ) -> None:
-        """One CONV per tap into one output; the bias comes with the first, the relu with the last."""
+        """One CONV per tap, summed in one output; the first has the bias, the last the relu."""
         g, coefficients = self.geometry, self.coefficient_fields(ctx)
         for i, (k, image) in enumerate(taps):
             last = relu and i == len(taps) - 1
@@ -207,7 +205,7 @@ class TpuConv3D(VolumeTpu, PackedConvTpu, Macs):
             )  # fmt: skip
 
     def _filter_of(self, filter: View, k: int) -> View:
-        """The filter under one depth of the kernel: a window of every block of packed channels (hardware.md 2.3)."""
+        """The filter of one depth of the kernel: a window of every block of packed channels (hardware.md 2.3)."""
         taps = prod(self.kernel[1:]) * self._packing
         row = filter.elements // filter.shape[1]
         return replace(

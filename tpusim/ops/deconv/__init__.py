@@ -1,8 +1,8 @@
 """Transposed convolution: `top.Deconv`, `tpu.Deconv` (2-D; 1-D as 2-D) and `tpu.Deconv3D`.
 
-`top.py` is made, infers, computes in float and lowers; `tpu.py` (2-D) computes as the chip, slices and
-emits a CONV with inserted elements, `volume.py` (3-D) a global one; `base.py` is what the two share, `geometry.py` says
-which inputs an output needs.
+`top.py` has the top op, its float function and its lowering. `tpu.py` (2-D) computes as the chip does, slices and emits
+a CONV with inserted elements; `volume.py` (3-D) emits a global one; `base.py` has their base class. `geometry.py`
+computes which inputs an output needs.
 """
 
 from tpusim.ops.deconv.top import TopDeconv

@@ -1,4 +1,4 @@
-"""What transposed convolutions over planes and volumes share: geometry, shape, cost."""
+"""The base class of transposed convolutions of images and volumes: geometry, shape, multiply-accumulates."""
 
 from math import prod
 from typing import Any
@@ -17,14 +17,14 @@ from tpusim.ops.interfaces import Macs
 
 
 class DeconvBase(PackedConvTpu, Macs):
-    """Input (n, ic, axes ...), filter (oc, ic/g, kernel axes ...); strides - 1 elements are inserted between inputs."""
+    """Input (n, ic, axes ...), filter (oc, ic/g, kernel axes ...); stride - 1 elements are inserted between inputs."""
 
     output_padding = attr_def(ArrayAttr)
 
     @property
     @override
     def geometry(self) -> dict[str, Any]:
-        """strides, pads, output_padding, dilations, groups and relu as the kernels take them."""
+        """strides, pads, output_padding, dilations, groups and relu, as the kernels take them."""
         return {**super().geometry, "output_padding": ints(self.output_padding)}
 
     @override
@@ -40,5 +40,4 @@ class DeconvBase(PackedConvTpu, Macs):
 
     @override
     def macs(self) -> int:
-        """As of any transposed convolution (`tpusim.isa.multiplications`)."""
         return of_transposed(prod(shape_of(self.input)), self.channels[1] // self.groups, self.kernel)

@@ -1,7 +1,8 @@
-"""Places of a transposed convolution along one axis (layer_group.md 7.2).
+"""Positions of inputs and outputs of a transposed convolution along one axis (layer_group.md 7.2).
 
-The input is widened by stride - 1 elements between its own and padded by P = K - 1 - pad before (K the dilated kernel);
-output o sees places o .. o + K - 1, input i stands at P + i*stride. P may be negative: elements are cut off.
+stride - 1 elements are inserted between the inputs, and P = K - 1 - pad elements are padded before them, where K is the
+extent of the dilated kernel. Input i then is at position P + i*stride, and output o reads positions o .. o + K - 1. A
+negative P cuts elements off.
 """
 
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from tpusim.ops.framework.base import Window
 
 
 class Need(NamedTuple):
-    """The inputs one output window sees, and what is padded around them (inserted elements counted)."""
+    """The inputs that an output window reads, and the padding before and after them, inserted elements included."""
 
     window: Window
     before: int
@@ -18,7 +19,7 @@ class Need(NamedTuple):
 
 
 def deconv_need(window: Window, size: int, reach: int, stride: int, pad: int) -> Need | None:
-    """The input window of an output window; None if that sees no input, so that a cut there is impossible.
+    """The input window of an output window; None if it reads no input, so that the cut is impossible.
 
     first = ceil((o-P)/stride), last = floor((o+s+K-2-P)/stride), both within 0 .. size-1.
     """
@@ -33,11 +34,11 @@ def deconv_need(window: Window, size: int, reach: int, stride: int, pad: int) ->
 
 
 def deconv_extent(size: int, reach: int, stride: int, pads: tuple[int, int], output_padding: int) -> int:
-    """Output elements: (size-1)*stride + K - pads + output_padding. Raises ValueError if no output sees an input."""
-    found = (size - 1) * stride + reach - sum(pads) + output_padding
-    if found < 1 or deconv_need((0, found), size, reach, stride, pads[0]) is None:
+    """Output elements: (size-1)*stride + K - pads + output_padding. Raises ValueError if no output reads an input."""
+    extent = (size - 1) * stride + reach - sum(pads) + output_padding
+    if extent < 1 or deconv_need((0, extent), size, reach, stride, pads[0]) is None:
         raise ValueError(
-            f"an output that sees an input is required, got none from {size} elements with stride {stride}, "
+            f"an output that reads an input is required, got none from {size} elements with stride {stride}, "
             f"a kernel of {reach} and pads {pads}"
         )
-    return found
+    return extent

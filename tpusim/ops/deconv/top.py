@@ -1,4 +1,4 @@
-"""`top.Deconv`: making, shape, float function, and lowering by numerics.md 5.4, 7.1, 7.2 and 9.1."""
+"""`top.Deconv`: shape, float function, and lowering by numerics.md 5.4, 7.1, 7.2 and 9.1."""
 
 from collections.abc import Sequence
 from math import prod
@@ -38,9 +38,9 @@ from tpusim.ops.view import TopReshape
 class TopDeconv(ConvTop):
     """`top.Deconv`: transposed 2-D convolution, input (n, ic, h, w), filter (oc, ic/group, kh, kw), bias (oc,) or none.
 
-    3-D with one axis more: input (n, ic, d, h, w), filter (oc, ic/group, kd, kh, kw), pads befores then afters.
-    Output extent: (h-1)*stride + (kh-1)*dilation + 1 - pads + output_padding. The filter's first axes are those of a
-    convolution; `make` takes (ic, oc/group).
+    3-D has one more axis: input (n, ic, d, h, w), filter (oc, ic/group, kd, kh, kw). pads: befores, then afters.
+    Output extent: (h-1)*stride + (kh-1)*dilation + 1 - pads + output_padding. The first axes of the filter are those of
+    a convolution; `make` takes a filter (ic, oc/group, ...).
     """
 
     name = "top.Deconv"
@@ -58,7 +58,7 @@ class TopDeconv(ConvTop):
         cls, builder: Builder, x: SSAValue, filter: SSAValue, bias: SSAValue | None = None, *, group: int = 1,
         name: str, **window: Unpack[DeconvWindow],
     ) -> SSAValue:  # fmt: skip
-        """X (n, ic, [[d,] h,] w), filter (ic, oc/group, ...) as PyTorch has it; 1-D as 2-D over (w, 1)."""
+        """X (n, ic, [[d,] h,] w), filter (ic, oc/group, ...) as in PyTorch; 1-D becomes 2-D over (w, 1)."""
         rank = len(shape_of(x))
         if rank not in (3, 4, 5) or len(shape_of(filter)) != rank:
             raise ValueError(f"a 1-D to 3-D transposed convolution is required, got a filter of {shape_of(filter)}")
@@ -78,7 +78,7 @@ class TopDeconv(ConvTop):
     @property
     @override
     def geometry(self) -> dict[str, Any]:
-        """strides, pads, output_padding, dilations, groups as the kernels take them."""
+        """strides, pads, output_padding, dilations and groups, as the kernels take them."""
         windows = ("strides", "pads", "output_padding", "dilations")
         return {key: ints(self.attributes[key]) for key in windows} | {"groups": self.group.value.data}
 
@@ -105,7 +105,7 @@ class TopDeconv(ConvTop):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32 transposed convolution, bias, relu."""
+        """Transposed convolution, bias and relu in f32."""
         x, w, b = operands
         relu = {"do_relu": relu_of(self), "relu_limit": relu_limit_of(self)}
         deconvolution = deconv3d_float if self.volume else deconv2d_float
@@ -113,7 +113,7 @@ class TopDeconv(ConvTop):
 
     @override
     def flops(self) -> int:
-        """2 per input and weight of its channel, and bias and relu per output (as Conv, numerics.md 16)."""
+        """2 for each input and weight of its channel, one each for bias and relu of an output (numerics.md 16)."""
         out, per = prod(shape_of(self.output)), 2 * prod(shape_of(self.filter)) // shape_of(self.filter)[1]
         products = prod(shape_of(self.input)) * per // self.group.value.data
         return products + out * ((not is_none(self.bias)) + relu_of(self))
@@ -146,7 +146,7 @@ class TopDeconv(ConvTop):
 
 
 def _filter_of_a_convolution(builder: Builder, value: SSAValue, groups: int, name: str) -> SSAValue:
-    """The filter (ic, oc/group, ...) as (oc, ic/group, ...), at once if constant, else by views and a permute."""
+    """The filter (ic, oc/group, ...) as (oc, ic/group, ...): a constant at once, others by Reshapes and a Permute."""
     constant = builder.array(value)
     ic, per_group, *kernel = shape_of(value)
     kernel = [*kernel, 1] if len(kernel) == 1 else kernel
@@ -168,8 +168,9 @@ def deconv_window(
 ) -> dict[str, Attribute]:  # fmt: skip
     """kernel_shape, strides, pads (befores, then afters), output_padding and dilations of a transposed convolution.
 
-    output_shape, or auto_pad SAME (in*stride elements), fixes the sum of the pads: the odd one goes to the end with
-    SAME_UPPER, to the start otherwise. An output_shape larger than without pads lengthens output_padding.
+    output_shape, or auto_pad SAME (in*stride elements), determines the sum of the pads; an odd element is padded at the
+    end with SAME_UPPER, at the start otherwise. An output_shape that exceeds the output without pads increases
+    output_padding.
     """
     axes = len(spatial)
     kernel = tuple(kernel_shape) or filter

@@ -1,4 +1,4 @@
-"""`tpu.Deconv`: int32 accumulators, integers with a shift, or floats; its slices, and the CONV that inserts."""
+"""`tpu.Deconv`: int32 accumulators, requantised integers or floats; its slices, and a CONV with inserted elements."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -30,16 +30,16 @@ from tpusim.ops.framework.families import (
 )
 
 MAX_INSERTED = 14
-"""Elements a command can insert between two of its input (hardware.md 4)."""
+"""Most elements that a command inserts between two elements of its input (hardware.md 4)."""
 
 
 @irdl_op_definition
 class TpuDeconv(DeconvBase):
     """`tpu.Deconv`: transposed convolution, input (n, ic, h, w).
 
-    The result is int32 (accumulator + bias, with relu; tpu.RequantIntAxis follows), or quantised with `multiplier`,
-    `rshift` and `quant_mode` "OnlyShift" (DN-12) or "QDM", or a float. What is inserted and padded is
-    the zero point of the input.
+    The result is int32 (accumulator + bias, with relu; tpu.RequantIntAxis follows), or quantised by `multiplier`,
+    `rshift` and `quant_mode` "OnlyShift" (DN-12) or "QDM", or a float. Inserted and padded elements have the zero point
+    of the input.
     """
 
     name = "tpu.Deconv"
@@ -63,14 +63,13 @@ class TpuDeconv(DeconvBase):
 
     @override
     def _accumulated(self, x: Array, filter: Array) -> Array:
-        """As `inference` adds up."""
         return kernels.deconv2d_accumulate(x, filter, None, zero_point(self.input), **self.linear)
 
     # ----------------------------------------------------------------------------------------------------- local memory
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Local with a constant filter not smaller than the stride (layer_group.md 2), within the command's ranges."""
+        """Local if the filter is constant, the kernel covers the stride, and all is in limits (layer_group.md 2)."""
         if not self.packed:
             return "the filter is not constant"
         strides, row = ints(self.strides), shape_of(self.filter)
@@ -94,10 +93,7 @@ class TpuDeconv(DeconvBase):
 
     @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
-        """h, w: the inputs whose places the window sees (layer_group.md 7.2), None if it sees none.
-
-        Coefficients are whole.
-        """
+        """h, w: the inputs that the window reads (layer_group.md 7.2); None without any. Coefficients are whole."""
         if operand != 0 or (axis == "c" and not self.depthwise):
             return None  # every output channel needs all input channels of its group
         if axis not in ("h", "w"):
@@ -107,7 +103,7 @@ class TpuDeconv(DeconvBase):
 
     @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """A copy of one channel group of a grouped op; 8-bit: of any but a depthwise one (layer_group.md 9.3)."""
+        """A copy of one channel group of a grouped op; in 8 bits of any op that is not depthwise (9.3)."""
         del output
         x = inputs[0]
         assert x is not None  # the operand is a tensor
@@ -124,11 +120,11 @@ class TpuDeconv(DeconvBase):
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """One CONV or depthwise command over the widened input (hardware.md 4: insert 0-14)."""
+        """One CONV or depthwise command that inserts elements into its input (hardware.md 4)."""
         out = ctx.output_slice()
         needs = [self._need("h", out.h), self._need("w", out.w)]
         if any(need is None for need in needs):
-            raise ValueError(f"tpu.Deconv: output rows {out.h}, columns {out.w} see no input")
+            raise ValueError(f"tpu.Deconv: output rows {out.h}, columns {out.w} read no input")
         (rows, top, bottom), (columns, left, right) = (need for need in needs if need is not None)
         fields: dict[str, Any] = self.coefficient_fields(ctx) | {
             "input": self._window(ctx, rows, columns), "output": ctx.output(),
@@ -143,7 +139,7 @@ class TpuDeconv(DeconvBase):
             ctx.emit(isa.Conv, groups=self.groups, **fields)
 
     def _window(self, ctx: EmitContext, rows: Window, columns: Window) -> View:
-        """The input's window; a global layer has the whole input at hand."""
+        """The window of the input; a global layer cuts it out of the whole input."""
         view = ctx.input(0, h=rows, w=columns)
         if ctx.local or (rows[1], columns[1]) == view.shape[2:]:
             return view

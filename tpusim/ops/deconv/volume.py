@@ -20,8 +20,8 @@ from tpusim.ops.framework.families import part_of, relu_limit_of, relu_of, zero_
 class TpuDeconv3D(DeconvBase):
     """`tpu.Deconv3D`: transposed convolution, input (n, ic, d, h, w), filter (oc, ic/g, kd, kh, kw).
 
-    Integers give int32 (accumulator + bias, with relu; tpu.RequantIntAxis follows), floats a float. What is inserted
-    and padded is the zero point of the input.
+    Integers give int32 (accumulator + bias, with relu; tpu.RequantIntAxis follows), floats a float. Inserted and padded
+    elements have the zero point of the input.
     """
 
     name = "tpu.Deconv3D"
@@ -36,23 +36,21 @@ class TpuDeconv3D(DeconvBase):
 
     @override
     def _accumulated(self, x: Array, filter: Array) -> Array:
-        """As `inference` adds up."""
         return kernels.deconv3d_accumulate(x, filter, None, zero_point(self.input), **self.linear)
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """It always runs from global memory (layer_group.md 2)."""
         del chip
         return "a transposed 3-D convolution has no local form (layer_group.md 2)"
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """One 3-D CONV of a global kernel over the widened input, the kernel turned."""
+        """One 3-D CONV of a global kernel that inserts elements into its input; the kernel is rotated."""
         view, before, after = ctx.input(0), list[int](), list[int]()
         for i, size in enumerate(shape_of(self.input)[2:]):
             whole = (0, shape_of(self.output)[2 + i])
             need = deconv_need(whole, size, self.reach[i], ints(self.strides)[i], ints(self.pads)[i])
-            assert need is not None  # deconv_extent: an output sees an input
+            assert need is not None  # checked by deconv_extent
             (start, count), low, high = need
             before.append(low)
             after.append(high)

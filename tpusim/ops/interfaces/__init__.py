@@ -1,7 +1,7 @@
-"""The interfaces of ops, by stage: classes of questions that an op implements, or a target's model in its place.
+"""The interfaces of ops, by stage: classes of questions that an op answers, or a target's model in its place.
 
-Put a question by `tpusim.interfaces.ask(op, Interface, chip)`; an op's method is only its answer where no target has
-another.
+Ask by `tpusim.interfaces.ask(op, Interface, chip)`. Do not call the op's method: it answers only for chips whose target
+has no model of the op.
 """
 
 from tpusim.ops.interfaces.arithmetic import Accumulates, ChipInference, Macs, ProductRules, macs_of

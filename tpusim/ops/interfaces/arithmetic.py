@@ -1,4 +1,4 @@
-"""What executors, costs and checks of overflow ask of tpu ops that multiply, or whose numbers depend on the chip."""
+"""Questions of executors, costs and overflow checks to tpu ops that multiply or whose results depend on the chip."""
 
 from collections.abc import Sequence
 
@@ -11,10 +11,10 @@ from tpusim.ops.framework.contexts import Array
 
 
 class ChipInference:
-    """An op whose attributes and types do not say all about the chip's arithmetic."""
+    """An op whose arithmetic differs between chips for equal attributes and types."""
 
     def inference_on(self, operands: Sequence[Array], chip: ChipSpec) -> tuple[Array, ...]:
-        """`inference` on this chip."""
+        """The results of `inference` as this chip computes them."""
         raise NotImplementedError
 
 
@@ -22,14 +22,14 @@ class Accumulates:
     """An op that adds up products in int32 accumulators."""
 
     def limits_of_sums(self, constants: Sequence[np.ndarray | None]) -> tuple[int, int]:
-        """The smallest and the largest sum that an accumulator can reach, of any other operands.
+        """The smallest and the largest sum that an accumulator can reach, for any values of the other operands.
 
-        constants: the operands that are constants, before weights are reordered. (0, 0): it adds up no integers.
+        constants: the constant operands before weights are reordered, None for others. (0, 0): no integers are summed.
         """
         raise NotImplementedError
 
     def sums(self, operands: Sequence[Array]) -> np.ndarray:
-        """What the accumulators hold before the requant, exact in int64.
+        """The contents of the accumulators before the requant, exact in int64.
 
         The channels are axis 1 of an image, the last axis of a matrix.
         """
@@ -46,7 +46,7 @@ class ProductRules(Rules):
 
 
 class Macs:
-    """An op that multiplies and adds up."""
+    """An op whose multiply-accumulates are counted."""
 
     def macs(self) -> int:
         """Multiply-accumulates of one run."""

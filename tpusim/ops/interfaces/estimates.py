@@ -1,4 +1,4 @@
-"""How searches try ops in float."""
+"""Float ops as searches compute them: quickly, with sums in any order."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,20 +7,21 @@ from typing import Protocol
 from tpusim.ops.framework.contexts import Array
 
 Squares = Callable[[Sequence[Array], Array], Array]
-"""By how much a float result changes when the operands are rounded by each of some scales: sums of squares, f32 (m,).
+"""Sums of squares f32 (m,): how much a float result changes when the operands are rounded, for each of m scales.
 
-Called with the values of the operands that are no constants and scales f32 (m,).
+Arguments: the values of the operands that are not constant, and the scales f32 (m,).
 """
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A float op as searches try it: its values but for rounding, on arrays stored in the order that is quickest.
+    """A float op as searches compute it: the same values up to rounding, with axes stored in the fastest order.
 
-    compute: as `inference`, sums in any order. operands: number of an operand -> the order of axes that it is stored in
-    (of the others: their own); result: the same of the result, (): its own. trial: quicker `Squares`, made of the
-    operands in their own order, None where they are no constants; it gives None for constants that it does not take.
-    With them comes the norm of the error that they make in a constant, by that constant's norm: 0 but for rounding.
+    compute: as `inference`, with sums in any order. operands: the order of axes in which an operand is stored, by its
+    number; the others keep their order. result: the order of the result's axes, () if unchanged. trial: makes a faster
+    `Squares` from the operands in unchanged order, with None for those that are not constant; it returns None for
+    constants that it does not support. With the `Squares` it returns the relative error (2-norm) that it makes in a
+    constant, 0 if it rounds none.
     """
 
     compute: Callable[[Sequence[Array]], tuple[Array, ...]]
@@ -30,10 +31,10 @@ class Estimate:
 
 
 class Estimated:
-    """An op that is tried in another way than by its `inference`."""
+    """An op that searches compute faster than by its `inference`."""
 
     def estimate(self) -> Estimate:
-        """The op as searches try it, under `tpusim_kernels.prim.forms.estimates`."""
+        """The op as searches compute it, inside `tpusim_kernels.prim.forms.estimates`."""
         raise NotImplementedError
 
 
@@ -42,5 +43,5 @@ class _Computes(Protocol):
 
 
 def estimate_of(op: _Computes) -> Estimate:
-    """How an op is tried: its `inference`, unless it says otherwise."""
+    """How searches compute an op: by its `estimate`, else by its `inference`."""
     return op.estimate() if isinstance(op, Estimated) else Estimate(op.inference)

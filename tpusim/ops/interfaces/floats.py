@@ -1,4 +1,4 @@
-"""What decides the float type of a top op (numerics.md 12)."""
+"""The float type of a top op (numerics.md 12)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,8 +12,8 @@ from tpusim.ops.framework.contexts import FloatMode, LoweringContext
 class FloatRule:
     """Which float type an op runs in on a chip that has 16-bit floats (numerics.md 12); others use f32.
 
-    A chip's file names the ops for which it differs (`ChipSpec.float_exceptions`). int8: where the op has no integer
-    form in INT8 mode. f16, bf16: in those modes.
+    A chip's file lists its exceptions (`ChipSpec.float_exceptions`). int8: the type in INT8 mode, if the op has no
+    integer form. f16, bf16: the types in those modes.
     """
 
     int8: FloatMode = "f16"
@@ -32,10 +32,10 @@ class FloatTypes:
     """Which float type an op runs in."""
 
     FLOAT: ClassVar[FloatRule] = FloatRule()
-    """The rule, as far as it does not depend on constants."""
+    """The rule of an op whose type does not depend on its operands."""
 
     def float_rule(self, ctx: LoweringContext) -> FloatRule:
-        """The rule of this op."""
+        """The rule of this op in its network."""
         del ctx
         return self.FLOAT
 

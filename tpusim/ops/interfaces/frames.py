@@ -1,4 +1,4 @@
-"""What images of the user ask of a family of chips."""
+"""Preprocessing of input images inside the network: which families of chips can lower it."""
 
 from tpusim.interfaces import Rules
 
@@ -7,5 +7,5 @@ class FusedFrames(Rules):
     """Preprocessing as a part of the network (--fuse-preprocess)."""
 
     def why_not(self) -> str | None:
-        """Why the family's compiler has no lowering of it; None if it has one."""
+        """Why the family's compiler cannot lower preprocessing; None if it can."""
         return None

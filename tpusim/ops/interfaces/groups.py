@@ -1,4 +1,4 @@
-"""What the search for layer groups asks about a family of chips; the answers here are the reference family's."""
+"""Questions of the search for layer groups about a family of chips, with the answers of the reference family."""
 
 from typing import Literal
 

@@ -9,21 +9,21 @@ from tpusim.ops.framework.contexts import Array
 
 
 class KernelConstants:
-    """Constant operands that have another form for the op's kernel."""
+    """An op whose kernel reads a constant operand faster in another form."""
 
     def for_kernel(self, index: int, constant: Array) -> Any:
-        """Constant operand `index` in the form that the kernel reads fastest: made on the host, once for many runs.
+        """Constant operand `index` in the form that the kernel reads fastest, computed on the host once for many runs.
 
-        `inference` takes either form; a packed constant stays packed.
+        `inference` accepts both forms; a packed constant is returned unchanged.
         """
         raise NotImplementedError
 
 
 class ChannelOrder:
-    """An op whose constants may give its channels in another order."""
+    """An op that can compute its output channels in another order, if its constants are permuted."""
 
     def in_channel_order(self, constants: Mapping[int, np.ndarray], order: np.ndarray) -> Mapping[int, Any] | None:
-        """Operands for `inference` that give channel order[i] of the result as channel i; None: it cannot.
+        """Constants with which `inference` computes channel order[i] of the result as channel i; None if it cannot.
 
         constants: the constant operands by number. Operands missing from the mapping are passed unchanged.
         """
@@ -31,12 +31,12 @@ class ChannelOrder:
 
 
 class Rearranges:
-    """The result has all stored elements of the one operand, and these alone, in some order."""
+    """An op whose result is a permutation of the stored elements of its only operand."""
 
 
 class FilledUp:
-    """A result whose extents do not depend on data, filled up where the data give less."""
+    """An op with a result of fixed extents, padded if the data give fewer elements."""
 
     def without_padding(self, result: np.ndarray) -> np.ndarray:
-        """The part of a result that the network gives."""
+        """The result without the padding, as the network gives it."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What layer groups ask of tpu ops (LocalGenInterface)."""
+"""Questions of layer groups to tpu ops: local forms, work areas, library kernels (LocalGenInterface)."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -20,7 +20,7 @@ class LocalGen:
 
 
 class WorkArea:
-    """Local memory that the op takes in addition to its tensors."""
+    """The local memory that the op needs in addition to its tensors."""
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Bytes per lane for one slice of the result (layer_group.md 9.3)."""
@@ -29,85 +29,86 @@ class WorkArea:
 
 
 class WindowRules(Rules):
-    """Which windows the chip's local memory takes."""
+    """Which strides and dilations have a local form."""
 
     GATHERS_WIDE = True
-    """Convolutions with a stride or dilation above `max_stride` gather what their windows see (codegen.md DC-09)."""
+    """A convolution with a stride or dilation above `max_stride` copies the elements of each window together first
+    (codegen.md DC-09)."""
 
 
 class HostComputed:
     """An op that the host's processor may compute for some of its types."""
 
     def of_host(self, chip: ChipSpec) -> bool:
-        """Whether the host computes it on this chip."""
+        """Whether the host computes this op on this chip."""
         raise NotImplementedError
 
 
 def on_host(op: Operation, chip: ChipSpec) -> bool:
-    """Whether the host's processor computes an op, so that the chip has no command for it."""
+    """Whether the host's processor computes an op, because of its types or because the chip's file says so."""
     asked = implementation(op, HostComputed, chip)
     by_type = asked is not None and asked.of_host(chip)
     return by_type or chip.is_on_host(op.name.replace("tpu.", "top.", 1))
 
 
 class KernelLibrary(Rules):
-    """What the library of kernels for global layers has."""
+    """The kernels of the library for global layers."""
 
     LONE_CASTS = True
-    """A cast, table, function, softmax, sum, requant or op with a constant that would be alone in its group becomes a
-    global layer (U-76)."""
+    """A cast, table, function, softmax, sum, concatenation, requant or op with a constant that would be alone in its
+    group becomes a global layer (U-76)."""
     PERMUTES_BY_MATRICES = True
     """A Permute that one copy of whole rows or one transposition of matrices cannot do takes several transpositions."""
     UPSAMPLES_BY_INDICES = True
-    """tpu.Upsample gathers by a constant table of indices in a layer group, and runs in tiles alone; else it copies its
-    operand to every place of a cell in a group, and works in global memory alone."""
+    """In a layer group tpu.Upsample gathers by a constant table of indices; alone it runs in tiles. If false, it copies
+    its operand to every place of a cell in a group; alone it works in global memory."""
 
 
 class LibraryKernel:
-    """An op that may be a kernel of the library instead of a layer group with this op alone."""
+    """An op for which TPU-MLIR's library may have a kernel, used instead of a layer group of this op alone."""
 
     ALONE: ClassVar[str] = ""
-    """What messages call it, if its kernel is in the library wherever that of casts is (`LONE_CASTS`)."""
+    """The op in messages, for ops with a kernel in libraries of `LONE_CASTS`; "": for other ops."""
 
     def why_rather_global(self, chip: ChipSpec) -> str | None:
-        """Why the op, which could be a layer group, is a global layer instead; None: it is not."""
-        alone = self.ALONE and rules(chip, KernelLibrary).LONE_CASTS
-        return f"{self.ALONE} with no op beside it has a kernel of its own" if alone else None
+        """Why the op, although it has a local form, becomes a global layer if it is alone; None if it does not."""
+        known = self.ALONE and rules(chip, KernelLibrary).LONE_CASTS
+        return f"{self.ALONE} with no op beside it has a kernel of its own" if known else None
 
 
 def why_rather_global(op: Operation, chip: ChipSpec) -> str | None:
-    """Why an op that would be alone in its group is a global layer instead; None: it is not."""
+    """Why an op that would be alone in its group becomes a global layer instead; None if it does not."""
     asked = implementation(op, LibraryKernel, chip)
     return None if asked is None else asked.why_rather_global(chip)
 
 
 class Overwrites:
-    """An op whose result may take the bytes of an operand in local memory (layer_group.md 10.1, rule 6)."""
+    """An op whose result may overwrite an operand in local memory (layer_group.md 10.1, rule 6)."""
 
     def may_overwrite(self, operand: int) -> bool:
-        """Whether a result laid out like this operand may take its bytes.
+        """Whether the result, laid out like this operand, may be stored in its bytes.
 
-        Every command that reads the operand comes before the first that writes the result, or does both element by
-        element.
+        True if all reads of the operand come before the first write of the result, or if one command reads and writes
+        element by element.
         """
         raise NotImplementedError
 
 
 def may_overwrite(op: Operation, operand: int, chip: ChipSpec) -> bool:
-    """Whether the result of an op may take the bytes of an operand that is laid out like it."""
+    """Whether the result of an op may be stored in the bytes of an operand with the same layout."""
     asked = implementation(op, Overwrites, chip)
     return asked is not None and asked.may_overwrite(operand)
 
 
 class LaneCopies:
-    """An op that may read its first operand from several lanes at once, of copies in its work area."""
+    """An op that may need copies of its first operand in several lanes, in its work area."""
 
     def copies_over_lanes(self) -> bool:
-        """Whether the op reads such copies."""
+        """Whether the op needs these copies."""
         raise NotImplementedError
 
     def copied_by_load(self) -> bool:
-        """Whether a load that is for this op alone makes the copies at no cost."""
+        """Whether a load makes the copies at no cost, if only this op reads the loaded tensor."""
         raise NotImplementedError
 
 

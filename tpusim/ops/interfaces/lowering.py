@@ -1,4 +1,4 @@
-"""What the lowering asks of top ops: the form of an op in integers and in float, the chip's rewrites, ranges."""
+"""Questions of the lowering to ops: the forms in integers and in float, and the rewrites of a chip."""
 
 from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import RewritePattern
@@ -12,7 +12,7 @@ class Lowering:
     """The op as ops of a chip."""
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """Build the tpu op(s) for this op on the context's chip; returns the value that stands for the result."""
+        """Build the tpu ops of this op for the context's chip; returns the value of the result."""
         raise NotImplementedError
 
 
@@ -20,7 +20,7 @@ class IntegerLowering:
     """The op in quantised integers."""
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """The value that stands for the result, or why there is no such form; by default there is none."""
+        """The value of the result, or why this op has no integer form; by default it has none."""
         del ctx
         return "this op has no integer form (numerics.md 12.1)"
 
@@ -29,7 +29,7 @@ class FloatLowering:
     """The op in the float type of `ctx.float_mode`."""
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue | str:
-        """The value that stands for the result."""
+        """The value of the result, or why this op has no such form."""
         raise NotImplementedError
 
 
@@ -38,16 +38,16 @@ class ChipRewrites:
 
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """The patterns, which may read and add weights."""
+        """The patterns; they may read and add weights."""
         raise NotImplementedError
 
 
 class FusingRewrites:
-    """Rewrites that end the lowering: ops that the chip has one op for, whose numbers may be others."""
+    """Rewrites at the end of the lowering: several ops become one op of the chip; the results may change."""
 
     @classmethod
     def fusing_patterns(cls, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """The patterns, on the tpu module."""
+        """The patterns for the tpu module."""
         raise NotImplementedError
 
 
@@ -56,5 +56,5 @@ class LoweredRewrites:
 
     @classmethod
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """The patterns, which may read and add weights."""
+        """The patterns; they may read and add weights."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What the propagation of calibrated ranges asks of top ops (numerics.md 3.1 and 3.3)."""
+"""Questions of the propagation of calibrated ranges to top ops (numerics.md 3.1 and 3.3)."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -6,21 +6,20 @@ from typing import ClassVar, Literal
 from tpusim.interfaces import Rules
 
 Range = tuple[float, float]
-"""Lower and upper end of a calibrated range."""
+"""The lower and the upper end of a calibrated range."""
 
 
 @dataclass(frozen=True)
 class RangeRule:
-    """What an op does to calibrated ranges (numerics.md 3.1 and 3.3; the numbers are the steps of 3.3).
+    """How an op changes calibrated ranges (numerics.md 3.1 and 3.3; the steps are those of 3.3).
 
-    fixed: the output range is this, whatever was measured (Softmax).
-    forward_first: step 1, forward: step 9, output takes the input's range. backward: step 5, input takes the output's.
-    sign: step 2, the sign rule. unify: step 4, all inputs and the output share one range; for Concat only if the
-    signs agree (unify_skips_mixed_signs). mirrored: the output range is (-th, th) (Abs).
-    backward_keep_min: step 5, input takes the output's max and keeps its min. product: step 3, the sign rule of a
-    product. sum_sign: step 2, Add.
-    compare: step 7, both operands take their joint range. select: step 8, the branches of Where.
-    difference: 3.1, step 3 and the mark of 3.4 for Sub. add_constant, sub_constant: step 2 (and the mark for SubConst).
+    fixed: the output has this range, whatever was measured (Softmax). mirrored: the output range is (-th, th) (Abs).
+    forward_first (step 1), forward (step 9): the output takes the range of the input.
+    backward (step 5): the input takes the range of the output. backward_keep_min: only its maximum.
+    sign (step 2): the sign rule. sum_sign: that of Add. product (step 3): that of a product.
+    unify (step 4): all inputs and the output share one range; unify_skips_mixed_signs: only if their signs agree.
+    compare (step 7): both operands take their joint range. select (step 8): the branches of Where.
+    difference: 3.1, step 3 and the mark of 3.4 for Sub. add_constant, sub_constant: step 2, and the mark for SubConst.
     """
 
     fixed: tuple[float, float] | None = None
@@ -42,30 +41,30 @@ class RangeRule:
 
 
 class Ranges:
-    """How the op takes part in the propagation of calibrated ranges (numerics.md 3.3)."""
+    """An op's rules in the propagation of calibrated ranges (numerics.md 3.3)."""
 
     RANGE: ClassVar[RangeRule] = RangeRule()
-    """The rule, as far as it does not depend on attributes."""
+    """The rule of an op that does not depend on its attributes."""
 
     def range_rule(self) -> RangeRule:
         """The rule of this op."""
         return self.RANGE
 
     def forwarded_range(self, source: Range) -> Range:
-        """The range of the result where step 9 hands the operand's on: the same unless the op scales."""
+        """The range that step 9 gives the result: that of the operand, scaled if the op scales."""
         return source
 
 
 RangeStep = Literal["product_sign", "difference_sign", "products_of_sum"]
-"""Steps of the propagation that not every family takes (3.3 step 3 twice, step 6)."""
+"""Steps of the propagation that some families skip (3.3: step 3 for products and differences, step 6)."""
 
 
 class RangePropagation(Rules):
-    """What a family does with calibrated ranges."""
+    """How a family propagates calibrated ranges."""
 
     SKIPPED: ClassVar[frozenset[RangeStep]] = frozenset()
-    """Steps that are left out."""
+    """The steps that the family skips."""
 
     def kept(self, measured: Range) -> Range:
-        """The range that stands for one that was measured or propagated."""
+        """The range that replaces a measured or propagated one."""
         return measured

@@ -1,17 +1,17 @@
-"""What the tensors and numbers of a top op are."""
+"""Properties of the tensors and numbers of a top op."""
 
 import numpy as np
 
 
 class Joins:
-    """The result is the elements of all operands, each unchanged."""
+    """An op whose result consists of the elements of all operands, unchanged."""
 
 
 class Weighs:
-    """A product with weights, the last that calibration looks for from a network's end."""
+    """A product with weights: Conv, MatMul, Attention."""
 
     def by_channel(self, weight: np.ndarray) -> np.ndarray | None:
-        """The second operand's data as (output channels, others), where weights may have a scale for each channel."""
+        """The weight as (output channels, others) if each channel may have its scale; None if not."""
         del weight
         return None
 
@@ -25,10 +25,10 @@ class ScalarOperand:
 
 
 class Selects:
-    """An op that selects (Where)."""
+    """An op that selects elements from branches (Where)."""
 
     def constant_branches(self) -> tuple[float, ...]:
-        """The numbers that it may select."""
+        """The numbers among its branches."""
         raise NotImplementedError
 
 

@@ -1,7 +1,7 @@
 """Matrix product: `top.MatMul` and `tpu.MatMul` (numerics.md 5.4, 7.1, 7.2, 9.2).
 
-`gemm.py` makes the product of BLAS of it; `top.py` infers, computes in float and lowers; `tpu.py` computes as the chip,
-slices and emits commands.
+`product.py` has what both dialects share; `top.py` the top op, its float function and its lowering; `tpu.py` computes
+as the chip does, slices and emits commands. `gemm.py` builds the GEMM of BLAS from these ops.
 """
 
 from tpusim.ops.matmul.gemm import make_gemm

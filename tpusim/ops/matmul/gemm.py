@@ -1,4 +1,4 @@
-"""alpha*A'*B' + beta*C, the product of BLAS that frameworks have, as `top.MatMul` and what else it takes."""
+"""alpha*A'*B' + beta*C, the GEMM of BLAS, as a `top.MatMul` and, if needed, a `top.Add`."""
 
 from math import prod
 
@@ -18,10 +18,10 @@ def make_gemm(
     builder: Builder, left: SSAValue, right: SSAValue, term: SSAValue | None = None, *, alpha: float = 1.0,
     beta: float = 1.0, left_transpose: bool = False, right_transpose: bool = False, name: str,
 ) -> SSAValue:  # fmt: skip
-    """A matrix product with a term that broadcasts to it, constant or computed.
+    """A matrix product plus a term that broadcasts to it, constant or computed.
 
-    alpha goes into a constant B, beta into a constant C; a C that is no row is added apart. Raises BuildError for
-    factors of computed operands and for shapes that do not fit.
+    alpha is multiplied into a constant B, beta into a constant C. A C that is not a row is added by a top.Add. Raises
+    BuildError for factors of computed operands and for shapes that do not fit.
     """
     try:
         right, right_transpose = _matrix(builder, right, alpha, right_transpose)
@@ -37,7 +37,7 @@ def make_gemm(
 
 
 def _matrix(builder: Builder, right: SSAValue, alpha: float, transposed: bool) -> tuple[SSAValue, bool]:
-    """(B, whether it is still transposed): a constant is stored as (K, N), so that every later stage sees one form."""
+    """(B, whether it is still transposed); a constant is always stored as (K, N)."""
     constant = builder.array(right)
     if constant is None or not transposed:
         return _scaled(builder, right, alpha), transposed
@@ -46,7 +46,7 @@ def _matrix(builder: Builder, right: SSAValue, alpha: float, transposed: bool) -
 
 
 def _row(builder: Builder, term: SSAValue, beta: float, columns: int) -> SSAValue | None:
-    """C as the bias (N,), None if it is none."""
+    """C as the bias (N,); None if it is computed or not a row."""
     constant = builder.array(term)
     if constant is None:
         return None
@@ -57,7 +57,7 @@ def _row(builder: Builder, term: SSAValue, beta: float, columns: int) -> SSAValu
 
 
 def _scaled(builder: Builder, value: SSAValue, factor: float) -> SSAValue:
-    """The tensor times a factor, which only a constant can take in."""
+    """The tensor times a factor. Raises ValueError for another factor than 1 if the tensor is computed."""
     if factor == 1.0:
         return value
     constant = builder.array(value)

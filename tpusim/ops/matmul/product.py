@@ -1,4 +1,4 @@
-"""What a matrix product is in either dialect: operands, transposes, shapes (numerics.md 9.2)."""
+"""What matrix products of both dialects share: operands, transposes, shapes (numerics.md 9.2)."""
 
 from collections.abc import Sequence
 from math import prod
@@ -13,13 +13,13 @@ from tpusim.ops.framework.families import broadcast_shape, is_set
 from tpusim.ops.permute import permuted
 
 HEADS = (0, 2, 1, 3)
-"""The order of axes that exchanges the rows of a 4-D tensor's matrices with the batch axis in front of them."""
+"""The order of axes that exchanges heads and rows: (B, H, M, N) to (B, M, H, N) and back."""
 COLUMNS_FIRST = (0, 2, 3, 1)
-"""The order that makes (B, H, K, N) of (B, N, H, K), the transposed right operand."""
+"""The order of axes from (B, N, H, K) to (B, H, K, N), the right operand transposed."""
 
 
 def product_shape(left: Shape, right: Shape, transposes: tuple[bool, bool], bias: Shape | None) -> Shape:
-    """(..., M, N) of (..., M, K) x (..., K, N), each transposed on request. Raises ValueError if they do not fit."""
+    """(..., M, N) for (..., M, K) x (..., K, N), each transposed on request. Raises ValueError if they do not fit."""
     if len(left) < 2 or len(right) < 2:
         raise ValueError(f"operands of rank 2 or more are required, got {left} and {right}")
     m, k = left[-2:][::-1] if transposes[0] else left[-2:]
@@ -32,7 +32,7 @@ def product_shape(left: Shape, right: Shape, transposes: tuple[bool, bool], bias
 
 
 class Exchanged(NamedTuple):
-    """Which of the three tensors are stored with the axes of `HEADS`."""
+    """Which of the three tensors are stored in the order `HEADS`: (B, rows, heads, columns)."""
 
     left: bool
     right: bool
@@ -40,10 +40,10 @@ class Exchanged(NamedTuple):
 
 
 class Product(ShapedOp):
-    """(..., M, K) x (..., K, N) + bias (N,), an operand transposed on request.
+    """(..., M, K) x (..., K, N) + bias (N,); an operand may be transposed.
 
-    hdim_is_batch: tensors of four axes, and what is called transposed, the result too, has rows and inner batch axis
-    exchanged instead: (B, M, H, K) for (B, H, M, K), (B, K, H, N) for (B, H, K, N), (B, M, H, N) for (B, H, M, N).
+    hdim_is_batch: all tensors have four axes. left_transpose, right_transpose and output_transpose then mean that heads
+    and rows are exchanged: (B, M, H, K) for (B, H, M, K), (B, K, H, N) for (B, H, K, N), (B, M, H, N) for (B, H, M, N).
     """
 
     input = operand_def(TensorType)
@@ -65,33 +65,33 @@ class Product(ShapedOp):
 
     @property
     def exchanged(self) -> Exchanged:
-        """Which tensors have rows and inner batch axis exchanged."""
+        """Which tensors have heads and rows exchanged."""
         heads = is_set(self.hdim_is_batch)
         stated = (self.left_transpose, self.right_transpose, self.output_transpose)
         return Exchanged(*(heads and is_set(attribute) for attribute in stated))
 
     @property
     def has_heads(self) -> bool:
-        """Whether a tensor has rows and inner batch axis exchanged."""
+        """Whether tensors may have heads and rows exchanged (`hdim_is_batch`)."""
         return is_set(self.hdim_is_batch)
 
     @property
     def inner(self) -> int:
-        """K, the extent that is summed over."""
+        """K, the length of the sums."""
         return shape_of(self.input)[-2 if self.transposes[0] else -1]
 
     def shape_of_product(self, bias: Shape | None) -> Shape:
-        """The result's shape as it is stored. Raises ValueError if the operands do not fit."""
+        """The stored shape of the result. Raises ValueError if the operands do not fit."""
         left, right = shape_of(self.input), shape_of(self.right)
         if is_set(self.output_transpose) and not is_set(self.hdim_is_batch):
-            raise ValueError("output_transpose requires hdim_is_batch, which is not set; put a Permute behind")
+            raise ValueError("output_transpose requires hdim_is_batch, which is not set; put a Permute after it")
         if self.has_heads:
             left, right = self._heads(left, right)
         shape = product_shape(left, right, self.transposes, bias)
         return permuted(shape, HEADS) if self.exchanged.output else shape
 
     def _heads(self, left: Shape, right: Shape) -> tuple[Shape, Shape]:
-        """Both operands as (B, H, rows, columns). Raises ValueError unless they have four axes and one batch."""
+        """The shapes as (B, H, rows, columns). Raises ValueError without four axes, or if batches or heads differ."""
         if (len(left), len(right)) != (4, 4):
             raise ValueError(f"hdim_is_batch requires operands of four axes, got {left} and {right}")
         left = permuted(left, HEADS) if self.exchanged.left else left
@@ -103,15 +103,15 @@ class Product(ShapedOp):
         return left, right
 
     def factors(self, operands: Sequence[Array]) -> tuple[Array, Array]:
-        """Both operands' matrices in their places."""
+        """Both operands with heads before rows."""
         x, w, *_ = operands
         exchanged = self.exchanged
         return x.transpose(HEADS) if exchanged.left else x, w.transpose(HEADS) if exchanged.right else w
 
     def stored(self, y: Array) -> Array:
-        """The product as the result has it."""
+        """The product in the stored order of the result."""
         return y.transpose(HEADS) if self.exchanged.output else y
 
     def bias_shape(self) -> Shape | None:
-        """Of the bias, None if there is none."""
+        """The shape of the bias; None without a bias."""
         return None if is_none(self.bias) else shape_of(self.bias)

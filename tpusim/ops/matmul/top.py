@@ -1,4 +1,4 @@
-"""`top.MatMul`: import, shape, float function, and lowering by numerics.md 5.4, 7.1, 7.2 and 9.2."""
+"""`top.MatMul`: shape, float function, and lowering by numerics.md 5.4, 7.1, 7.2 and 9.2."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -60,7 +60,7 @@ from tpusim.ops.tile import TpuTile
 from tpusim.ops.view import TpuReshape
 
 SMALLEST_SCALE = 1e-5
-"""Scale of an all-zero weight, as for filters (numerics.md 7.1)."""
+"""The scale of an all-zero weight, as of filters (numerics.md 7.1)."""
 
 
 @irdl_op_definition
@@ -88,12 +88,10 @@ class TopMatMul(Product, TopOp, ChipRewrites, Weighs):
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """The result has the extents (..., M, N)."""
         return (self.shape_of_product(self.bias_shape()),)
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32 product, bias, relu."""
         b, (x, w), (left, right) = operands[2], self.factors(operands), self.transposes
         bias = None if b is None else b.reshape(-1)
         y = kernels.matmul_float(x, w, bias, left_transpose=left, right_transpose=right, do_relu=relu_of(self))
@@ -101,30 +99,30 @@ class TopMatMul(Product, TopOp, ChipRewrites, Weighs):
 
     @override
     def flops(self) -> int:
-        """Out * (2*K + bias + relu) (DN-27)."""
+        """Results * (2*K + bias + relu) (DN-27)."""
         return prod(shape_of(self.output)) * (2 * self.inner + (not is_none(self.bias)) + relu_of(self))
 
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """A constant row that is added behind it; heads of its parts."""
+        """An added constant row becomes the bias; the Permute of heads after a product is divided over its parts."""
         return MatMulWithBias(weights, cls), MatmulWithPermuteAndSplit(cls)
 
     @classmethod
     @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """The Permute of a right operand is the product's. Convolutions of patches are products."""
+        """A Permute of the right operand becomes a transpose; convolutions of patches become products."""
         return MatMulWithRightTranspose(cls), PatchesAsProduct(weights, cls, chip.forms.patch_products)
 
     @override
     def float_rule(self, ctx: LoweringContext) -> FloatRule:
-        """In INT8 mode f32, but 16 bits with a constant left operand (numerics.md 9.2, 12.1)."""
+        """f32 in INT8 mode, but 16 bits with a constant left operand (numerics.md 9.2, 12.1)."""
         rule = super().float_rule(ctx)
         return rule if ctx.array(self.input) is None else replace(rule, int8="f16")
 
     @override
     def by_channel(self, weight: np.ndarray) -> np.ndarray | None:
-        """A row for each column of one matrix, of several one for all."""
+        """A row for each column of a single matrix; one row for several matrices."""
         if prod(weight.shape[:-2]) > 1:
             return weight.reshape(1, -1)
         rows = weight.reshape(weight.shape[-2:])
@@ -132,12 +130,12 @@ class TopMatMul(Product, TopOp, ChipRewrites, Weighs):
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.MatMul in integers, or why not."""
+        """tpu.MatMul with a constant or a computed right operand."""
         why = self.why_not_integer(ctx) or self._why_no_product(ctx)
         if why is not None:
             return why
         user = only_user(self.output)
-        # 16 bits for a sum in float that follows (numerics.md 3.4).
+        # 16 bits if a sum in float follows (numerics.md 3.4)
         wide = rules(ctx.chip, ProductRules).WIDE_RESULTS and isinstance(user, TopAdd) and ctx.asks_for_float(user)
         output = stored_output(self, ctx, wide=wide)
         if ctx.array(self.right) is None:
@@ -158,7 +156,7 @@ class TopMatMul(Product, TopOp, ChipRewrites, Weighs):
         return self.build_tpu(ctx, operands, ctx.float_type(self), {}, relu_limit_of(self))
 
     def why_not_integer(self, ctx: LoweringContext) -> str | None:
-        """What an integer form requires and the op lacks; None if nothing is missing."""
+        """What the op lacks for any integer form; None if nothing is missing."""
         x, y = ctx.quant(self.input), ctx.quant(self.output)
         if ctx.array(self.input) is not None:
             return "the left operand is constant (numerics.md 9.2)"
@@ -189,14 +187,14 @@ class TopMatMul(Product, TopOp, ChipRewrites, Weighs):
         more: dict[str, Attribute],
         limit: float = -1.0,
     ) -> SSAValue:
-        """The tpu op for these operands."""
+        """The tpu op with these operands, this type and further attributes."""
         operands = _one_batch(self, ctx, operands)
         stated = _attributes(is_set(self.left_transpose), is_set(self.right_transpose)) | self._of_heads()
         attributes = {**stated, **relu_attributes(relu_of(self), limit), **more}
         return ctx.build(TpuMatMul, operands, attributes, element, shape_of(self.output), op_name(self))
 
     def _of_heads(self) -> dict[str, Attribute]:
-        """The attributes of a product of heads beside rows."""
+        """The attributes of a product with heads and rows exchanged."""
         if not is_set(self.hdim_is_batch):
             return {}
         return {"hdim_is_batch": flag(True), "output_transpose": flag(self.exchanged.output)}
@@ -207,21 +205,21 @@ def _attributes(left: bool, right: bool) -> dict[str, Attribute]:
 
 
 def _one_batch(op: TopMatMul, ctx: LoweringContext, operands: Sequence[SSAValue]) -> list[SSAValue]:
-    """The operands, the left one repeated where both broadcast: MM2 walks the matrices of one of them.
+    """The operands. If both broadcast, one is repeated, because MM2 iterates over the matrices of one operand only.
 
-    A constant is not repeated, the right operand is instead. Decision: upstream repeats both, and so it does where one
-    of them is enough.
+    The left operand is repeated, or the right one if the left is constant. Decision: one is enough; upstream repeats
+    both.
     """
-    found, batch = list(operands), shape_of(op.output)[:-2]
+    values, batch = list(operands), shape_of(op.output)[:-2]
     if not is_set(op.hdim_is_batch) and prod(batch) != max(prod(shape_of(v)[:-2]) for v in (op.input, op.right)):
-        side = 1 if isinstance(found[0].owner, TopWeight) else 0
+        side = 1 if isinstance(values[0].owner, TopWeight) else 0
         top = (op.input, op.right)[side]
-        found[side] = _repeated(found[side], batch, ctx, f"{value_name(top)}_{op_name(op)}")
-    return found
+        values[side] = _repeated(values[side], batch, ctx, f"{value_name(top)}_{op_name(op)}")
+    return values
 
 
 def _repeated(value: SSAValue, batch: Shape, ctx: LoweringContext, name: str) -> SSAValue:
-    """The matrices as often as a batch has them: axes of length 1 in front, then repetition."""
+    """The matrices repeated over the axes of a batch: leading axes of length 1 are added, then tiled."""
     shape, element = shape_of(value), element_of(value)
     full = (1,) * (len(batch) + 2 - len(shape)) + shape
     if full != shape:
@@ -234,18 +232,18 @@ def _repeated(value: SSAValue, batch: Shape, ctx: LoweringContext, name: str) ->
 
 
 def _rescaling(output: Output, m: int, r: int) -> tuple[Attribute, dict[str, Attribute]]:
-    """(element type of the result, requant attributes)."""
+    """(element type of the result, attributes of a requant)."""
     return output.element, {"multipliers": ints_attr([m]), "rshifts": ints_attr([r])}
 
 
 def constant_bias(op: TopMatMul, ctx: LoweringContext, columns: int) -> np.ndarray | None:
-    """The bias as doubles of shape (columns,); None if there is none."""
+    """The bias as doubles of shape (columns,); None without a bias."""
     bias = None if is_none(op.bias) else ctx.array(op.bias)
     return None if bias is None else np.broadcast_to(bias.astype(np.float64).reshape(-1), (columns,))
 
 
 def bias_operand(op: TopMatMul, ctx: LoweringContext, stored: np.ndarray | None, suffix: str) -> SSAValue:
-    """The stored bias as a weight, `none` without one; suffix: its type, as in its name."""
+    """The stored bias as a weight; `none` without a bias. suffix: its type, at the end of its name."""
     return ctx.none() if stored is None else ctx.weight(f"{op_name(op)}_bias_{suffix}", stored)
 
 
@@ -253,9 +251,9 @@ _quantised = once(quantised)
 
 
 def _by_multipliers(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAValue:
-    """Constant right: one weight scale, int32 bias with -z_in*sum(W) inside, one 32-bit multiplier.
+    """A constant right operand: one weight scale, an int32 bias that contains -z_in*sum(W), one 32-bit multiplier.
 
-    By columns where that is asked for and one shift holds the multipliers of all.
+    If requested, each column has a scale and a multiplier, provided that one shift serves all columns.
     """
     x, y, w = ctx.quant(op.input), output.quant, ctx.array(op.right)
     assert x is not None and w is not None  # required by why_not_integer
@@ -271,8 +269,8 @@ def _by_multipliers(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAV
         stored = _quantised(w, scale, "int8")
     else:
         scale = columns.scales
-        spread = scale[:, None] if op.transposes[1] else scale
-        stored = saturate_np(round_half_away(w.astype(np.float64) / spread), "int8")
+        by_column = scale[:, None] if op.transposes[1] else scale
+        stored = saturate_np(round_half_away(w.astype(np.float64) / by_column), "int8")
     bias = constant_bias(op, ctx, shape_of(op.output)[-1])
     int_bias = None
     if bias is not None or x.zero_point:
@@ -294,7 +292,7 @@ def _by_multipliers(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAV
 
 
 class _Columns(NamedTuple):
-    """Scale and multiplier of each column of a constant matrix, and the shift they share."""
+    """Scale and multiplier of each column of a constant matrix, and the common shift."""
 
     scales: np.ndarray
     multipliers: np.ndarray
@@ -302,7 +300,7 @@ class _Columns(NamedTuple):
 
 
 def _column_fit(op: TopMatMul, ctx: LoweringContext, w: np.ndarray, x: QuantParams, y: QuantParams) -> _Columns | None:
-    """s_w[n] = max_k |W[k, n]|/127 of one matrix (numerics.md 5.1, 7.1); None for one scale of the whole."""
+    """s_w[n] = max_k |W[k, n]|/127 of one matrix (numerics.md 5.1, 7.1); None if the matrix has one scale."""
     own = own_weight_scales(op.right)
     able = ctx.column_multipliers or (len(set(own)) > 1 and rules(ctx.chip, ProductRules).COLUMN_MULTIPLIERS)
     if not able or prod(w.shape[:-2]) > 1:
@@ -315,7 +313,7 @@ def _column_fit(op: TopMatMul, ctx: LoweringContext, w: np.ndarray, x: QuantPara
 
 
 def _column_sums(op: TopMatMul, ctx: LoweringContext, stored: np.ndarray) -> np.ndarray:
-    """sum_k W_q[k, n] of one matrix (numerics.md 7.2); U-02 reads a transposed one's bytes as K x N."""
+    """sum_k W_q[k, n] of one matrix (numerics.md 7.2); by U-02 the bytes of a transposed matrix are read as K x N."""
     wide = stored.astype(np.int64)
     if not op.transposes[1]:
         return wide.sum(axis=-2).reshape(-1)
@@ -328,7 +326,7 @@ def _column_sums(op: TopMatMul, ctx: LoweringContext, stored: np.ndarray) -> np.
 
 
 def _lower_activations(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAValue:
-    """Two symmetric activations: one multiplier for s_in*s_right/s_out, int32 bias."""
+    """Two symmetric activations: a multiplier for s_in*s_right/s_out and an int32 bias."""
     x, right, y = ctx.quant(op.input), ctx.quant(op.right), output.quant
     assert x is not None and right is not None  # required by why_not_integer
     bias, scale = constant_bias(op, ctx, shape_of(op.output)[-1]), x.scale * right.scale

@@ -1,4 +1,4 @@
-"""`tpu.MatMul`: exact integer or float products, their slices, and the MM2 command (numerics.md 9.2)."""
+"""`tpu.MatMul`: exact integer or float products, their slices, and MM2 commands (numerics.md 9.2)."""
 
 from collections.abc import Sequence
 from math import prod
@@ -53,24 +53,24 @@ from tpusim.ops.patterns.whole_image import WholeImageAsProduct
 from tpusim.ops.structure import TopWeight
 
 MANY_TILES = 200
-"""Tiles of a product above which its int32 results are kept for one row of lanes only (layer_group.md 9.3)."""
+"""A product of more tiles than this stores int32 results for one row of lanes only (layer_group.md 9.3)."""
 
 
 @irdl_op_definition
 class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, Macs, OperandSlices, Reorder):
-    """`tpu.MatMul`: integers sat(RSR(relu(acc + bias)*m, r) + z), or f32; weights stay (K, N) in global memory.
+    """`tpu.MatMul`: integers sat(RSR(relu(acc + bias)*m, r) + z), or floats; weights stay (K, N) in global memory.
 
-    quant_mode QDM: the requant of numerics.md 5.2; with batched constants one multiplier, shift and row of
-    biases per right matrix. fuse_rq: a multiplier per column, one shift; after weight-reorder the multipliers are the
-    operand `multi`, N int32 (numerics.md 5.1). heads_inside: all three tensors have the heads between rows and columns,
-    (B, M, H, K) x (B, K, H, N) -> (B, M, H, N), a transposed right one is (B, N, H, K).
+    quant_mode QDM: the requant of numerics.md 5.2; with several constant matrices each has a multiplier, a shift and a
+    row of biases. fuse_rq: a multiplier per column and one shift; after weight-reorder the multipliers are the operand
+    `multi`, N int32 (numerics.md 5.1). heads_inside: in all three tensors the heads are between rows and columns,
+    (B, M, H, K) x (B, K, H, N) -> (B, M, H, N); a transposed right operand is (B, N, H, K).
     """
 
     name = "tpu.MatMul"
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = (("multipliers", "rshifts"), ("fuse_rq", "rshifts"))
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
-    input = operand_def(TensorType)  # again, since xDSL puts the operands of the subclass first
+    input = operand_def(TensorType)  # repeated, because xDSL puts the operands of a subclass first
     right = operand_def(TensorType)
     bias = operand_def(TensorType | NoneType)
     multi = var_operand_def(TensorType)
@@ -84,13 +84,12 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
     @property
     @override
     def has_heads(self) -> bool:
-        """Whether rows and inner batch axis are exchanged, of some tensors or of all."""
+        """Also if heads are inside all tensors (`heads_inside`)."""
         return is_set(self.heads_inside) or super().has_heads
 
     @property
     @override
     def exchanged(self) -> Exchanged:
-        """Which tensors have rows and inner batch axis exchanged."""
         return Exchanged(True, True, True) if is_set(self.heads_inside) else super().exchanged
 
     @property
@@ -100,13 +99,13 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
 
     @property
     def _matrices(self) -> Shape:
-        """The batch axes of the right operand if each of its matrices has a requant of its own, else none."""
+        """The batch axes of the right operand if each of its matrices has another requant; else ()."""
         several = self.qdm and self.multipliers is not None and len(ints(self.multipliers)) > 1
         return shape_of(self.right)[:-2] if several else ()
 
     @property
     def scaling(self) -> tuple[int, int] | None:
-        """(multiplier, right shift), None in float; a multiplier of 1 where the columns have their own."""
+        """(multiplier, right shift); None in float. The multiplier is 1 if each column has one."""
         if self.rshifts is None:
             return None
         if is_set(self.fuse_rq) or self.multipliers is None:
@@ -115,7 +114,7 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """(..., M, N); one operand has all of the result's matrices."""
+        """(..., M, N). Raises ValueError for operands that do not fit, also if none has all matrices of the result."""
         bias = self.bias_shape()
         if bias is not None and self._matrices:
             if bias[:-1] != (prod(self._matrices),):
@@ -129,14 +128,14 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
         return (shape,)
 
     def _require_one_batch(self) -> None:
-        """Raises ValueError if each operand broadcasts where the other does not (lowering repeats one of them)."""
+        """Raises ValueError if both operands broadcast; the lowering repeats one of them."""
         batches = [shape_of(v)[:-2] for v in (self.input, self.right)]
         if prod(broadcast_shape(batches)) != max(map(prod, batches)):
             raise ValueError(f"one operand with all matrices is required, got batches {batches}; put a tpu.Tile before")
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Integers: exact product, bias, relu, one requant (numerics.md 9.2)."""
+        """Integers: exact product, bias, relu, requant (numerics.md 9.2)."""
         b, multi, (x, w) = operands[2], operands[3:], self.factors(operands)
         relu, (left, right) = relu_of(self), self.transposes
         if self.scaling is None:
@@ -163,7 +162,7 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
 
     @override
     def limits_of_sums(self, constants: Sequence[np.ndarray | None]) -> tuple[int, int]:
-        """Over the inner axis; a right operand that is computed may hold any of its integers."""
+        """Over the inner axis; a computed right operand may have any integer of its type."""
         _, right, bias, *_ = constants
         if self.scaling is None:
             return 0, 0
@@ -178,7 +177,7 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
 
     @override
     def sums(self, operands: Sequence[Array]) -> np.ndarray:
-        """Of all matrices, as the result has them, with the bias along the columns."""
+        """In the layout of the result, with the bias along the columns."""
         (x, w), b, (left, right) = self.factors(operands), operands[2], self.transposes
         found = exact_sums(
             lambda w: kernels.matmul_accumulate(x, w, left_transpose=left, right_transpose=right), np.asarray(w)
@@ -189,7 +188,7 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
 
     @override
     def for_kernel(self, index: int, constant: Any) -> Any:
-        """A constant bias, or None, with the multiplier as the kernel takes them in int32; else as it is."""
+        """A constant or absent bias with the multiplier in the int32 form of the kernel; others unchanged."""
         fixed = constant is None or isinstance(constant, np.ndarray)
         if index != 2 or not fixed or self.scaling is None or self.qdm or is_set(self.fuse_rq):  # noqa: PLR2004
             return cast("Any", constant)
@@ -199,13 +198,12 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
 
     @override
     def macs(self) -> int:
-        """As of any product (`tpusim.isa.multiplications`)."""
         return of_product(prod(shape_of(self.output)), self.inner)
 
     @classmethod
     @override
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Products take Permutes of heads before and after them. Convolutions of a whole image are products."""
+        """Products absorb Permutes of heads before and after them; convolutions of a whole image become products."""
         types = chip.forms.whole_image_products
         return HeadsIntoProduct(cls), PermuteBehindRows(), *[WholeImageAsProduct(weights, cls, types)] * bool(types)
 
@@ -213,9 +211,9 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
 
     @override
     def reorder_weights(self, ctx: ReorderContext) -> None:
-        """A constant matrix (K, N) behind three axes becomes (1, K, N), so that the product can be local.
+        """A constant matrix (K, N) after an operand of three axes becomes (1, K, N), so that the product can be local.
 
-        The bias of a product that may be local gets the left operand's rank: its elements lie along the columns.
+        The bias of a product that may be local gets the rank of the left operand, with its elements along the columns.
         """
         rank = len(shape_of(self.input))
         matrix = ctx.array(self.right) if rank == 3 and len(shape_of(self.right)) == 2 else None
@@ -236,7 +234,7 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local: 3-D x 3-D; 4-D x 4-D with heads inside; 4-D with dim1 < dim2, or 5-D with dim1 < dim3, x 2-D.
 
-        Products in f32 are refused (layer_group.md 2).
+        Products in f32 are global (layer_group.md 2).
         """
         left, right = shape_of(self.input), shape_of(self.right)
         if chip.is_global(self.name):
@@ -244,7 +242,7 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
         if value_dtype(self.input) == "float32":
             return "matrix product in float"
         if is_set(self.hdim_is_batch):
-            return f"matrix product {left} x {right} with heads beside rows"
+            return f"matrix product {left} x {right} with heads and rows exchanged"
         ranks = len(left), len(right)
         few_channels = ranks in ((4, 2), (5, 2)) and left[1] < left[len(left) - 2]
         if ranks != (3, 3) and not few_channels and not self.has_heads:
@@ -260,7 +258,7 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
         """NORMAL, 3D: 3-D x 3-D, heads inside. MM: not both transposed. SMALL_C: one right matrix, left not transposed.
 
-        Decision: SMALL_C joins batch and rows of the left operand, which only one right matrix for all rows permits.
+        Decision: SMALL_C merges batch and rows of the left operand; that requires one right matrix for all rows.
         """
         left, right = self.transposes
         if kind is GroupType.SMALL_C:
@@ -274,9 +272,9 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
 
     @override
     def can_slice_in(self, axis: Axis, kind: GroupType) -> bool:
-        """Batches; rows in MM and SMALL_C groups; heads inside (layer_group.md 4).
+        """Along the batch; along rows in MM and SMALL_C groups; along heads that are inside (layer_group.md 4).
 
-        Decision: not the rows of a transposed left operand, which are its columns.
+        Decision: not along the rows of a transposed left operand, which are stored as its columns.
         """
         if axis == "c":
             return kind in (GroupType.MM, GroupType.SMALL_C) and not self.transposes[0]
@@ -284,29 +282,29 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
 
     @override
     def can_slice(self, axis: Axis) -> bool:
-        """The answer for a NORMAL group; other types ask `can_slice_in`."""
+        """As in a NORMAL group."""
         return self.can_slice_in(axis, GroupType.NORMAL)
 
     @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
-        """Batches, heads as the result; rows of the left operand too; all else is needed whole (7.1)."""
+        """Batches and heads are cut like the result, also the rows of the left operand; all else is whole (7.1)."""
         if axis == "n" or (axis == "h" and self.has_heads) or (axis == "c" and operand == 0 and not self.transposes[0]):
             return window
         return WHOLE
 
     @override
     def splits_weight(self, operand: int) -> bool:
-        """The right matrices of a batched product (layer_group.md 7.5)."""
+        """The right operand, if it has several matrices (layer_group.md 7.5)."""
         return operand == 1 and prod(shape_of(self.right)[:-2]) > 1
 
     @override
     def holds_operand(self, operand: int) -> bool:
-        """A right matrix that all slices need is loaded once (layer_group.md 7.1)."""
+        """The right operand (layer_group.md 7.1)."""
         return operand == 1
 
     @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """int8: one int32 row of results per row of lanes (layer_group.md 9.3)."""
+        """Integers: int32 results of one matrix, for many tiles only of one row of lanes (layer_group.md 9.3)."""
         del inputs
         if self.scaling is None:
             return 0
@@ -320,9 +318,9 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """One MM2 with bias, relu and requant; tensors with heads beside rows are read and written by strides.
+        """One MM2 with bias, relu and requant; exchanged heads and rows are read and written by strides.
 
-        In local memory there is one for each head.
+        In local memory each head has one MM2.
         """
         if ctx.local and self.has_heads:
             start, heads = ctx.output_slice().h
@@ -331,7 +329,7 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
                 self._emit_product(ctx, ctx.input(0, h=window), ctx.input(1, h=window), _head(ctx, head))
         else:
             views = zip((ctx.input(0), ctx.input(1), ctx.output()), self.exchanged, strict=True)
-            self._emit_product(ctx, *(turned(view, HEADS) if there else view for view, there in views))
+            self._emit_product(ctx, *(turned(view, HEADS) if exchanged else view for view, exchanged in views))
         emit_limit(ctx, self)
 
     def _emit_product(self, ctx: EmitContext, x: View, w: View, y: View) -> None:
@@ -353,7 +351,7 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
 
 
 def _head(ctx: EmitContext, head: int) -> View:
-    """The rows of one head of the result slice."""
+    """The part of the result slice that belongs to one head."""
     whole = ctx.output()
     n, c, _, w = whole.shape
     return part_of(whole, 2, head, (n, c, 1, w), ctx.chip)

@@ -1,4 +1,4 @@
-"""`top.BatchNorm`: import, float function, and what it becomes: part of a Conv, or a Scale (numerics.md 9.4)."""
+"""`top.BatchNorm`: float function, and the patterns that fold it into a Conv or make it a Scale (numerics.md 9.4)."""
 
 from collections.abc import Sequence
 from math import prod
@@ -43,7 +43,7 @@ class TopBatchNorm(TopOp):
         cls, builder: Builder, x: SSAValue, *, mean: SSAValue, variance: SSAValue, gamma: SSAValue, beta: SSAValue,
         epsilon: float = 1e-5, name: str,
     ) -> SSAValue:  # fmt: skip
-        """The statistics and parameters are weights (C,)."""
+        """mean, variance, gamma and beta must be weights (C,)."""
         for value in (gamma, beta, mean, variance):
             if builder.array(value) is None:
                 why = f"constant scale, bias, mean and variance are required, '{value_name(value)}' is computed"
@@ -51,25 +51,25 @@ class TopBatchNorm(TopOp):
         return builder.build(cls, [x, mean, variance, gamma, beta], {"epsilon": float_attr(epsilon)}, name)
 
     def infer(self) -> tuple[Shape, ...]:
-        """The input's shape; parameters (C,)."""
+        """The input's shape. Raises ValueError for parameters that are not (C,)."""
         return (per_channel_shape(self.input, (self.mean, self.variance, self.gamma, self.beta)),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32, operation by operation."""
+        """In f32, operation by operation."""
         x, mean, variance, gamma, beta = operands
         return (batchnorm_float(x, gamma, beta, mean, variance, epsilon=self.epsilon.value.data),)
 
     def flops(self) -> int:
-        """A multiply-add per element (parameters fold)."""
+        """A multiply-add per element, because the parameters are folded."""
         return 2 * prod(shape_of(self.output))
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """BatchNorm behind a Conv goes into it, any other is a Scale."""
+        """A BatchNorm after a Conv is folded into it; any other becomes a Scale."""
         return ReshapeBehindChannelOp(), FoldBatchNormIntoConv(weights), TopBatchNormToScale(weights)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """Refuse: canonicalisation has replaced the op by top.Scale before lowering."""
+        """Raises UnsupportedError: canonicalisation must replace the op before the lowering."""
         raise UnsupportedError(f"top.BatchNorm '{op_name(self)}': it must become a top.Scale; run canonicalize first")
 
 
@@ -77,13 +77,13 @@ class TopBatchNorm(TopOp):
 
 
 class FoldBatchNormIntoConv(WeightPattern):
-    """Conv -> BatchNorm, the Conv without relu and used only here: into filter and bias (U-19).
+    """Conv -> BatchNorm, the Conv without relu and with one user: folded into filter and bias (U-19).
 
-    TPU-MLIR simplifies the model before it reads it; every step of that is in f32.
+    In TPU-MLIR the simplifier does this before the import, every step in f32.
     """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """W' = W*s, b' = (b - mean)*s + beta, s = gamma/sqrt(variance + epsilon); the Conv takes the name."""
+        """W' = W*s, b' = (b - mean)*s + beta, s = gamma/sqrt(variance + epsilon). The Conv takes the name."""
         conv = op.operands[0].owner if isinstance(op, TopBatchNorm) else None
         if not isinstance(op, TopBatchNorm) or not isinstance(conv, TopConv) or not absorbs(conv):
             return
@@ -101,7 +101,7 @@ class TopBatchNormToScale(WeightPattern):
     """BatchNorm with constant statistics -> Scale."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """Use scale = 1/sqrt(variance + epsilon)*gamma in f64, narrowed; bias = beta - mean*scale."""
+        """Scale = 1/sqrt(variance + epsilon)*gamma in f64, narrowed; bias = beta - mean*scale."""
         if not isinstance(op, TopBatchNorm):
             return
         constants = self.constants((op.mean, op.variance, op.gamma, op.beta))

@@ -1,4 +1,4 @@
-"""`top.Scale`: float function, lowering (numerics.md 9.4), and what a Scale folds into."""
+"""`top.Scale`: float function, lowering (numerics.md 9.4), and the patterns that form and fold Scales."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import UnsupportedError
-from tpusim.ir.attrs import copy_name, flag, ints_attr, op_name, set_op_name
+from tpusim.ir.attrs import copy_name, flag, op_name, set_op_name
 from tpusim.ir.types import element_of, is_tensor, shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.conv import TopConv
@@ -27,7 +27,7 @@ from tpusim.ops.framework.rewriting import made_by
 from tpusim.ops.interfaces import ChipRewrites, number_of
 from tpusim.ops.norm.tpu import TpuScale, integer_scale
 from tpusim.ops.structure import make_weight
-from tpusim.ops.view import TopReshape
+from tpusim.ops.view import reshaped
 
 
 @irdl_op_definition
@@ -46,12 +46,12 @@ class TopScale(TopOp, ChipRewrites):
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """The input's shape; constants (C,)."""
+        """The input's shape. Raises ValueError for constants that are not (C,)."""
         return (per_channel_shape(self.input, (self.scale, self.bias)),)
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32 product, sum, relu."""
+        """Product, sum and relu in f32."""
         x, scale, bias = operands
         return (limited(scale_float(x, scale, bias, do_relu=relu_of(self)), self),)
 
@@ -63,7 +63,7 @@ class TopScale(TopOp, ChipRewrites):
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """Per-channel Mul and Add become Scales; Scales merge and fold into MatMul."""
+        """Per-channel Mul and Add become Scales or part of a Conv; Scales merge, and fold into a MatMul."""
         return (
             MulToScale(weights),
             FoldAddIntoConv(weights),
@@ -76,13 +76,13 @@ class TopScale(TopOp, ChipRewrites):
     @classmethod
     @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Part of the Conv before it, else a depthwise convolution."""
+        """A Scale is folded into the Conv before it; any other becomes a depthwise convolution."""
         del chip
         return FuseScaleIntoConv(weights), ScaleToConv(weights)
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Scale in the float type of the mode; in 16 bits it follows decision DN-16."""
+        """tpu.Scale in the float type of the mode; in 16 bits by decision DN-16."""
         scale, bias = self.constants(ctx)
         if ctx.float_mode(self) != "f32":
             ctx.decision(self, "DN-16")
@@ -101,11 +101,11 @@ class TopScale(TopOp, ChipRewrites):
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Scale in integers if input and output are calibrated, else why not."""
+        """tpu.Scale with 32-bit accumulators."""
         return self.in_integers(ctx)
 
     def in_integers(self, ctx: LoweringContext, *, narrow: bool = False) -> SSAValue | str:
-        """The same; narrow: accumulators saturate at 16 bits, and are never shifted to the left (numerics.md 9.4)."""
+        """tpu.Scale. narrow: accumulators saturate at 16 bits and are never shifted left (numerics.md 9.4)."""
         x, y = ctx.quant(self.input), ctx.quant(self.output)
         scale, bias = self.constants(ctx)
         if x is None or y is None:
@@ -137,8 +137,8 @@ def per_channel_shape(value: SSAValue, parameters: Sequence[SSAValue]) -> Shape:
 
 # ------------------------------------------------------------------------------------------------------------ rewrites
 #
-# Constants are computed in f32, step by step (U-19): an integer bias can hang on the last bit. The op that
-# survives takes the name of the last op of the fusion: that tensor exists in the original network.
+# Constants are computed in f32, step by step (U-19): the last bit can decide an integer. The remaining op takes the
+# name of the last fused op, because that tensor exists in the original network.
 
 
 @dataclass
@@ -148,13 +148,13 @@ class WeightPattern(RewritePattern):
     weights: WeightStore
 
     def constants(self, values: Sequence[SSAValue]) -> list[np.ndarray] | None:
-        """The values' data in f32, None unless all are constant."""
+        """The data of the values in f32; None unless all are constant."""
         found = [constant_of(v, self.weights) for v in values]
         arrays = [a.astype(np.float32) for a in found if a is not None]
         return arrays if len(arrays) == len(found) else None
 
     def weight(self, name: str, array: np.ndarray, before: Operation, rewriter: PatternRewriter) -> SSAValue:
-        """A new f32 weight in front of an op."""
+        """A new f32 weight, inserted before an op."""
         op = make_weight(self.weights, name, array.astype(np.float32))
         rewriter.insert(op, InsertPoint.before(before))
         return op.output
@@ -162,7 +162,7 @@ class WeightPattern(RewritePattern):
     def replace_by_scale(
         self, op: Operation, x: SSAValue, scale: np.ndarray, bias: np.ndarray, rewriter: PatternRewriter
     ) -> None:
-        """Put x*scale + bias in an op's place, with its name and relu; scale and bias (C,)."""
+        """Replace an op by x*scale + bias with its name and relu; scale and bias are (C,)."""
         name = op_name(op)
         operands = [
             x,
@@ -182,18 +182,18 @@ class MulToScale(WeightPattern):
     """Mul of a 4-D tensor and a per-channel weight -> Scale."""
 
     RANKS: ClassVar[range] = range(4, 5)
-    """Ranks of tensors that have channels."""
+    """Ranks of the tensors that the pattern takes."""
 
     @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """Use scale = the weight, bias = 0."""
+        """Scale = the weight, bias = 0."""
         found = self._per_channel(op, "top.Mul")
         if found is not None:
             x, factor = found
             self.replace_by_scale(op, x, factor, np.zeros_like(factor), rewriter)
 
     def _per_channel(self, op: Operation, kind: str) -> tuple[SSAValue, np.ndarray] | None:
-        """(tensor, weight (C,)) of an op of this kind whose other operand is a weight like [1, C, 1, 1]."""
+        """(tensor, weight as (C,)) of an op of this kind with a per-channel weight like [1, C, 1, 1]."""
         if op.name != kind or len(op.operands) != 2:
             return None
         for x, other in (tuple(op.operands), tuple(op.operands)[::-1]):
@@ -213,7 +213,7 @@ class AddToScale(MulToScale):
 
     @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """Use scale = 1, bias = the weight."""
+        """Scale = 1, bias = the weight."""
         found = self._per_channel(op, "top.Add")
         if found is not None:
             x, offset = found
@@ -221,11 +221,11 @@ class AddToScale(MulToScale):
 
 
 class FoldAddIntoConv(WeightPattern):
-    """Conv without bias -> Add of a per-channel weight on the right: its bias, before all other patterns (U-19)."""
+    """Conv without bias -> Add with a per-channel weight as second operand: the weight becomes the bias (U-19)."""
 
     @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The Conv, without relu and used only here, takes the Add's name and relu."""
+        """The Conv must have no relu and one user; it takes name and relu of the Add."""
         conv = op.operands[0].owner if op.name == "top.Add" and len(op.operands) == 2 else None
         if not isinstance(conv, TopConv) or not is_none(conv.bias) or not absorbs(conv):
             return
@@ -235,17 +235,17 @@ class FoldAddIntoConv(WeightPattern):
 
 
 def is_per_channel(weight: Shape, tensor: Shape) -> bool:
-    """Whether a weight broadcasts to a larger tensor along all axes but axis 1, of which it has every element."""
+    """Whether a weight differs along axis 1 only, has all elements of it, and is smaller than the tensor."""
     aligned = (1,) * (len(tensor) - len(weight)) + tuple(weight)
     return len(tensor) > 1 and aligned != tensor and aligned == (1, tensor[1], *[1] * (len(tensor) - 2))
 
 
 class TopMultiScaleMergeToOne(WeightPattern):
-    """Scale -> Scale, the first without relu and used only here -> one Scale."""
+    """Scale -> Scale, the first without relu and with one user -> one Scale."""
 
     @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """Use s = s1*s2, b = b1*s2 + b2."""
+        """S = s1*s2, b = b1*s2 + b2."""
         first = op.operands[0].owner if isinstance(op, TopScale) else None
         if not isinstance(op, TopScale) or not isinstance(first, TopScale) or not absorbs(first):
             return
@@ -258,11 +258,11 @@ class TopMultiScaleMergeToOne(WeightPattern):
 
 
 class ConstbinaryMergeToTopScale(WeightPattern):
-    """MulConst or AddConst -> Scale, the first without relu and used only here -> one Scale."""
+    """MulConst or AddConst -> Scale, the first without relu and with one user -> one Scale."""
 
     @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The number times the scale is part of the scale, or of the bias."""
+        """A factor is multiplied into the scale; a term times the scale is added to the bias."""
         first = made_by(op.operands[0], "top.MulConst", "top.AddConst") if isinstance(op, TopScale) else None
         constants = self.constants((op.scale, op.bias)) if isinstance(op, TopScale) else None
         number = number_of(first)
@@ -277,11 +277,11 @@ class ConstbinaryMergeToTopScale(WeightPattern):
 
 
 class FuseScaleIntoConv(WeightPattern):
-    """Conv -> Scale, the Conv without relu and used only here: the Scale goes into filter and bias."""
+    """Conv -> Scale, the Conv without relu and with one user: folded into filter and bias."""
 
     @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """W' = W*s[oc], b' = b*s + bias; the Conv takes the Scale's name and relu."""
+        """W' = W*s[oc], b' = b*s + bias; the Conv takes name and relu of the Scale."""
         conv = op.operands[0].owner if isinstance(op, TopScale) else None
         if not isinstance(op, TopScale) or not isinstance(conv, TopConv) or not absorbs(conv):
             return
@@ -295,11 +295,11 @@ class FuseScaleIntoConv(WeightPattern):
 
 
 class ScaleToConv(WeightPattern):
-    """Scale of a tensor of three or four axes -> depthwise Conv of 1x1."""
+    """Scale of a tensor of three or four axes -> depthwise 1x1 Conv."""
 
     @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The Conv takes the Scale's name, relu and calibrated type; of three axes it stands between Reshapes."""
+        """The Conv takes name, relu and calibrated type of the Scale; with three axes Reshapes are added around it."""
         constants = self.constants((op.scale, op.bias)) if isinstance(op, TopScale) else None
         if not isinstance(op, TopScale) or constants is None or len(shape_of(op.input)) not in (3, 4):
             return
@@ -308,19 +308,19 @@ class ScaleToConv(WeightPattern):
         filter = self.weight(name + "_filter", scale.reshape(-1, 1, 1, 1), op, rewriter)
         offset = self.weight(name + "_bias", bias, op, rewriter)
         if len(shape) == 4:
-            stands = _depthwise(op, op.input, filter, offset, name)
-            copy_name(stands, op)
-            rewriter.replace(op, stands)
+            conv = _depthwise(op, op.input, filter, offset, name)
+            copy_name(conv, op)
+            rewriter.replace(op, conv)
             return
-        before = _reshaped(op.input, (*shape[:2], 1, shape[2]), name + "_input_4d")
+        before = reshaped(op.input, (*shape[:2], 1, shape[2]), name + "_input_4d")
         conv = _depthwise(op, before.results[0], filter, offset, name + "_4d")
-        after = _reshaped(conv.results[0], shape, name)
+        after = reshaped(conv.results[0], shape, name)
         copy_name(after, op)
         rewriter.replace(op, [before, conv, after])
 
 
 def _depthwise(op: TopScale, x: SSAValue, filter: SSAValue, bias: SSAValue, name: str) -> TopConv:
-    """The Conv that stands for a Scale, on its input as four axes."""
+    """The Conv that replaces a Scale, with the input x of four axes."""
     attributes = channelwise_geometry(shape_of(op.output)[1]) | relu_attributes(relu_of(op), relu_limit_of(op))
     kind = tensor(shape_of(x), element_of(op.output))
     conv = TopConv.create(operands=[x, filter, bias], result_types=[kind], attributes=attributes)
@@ -328,15 +328,8 @@ def _depthwise(op: TopScale, x: SSAValue, filter: SSAValue, bias: SSAValue, name
     return conv
 
 
-def _reshaped(value: SSAValue, shape: Shape, name: str) -> TopReshape:
-    kind = tensor(shape, element_of(value))
-    op = TopReshape.create(operands=[value], result_types=[kind], attributes={"shape": ints_attr(shape)})
-    set_op_name(op, name)
-    return op
-
-
 class TopScaleMergeToMatMul(WeightPattern):
-    """MatMul of 2-D operands -> Scale, the MatMul without relu and used only here: folded into weight and bias."""
+    """MatMul of 2-D operands -> Scale, the MatMul without relu and with one user: folded into weight and bias."""
 
     @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
@@ -361,7 +354,7 @@ class TopScaleMergeToMatMul(WeightPattern):
 
 
 def by_rows(values: np.ndarray, rank: int) -> np.ndarray:
-    """One value per output channel, ready to multiply a filter of this rank."""
+    """One value per output channel in a shape that broadcasts to a filter of this rank."""
     return values.reshape(-1, *[1] * (rank - 1))
 
 
@@ -369,19 +362,19 @@ def fold(
     pattern: WeightPattern, conv: TopConv, op: Operation, filter: np.ndarray, bias: np.ndarray,
     rewriter: PatternRewriter,
 ) -> None:  # fmt: skip
-    """Give the Conv the coefficients that stand for the op behind it as well."""
+    """Give the Conv coefficients that include the op after it, and replace that op."""
     conv.operands[1] = pattern.weight(op_name(op) + "_filter", filter, conv, rewriter)
     conv.operands[2] = pattern.weight(op_name(op) + "_bias", bias, conv, rewriter)
     _take_over(conv, op, rewriter)
 
 
 def absorbs(op: Operation) -> bool:
-    """Whether what follows may be folded in: no relu, and no other user."""
+    """Whether the next op may be folded into an op: it has no relu and one user."""
     return not relu_of(op) and only_user(op.results[0]) is not None
 
 
 def _take_over(op: Operation, scale: Operation, rewriter: PatternRewriter) -> None:
-    """Let `op` stand for the Scale or BatchNorm behind it: its name, its relu and the range of its result."""
+    """Replace the next op, `scale`, by `op`, which takes its name, its relu and the range of its result."""
     op.attributes |= relu_attributes(relu_of(scale), relu_limit_of(scale))
     copy_name(op, scale)
     result = rewriter.replace_value_with_new_type(op.results[0], scale.results[0].type)

@@ -1,4 +1,4 @@
-"""`tpu.Scale`: per-channel multiply-add in 8 x 8 + 16 bits or in f32 (numerics.md 9.4)."""
+"""`tpu.Scale`: per-channel multiply-add, 8 x 8 + 16 bits or float (numerics.md 9.4)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,8 +38,8 @@ from tpusim.ops.interfaces import Macs, Overwrites, SharedWindows
 class TpuScale(ElementwiseTpu, Macs, Overwrites, SharedWindows):
     """`tpu.Scale`: y = x*scale[c] + bias[c], channels on axis 1; scale, bias and rshift are (1, C, 1, 1).
 
-    Integers: sat(relu(RSR(q*scale + bias, rshift, DOWN) + z)) with scale int8, bias int16 (it contains the rounding
-    constant) and rshift int32; `clamp16`: the sum is clamped to 16 bits before the shift. f32: no rshift.
+    Integers: sat(relu(RSR(q*scale + bias, rshift, DOWN) + z)) with scale int8, bias int16, which contains the rounding
+    constant, and rshift int32. `clamp16`: the sum is clamped to 16 bits before the shift. Floats have no rshift.
     """
 
     name = "tpu.Scale"
@@ -57,7 +57,7 @@ class TpuScale(ElementwiseTpu, Macs, Overwrites, SharedWindows):
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """The input's shape; constants (1, C, 1, 1)."""
+        """The input's shape. Raises ValueError for constants that are not (1, C, 1, 1)."""
         x = shape_of(self.input)
         for value in (self.scale, self.bias, *(() if is_none(self.rshift) else (self.rshift,))):
             if len(x) < 2 or shape_of(value) != (1, x[1], 1, 1):
@@ -66,7 +66,7 @@ class TpuScale(ElementwiseTpu, Macs, Overwrites, SharedWindows):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Integers exactly as the chip; f32 as top.Scale."""
+        """Exact integers, or f32 as top.Scale."""
         x, scale, bias, rshift = operands
         scale, bias = scale.reshape(-1), bias.reshape(-1)
         if uniform_of(self.output) is None:
@@ -83,17 +83,16 @@ class TpuScale(ElementwiseTpu, Macs, Overwrites, SharedWindows):
 
     @override
     def macs(self) -> int:
-        """Count a multiply-add for each element of the result."""
         return of_channel_scale(prod(shape_of(self.output)))
 
     @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
-        """The input's window is the output's; the constants have channels only."""
+        """The window of the input is that of the output; constants have channels only."""
         return window if operand == 0 or axis == "c" else (0, 1)
 
     @override
     def may_overwrite(self, operand: int) -> bool:
-        """f32 (layer_group.md 10.1, rule 6)."""
+        """In f32, the input (layer_group.md 10.1, rule 6)."""
         return operand == 0 and storage_dtype(element_of(self.output)).itemsize == 4
 
     @override
@@ -104,7 +103,7 @@ class TpuScale(ElementwiseTpu, Macs, Overwrites, SharedWindows):
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """One AR mac per channel, and a minimum for a float limit."""
+        """One AR mac per channel; a float relu limit is another command."""
         x, out = on_four_axes(ctx.input(0)), on_four_axes(ctx.output())
         integer = uniform_of(self.output) is not None
         ctx.emit(
@@ -121,7 +120,7 @@ class TpuScale(ElementwiseTpu, Macs, Overwrites, SharedWindows):
 
 @dataclass(frozen=True)
 class IntegerScale:
-    """The constants of the integer form, (C,) each: scale int8, bias int16, rshift int32."""
+    """Constants of the integer form, each (C,): scale int8, bias int16, rshift int32."""
 
     scale: np.ndarray
     bias: np.ndarray
@@ -131,22 +130,22 @@ class IntegerScale:
 def integer_scale(
     scale: np.ndarray, bias: np.ndarray, x: QuantParams, y: QuantParams, *, left_shifts: bool = True
 ) -> IntegerScale | None:
-    """Constants of every channel by numerics.md 9.4; None if a bias leaves 16 bits at any shift.
+    """The constants of every channel (numerics.md 9.4); None if a bias leaves 16 bits at every shift.
 
-    A coefficient above 127 output steps has a negative right shift; without `left_shifts` it is 0 (there
-    upstream's form of it is undefined).
+    A coefficient above 127 output steps has a negative right shift. Without `left_shifts` that shift is 0, because
+    upstream's form is undefined there.
     """
     lowest = -32 if left_shifts else 0
-    found = [_channel(float(s), float(b), x, y, lowest) for s, b in zip(scale, bias, strict=True)]
-    channels = [c for c in found if c is not None]
-    if len(channels) < len(found):
+    fits = [_channel(float(s), float(b), x, y, lowest) for s, b in zip(scale, bias, strict=True)]
+    channels = [c for c in fits if c is not None]
+    if len(channels) < len(fits):
         return None
     m, b, r = (np.array(column) for column in zip(*channels, strict=True))
     return IntegerScale(m.astype(np.int8), b.astype(np.int16), r.astype(np.int32))
 
 
 def _channel(scale: float, bias: float, x: QuantParams, y: QuantParams, lowest: int) -> tuple[int, int, int] | None:
-    """(m, B, r) of one channel: the largest r at which B and B - m*z_in fit 16 bits."""
+    """(m, B, r) of one channel, with the largest r for which B and B - m*z_in fit 16 bits; None if there is none."""
     _, r = bm1684_right_shift(scale, x.scale, y.scale)
     r = max(r, lowest)
     while True:
@@ -162,7 +161,7 @@ def _channel(scale: float, bias: float, x: QuantParams, y: QuantParams, lowest: 
 
 
 def _with_rounding(bias: int, r: int) -> int:
-    """The bias plus half a unit of the shift, unless that overflows 16 bits (then the rounding is lost)."""
+    """The bias plus half a unit of the shift; if that overflows 16 bits, the bias alone."""
     if r <= 0:
         return bias
     wrapped = ((bias + (1 << (r - 1)) + 0x8000) & 0xFFFF) - 0x8000

@@ -1,4 +1,4 @@
-"""`top.MaxPool` and `top.AvgPool`: import, shape, float function, and lowering by numerics.md 5.4 and 9.6."""
+"""`top.MaxPool` and `top.AvgPool`: shape, float function, and lowering by numerics.md 5.4 and 9.6."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -45,7 +45,7 @@ def _make(
     cls: type[TopOp], builder: Builder, x: SSAValue, more: dict[str, Attribute], name: str,
     **window: Unpack[PoolWindow],
 ) -> SSAValue:  # fmt: skip
-    """A pool, without a window that over the whole image; 1-D as 2-D over (w, 1)."""
+    """Append a pool; without `window` it is over the whole image. 1-D becomes 2-D over (w, 1)."""
     shape = shape_of(x)
     if len(shape) not in (3, 4, 5):
         raise ValueError(f"an input (n, c, ...) with one to three window axes is required, got {shape}")
@@ -77,7 +77,7 @@ def window_over(image: Shape, *, average: bool) -> dict[str, Attribute]:
 class PoolTop(TopOp):
     """A reduction of every window of an image (n, c, h, w) or a volume (n, c, d, h, w).
 
-    keepdims false: the one window of each channel gives (n, c).
+    keepdims false: there is one window per channel, and the result is (n, c).
     """
 
     input = operand_def(TensorType)
@@ -91,12 +91,12 @@ class PoolTop(TopOp):
 
     @property
     def geometry(self) -> dict[str, Any]:
-        """kernel, strides, pads as the kernels take them."""
+        """kernel, strides and pads, as the kernels take them."""
         return pool_geometry(self.kernel_shape, self.strides, self.pads)
 
     @property
     def elements(self) -> int:
-        """Elements of one window, those in the pads included."""
+        """Elements of a window, padding included."""
         return prod(ints(self.kernel_shape))
 
     @property
@@ -111,7 +111,7 @@ class PoolTop(TopOp):
 
     @override
     def flops(self) -> int:
-        """One per output and kernel element (DN-27)."""
+        """One per output and element of the window (DN-27)."""
         return prod(shape_of(self.output)) * self.elements
 
     def tpu_attributes(self, mode: str, limit: float = -1.0) -> dict[str, Attribute]:
@@ -123,7 +123,7 @@ class PoolTop(TopOp):
 
 @irdl_op_definition
 class TopMaxPool(PoolTop):
-    """`top.MaxPool`: padding never wins (DN-17)."""
+    """`top.MaxPool`: the maximum over every window; padding never wins (DN-17)."""
 
     name = "top.MaxPool"
     SPEC: ClassVar[tuple[str, ...]] = ("9.6",)
@@ -132,22 +132,22 @@ class TopMaxPool(PoolTop):
     @classmethod
     @names_op
     def make(cls, builder: Builder, x: SSAValue, *, name: str, **window: Unpack[PoolWindow]) -> SSAValue:
-        """Over windows of `kernel_shape`, without one over the whole image; x (n, c, [[d,] h,] w)."""
+        """Over windows of `kernel_shape`, or by default over the whole image; x (n, c, [[d,] h,] w)."""
         return _make(cls, builder, x, {}, name, **window)
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The maximum in f32, then relu."""
+        """Maximum and relu in f32."""
         y = kernels.maxpool2d(operands[0], **self.geometry, do_relu=relu_of(self))
         return (limited(y, self).reshape(kept_shape(self, y.shape)),)
 
     @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Pool2D or tpu.Pool3D on the stored bytes: input and output share one scale."""
+        """tpu.Pool2D or tpu.Pool3D on the stored bytes; input and output share one scale."""
         return self.lower_unless(ctx, None)
 
     def lower_unless(self, ctx: LoweringContext, why: str | None) -> SSAValue:
-        """The same, in float for the reason `why`."""
+        """The same; if `why` is a reason against integers, in float."""
         limited_relu = self.tpu_attributes("Max", relu_limit_of(self))
         if any(ints(self.pads)):
             ctx.decision(self, "DN-17")
@@ -171,21 +171,20 @@ class TopAvgPool(PoolTop):
         cls, builder: Builder, x: SSAValue, *, count_include_pad: bool = False, name: str,
         **window: Unpack[PoolWindow],
     ) -> SSAValue:  # fmt: skip
-        """Over windows of `kernel_shape`, without one over the whole image; x (n, c, [[d,] h,] w)."""
+        """Over windows of `kernel_shape`, or by default over the whole image; x (n, c, [[d,] h,] w)."""
         if count_include_pad and window.get("ceil_mode"):
             raise ValueError("count_include_pad with ceil_mode is not supported; set one of them to 0")
         return _make(cls, builder, x, {"count_include_pad": flag(count_include_pad)}, name, **window)
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The average in f32, then relu."""
+        """Average and relu in f32."""
         counted = is_set(self.count_include_pad)
         y = kernels.avgpool2d_float(operands[0], **self.geometry, count_include_pad=counted, do_relu=relu_of(self))
         return (limited(y, self).reshape(kept_shape(self, y.shape)),)
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Pool2D or tpu.Pool3D in float."""
         operands, attributes = (
             [ctx.operand(self.input, ctx.float_mode(self), self)],
             self.tpu_attributes("Avg", relu_limit_of(self)),
@@ -194,7 +193,7 @@ class TopAvgPool(PoolTop):
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """An 8-bit multiplier and shift for s_in/(s_out*kernel), or a real scale (3-D), or why not."""
+        """With an 8-bit multiplier and shift for s_in/(s_out*kernel); with zero points and in 3-D with a real scale."""
         x, y, why = ctx.quant(self.input), ctx.quant(self.output), self.why_not_integer(ctx)
         if x is None or y is None:
             return "input or output is not calibrated"
@@ -211,7 +210,7 @@ class TopAvgPool(PoolTop):
         return self.build_average(ctx, m, r, self.output, op_name(self))
 
     def why_not_integer(self, ctx: LoweringContext) -> str | None:
-        """What an average without zero points requires and the op lacks; None if nothing is missing."""
+        """What the op lacks for an average without zero points; None if nothing is missing."""
         if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
             return "input or output is not calibrated"
         uneven = any(self.geometry["pads"]) and not is_set(self.count_include_pad)
@@ -219,22 +218,22 @@ class TopAvgPool(PoolTop):
         return f"{Quirk.AVGPOOL_FULL_KERNEL} is switched off" if off else None
 
     def _lower_real(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> SSAValue | str:
-        """One real scale and offset: with zero points, and 3-D always (numerics.md 9.6).
+        """With a real scale and offset (numerics.md 9.6).
 
-        With zero points an uneven window is averaged in float. Padding that is left out is the zero point and counts,
-        by U-04; the closed simulator does not rescale the average.
+        With zero points, windows that do not fit evenly are averaged in float. Padding that ONNX does not count has the
+        zero point and is counted (U-04); the closed simulator does not rescale the average.
         """
         more: dict[str, Attribute] = {}
         if ctx.asymmetric:
             g, size = self.geometry, shape_of(self.input)[2:]
-            found = pool_shape(shape_of(self.input), **g)[2:]
+            outputs = pool_shape(shape_of(self.input), **g)[2:]
             for i, kernel in enumerate(g["kernel"]):
-                if (found[i] - 1) * g["strides"][i] + kernel < size[i] + g["pads"][i] + g["pads"][len(size) + i]:
+                if (outputs[i] - 1) * g["strides"][i] + kernel < size[i] + g["pads"][i] + g["pads"][len(size) + i]:
                     return "an uneven window with zero points is averaged in float (numerics.md 9.6)"
             if any(g["pads"]) and not is_set(self.count_include_pad):
                 if not ctx.reproduces(Quirk.AVGPOOL_FULL_KERNEL):
                     ctx.decision(self, "DN-30")
-                    return "padding that is left out of the average cannot hold the zero point (numerics.md 9.6)"
+                    return "padding that is not counted cannot have the zero point (numerics.md 9.6)"
                 ctx.decision(self, Quirk.AVGPOOL_FULL_KERNEL.decision)
                 more["count_include_pad"] = flag(x.zero_point != 0)
         attributes = self.tpu_attributes("Avg") | {
@@ -254,7 +253,7 @@ class TopAvgPool(PoolTop):
         name: str,
         more: Mapping[str, Attribute] | None = None,
     ) -> SSAValue:
-        """The tpu op with the stored type of the top value `typed`."""
+        """The tpu op with a multiplier and shift, with the stored type of the top value `typed`."""
         if any(ints(self.pads)) and not is_set(self.count_include_pad):
             ctx.decision(self, Quirk.AVGPOOL_FULL_KERNEL.decision)
         attributes = self.tpu_attributes("Avg") | {"multiplier": int_attr(m), "rshift": int_attr(r), **(more or {})}

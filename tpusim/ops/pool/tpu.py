@@ -1,4 +1,4 @@
-"""`tpu.Pool2D`, and what it shares with the pool of volumes: attributes, exact functions, the PorD command."""
+"""`tpu.Pool2D`, and the base class that it shares with `tpu.Pool3D`: attributes, exact functions, PorD command."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -33,7 +33,7 @@ from tpusim.ops.interfaces import LibraryKernel
 
 
 def pool_shape(x: Shape, kernel: tuple[int, ...], strides: tuple[int, ...], pads: tuple[int, ...]) -> Shape:
-    """(n, c, oh, ow) or (n, c, od, oh, ow). Raises ValueError if a window does not fit, or lies in padding alone."""
+    """(n, c, oh, ow) or (n, c, od, oh, ow). Raises ValueError if a window does not fit or contains only padding."""
     axes = len(kernel)
     if len(x) != 2 + axes or axes not in (2, 3):
         raise ValueError(
@@ -49,9 +49,9 @@ def pool_shape(x: Shape, kernel: tuple[int, ...], strides: tuple[int, ...], pads
 
 
 def kept_shape(op: Operation, shape: Shape) -> Shape:
-    """The result's shape where the pool, or the part of it at hand, gives `shape`: (n, c) for keepdims = false.
+    """The shape of the result of a pool that gives `shape`: (n, c) for keepdims = false.
 
-    Raises ValueError if axes would be lost that are longer than 1.
+    Raises ValueError if axes longer than 1 would be dropped.
     """
     keepdims = op.attributes.get("keepdims")
     if keepdims is None or is_set(keepdims):  # type: ignore[arg-type]
@@ -62,12 +62,12 @@ def kept_shape(op: Operation, shape: Shape) -> Shape:
 
 
 def pool_geometry(kernel: Attribute, strides: Attribute, pads: Attribute) -> dict[str, Any]:
-    """kernel, strides, pads as the kernels take them."""
+    """kernel, strides and pads, as the kernels take them."""
     return {"kernel": ints(kernel), "strides": ints(strides), "pads": ints(pads)}
 
 
 class PoolTpu(TpuOp):
-    """pool_mode "Max" (any stored type) or "Avg" (float; integers with one requant, or with a real scale).
+    """pool_mode "Max" (any stored type) or "Avg" (floats; integers with a requant or a real scale).
 
     first_round_mode HalfUp: the average is rounded half up and requantised in f32 (numerics.md 4.4, 9.6).
     """
@@ -93,12 +93,12 @@ class PoolTpu(TpuOp):
 
     @property
     def geometry(self) -> dict[str, Any]:
-        """kernel, strides, pads (befores, then afters)."""
+        """kernel, strides and pads (befores, then afters)."""
         return pool_geometry(self.kernel_shape, self.strides, self.pads)
 
     @property
     def scaling(self) -> tuple[int, int] | None:
-        """(multiplier, right shift), None without requant."""
+        """(multiplier, right shift); None without a requant."""
         if self.multiplier is None or self.rshift is None:
             return None
         return self.multiplier.value.data, self.rshift.value.data
@@ -110,7 +110,7 @@ class PoolTpu(TpuOp):
 
     @override
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
-        """A maximum keeps its integers and needs no requant; an average has the forms of its kind."""
+        """None for a maximum, which needs no requant."""
         return ((),) if self.pool_mode.data == "Max" else super().integer_forms()
 
     def _requant(self, m: int, r: int) -> isa.Requant:
@@ -123,15 +123,12 @@ class PoolTpu(TpuOp):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The pooled windows, without the axes of a single one for keepdims = false."""
+        """The pooled windows; with keepdims = false without the axes of the single window."""
         y = self._pooled(operands[0])
         return (y.reshape(kept_shape(self, y.shape)),)
 
     def _pooled(self, x: Array) -> Array:
-        """Max of the stored values; Avg: sum*kernel/count rounded half away, then the requant (numerics.md 9.6).
-
-        Padding of a maximum never wins (DN-17).
-        """
+        """Max: of stored values; padding never wins (DN-17). Avg: round(sum*kernel/count), then the requant (9.6)."""
         relu = relu_of(self)
         if self.pool_mode.data == "Max":
             return limited(kernels.maxpool2d(x, **self.geometry, do_relu=relu), self)
@@ -151,7 +148,7 @@ class PoolTpu(TpuOp):
         )  # fmt: skip
 
     def emit_pool(self, ctx: EmitContext, x: View, pads: tuple[int, ...]) -> None:
-        """PorD over `x`, and a minimum for a float limit."""
+        """A PorD over `x`; a float relu limit is another command."""
         g = self.geometry
         ctx.emit(
             isa.Pool, mode=self.pool_mode.data.lower(), input=x, output=ctx.output(), kernel=g["kernel"],
@@ -172,14 +169,14 @@ class TpuPool2D(PoolTpu, LibraryKernel):
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Strides within the chip's limit (layer_group.md 2), pads within the command's."""
+        """Local if strides and pads are within limits (layer_group.md 2)."""
         if max(self.geometry["strides"]) > chip.max_stride:
             return f"stride {max(self.geometry['strides'])} above {chip.max_stride}"
         return f"pads above {MAX_PAD}" if max(self.geometry["pads"]) > MAX_PAD else None
 
     @override
     def why_rather_global(self, chip: ChipSpec) -> str | None:
-        """Where a library kernel has all of each plane."""
+        """If the window is the whole plane, the library has a kernel on some chips."""
         if shape_of(self.input)[2:] != self.geometry["kernel"] or any(self.geometry["pads"]):
             return None
         floats = uniform_of(self.input) is None
@@ -197,7 +194,7 @@ class TpuPool2D(PoolTpu, LibraryKernel):
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """PorD pooling of this slice; its pads are what the slice's window has outside the image."""
+        """One PorD; its pads are the part of the slice's window that is outside the image."""
         out, x, g = ctx.output_slice(), TensorSlice.whole(shape_of(self.input)), self.geometry
         needs = [
             window_need(window, g["kernel"][i], g["strides"][i], g["pads"][i])

@@ -1,4 +1,4 @@
-"""`tpu.Pool3D`: windows over volumes, as 2-D pools of every depth that are combined in the work area."""
+"""`tpu.Pool3D`: windows over volumes, as 2-D pools of each depth that are combined in the work area."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -19,7 +19,7 @@ from tpusim.ops.framework.planes import Planes, VolumeTpu, depths_seen, why_volu
 from tpusim.ops.pool.tpu import PoolTpu
 
 MOST_IN_16_BITS = 256
-"""Elements of a window whose bytes add up to 16 bits (layer_group.md 9.3)."""
+"""Most elements of a window of bytes whose sum fits 16 bits (layer_group.md 9.3)."""
 
 
 @irdl_op_definition
@@ -32,7 +32,7 @@ class TpuPool3D(VolumeTpu, PoolTpu):
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Local with strides up to 15 on the chips that have the form (layer_group.md 2); no average by a shift."""
+        """Local within the limits of volumes (layer_group.md 2), except averages with multiplier and shift."""
         if self.scaling is not None:
             return "a 3-D average by multiplier and shift has no local form"
         return why_volume_global(self.geometry["strides"], self.geometry["pads"], chip)
@@ -56,12 +56,12 @@ class TpuPool3D(VolumeTpu, PoolTpu):
 
     @property
     def _counts_all(self) -> bool:
-        """Whether every window divides by all of its elements."""
+        """Whether every average divides by all elements of the window."""
         return is_set(self.count_include_pad) or not any(self.geometry["pads"])
 
     @property
     def _plane_dtype(self) -> DType:
-        """What planes in the work area hold: sums of bytes, means in f32 where the result is narrower, or maxima."""
+        """The type of planes in the work area: integer sums, f32 means of narrower results, else that of the result."""
         output = command_dtype(element_of(self.output))
         if not self._averages or storage_dtype(element_of(self.output)).itemsize == 4:
             return output
@@ -73,9 +73,9 @@ class TpuPool3D(VolumeTpu, PoolTpu):
 
     @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Planes of one image: one, of an integer average one more than its depths (layer_group.md 9.3).
+        """Planes of one image: one; for an integer average one more than the output depths (layer_group.md 9.3).
 
-        Decision: a 16-bit float average takes two planes of f32, so that it is rounded once.
+        Decision: a 16-bit float average takes two f32 planes, so that it is rounded once.
         """
         del inputs
         planes = 1 if self.geometry["kernel"][0] > 1 else 0
@@ -91,7 +91,7 @@ class TpuPool3D(VolumeTpu, PoolTpu):
     def emit(self, ctx: EmitContext) -> None:
         """Local: image by image, the 2-D pools of the depths under each window, combined in the work area.
 
-        Global: one PorD of a kernel that does the same.
+        Global: one PorD.
         """
         if not ctx.local:
             self.emit_pool(ctx, ctx.input(0), self.geometry["pads"])
@@ -118,17 +118,17 @@ class TpuPool3D(VolumeTpu, PoolTpu):
         return replace(plane, address=plane.address + index * lmem_bytes(self._plane_shape(ctx), plane.dtype, ctx.chip))
 
     def _images(self, ctx: EmitContext, planes: Planes, i: int, image: int) -> list[View]:
-        """One image at every input depth that the i-th output depth of the slice sees."""
+        """One image at every input depth in the window of the slice's i-th output depth."""
         start, count = window_need(
             (ctx.output_slice().d[0] + i, 1), self.geometry["kernel"][0], self.geometry["strides"][0],
             self.geometry["pads"][0],
         )  # fmt: skip
         seen = depths_seen(range(start, start + count), shape_of(self.input)[2])
-        found = (planes.input(ctx, depth) for _, depth in seen)
-        return [part_of(x, 0, image, (1, *x.shape[1:]), ctx.chip) for x in found]
+        inputs = (planes.input(ctx, depth) for _, depth in seen)
+        return [part_of(x, 0, image, (1, *x.shape[1:]), ctx.chip) for x in inputs]
 
     def _pool(self, ctx: EmitContext, planes: Planes, image: View, output: View, *, counted: bool, relu: bool) -> None:
-        """A 2-D pool of one image; `counted`: an average divides by all of the window, padding too."""
+        """A 2-D pool of one image. counted: an average divides by all elements of the window, padding included."""
         g = self.geometry
         ctx.emit(
             isa.Pool, mode=self.pool_mode.data.lower(), input=image, output=output, kernel=g["kernel"][1:],
@@ -137,7 +137,7 @@ class TpuPool3D(VolumeTpu, PoolTpu):
         )  # fmt: skip
 
     def _emit_maximum(self, ctx: EmitContext, planes: Planes, images: Sequence[View], target: View) -> None:
-        """The largest of the planes' maxima; padding along the depth never wins, as along h and w (DN-17)."""
+        """The maximum of the planes' maxima; padding never wins, also along the depth (DN-17)."""
         for i, image in enumerate(images):
             output = self._plane(ctx, 0) if i else target
             self._pool(ctx, planes, image, output, counted=False, relu=relu_of(self))
@@ -160,7 +160,7 @@ class TpuPool3D(VolumeTpu, PoolTpu):
         ctx.emit(isa.Arith, kind="div", a=sums, b=float(counted), output=target, relu=relu_of(self))
 
     def _emit_sums(self, ctx: EmitContext, planes: Planes, image: int) -> None:
-        """Integers: the exact sum of every window of an image, then scale and offset in one rounding (9.6)."""
+        """Integers: the exact sum of every window, then scale and offset, rounded once (9.6)."""
         (kd, kh, kw), zero, depths = self.geometry["kernel"], zero_point(self.input), ctx.output_slice().d[1]
         last = self._plane(ctx, depths)
         counts: list[int] = []
@@ -187,9 +187,9 @@ class TpuPool3D(VolumeTpu, PoolTpu):
             self._emit_scaled(ctx, source, target, depth)
 
     def _emit_scaled(self, ctx: EmitContext, sums: View, target: View, depth: int) -> None:
-        """sat(round(sum*elements/count * scale + offset)) of planes that count `depth` depths, per area of one count.
+        """sat(round(sum*elements/count * scale + offset)), one command for each area of equal counts.
 
-        Counts of a window along h and w differ at the edges only, where padding is not counted.
+        depth: the depths that count. If padding is not counted, windows at the edges of h and w count fewer elements.
         """
         assert self.scale is not None and self.offset is not None  # why_global: no multiplier
         out, elements = ctx.output_slice(), prod(self.geometry["kernel"])
@@ -208,7 +208,7 @@ class TpuPool3D(VolumeTpu, PoolTpu):
                 )  # fmt: skip
 
     def _counts(self, axis: int, window: Window) -> list[tuple[int, int, int]]:
-        """(first, how many, elements counted along the axis) of runs of outputs with equal counts."""
+        """(first, number, counted elements along the axis) of each run of outputs with equal counts."""
         kernel, stride, before = (self.geometry[key][axis] for key in ("kernel", "strides", "pads"))
         if self._counts_all:
             return [(0, window[1], kernel)]
@@ -218,7 +218,7 @@ class TpuPool3D(VolumeTpu, PoolTpu):
 
 
 def _runs(values: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """(first, how many, value) of every run of equal values."""
+    """(first, number, value) of each run of equal values."""
     start = 0
     for value, run in groupby(values):
         count = len(list(run))

@@ -1,7 +1,7 @@
 """Resizing: `top.Upsample`, `tpu.Upsample` (nearest, whole factors) and `top.Interp`, `tpu.Interp` (linear; 11.4).
 
-`upsample.py` and `interp.py` have the ops, and what a chip without them has in their place; `nearest.py` is which
-elements a resize of mode nearest copies.
+`upsample.py` and `interp.py` have the ops; `nearest.py` builds a resize of mode nearest; `indices.py` has the table of
+indices by which some chips gather.
 """
 
 from tpusim.ops.resize.interp import TopInterp, TpuInterp

@@ -1,4 +1,4 @@
-"""The table by which `tpu.Upsample` gathers in local memory: which element goes to each place of a slice."""
+"""The table by which `tpu.Upsample` gathers in local memory: the source element of each place of a slice."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,10 +13,11 @@ from tpusim.ops.framework.logical import Window, Windows
 
 @dataclass(frozen=True)
 class IndexTable:
-    """Places of an operand's slice by places of the result's, counted row by row; place p lies in lane p mod lanes.
+    """For each place of a slice of the result, the place of its source in the operand's slice.
 
-    The parts for the slices follow each other along h or, where only columns are cut, along w. Decision: where rows and
-    columns are cut, a part for a row of slices has one column for each of them.
+    Places are counted row by row; the entry of place p is in lane p mod lanes. The parts for the slices follow each
+    other along h or, if only columns are cut, along w. Decision: if both rows and columns are cut, each row of slices
+    has a part with one column per slice.
     """
 
     operand: ClassVar[int] = 1
@@ -25,7 +26,7 @@ class IndexTable:
     lanes: int
 
     def reaches(self, h: Windows, w: Windows) -> bool:
-        """Whether 16 bits number every element that a slice of the result needs of the operand's plane."""
+        """Whether 16 bits can index all elements of the operand's plane that a slice of the result needs."""
         rows, columns = (
             max(_sources(window, factor)[1] for window in windows)
             for windows, factor in zip((h, w), self.factors, strict=True)
@@ -33,7 +34,7 @@ class IndexTable:
         return rows * columns <= 1 << 16
 
     def windows(self, h: Windows, w: Windows) -> tuple[Windows, Windows]:
-        """Its windows along h and w for those of the result, as many along each axis."""
+        """The windows of the table along h and w, one for each window of the result."""
         if len(h) == 1 and len(w) > 1:
             return ((0, 1),), _in_turn(ceil_div(h[0][1] * columns, self.lanes) for _, columns in w)
         widest = max(columns for _, columns in w)
@@ -41,33 +42,33 @@ class IndexTable:
         return rows, tuple((i, 1) for i in range(len(w)))
 
     def data(self, h: Windows, w: Windows) -> np.ndarray:
-        """(1, lanes, h, w) i16 for the windows of the result, their bits unsigned; what no place needs is 0."""
+        """The table (1, lanes, h, w) for the windows of the result: u16 in the bits of i16; unused entries are 0."""
         rows, columns = self.windows(h, w)
-        found = np.zeros((1, self.lanes, sum(rows[-1]), sum(columns[-1])), np.uint16)
+        table = np.zeros((1, self.lanes, sum(rows[-1]), sum(columns[-1])), np.uint16)
         for (window, (top, height)), (other, (left, width)) in product(
             zip(h, rows, strict=True), zip(w, columns, strict=True)
         ):
             part = np.zeros(height * width * self.lanes, np.uint16)
             places = self._places(window, other)
             part[: places.size] = places
-            found[0, :, top : top + height, left : left + width] = part.reshape(height, width, self.lanes).transpose(
+            table[0, :, top : top + height, left : left + width] = part.reshape(height, width, self.lanes).transpose(
                 2, 0, 1
             )
-        return found.view(np.int16)
+        return table.view(np.int16)
 
     def _places(self, h: Window, w: Window) -> np.ndarray:
-        """For every place of one slice of the result the element of the operand's slice that it needs."""
+        """The source element in the operand's slice for every place of one slice of the result."""
         (rows, _), (columns, width) = (_sources(*pair) for pair in zip((h, w), self.factors, strict=True))
         return (rows[:, None] * width + columns).reshape(-1)
 
 
 def _sources(window: Window, factor: int) -> tuple[np.ndarray, int]:
-    """(index of the operand's element in its slice by index in the result's, elements of the operand's slice)."""
-    found = (window[0] + np.arange(window[1])) // factor - window[0] // factor
-    return found, int(found[-1]) + 1
+    """(source index in the operand's slice for each index in the result's slice, length of the operand's slice)."""
+    sources = (window[0] + np.arange(window[1])) // factor - window[0] // factor
+    return sources, int(sources[-1]) + 1
 
 
 def _in_turn(sizes: Iterator[int]) -> Windows:
-    """Windows of these sizes, one behind the other."""
+    """Adjacent windows of these sizes."""
     ends = list(accumulate(sizes))
     return tuple(zip((0, *ends), (end - start for start, end in zip((0, *ends), ends, strict=False)), strict=False))

@@ -34,7 +34,7 @@ from tpusim.ops.resize.nearest import make_nearest, nearest_source
 COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 WHOLE_WITHIN = 1e-9
-"""How far the step of a whole factor may be from its reciprocal, relatively."""
+"""The largest relative distance between a step and the reciprocal of a whole factor."""
 
 
 def resized_shape(shape: Shape, size: tuple[int, ...]) -> Shape:
@@ -45,7 +45,7 @@ def resized_shape(shape: Shape, size: tuple[int, ...]) -> Shape:
 
 
 class Interpolation(ShapedOp):
-    """Linear interpolation to `target_shape` (h, w), in either dialect; scale_h, scale_w: input per output element."""
+    """Linear interpolation to `target_shape` (h, w), in both dialects; scale_h, scale_w: input per output elements."""
 
     input = operand_def(TensorType)
     output = result_def(TensorType)
@@ -62,7 +62,7 @@ class Interpolation(ShapedOp):
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """(n, c, h, w) of the result."""
+        """The operand's n and c, then target_shape."""
         return (resized_shape(shape_of(self.input), ints(self.target_shape)),)
 
 
@@ -79,9 +79,9 @@ class TopInterp(Interpolation, TopOp):
         cls, builder: Builder, x: SSAValue, *, size: Sequence[int], scales: Sequence[float] | None = None,
         mode: str = "nearest", coord_mode: str = "half_pixel", nearest_mode: str = "round_prefer_floor", name: str,
     ) -> SSAValue:  # fmt: skip
-        """A resize to `size`, extents of every axis: nearest as Upsample or Gathers, linear as Interp of h and w.
+        """A resize to `size`, the extents of all axes: nearest as Upsample or Gathers, linear as Interp along h and w.
 
-        scales: output per input element where that is not the quotient of the extents. coord_mode: one of COORDINATES,
+        scales: output per input elements, if they are not the quotients of the extents. coord_mode: one of COORDINATES;
         nearest_mode: one of NEAREST.
         """
         shape = shape_of(x)
@@ -105,37 +105,35 @@ class TopInterp(Interpolation, TopOp):
         return builder.build(cls, [x], attributes, name)
 
     def whole_factors(self) -> tuple[int, int] | None:
-        """Output per input element along h and w; None if one is not a whole number."""
+        """Output per input elements along h and w; None if one is not a whole number."""
         (fh, fw), (h, w) = (round(1 / s) if s else 0 for s in self.geometry[1]), shape_of(self.input)[2:]
         exact = all(abs(f * s - 1) < WHOLE_WITHIN for f, s in zip((fh, fw), self.geometry[1], strict=True))
         return (fh, fw) if exact and (h * fh, w * fw) == self.geometry[0] else None
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute it in f32."""
         size, scales, align = self.geometry
         return (interp_linear(operands[0], size=size, scales=scales, align_corners=align),)
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """Say why there is no integer form."""
         del ctx
         return "interpolation has no integer form (numerics.md 11.4, 12.1)"
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Interp in float (numerics.md 11.4, 12)."""
+        """tpu.Interp (numerics.md 11.4, 12)."""
         operand, attributes = ctx.operand(self.input, ctx.float_mode(self), self), dict(self.attributes)
         if not self.geometry[2]:
             steps = self._steps(ctx)
             attributes |= {"scale_h": float_attr(steps[0]), "scale_w": float_attr(steps[1])}
-        # Where the host interpolates, in f32 (DN-22).
+        # the host interpolates in f32 (DN-22)
         if ctx.chip.is_on_host(self.name):
             attributes["on_host"] = flag(True)
         return ctx.build(TpuInterp, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
     def _steps(self, ctx: LoweringContext) -> list[float]:
-        """Input per output element in f32: by U-05 of the sizes, whatever scales the model gives."""
+        """Input per output elements in f32; by U-05 quotients of the sizes, even if the model states scales."""
         sizes = zip(shape_of(self.input)[2:], shape_of(self.output)[2:], strict=True)
         theirs = np.array([np.float32(before) / np.float32(after) for before, after in sizes])
         return ctx.quirked(self, Quirk.RESIZE_STEPS_OF_SIZES, theirs, np.array(self.geometry[1], np.float32)).tolist()
@@ -143,7 +141,7 @@ class TopInterp(Interpolation, TopOp):
 
 @irdl_op_definition
 class TpuInterp(Interpolation, TpuOp):
-    """`tpu.Interp`: linear interpolation in float; `on_host`: as the host's processor computes it."""
+    """`tpu.Interp`: linear interpolation in float. `on_host`: by the algorithm of the host's processor."""
 
     name = "tpu.Interp"
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
@@ -153,20 +151,18 @@ class TpuInterp(Interpolation, TpuOp):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Compute it in f32."""
         size, scales, align = self.geometry
         compute = interp_on_host if is_set(self.on_host) else interp_linear
         return (compute(operands[0], size=size, scales=scales, align_corners=align),)
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Always: interpolation has no local form here."""
         del chip
         return "interpolation runs in global memory"
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """Emit Fn `interp` with the steps in f32 that the op was given (numerics.md 11.4)."""
+        """FN interp, which reads only the rows and columns that it needs (numerics.md 11.4)."""
         _, (scale_h, scale_w), align = self.geometry
         function = functions.Interp(scale_h, scale_w, align, is_set(self.on_host))
         source = _needed(ctx.input(0), shape_of(self.output)[2:], function)
@@ -174,7 +170,7 @@ class TpuInterp(Interpolation, TpuOp):
 
 
 def _needed(source: View, size: tuple[int, ...], function: functions.Interp) -> View:
-    """The operand without what lies behind the last row and column that a result of this size (h, w) needs."""
+    """The operand up to the last row and column that a result of this size (h, w) needs."""
     if function.host or function.whole_factors() or source.interleave > 1:
         return source
     axes = zip(source.shape[2:], size, (function.scale_h, function.scale_w), strict=True)
@@ -187,16 +183,16 @@ def _needed(source: View, size: tuple[int, ...], function: functions.Interp) -> 
 
 
 def _reach(length: int, count: int, scale: float, align: bool) -> int:
-    """Elements of an axis from the first to the last neighbour of the last of `count` places, in f32."""
+    """The number of leading elements of an axis that `count` output places need, in f32."""
     half, place = np.float32(0.5), np.float32(count - 1)
     source = place * np.float32(scale) if align else (place + half) * np.float32(scale) - half
     return min(length, int(np.ceil(max(source, np.float32(0)))) + 1)
 
 
 def _step(size_in: int, size_out: int, scale: float, coordinates: str) -> float:
-    """Input per output element of a linear interpolation."""
+    """Input per output elements of a linear interpolation along one axis."""
     if coordinates == "align_corners":
         return (size_in - 1) / (size_out - 1) if size_out > 1 else 0.0
     if size_out == 1 and coordinates == "pytorch_half_pixel":
-        return 1.0  # with step 1 the only element comes from place 0
+        return 1.0  # so that the only element is that at place 0
     return 1.0 / scale

@@ -1,4 +1,4 @@
-"""Mode nearest: which elements it copies, and the ops that do."""
+"""Resizes of mode nearest: which elements are copied, and by which ops."""
 
 import numpy as np
 from xdsl.ir import SSAValue
@@ -29,7 +29,7 @@ def nearest_source(size_in: int, size_out: int, scale: float, coordinates: str, 
 
 
 def make_nearest(builder: Builder, x: SSAValue, sources: list[np.ndarray], name: str) -> SSAValue:
-    """Upsample where every index is repeated a whole number of times along h and w, else a Gather per axis."""
+    """Upsample if h and w are enlarged by whole factors, else one Gather per changed axis."""
     shape = shape_of(x)
     changed = [axis for axis, s in enumerate(sources) if not np.array_equal(s, np.arange(shape[axis]))]
     factors = [len(s) // shape[axis] for axis, s in enumerate(sources)]

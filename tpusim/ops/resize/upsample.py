@@ -1,4 +1,4 @@
-"""`top.Upsample`, `tpu.Upsample`: every element repeated, by whole factors."""
+"""`top.Upsample`, `tpu.Upsample`: every element repeated by whole factors."""
 
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -62,7 +62,7 @@ def upsampled(x: Array, factors: tuple[int, int]) -> Array:
 
 
 class Upsampling(ShapedOp):
-    """Every element repeated scale_h x scale_w times, in either dialect."""
+    """Every element repeated scale_h x scale_w times, in both dialects."""
 
     input = operand_def(TensorType)
     output = result_def(TensorType)
@@ -71,17 +71,15 @@ class Upsampling(ShapedOp):
 
     @property
     def factors(self) -> tuple[int, int]:
-        """By how much it is enlarged along (h, w)."""
+        """The factors along (h, w)."""
         return self.scale_h.value.data, self.scale_w.value.data
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """The result has the operand's extents times the factors."""
         return (upsampled_shape(shape_of(self.input), self.factors),)
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Repeat every element by its factor."""
         return (upsampled(operands[0], self.factors),)
 
 
@@ -109,7 +107,7 @@ class TopUpsample(Upsampling, TopOp):
 class TpuUpsample(Upsampling, TpuOp, ChipSlicing, LibraryKernel, OperandSlices, Reorder, SliceTables):
     """`tpu.Upsample`: a byte move, the same stored type.
 
-    indices: in a layer group of a chip that gathers by them, the table of `IndexTable`, (1, lanes, h, w) i16.
+    indices: the table of `IndexTable`, (1, lanes, h, w) i16, in layer groups of chips that gather by it.
     """
 
     name = "tpu.Upsample"
@@ -120,18 +118,18 @@ class TpuUpsample(Upsampling, TpuOp, ChipSlicing, LibraryKernel, OperandSlices, 
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """None: it is local (layer_group.md 2)."""
+        """It always has a local form (layer_group.md 2)."""
         del chip
 
     @override
     def why_rather_global(self, chip: ChipSpec) -> str | None:
-        """Alone it needs no table."""
+        """On chips that gather by a table: alone it is copied, which needs no table."""
         by_indices = rules(chip, KernelLibrary).UPSAMPLES_BY_INDICES
         return "alone it is copied without a table of indices" if by_indices else None
 
     @override
     def reorder_weights(self, ctx: ReorderContext) -> None:
-        """The table for the whole result, where the chip gathers by one."""
+        """Add the table for the whole result, on chips that gather by one."""
         if not rules(ctx.chip, KernelLibrary).UPSAMPLES_BY_INDICES or self.indices is not None:
             return
         _, _, h, w = shape_of(self.output)
@@ -140,12 +138,12 @@ class TpuUpsample(Upsampling, TpuOp, ChipSlicing, LibraryKernel, OperandSlices, 
 
     @override
     def slice_table(self) -> SliceTable | None:
-        """The table of indices, which count from the beginning of a slice."""
+        """The table, whose indices count from the start of a slice."""
         return None if self.indices is None else IndexTable(self.factors, shape_of(self.indices)[1])
 
     @override
     def drop_local_constants(self) -> None:
-        """Give up the table: a global layer copies."""
+        """Remove the table: a global layer copies."""
         if self.indices is None:
             return
         weight = self.indices.owner
@@ -156,7 +154,7 @@ class TpuUpsample(Upsampling, TpuOp, ChipSlicing, LibraryKernel, OperandSlices, 
 
     @override
     def splits_weight(self, operand: int) -> bool:
-        """Every slice has a part of the table."""
+        """The table has a part for every slice."""
         return operand == IndexTable.operand
 
     @override
@@ -171,7 +169,7 @@ class TpuUpsample(Upsampling, TpuOp, ChipSlicing, LibraryKernel, OperandSlices, 
 
     @override
     def backward_slice_on(self, chip: ChipSpec, axis: Axis, window: Window, operand: int) -> Window | None:
-        """Whole multiples of k only, where the chip copies whole cells (7.2)."""
+        """None for windows that are not multiples of k, on chips that copy whole cells (7.2)."""
         factor = self.factors["hw".index(axis)] if axis in ("h", "w") else 1
         if rules(chip, GroupRules).WHOLE_UPSAMPLE and (window[0] % factor or window[1] % factor):
             return None
@@ -179,7 +177,7 @@ class TpuUpsample(Upsampling, TpuOp, ChipSlicing, LibraryKernel, OperandSlices, 
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """A gather, or a copy for each place in a factor_h x factor_w cell; alone a function, or GDMA copies."""
+        """A gather by the table, a function as a global layer, or a copy for each place of a cell of the factors."""
         if self.indices is not None and ctx.local:
             ctx.emit(isa.Pick, input=ctx.input(0), indices=ctx.input(1), output=ctx.output())
         elif rules(ctx.chip, KernelLibrary).UPSAMPLES_BY_INDICES and not ctx.local:
@@ -189,7 +187,7 @@ class TpuUpsample(Upsampling, TpuOp, ChipSlicing, LibraryKernel, OperandSlices, 
             self._emit_copies(ctx)
 
     def _emit_copies(self, ctx: EmitContext) -> None:
-        """AR copies locally, else GDMA copies."""
+        """AR copies in local memory, GDMA copies in global memory."""
         (fh, fw), part, target = self.factors, ctx.output_slice(), ctx.output()
         strides = lmem_strides(target, ctx.chip) if target.laned else gmem_strides(target)
         unit = element_bytes(target)
@@ -207,7 +205,7 @@ class TpuUpsample(Upsampling, TpuOp, ChipSlicing, LibraryKernel, OperandSlices, 
 
 
 def _places(out: Window, factor: int) -> Iterator[tuple[int, Window]]:
-    """(first place in an output window, operand window that goes there and to every factor-th place after it)."""
+    """(first place in an output window, operand window that is copied there and to every factor-th place after)."""
     for cell in range(factor):
         first = (cell - out[0]) % factor
         count = -(-(out[1] - first) // factor)

@@ -1,4 +1,4 @@
-"""BM1684: right shifts without multipliers, bytes in words of 4 along the batch (4N), float in f32 only."""
+"""BM1684: right shifts instead of 32-bit multipliers, bytes packed by four along the batch (4N), floats in f32 only."""
 
 from tpusim.targets.bm1684 import (
     activation,

@@ -14,17 +14,16 @@ from tpusim.targets.bm1684.target import TARGET
 
 @TARGET.attach(TopGELU, ByteTable)
 class GeluOfTanh(Model[TopGELU], ByteTable):
-    """Tables are always of the tanh form."""
+    """Tables always have the tanh form."""
 
     @override
     def entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
-        """The 256 entries of the tanh form of GELU."""
         return self.op.entries_of("TGELU", ctx, x, y)
 
 
 @TARGET.attach(TopAbs, Lowering)
 class AbsByTable(Model[TopAbs], Lowering):
-    """Absolute values are looked up like every other function (U-45)."""
+    """Absolute values are computed by a table, like other functions (U-45)."""
 
     @override
     def lower(self, ctx: LoweringContext) -> SSAValue:

@@ -1,4 +1,4 @@
-"""Sums of tensors: how integers are lowered."""
+"""Sums of tensors in integers."""
 
 import numpy as np
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
@@ -15,7 +15,7 @@ from tpusim.targets.bm1684.target import TARGET
 
 @TARGET.attach(TopAdd, IntegerLowering)
 class AddByShifts(Model[TopAdd], IntegerLowering):
-    """Shifts are chosen before multipliers; constants are divided by their scale."""
+    """The shift is chosen before the multiplier; constants are divided by their scale."""
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:

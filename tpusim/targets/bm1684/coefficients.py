@@ -9,7 +9,7 @@ from tpusim.ir.attrs import ints_attr
 from tpusim.ir.modes import requant_mode
 
 SATURATED_BIAS_RATIO = 0.03
-"""Share of saturated biases above which the shift is lowered (numerics.md 5.4)."""
+"""The shift is lowered while more than this share of the biases saturates (numerics.md 5.4)."""
 
 
 def shift_coefficients(
@@ -28,7 +28,7 @@ def shift_coefficients(
 
 
 def shift_and_bias(r: int, bias: np.ndarray | None, s_out: float) -> tuple[int, np.ndarray | None]:
-    """Lower r while more than 3 % of the biases sat16(round-half-away(b * f32(2^r/s_out))) saturate (5.4)."""
+    """(shift, int16 biases): r is lowered while more than 3 % of round-half-away(b * f32(2^r/s_out)) saturate (5.4)."""
     if bias is None:
         return r, None
     while True:
@@ -40,5 +40,5 @@ def shift_and_bias(r: int, bias: np.ndarray | None, s_out: float) -> tuple[int, 
 
 
 def shift_attributes(r: int) -> dict[str, Attribute]:
-    """One right shift for the whole tensor."""
+    """Requant attributes: one right shift for the whole tensor."""
     return {"multiplier": ints_attr([1]), "rshift": ints_attr([r]), "quant_mode": requant_mode("OnlyShift")}

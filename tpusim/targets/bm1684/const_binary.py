@@ -1,4 +1,4 @@
-"""Ops of a tensor and a number: the shift first, the number in 16 bits (numerics.md 5.4, 9.3)."""
+"""Ops of a tensor and a number: the shift is chosen first, the number has 16 bits (numerics.md 5.4, 9.3)."""
 
 from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_np
 from typing_extensions import override
@@ -23,29 +23,28 @@ from tpusim.targets.bm1684.shifts import multiplier, shift_first
 from tpusim.targets.bm1684.target import TARGET
 
 EXTRA_DECREMENTS = 5
-"""How often r may be lowered while the number of a MaxConst or MinConst saturates (numerics.md 9.3)."""
+"""How many times r is lowered, at most, while the number of a MaxConst or MinConst saturates (numerics.md 9.3)."""
 
 
 @TARGET.attach(TopMulConst, IntegerConstants)
 class FactorInShift(Model[TopMulConst], IntegerConstants):
-    """tpu.MulConst, which keeps a relu."""
+    """A product is a tpu.MulConst, which has a relu."""
 
     @override
     def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
-        """(m, r) of s_in/s_out*c."""
+        """M and r of s_in/s_out*c."""
         del ctx
         return Constants(*shift_first(x.scale, y.scale, self.op.number))
 
     @override
-    def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue | str:
-        """As every op with a number."""
-        return ConstTop.build_int8(self.op, ctx, operand, found)
+    def build_int8(self, ctx: LoweringContext, operand: SSAValue, constants: Constants) -> SSAValue | str:
+        return ConstTop.build_int8(self.op, ctx, operand, constants)
 
 
 @TARGET.attach(TopAddConst, IntegerConstants)
 @TARGET.attach(TopSubConst, IntegerConstants)
 class TermInShift(Model[ConstTop], IntegerConstants):
-    """A term at the output's scale, shifted to the left."""
+    """A term is stored at the scale of the output, shifted left by r."""
 
     @override
     def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
@@ -57,11 +56,11 @@ class TermInShift(Model[ConstTop], IntegerConstants):
 
 @TARGET.attach(ExtremeConstTop, IntegerConstants)
 class ExtremeInShift(Model[ExtremeConstTop], IntegerConstants):
-    """A number at the output's scale, to which an operand with another one is requantised."""
+    """The number is stored at the scale of the output; an operand with another scale is requantised."""
 
     @override
     def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
-        """M and r of 1, r lowered while C saturates."""
+        """M and r of the factor 1; r is lowered while C saturates."""
         del ctx, x
         number, (_, r) = self.op.number, shift_first(y.scale, y.scale)
         for _ in range(EXTRA_DECREMENTS):
@@ -81,11 +80,11 @@ def _shifted_int16(number: float, r: int, scale: float) -> float:
 
 @TARGET.attach(TopMaxConst, ChipRewrites)
 class NoClip(Model[TopMaxConst], ChipRewrites):
-    """There is no tpu.Clip."""
+    """BM1684 has no tpu.Clip."""
 
     @classmethod
     @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """A Clip is a MaxConst and a MinConst."""
+        """A Clip becomes a MaxConst and a MinConst."""
         del weights, chip
         return (ClipToExtremes(),)

@@ -1,4 +1,4 @@
-"""Preprocessing inside the model: BM1684 has none."""
+"""Preprocessing inside the network, which BM1684 does not support."""
 
 from typing_extensions import override
 
@@ -8,9 +8,9 @@ from tpusim.targets.bm1684.target import TARGET
 
 @TARGET.provide(FusedFrames)
 class NoFusedFrames(FusedFrames):
-    """Preprocessing cannot be lowered."""
+    """Preprocessing has no lowering."""
 
     @override
     def why_not(self) -> str | None:
         """TPU-MLIR refuses it too (U-48)."""
-        return "the real compiler stops there too; leave it out"
+        return "TPU-MLIR refuses it too; leave it out"

@@ -1,4 +1,4 @@
-"""Instance normalisation is lowered to group normalisation."""
+"""Instance normalisation as group normalisation."""
 
 from typing_extensions import override
 from xdsl.ir import SSAValue
@@ -18,6 +18,6 @@ class InstanceNormAsGroupNorm(Model[TopInstanceNorm], FloatLowering):
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.GroupNorm with a channel per group."""
+        """tpu.GroupNorm with one channel per group."""
         op = self.op
         return built_in_float(op, ctx, TpuGroupNorm, {"num_groups": int_attr(op.groups), "eps": op.eps})

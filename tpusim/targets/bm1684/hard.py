@@ -1,4 +1,4 @@
-"""HardSigmoid and HardSwish in float: ops of a tensor and a number, with the names of U-45."""
+"""HardSigmoid and HardSwish in float, as ops of a tensor and a number with the names of U-45."""
 
 from typing_extensions import override
 from xdsl.ir import SSAValue
@@ -18,11 +18,11 @@ from tpusim.targets.bm1684.target import TARGET
 
 @TARGET.attach(TopHardSigmoid, FloatLowering)
 class HardSigmoidByConstants(Model[TopHardSigmoid], FloatLowering):
-    """Times alpha, plus beta, at least 0, at most 1."""
+    """min(max(alpha*x + beta, 0), 1), one op for each step."""
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """MulConst, AddConst, MaxConst and MinConst, one op for each step."""
+        """MulConst, AddConst, MaxConst and MinConst."""
         op = self.op
         x = _part(ctx, op, TpuMulConst, ctx.operand(op.input, ctx.float_mode(op), op), op.alpha.value.data, "_mul")
         x = _part(ctx, op, TpuAddConst, x, op.beta.value.data, "_add")
@@ -31,11 +31,11 @@ class HardSigmoidByConstants(Model[TopHardSigmoid], FloatLowering):
 
 @TARGET.attach(TopHardSwish, FloatLowering)
 class HardSwishByConstants(Model[TopHardSwish], FloatLowering):
-    """Plus 3, at least 0, at most 6, over 6, times x."""
+    """x*(min(max(x + 3, 0), 6)/6), one op for each step."""
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """Input times (min(max(x + 3, 0), 6) / 6), one op for each of the five steps."""
+        """AddConst, MaxConst, MinConst, MulConst and Mul."""
         op = self.op
         x = ctx.operand(op.input, ctx.float_mode(op), op)
         line = _part(ctx, op, TpuAddConst, x, 3.0, "_add")
@@ -45,6 +45,6 @@ class HardSwishByConstants(Model[TopHardSwish], FloatLowering):
 
 
 def _part(ctx: LoweringContext, op: Activation, cls: OpT, x: SSAValue, number: float, suffix: str) -> SSAValue:
-    """One op of a tensor and a number; `suffix` ends its name."""
+    """One op of a tensor and a number. suffix: the end of its name."""
     attributes = {"const_val": float_attr(number), **relu_attributes()}
     return ctx.build(cls, [x], attributes, ctx.float_type(op), shape_of(op.output), op_name(op) + suffix)

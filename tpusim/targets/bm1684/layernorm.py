@@ -1,4 +1,4 @@
-"""Layer normalisation, taken apart."""
+"""Layer normalisation as a group normalisation, a product and a sum."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -20,16 +20,16 @@ from tpusim.ops.view import TpuReshape
 from tpusim.targets.bm1684.target import TARGET
 
 Step = tuple[OpT, Sequence[SSAValue], Mapping[str, Attribute], Shape, str]
-"""One op of a chain: class, operands but the first, attributes, shape of the result, end of its name."""
+"""An op of a chain: class, operands after the first, attributes, shape of the result, end of its name."""
 
 
 @TARGET.attach(TopLayerNorm, FloatLowering)
 class LayerNormApart(Model[TopLayerNorm], FloatLowering):
-    """There is no tpu.LayerNorm from axis 1, 2 or 3 on."""
+    """BM1684 has no tpu.LayerNorm that begins at axis 1, 2 or 3."""
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.GroupNorm, a group for what is normalised together, then Mul and Add; from axis 3 on between views."""
+        """tpu.GroupNorm with a group for each normalised part, then Mul and Add; from axis 3 on between Reshapes."""
         op, axis = self.op, self.op.axis.value.data
         if not 1 <= axis <= 3:
             return op.lower_float(ctx)
@@ -51,7 +51,7 @@ class LayerNormApart(Model[TopLayerNorm], FloatLowering):
         return value
 
     def _of_full_rank(self, ctx: LoweringContext, factor: SSAValue) -> SSAValue:
-        """Weight or bias; a constant gets the input's rank, without which the op would have no local form."""
+        """Weight or bias; a constant gets the rank of the input, which the local form requires."""
         data, rank = ctx.array(factor), len(shape_of(self.op.output))
         if data is None:
             return ctx.operand(factor, ctx.float_mode(self.op), self.op)

@@ -1,4 +1,4 @@
-"""Ops in local memory (layer_group.md 2)."""
+"""Which ops have a local form (layer_group.md 2)."""
 
 from typing_extensions import override
 
@@ -13,16 +13,16 @@ from tpusim.targets.bm1684.target import TARGET
 F32_BYTES = 4
 RANK = 4
 LONGEST_PLANE = 1 << 19
-"""Elements, at least, of images that are not cut in local memory."""
+"""Planes of this many elements or more have no local Slice."""
 
 
 @TARGET.attach(VolumeTpu, LocalGen)
 class Volumes(Model[VolumeTpu], LocalGen):
-    """Windows over volumes of floats alone."""
+    """Only floats have local windows over volumes."""
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Integers; else as everywhere."""
+        """The reason of the op, or that of the family for integers."""
         integer = storage_dtype(element_of(self.op.operands[0])).itemsize < F32_BYTES
         none = f"no integer window over a volume has a local form on {chip.name}" if integer else None
         return self.op.why_global(chip) or none
@@ -30,11 +30,11 @@ class Volumes(Model[VolumeTpu], LocalGen):
 
 @TARGET.attach(TpuSlice, LocalGen)
 class Slices(Model[TpuSlice], LocalGen):
-    """Of four axes, copied lane by lane."""
+    """A local Slice has four axes and starts in lane 0."""
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """The first channel that is kept must be in lane 0, and a plane is limited."""
+        """Besides the op's conditions: first channel in lane 0, four axes, planes below `LONGEST_PLANE`."""
         why = self.op.why_global(chip)
         if why is not None:
             return why

@@ -1,4 +1,4 @@
-"""Matrix products: of integers by one constant matrix, with a right shift and a bias of 16 bits (numerics.md 5.4)."""
+"""Matrix products; in integers by one constant matrix, with a right shift and a 16-bit bias (numerics.md 5.4)."""
 
 from math import prod
 
@@ -27,7 +27,7 @@ from tpusim.targets.bm1684.target import TARGET
 
 @TARGET.attach(TopMatMul, ChipRewrites)
 class ProductsOfPatches(Model[TopMatMul], ChipRewrites):
-    """Products read and write rows as they are."""
+    """Products have no transposes; patches become products."""
 
     @classmethod
     @override
@@ -38,23 +38,23 @@ class ProductsOfPatches(Model[TopMatMul], ChipRewrites):
 
 @TARGET.attach(TpuMatMul, LoweredRewrites)
 class PermutesAfterUsers(Model[TpuMatMul], LoweredRewrites):
-    """Permutes of heads stay ops, later in the network."""
+    """Permutes of heads are not part of products; they move to a later place in the network."""
 
     @classmethod
     @override
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """A Permute by (0, 2, 1, 3) is moved past the op that alone reads it; two in a row cancel."""
+        """A Permute by (0, 2, 1, 3) is moved past its only user; two in a row cancel."""
         del weights, chip
         return (PermuteBehindUser(),)
 
 
 @TARGET.attach(TopMatMul, IntegerLowering)
 class MatMulByShift(Model[TopMatMul], IntegerLowering):
-    """The scale of the matrix is tied to the shift, and the multiplier is 1."""
+    """The scale of the matrix follows from the shift; the multiplier is 1."""
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.MatMul, or why not."""
+        """tpu.MatMul with an int8 matrix and an int16 bias."""
         op, w = self.op, ctx.array(self.op.right)
         why = op.why_not_integer(ctx)
         if why is not None:
@@ -79,6 +79,6 @@ class MatMulByShift(Model[TopMatMul], IntegerLowering):
 
 
 def _fully_connected(op: TopMatMul) -> bool:
-    """Whether the first axis holds all rows of the left operand, and the right one is K x N."""
+    """Whether all rows of the left operand are on its first axis, and the right operand is K x N."""
     *rows, depth = shape_of(op.input)
     return rows[:1] == [prod(rows)] and shape_of(op.right)[0] == depth

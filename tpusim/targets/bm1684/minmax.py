@@ -1,4 +1,4 @@
-"""The larger or smaller of tensors."""
+"""The maximum or minimum of tensors."""
 
 from tpusim_kernels.prim.scale import asymmetric_scale
 from typing_extensions import override
@@ -15,15 +15,15 @@ from tpusim.targets.bm1684.target import TARGET
 
 @TARGET.attach(ExtremeTop, IntegerLowering)
 class ExtremeOfBytes(Model[ExtremeTop], IntegerLowering):
-    """Raw bytes; by a quirk the type says otherwise."""
+    """Bytes without zero point; by a quirk their type states one."""
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """The tpu op on bytes of one scale, or why not."""
+        """The tpu op on bytes of one scale."""
         return self.op.on_bytes(ctx, self._stored_type)
 
     def _stored_type(self, ctx: LoweringContext) -> Attribute:
-        """The output's type: scale and zero point of its range, though the bytes have none."""
+        """The type of the output; by the quirk with the asymmetric scale and zero point of its range."""
         measured = calibrated_range(self.op.output)
         if measured is None or not ctx.reproduces(Quirk.ASYMMETRIC_MAX_ON_BM1684):
             return ctx.quantised_type(self.op.output)

@@ -1,4 +1,4 @@
-"""Products of tensors: how integers are lowered."""
+"""Products of tensors in integers."""
 
 from typing_extensions import override
 from xdsl.ir import SSAValue
@@ -12,11 +12,10 @@ from tpusim.targets.bm1684.target import TARGET
 
 @TARGET.attach(TopMul, IntegerLowering)
 class MulByClampedShift(Model[TopMul], IntegerLowering):
-    """The best fit whose multiplier has 7 bits; its shift is limited to 0 to 31."""
+    """The 8-bit best fit, if its multiplier is not negative; the shift is clamped to 0..31."""
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Mul, or why not."""
         return self.op.with_multiplier(ctx, _clamped)
 
 

@@ -1,4 +1,4 @@
-"""Factors and terms per channel."""
+"""Scales: factors and terms per channel."""
 
 from typing_extensions import override
 from xdsl.ir import SSAValue
@@ -15,12 +15,11 @@ from tpusim.targets.bm1684.target import TARGET
 
 @TARGET.attach(TopScale, ChipRewrites)
 class ScaleStays(Model[TopScale], ChipRewrites):
-    """A Scale is not merged into a convolution here (U-32)."""
+    """A Scale stays a Scale (U-32)."""
 
     @classmethod
     @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """No pattern at all."""
         del weights, chip
         return ()
 
@@ -31,5 +30,4 @@ class ScaleIn16Bits(Model[TopScale], IntegerLowering):
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Scale, or why not."""
         return self.op.in_integers(ctx, narrow=True)

@@ -1,4 +1,4 @@
-"""Pads that the compiler puts before convolutions."""
+"""Pads that the compiler inserts before convolutions."""
 
 from typing_extensions import override
 from xdsl.pattern_rewriter import RewritePattern
@@ -15,11 +15,11 @@ from tpusim.targets.bm1684.target import TARGET
 
 @TARGET.attach(TpuPad, LoweredRewrites)
 class PadsOfConvs(Model[TpuPad], LoweredRewrites):
-    """A Pad of the network's image goes into its convolution; a Pad larger than a command allows is cut in steps."""
+    """Padding of the network's image becomes a Pad; a Pad larger than a command allows is divided into several."""
 
     @classmethod
     @override
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """First the Pad of the network's image, then Pads too large for one command."""
+        """First the padding of the network's image, then Pads that are too large for one command."""
         del weights
         return PaddedImageConv(TpuPad), PadsInSteps(TpuPad, chip)

@@ -1,4 +1,4 @@
-"""A convolution of the network's image whose padding is an op of its own, in front of the layer groups."""
+"""A convolution of the network's image: its padding becomes a Pad before the layer groups."""
 
 from dataclasses import dataclass
 
@@ -15,21 +15,21 @@ from tpusim.ops.framework.families import is_set, only_user, zero_point
 from tpusim.ops.structure import TopInput
 
 COLOURS = 3
-"""Channels of an image whose kernel rows the library takes as channels."""
+"""The channels of an image for which the library treats the rows of the kernel as channels."""
 
 
 @dataclass
 class PaddedImageConv(RewritePattern):
     """Padded integer Conv2D of one group over the network's input of 3 channels -> Pad of rows, Conv2D.
 
-    The input, or its cast, is read by nobody else; the kernel has rows, which are not dilated. The padding of columns
-    stays with the convolution.
+    The cast of the input, if there is one, must have no other user; the kernel must have several rows without dilation.
+    The padding of columns stays in the convolution.
     """
 
     pad: OpT
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the convolution; it stays, with its name."""
+        """`op` is the convolution; it keeps its name."""
         if not isinstance(op, TpuConv2D) or is_set(op.rows_in_channels) or not _of_image(op):
             return
         (top, left, bottom, right), x = op.geometry["pads"], shape_of(op.input)
@@ -48,7 +48,7 @@ class PaddedImageConv(RewritePattern):
 
 
 def _of_image(op: TpuConv2D) -> bool:
-    """Whether the chip's library takes the kernel's rows as channels, and there is padding."""
+    """Whether the library treats the rows of the kernel as channels, and the convolution has padding."""
     geometry, source = op.geometry, op.input.owner
     if isinstance(source, TpuCast):
         source = source.input.owner if only_user(op.input) is not None else None

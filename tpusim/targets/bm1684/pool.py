@@ -1,4 +1,4 @@
-"""Pools: an average multiplies by a table of 1/kernel and can only shift after it (numerics.md 5.4)."""
+"""Pools: an average is multiplied by an entry of a table of 1/kernel, then shifted (numerics.md 5.4)."""
 
 from tpusim_kernels.prim.multiplier import avgpool_table
 from typing_extensions import override
@@ -14,7 +14,7 @@ from tpusim.ops.rescale import requantised
 from tpusim.targets.bm1684.target import TARGET
 
 MOST_POOLED = 225
-"""Elements of the largest kernel that pools in integers (numerics.md 12.1)."""
+"""Most elements of a kernel that pools integers (numerics.md 12.1)."""
 
 
 def _too_large(op: PoolTop, chip: ChipSpec) -> str | None:
@@ -29,13 +29,13 @@ class SmallMaxPools(Model[TopMaxPool], Lowering):
 
     @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Pool2D or tpu.Pool3D: in float where the kernel is too large for integers."""
+        """As the op, but in float if the kernel is too large for integers."""
         return self.op.lower_unless(ctx, _too_large(self.op, ctx.chip))
 
 
 @TARGET.attach(TopAvgPool, Ranges)
 class AveragesKeepRanges(Model[TopAvgPool], Ranges):
-    """The table of 1/kernel is at the input's scale."""
+    """The result of the table has the scale of the input."""
 
     @override
     def range_rule(self) -> RangeRule:
@@ -45,11 +45,11 @@ class AveragesKeepRanges(Model[TopAvgPool], Ranges):
 
 @TARGET.attach(TopAvgPool, IntegerLowering)
 class AveragesByTable(Model[TopAvgPool], IntegerLowering):
-    """An average, also over a volume, multiplies by a table of 1/kernel."""
+    """An average, also over a volume, is multiplied by an entry of the table of 1/kernel."""
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """The average at the input's scale; where the output has another range, a requant follows."""
+        """The average at the scale of the input; if the output has another scale, a requant follows."""
         op, x, y = self.op, ctx.quant(self.op.input), ctx.quant(self.op.output)
         why, name = op.why_not_integer(ctx) or _too_large(op, ctx.chip), op_name(op)
         if why is not None or x is None:

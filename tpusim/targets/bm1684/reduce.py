@@ -1,4 +1,4 @@
-"""Reductions in float: ReduceL2 is three ops."""
+"""Reductions in float; ReduceL2 becomes three ops."""
 
 from typing_extensions import override
 from xdsl.ir import SSAValue
@@ -15,7 +15,7 @@ from tpusim.targets.bm1684.target import TARGET
 
 @TARGET.attach(TopReduce, FloatLowering)
 class NormOfSquares(Model[TopReduce], FloatLowering):
-    """There is no ReduceL2, so its squares, sum and root are three ops (U-45)."""
+    """BM1684 has no ReduceL2: squares, sum and root are three ops (U-45)."""
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:

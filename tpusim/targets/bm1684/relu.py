@@ -1,4 +1,4 @@
-"""Relu in integers: it scales its input."""
+"""Relu of quantised integers."""
 
 from typing_extensions import override
 from xdsl.ir import SSAValue
@@ -14,11 +14,11 @@ from tpusim.targets.bm1684.target import TARGET
 
 @TARGET.attach(TopRelu, IntegerLowering)
 class ReluByShift(Model[TopRelu], IntegerLowering):
-    """Relu scales its input to the output's scale."""
+    """Relu scales its input to the scale of the output."""
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Relu with a multiplier and shift, or why not."""
+        """tpu.Relu with a multiplier and shift."""
         why, x, y = self.op.why_not_integer(ctx), ctx.quant(self.op.input), ctx.quant(self.op.output)
         if why is not None:
             return why

@@ -1,14 +1,14 @@
-"""The multiplier of 7 bits and the right shift that this family chooses, the shift first (numerics.md 5.4)."""
+"""The right shift and the 7-bit multiplier of this family; the shift is chosen first (numerics.md 5.4)."""
 
 from tpusim_kernels.prim.multiplier import bm1684_multiplier, bm1684_right_shift
 
 
 def shift_first(s_in: float, s_out: float, factor: float = 1.0) -> tuple[int, int]:
-    """(m, r) of factor*s_in/s_out; a ratio above 127 keeps r = 0 and the multiplier saturates (U-53)."""
+    """(m, r) of factor*s_in/s_out; above 127 r is 0 and m saturates (U-53)."""
     r = max(bm1684_right_shift(factor, s_in, s_out)[1], 0)
     return multiplier(r, s_in, s_out, factor), r
 
 
 def multiplier(r: int, s_in: float, s_out: float, factor: float = 1.0) -> int:
-    """M of factor*s_in/s_out at a right shift r."""
+    """M of factor*s_in/s_out for the right shift r."""
     return bm1684_multiplier(factor, r, s_in, s_out)

@@ -1,4 +1,4 @@
-"""Differences of tensors: how integers are lowered."""
+"""Differences of tensors in integers."""
 
 import numpy as np
 from typing_extensions import override
@@ -15,7 +15,7 @@ from tpusim.targets.bm1684.target import TARGET
 
 @TARGET.attach(TopSub, IntegerLowering)
 class SubByShifts(Model[TopSub], IntegerLowering):
-    """Shifts are chosen before multipliers; the scale of a constant comes from its range."""
+    """The shift is chosen before the multiplier; the scale of a constant follows from its range."""
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:

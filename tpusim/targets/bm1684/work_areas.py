@@ -1,4 +1,4 @@
-"""Work areas of ops in local memory, in words of 32 bits (layer_group.md 9.3)."""
+"""Work areas of ops in local memory, in 32-bit words (layer_group.md 9.3)."""
 
 from collections.abc import Sequence
 
@@ -29,9 +29,9 @@ _COPIES = dict.fromkeys(("EXP", "ABSVAL", "LN", "TANH", "ARCCOS", "ARCTANH", "SQ
     **dict.fromkeys(("COS", "SIN"), 3),
     "SQUARE": 0,
 }
-"""Copies of its operand that a function needs, in words."""
+"""The number of copies of its operand, in words, that a function needs."""
 MAX_PLANE = 2047
-"""Largest extent of a plane that one float convolution reads."""
+"""The largest extent of a plane that one float convolution reads."""
 
 
 @TARGET.attach(FloatFunction, WorkArea)
@@ -40,7 +40,7 @@ class Functions(Model[FloatFunction], WorkArea):
 
     @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Copies of the operand, as many as the function needs in float (layer_group.md 9.3)."""
+        """In float, the copies of `_COPIES` (layer_group.md 9.3)."""
         copies = _COPIES.get(self.op.function[0]) if uniform_of(self.op.output) is None else 0
         if copies is None:
             return self.op.buffer_bytes(chip, output, inputs)
@@ -54,7 +54,7 @@ class Tables(Model[TpuLut], WorkArea):
 
     @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Two words of every place, of the whole batch (layer_group.md 9.3)."""
+        """Two words for every place of the whole batch (layer_group.md 9.3)."""
         del inputs
         whole = logical_shape(shape_of(self.op.output))[0]
         return 2 * whole * word_bytes((1, *output.shape[1:]), 1, chip)
@@ -66,7 +66,7 @@ class LeakyRelus(Model[TpuLeakyRelu], WorkArea):
 
     @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """A copy of the operand, planes of bytes at multiples of a vector of bytes (layer_group.md 9.3)."""
+        """A copy of the operand; planes of bytes begin at multiples of a vector (layer_group.md 9.3)."""
         del output
         assert inputs[0] is not None  # the operand is a tensor
         n, c, h, w = inputs[0].shape
@@ -93,7 +93,7 @@ class Casts(Model[TpuCast], WorkArea):
 
     @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Two copies of an f32 operand; a word for each byte that becomes f32 (layer_group.md 9.3)."""
+        """Two copies of an f32 operand; a word for each byte that is cast to f32 (layer_group.md 9.3)."""
         del output
         source, target = (storage_dtype(element_of(value)) for value in (self.op.input, self.op.output))
         assert inputs[0] is not None  # the operand is a tensor
@@ -127,7 +127,7 @@ class Rescales(Model[TpuMulShift], WorkArea):
 
 @TARGET.attach(TpuScale, WorkArea)
 class Scales(Model[TpuScale], WorkArea):
-    """Factor and addend of each channel."""
+    """The work area of tpu.Scale."""
 
     @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
@@ -143,7 +143,7 @@ class Convolutions(Model[TpuConv2D], WorkArea):
 
     @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """In float: the result of a depthwise convolution of one plane of up to 2047 (layer_group.md 9.3)."""
+        """In float: the result of depthwise convolutions and of planes above 2047, in parts of up to 2047 (9.3)."""
         x = inputs[0]
         if self.op.integer or x is None:
             return 0
@@ -178,7 +178,7 @@ class Products(Model[TpuMul], WorkArea):
 
     @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Integers: two copies of the result to requantise it, or what the products take (layer_group.md 9.3)."""
+        """Integers: the products, or two copies of the result for its requant, if larger (layer_group.md 9.3)."""
         del inputs
         if self.op.scaling is None:
             return 0
@@ -188,11 +188,11 @@ class Products(Model[TpuMul], WorkArea):
 
 @TARGET.attach(ConstTpu, WorkArea)
 class OpsOfANumber(Model[ConstTpu], WorkArea):
-    """Ops of a tensor and a number."""
+    """The work area of ops of a tensor and a number."""
 
     @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Integers scaled or added to: words of the image for every second row of it (layer_group.md 9.3)."""
+        """Integers: products, sums and differences take one image in words for every two rows (layer_group.md 9.3)."""
         if self.op.scaling is None or inputs[0] is None:
             return 0
         used = 0 if self.op.KIND == "mul" else self.op.buffer_bytes(chip, output, inputs)
@@ -216,10 +216,9 @@ class GroupNorms(Model[GroupedTpu], WorkArea):
 
 @TARGET.attach(TpuDeconv, WorkArea)
 class TransposedConvolutions(Model[TpuDeconv], WorkArea):
-    """The work area of transposed convolutions."""
+    """Transposed convolutions need no work area (layer_group.md 9.3)."""
 
     @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """They need none (layer_group.md 9.3)."""
         del chip, output, inputs
         return 0

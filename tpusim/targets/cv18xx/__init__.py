@@ -1,4 +1,4 @@
-"""CV18xx: CV180x, CV181x, CV182x and CV183x. Symmetric ranges, QDM requantisation, floats in BF16, tables."""
+"""CV18xx (CV180x to CV183x): symmetric ranges, QDM requantisation, floats in BF16, functions by tables."""
 
 from tpusim.targets.cv18xx import (
     activation,

@@ -16,22 +16,21 @@ from tpusim.targets.cv18xx.target import TARGET
 
 @TARGET.attach(TopReciprocal, ByteTable)
 class BoundedReciprocal(Model[TopReciprocal], ByteTable):
-    """0 gives the calibrated maximum."""
+    """The reciprocal of 0 is the calibrated maximum."""
 
     @override
     def entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
-        """The 256 entries of the table; 0 gives the calibrated maximum."""
         del ctx
         return reciprocal_table(self.op.const_val.value.data, threshold(self.op.output), x, y)
 
 
 @TARGET.attach(Activation, FloatLowering)
 class ActivationByTables(Model[Activation], FloatLowering):
-    """In BF16, of functions that have tables."""
+    """Functions in BF16 are computed by tables, if they have some."""
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.LutBF16, or the function in float."""
+        """tpu.LutBF16, else the op's float form."""
         op = self.op
         tables = float_table(op.mode, op.coeffs) if ctx.float_mode(op) == "bf16" else None
         return op.lower_float(ctx) if tables is None else build_lookup(op, ctx, tables)

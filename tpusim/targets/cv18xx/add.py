@@ -13,9 +13,8 @@ from tpusim.targets.cv18xx.target import TARGET
 
 @TARGET.attach(TopAdd, IntegerLowering)
 class AddByCommonShift(Model[TopAdd], IntegerLowering):
-    """Of computed tensors alone."""
+    """No operand may be constant."""
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Add, or why not."""
         return in_common_shift(ctx, self.op, TpuAdd)

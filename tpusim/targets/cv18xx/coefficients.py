@@ -1,4 +1,4 @@
-"""Constants on the chip: what belongs to a channel is a row of bytes in its lane (hardware.md 2.3)."""
+"""Constants on the chip: the numbers of a channel are a row of bytes in its lane (hardware.md 2.3)."""
 
 import numpy as np
 from typing_extensions import override
@@ -17,11 +17,11 @@ from tpusim.targets.cv18xx.target import TARGET
 @TARGET.attach(PackedConvTpu, Reorder)
 @TARGET.attach(PackedConvTpu, Alignment)
 class RowsOfChannels(Model[PackedConvTpu], Reorder, Alignment):
-    """Bias, multiplier and shift of a channel, or the two planes of a float bias."""
+    """A row is bias, multiplier and shift of a channel; a float bias is two planes."""
 
     @override
     def reorder_weights(self, ctx: ReorderContext) -> None:
-        """Pack the filter and what belongs to channels."""
+        """Pack the filter, and the numbers of the channels."""
         op = self.op
         bias = None if is_none(op.bias) else ctx.array(op.bias)
         name = op.reorder_filter(ctx)
@@ -29,7 +29,7 @@ class RowsOfChannels(Model[PackedConvTpu], Reorder, Alignment):
             return
         op.attributes["channel_packed"] = flag(True)
         if not op.integer:
-            assert bias is not None  # asked above
+            assert bias is not None  # checked above
             op.operands[2] = ctx.weight(name + "_bias_planes", bias_planes(bias))
             return
         m, r = (np.array(ints(a), np.int64) for a in (op.multiplier, op.rshift) if a is not None)
@@ -39,7 +39,7 @@ class RowsOfChannels(Model[PackedConvTpu], Reorder, Alignment):
 
     @override
     def compact_operands(self, chip: ChipSpec) -> tuple[int, ...]:
-        """Rows of a channel are aligned with a grouped INT8 op, and so are depthwise filters (hardware.md 2.3)."""
+        """Aligned are the filter of a depthwise op and the rows of a grouped INT8 op (hardware.md 2.3)."""
         del chip
         if self.op.depthwise:
             return (2,)
@@ -48,10 +48,9 @@ class RowsOfChannels(Model[PackedConvTpu], Reorder, Alignment):
 
 @TARGET.attach(TpuPRelu, Alignment)
 class AlignedSlopes(Model[TpuPRelu], Alignment):
-    """Slopes are rows of a channel, which are aligned."""
+    """Slopes are rows of channels, which are aligned."""
 
     @override
     def compact_operands(self, chip: ChipSpec) -> tuple[int, ...]:
-        """No operand is compact."""
         del chip
         return ()

@@ -1,4 +1,4 @@
-"""Joined tensors, which the op itself scales (numerics.md 9.0)."""
+"""Concatenation in integers; the op scales its operands (numerics.md 9.0)."""
 
 from tpusim_kernels.prim.multiplier import small_multiplier
 from typing_extensions import override
@@ -16,11 +16,11 @@ from tpusim.targets.cv18xx.target import TARGET
 
 @TARGET.attach(TopConcat, IntegerLowering)
 class ConcatWithMultipliers(Model[TopConcat], IntegerLowering):
-    """An 8-bit multiplier and shift per operand, (1, 0) where the thresholds agree."""
+    """An 8-bit multiplier and shift per operand; (1, 0) if its threshold is that of the output."""
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Concat; of constants too, as elsewhere or not at all."""
+        """tpu.Concat; with constant or uncalibrated operands the answer of the op."""
         op = self.op
         if why_no_small_multipliers(ctx, op.inputs) is not None:
             return op.lower_integer(ctx)

@@ -1,4 +1,4 @@
-"""Ops of a tensor and a number: tables, or ops of two tensors (numerics.md 9.3, 10)."""
+"""Ops of a tensor and a number, as tables or as ops of two tensors (numerics.md 9.3, 10)."""
 
 import numpy as np
 from tpusim_kernels.prim.floattable import slope_table
@@ -25,16 +25,15 @@ from tpusim.ops.rescale import requantised
 from tpusim.targets.cv18xx.target import TARGET
 
 TABLE_RANGE = 15.0
-"""The slope table of a product or difference with a number spans +-15 (U-58); lines extend it."""
+"""The slope table of a product or difference with a number spans +-15 (U-58) and is extended by lines."""
 
 
 @TARGET.attach(ConstTop, IntegerLowering)
 class ConstByTable(Model[ConstTop], IntegerLowering):
-    """The op and its relu as a table of bytes."""
+    """The op and its relu are a table of bytes."""
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Lut, or why not."""
         op, x, y = self.op, ctx.quant(self.op.input), ctx.quant(self.op.output)
         if x is None or y is None:
             return "input or output is not calibrated"
@@ -47,11 +46,11 @@ class ConstByTable(Model[ConstTop], IntegerLowering):
 
 @TARGET.attach(ConstTop, FloatLowering)
 class ConstByFloatTable(Model[ConstTop], FloatLowering):
-    """In BF16 by a slope table."""
+    """In BF16 the op is a slope table."""
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.LutBF16; the tpu op in f32."""
+        """tpu.LutBF16; in f32 the tpu op."""
         op = self.op
         if ctx.float_mode(op) != "bf16":
             return op.lower_float(ctx)
@@ -60,24 +59,23 @@ class ConstByFloatTable(Model[ConstTop], FloatLowering):
 
 @TARGET.attach(TopAddConst, IntegerLowering)
 class NoAddConst(Model[TopAddConst], IntegerLowering):
-    """No rule is known for it (DN-13)."""
+    """Sums with a number have no integer form (DN-13)."""
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """Why there is no integer form."""
         if ctx.quant(self.op.input) is None or ctx.quant(self.op.output) is None:
             return "input or output is not calibrated"
         ctx.decision(self.op, "DN-13")
-        return "this chip has no integer form of it (numerics.md 9.3)"
+        return "this chip has no integer form of AddConst (numerics.md 9.3)"
 
 
 @TARGET.attach(ExtremeConstTop, IntegerLowering)
 class ExtremeOfTensors(Model[ExtremeConstTop], IntegerLowering):
-    """The largest or smallest of two tensors, one full of to_int8(c/s, half up) (numerics.md 9.3)."""
+    """The op is a maximum or minimum of two tensors; one is filled with the constant in bytes (numerics.md 9.3)."""
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """The op of tensors, or why not."""
+        """The op of two tensors."""
         op, x, y = self.op, ctx.quant(self.op.input), ctx.quant(self.op.output)
         if x is None or y is None:
             return "input or output is not calibrated"
@@ -91,11 +89,11 @@ class ExtremeOfTensors(Model[ExtremeConstTop], IntegerLowering):
 
 @TARGET.attach(ExtremeConstTop, FloatLowering)
 class ExtremeOfFloatTensors(Model[ExtremeConstTop], FloatLowering):
-    """In BF16 of two tensors, too."""
+    """In BF16 the op is one of two tensors, too."""
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """The op of tensors; the op with a number in f32."""
+        """The op of two tensors; in f32 the op of a tensor and a number."""
         op, mode = self.op, ctx.float_mode(self.op)
         if mode != "bf16":
             return op.lower_float(ctx)
@@ -113,18 +111,18 @@ class MulConstWithoutRelu(Model[TopMulConst], ChipRewrites):
     @classmethod
     @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """The relu is an op after the product."""
+        """The relu becomes an op after the product."""
         del weights, chip
         return (ReluApart(TopMulConst.name),)
 
 
 @TARGET.attach(TopAddConst, ChipRewrites)
 class SumsOfTensors(Model[TopAddConst], ChipRewrites):
-    """Only tensors are added."""
+    """CV18xx adds only tensors."""
 
     @classmethod
     @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """The number is a weight."""
+        """The number becomes a weight."""
         del chip
         return (AddConstToAdd(weights),)

@@ -38,11 +38,11 @@ class ConvByQdm(Model[ConvTop], IntegerLowering):
 
 @TARGET.attach(TopConv, ChipRewrites)
 class WideDilations(Model[TopConv], ChipRewrites):
-    """Dilations above those of a command (codegen.md DC-09)."""
+    """Dilations above the limit of a command are reduced (codegen.md DC-09)."""
 
     @classmethod
     @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """The dilation is less, and the filter has zeros between its taps."""
+        """A smaller dilation, and a filter with zeros between its taps."""
         del chip
         return (ZerosBetweenTaps(weights, TopConv),)

@@ -1,4 +1,4 @@
-"""Convolutions that dilate by more than a command does: filters with zeros between their taps."""
+"""Convolutions with dilations above the limit of a command: filters with zeros between their taps."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -20,7 +20,7 @@ from tpusim.ops.structure import make_weight
 
 @dataclass
 class ZerosBetweenTaps(RewritePattern):
-    """Conv with a dilation above 15 and a constant filter -> one of a larger kernel and a smaller dilation.
+    """Conv with a dilation above 15 and a constant filter -> Conv with a larger kernel and a smaller dilation.
 
     The dilation becomes its largest divisor below 15 (U-30).
     """
@@ -29,7 +29,7 @@ class ZerosBetweenTaps(RewritePattern):
     conv: OpT
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The filter is called after the convolution, with "_dilation"."""
+        """The new filter has the name of the convolution with "_dilation" appended."""
         if not isinstance(op, self.conv):
             return
         filter: SSAValue = op.operands[1]
@@ -48,7 +48,7 @@ class ZerosBetweenTaps(RewritePattern):
 
 
 def _largest_divisor(number: int) -> int:
-    """The largest below 15."""
+    """The largest divisor below 15."""
     return max(d for d in range(1, MOST_STEPS) if number % d == 0)
 
 

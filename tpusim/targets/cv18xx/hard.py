@@ -1,4 +1,4 @@
-"""HardSigmoid and HardSwish in float: a depthwise convolution between bounds, with the names of U-45."""
+"""HardSigmoid and HardSwish in float, as a depthwise convolution and a Clip with the names of U-45."""
 
 import numpy as np
 from typing_extensions import override
@@ -20,7 +20,7 @@ from tpusim.targets.cv18xx.target import TARGET
 
 @TARGET.attach(TopHardSigmoid, FloatLowering)
 class HardSigmoidByConv(Model[TopHardSigmoid], FloatLowering):
-    """A convolution and a clip."""
+    """A convolution and a Clip."""
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
@@ -32,11 +32,11 @@ class HardSigmoidByConv(Model[TopHardSigmoid], FloatLowering):
 
 @TARGET.attach(TopHardSwish, FloatLowering)
 class HardSwishByConv(Model[TopHardSwish], FloatLowering):
-    """A convolution, a clip and a product."""
+    """A convolution, a Clip and a product."""
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """X times the bounded line x/6 + 1/2."""
+        """x*min(max(x/6 + 1/2, 0), 1)."""
         op = self.op
         x = ctx.operand(op.input, ctx.float_mode(op), op)
         line, shape = _bounded_line(ctx, op, x, 1.0 / 6.0, 0.5, "_clip"), shape_of(op.output)
@@ -46,7 +46,7 @@ class HardSwishByConv(Model[TopHardSwish], FloatLowering):
 def _bounded_line(
     ctx: LoweringContext, op: Activation, x: SSAValue, slope: float, offset: float, suffix: str
 ) -> SSAValue:
-    """min(max(slope*x + offset, 0), 1), the line by a convolution; `suffix` ends the name."""
+    """min(max(slope*x + offset, 0), 1), the line by a convolution. suffix: the end of the name."""
     shape, name = shape_of(op.output), op_name(op) + "_scale"
     channels = shape[0] if len(shape) == 1 else shape[1]
     coefficients = [

@@ -1,4 +1,4 @@
-"""Ops in local memory (layer_group.md 2)."""
+"""Which ops have a local form (layer_group.md 2)."""
 
 from typing_extensions import override
 
@@ -49,18 +49,18 @@ class Volumes(Model[VolumeTpu], LocalGen):
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """The family's reason, where the op gives none."""
+        """The reason of the op, else that of the family."""
         return self.op.why_global(chip) or f"no window over a volume has a local form on {chip.name}"
 
 
 @TARGET.attach(TpuConv2D, LocalGen)
 @TARGET.attach(TpuDeconv, LocalGen)
 class Convolutions(Model[TpuConv2D | TpuDeconv], LocalGen):
-    """The output channels of a group fill at most one row of lanes."""
+    """The output channels of a group must be even in number and fit the lanes."""
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Groups of an odd number of channels, or of more than the lanes, are global."""
+        """Groups with an odd number of channels, or with more channels than lanes, make the op global."""
         why, op = self.op.why_global(chip), self.op
         each = op.channels[1] // op.groups
         if why is None and op.groups > 1 and not op.depthwise and (each > chip.lanes or each % 2):

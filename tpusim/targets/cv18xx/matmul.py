@@ -1,4 +1,4 @@
-"""Matrix products: in integers by constant matrices, with a QDM multiplier and shift for each (numerics.md 5.5)."""
+"""Matrix products; in integers by constant matrices, with a QDM multiplier and shift for each (numerics.md 5.5)."""
 
 import numpy as np
 from tpusim_kernels.prim.multiplier import cv18xx_qdm, cv18xx_quantize_bias, cv18xx_quantize_filter
@@ -25,35 +25,34 @@ from tpusim.targets.cv18xx.target import TARGET
 
 @TARGET.attach(TopMatMul, ChipRewrites)
 class ProductsOfHeads(Model[TopMatMul], ChipRewrites):
-    """Batched products read and write (b, rows, heads, columns) too."""
+    """Batched products also read and write (b, rows, heads, columns)."""
 
     @classmethod
     @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Permutes of heads that nobody else reads are the product's; wide windows without overlap are products."""
+        """Products absorb Permutes of heads with one user; convolutions of patches become products."""
         patches = PatchesAsProduct(weights, TopMatMul, chip.forms.patch_products)
         return PermuteIntoMatMul(TopMatMul), WidePatchesAsProduct(weights, TopMatMul), patches
 
 
 @TARGET.attach(TpuMatMul, LoweredRewrites)
 class NoPermutes(Model[TpuMatMul], LoweredRewrites):
-    """Heads are in products before the lowering."""
+    """Products absorb Permutes of heads before the lowering."""
 
     @classmethod
     @override
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """No pattern at all."""
         del weights, chip
         return ()
 
 
 @TARGET.attach(TopMatMul, IntegerLowering)
 class MatMulByQdm(Model[TopMatMul], IntegerLowering):
-    """The matrix and its bias are quantised for the multiplier."""
+    """The multiplier is chosen first; matrix and bias are quantised to fit it."""
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.MatMul, or why not; products of two activations are computed in float (numerics.md 9.0)."""
+        """tpu.MatMul by a constant; the product of two activations is computed in float (numerics.md 9.0)."""
         op, right, why = self.op, ctx.array(self.op.right), self.op.why_not_integer(ctx)
         if why is not None:
             return why

@@ -1,4 +1,4 @@
-"""The larger or smaller of tensors: they keep their scales, and the op scales them (numerics.md 9.0, 9.7)."""
+"""The maximum or minimum of tensors; they keep their scales, and the op scales them (numerics.md 9.0, 9.7)."""
 
 from typing_extensions import override
 from xdsl.ir import SSAValue
@@ -13,9 +13,8 @@ from tpusim.targets.cv18xx.target import TARGET
 
 @TARGET.attach(ExtremeTop, IntegerLowering)
 class ExtremeByCommonShift(Model[ExtremeTop], IntegerLowering):
-    """Of computed tensors alone."""
+    """No operand may be constant."""
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """The tpu op, or why not."""
         return in_common_shift(ctx, self.op, self.op.TPU)

@@ -1,4 +1,4 @@
-"""Products of tensors with the requant of matrix products (numerics.md 5.2, 5.5)."""
+"""Products of tensors, with the requant of matrix products (numerics.md 5.2, 5.5)."""
 
 from tpusim_kernels.prim.multiplier import tflite_multiplier
 from typing_extensions import override
@@ -14,11 +14,10 @@ from tpusim.targets.cv18xx.target import TARGET
 
 @TARGET.attach(TopMul, IntegerLowering)
 class MulByQdm(Model[TopMul], IntegerLowering):
-    """No constant but as the first factor (numerics.md 12.1)."""
+    """Only the first operand may be constant (numerics.md 12.1)."""
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Mul, or why not."""
         op = self.op
         if ctx.quant(op.output) is not None and any(ctx.array(v) is not None for v in op.inputs[1:]):
             return "the second operand is not calibrated (numerics.md 12.1)"

@@ -1,4 +1,4 @@
-"""What the lowerings of this family share: thresholds, and 8-bit multipliers of one common shift.
+"""Thresholds, and 8-bit multipliers with a common shift, for the lowerings of this family.
 
 Source: numerics.md 5.3, 5.6, 9.0, 9.6, 9.7.
 """
@@ -15,7 +15,7 @@ from tpusim.ops.framework.base import LoweringContext, OpT
 from tpusim.ops.framework.families import ArithmeticTop, relu_attributes, relu_of
 
 SAME = 1e-5
-"""Thresholds this close, relative to the smaller, are one (numerics.md 9.7)."""
+"""Thresholds with a smaller relative difference count as equal (numerics.md 9.7)."""
 
 
 def threshold(value: SSAValue) -> float:
@@ -27,7 +27,7 @@ def threshold(value: SSAValue) -> float:
 
 
 def why_no_small_multipliers(ctx: LoweringContext, values: Sequence[SSAValue]) -> str | None:
-    """Why an op of several tensors has no integer form with 8-bit multipliers: constants and uncalibrated tensors."""
+    """Why an op of several tensors has no integer form with 8-bit multipliers; None if it has one."""
     for value in values:
         if ctx.array(value) is not None:
             return "an operand is constant (numerics.md 12.1)"
@@ -37,7 +37,7 @@ def why_no_small_multipliers(ctx: LoweringContext, values: Sequence[SSAValue]) -
 
 
 def common_shift(ratios: Sequence[float]) -> tuple[tuple[int, ...], int]:
-    """(multipliers, their one right shift) of s_i/s_out, each narrowed to f32 first.
+    """(multipliers, common right shift) of the ratios s_i/s_out, each narrowed to f32 first.
 
     A ratio above 127 has shift 0 and wraps in int8 (U-52, numerics.md 9.5): 200 becomes -56.
     """
@@ -46,12 +46,12 @@ def common_shift(ratios: Sequence[float]) -> tuple[tuple[int, ...], int]:
 
 
 def ratio(x: SSAValue, y: SSAValue) -> float:
-    """The quotient of two thresholds, th_x/th_y."""
+    """The ratio of two thresholds, th_x/th_y."""
     return threshold(x) / threshold(y)
 
 
 def positive_side(x: SSAValue, y: SSAValue) -> tuple[int, int]:
-    """(m, r) for values that are not negative in LeakyRelu and PRelu: (1, 0) where the thresholds agree."""
+    """(m, r) of LeakyRelu and PRelu for values that are not negative; (1, 0) if the thresholds are equal."""
     a, b = threshold(x), threshold(y)
     return (1, 0) if abs(a - b) < SAME * min(a, b) else small_multiplier(a / b)
 

@@ -1,4 +1,4 @@
-"""Non-maximum suppression, which there is none of."""
+"""Non-maximum suppression, which CV18xx does not support."""
 
 from typing_extensions import override
 from xdsl.ir import SSAValue
@@ -18,9 +18,8 @@ class NoNms(Model[TopNms], FloatLowering):
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """UnsupportedError: no command of this family does it."""
+        """Raises UnsupportedError: no command of this family computes it."""
         raise UnsupportedError(
-            f"top.Nms '{op_name(self.op)}': this chip has no non-maximum suppression, and the real compiler stops "
-            f"here too; take BM1684X or BM1688, or end the network in front of it with {option('outputs')} "
-            "and run it behind"
+            f"top.Nms '{op_name(self.op)}': this chip has no non-maximum suppression, and TPU-MLIR refuses it too; "
+            f"use BM1684X or BM1688, or end the network before it with {option('outputs')} and compute it afterwards"
         )

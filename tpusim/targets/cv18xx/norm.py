@@ -1,4 +1,4 @@
-"""Factors and terms per channel: depthwise convolutions with a filter of 1x1 (numerics.md 9.4)."""
+"""Scales: factors and terms per channel, as depthwise 1x1 convolutions (numerics.md 9.4)."""
 
 from typing_extensions import override
 from xdsl.ir import SSAValue
@@ -20,23 +20,23 @@ from tpusim.targets.cv18xx.target import TARGET
 
 @TARGET.attach(TopScale, ChipRewrites)
 class ScaleIntoConv(Model[TopScale], ChipRewrites):
-    """Only where a convolution precedes it."""
+    """A Scale after a convolution is folded into it."""
 
     @classmethod
     @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Part of the Conv before it; any other is lowered to a convolution."""
+        """Fold into the Conv before; any other Scale is lowered to a convolution."""
         del chip
         return (FuseScaleIntoConv(weights),)
 
 
 @TARGET.attach(TopScale, FloatLowering)
 class ScaleAsFloatConv(Model[TopScale], FloatLowering):
-    """There is no tpu.Scale."""
+    """CV18xx has no tpu.Scale."""
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """A tpu.Conv2D in float, over (n, c, 1, rest) of a tensor of another rank."""
+        """A tpu.Conv2D in float; tensors without four axes are reshaped to (n, c, 1, rest)."""
         op, name, shape = self.op, op_name(self.op), shape_of(self.op.output)
         scale, bias = op.constants(ctx)
         x, element = ctx.operand(op.input, ctx.float_mode(op), op), ctx.float_type(op)
@@ -49,11 +49,11 @@ class ScaleAsFloatConv(Model[TopScale], FloatLowering):
 
 @TARGET.attach(TopScale, IntegerLowering)
 class ScaleAsConv(Model[TopScale], IntegerLowering):
-    """There is no tpu.Scale."""
+    """CV18xx has no tpu.Scale."""
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """A tpu.Conv2D with a QDM multiplier and shift per channel, or why not."""
+        """A tpu.Conv2D with a QDM multiplier and shift per channel."""
         op, name, shape = self.op, op_name(self.op), shape_of(self.op.output)
         scale, bias = op.constants(ctx)
         if ctx.quant(op.input) is None or ctx.quant(op.output) is None:

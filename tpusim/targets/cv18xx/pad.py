@@ -1,4 +1,4 @@
-"""Pads, and those that the compiler puts before convolutions."""
+"""Pads, and Pads that the compiler inserts before convolutions."""
 
 import numpy as np
 from typing_extensions import override
@@ -17,12 +17,12 @@ from tpusim.targets.cv18xx.target import TARGET
 
 @TARGET.attach(TopPad, ChipRewrites)
 class PadsOfWideSides(Model[TopPad], ChipRewrites):
-    """More padding than a command has (codegen.md DC-09)."""
+    """Padding above the limit of a command becomes a Pad (codegen.md DC-09)."""
 
     @classmethod
     @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """One Pad has all padding of such a side."""
+        """A Pad takes all padding of such a side."""
         del weights, chip
         return (PadsOfSides(TopPad),)
 
@@ -34,14 +34,13 @@ class NoPadsInSteps(Model[TpuPad], LoweredRewrites):
     @classmethod
     @override
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """No pattern at all."""
         del weights, chip
         return ()
 
 
 @TARGET.attach(TopPad, Lowering)
 class PadHalfUp(Model[TopPad], Lowering):
-    """The number that is filled in is rounded half up, not half away from zero (numerics.md 9.0)."""
+    """The padding value is rounded half up instead of half away from zero (numerics.md 9.0)."""
 
     @override
     def lower(self, ctx: LoweringContext) -> SSAValue:

@@ -32,7 +32,7 @@ class PoolsWithoutRelu(Model[TopMaxPool], ChipRewrites):
 
 @TARGET.attach(TopAvgPool, IntegerLowering)
 class AveragesOfThresholds(Model[TopAvgPool], IntegerLowering):
-    """The multiplier comes from thresholds, and the average is rounded half up (numerics.md 5.3)."""
+    """The multiplier follows from thresholds, and the average is rounded half up (numerics.md 5.3)."""
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:

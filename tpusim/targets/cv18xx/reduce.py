@@ -19,21 +19,20 @@ _KEEP_RANGES = ("ReduceMax", "ReduceMin")
 
 @TARGET.attach(TopReduce, Ranges)
 class ExtremesKeepRanges(Model[TopReduce], Ranges):
-    """The largest and the smallest are bytes of the input."""
+    """ReduceMax and ReduceMin give bytes of the input."""
 
     @override
     def range_rule(self) -> RangeRule:
-        """They take the input's range (step 9)."""
+        """ReduceMax and ReduceMin give the output the range of the input (step 9)."""
         return RangeRule(forward=self.op.mode.data in _KEEP_RANGES)
 
 
 @TARGET.attach(TopReduce, IntegerLowering)
 class ReduceByMultiplier(Model[TopReduce], IntegerLowering):
-    """A multiplier and shift for th_in/th_out, of a mean with 1/n inside."""
+    """A multiplier and shift for th_in/th_out; for a mean for th_in/(n*th_out)."""
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Reduce, or why not."""
         op, mode, count = self.op, self.op.mode.data, reduced_count(self.op)
         if mode not in REDUCTIONS:
             return op.lower_integer(ctx)

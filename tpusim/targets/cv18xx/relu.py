@@ -1,4 +1,4 @@
-"""Relu, which has no upper limit."""
+"""Relu; CV18xx has none with an upper limit."""
 
 from typing_extensions import override
 from xdsl.ir import SSAValue
@@ -15,11 +15,10 @@ from tpusim.targets.cv18xx.target import TARGET
 
 @TARGET.attach(TopRelu, IntegerLowering)
 class ReluWithoutLimit(Model[TopRelu], IntegerLowering):
-    """Bytes without a limit (numerics.md 12.1)."""
+    """In integers a relu has no upper limit (numerics.md 12.1)."""
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Relu on bytes, or why not."""
         why = self.op.why_not_integer(ctx)
         if why is None and relu_limit_of(self.op) >= 0:
             return "a relu with a limit runs in float (numerics.md 12.1)"
@@ -28,7 +27,7 @@ class ReluWithoutLimit(Model[TopRelu], IntegerLowering):
 
 @TARGET.attach(TopRelu, FloatLowering)
 class LimitedReluAsClip(Model[TopRelu], FloatLowering):
-    """An upper limit is that of tpu.Clip."""
+    """A relu with an upper limit becomes a Clip."""
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:

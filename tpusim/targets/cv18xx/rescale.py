@@ -1,4 +1,4 @@
-"""Bytes at another scale."""
+"""Bytes that are rescaled."""
 
 from tpusim_kernels.prim.multiplier import small_multiplier
 from typing_extensions import override
@@ -11,7 +11,7 @@ from tpusim.targets.cv18xx.target import TARGET
 
 @TARGET.provide(Rescaling)
 class SmallMultipliers(Rescaling):
-    """A multiplier from thresholds, with a shift to the right (numerics.md 5.3)."""
+    """The multiplier follows from thresholds; the shift is to the right (numerics.md 5.3)."""
 
     @override
     def fit(self, ctx: LoweringContext, op: Operation, scale: float) -> tuple[int, int] | None:

@@ -34,12 +34,12 @@ from tpusim.ops.structure import make_none, make_weight
 from tpusim.targets.cv18xx.target import TARGET
 
 LARGEST_FACTOR = 13
-"""Largest factor of an extent that the compiler counts as one step of an enlargement."""
+"""The largest prime factor of an extent that the compiler enlarges in steps."""
 
 
 @TARGET.attach(TopUpsample, ChipRewrites)
 class CopiesByDeconv(Model[TopUpsample], ChipRewrites):
-    """Upsample becomes a transposed convolution where its factor is a legal stride."""
+    """Upsample becomes a transposed convolution if its factors are legal strides."""
 
     @classmethod
     @override
@@ -50,25 +50,25 @@ class CopiesByDeconv(Model[TopUpsample], ChipRewrites):
 
 @TARGET.attach(TopInterp, ChipRewrites)
 class InterpolationByConv(Model[TopInterp], ChipRewrites):
-    """Interp becomes a convolution where it can; the host computes the rest."""
+    """Interp becomes a convolution if possible; else the host computes it."""
 
     @classmethod
     @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Interp by whole factors becomes convolutions and copies."""
+        """The pattern for the cases that become convolutions or copies."""
         return (InterpToConv(weights, chip),)
 
 
 @dataclass
 class UpsampleToDeconv(RewritePattern):
-    """Upsample by factors that a stride may have -> depthwise Deconv whose filter is ones, a step as long as it."""
+    """Upsample by factors that are legal strides -> depthwise Deconv with a filter of ones and strides of its size."""
 
     weights: WeightStore
     chip: ChipSpec
 
     @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """Name and range of the result stay."""
+        """The new op takes name and range."""
         if not isinstance(op, TopUpsample) or max(op.factors) > self.chip.max_stride:
             return
         channels, none = shape_of(op.input)[1], make_none()
@@ -89,9 +89,9 @@ class UpsampleToDeconv(RewritePattern):
 
 @dataclass
 class InterpToConv(RewritePattern):
-    """Interp -> depthwise Conv: by whole factors, by a half, every second place; a single element -> Upsample.
+    """Interp by whole factors, by a half, or to every second element -> depthwise Conv; others stay.
 
-    Any other stays.
+    An Interp of a single element becomes an Upsample if its extents cannot be reached in steps.
     """
 
     weights: WeightStore
@@ -99,7 +99,7 @@ class InterpToConv(RewritePattern):
 
     @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """Name and range of the result stay."""
+        """The new op takes name and range."""
         if not isinstance(op, TopInterp):
             return
         if op.geometry[2]:
@@ -110,7 +110,7 @@ class InterpToConv(RewritePattern):
             self._convolve(op, op.input, np.full((2, 2), 0.25, np.float32), {"strides": ints_attr((2, 2))}, rewriter)
 
     def _align_corners(self, op: TopInterp, rewriter: PatternRewriter) -> None:
-        """Every second place, from the first to the last; a single element by extents that cannot be made in steps."""
+        """Every second element, or a single element enlarged to extents that cannot be reached in steps."""
         before, after = shape_of(op.input)[2:], shape_of(op.output)[2:]
         if before == (1, 1) and min(after) > 1 and any(_largest_prime(size) > LARGEST_FACTOR for size in after):
             repeated = {"scale_h": int_attr(after[0]), "scale_w": int_attr(after[1])}
@@ -123,7 +123,7 @@ class InterpToConv(RewritePattern):
             self._convolve(op, op.input, first, more, rewriter)
 
     def _enlarge(self, op: TopInterp, factors: tuple[int, int], rewriter: PatternRewriter) -> None:
-        """The border is repeated once; zeros stand between the elements, and a hat goes over them."""
+        """Repeat the border once, insert zeros between the elements, and convolve with `hat`."""
         edged = self._edged(op, rewriter)
         taps = np.outer(*(hat(f) for f in factors))
         before = [f // 2 - 1 for f in factors]
@@ -132,7 +132,7 @@ class InterpToConv(RewritePattern):
         self._convolve(op, edged, taps, more, rewriter)
 
     def _edged(self, op: TopInterp, rewriter: PatternRewriter) -> SSAValue:
-        """The input with its border once more around it; of several enlargements there is one."""
+        """The input with its border repeated once; several enlargements of one input share it."""
         name, x = f"{value_name(op.input)}_pad_edge", op.input
         for use in x.uses:
             if isinstance(use.operation, TopPad) and op_name(use.operation) == name:
@@ -165,9 +165,9 @@ class InterpToConv(RewritePattern):
 
 
 def hat(factor: int) -> np.ndarray:
-    """2*factor weights, f32, of linear interpolation in an image with factor - 1 zeros between its elements.
+    """The 2*factor weights (f32) of linear interpolation in an image with factor - 1 zeros between its elements.
 
-    The element before a place counts 1 - d, the one after it d, by the distance d; every step in f32.
+    At distance d from the element before, that element has the weight 1 - d and the next element d; all in f32.
     """
     phase = np.arange(factor)
     distance = ((phase + 0.5) / factor + 0.5).astype(np.float32)

@@ -1,4 +1,4 @@
-"""LeakyRelu and PRelu: a multiplier and a right shift for each side of 0 (numerics.md 5.3, 9.7)."""
+"""LeakyRelu and PRelu: a multiplier and a right shift for each sign (numerics.md 5.3, 9.7)."""
 
 import numpy as np
 from tpusim_kernels.prim.multiplier import small_multiplier
@@ -18,7 +18,7 @@ from tpusim.targets.cv18xx.target import TARGET
 
 @TARGET.attach(TopLeakyRelu, Ranges)
 class LeakyReluRanges(Model[TopLeakyRelu], Ranges):
-    """Ranges are symmetric, so that the input may have both ends of the result's."""
+    """Ranges are symmetric, so the input takes both ends of the result's range."""
 
     @override
     def range_rule(self) -> RangeRule:
@@ -28,17 +28,17 @@ class LeakyReluRanges(Model[TopLeakyRelu], Ranges):
 
 @TARGET.attach(TopPRelu, Ranges)
 class PReluRanges(Model[TopPRelu], Ranges):
-    """Input and output keep what was measured."""
+    """Input and output keep their measured ranges."""
 
     @override
     def range_rule(self) -> RangeRule:
-        """No part in any step."""
+        """The op takes part in no step."""
         return RangeRule()
 
 
 @TARGET.attach(TopLeakyRelu, Lowering)
 class LeakyReluByFamily(Model[TopLeakyRelu], Lowering):
-    """Input and output have scales of their own, so the op is not lowered at one scale."""
+    """Input and output have different scales, so the op is not lowered at one scale."""
 
     @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
@@ -46,7 +46,7 @@ class LeakyReluByFamily(Model[TopLeakyRelu], Lowering):
         return ctx.by_family(self.op, {"integer": self._in_integers, "float": self._in_float})
 
     def _in_integers(self, ctx: LoweringContext) -> SSAValue | str:
-        """An 8-bit multiplier and shift for each sign; a negative slope negates the second."""
+        """An 8-bit multiplier and shift for each sign; a negative slope negates the second multiplier."""
         op = self.op
         if ctx.quant(op.input) is None or ctx.quant(op.output) is None:
             return "input or output is not calibrated"
@@ -67,11 +67,10 @@ class LeakyReluByFamily(Model[TopLeakyRelu], Lowering):
 
 @TARGET.attach(TopPRelu, IntegerLowering)
 class PReluOfBothSides(Model[TopPRelu], IntegerLowering):
-    """Positives by th_x/th_y; slopes to_int8(slope*th_x/th_y*2^r, half up)."""
+    """Positive values are scaled by th_x/th_y; slopes are to_int8(slope*th_x/th_y*2^r, half up)."""
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.PRelu, or why not."""
         op = self.op
         if ctx.quant(op.input) is None or ctx.quant(op.output) is None:
             return "input or output is not calibrated"

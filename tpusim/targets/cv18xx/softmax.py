@@ -1,4 +1,4 @@
-"""Softmax, whose exponential is a table."""
+"""Softmax, with the exponential by a table."""
 
 from typing_extensions import override
 from xdsl.pattern_rewriter import RewritePattern
@@ -14,11 +14,11 @@ from tpusim.targets.cv18xx.target import TARGET
 
 @TARGET.attach(TopSoftmax, ChipRewrites)
 class BoundedMasks(Model[TopSoftmax], ChipRewrites):
-    """The table begins at a number that masks are below."""
+    """Masks are below the first number of the exponential table."""
 
     @classmethod
     @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Masks are no lower than the table bears."""
+        """Masks are raised to the range of the table."""
         del chip
         return (LimitMask(weights, TopSoftmax),)

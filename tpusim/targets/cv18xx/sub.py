@@ -1,4 +1,4 @@
-"""Differences of tensors of one shape are weighted sums; a quotient is a product with a reciprocal."""
+"""Differences as weighted sums, and quotients as products with a reciprocal."""
 
 from typing_extensions import override
 from xdsl.ir import SSAValue
@@ -28,7 +28,7 @@ class SubByCommonShift(Model[TopSub], IntegerLowering):
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Add with a negative multiplier, or tpu.Sub; of computed tensors alone."""
+        """tpu.Add with a negative multiplier for tensors of one shape, else tpu.Sub; no operand may be constant."""
         op = self.op
         if ctx.quant(op.output) is None:
             return "the output is not calibrated"
@@ -45,7 +45,7 @@ class SubByCommonShift(Model[TopSub], IntegerLowering):
 
 @TARGET.attach(TopSub, FloatLowering)
 class SubAsSum(Model[TopSub], FloatLowering):
-    """A difference of tensors of one shape is a weighted sum, as in integers."""
+    """As in integers, a difference of tensors of one shape is a weighted sum."""
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
@@ -57,11 +57,11 @@ class SubAsSum(Model[TopSub], FloatLowering):
 
 @TARGET.attach(TopDiv, ChipRewrites)
 class NoQuotients(Model[TopDiv], ChipRewrites):
-    """There is no quotient of tensors."""
+    """CV18xx has no quotient of tensors."""
 
     @classmethod
     @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """The first operand times the reciprocal of the second."""
+        """A quotient becomes the first operand times the reciprocal of the second."""
         del weights, chip
         return (DivToProduct(),)
