@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from compiling import to_canonical, to_groups, to_tpu
+from upstream.networks import Builder
 
 from tpusim.frontend.onnx import import_onnx
 from tpusim.ops.framework.base import TpuOp
-from upstream.networks import Builder
 
 
 def reasons(b: Builder, chip: str) -> dict[str, str]:
