@@ -167,7 +167,7 @@ FROM_OPS: dict[str, set[str] | None] = {
         "attentions",
         "smoothings",
         "split_norms",
-        "spread",
+        "divide_softmax",
     },  # where factors may move
     "tpusim.ops.rescale": {"requantised_indices"},  # and what stands for two of them
     "tpusim.ops.view": {"make_view"},  # the importer names copies of a returned value
