@@ -254,6 +254,7 @@ def test_a_run_dumps_its_pipeline(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert not (tmp_path / "out").exists()
     names = [step.name for step in parse_pipeline(text).flat()]
     assert names[:4] == ["set-preprocess", "canonicalize", "calibrate", "import-calibration-table"]
+    assert names[4:6] == ["fuse-preprocess", "convert-top-to-tpu"]
     assert main(list(asked)) == 0
     program = tmp_path / "out" / "7_model.tpusim"
     expected = program.read_bytes()

@@ -320,6 +320,7 @@ PASSES = Table[Any](
         "convert-ops": "tpusim.passes.lowering:ConvertOps",
         "convert-top-to-tpu": "tpusim.passes.lowering:ConvertTopToTpu",
         "fold-channel-swaps": "tpusim.passes.lowering:FoldChannelSwaps",
+        "fuse-preprocess": "tpusim.passes.preprocess:FusePreprocess",
         "fuse-tpu-ops": "tpusim.passes.lowering:FuseTpuOps",
         "import-calibration-table": "tpusim.passes.calibration:ImportCalibrationTable",
         "layer-group": "tpusim.passes.layer_group:LayerGroup",

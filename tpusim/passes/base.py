@@ -25,6 +25,10 @@ ANCHORS = ("builtin.module", "func.func")
 """Ops that a pipeline may work on, each inside the one before it."""
 
 
+TOP = frozenset({State.TOP, State.CALIBRATED})
+"""The states of a top module that a lowering takes."""
+
+
 class Codec(NamedTuple):
     """How an option that is no number, bool or text is read from text and written as text."""
 
