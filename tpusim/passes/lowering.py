@@ -167,8 +167,12 @@ class ConvertTopToTpu(ConversionConfig, Pass):
     requires = TOP
     produces = State.LOWERED
     exact = False
-    composite = True
     codecs = {"chip": CHIP, "mode": MODE}
+
+    @property
+    @override
+    def composite(self) -> bool:
+        return True
 
     @override
     def rewrite(self, model: Model, ctx: PassContext) -> Model:
