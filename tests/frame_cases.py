@@ -110,5 +110,8 @@ CASES: list[tuple[str, str, str, dict[str, object], str]] = [
 
 
 def lowered(net: str, chip: str, mode: str, options: dict[str, object]) -> Model:
-    table = CalibrationTable({name: Entry(*values) for name, values in NETWORKS[net].table.items()})
-    return to_tpu(NETWORKS[net].top(), chip, mode, ranges=table, **options)
+    return to_tpu(NETWORKS[net].top(), chip, mode, ranges=table_of(net), **options)
+
+
+def table_of(net: str) -> CalibrationTable:
+    return CalibrationTable({name: Entry(*values) for name, values in NETWORKS[net].table.items()})

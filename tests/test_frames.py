@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from compiling import to_addressed, to_canonical, to_program, to_tpu
-from frame_cases import ALIGNED, CASES, DIGIT, FUSED, NETWORKS, PHOTO, frame, lowered
+from compiling import to_addressed, to_calibrated, to_canonical, to_program, to_tpu
+from frame_cases import ALIGNED, CASES, DIGIT, FUSED, NETWORKS, PHOTO, frame, lowered, table_of
 from op_row import network, node
 
 from tpusim import chips
@@ -21,7 +21,11 @@ from tpusim.images import images_of, inputs_of, prepare
 from tpusim.inference import input_specs, run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import load_model, save_model
+from tpusim.ir.text import print_module
+from tpusim.lowering import LoweringConfig
 from tpusim.ops import context
+from tpusim.passes import PassManager
+from tpusim.passes.pipelines import lowered as passes_of
 from tpusim.simulator import Simulator
 
 IMAGES = Path(__file__).parent / "images"
@@ -109,6 +113,29 @@ def test_with_zero_points_the_quirk_can_be_switched_off() -> None:
     )
     inside = (theirs > -126) & (theirs < 127)
     assert np.array_equal(ours[inside], theirs[inside] - 2)  # the zero point of the input is -2
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("number", [n for n, case in enumerate(CASES) if "fuse_preprocess" in case[3]])
+def test_a_fused_module_is_printed_read_and_lowered(number: int, tmp_path: Path) -> None:
+    """The pass states on the inputs all that the lowering needs; a module that takes frames is not run before it."""
+    net, chip, mode, options, _ = CASES[number]
+    top = to_calibrated(NETWORKS[net].top(), table_of(net), asymmetric=bool(options.get("asymmetric")))
+    first, *others = passes_of(LoweringConfig(chip, mode, **options))  # type: ignore[reportArgumentType]
+    save_model(PassManager([first]).run(top), tmp_path / "fused.mlir")
+    fused = load_model(tmp_path / "fused.mlir", context())
+    ((name, (shape, dtype)),) = input_specs(fused).items()
+    assert (first.name, name, dtype) == ("fuse-preprocess", "image", np.uint8)
+    expected = lowered(net, chip, mode, options)
+    assert shape == input_specs(expected)["image_raw"][0]
+    found = PassManager(others).run(fused)
+    del found.module.attributes["module.weight_file"]
+    assert print_module(found.module) == print_module(expected.module)
+    assert {n: a.tobytes() for n, a in found.weights.items()} == {n: a.tobytes() for n, a in expected.weights.items()}
+    with pytest.raises(ConfigError, match="'image': an input without fused preprocessing is required"):
+        run(fused, {"image": np.zeros(shape, dtype)})
+    with pytest.raises(ConfigError, match="an input that is an image is required"):
+        PassManager([first]).run(fused)
 
 
 def test_what_cannot_be_fused_is_named() -> None:

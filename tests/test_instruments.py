@@ -120,7 +120,8 @@ def test_files_of_changes(tmp_path: Path, tmp_path_factory: pytest.TempPathFacto
     names = [stem.partition("_after_")[2] for stem in stems]
     assert names[:2] == ["canonicalize", "import-calibration-table"]
     assert "convert-ops" in names and "convert-top-to-tpu" not in names
-    assert names[-3:] == ["weight-reorder", "layer-group", "address-assign"] and "codegen" not in names
+    grouped = ("search-groups", "combine-timesteps", "address-assign")
+    assert names[-4:] == ["weight-reorder", *grouped]
     final = load_model(folder / "6_final.mlir", context())
     text = parse_module((tmp_path / f"{stems[-1]}.mlir").read_text(), context())
     assert [op.name for op in text.walk()] == [op.name for op in final.module.walk()]
@@ -133,7 +134,7 @@ def test_files_of_changes(tmp_path: Path, tmp_path_factory: pytest.TempPathFacto
         assert len(texts) == graph.count(" [label=") > 10 and len(set(texts)) == len(texts)
         assert len(list(drawing.iter("{http://www.w3.org/2000/svg}path"))) == graph.count(" -> ") >= len(texts) - 2
         assert ("cluster_" in graph) == ("stroke-dasharray" in ElementTree.tostring(drawing, "unicode"))
-        assert ("cluster_" in graph) == (stem.partition("_after_")[2] in ("layer-group", "address-assign"))
+        assert ("cluster_" in graph) == (stem.partition("_after_")[2] in grouped)
     with pytest.raises(ConfigError, match="--dump-form svg: needs --dump-before"):
         main(["opt", str(folder / "1_top.mlir"), "-p", "canonicalize", "--dump-form", "svg", "--debug"])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compiling import to_tpu
+from compiling import to_reordered, to_tpu
 from end_to_end import DIGITS, digits_run
 
 from tpusim import chips
@@ -18,11 +18,12 @@ from tpusim.chips import files
 from tpusim.cli import main
 from tpusim.errors import ConfigError, ImportModelError
 from tpusim.frontend import import_onnx
+from tpusim.ir.attrs import texts_attr
 from tpusim.ir.formats import number_format
-from tpusim.ir.module import load_model
+from tpusim.ir.module import load_model, save_model
 from tpusim.ir.text import print_module
 from tpusim.isa.stream import load
-from tpusim.layer_group import ForcedGroup
+from tpusim.layer_group import ForcedGroup, LayerGroupConfig, group_layers
 from tpusim.layer_group.files import Counts
 from tpusim.ops import context
 from tpusim.passes import Pass, PassContext, PassManager, Pipeline, parse_pipeline, pass_of, print_pipeline
@@ -32,6 +33,8 @@ from tpusim.passes.layer_group import LayerGroup
 from tpusim.passes.lowering import STEPS, ConvertTopToTpu
 from tpusim.passes.pipelines import DEPLOY
 from tpusim.registry import PASSES, PIPELINES
+
+WEIGHTS = "module.weight_file"
 
 # --- the text form
 
@@ -243,6 +246,44 @@ def test_a_lowering_spelled_out_step_by_step(tmp_path_factory: pytest.TempPathFa
         PassManager("propagate-ranges").run(model)
 
 
+GROUPINGS: list[tuple[str, dict[str, Any]]] = [
+    ("bm1684x", {}),
+    ("bm1684x", {"opt": "1", "timestep_combine": False}),
+    ("bm1684x", {"opt": "off", "in_place": False}),
+    ("bm1684x", {"wide_rows": True, "group_overlap": False, "shape_secs_search_strategy": "1"}),
+    ("bm1684", {"everywhere": True}),
+    ("cv183x", {"timestep_moves": False}),
+    ("bm1688", {"cores": 2}),
+]
+
+
+@pytest.mark.every
+@pytest.mark.parametrize(("chip", "options"), GROUPINGS, ids=str)
+def test_layer_groups_step_by_step(
+    chip: str, options: dict[str, Any], tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+):
+    """The steps give the module of the stage, also if each reads what the one before printed."""
+    model = to_reordered(load_model(digits_run(tmp_path_factory, chip, "int8") / "4_tpu.mlir", context()))
+    expected, found = group_layers(model, LayerGroupConfig(**options)), model
+    whole = PassManager([LayerGroup(**options)]).run(model)
+    for step in LayerGroup(**options).steps:
+        save_model(PassManager([step]).run(found), tmp_path / "step.mlir", weight_file=model.attribute(WEIGHTS))
+        found = load_model(tmp_path / "step.mlir", context())
+    assert print_module(whole.module) == print_module(found.module) == print_module(expected.module)
+    for one in (whole, found):
+        assert {n: a.tobytes() for n, a in one.weights.items()} == {n: a.tobytes() for n, a in expected.weights.items()}
+
+
+def test_merged_transfers_are_not_refined(tmp_path_factory: pytest.TempPathFactory):
+    model = load_model(digits_run(tmp_path_factory, "bm1684x", "int8") / "5_grouped.mlir", context())
+    assert print_module(PassManager("merge-moves").run(model).module) == print_module(model.module)
+    load = next(op for op in model.module.walk() if op.name == "tpu.Load")
+    load.attributes["moved"] = texts_attr(["permute"])
+    for name in ("combine-timesteps", "overlap-groups", "choose-cores"):
+        with pytest.raises(ConfigError, match="refine groups before merge-moves"):
+            PassManager(name).run(model)
+
+
 def test_a_run_dumps_its_pipeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     asked = (
         *("run", str(DIGITS / "digits.onnx"), "--data", str(DIGITS / "calibration.npz"), "--samples", "2"),
@@ -254,6 +295,7 @@ def test_a_run_dumps_its_pipeline(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert not (tmp_path / "out").exists()
     names = [step.name for step in parse_pipeline(text).flat()]
     assert names[:4] == ["set-preprocess", "canonicalize", "calibrate", "import-calibration-table"]
+    assert names[4:6] == ["fuse-preprocess", "convert-top-to-tpu"]
     assert main(list(asked)) == 0
     program = tmp_path / "out" / "7_model.tpusim"
     expected = program.read_bytes()

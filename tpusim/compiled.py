@@ -26,7 +26,7 @@ from tpusim.inference import run as run_flat
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
 from tpusim.passes import PassManager
-from tpusim.passes.lowering import ConvertTopToTpu
+from tpusim.passes.pipelines import converted
 from tpusim.running.artefacts import Artefacts
 from tpusim.running.levels import sample_for_chip
 from tpusim.running.network import Configure, Network, network_from, path_of
@@ -208,7 +208,7 @@ class Compiled:
         usual = tpu_vs_top(format.needs)
         limits = usual if tolerance is None else Tolerance.parse(tolerance)
         network = self._network
-        lowered = PassManager(ConvertTopToTpu.from_config(network.lowering)).run(network.calibrated)
+        lowered = PassManager(converted(network.lowering)).run(network.calibrated)
         return first_broken(network.calibrated, lowered, self._samples(inputs), limits)
 
     def why(self, inputs: Several | None = None, top: int = 8, expected_cos: float = 0.99) -> "Why":

@@ -11,7 +11,7 @@ from tpusim.errors import CalibrationError, ConfigError, option
 from tpusim.images.preprocess import Preprocess
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
-from tpusim.ir.types import uniform_of
+from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ops.cast import quantised_by_host
 from tpusim.ops.frames import FORMATS, YUV, Frame, Fused, raw_name
 from tpusim.ops.structure import TopInput
@@ -22,10 +22,10 @@ NEAR = 0.01
 """The largest distance from a whole number of a byte that is computed back from f32 by mean and scale."""
 
 
-def fused(
+def frame_for(
     name: str, shape: Sequence[int], preprocess: Preprocess, format: str, alignment: tuple[int, int] | None
-) -> Fused:
-    """The form of frames for an input of this shape. Raises ConfigError if the format contradicts its preprocessing."""
+) -> Frame:
+    """The frames of an input of this shape. Raises ConfigError if the format contradicts its preprocessing."""
     format = format or {"rgb": "RGB_PLANAR", "bgr": "BGR_PLANAR", "gray": "GRAYSCALE"}.get(preprocess.pixel_format, "")
     if format not in FORMATS:
         asked = option("customization_format", format) if format else f"frames in {preprocess.pixel_format}"
@@ -53,8 +53,24 @@ def fused(
             f"input '{name}': {option('customization_format', format)} requires frames of even height and width, got "
             f"{height}x{width}; give other {option('resize_dims')}"
         )
+    return Frame.of(format, preprocess.channels, (height, width), alignment)
+
+
+def fused_of(op: TopInput) -> Fused:
+    """What a lowering makes of the frames that an input of a top module takes (`Frame.fuse_into`).
+
+    Raises ConfigError for an input whose attributes state no frames.
+    """
+    frame, preprocess = Frame.read(op), Preprocess.of(op)
+    if frame is None or preprocess is None:
+        raise ConfigError(
+            f"input '{op_name(op)}': customization_format and pixel_format are required of an input that is fused"
+        )
+    shape, wanted = shape_of(op.input), frame.shape(shape_of(op.output)[0])
+    if shape != wanted:
+        raise ConfigError(f"input '{op_name(op)}': frames of shape {wanted} are required for {frame}, got {shape}")
+    order = FORMATS[frame.format][0]
     swap = order != "gray" and order != _order(preprocess)
-    frame = Frame.of(format, preprocess.channels, (height, width), alignment)
     return Fused(frame, preprocess.mean, preprocess.scale, swap)
 
 

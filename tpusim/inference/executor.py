@@ -45,7 +45,7 @@ def inputs_of(model: Model) -> list[TopInput]:
 
 def input_specs(model: Model) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
     """Shape and dtype of every network input by name; the dtype is that of the user's array."""
-    return {op_name(op): (shape_of(op.output), op.given) for op in inputs_of(model)}
+    return {op_name(op): (shape_of(op.input), op.given) for op in inputs_of(model)}
 
 
 def check_inputs(model: Model, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
@@ -55,7 +55,7 @@ def check_inputs(model: Model, inputs: Mapping[str, np.ndarray]) -> list[np.ndar
     """
     arrays: list[np.ndarray] = []
     for op in inputs_of(model):
-        name, shape = op_name(op), shape_of(op.output)
+        name, shape = op_name(op), shape_of(op.input)
         if name not in inputs:
             raise ConfigError(f"input '{name}' is missing; given are {', '.join(sorted(inputs)) or '(none)'}")
         array = array_of(op, inputs[name])
@@ -71,7 +71,7 @@ def array_of(op: TopInput, given: object) -> np.ndarray:
         return np.asarray(given)
     except ValueError as error:
         raise ConfigError(
-            f"input '{op_name(op)}': an array of shape {shape_of(op.output)} is required: {error}"
+            f"input '{op_name(op)}': an array of shape {shape_of(op.input)} is required: {error}"
         ) from error
 
 

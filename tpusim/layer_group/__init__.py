@@ -24,6 +24,7 @@ from tpusim.layer_group.files import (
     TypeName,
     group_number,
     groups_text,
+    merge_moves,
     read_forced,
     read_groups,
     view_number,
@@ -34,18 +35,24 @@ from tpusim.layer_group.refinement import Refinements
 from tpusim.layer_group.search import (
     ON_THE_CLOCK,
     LayerGroupConfig,
+    SearchOptions,
     Strategy,
     alone,
+    choose_cores,
+    combine_timesteps,
     group_layers,
     orders,
+    overlap_groups,
     require_named,
+    search_groups,
     searched,
 )
 from tpusim.schedule import Costs
 
 __all__ = [
     "ON_THE_CLOCK", "CostModel", "Costs", "Counts", "Decided", "ForcedGroup", "GlobalView", "GroupView",
-    "LayerGroupConfig", "LowerBounds", "Refinements", "Strategy", "TypeName", "alone", "base_groups", "group_layers",
-    "group_number", "groups_text", "lower_bounds", "orders", "plan", "products", "read_forced", "read_groups",
-    "require_named", "searched", "view_number", "views",
+    "LayerGroupConfig", "LowerBounds", "Refinements", "SearchOptions", "Strategy", "TypeName", "alone", "base_groups",
+    "choose_cores", "combine_timesteps", "group_layers", "group_number", "groups_text", "lower_bounds", "merge_moves",
+    "orders", "overlap_groups", "plan", "products", "read_forced", "read_groups", "require_named", "search_groups",
+    "searched", "view_number", "views",
 ]  # fmt: skip

@@ -1,39 +1,38 @@
-"""The types of a lowered module's inputs: floats, frames of a camera (--fuse-preprocess), stored integers."""
+"""The types of a module's inputs: floats, frames of a camera (--fuse-preprocess), stored integers."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 from warnings import warn
-
-from xdsl.ir import Operation
 
 from tpusim.chips import ChipSpec, available, load
 from tpusim.errors import ConfigError, ModeWarning, UnsupportedError, option
 from tpusim.images import Preprocess
-from tpusim.images.frames import always_aligned, fused
+from tpusim.images.frames import always_aligned, frame_for
 from tpusim.interfaces import rules
 from tpusim.ir.attrs import op_name, text
 from tpusim.ir.module import Model
 from tpusim.ir.types import set_type, shape_of, storage_dtype, uniform_of
 from tpusim.ops.cast import TpuCast
-from tpusim.ops.frames import Fused
 from tpusim.ops.interfaces import FusedFrames
 from tpusim.ops.structure import TopInput
 
-if TYPE_CHECKING:
-    from tpusim.lowering.lower import LoweringConfig
 
+@dataclass(frozen=True)
+class FrameOptions:
+    """What frames the inputs take.
 
-def frames_of(model: Model, config: "LoweringConfig", chip: ChipSpec) -> Mapping[Operation, Fused]:
-    """Image inputs -> their fused preprocessing; {} without this option.
-
-    Raises ConfigError for options without effect and for a network without images, UnsupportedError for a chip that
-    cannot.
+    customization_format: the layout of the bytes, of `tpusim.images.FORMATS`; "": as the preprocessing reads images.
+    aligned_input: rows and planes begin at the chip's multiples.
     """
-    if not config.fuse_preprocess:
-        for name in ("customization_format", "aligned_input"):
-            if value := getattr(config, name):
-                raise ConfigError(f"{option(name, value)}: needs {option('fuse_preprocess', True)}")
-        return {}
+
+    customization_format: str = ""
+    aligned_input: bool = False
+
+
+def fuse_preprocess(model: Model, config: FrameOptions, chip: ChipSpec) -> None:
+    """Let the inputs of a top module that are images take frames; the lowering does their preprocessing.
+
+    Raises ConfigError for a network without images, UnsupportedError for a chip that cannot.
+    """
     if (why := rules(chip, FusedFrames).why_not()) is not None:
         raise UnsupportedError(f"{option('fuse_preprocess', True)} on {chip.name}: {why}")
     yuv = always_aligned(config.customization_format)
@@ -51,18 +50,17 @@ def frames_of(model: Model, config: "LoweringConfig", chip: ChipSpec) -> Mapping
             stacklevel=4,
         )
     alignment = chip.frame_alignment if config.aligned_input or yuv else None
-    found: dict[Operation, Fused] = {}
-    for op in model.ops:
-        preprocess = Preprocess.of(op) if isinstance(op, TopInput) else None
-        if isinstance(op, TopInput) and preprocess is not None:
-            found[op] = fused(op_name(op), shape_of(op.output), preprocess, config.customization_format, alignment)
-    if not found:
+    inputs = [op for op in model.ops if isinstance(op, TopInput) and not op.takes_frames]
+    images = [(op, preprocess) for op in inputs if (preprocess := Preprocess.of(op)) is not None]
+    for op, preprocess in images:
+        frame_for(op_name(op), shape_of(op.output), preprocess, config.customization_format, alignment).fuse_into(op)
+    model.function.update_function_type()
+    if not images:
         raise ConfigError(
             f"{option('fuse_preprocess', True)}: an input that is an image is required, and no input of "
             "the module is one; give "
             f"{option('mean')}, {option('scale')}, {option('pixel_format')} ... where the model is imported"
         )
-    return found
 
 
 def strip_input_casts(model: Model) -> None:

@@ -11,10 +11,11 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.formats import NumberFormat
 from tpusim.ir.module import Model
 from tpusim.ir.text import verify
-from tpusim.lowering.borders import frames_of, strip_input_casts
+from tpusim.lowering.borders import fuse_preprocess, strip_input_casts
 from tpusim.lowering.chip_forms import fuse_for_chip, require_fitting_rules, rewrite_for_chip
 from tpusim.lowering.kept_scales import mark_changed_scales
 from tpusim.lowering.lower import (
+    ConversionConfig,
     Fallback,
     Lowering,
     LoweringConfig,
@@ -37,7 +38,7 @@ class Conversion:
     Raises UnsupportedError for a mode or option that the chip does not have, ConfigError for a wrong table.
     """
 
-    def __init__(self, top: Model, config: LoweringConfig) -> None:
+    def __init__(self, top: Model, config: ConversionConfig) -> None:
         self.config = config_for_chip(config)
         self.chip = load(self.config.chip)
         self._require_supported()
@@ -94,8 +95,7 @@ class Conversion:
                 "pass convert-ops: a number format of every op is required; choose-formats gives them, after passes "
                 "that rewrite the module; convert-top-to-tpu runs all steps"
             )
-        frames = frames_of(self.top, self.config, self.chip)
-        self._stage = Lowering(self.top, self.config, self.chip, self._formats, self._marks, frames)
+        self._stage = Lowering(self.top, self.config, self.chip, self._formats, self._marks)
         return self._stage.run()
 
     def fold_swaps(self, lowered: Model) -> None:
@@ -128,7 +128,10 @@ def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
 
     Raises UnsupportedError for a mode the chip does not have, ImportModelError for a module in the wrong state.
     """
-    conversion = Conversion(model.clone(), config)
+    top, frames = model.clone(), config.frames
+    if frames is not None:
+        fuse_preprocess(top, frames, load(config.chip))
+    conversion = Conversion(top, config)
     conversion.rewrite_top()
     conversion.choose_formats()
     conversion.propagate()

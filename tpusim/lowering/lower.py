@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from warnings import warn
 
 import numpy as np
@@ -16,7 +16,8 @@ from xdsl.irdl import IRDLOperation
 
 from tpusim.chips import ChipSpec, available, define, load
 from tpusim.compat import Quirk, checked
-from tpusim.errors import ConfigError, ModeWarning, UnsupportedError
+from tpusim.errors import ConfigError, ModeWarning, UnsupportedError, option
+from tpusim.images.frames import fused_of
 from tpusim.interfaces import ask, rules
 from tpusim.ir.attrs import flag, op_name, set_op_name, value_name
 from tpusim.ir.formats import NumberFormat, number_format
@@ -35,10 +36,11 @@ from tpusim.ir.types import (
     uniform_of,
 )
 from tpusim.ir.weights import WeightStore
+from tpusim.lowering.borders import FrameOptions
 from tpusim.lowering.marks import counts
 from tpusim.lowering.qtable import read_qtable, table_for_chip
 from tpusim.ops.cast import TpuCast
-from tpusim.ops.frames import Fused, frame_type, lower_frame
+from tpusim.ops.frames import lower_frame
 from tpusim.ops.framework.base import PART_OF, FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
 from tpusim.ops.framework.dialects import load_dialect_of
 from tpusim.ops.interfaces import FloatRule, FloatRules, FloatTypes
@@ -52,18 +54,15 @@ LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class LoweringConfig:
-    """Options of the lowering stage.
+class ConversionConfig:
+    """Options of the lowering of a top module.
 
     chip: a name of tpusim.chips, a TOML file, or a chip itself. mode: a name of `tpusim.registry.FORMATS` or a format
     itself. asymmetric: quantise with zero points; a format with zero points sets it for the run. qtable: a quantisation
     table (file, or name:MODE,...) with the modes of single ops, by the names of FORMATS and of `mode`.
     quirks_off: names of upstream's quirks that are not to be reproduced (`tpusim.compat.Quirk`).
     matmul_perchannel: quantise the constant matrix of an integer MatMul by columns (numerics.md 5.1).
-    fuse_preprocess: inputs that are images take bytes of a camera, and the module does the preprocessing.
-    customization_format: the layout of the bytes, of `tpusim.images.FORMATS`; "": as the preprocessing reads images.
-    aligned_input: rows and planes begin at the chip's multiples. quant_input, quant_output: inputs and results are
-    stored numbers, without casts from and to f32.
+    quant_input, quant_output: inputs and results are stored numbers, without casts from and to f32.
     """
 
     chip: str | ChipSpec = "bm1684x"
@@ -72,9 +71,6 @@ class LoweringConfig:
     qtable: str | None = None
     quirks_off: tuple[str, ...] = ()
     matmul_perchannel: bool = False
-    fuse_preprocess: bool = False
-    customization_format: str = ""
-    aligned_input: bool = False
     quant_input: bool = False
     quant_output: bool = False
 
@@ -94,12 +90,33 @@ class LoweringConfig:
         return number_format(self.mode, asymmetric=self.asymmetric)
 
 
+@dataclass(frozen=True)
+class LoweringConfig(FrameOptions, ConversionConfig):
+    """Options of the lowering stage: of the lowering, and of the frames that the inputs take before it.
+
+    fuse_preprocess: inputs that are images take bytes of a camera, and the module does the preprocessing.
+    """
+
+    fuse_preprocess: bool = False
+
+    @property
+    def frames(self) -> FrameOptions | None:
+        """The frames that are to be fused, if any. Raises ConfigError for options of frames without them."""
+        if self.fuse_preprocess:
+            return FrameOptions(self.customization_format, self.aligned_input)
+        for name in ("customization_format", "aligned_input"):
+            if value := getattr(self, name):
+                raise ConfigError(f"{option(name, value)}: needs {option('fuse_preprocess', True)}")
+        return None
+
+
+Config = TypeVar("Config", bound=ConversionConfig)
 BOOL = QuantParams.of(1.0, signed=False)
 """How a bool is stored in integers (numerics.md 2.2)."""
 FLOAT_TYPES: dict[str, Attribute] = {"f32": f32, "f16": f16, "bf16": bf16}
 
 
-def config_for_chip(config: LoweringConfig) -> LoweringConfig:
+def config_for_chip(config: Config) -> Config:
     """The options with a float mode that the chip has: BF16 for F32 and F16, with a warning (2.1, 12.1).
 
     Raises ConfigError for an unknown chip, UnsupportedError for a mode that has no such replacement.
@@ -144,11 +161,10 @@ class Lowering:
     def __init__(
         self,
         model: Model,
-        config: LoweringConfig,
+        config: ConversionConfig,
         chip: ChipSpec,
         formats: Mapping[Operation, NumberFormat],
         marks: Mapping[Operation, str],
-        frames: Mapping[Operation, Fused],
     ) -> None:
         self.chip = chip
         self.asymmetric = config.asymmetric
@@ -164,9 +180,7 @@ class Lowering:
         self._config = config
         self._formats = formats
         self._marks = marks
-        self._frames = frames
-        inputs = {op.input: op for op in model.ops if isinstance(op, TopInput)}
-        self._block = Block(arg_types=[self._argument_type(inputs.get(a), a) for a in model.body.args])
+        self._block = Block(arg_types=[argument.type for argument in model.body.args])
         self._lowered: dict[SSAValue, SSAValue] = dict(zip(model.body.args, self._block.args, strict=True))
         self._casts: dict[tuple[SSAValue, Attribute], SSAValue] = {}
         self._none: SSAValue | None = None
@@ -430,15 +444,10 @@ class Lowering:
         section = "12.2" if asked == "f16" else "12.3"
         return f"mode {asked} computes and stores it in {element} (numerics.md {section})"
 
-    def _argument_type(self, op: TopInput | None, argument: SSAValue) -> Attribute:
-        """The type of an argument; that of frames if the input is fused."""
-        frame = self._frames.get(op) if op is not None else None
-        return argument.type if frame is None else frame_type(frame, shape_of(argument)[0])
-
     def _input(self, op: TopInput) -> None:
         argument = self._lowered[op.input]
-        if op in self._frames:
-            image, self._lowered[op.output] = lower_frame(self, op, argument, self._frames[op])
+        if op.takes_frames:
+            image, self._lowered[op.output] = lower_frame(self, op, argument, fused_of(op))
             self._noted(op, image)
             return
         lowered = TopInput.create(operands=[argument], result_types=[argument.type], attributes=dict(op.attributes))
@@ -502,7 +511,7 @@ def named_ops(model: Model, table: Mapping[str, NumberFormat]) -> dict[TopOp, st
     return names_in((op for op in model.ops if isinstance(op, TopOp)), table)
 
 
-def table_of(config: LoweringConfig, chip: ChipSpec) -> dict[str, NumberFormat]:
+def table_of(config: ConversionConfig, chip: ChipSpec) -> dict[str, NumberFormat]:
     """Op name -> format of the quantisation table, in the chip's modes; empty without a table."""
     if config.qtable is None:
         return {}

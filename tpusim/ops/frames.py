@@ -15,7 +15,7 @@ from tpusim_kernels.activation import channel_lut
 from tpusim_kernels.color import yuv_to_bgr
 from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, TensorType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, BlockArgument, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 
 from tpusim.chips import ChipSpec
@@ -33,7 +33,7 @@ from tpusim.ir.attrs import (
 )
 from tpusim.ir.module import Model
 from tpusim.ir.quantisation import QuantParams
-from tpusim.ir.types import UniformType, element_of, shape_of, tensor
+from tpusim.ir.types import UniformType, element_of, set_type, shape_of, tensor
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import align
@@ -64,6 +64,8 @@ FORMATS: dict[str, tuple[str, bool]] = {
 YUV: dict[str, YuvFormat] = {"YUV420_PLANAR": "planar", "YUV_NV12": "nv12", "YUV_NV21": "nv21"}
 """Formats with brightness per pixel and colours per four pixels; their rows and planes are always aligned."""
 BYTE = UniformType.of_params(QuantParams.of(1.0, signed=False))
+FUSED = ("fused", "customization_format", "aligned", "frame_strides")
+"""Attributes that `Frame.fuse_into` adds to an input of a top module."""
 
 
 @dataclass(frozen=True)
@@ -134,10 +136,10 @@ class Frame:
         return frames
 
     def attributes(self, input: TopInput) -> dict[str, Attribute]:
-        """The attributes of an input that takes frames (U-72), with the distances of aligned rows and planes."""
+        """The attributes of a lowered input that takes frames (U-72), with the distances of aligned rows and planes."""
         order = FORMATS[self.format][0]
         attributes: dict[str, Attribute] = {
-            **input.attributes,
+            **{name: value for name, value in input.attributes.items() if name not in FUSED},
             "dtype": text("uint8"),
             "channel_format": text("nhwc" if self.packed else "nchw"),
             "customization_format": text(self.format),
@@ -146,9 +148,22 @@ class Frame:
             "pixel_format": text(order),
             "resize_dims": ints_attr((self.height, self.width)),
         }
-        if self.row_bytes:
-            attributes |= {"aligned": flag(True), "frame_strides": ints_attr((self.channel_bytes, self.row_bytes))}
-        return attributes
+        return attributes | self._aligned()
+
+    def _aligned(self) -> dict[str, Attribute]:
+        if not self.row_bytes:
+            return {}
+        return {"aligned": flag(True), "frame_strides": ints_attr((self.channel_bytes, self.row_bytes))}
+
+    def fuse_into(self, op: TopInput) -> None:
+        """Let an input of a top module take these frames; its preprocessing stays stated for the lowering."""
+        size = ints_attr((self.height, self.width))
+        op.attributes |= {"fused": flag(True), "customization_format": text(self.format), "resize_dims": size}
+        op.attributes |= self._aligned()
+        argument, frames = op.input, tensor(self.shape(shape_of(op.output)[0]), BYTE)
+        new = set_type(argument, frames)
+        if isinstance(argument, BlockArgument) and isinstance(new, BlockArgument):
+            new.location = argument.location
 
     @classmethod
     def read(cls, op: TopInput) -> "Frame | None":
@@ -492,11 +507,6 @@ def fold_swaps(model: Model) -> None:
         if weight.output.first_use is None:
             weight.detach()
             weight.erase()
-
-
-def frame_type(fused: Fused, batch: int) -> TensorType:
-    """The type of the argument that takes frames."""
-    return tensor(fused.frame.shape(batch), BYTE)
 
 
 def raw_name(input: str) -> str:

@@ -6,7 +6,16 @@ from typing import ClassVar, Literal
 import numpy as np
 from tpusim_kernels.movement import pad
 from typing_extensions import override
-from xdsl.dialects.builtin import AffineMapAttr, ArrayAttr, FloatAttr, IntegerAttr, NoneType, StringAttr, TensorType
+from xdsl.dialects.builtin import (
+    AffineMapAttr,
+    ArrayAttr,
+    BoolAttr,
+    FloatAttr,
+    IntegerAttr,
+    NoneType,
+    StringAttr,
+    TensorType,
+)
 from xdsl.ir import Attribute, Block, Region, SSAValue
 from xdsl.ir.affine import AffineMap
 from xdsl.irdl import (
@@ -23,7 +32,7 @@ from xdsl.irdl import (
 from xdsl.traits import IsTerminator, Pure
 from xdsl.utils.exceptions import VerifyException
 
-from tpusim.errors import ImportModelError
+from tpusim.errors import ConfigError, ImportModelError
 from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, ints, op_name, set_op_name, texts, value_name
 from tpusim.ir.module import NamesWeight
 from tpusim.ir.types import element_from_dtype, shape_of, tensor, uniform_of
@@ -43,6 +52,8 @@ class TopInput(TopOp):
     output = result_def(TensorType)
     dtype = opt_attr_def(StringAttr)
     """NumPy name of the dtype that the user gives, if it is not float32; the network's border converts the values."""
+    fused = opt_attr_def(BoolAttr)
+    """Whether its operand is frames of a camera, of which lowering makes the network's image (ops/frames.py)."""
 
     @override
     def verify_(self) -> None:
@@ -52,6 +63,8 @@ class TopInput(TopOp):
     @property
     def given(self) -> np.dtype:
         """The dtype in which the user gives the input."""
+        if self.takes_frames:
+            return np.dtype(np.uint8)
         return np.dtype(self.dtype.data if self.dtype else np.float32)
 
     @override
@@ -63,10 +76,24 @@ class TopInput(TopOp):
 
     @override
     def infer(self) -> tuple[Shape, ...]:
+        """The result has the input's shape; an image is of the batch of its frames."""
+        if self.takes_frames:
+            return ((shape_of(self.input)[0], *shape_of(self.output)[1:]),)
         return (shape_of(self.input),)
+
+    @property
+    def takes_frames(self) -> bool:
+        """Whether the preprocessing is fused, and not yet lowered."""
+        return self.fused is not None and bool(self.fused.value.data)
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Pass the operand on. Raises ConfigError for frames, of which lowering makes the image."""
+        if self.takes_frames:
+            raise ConfigError(
+                f"input '{op_name(self)}': an input without fused preprocessing is required to run a top module; lower "
+                "the module first (convert-top-to-tpu)"
+            )
         return (operands[0],)
 
 

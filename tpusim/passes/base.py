@@ -25,6 +25,10 @@ ANCHORS = ("builtin.module", "func.func")
 """Ops that a pipeline may work on, each inside the one before it."""
 
 
+TOP = frozenset({State.TOP, State.CALIBRATED})
+"""The states of a top module that a lowering takes."""
+
+
 class Codec(NamedTuple):
     """How an option that is no number, bool or text is read from text and written as text."""
 
@@ -45,7 +49,6 @@ class Pass(ModulePass):
     produces: ClassVar[State | None] = None
     exact: ClassVar[bool] = True
     reads_only: ClassVar[bool] = False
-    composite: ClassVar[bool] = False
     anchor: ClassVar[str] = "builtin.module"
     codecs: ClassVar[Mapping[str, Codec]] = {}
 
@@ -77,6 +80,11 @@ class Pass(ModulePass):
     def title(self) -> str:
         """What instruments call it."""
         return self.name
+
+    @property
+    def composite(self) -> bool:
+        """Whether it runs other passes, which are watched and verified one by one."""
+        return False
 
     def alone(self, ctx: PassContext, path: Path) -> Pass:
         """The pass for a context without what it takes from this one, which is written to files named after `path`."""
@@ -111,7 +119,6 @@ class Pipeline(Pass):
     """Passes in order. at: the op they work on; a network has one function, so all of them see the same module."""
 
     name: ClassVar[str] = "pipeline"
-    composite: ClassVar[bool] = True
     steps: tuple[Pass, ...] = ()
     at: str = "builtin.module"
 
@@ -131,6 +138,11 @@ class Pipeline(Pass):
     @override
     def title(self) -> str:
         return self.at
+
+    @property
+    @override
+    def composite(self) -> bool:
+        return True
 
     @override
     def alone(self, ctx: PassContext, path: Path) -> Pass:

@@ -1,4 +1,4 @@
-"""Layer grouping as a pass."""
+"""Layer grouping as a pass, and its steps."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,9 +6,22 @@ from pathlib import Path
 import msgspec
 from typing_extensions import override
 
+from tpusim import chips
 from tpusim.errors import ConfigError
 from tpusim.ir.module import Model, State
-from tpusim.layer_group import ForcedGroup, LayerGroupConfig, read_forced
+from tpusim.layer_group import (
+    ON_THE_CLOCK,
+    ForcedGroup,
+    LayerGroupConfig,
+    Refinements,
+    SearchOptions,
+    choose_cores,
+    combine_timesteps,
+    merge_moves,
+    overlap_groups,
+    read_forced,
+    search_groups,
+)
 from tpusim.layer_group.files import Forced
 from tpusim.passes.base import Codec, Pass
 from tpusim.passes.context import PassContext
@@ -31,10 +44,9 @@ def write_pins(groups: tuple[ForcedGroup, ...]) -> str:
 
 
 @dataclass(frozen=True)
-class LayerGroup(LayerGroupConfig, Pass):
-    """Divide a module into layer groups; the options are those of the layer-group stage."""
+class _Search(SearchOptions, Pass):
+    """A pass with the options of the search."""
 
-    name = "layer-group"
     requires = frozenset({State.REORDERED})
     produces = State.GROUPED
     codecs = {"force": Codec(read_pins, write_pins)}
@@ -46,6 +58,115 @@ class LayerGroup(LayerGroupConfig, Pass):
                 object.__setattr__(self, "shape_secs_search_strategy", "1")
             object.__setattr__(self, "force", self.force.groups)
 
+
+@dataclass(frozen=True)
+class SearchGroups(_Search):
+    """Decide which runs of ops are layer groups, with their sections, rows and local addresses; the rest is global.
+
+    timestep_moves, in_place: as in `layer-group`, for the candidates of the search. On several cores the groups are
+    those for all of them (`choose-cores`).
+    """
+
+    name = "search-groups"
+    timestep_moves: bool = True
+    in_place: bool = True
+
     @override
     def rewrite(self, model: Model, ctx: PassContext) -> Model:
-        return divide(model, self, ctx.costs)
+        return search_groups(model, LayerGroupConfig(**vars(self)), ctx.costs)
+
+
+@dataclass(frozen=True)
+class _Refinement(Pass):
+    """A pass over a module in groups. everywhere: as in the search."""
+
+    requires = frozenset({State.GROUPED})
+    everywhere: bool = False
+
+
+@dataclass(frozen=True)
+class CombineTimesteps(_Refinement):
+    """Refine the rows of every group: transfers change rows, and rows merge; the options are those of `layer-group`."""
+
+    name = "combine-timesteps"
+    timestep_moves: bool = True
+    in_place: bool = True
+    timestep_combine: bool = True
+    wide_rows: bool = False
+
+    @override
+    def rewrite(self, model: Model, ctx: PassContext) -> Model:
+        steps = {name: value for name, value in vars(self).items() if name != "everywhere"}
+        combine_timesteps(model, Refinements(**steps), everywhere=self.everywhere)
+        return model
+
+
+@dataclass(frozen=True)
+class OverlapGroups(_Refinement):
+    """Let first loads of a group run during the previous group, and last stores during the next one."""
+
+    name = "overlap-groups"
+
+    @override
+    def rewrite(self, model: Model, ctx: PassContext) -> Model:
+        overlap_groups(model, everywhere=self.everywhere)
+        return model
+
+
+@dataclass(frozen=True)
+class ChooseCores(_Refinement):
+    """Let one core run all groups where several would gain nothing."""
+
+    name = "choose-cores"
+
+    @override
+    def rewrite(self, model: Model, ctx: PassContext) -> Model:
+        choose_cores(model, everywhere=self.everywhere)
+        return model
+
+
+@dataclass(frozen=True)
+class MergeMoves(Pass):
+    """Let transfers of groups also do the work of adjacent ops that only move data."""
+
+    name = "merge-moves"
+    requires = frozenset({State.GROUPED})
+
+    @override
+    def rewrite(self, model: Model, ctx: PassContext) -> Model:
+        merge_moves(model, chips.of(model))
+        return model
+
+
+@dataclass(frozen=True)
+class LayerGroup(Refinements, _Search):
+    """Divide a module into layer groups, in steps; the options are those of the layer-group stage.
+
+    With opt "best" it has no steps, because that compiles every candidate to the end.
+    """
+
+    name = "layer-group"
+
+    @property
+    @override
+    def composite(self) -> bool:
+        return self.opt != ON_THE_CLOCK
+
+    @property
+    def steps(self) -> tuple[Pass, ...]:
+        """The passes that these options mean."""
+        combines, meet = self.timestep_combine or self.wide_rows, self.cores > 1
+        return (
+            SearchGroups.from_config(self),
+            *([CombineTimesteps.from_config(self)] if combines else []),
+            *([OverlapGroups.from_config(self)] if self.group_overlap and not meet else []),
+            *([ChooseCores.from_config(self)] if meet else []),
+            MergeMoves(),
+        )
+
+    @override
+    def rewrite(self, model: Model, ctx: PassContext) -> Model:
+        if not self.composite:
+            return divide(model, LayerGroupConfig(**vars(self)))
+        ctx.run(self.steps, model.module)
+        return ctx.model(model.module)

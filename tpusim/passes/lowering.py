@@ -1,64 +1,25 @@
 """Passes from a top module to a tpu module with its weights as the chip reads them."""
 
-import json
 from dataclasses import dataclass
-from typing import Any
 
 from typing_extensions import override
 
-from tpusim import chips
-from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError
-from tpusim.ir.formats import NumberFormat
 from tpusim.ir.module import Model, State
-from tpusim.lowering import Conversion, LoweringConfig, optimize_for_chip, reorder_weights
-from tpusim.passes.base import Codec, Pass, detached
+from tpusim.lowering import Conversion, ConversionConfig, optimize_for_chip, reorder_weights
+from tpusim.passes.base import TOP, Pass, detached
+from tpusim.passes.codecs import CHIP, MODE
 from tpusim.passes.context import PassContext
-from tpusim.registry import FORMATS
-
-
-def read_chip(text: str) -> str | ChipSpec:
-    """A chip's name or file, or what `write_chip` wrote of a chip that does not ship."""
-    if not text.startswith("{"):
-        return text
-    try:
-        found: dict[str, Any] = json.loads(text)
-        return chips.resolve(str(found.pop("name")), json.dumps(found, sort_keys=True))
-    except (ValueError, KeyError) as error:
-        raise ConfigError(f"chip: a name, a TOML file or a JSON object with a name is required: {error}") from error
-
-
-def write_chip(chip: str | ChipSpec) -> str:
-    """The name of a chip that ships, or the path that was given; else its fields as JSON."""
-    stated = chips.as_stated(chip)
-    if isinstance(stated, str):
-        return stated
-    return json.dumps({"name": stated.name, **json.loads(chips.define(stated))}, sort_keys=True)
-
-
-def write_mode(mode: str | NumberFormat) -> str:
-    """The name of a mode. Raises ConfigError for a format that is not registered under its name."""
-    if isinstance(mode, str):
-        return mode
-    if mode.name in FORMATS and FORMATS.get(mode.name) is mode:
-        return mode.name
-    raise ConfigError(
-        f"convert-top-to-tpu: mode of a pipeline's text is a name, one of {', '.join(FORMATS)}, got the NumberFormat "
-        f"'{mode}'; register it (entry point group {FORMATS.group})"
-    )
-
-
-TOP = frozenset({State.TOP, State.CALIBRATED})
 
 
 @dataclass(frozen=True)
-class ProcessorAssign(LoweringConfig, Pass):
+class ProcessorAssign(ConversionConfig, Pass):
     """Begin a lowering for a chip and mode, which the passes after it in the pipeline carry out step by step."""
 
     name = "processor-assign"
     requires = TOP
     reads_only = True
-    codecs = {"chip": Codec(read_chip, write_chip), "mode": Codec(str, write_mode)}
+    codecs = {"chip": CHIP, "mode": MODE}
 
     @override
     def rewrite(self, model: Model, ctx: PassContext) -> Model:
@@ -199,15 +160,19 @@ STEPS = (
 
 
 @dataclass(frozen=True)
-class ConvertTopToTpu(LoweringConfig, Pass):
-    """Lower a top module for a chip and mode, in the steps of STEPS; the options are those of the lowering stage."""
+class ConvertTopToTpu(ConversionConfig, Pass):
+    """Lower a top module for a chip and mode, in the steps of STEPS; frames are fused before (`fuse-preprocess`)."""
 
     name = "convert-top-to-tpu"
     requires = TOP
     produces = State.LOWERED
     exact = False
-    composite = True
-    codecs = {"chip": Codec(read_chip, write_chip), "mode": Codec(str, write_mode)}
+    codecs = {"chip": CHIP, "mode": MODE}
+
+    @property
+    @override
+    def composite(self) -> bool:
+        return True
 
     @override
     def rewrite(self, model: Model, ctx: PassContext) -> Model:

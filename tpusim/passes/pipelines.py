@@ -15,7 +15,7 @@ from tpusim.passes.codegen import Codegen
 from tpusim.passes.layer_group import LayerGroup
 from tpusim.passes.lowering import ConvertTopToTpu, ProcessorTpuOptimize, WeightReorder
 from tpusim.passes.memory import AddressAssign
-from tpusim.passes.preprocess import SetPreprocess
+from tpusim.passes.preprocess import FusePreprocess, SetPreprocess
 
 Steps = tuple[Pass, ...]
 
@@ -46,14 +46,21 @@ def calibrated(
     return (Calibrate.from_config(config, data=data), ImportCalibrationTable(asymmetric=asymmetric))
 
 
+def converted(config: LoweringConfig = LOWERING) -> Steps:
+    """From ranges to a tpu module, before the rewrites for its chip. Raises ConfigError for options without effect."""
+    frames = config.frames
+    fused = () if frames is None else (FusePreprocess.from_config(frames, chip=config.chip),)
+    return (*fused, ConvertTopToTpu.from_config(config))
+
+
 def lowered(config: LoweringConfig = LOWERING) -> Steps:
     """From ranges to a tpu module, as the layer groups take it."""
-    return (ConvertTopToTpu.from_config(config), ProcessorTpuOptimize())
+    return (*converted(config), ProcessorTpuOptimize())
 
 
 def integers(config: LoweringConfig = LOWERING) -> Steps:
     """From a canonical module to a tpu module as it is compared with the float network: by the context's table."""
-    return (ImportCalibrationTable(asymmetric=config.asymmetric), ConvertTopToTpu.from_config(config))
+    return (ImportCalibrationTable(asymmetric=config.asymmetric), *converted(config))
 
 
 def grouped(config: LayerGroupConfig = GROUPS) -> Steps:

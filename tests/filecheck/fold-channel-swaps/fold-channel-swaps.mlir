@@ -1,4 +1,4 @@
-// RUN: tpusim opt -p 'processor-assign{chip=bm1684x mode=F16 fuse_preprocess=true customization_format=BGR_PLANAR},choose-formats,propagate-ranges,convert-ops,fold-channel-swaps' %s | filecheck %s
+// RUN: tpusim opt -p 'fuse-preprocess{chip=bm1684x customization_format=BGR_PLANAR},processor-assign{chip=bm1684x mode=F16},choose-formats,propagate-ranges,convert-ops,fold-channel-swaps' %s | filecheck %s
 //
 // The swap of the channels of an image goes into the filter of the convolution that reads it.
 // WEIGHT filter = 1 2 3

@@ -1,5 +1,6 @@
 """Reading and writing groups: in the module, as text for people, and in the file of pinned groups."""
 
+from tpusim.layer_group.files.dissolve import dissolved
 from tpusim.layer_group.files.group_view import (
     Area,
     EntryView,
@@ -16,6 +17,6 @@ from tpusim.layer_group.files.write import write_group
 
 __all__ = [
     "Area", "Counts", "Forced", "ForcedGroup", "GlobalView", "GroupView", "EntryView", "Packing", "TypeName",
-    "group_number", "groups_text", "least_bytes", "merge_moves", "packed", "read_forced", "read_groups", "view_number",
-    "views", "write_group",
+    "dissolved", "group_number", "groups_text", "least_bytes", "merge_moves", "packed", "read_forced", "read_groups",
+    "view_number", "views", "write_group",
 ]  # fmt: skip

@@ -52,9 +52,19 @@ class Refiner:
 
     def refined(self, decided: Sequence[Decided]) -> list[Decided]:
         """The groups, each refined, and then with edges that overlap adjacent groups."""
-        found = [self._group(item) if isinstance(item, GroupSchedule) else item for item in decided]
-        meet = self.model.cores > 1  # Decision: several cores meet between two groups, so that nothing overlaps
-        return overlapped(found, self.model) if self._steps.group_overlap and not meet else found
+        found = self.combined(decided)
+        return self.overlapped(found) if self._steps.group_overlap else found
+
+    def combined(self, decided: Sequence[Decided]) -> list[Decided]:
+        """The groups, each with its rows refined."""
+        return [self._group(item) if isinstance(item, GroupSchedule) else item for item in decided]
+
+    def overlapped(self, decided: Sequence[Decided]) -> list[Decided]:
+        """The groups with edges that overlap adjacent groups.
+
+        Decision: several cores meet between two groups, so that nothing overlaps.
+        """
+        return list(decided) if self.model.cores > 1 else overlapped(decided, self.model)
 
     def _group(self, plan: GroupSchedule) -> GroupSchedule:
         if id(plan) not in self._known:

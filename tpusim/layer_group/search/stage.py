@@ -1,6 +1,7 @@
 """Group search: which runs of ops become groups, by strategy (layer_group.md 12)."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol
@@ -16,7 +17,7 @@ from tpusim.ir.module import Model
 from tpusim.ir.text import verify
 from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.cost import CostModel
-from tpusim.layer_group.files import ForcedGroup, merge_moves, write_group
+from tpusim.layer_group.files import ForcedGroup, dissolved, merge_moves, write_group
 from tpusim.layer_group.planning import Decided, explained
 from tpusim.layer_group.refinement import Refinements, Refiner, arranged
 from tpusim.layer_group.search.dynamic import dynamic
@@ -32,8 +33,8 @@ from tpusim.schedule import Costs, GroupSchedule, Memo
 
 
 @dataclass(frozen=True)
-class LayerGroupConfig(Refinements):
-    """Options of the layer-group stage.
+class SearchOptions:
+    """How the search divides a module into groups.
 
     opt: "2" minimises the estimated time by dynamic programming; "1" groups greedily from the tail, and replaces "2"
     on a chip whose `GroupRules.SEARCH` says so (DL-08); "off" makes each op a group; "best" needs the clock, which
@@ -44,7 +45,7 @@ class LayerGroupConfig(Refinements):
     time where the program cuts (layer_group.md 10.2).
     everywhere: on every chip "2" is dynamic programming with the clock's rates, whatever its
     `GroupRules.SEARCH` and `search_gbs` say.
-    cores: number of the chip's cores that share the steps of every group. The other fields are those of Refinements.
+    cores: number of the chip's cores that share the steps of every group.
     """
 
     opt: str = "2"
@@ -52,6 +53,11 @@ class LayerGroupConfig(Refinements):
     shape_secs_search_strategy: Literal["0", "1"] = "0"
     cores: int = 1
     everywhere: bool = False
+
+
+@dataclass(frozen=True)
+class LayerGroupConfig(Refinements, SearchOptions):
+    """Options of the layer-group stage: of the search, and of the refinements after it."""
 
 
 def every_op_alone(ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None) -> list[Decided]:
@@ -124,17 +130,20 @@ def _decided(model: Model, chip: ChipSpec, config: LayerGroupConfig, strategy: S
     return decided
 
 
-def _refined(model: Model, chip: ChipSpec, config: LayerGroupConfig, costs: Costs | None) -> list[Decided]:
-    """The refined groups for these options."""
-    refiner = Refiner(chip, config, config.cores)
+def _searched(
+    model: Model, chip: ChipSpec, config: LayerGroupConfig, refiner: Refiner, costs: Costs | None
+) -> list[Decided]:
+    """The groups of the search for these options. refiner: its costs arrange the transfers of candidates."""
     moves = config.timestep_moves and chip.engines_overlap
     arrange = partial(arranged, model=refiner.model) if moves else None
     memo = Memo(in_place=config.in_place and rules(chip, GroupRules).RESULTS_IN_PLACE, costs=costs, arrange=arrange)
-    return refiner.refined(_decided(model, chip, config, _strategy(config, chip), memo))
+    return _decided(model, chip, config, _strategy(config, chip), memo)
 
 
 def _shares_well(decided: Sequence[Decided], chip: ChipSpec, cores: int) -> bool:
     """Whether the groups take less time on several cores, including barriers around each group, than on one core."""
+    if cores == 1:
+        return False
     one, several = CostModel(replace(chip, search_gbs=0.0)), CostModel(chip, cores)
     groups = sum(isinstance(item, GroupSchedule) for item in decided)
     barriers = groups * BARRIER_CYCLES * 1000 / chip.tiu_mhz
@@ -150,24 +159,78 @@ def group_layers(model: Model, config: LayerGroupConfig, costs: Costs | None = N
     """
     model.require_state("TPU_REORDERED", stage="layer-group")
     work = model.clone()
-    chip = chips.of(work)
+    chip = chip_of_search(work, everywhere=config.everywhere)
     require_cores(chip, config.cores)
-    if config.everywhere:
-        chip = replace(chip, search_gbs=0.0)
-    decided = _refined(work, chip, config, costs)
-    shared = config.cores > 1 and _shares_well(decided, chip, config.cores)
-    for item in reversed(decided):  # from the end, so that a group's inputs are still the values it was planned with
-        if isinstance(item, GroupSchedule):
-            write_group(item, work.weights)
-        else:
+    refiner = Refiner(chip, config, config.cores)
+    decided = refiner.refined(_searched(work, chip, config, refiner, costs))
+    cores = config.cores if _shares_well(decided, chip, config.cores) else 1
+    work = _divided(work, decided, chip, cores)
+    merge_moves(work, chip)
+    verify(work.module, "after layer-group")
+    return work
+
+
+def chip_of_search(model: Model, *, everywhere: bool) -> ChipSpec:
+    """The chip of a module as the search sees it (`LayerGroupConfig.everywhere`)."""
+    chip = chips.of(model)
+    return replace(chip, search_gbs=0.0) if everywhere else chip
+
+
+def search_groups(model: Model, config: LayerGroupConfig, costs: Costs | None = None) -> Model:
+    """The module, which changes, with the groups of the search before any refinement. Raises as `group_layers`."""
+    chip = chip_of_search(model, everywhere=config.everywhere)
+    require_cores(chip, config.cores)
+    decided = _searched(model, chip, config, Refiner(chip, config, config.cores), costs)
+    return _divided(model, decided, chip, config.cores)
+
+
+def combine_timesteps(model: Model, steps: Refinements, *, everywhere: bool) -> None:
+    """Refine the rows of every group of a module in place."""
+    with _regrouped(model, steps, everywhere=everywhere) as (refiner, decided):
+        decided[:] = refiner.combined(decided)
+
+
+def overlap_groups(model: Model, *, everywhere: bool) -> None:
+    """Let edges of groups run during the ops of adjacent groups, in place."""
+    with _regrouped(model, Refinements(), everywhere=everywhere) as (refiner, decided):
+        decided[:] = refiner.overlapped(decided)
+
+
+def choose_cores(model: Model, *, everywhere: bool) -> None:
+    """Make the groups of a module run on one core if several would gain nothing."""
+    with _regrouped(model, Refinements(), everywhere=everywhere) as (refiner, decided):
+        shared = _shares_well(decided, refiner.chip, refiner.model.cores)
+    if not shared:
+        model.module.attributes.pop("module.cores", None)
+
+
+@contextmanager
+def _regrouped(model: Model, steps: Refinements, *, everywhere: bool) -> Generator[tuple[Refiner, list[Decided]]]:
+    """What decides about the groups of a module, and the groups, which are read before and written after."""
+    chip = chip_of_search(model, everywhere=everywhere)
+    refiner = Refiner(chip, steps, model.number("module.cores") or 1)
+    decided = dissolved(model, chip, Memo(in_place=steps.in_place and rules(chip, GroupRules).RESULTS_IN_PLACE))
+    yield refiner, decided
+    _write(model, decided)
+
+
+def _divided(model: Model, decided: Sequence[Decided], chip: ChipSpec, cores: int) -> Model:
+    """The module, which changes, with these groups, and without constants that nothing reads any more."""
+    for item in decided:
+        if not isinstance(item, GroupSchedule):
             item[0].attributes["global_reason"] = text(explained(*item, chip))
             if isinstance(item[0], SliceTables):
                 item[0].drop_local_constants()
-    merge_moves(work, chip)
-    used = {op_name(op) for op in work.ops if isinstance(op, TopWeight)}
-    work = Model(work.module, work.weights.restricted(used))
-    work.set(state="TPU_DIVIDED")
-    if shared:
-        work.set(cores=config.cores)
-    verify(work.module, "after layer-group")
-    return work
+    _write(model, decided)
+    used = {op_name(op) for op in model.ops if isinstance(op, TopWeight)}
+    model = Model(model.module, model.weights.restricted(used))
+    model.set(state="TPU_DIVIDED")
+    if cores > 1:
+        model.set(cores=cores)
+    return model
+
+
+def _write(model: Model, decided: Sequence[Decided]) -> None:
+    for item in reversed(decided):  # from the end, so that a group's inputs are still the values it was planned with
+        if isinstance(item, GroupSchedule):
+            write_group(item, model.weights)

@@ -7,9 +7,10 @@ import numpy as np
 from typing_extensions import override
 
 from tpusim.errors import TpusimError
-from tpusim.inference import input_specs, run
+from tpusim.inference import run
 from tpusim.ir.attrs import framework_name, op_name
 from tpusim.ir.module import Model
+from tpusim.ops.structure import TopInput
 from tpusim.passes.instruments.base import Instrument, Step
 
 Tensors = Mapping[str, np.ndarray]
@@ -63,7 +64,7 @@ class NumbersChanged(Instrument):
     def before(self, step: Step) -> None:
         if self._now is not None or self.first is not None or self._beyond:
             return
-        if self._sample and not input_specs(step.model).keys() <= self._sample.keys():
+        if self._sample and not _takes(step.model, self._sample):
             self._beyond = step.name  # frames in place of images: the sample does not say what they were
             return
         self._sample = self._inputs(step.model) if callable(self._inputs) else self._inputs
@@ -107,6 +108,12 @@ class NumbersChanged(Instrument):
         work = model.clone()
         names = {op_name(op): framework_name(op) for op in work.ops}
         return {names.get(name, name): array for name, array in run(work, self._sample).items()}
+
+
+def _takes(model: Model, sample: Tensors) -> bool:
+    """Whether the inputs of a module are those of a sample."""
+    inputs = [op for op in model.ops if isinstance(op, TopInput)]
+    return not any(op.takes_frames or op_name(op) not in sample for op in inputs)
 
 
 def _first_change(rewriting: str, firing: int, before: Tensors, after: Tensors) -> Change | None:

@@ -70,7 +70,7 @@ class Bisect(Command):
     def execute(self, console: Output) -> bool:
         """Measure and print; True if no op breaks the tolerance."""
         from tpusim.passes import PassManager
-        from tpusim.passes.lowering import ConvertTopToTpu
+        from tpusim.passes.pipelines import converted
         from tpusim.studies.commands.judging import evidence
         from tpusim.studies.diagnosis import first_broken, scaled_by
 
@@ -80,7 +80,7 @@ class Bisect(Command):
         config, top, tolerance = given.lowering, given.calibrated, self._tolerance(given.lowering)
         known = evidence(given, self.judged.data, self.samples)
         samples = list(known.samples)
-        lowered = PassManager(ConvertTopToTpu.from_config(config)).run(top)
+        lowered = PassManager(converted(config)).run(top)
         broken = first_broken(top, lowered, samples, tolerance)
         console.result(
             samples=len(samples), tolerance=str(tolerance), broken=None if broken is None else broken.result.to_json()

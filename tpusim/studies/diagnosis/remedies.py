@@ -22,7 +22,7 @@ from tpusim.lowering import LoweringConfig
 from tpusim.lowering.qtable import read_qtable
 from tpusim.ops.framework.base import TopOp
 from tpusim.passes import PassManager
-from tpusim.passes.lowering import ConvertTopToTpu
+from tpusim.passes.pipelines import converted
 from tpusim.studies.diagnosis.judge import LEAST_GAIN, Judge, Judged, Measured
 from tpusim.studies.diagnosis.losses import Tensors
 from tpusim.studies.diagnosis.magnitudes import Magnitudes
@@ -212,7 +212,7 @@ class Remedies:
             if changes:
                 warnings.simplefilter("ignore", ModeWarning)  # for an op that is fused into another on this chip
             thresholds = {c.name: c.threshold for c in changes if not c.mode}
-            lowering = PassManager(ConvertTopToTpu.from_config(config), verify=not changes)  # changed are only types
+            lowering = PassManager(converted(config), verify=not changes)  # changed are only types
             return lowering.run(_with_thresholds(self.model, thresholds))
 
     def single(self, names: Iterable[str]) -> list[tuple[Change, Measured]]:

@@ -28,7 +28,7 @@ from tpusim.ops.structure import TopInput, TopNone, TopWeight
 from tpusim.passes import PassContext, PassManager
 from tpusim.passes.calibration import ImportCalibrationTable
 from tpusim.passes.canonicalize import Canonicalize
-from tpusim.passes.lowering import ConvertTopToTpu
+from tpusim.passes.pipelines import converted
 from tpusim.studies.diagnosis.losses import Tensors
 from tpusim.verify.compare import Comparison, Tolerance, compare
 from tpusim.verify.npz import save_tensors
@@ -86,7 +86,7 @@ class Reproducer:
         """Lower it with its quantisation table and compare its tensors with the float tensors."""
         with tempfile.TemporaryDirectory() as folder:
             asked = self.config(config, self.write_qtable(Path(folder)))
-            lowered = PassManager(ConvertTopToTpu.from_config(asked)).run(self.top)
+            lowered = PassManager(converted(asked)).run(self.top)
         found = dequantised(lowered, run(lowered, self.inputs))
         return compare(found, run(self.top, self.inputs), tolerance)
 

@@ -30,8 +30,7 @@ from tpusim.ops.framework.base import ShapedOp, is_none
 from tpusim.ops.framework.families import constant_of
 from tpusim.ops.structure import make_weight
 from tpusim.passes import PassContext, PassManager
-from tpusim.passes.lowering import ConvertTopToTpu
-from tpusim.passes.pipelines import integers
+from tpusim.passes.pipelines import converted, integers
 from tpusim.studies.search.goal import mean_cosine
 from tpusim.studies.search.trials import cheapest_float
 
@@ -124,7 +123,7 @@ class _Corrector:
         self._model, self._table, self._count = model, table, len(samples)
         self._reuse = Reuse(samples)
         floats = replace(config, mode=cheapest_float(config.chip), asymmetric=False, qtable=None)
-        self._float = PassManager(ConvertTopToTpu.from_config(floats)).run(model)
+        self._float = PassManager(converted(floats)).run(model)
         self._steps = integers(config)
 
     def _lowered(self, model: Model) -> Model:
