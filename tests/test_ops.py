@@ -37,6 +37,7 @@ from tpusim import chips
 from tpusim.frontend import OnnxReference
 from tpusim.frontend.onnx.table import FAMILIES, MAPPERS
 from tpusim.inference import Graph, dequantised, replay, run
+from tpusim.interfaces import rules
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module, print_module
@@ -46,7 +47,7 @@ from tpusim.layer_group.slicing import even_windows
 from tpusim.numbers.closeness import FLOAT_BOUND_ULPS
 from tpusim.ops import Top, Tpu, context
 from tpusim.ops.framework.base import TopOp, TpuOp
-from tpusim.ops.interfaces import FilledUp, is_in_place
+from tpusim.ops.interfaces import FilledUp, GroupRules, is_in_place
 from tpusim.ops.resize import TpuUpsample
 from tpusim.ops.structure import TpuGroup
 from tpusim.registry import STRATEGIES
@@ -401,7 +402,7 @@ def assert_slices_equal_the_whole(
             assert sections.d > 1 or (spec.hardware.batch_packing and sections.h > 2)
             continue
         if isinstance(found, str) and isinstance(op, TpuUpsample):
-            assert spec.whole_upsample and cuts_a_cell(op, sections)
+            assert rules(spec, GroupRules).WHOLE_UPSAMPLE and cuts_a_cell(op, sections)
             continue
         if isinstance(found, str) and case.id in NO_INPUT:
             reason, most = NO_INPUT[case.id]

@@ -440,3 +440,32 @@ def test_a_faulty_entry_of_a_package_stops_nothing_else(install: Install, capsys
             ConfigError, match=f"^{each.noun} 'broken': broken_ops:Broken of {each.group} 0.1 could not"
         ):
             each.get("broken")
+
+
+HARDWARE = """
+from msgspec.structs import replace
+from tpusim.chips import Hardware
+from tpusim.interfaces import Target
+from tpusim.registry import TARGETS
+TARGET = Target("deeper", extends=Target("deep", extends=TARGETS.get("cv18xx")))
+WIDE = replace(Hardware(), scale_bits=16)
+ODD = replace(Hardware(), requant="guess")
+"""
+
+
+def test_the_hardware_of_a_package_s_family(install: Install, tmp_path: Path) -> None:
+    """It is what the package registers, else that of the family which its target extends, over several targets."""
+    (tmp_path / "acme_hardware.py").write_text(HARDWARE)
+    targets = dict.fromkeys(("fa_extends", "fb_own", "fc_number", "fd_odd"), "acme_hardware:TARGET")
+    install("targets", "tpusim.targets", **targets)
+    install(
+        "hardware", "tpusim.families",
+        fb_own="acme_hardware:WIDE", fc_number="acme_ops:number", fd_odd="acme_hardware:ODD",
+    )  # fmt: skip
+    base = chips.load("cv183x")
+    assert base.replace("a", family="fa_extends").hardware == base.hardware
+    assert chips.load("bm1688").replace("b", family="fb_own").hardware == chips.Hardware(scale_bits=16)
+    with pytest.raises(ConfigError, match="^family 'fc_number': a tpusim.chips.Hardware is required, got 3"):
+        base.replace("c", family="fc_number")
+    with pytest.raises(ConfigError, match=r"^family 'fd_odd': Invalid enum value 'guess' - at `\$.requant`; compare"):
+        base.replace("d", family="fd_odd")

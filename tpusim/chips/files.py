@@ -51,7 +51,8 @@ def loadable() -> tuple[list[ChipSpec], dict[str, str]]:
         try:
             chips.append(load(name))
         except ConfigError as error:
-            faulty[name] = f"{CHIPS.package_of(name)}: {' '.join(str(error).split())}"
+            package = f"{CHIPS.package_of(name)}: " if name in CHIPS else ""
+            faulty[name] = package + " ".join(str(error).split())
     return chips, faulty
 
 

@@ -99,6 +99,7 @@ REMOVED: dict[str, Removed] = {
     "dma_align_bytes": Removed("GroupRules.UNCUT_ROW_BYTES", 512, 512, 512, 256),
     "grouped_conv_margins": Removed("GroupRules.GROUPED_MARGINS", True, True, True, False),
     "repeats_windows": Removed("GroupRules.REPEATS_WINDOWS", True, False, False, False),
+    "dma_pages": Removed("ChipSpec.counts_all_pages", "first", "first", "first"),
     "whole_upsample": Removed("GroupRules.WHOLE_UPSAMPLE", False, True, True, True),
     **{
         field: Removed(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tpusim.chips.families import Hardware, hardware_of
 from tpusim.chips.legal import problem
@@ -101,9 +101,6 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """TPU cores, each with its own lanes, local memory and two engines; global memory is common to all (DC-06)."""
     several_cores_gbs: float = 0.0
     """Load and store rate of each core while several cores move data (hardware.md 1.2); 0: no slower than alone."""
-    dma_pages: Literal["first", "all"] = "first"
-    """Which pages of a strided transfer count: the first (one per memory channel), or all pages in which runs begin.
-    The search for layer groups counts all (U-78), the clock the first."""
     search_gbs: float = 0.0
     """Load and store rate in the search for layer groups; 0: those of `bandwidth`."""
     store_latency_ns: float | None = None
@@ -223,7 +220,14 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     def searched(self) -> "ChipSpec":
         """The chip with the rates by which the search for layer groups counts transfers."""
         rates = {"s2l": self.search_gbs, "l2s": self.search_gbs} if self.search_gbs else {}
-        return replace(self, dma_pages="all", bandwidth=replace(self.bandwidth, **rates))
+        fields: dict[str, Any] = asdict(self)
+        fields["bandwidth"] = replace(self.bandwidth, **rates)
+        return SearchedChip(**fields)
+
+    @property
+    def counts_all_pages(self) -> bool:
+        """Whether all pages in which runs of a strided transfer begin count, or the first ones (one per channel)."""
+        return False
 
     @property
     def shared_rate(self) -> float:
@@ -263,6 +267,15 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     def batch_factor(self, itemsize: int) -> int:
         """Batch items per 4-byte word: 4/B on a chip with batch packing, else 1 (hardware.md 2.5)."""
         return 4 // itemsize if self.hardware.batch_packing else 1
+
+
+class SearchedChip(ChipSpec, frozen=True, cache_hash=True):
+    """A chip as the search for layer groups counts its transfers: with the rates of the search, by all pages (U-78)."""
+
+    @property
+    def counts_all_pages(self) -> bool:
+        """The clock counts the first ones alone."""
+        return True
 
 
 def require_cores(chip: ChipSpec, cores: int) -> int:

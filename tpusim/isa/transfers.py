@@ -51,7 +51,7 @@ def pages(view: View, run: int, chip: ChipSpec) -> int:
 
     Decision: the tensor begins at the first byte of a page.
     """
-    if chip.dma_pages == "all" or _turned(view):
+    if chip.counts_all_pages or _turned(view):
         return tile_pages(view, run, chip)
     return first_pages(view, run, chip)
 

@@ -1,4 +1,4 @@
-"""Models that BM1684 and CV18xx have in common, as a target that both extend."""
+"""Models that BM1684 and CV18xx have in common, as the target `SHARED` that both extend."""
 
 from typing_extensions import override
 from xdsl.pattern_rewriter import RewritePattern
@@ -6,7 +6,7 @@ from xdsl.pattern_rewriter import RewritePattern
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import Model, Target
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.interfaces import ChipRewrites, LocalGen, WindowRules
+from tpusim.ops.interfaces import ChipRewrites, KernelLibrary, LocalGen, ProductRules, WindowRules
 from tpusim.ops.rmsnorm import RMSNormApart, TopRMSNorm
 from tpusim.ops.view import TpuReshape, why_other_view
 
@@ -18,6 +18,23 @@ class Windows(WindowRules):
     """Wide strides and dilations have no local form."""
 
     GATHERS_WIDE = False
+
+
+@SHARED.provide(ProductRules)
+class Products(ProductRules):
+    """8-bit results alone, and one multiplier per matrix."""
+
+    WIDE_RESULTS = False
+    COLUMN_MULTIPLIERS = False
+
+
+@SHARED.provide(KernelLibrary)
+class Library(KernelLibrary):
+    """Kernels for whole layers alone."""
+
+    LONE_CASTS = False
+    PERMUTES_BY_MATRICES = False
+    UPSAMPLES_BY_INDICES = False
 
 
 @SHARED.attach(TpuReshape, LocalGen)

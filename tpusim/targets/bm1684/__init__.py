@@ -5,6 +5,7 @@ from tpusim.targets.bm1684 import (
     add,
     const_binary,
     conv,
+    floats,
     frames,
     groupnorm,
     groups,
@@ -20,7 +21,6 @@ from tpusim.targets.bm1684 import (
     ranges,
     reduce,
     relu,
-    rules,
     sub,
     work_areas,
 )
@@ -32,6 +32,7 @@ __all__ = [
     "add",
     "const_binary",
     "conv",
+    "floats",
     "frames",
     "groupnorm",
     "groups",
@@ -47,7 +48,6 @@ __all__ = [
     "ranges",
     "reduce",
     "relu",
-    "rules",
     "sub",
     "work_areas",
 ]

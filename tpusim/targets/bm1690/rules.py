@@ -2,6 +2,7 @@
 
 from tpusim.ops.interfaces import GroupRules, KernelLibrary, ProductRules
 from tpusim.targets.bm1690.target import TARGET
+from tpusim.targets.shared import Library, Products
 
 
 @TARGET.provide(GroupRules)
@@ -14,18 +15,5 @@ class Bm1690Groups(GroupRules):
     WHOLE_UPSAMPLE = True
 
 
-@TARGET.provide(ProductRules)
-class Products(ProductRules):
-    """8-bit results alone, and one multiplier per matrix."""
-
-    WIDE_RESULTS = False
-    COLUMN_MULTIPLIERS = False
-
-
-@TARGET.provide(KernelLibrary)
-class Library(KernelLibrary):
-    """Kernels for whole layers alone."""
-
-    LONE_CASTS = False
-    PERMUTES_BY_MATRICES = False
-    UPSAMPLES_BY_INDICES = False
+TARGET.provide(ProductRules)(Products)
+TARGET.provide(KernelLibrary)(Library)

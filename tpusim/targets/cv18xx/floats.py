@@ -1,0 +1,12 @@
+"""Float types."""
+
+from tpusim.ops.framework.contexts import FloatMode
+from tpusim.ops.interfaces import FloatRules
+from tpusim.targets.cv18xx.target import TARGET
+
+
+@TARGET.provide(FloatRules)
+class Floats(FloatRules):
+    """What has no scale is computed in bf16."""
+
+    FALLBACK: FloatMode = "bf16"
