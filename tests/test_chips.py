@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from compiling import to_canonical, to_groups, to_tpu, to_tpu_with_fallbacks
@@ -128,6 +129,23 @@ def test_a_removed_field_may_say_what_the_family_does(field: str) -> None:
                 spec.replace("odd", **in_table(field, other))
     named = re.sub(r"( of |\.).*", "", removed.question)
     assert all(one in KNOWN or hasattr(interfaces, one) for one in re.split(r", | and ", named))
+
+
+@pytest.mark.parametrize("name", ["bm1688", "bm1690", "bm1684", "cv183x"])
+def test_a_file_may_name_the_ops_of_its_family(name: str) -> None:
+    """As files of 0.2.0 do; ops that it names in addition remain."""
+    spec = chips.load(name)
+    family = msgspec.to_builtins(spec.hardware)
+    more = {"op": "top.Add", "why": "no adder"}
+    stated = {
+        "integers": {"float_only": family["float_only"]},
+        "forms": {"on_host": family["on_host"]},
+        "local": {"global_only": family["global_only"]},
+    }
+    assert spec.replace(name, **stated) == spec
+    other = spec.replace("odd", **stated | {"integers": {"float_only": [more, *family["float_only"]]}})
+    assert [rule.op for rule in other.integers.float_only] == ["top.Add"]
+    assert (other.forms, other.local) == (spec.forms, spec.local)
 
 
 def test_what_a_family_has_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from tpusim.chips.removed import without_removed
 from tpusim.chips.spec import ChipSpec
@@ -208,7 +209,26 @@ def _decoded(fields: _Fields, where: str) -> ChipSpec:
         raise ConfigError(f"{where}: {error}; {_COMPARE}") from error
     if (why := chip.problem()) is not None:
         raise ConfigError(f"{where}: {why}; {_COMPARE}")
-    return chip
+    return _in_addition_to_family(chip)
+
+
+def _in_addition_to_family(chip: ChipSpec) -> ChipSpec:
+    """The chip without ops that its family names already, as files of 0.2.0 do."""
+    family = chip.hardware
+    rule, host, local = (
+        tuple(op for op in ops if op not in known)
+        for ops, known in (
+            (chip.integers.float_only, family.float_only),
+            (chip.forms.on_host, family.on_host),
+            (chip.local.global_only, family.global_only),
+        )
+    )
+    return replace(
+        chip,
+        integers=replace(chip.integers, float_only=rule),
+        forms=replace(chip.forms, on_host=host),
+        local=replace(chip.local, global_only=local),
+    )
 
 
 def _checked(fields: _Fields, where: str) -> ChipSpec:
@@ -217,6 +237,6 @@ def _checked(fields: _Fields, where: str) -> ChipSpec:
     if chip.name not in available():
         return chip
     shipped = _shipped(chip.name)
-    if msgspec.structs.replace(chip, extends="") != shipped:
+    if replace(chip, extends="") != shipped:
         raise ConfigError(f"{where}: {chip.name} is a shipped chip with other figures; give this one another name")
     return shipped
