@@ -115,6 +115,7 @@ def in_table(field: str, value: object) -> dict[str, Any]:
     return {table: {key: value}} if table else {key: value}
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("field", REMOVED)
 def test_a_removed_field_may_say_what_the_family_does(field: str) -> None:
     """Files of 0.2.0 load as before; a field with another value is refused, and the error names what decides now."""
@@ -131,6 +132,7 @@ def test_a_removed_field_may_say_what_the_family_does(field: str) -> None:
     assert all(one in KNOWN or hasattr(interfaces, one) for one in re.split(r", | and ", named))
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("name", ["bm1688", "bm1690", "bm1684", "cv183x"])
 def test_a_file_may_name_the_ops_of_its_family(name: str) -> None:
     """As files of 0.2.0 do; ops that it names in addition remain."""
@@ -260,3 +262,17 @@ def test_a_chip_file_with_more_memory_runs_from_the_command_line(tmp_path: Path)
 def test_a_chip_file_with_more_memory_runs_the_zoo(tmp_path: Path, name: str) -> None:
     zoo.save(name, tmp_path / f"{name}.onnx")
     runs_with_more_memory(tmp_path / f"{name}.onnx", tmp_path)
+
+
+@pytest.mark.every
+def test_no_field_stands_for_a_family() -> None:
+    """A switch or list that all chips of each family share is the family's, in `Hardware` or a target's rules."""
+    values: dict[str, dict[str, set[str]]] = {}
+    for name in chips.available():
+        spec = chips.load(name)
+        for field, value in chips.flattened(spec).items():
+            if isinstance(value, bool | str | list | tuple):
+                values.setdefault(field, {}).setdefault(spec.family, set()).add(json.dumps(value))
+    shared = {field: by for field, by in values.items() if all(len(one) == 1 for one in by.values())}
+    by_family = {field for field, by in shared.items() if len({min(one) for one in by.values()}) > 1}
+    assert by_family == {"family", "modes"}  # a chip may have fewer modes than its family
