@@ -450,17 +450,19 @@ from tpusim.registry import TARGETS
 TARGET = Target("deeper", extends=Target("deep", extends=TARGETS.get("cv18xx")))
 WIDE = replace(Hardware(), scale_bits=16)
 ODD = replace(Hardware(), requant="guess")
+TORN = replace(Hardware(), requant="qdm")
 """
 
 
 def test_the_hardware_of_a_package_s_family(install: Install, tmp_path: Path) -> None:
     """It is what the package registers, else that of the family which its target extends, over several targets."""
     (tmp_path / "acme_hardware.py").write_text(HARDWARE)
-    targets = dict.fromkeys(("fa_extends", "fb_own", "fc_number", "fd_odd"), "acme_hardware:TARGET")
+    targets = dict.fromkeys(("fa_extends", "fb_own", "fc_number", "fd_odd", "fe_torn"), "acme_hardware:TARGET")
     install("targets", "tpusim.targets", **targets)
     install(
         "hardware", "tpusim.families",
-        fb_own="acme_hardware:WIDE", fc_number="acme_ops:number", fd_odd="acme_hardware:ODD",
+        fb_own="acme_hardware:WIDE", fc_number="acme_ops:number",
+        fd_odd="acme_hardware:ODD", fe_torn="acme_hardware:TORN",
     )  # fmt: skip
     base = chips.load("cv183x")
     assert base.replace("a", family="fa_extends").hardware == base.hardware
@@ -469,3 +471,5 @@ def test_the_hardware_of_a_package_s_family(install: Install, tmp_path: Path) ->
         base.replace("c", family="fc_number")
     with pytest.raises(ConfigError, match=r"^family 'fd_odd': Invalid enum value 'guess' - at `\$.requant`; compare"):
         base.replace("d", family="fd_odd")
+    with pytest.raises(ConfigError, match='^family .fe_torn.: coefficients "merged": requant "multiplier" is required'):
+        base.replace("e", family="fe_torn")

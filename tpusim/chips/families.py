@@ -54,6 +54,13 @@ class Hardware(msgspec.Struct, frozen=True):
         """Whether INT8 may use zero points: no rule is known for them with other requants."""
         return (self.requant, self.scaling) == ("multiplier", "best_fit")
 
+    def contradiction(self) -> str | None:
+        """Why the layout of coefficients has no place for the requant; None if it has one."""
+        able = {"merged": ("multiplier",), "channel_rows": ("qdm",)}.get(self.coefficients, ("multiplier", "shift"))
+        if self.requant in able:
+            return None
+        return f'coefficients "{self.coefficients}": requant "{" or ".join(able)}" is required, got "{self.requant}"'
+
 
 BM1684X = Hardware()
 """BM1684X, BM1688, CV186x."""
@@ -122,6 +129,9 @@ def hardware_of(family: str) -> Hardware:
     if not isinstance(found, Hardware):
         raise ConfigError(f"family '{family}': a tpusim.chips.Hardware is required, got {found!r:.60}")
     try:
-        return msgspec.convert(msgspec.to_builtins(found), Hardware)
+        hardware = msgspec.convert(msgspec.to_builtins(found), Hardware)
     except msgspec.ValidationError as error:
         raise ConfigError(f"family '{family}': {error}; compare with tpusim/chips/families.py") from error
+    if (why := hardware.contradiction()) is not None:
+        raise ConfigError(f"family '{family}': {why}")
+    return hardware
