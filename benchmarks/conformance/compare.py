@@ -18,6 +18,8 @@ Arrays = Mapping[str, Array]
 Pairs = Sequence[tuple[Op, Op]]
 CONSTANTS = ("multiplier", "multipliers", "rshift", "rshifts", "multiplier_neg", "rshift_neg", "quant_param")
 """Attributes of lowering that are compared where both sides' ops have them."""
+WITH_AXIS = ("tpu.CumSum",)
+"""Kinds whose axis upstream keeps as a constant operand, too."""
 FLOATS: dict[str, np.dtype[np.generic]] = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 FRACTION_BITS = {"f32": 23, "f16": 10, "bf16": 7}
 TOLERATED = {"f16": 1.0, "bf16": 1.0, "f32": 16.0}
@@ -87,6 +89,8 @@ def _of_numbers(name: str, key: str, mine: tuple[float, ...], other: tuple[float
 
 def _of_weights(a: Op, b: Op, ours: Arrays, theirs: Arrays) -> Iterator[Difference]:
     mine, other = ([store[n] for n in op.operands if n in store] for op, store in ((a, ours), (b, theirs)))
+    if a.kind in WITH_AXIS:
+        other = other[: len(mine)]
     if a.kind == "tpu.RequantIntAxis" and not mine and len(other) == 1:
         yield from _of_requant(a, other[0].reshape(len(a.numbers("multiplier")), -1))
         return

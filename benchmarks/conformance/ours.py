@@ -204,6 +204,7 @@ class Compiled:
     chip: str
     _grouped: Model | None = None
     _program: Program | None = None
+    _tensors: dict[str, Array] | None = None
 
     @classmethod
     def of(cls, network: Network, chip: str, mode: str) -> Compiled:
@@ -218,7 +219,9 @@ class Compiled:
 
     def tensors(self) -> dict[str, Array]:
         """Every tensor, integers as they are stored."""
-        return run(self.tpu, self.sample)
+        if self._tensors is None:
+            self._tensors = run(self.tpu, self.sample)
+        return self._tensors
 
     def alone(self, theirs: Mapping[str, Array]) -> dict[str, Array]:
         """Every tensor, each op on upstream's operands where these are known."""

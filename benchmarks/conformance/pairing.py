@@ -13,7 +13,8 @@ SAME = {"tpu.PReluOp": "tpu.PRelu", "top.Flatten": "top.Reshape", "tpu.Squeeze":
         "tpu.Unsqueeze": "tpu.Reshape", "top.Squeeze": "top.Reshape", "top.Unsqueeze": "top.Reshape",
         "tpu.Pool1D": "tpu.Pool2D"}  # fmt: skip
 """Kinds that mean the same on both sides."""
-ON_HOST = {'"quant"': "tpu.Cast", '"interp"': "tpu.Interp", '"instance_norm"': "tpu.InstanceNorm"}
+ON_HOST = {'"quant"': "tpu.Cast", '"interp"': "tpu.Interp", '"instance_norm"': "tpu.InstanceNorm",
+           '"cumsum"': "tpu.CumSum", '"topk"': "tpu.TopK", '"gatherelements_pt"': "tpu.GatherElements"}  # fmt: skip
 """What the functions are that a tpu.GenericCpu of CV18xx names; a chip's file says here which ops its host computes."""
 VIEWS = ("tpu.Reshape", "top.Reshape")
 """Kinds whose results are their operand's bytes: one side may have more of them than the other."""

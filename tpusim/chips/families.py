@@ -102,9 +102,12 @@ CV18XX = Hardware(
         FloatOnly("top.Div", "a quotient has no integer form (numerics.md 9.0)", ("DN-13",)),
         FloatOnly("top.InstanceNorm", "the host normalises, in f32"),
         FloatOnly("top.Interp", "the host interpolates, in f32", ("DN-22",)),
+        FloatOnly("top.CumSum", "the host adds up, in f32"),
+        FloatOnly("top.TopK", "the host sorts, in f32"),
+        FloatOnly("top.GatherElements", "the host gathers, in f32"),
         *_without_table("Sqrt", "Erf", "Sin", "Cos", "Ceil", "Round", "Sign", decisions=("DN-13",)),
     ),
-    on_host=("top.Interp", "top.InstanceNorm"),
+    on_host=("top.Interp", "top.InstanceNorm", "top.CumSum", "top.TopK", "top.GatherElements"),
     global_only=(
         *("tpu.Clip", "tpu.Sub", "tpu.Max", "tpu.Min", "tpu.Div", "tpu.MatMul", "tpu.Softmax"),
         *("tpu.LayerNorm", "tpu.GroupNorm", "tpu.InstanceNorm"),

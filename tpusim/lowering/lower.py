@@ -275,15 +275,22 @@ class Lowering:
     def quant(self, value: SSAValue) -> QuantParams | None:
         """Scale and zero point from the calibrated range (numerics.md 2.2); None if uncalibrated or degenerate.
 
-        A bool has a step of 1, except with zero points, where a quirk uses its calibrated range.
+        A bool has a step of 1. One that is computed in float has its calibrated range, as its cast to bytes has, and
+        with zero points a quirk uses that for every bool.
         """
         found, is_bool = calibrated_range(value), holds(value) == "bool"
-        if is_bool and not (self._config.asymmetric and self.reproduces(Quirk.ASYMMETRIC_BOOLS)):
+        ranged = self._config.asymmetric and self.reproduces(Quirk.ASYMMETRIC_BOOLS)
+        if is_bool and not ranged and not self._is_float(value):
             return BOOL
         if found is None or found == (0.0, 0.0) or (self._config.asymmetric and found[0] == found[1]):
             return BOOL if is_bool else None
         scale, zero_point, signed = (asymmetric_scale if self._config.asymmetric else symmetric_scale)(*found)
         return QuantParams.of(scale, zero_point, signed=signed)
+
+    def _is_float(self, value: SSAValue) -> bool:
+        """Whether a value was lowered to floats."""
+        lowered = self._lowered.get(value)
+        return lowered is not None and element_of(lowered) in FLOAT_TYPES.values()
 
     def array(self, value: SSAValue) -> np.ndarray | None:
         """The constant of a top value; None if it is computed."""
@@ -292,7 +299,7 @@ class Lowering:
 
     def quantised_type(self, value: SSAValue) -> Attribute:
         """The uniform type of a calibrated top value."""
-        quant = BOOL if holds(value) == "bool" else self.quant(value)
+        quant = BOOL if holds(value) == "bool" and not self._is_float(value) else self.quant(value)
         if quant is None:
             raise UnsupportedError(f"tensor '{value_name(value)}': a calibrated range is required to quantise it")
         return UniformType.of_params(quant)

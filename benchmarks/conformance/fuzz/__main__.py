@@ -80,7 +80,7 @@ class Run:
         self, cases: Sequence[Case], of: Sequence[tuple[str, str]], upstream: Upstream, store: Store
     ) -> list[Case]:
         """Judge cases as one network and keep the verdicts; return those for which that is refused."""
-        judge, left = Judge(joined(cases), upstream, self.simulated), dict[str, Case]()
+        judge, left = Judge(joined(cases), upstream, self.simulated, timed=False), dict[str, Case]()
         for chip, mode in of:
             new = [c for c in cases if store.read(c.name).get(Key(c.name, chip, mode)) is None]
             judged = judge.judge(Key(judge.case.name, chip, mode)) if new else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import msgspec
@@ -78,6 +78,9 @@ class Judge:
     upstream: Upstream
     simulated: bool = False
     """Whether the closed simulator always runs; else only where our tensors differ from the interpreter's."""
+    timed: bool = True
+    """Whether groups and clock are compared."""
+    _compiled: dict[Key, Compiled] = field(default_factory=dict[Key, Compiled])
 
     @cached_property
     def top(self) -> Files:
@@ -128,9 +131,11 @@ class Judge:
             return Judged(key, (Finding("import", "", f"refused: {last_line(str(error))}"),))
         found = list(self._refused_table(table))
         parts = {"top": compare_top(network.top(), read(self.top.text("m.mlir")))}
-        compiled = Compiled.of(network, key.chip, key.mode)
+        if key not in self._compiled:
+            self._compiled = {key: Compiled.of(network, key.chip, key.mode)}
+        compiled = self._compiled[key]
         refused = {"there": f"compile: {cause(files)}"} if files.failure else {}
-        cell = compared(key, self.upstream.version, parts, refused, compiled, files)
+        cell = compared(key, self.upstream.version, parts, refused, compiled, files, timed=self.timed)
         found += _of_cell(cell, compiled.ops(), read(files.text("tpu.mlir")))
         return _judged(cell, found)
 
