@@ -118,7 +118,11 @@ def fused() -> list[OpCase]:
     tolerance = Tolerance(1e-4, 1e-6, "ONNX Runtime's erf is an approximation in f32")
     return [
         case("silu", [node("Sigmoid", "x", "s"), node("Mul", "x s")], tolerance=LIBRARY),
-        case("gelu-parts", [*erf, node("Mul", "x g", "p"), node("Mul", "p half")], tolerance=tolerance),
+        case(
+            "gelu-parts",
+            [*erf, node("Mul", "x half", "p"), node("Mul", "p g", "q"), node("Relu", "q")],
+            tolerance=tolerance,
+        ),
     ]
 
 

@@ -7,17 +7,21 @@ import warnings
 import numpy as np
 import onnx
 import pytest
-from exported import NETWORKS, Arrays, gpt
+from exported import FLOATS, HEADS, NETWORKS, Arrays, Net, T, gpt
 from rotation import first_of
 
 import tpusim
-from tpusim.calibration.stage import CalibrationConfig
+from tpusim.calibration.stage import CalibrationConfig, apply_table
+from tpusim.calibration.table import parse_table
+from tpusim.canonicalize import canonicalize
 from tpusim.errors import TableWarning
 from tpusim.frontend import as_called, import_onnx, onnx_outputs
 from tpusim.inference import dequantised, run
-from tpusim.ir.attrs import op_name
+from tpusim.ir.attrs import ints, op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import is_tensor, uniform_of
+from tpusim.lowering import LoweringConfig, lower
+from tpusim.ops.add import TpuAdd
 
 
 def assert_like_onnx(proto: onnx.ModelProto, model: Model, feeds: Arrays) -> None:
@@ -53,11 +57,12 @@ def test_machine_computes_what_the_flat_network_does(name: str, mode: str) -> No
 
 @pytest.mark.parametrize("idiom", first_of(["where-lowest", "where-infinite", "add-1e9"]))
 def test_masks_do_not_destroy_int8(idiom: str) -> None:
-    """Masked tensors and ops that read them run in float; the other scores keep their scale."""
+    """Without the quirk masked tensors and ops that read them run in float; the other scores keep their scale."""
     proto, feeds = gpt(idiom)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TableWarning)
-        net = tpusim.compile(import_onnx(proto), [feeds], calibration=CalibrationConfig("max"))
+        calibration = CalibrationConfig("max")
+        net = tpusim.compile(import_onnx(proto), [feeds], calibration=calibration, quirks_off=["masks_in_integers"])
     (wanted,) = onnx_outputs(proto, feeds, [proto.graph.output[0].name]).values()
     scale = max(
         abs(u.scale.data)
@@ -68,3 +73,29 @@ def test_masks_do_not_destroy_int8(idiom: str) -> None:
     assert scale < 1
     found = dequantised(net.tpu, run(net.tpu, feeds))[op_name(net.tpu.results[0].owner)]
     assert float((found * wanted).sum() / np.linalg.norm(found) / np.linalg.norm(wanted)) > 0.99
+
+
+MASKED = """# recorded from a GPT-2 block
+x 0.1013081 -0.0964584 0.1013081
+t0_Add 340282346638528859811704183484516925440.0 -340282346638528859811704183484516925440.0 0.1013081
+t1_Softmax 1.0 0.0 1.0
+"""
+
+
+def test_an_integer_next_to_a_mask_has_its_scale_by_default() -> None:
+    """Multipliers as in TPU-MLIR's m_tpu.mlir: scores vanish, which the op's decision and a warning say."""
+    net = Net()
+    lowest = np.triu(np.full((1, 1, T, T), np.finfo(np.float32).min, np.float32), 1)
+    proto = net.model({"x": (FLOATS, (1, HEADS, T, T))}, net("Softmax", net("Add", "x", lowest), axis=-1))
+    top = apply_table(canonicalize(import_onnx(proto))[0], parse_table(MASKED, "table"))
+    (add,) = [op for op in lower(top, LoweringConfig("bm1684x", "int8"))[0].ops if isinstance(op, TpuAdd)]
+    assert add.multipliers is not None
+    assert add.rshifts is not None
+    assert (ints(add.multipliers), ints(add.rshifts)) == ((0, 1), (0, 0))
+    assert "DN-02 masks_in_integers" in str(add.attributes)
+    (mended,) = [
+        op
+        for op in lower(top, LoweringConfig("bm1684x", "int8", quirks_off=("masks_in_integers",)))[0].ops
+        if isinstance(op, TpuAdd)
+    ]
+    assert mended.multipliers is None

@@ -99,6 +99,12 @@ class Quirk(StrEnum):
         "they go to the even integer, as ONNX says",
     )  # fmt: skip
 
+    MASKS_IN_INTEGERS = (
+        "U-100", "masks_in_integers", "lowering of ops that read masks",
+        "an integer next to a mask of 6e4 or more has the mask's scale, in which the data is 0",
+        "ops that make or read a mask run in float",
+    )  # fmt: skip
+
     @property
     def decision(self) -> str:
         """The name under which an op that follows it is marked."""

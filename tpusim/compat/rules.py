@@ -48,9 +48,11 @@ IMPORT: Final = (
         "the constant stays", "interface.md 7.3", "off unless --also where_too_large",
     ),
     Rule(
-        "U-24", "gelu_tanh_between_reshapes", "patterns of GELU",
-        "the tanh form becomes one op only between two Reshapes",
-        "it becomes one op wherever it stands", "interface.md 7.3", "--also gelu_tanh",
+        "U-24", "forms_of_gelu", "patterns of GELU",
+        "GELU is one op in some orders of its parts, and the tanh form becomes that of the error function: two "
+        "sequences of ONNX nodes (U-97), (x/2)(1 + erf), the tanh form between two Reshapes, and on the 1684X family "
+        "x * sigmoid(1.702 x)",
+        "every order is one op, and the tanh form keeps its function", "interface.md 7.3", "--also gelu_tanh",
     ),
     Rule(
         "U-25", "attention_blocks", "patterns of Attention",
@@ -97,6 +99,22 @@ IMPORT: Final = (
         "U-33", "names_of_what_is_made", "patterns, lowering",
         "an op that replaces others, a cast or a Relu has a name made of its operand, its user and its type",
         "it has any unique name", "observed: names in m_tpu.mlir",
+    ),
+    Rule(
+        "U-97", "sequences_of_nodes", "import",
+        "seven sequences of ONNX nodes that follow each other become LayerNorm, HardSigmoid, HardSwish or GELU, with "
+        "constants of one axis at most and exact numbers",
+        "every form of these functions is one op", "observed: model_transform.py",
+    ),
+    Rule(
+        "U-98", "rows_of_three_axes", "patterns of MatMul",
+        "a constant row that multiplies a linear layer is folded into it if the result has three axes",
+        "it is folded for any number of axes", "observed: model_transform.py",
+    ),
+    Rule(
+        "U-99", "neutral_weights", "import of LayerNorm, GroupNorm and InstanceNorm",
+        "weights that are all 1 and biases that are all 0 are left out", "the op reads them",
+        "observed: model_transform.py",
     ),
     Rule(
         "U-96", "text_of_modules", "modules as text",
@@ -222,6 +240,12 @@ INTEGERS: Final = (
     Rule(
         "U-57", "logsoftmax_range", "calibrated type of LogSoftmax",
         "its range is that of the quotient, (0, 1)", "the range of the logarithm", "numerics.md D27",
+    ),
+    Rule(
+        "U-101", "sums_without_effect", "lowering of AddConst",
+        "an AddConst whose number is 0 in the result's steps, and whose operand has the same scale, is left out; its "
+        "operand may be a float",
+        "the op stays, or the network's number is added before the values are quantised", "observed: m_tpu.mlir",
     ),
     Rule(
         "U-58", "table_ranges", "slope tables of CV18xx",

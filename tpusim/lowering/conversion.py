@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from xdsl.ir import Operation
 
 from tpusim.chips import available, load
+from tpusim.compat import Quirk
 from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.interfaces import rules
 from tpusim.ir.attrs import op_name
@@ -49,6 +50,8 @@ class Conversion:
         self._listed: Mapping[TopOp, NumberFormat] = {}
         self._formats: dict[Operation, NumberFormat] = {}
         self._marks: dict[Operation, str] = {}
+        self._masked: dict[Operation, str] = {}
+        self._apart: set[Operation] = set()
         self._stage: Lowering | None = None
 
     def _require_supported(self) -> None:
@@ -75,8 +78,16 @@ class Conversion:
             return
         self.top.require_state("TOP_CALIBRATED", stage="lower")
         keep_ranges(self.top, self.chip)
-        found = float_marks(self.top) | parts(self.top, self.chip)
-        self._marks = {op: why for op, why in found.items() if op not in self._listed and self._formats[op].calibrated}
+        masked = {op: why for op, why in masks(self.top).items() if self._may_mark(op)}
+        if Quirk.MASKS_IN_INTEGERS not in self.config.quirks_off:
+            self._masked, masked = masked, {}
+        found = float_marks(self.top, masked) | parts(self.top, self.chip)
+        self._marks = {op: why for op, why in found.items() if self._may_mark(op)}
+        self._apart = set(masked)
+
+    def _may_mark(self, op: Operation) -> bool:
+        """Whether an op would have integers, and the quantisation table does not name it."""
+        return op not in self._listed and self._formats[op].calibrated
 
     @property
     def _integers(self) -> bool:
@@ -86,7 +97,7 @@ class Conversion:
         """Let ranges follow the ops, if there are integers."""
         if self._integers:
             in_float = {op for op, format in self._listed.items() if format.name in ("f32", "f16")}
-            propagate(self.top, self.chip, in_float | (self._marks.keys() & masks(self.top).keys()))
+            propagate(self.top, self.chip, in_float | self._apart)
 
     def convert(self) -> Model:
         """Lower every op; the tpu module, which the steps after this change."""
@@ -96,6 +107,7 @@ class Conversion:
                 "that rewrite the module; convert-top-to-tpu runs all steps"
             )
         self._stage = Lowering(self.top, self.config, self.chip, self._formats, self._marks)
+        self._stage.note_masks(self._masked)
         return self._stage.run()
 
     def fold_swaps(self, lowered: Model) -> None:

@@ -399,6 +399,16 @@ class Lowering:
         """Whether a quirk of upstream is reproduced."""
         return Quirk(quirk) not in self._quirks_off
 
+    def note_masks(self, masked: Mapping[Operation, str]) -> None:
+        """Record that integers keep these ops' masks by a quirk, with one warning."""
+        quirk = Quirk.MASKS_IN_INTEGERS
+        for op in masked:
+            self.decision(op, quirk.decision)
+        for op, why in list(masked.items())[:1]:
+            row = f"{quirk.rule.number}, {quirk.effect}"
+            LOG.warning("%s '%s' and %d more: %s; %s; quirks_off=%s corrects it", op.name, op_name(op),
+                        len(masked) - 1, why, row, quirk)  # fmt: skip
+
     def quirked(self, op: Operation, quirk: Quirk, theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
         """Upstream's constants, or the corrected ones if the quirk is off; a difference is recorded with a warning."""
         if not self.reproduces(quirk):

@@ -1,5 +1,7 @@
 """Automatic float marks, set before propagation: ops whose values integers would ruin (docs/spec/numerics.md 3.4)."""
 
+from collections.abc import Mapping
+
 from xdsl.ir import Operation, SSAValue
 
 from tpusim.chips import ChipSpec
@@ -24,9 +26,9 @@ def counts(op: Operation) -> bool:
     return isinstance(op, TopOp) and not isinstance(op, TopInput) and holds(op.results[0]) == "integer"
 
 
-def float_marks(model: Model) -> dict[Operation, str]:
-    """Ops to lower in float, with the reason."""
-    marks, masked = dict[Operation, str](), masks(model)
+def float_marks(model: Model, masked: Mapping[Operation, str] | None = None) -> dict[Operation, str]:
+    """Ops to lower in float, with the reason; masked: those that are because of `masks`."""
+    marks, masked = dict[Operation, str](), masked or {}
     for op in model.ops:
         why = INTEGERS if counts(op) else masked.get(op)
         if why is None and isinstance(op, TopOp) and op.RANGE.sum_sign:

@@ -16,7 +16,17 @@ from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
 from tpusim.compat import Quirk
-from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, op_name, value_name
+from tpusim.ir.attrs import (
+    copy_name,
+    flag,
+    float_attr,
+    framework_name,
+    int_attr,
+    ints_attr,
+    op_name,
+    set_op_name,
+    value_name,
+)
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -39,11 +49,13 @@ from tpusim.ops.framework.base import (
     is_none,
 )
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import built_in_float, constant_of, is_set, norm_work_bytes
+from tpusim.ops.framework.families import built_in_float, constant_of, is_set, norm_work_bytes, only_user
 from tpusim.ops.framework.logical import WHOLE
 from tpusim.ops.framework.rewriting import made_by
 from tpusim.ops.interfaces import Reorder
+from tpusim.ops.patterns.views import RESHAPES
 from tpusim.ops.structure import TopWeight, make_weight
+from tpusim.ops.view import TopReshape
 
 
 def groupnorm_shape(op: Operation, groups: int) -> Shape:
@@ -307,35 +319,51 @@ class TopInstanceNorm(GroupedTop):
 
 @dataclass
 class ReshapeInstanceNormPattern(RewritePattern):
-    """Reshape to (n, groups, rest) -> InstanceNorm -> Reshape back, each used once: GroupNorm.
+    """Reshape to (n, groups, rest) -> InstanceNorm, the Reshape used only here: GroupNorm -> Reshape, which may vanish.
 
-    Each channel gets the weight and bias of its group.
+    The GroupNorm is called like the InstanceNorm, `NAME_r_GroupNorm` (U-33), also where the network returns it. Its
+    weights are those of the groups, for every channel of them.
     """
 
     weights: WeightStore
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the second Reshape."""
-        norm = made_by(op.operands[0], "top.InstanceNorm") if op.name == "top.Reshape" else None
-        view = made_by(norm.operands[0], "top.Reshape") if norm is not None else None
-        if not isinstance(norm, TopInstanceNorm) or view is None:
+        """`op` is the InstanceNorm."""
+        view = made_by(op.operands[0], "top.Reshape") if isinstance(op, TopInstanceNorm) else None
+        if not isinstance(op, TopInstanceNorm) or view is None:
             return
-        x, groups = view.operands[0], norm.groups
-        shape = shape_of(x)
-        constants = [constant_of(v, self.weights) for v in (norm.weight, norm.bias)]
-        if shape != shape_of(op.results[0]) or len(shape) < 3 or shape[0] != shape_of(norm.input)[0]:
+        x, groups = view.operands[0], op.groups
+        shape, given = shape_of(x), {"weight": op.weight, "bias": op.bias}
+        constants = {kind: constant_of(value, self.weights) for kind, value in given.items()}
+        if len(shape) < 3 or shape[0] != shape_of(op.input)[0] or shape[1] % groups:
             return
-        if shape[1] % groups or any(c is None for c in constants):
+        if any(constants[kind] is None and not is_none(value) for kind, value in given.items()):
             return
         operands = [x]
-        for kind, array in zip(("weight", "bias"), constants, strict=True):
-            assert array is not None  # checked above
-            made = make_weight(self.weights, f"{op_name(norm)}_{kind}", np.repeat(array, shape[1] // groups))
+        for kind, array in constants.items():
+            if array is None:
+                operands.append(given[kind])
+                continue
+            made = make_weight(self.weights, f"{op_name(op)}_{kind}", np.repeat(array, shape[1] // groups))
             rewriter.insert(made, InsertPoint.before(op))
             operands.append(made.output)
-        attributes = {"num_groups": int_attr(groups), "eps": norm.eps}
-        new = TopGroupNorm.create(operands=operands, result_types=[op.results[0].type], attributes=attributes)
-        copy_name(new, op)
-        rewriter.replace(op, new)
-        rewriter.erase(norm)
+        self._replace(op, operands, {"num_groups": int_attr(groups), "eps": op.eps}, rewriter)
         rewriter.erase(view)
+
+    def _replace(
+        self, op: TopInstanceNorm, operands: list[SSAValue], attributes: dict[str, Attribute], rewriter: PatternRewriter
+    ) -> None:
+        """Put the GroupNorm in place of the InstanceNorm and a Reshape that only undoes the first."""
+        new = TopGroupNorm.create(operands=operands, result_types=[operands[0].type], attributes=attributes)
+        set_op_name(new, f"{op_name(op)}_r_GroupNorm")
+        last = only_user(op.output)
+        if last is not None and last.name in RESHAPES and shape_of(last.results[0]) == shape_of(new.output):
+            set_op_name(new, f"{op_name(op)}_r_GroupNorm", framework_name(last))
+            rewriter.insert(new, InsertPoint.before(op))
+            rewriter.replace(last, [], [new.output])
+            rewriter.erase(op)
+            return
+        shape: dict[str, Attribute] = {"shape": ints_attr(shape_of(op.output))}
+        view = TopReshape.create(operands=[new.output], result_types=[op.output.type], attributes=shape)
+        copy_name(view, op)
+        rewriter.replace(op, [new, view], [view.results[0]])

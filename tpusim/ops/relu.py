@@ -252,10 +252,14 @@ class TopMoveReluAheadConcatPattern(RewritePattern):
 
 
 def _takes_relu(op: TopOp, limit: float) -> bool:
-    """Whether `op` can take a relu with this limit: it has the attributes, no relu yet, and one reader."""
+    """Whether `op` can take a relu with this limit: it has the attributes, and one reader.
+
+    It has no relu yet, or neither has a limit.
+    """
     known = _attribute_names(op)
     able = "do_relu" in known and (limit < 0 or "relu_limit" in known)
-    return able and not relu_of(op) and only_user(op.results[0]) is not None
+    free = not relu_of(op) or max(limit, relu_limit_of(op)) < 0
+    return able and free and only_user(op.results[0]) is not None
 
 
 def _attribute_names(op: TopOp) -> set[str]:

@@ -6,6 +6,7 @@ from xdsl.pattern_rewriter import RewritePattern
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import Model, Target
 from tpusim.ir.weights import WeightStore
+from tpusim.ops.activation.top import TopGELU
 from tpusim.ops.interfaces import ChipRewrites, KernelLibrary, LocalGen, ProductRules, WindowRules
 from tpusim.ops.rmsnorm import RMSNormApart, TopRMSNorm
 from tpusim.ops.view import TpuReshape, why_other_view
@@ -45,6 +46,18 @@ class Views(Model[TpuReshape], LocalGen):
     def why_global(self, chip: ChipSpec) -> str | None:
         """A reshape is global unless it adds or drops a fourth axis of extent 1."""
         return why_other_view(self.op, chip) or self.op.why_global(chip)
+
+
+@SHARED.attach(TopGELU, ChipRewrites)
+class NoQuickGelu(Model[TopGELU], ChipRewrites):
+    """The sigmoid form of GELU stays in its parts."""
+
+    @classmethod
+    @override
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """No rewrites."""
+        del weights, chip
+        return ()
 
 
 @SHARED.attach(TopRMSNorm, ChipRewrites)

@@ -56,7 +56,8 @@ def gelu(node: Node) -> SSAValue:
 
 def hard_sigmoid(node: Node) -> SSAValue:
     """HardSigmoid; defaults 0.2 and 0.5."""
-    return TopHardSigmoid.make(node.builder, node.value(0), **node.options("alpha", "beta"), name=node.output)
+    given = {key: float(value) for key, value in node.options("alpha", "beta").items()}
+    return TopHardSigmoid.make(node.builder, node.value(0), **given, name=node.output)
 
 
 def elu(node: Node) -> SSAValue:

@@ -15,6 +15,7 @@ from tpusim.frontend.onnx.advice import no_such_op
 from tpusim.frontend.onnx.cut import WHOLE, Cut
 from tpusim.frontend.onnx.element_types import dtype_of
 from tpusim.frontend.onnx.folding import SMALL, foldable
+from tpusim.frontend.onnx.idioms import with_idioms
 from tpusim.frontend.onnx.model_file import (
     DEFAULT_DOMAINS,
     GraphInput,
@@ -111,11 +112,13 @@ def opened(
     label = model_label(source)
     proto = cut.of(read_onnx(source, whole=False), input_shapes, label)
     proto, quantised = (proto, Quantised()) if pairs else without_pairs(proto)
+    numbers = Numbers(source, mapped=mapped)
+    proto = with_idioms(proto, numbers)
     nodes = live_nodes(proto.graph)
     used = {n for node in nodes for n in reads(node)} | {o.name for o in proto.graph.output}
     inputs = [i for i in graph_inputs(proto.graph, input_shapes, label) if i.name in used]
     check_inputs(inputs, label)
-    return Importer(proto, inputs, label, Numbers(source, mapped=mapped), onnx_names=onnx_names, quantised=quantised)
+    return Importer(proto, inputs, label, numbers, onnx_names=onnx_names, quantised=quantised)
 
 
 def inspect_onnx(

@@ -26,6 +26,8 @@ from tpusim.frontend.content import ONNX, what_it_is
 PROTO_LIMIT = 2**31 - 1
 """Bytes that protobuf can serialise; the ONNX checker needs a serialised model."""
 DEFAULT_DOMAINS = ("", "ai.onnx")
+IDIOMS = "tpusim.idioms"
+"""The domain of nodes that stand for sequences of nodes; no file has it."""
 LARGE = 1 << 20
 """Tensors of more bytes are not copied for a check; also the bytes of a file that are read at a time."""
 MOST_NODES = 1 << 18

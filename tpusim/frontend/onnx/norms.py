@@ -36,10 +36,19 @@ def _require_float_statistics(node: Node) -> None:
         raise UnsupportedError("stash_type 1 (float32 statistics) is required")
 
 
+def _affine(node: Node) -> tuple[SSAValue, SSAValue]:
+    """Scale and bias of a norm; constants without effect, all 1 and all 0, are left out (U-99)."""
+    neutral = {1: 1.0, 2: 0.0}
+    given = {index: node.constant(index) for index in neutral}
+    left_out = {i for i, array in given.items() if array is not None and (array == neutral[i]).all()}
+    weight, bias = (node.builder.none() if i in left_out else node.value(i) for i in neutral)
+    return weight, bias
+
+
 def layer_normalization(node: Node) -> SSAValue:
     """LayerNormalization; scale and bias may be absent or computed."""
     _require_float_statistics(node)
-    x, weight, bias = node.value(0), node.optional(1), node.optional(2)
+    x, (weight, bias) = node.value(0), _affine(node)
     options = node.options("axis", eps="epsilon")
     return TopLayerNorm.make(node.builder, x, weight, bias, **options, name=node.output)
 
@@ -56,7 +65,7 @@ def rms_normalization(node: Node) -> SSAValue:
 def group_normalization(node: Node) -> SSAValue:
     """GroupNormalization of opset 21; before, it is deprecated (one scale per group) and no valid ONNX."""
     _require_float_statistics(node)
-    x, weight, bias = node.values()
+    x, (weight, bias) = node.value(0), _affine(node)
     groups = int(node.take("num_groups", 0))
     options = node.options(eps="epsilon")
     return TopGroupNorm.make(node.builder, x, weight, bias, num_groups=groups, **options, name=node.output)
@@ -64,7 +73,7 @@ def group_normalization(node: Node) -> SSAValue:
 
 def instance_normalization(node: Node) -> SSAValue:
     """InstanceNormalization: every channel of every batch item by its own mean and variance."""
-    x, weight, bias = node.values()
+    x, (weight, bias) = node.value(0), _affine(node)
     return TopInstanceNorm.make(node.builder, x, weight, bias, **node.options(eps="epsilon"), name=node.output)
 
 

@@ -30,7 +30,7 @@ from tpusim.frontend.onnx.model_file import (
 from tpusim.frontend.onnx.node import ConstantNeeded, Node
 from tpusim.frontend.onnx.outcome import How
 from tpusim.frontend.onnx.parts import Parts
-from tpusim.frontend.onnx.table import MAPPERS
+from tpusim.frontend.onnx.table import MAPPERS, mapper_of
 from tpusim.ir.types import shape_of
 from tpusim.ops.framework.building import BuildError, TooLarge
 from tpusim.ops.patterns.recurrent import mark_parts
@@ -167,7 +167,7 @@ class Reader(Known):
         raise refused or UnsupportedError(no_such_op(node.op_type, node.domain))
 
     def _by_mapper(self, node: onnx.NodeProto) -> bool:
-        mapper = MAPPERS.get(node.op_type) if node.domain in DEFAULT_DOMAINS else None
+        mapper = mapper_of(node)
         if mapper is None:
             return False
         if self._depth == 0 and node.op_type in OF_ONE_TYPE:
@@ -277,7 +277,7 @@ class Reader(Known):
 def is_imported(node: onnx.NodeProto, version: int) -> bool:
     """Whether nodes of this type can be imported."""
     if node.domain not in DEFAULT_DOMAINS:
-        return has_function(node.op_type, version, node.domain)
+        return mapper_of(node) is not None or has_function(node.op_type, version, node.domain)
     known = node.op_type in PASSED_ON or node.op_type in MEASURED or node.op_type in MAPPERS or node.op_type in PARTS
     return known or has_function(node.op_type, version)
 

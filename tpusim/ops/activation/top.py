@@ -12,6 +12,7 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition
 from xdsl.pattern_rewriter import RewritePattern
 
+from tpusim.chips import ChipSpec
 from tpusim.compat import Quirk
 from tpusim.interfaces import ask
 from tpusim.ir.attrs import float_attr, floats_attr, op_name, text
@@ -29,7 +30,9 @@ from tpusim.ops.framework.base import (
 )
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import UnaryTop
-from tpusim.ops.patterns.activations import DivToReciprocal, DivToSoftSign, MergeGelu, MergeGeluTanh, MulToSiLU
+from tpusim.ops.interfaces import ChipRewrites
+from tpusim.ops.patterns.activations import DivToReciprocal, DivToSoftSign, MergeGeluTanh, MulToSiLU
+from tpusim.ops.patterns.gelu import ConvertToQGELU, MergeGelu, MergeGeluPattern
 from tpusim.ops.rescale import lower_same_scale
 
 WIDE = FloatRule(f16="f32", bf16="f32")
@@ -152,8 +155,11 @@ class TopSiLU(Activation):
 
 
 @irdl_op_definition
-class TopGELU(Activation):
-    """`top.GELU`: 0.5x(1 + erf(x/sqrt 2)); approx_mode "tanh": 0.5x(1 + tanh(sqrt(2/pi)(x + 0.044715x^3)))."""
+class TopGELU(Activation, ChipRewrites):
+    """`top.GELU`: 0.5x(1 + erf(x/sqrt 2)).
+
+    approx_mode "tanh": 0.5x(1 + tanh(sqrt(2/pi)(x + 0.044715x^3))); "sigm": x/(1 + e^(-1.702x)).
+    """
 
     name = "top.GELU"
     MODE: ClassVar[str] = "GELU"
@@ -172,14 +178,22 @@ class TopGELU(Activation):
     @property
     @override
     def mode(self) -> str:
-        """GELU, or TGELU for the tanh form."""
-        return "TGELU" if self.approx_mode.data == "tanh" else "GELU"
+        """The name of the function: GELU by erf, TGELU by tanh, or QGELU by the sigmoid."""
+        return {"tanh": "TGELU", "sigm": "QGELU"}.get(self.approx_mode.data, "GELU")
 
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """The ops of the erf form become one op."""
-        return (MergeGelu(weights, cls),)
+        """The parts of the erf form, and those of the tanh form between two Reshapes."""
+        del weights
+        return MergeGelu(cls), MergeGeluPattern(cls)
+
+    @classmethod
+    @override
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """The parts of the sigmoid form."""
+        del weights, chip
+        return (ConvertToQGELU(cls),)
 
 
 def gelu_by_tanh(weights: WeightStore) -> RewritePattern:

@@ -41,6 +41,10 @@ class Constants:
     constant: float = 0.0
 
 
+NOTHING = Constants(1, 0)
+"""Integers that stay as they are."""
+
+
 class IntegerConstants:
     """The integer form of an op with a number."""
 
@@ -58,6 +62,8 @@ class ConstTop(UnaryTop, IntegerConstants, ScalarOperand):
 
     TPU: ClassVar[OpT]
     KIND: ClassVar[Kind]
+    VANISHES: ClassVar[bool] = False
+    """Whether there is no op where its integers would stay as they are (U-101)."""
 
     const_val = attr_def(FloatAttr)
     do_relu = opt_attr_def(BoolAttr)
@@ -110,6 +116,10 @@ class ConstTop(UnaryTop, IntegerConstants, ScalarOperand):
             return constants
         if abs(constants.constant) + LARGEST_TERM >= ACCUMULATOR:
             return f"the constant {self.number:.6g} leaves 32 bits"
+        if self.VANISHES and constants == NOTHING and x.signed == y.signed:
+            stored = ctx.stored(self.input)
+            if stored is not None:
+                return stored
         operand = ctx.operand(self.input, "int8", self)
         return ask(self, IntegerConstants, ctx.chip).build_int8(ctx, operand, constants)
 

@@ -128,6 +128,7 @@ class TopAddConst(ConstTop):
     RANGE: ClassVar[RangeRule] = RangeRule(add_constant=True)
     TPU: ClassVar[OpT] = TpuAddConst
     KIND: ClassVar[Kind] = "add"
+    VANISHES: ClassVar[bool] = True
 
     @classmethod
     @override

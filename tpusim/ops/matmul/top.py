@@ -51,6 +51,7 @@ from tpusim.ops.interfaces import ChipRewrites, ProductRules, Weighs
 from tpusim.ops.matmul.product import Product
 from tpusim.ops.matmul.tpu import TpuMatMul
 from tpusim.ops.patterns.heads import MatMulWithRightTranspose
+from tpusim.ops.patterns.layer_scale import FoldMulIntoMatMul
 from tpusim.ops.patterns.linear import MatMulWithBias
 from tpusim.ops.patterns.patches import PatchesAsProduct
 from tpusim.ops.patterns.split_heads import MatmulWithPermuteAndSplit
@@ -105,8 +106,8 @@ class TopMatMul(Product, TopOp, ChipRewrites, Weighs):
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """An added constant row becomes the bias; the Permute of heads after a product is divided over its parts."""
-        return MatMulWithBias(weights, cls), MatmulWithPermuteAndSplit(cls)
+        """An added or multiplied constant row becomes a part of the product; so does the Permute of heads after it."""
+        return MatMulWithBias(weights, cls), FoldMulIntoMatMul(weights, cls), MatmulWithPermuteAndSplit(cls)
 
     @classmethod
     @override

@@ -1,8 +1,7 @@
-"""Patterns that put SiLU and GELU together from their parts, and read a quotient as a reciprocal."""
+"""Patterns that put SiLU and, on request, GELU together from their parts, and read a quotient as a reciprocal."""
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
@@ -94,16 +93,15 @@ class DivToSoftSign(RewritePattern):
 
 
 @dataclass
-class MergeGelu(RewritePattern):
-    """The exact GELU in parts -> GELU: a product of x, 1 + Erf(x/sqrt 2) and 1/2 in any order.
+class MergeGeluTanh(RewritePattern):
+    """GELU by tanh in parts -> GELU of that form: a product of x, 1 + Tanh(p) and 1/2 in any order.
 
-    The inner tensors must have no other users.
+    p is sqrt(2/pi)*(x + 0.044715*x^3), or a product of x. The inner tensors must have no other users. Only on request:
+    bytes of one table are not bytes of eight ops.
     """
 
     weights: WeightStore
     gelu: OpT
-
-    MODE: ClassVar[str] = "normal"
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """`op` is the last product."""
@@ -115,7 +113,7 @@ class MergeGelu(RewritePattern):
         half, (first, second) = parts
         for x, gate in ((first, second), (second, first)):
             if abs(half - 0.5) < TOLERANCE and self._is_gate(gate, x) and shape_of(x) == shape_of(op.results[0]):
-                _replace(op, self.gelu, x, rewriter, kind="GELU", approx_mode=text(self.MODE))
+                _replace(op, self.gelu, x, rewriter, kind="GELU", approx_mode=text("tanh"))
                 return
 
     def _scaled(self, value: SSAValue) -> tuple[SSAValue, float] | None:
@@ -168,12 +166,6 @@ class MergeGelu(RewritePattern):
             factor *= 1.0 if inner is None else inner[1]
         return factor, (found[0], found[1])
 
-    def _is_gate(self, gate: SSAValue, x: SSAValue) -> bool:
-        """Whether `gate` is 1 + Erf(x/sqrt 2)."""
-        argument = self._under(gate, "top.Erf")
-        scaled = None if argument is None else self._scaled(argument)
-        return scaled is not None and scaled[0] == x and abs(scaled[1] - math.sqrt(0.5)) < TOLERANCE
-
     def _under(self, gate: SSAValue, function: str) -> SSAValue | None:
         """V if `gate` is 1 + function(v), each with one user."""
         shifted = self._shifted(gate)
@@ -184,17 +176,8 @@ class MergeGelu(RewritePattern):
             return None
         return op.operands[0]
 
-
-@dataclass
-class MergeGeluTanh(MergeGelu):
-    """GELU by tanh in parts -> GELU of that form: with Tanh(sqrt(2/pi)*(x + 0.044715*x^3)) in the place of Erf.
-
-    The polynomial may also be a product of x. Only on request: bytes of one table are not bytes of eight ops.
-    """
-
-    MODE: ClassVar[str] = "tanh"
-
     def _is_gate(self, gate: SSAValue, x: SSAValue) -> bool:
+        """Whether `gate` is 1 + Tanh of the polynomial."""
         argument = self._under(gate, "top.Tanh")
         if argument is None:
             return False

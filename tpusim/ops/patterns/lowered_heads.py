@@ -31,6 +31,8 @@ ALWAYS = (TpuCast, TpuMulConst, TpuMulShift, TpuSoftmax)
 """Ops that the Permute goes behind whatever comes after them: there a store may do its work."""
 SUFFIX = "_hdim_is_batch"
 """Behind the name of a tensor whose heads are inside now, so that nobody takes it for the one the network has."""
+TRANSPOSED = "_trans"
+"""The same for a product with a number whose operand was transposed."""
 
 
 @dataclass
@@ -98,6 +100,29 @@ class PermuteBehindUser(RewritePattern):
             _exchange(user, rewriter)
 
 
+@dataclass
+class PermuteMulconstSwap(RewritePattern):
+    """Permute by (0, 2, 3, 1) -> product with a number, used once, before a MatMul of a left Permute: the Permute last.
+
+    So the MatMul takes it in; attention that multiplies queries and keys each by the root of its factor has these.
+    """
+
+    product: OpT
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the Permute."""
+        if not isinstance(op, TpuPermute) or ints(op.order) != COLUMNS_FIRST:
+            return
+        user = only_user(op.output)
+        matmul = only_user(user.results[0]) if isinstance(user, TpuMulConst | TpuMulShift) else None
+        if user is None or not isinstance(matmul, self.product) or not isinstance(matmul, Product):
+            return
+        if isinstance(matmul.input.owner, TpuPermute):
+            user.operands[0] = op.input
+            rewriter.erase(op)
+            _exchange(user, rewriter, COLUMNS_FIRST, TRANSPOSED)
+
+
 def _takes_heads(op: Product) -> bool:
     """Two operands of four axes that only this product reads, both behind the right Permutes; not in f32."""
     left, right = _permute_of(op.input), _permute_of(op.right)
@@ -155,15 +180,16 @@ def _cancel(first: TpuPermute, second: TpuPermute, rewriter: PatternRewriter) ->
     rewriter.erase(first)
 
 
-def _exchange(op: Operation, rewriter: PatternRewriter) -> None:
-    """The result with rows and heads exchanged, and a Permute behind it that gives the old one by its name."""
+def _exchange(op: Operation, rewriter: PatternRewriter, order: tuple[int, ...] = HEADS, suffix: str = SUFFIX) -> None:
+    """The result with its axes as before a Permute by `order`, and this Permute after it, with the name of the op."""
     old = tensor_of(op.results[0])
     behind = TpuPermute.create(
-        operands=[op.results[0]], result_types=[old], attributes={"order": ints_attr(HEADS)}
+        operands=[op.results[0]], result_types=[old], attributes={"order": ints_attr(order)}
     )  # fmt: skip
     copy_name(behind, op)
-    set_op_name(op, op_name(op) + SUFFIX)
-    exchanged = TensorType(element_of(op.results[0]), permuted(shape_of(op.results[0]), HEADS))
+    set_op_name(op, op_name(op) + suffix)
+    before = tuple(order.index(axis) for axis in range(len(order)))
+    exchanged = TensorType(element_of(op.results[0]), permuted(shape_of(op.results[0]), before))
     value = rewriter.replace_value_with_new_type(op.results[0], exchanged)
     rewriter.insert(behind, InsertPoint.after(op))
     value.replace_uses_with_if(behind.output, lambda use: use.operation is not behind)
