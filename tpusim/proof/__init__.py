@@ -5,8 +5,8 @@ the module op by op (`flat`), the program on the machine's memories in its order
 and tensor must be the same element on both sides. Output: a `Proof`, or in it the first command that computes another
 expression, with the element, what was expected and what was found.
 
-An op's meaning is the registry's in `FIELD_OPS` (`meanings`), or else that of its commands on whole tensors (`uncut`). What is not known as an
-expression is not judged: it is named, with the tensors that depend on it.
+An op's meaning is the registry's in `FIELD_OPS` (`meanings`), or else that of its commands on whole tensors (`uncut`).
+What is not known as an expression is not judged: it is named, with the tensors that depend on it.
 """
 
 from tpusim.proof.prove import Proof, prove

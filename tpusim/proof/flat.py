@@ -16,8 +16,8 @@ from tpusim.ir.types import shape_of
 from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.interfaces import is_in_place
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, TpuGroup, TpuStore, TpuYield, Transfer
-from tpusim.registry import FIELD_OPS
 from tpusim.proof.uncut import UncutContext, weight_of
+from tpusim.registry import FIELD_OPS
 from tpusim.simulator.field import FieldMachine, NotJudged
 from tpusim.simulator.memory import Region
 

@@ -44,7 +44,8 @@ def conv(op: PackedConvTpu, operands: Sequence[Any], field: Field) -> Elements |
     """Sums of products and bias; integers requantised by channel, by the one shift of all, or left in 32 bits."""
     found, dtype, relu = _coefficients(op, operands, field), type_of(op.output), relu_of(op)
     taps = found.filter.reshape(len(found.filter), found.filter.shape[1], -1)
-    total = (_transposed if isinstance(op, DeconvBase) else _convolved)(op, operands[0], taps)
+    x = operands[0]
+    total = _transposed(op, x, taps) if isinstance(op, DeconvBase) else _convolved(op, x, taps)
     if found.words is not None and found.rounding == "packed":
         return by_channel(field, total, found.words, dtype, relu=relu, rounding=found.rounding)
     if found.bias is not None:
