@@ -33,7 +33,7 @@ from tpusim.simulator.tables import check_sizes, check_tables
 from tpusim.simulator.timing import Timeline, timeline
 from tpusim.simulator.watched import WatchedTensors
 
-_BLAS: Any = ThreadpoolController()
+BLAS: Any = ThreadpoolController()
 """NumPy's BLAS; looking it up takes longer than many runs, so it is done once."""
 
 
@@ -193,7 +193,7 @@ class Simulator:
 
     def steps(self) -> Iterator[tuple[int, Machine]]:
         """Execute all commands on the present memories: the index of each that has run, and the memory of its core."""
-        with _BLAS.limit(limits=self.options.blas_threads, user_api="blas"):
+        with BLAS.limit(limits=self.options.blas_threads, user_api="blas"):
             for index in self.order:
                 memory = self._cores[self.program.commands[index].core]
                 self._execute(index, memory)
@@ -212,7 +212,7 @@ class Simulator:
 
     def execute(self, index: int) -> None:
         """Execute the command with this index on the present memories (for `debugger`; `run` is faster)."""
-        with _BLAS.limit(limits=self.options.blas_threads, user_api="blas"):
+        with BLAS.limit(limits=self.options.blas_threads, user_api="blas"):
             self._execute(index, self._cores[self.program.commands[index].core])
 
     def _execute(self, index: int, memory: Machine) -> None:
