@@ -28,7 +28,9 @@ _ODD = tuple(_GOLDEN * (2 * i + 1) & 0xFFFFFFFFFFFFFFFF for i in range(1, 17))
 
 def centred(x: Elements) -> np.ndarray:
     """The elements between -p/2 and p/2, in float64."""
-    return np.where(x > PRIME // 2, x - PRIME, x).astype(np.float64)
+    found = x.astype(np.float64)
+    found -= (found > PRIME // 2) * float(PRIME)
+    return found
 
 
 def reduced(x: np.ndarray) -> np.ndarray:
@@ -70,9 +72,8 @@ def product(left: Elements, right: Elements) -> Elements:
     return of_centred(centred(left), centred(right))
 
 
-def _mix(z: np.ndarray, key: np.uint64) -> None:
-    """splitmix64 of z + key, reduced to an element, in place."""
-    z += key
+def _mix(z: np.ndarray) -> None:
+    """splitmix64 of z, reduced to an element, in place."""
     for shift, factor in ((30, _FIRST), (27, _SECOND)):
         z ^= z >> np.uint64(shift)
         z *= np.uint64(factor)
@@ -117,19 +118,17 @@ class Field:
 
     def apply(self, function: tuple[object, ...], *operands: Elements) -> Elements:
         """An uninterpreted function of elements (any integers below 2**40), which broadcast; the tuple is its name."""
+        assert 0 < len(operands) <= len(_ODD)
         shape = np.broadcast_shapes(*(operand.shape for operand in operands))
-        terms = [
-            np.broadcast_to(np.asarray(x), shape).astype(np.uint64).reshape(-1) * np.uint64(factor)
-            for x, factor in zip(operands, _ODD, strict=False)
-        ]
-        assert terms and len(operands) <= len(_ODD)
-        total, key = terms[0], np.uint64(self._key(function))
-        for start in range(0, total.size, _BLOCK):
-            z = total[start : start + _BLOCK]
-            for term in terms[1:]:
-                z += term[start : start + _BLOCK]
-            _mix(z, key)
-        return total.view(np.int64).reshape(shape)
+        flat = [np.broadcast_to(operand, shape).reshape(-1) for operand in operands]
+        found, key = np.empty(flat[0].shape, np.uint64), np.uint64(self._key(function))
+        for start in range(0, found.size, _BLOCK):
+            z = found[start : start + _BLOCK]
+            z[...] = key
+            for operand, factor in zip(flat, _ODD, strict=False):
+                z += operand[start : start + _BLOCK].astype(np.uint64) * np.uint64(factor)
+            _mix(z)
+        return found.view(np.int64).reshape(shape)
 
     def row(self, x: Elements, axes: Sequence[int] | None = None) -> Elements:
         """A random linear combination of the elements along `axes` (all: None) in order; these axes have length 1."""
@@ -157,15 +156,21 @@ class Field:
     def of_bytes(self, cells: np.ndarray, dtype: str) -> Elements:
         """The elements of a type whose bytes have these numbers, along the last axis."""
         weights = self._weights[cells.shape[-1]]
+        if len(weights) == 1:
+            found = cells[..., 0].astype(np.int64)
+            found -= self.tag(dtype)
+            found += (found < 0) * np.int64(PRIME)
+            return found
         total = np.zeros(cells.shape[:-1], np.int64) + (PRIME - self.tag(dtype))
         for i, weight in enumerate(weights):
-            total += cells[..., i] * np.int64(weight) if weight != 1 else cells[..., i]
+            total += cells[..., i].astype(np.int64) * np.int64(weight)
         return total % PRIME
 
     def to_bytes(self, x: Elements, dtype: str) -> Elements:
         """The number that every byte of the elements of a type has."""
         found = x + self.tag(dtype)
-        return np.where(found >= PRIME, found - PRIME, found)
+        found -= (found >= PRIME) * np.int64(PRIME)
+        return found
 
     def words(self, x: Elements, dtype: str, wide: str) -> Elements:
         """Elements of a type of four bytes from those of one byte, (..., 4 * words) to (..., words)."""
@@ -178,7 +183,9 @@ class Field:
         """
         key = address, blake2b(np.ascontiguousarray(data).data).digest()
         if key not in self._stored:
-            self._stored[key] = self.apply(("constant byte",), data, np.arange(address, address + data.size)).astype(
-                "i4"
-            )
+            self._stored[key] = found = np.empty(data.size, np.int32)
+            for start in range(0, data.size, _BLOCK):
+                part = data[start : start + _BLOCK]
+                at = np.arange(address + start, address + start + part.size)
+                found[start : start + _BLOCK] = self.apply(("constant byte",), part, at)
         return self._stored[key]

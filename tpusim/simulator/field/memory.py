@@ -98,7 +98,7 @@ class FieldMachine(Machine):
     def read(self, view: View) -> Elements:
         """The elements of a view, in its shape."""
         if not is_packed(view.dtype):
-            return self.field.of_bytes(self.raw(view).astype(np.int64), view.dtype)
+            return self.field.of_bytes(self.raw(view), view.dtype)
         pairs, axis = self.raw(view)[..., 0].astype(np.int64), pair_axis(view)
         halves = [self.field.apply(("half", view.dtype, i), pairs) for i in range(2)]
         joined = np.stack(halves, axis + 1).reshape(*pairs.shape[:axis], -1, *pairs.shape[axis + 1 :])
