@@ -82,12 +82,12 @@ class UncutContext(WholeContext):
         self._execute(cls(id=0, dep=0, op=op_name(self.op), **fields))
 
     def kernel(self, body: Command, tiles: int, load_bytes: int, store_bytes: int) -> None:
-        """Execute the body."""
+        """Execute the body of a library kernel."""
         del tiles, load_bytes, store_bytes
         self._execute(body)
 
     def host(self, body: Command) -> None:
-        """Execute the body."""
+        """Execute the body of a call of the host."""
         self._execute(body)
 
     def tiled(self, pieces: tuple[Piece, ...]) -> None:
@@ -95,13 +95,13 @@ class UncutContext(WholeContext):
         raise NotImplementedError
 
     def move(self, source: View, target: View, *, kind: TransferKind = "") -> None:
-        """Execute a copy."""
+        """Execute a copy in global memory."""
         self._execute(Move(id=0, dep=0, op=op_name(self.op), input=source, output=target, kind=kind))
 
     def rows(self, command: MoveRows) -> None:
-        """Execute a gather of rows."""
+        """Execute a gather of rows in global memory."""
         self._execute(command)
 
     def fill(self, target: View, value: float) -> None:
-        """Execute a fill."""
+        """Execute a fill in global memory."""
         self._execute(Fill(id=0, dep=0, op=op_name(self.op), output=target, value=value))

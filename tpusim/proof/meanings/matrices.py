@@ -1,4 +1,4 @@
-"""Matrix products."""
+"""The product of matrices, with bias and requant."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -186,7 +186,7 @@ def _along(x: Elements, axis: int, count: int) -> Elements:
 
 
 def along_axis(field: Field, function: Any, operands: Operands, output: View) -> Elements:
-    """Of an element, its row along `axis`, its place in it, and tables."""
+    """The result is a function of an element, its row along `axis`, its place in it, and tables."""
     x, *tables = operands
     places = _along(x, function.axis, x.shape[function.axis])
     named = [field.row(table).reshape(()) for table in tables]
@@ -195,7 +195,7 @@ def along_axis(field: Field, function: Any, operands: Operands, output: View) ->
 
 
 def normalised(field: Field, function: fn.LayerNorm | fn.RMSNorm, operands: Operands, output: View) -> Elements:
-    """Of an element, its row over the axes from `axis` on, weight and bias of its place, and tables."""
+    """The result is a function of an element, its row from `axis` on, weight and bias of its place, and tables."""
     count = 1 + function.weight + getattr(function, "bias", False)
     tables = [field.row(table).reshape(()) for table in operands[count:]]
     x, axes = operands[0], tuple(range(function.axis, operands[0].ndim))
@@ -204,7 +204,7 @@ def normalised(field: Field, function: fn.LayerNorm | fn.RMSNorm, operands: Oper
 
 
 def groupnorm(field: Field, function: fn.GroupNorm, operands: Operands, output: View) -> Elements:
-    """Of an element, all elements of its sample's run of channels, and weight and bias of its channel."""
+    """The result is a function of an element, its sample's run of channels, and weight and bias of its channel."""
     x, *scalars = operands
     n, c, *image = x.shape
     samples = np.moveaxis(x.reshape(function.depth, n // function.depth, c, *image), 0, 2)
@@ -216,24 +216,24 @@ def groupnorm(field: Field, function: fn.GroupNorm, operands: Operands, output: 
 
 
 def reduced(field: Field, function: Any, operands: Operands, output: View) -> Elements:
-    """Of the elements along `axes`, in order."""
+    """The result is a function of the elements along `axes`, in order."""
     key = _named(function, "axes")
     return field.apply(key, field.row(operands[0], function.axes)).reshape(output.shape)
 
 
 def arg(field: Field, function: fn.Arg, operands: Operands, output: View) -> Elements:
-    """Of a row."""
+    """The result is a function of the row along the axis."""
     return field.apply(_named(function, "axis"), field.row(operands[0], (function.axis,))).reshape(output.shape)
 
 
 def topk(field: Field, function: fn.TopK, operands: Operands, output: View) -> Elements:
-    """Of a row and the rank."""
+    """The result is a function of the row along the axis and the rank."""
     ranks = _along(operands[0], function.axis, function.k)
     return field.apply(_named(function, "axis"), field.row(operands[0], (function.axis,)), ranks)
 
 
 def lrn(field: Field, function: fn.Lrn | fn.LrnTables, operands: Operands, output: View) -> Elements:
-    """Of an element, the channels of its window, and tables."""
+    """The result is a function of an element, the channels of its window, and tables."""
     x, *tables = operands
     around = (function.size - 1) // 2
     wide = np.pad(x, ((0, 0), (around, around), (0, 0), (0, 0)))
@@ -243,7 +243,7 @@ def lrn(field: Field, function: fn.Lrn | fn.LrnTables, operands: Operands, outpu
 
 
 def channel_tables(field: Field, function: fn.ChannelTables, operands: Operands, output: View) -> Elements:
-    """Of an element and the table of its channel."""
+    """The result is a function of an element and the table of its channel."""
     data, tables = operands
     named = field.row(tables.reshape(data.shape[1], -1), (1,)).reshape(-1, *(1,) * (data.ndim - 2))
     return field.apply(("table",), data, named)
@@ -253,7 +253,7 @@ def channel_tables(field: Field, function: fn.ChannelTables, operands: Operands,
 
 
 def attention_weights(field: Field, function: fn.AttentionWeights, operands: Operands, output: View) -> Elements:
-    """Of a score, its row, the mask, and the table."""
+    """The result is a function of a score, its row, the mask, and the table."""
     scores = operands[0]
     tables = [field.row(operands[1]).reshape(())] if function.integer else []
     if function.mask:
@@ -297,19 +297,19 @@ def flash_attention(field: Field, function: fn.FlashAttention, operands: Operand
 
 
 def whole(field: Field, function: fn.Function, operands: Operands, output: View) -> Elements:
-    """Of all elements of all operands, and the place: a function that is never cut."""
+    """The result is a function of all operands as a whole and of the place; such a function is never cut."""
     named = [field.row(x).reshape(()) for x in operands]
     return field.apply(_named(function), np.arange(int(np.prod(output.shape))).reshape(output.shape), *named)
 
 
 def by_sample(field: Field, function: fn.Function, operands: Operands, output: View) -> Elements:
-    """Of all elements of a sample (axis 0), and the place in it."""
+    """The result is a function of all elements of a sample (axis 0) and the place in it."""
     rows = [field.row(x, range(1, x.ndim)).reshape(-1, *(1,) * (len(output.shape) - 1)) for x in operands]
     places = np.arange(int(np.prod(output.shape[1:]))).reshape(1, *output.shape[1:])
     return field.apply(_named(function), places, *rows)
 
 
 def by_plane(field: Field, function: fn.Function, operands: Operands, output: View) -> Elements:
-    """Of all elements of a plane (axes 2 and 3), and the place in it."""
+    """The result is a function of all elements of a plane (axes 2 and 3) and the place in it."""
     places = np.arange(int(np.prod(output.shape[2:]))).reshape(1, 1, *output.shape[2:])
     return field.apply(_named(function), field.row(operands[0], (2, 3)), places)

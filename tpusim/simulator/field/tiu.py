@@ -135,7 +135,7 @@ def where(command: Where, memory: FieldMachine) -> None:
 
 
 def rescale(command: Rescale, memory: FieldMachine) -> None:
-    """RQ rq1."""
+    """RQ rq1: one requant for all channels."""
     x, known = memory.read(command.input), command.input.dtype
     if command.input_zero:
         x, known = (x - command.input_zero) % PRIME, ""

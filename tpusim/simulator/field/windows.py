@@ -52,7 +52,7 @@ def _bias(command: Conv | Depthwise, memory: FieldMachine) -> Elements:
 
 
 def _finish(command: Conv | Depthwise, sums: Elements, memory: FieldMachine) -> None:
-    """Bias, requant, relu."""
+    """Add the bias, requantise or round, apply the relu, and store."""
     field, output, table = memory.field, command.output, command.requant_table
     if table is not None and table.dtype == "u8":
         rows = memory.read(table)[0, :, 0]
