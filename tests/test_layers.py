@@ -22,7 +22,7 @@ FOR_ALL = {"tpusim.errors", "tpusim.version", "tpusim.registry", "tpusim.compat"
 FOR_ALL |= {f"tpusim.host.{p.stem}" for p in (ROOTS["tpusim"] / "host").glob("[a-z]*.py")}
 IR = {"tpusim_kernels", "tpusim.ir"}
 CHIP = {"tpusim.isa", "tpusim.chips"}
-BELOW_OPS = {*IR, *CHIP, "tpusim.interfaces", "tpusim.kernel_library"}
+BELOW_OPS = {*IR, *CHIP, "tpusim.interfaces", "tpusim.kernel_library", "tpusim.field"}
 OPS = {*BELOW_OPS, "tpusim.ops"}
 STAGES = ("frontend", "canonicalize", "calibration", "lowering", "layer_group", "memory", "codegen")
 STAGE_UNITS = {f"tpusim.{name}" for name in STAGES}
@@ -40,6 +40,7 @@ BELOW_PIPELINE = {
     "tpusim.images",
     "tpusim.inference",
     "tpusim.simulator",
+    "tpusim.proof",
     "tpusim.verify",
     "tpusim.fidelity",
     "tpusim.page",
@@ -67,7 +68,9 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.layer_group": {*OPS, "tpusim.schedule"},
     "tpusim.codegen": {*OPS, "tpusim.schedule"},
     "tpusim.calibration": {*OPS, "tpusim.inference", "tpusim.images"},
-    "tpusim.simulator": CHIP,
+    "tpusim.field": set(),
+    "tpusim.simulator": {*CHIP, "tpusim.field"},
+    "tpusim.proof": {*OPS, "tpusim.codegen", "tpusim.simulator"},
     "tpusim.verify": set(),
     "tpusim.page": {*CHIP, "tpusim.layer_group", "tpusim.simulator", "tpusim.verify"},
     "tpusim.fidelity": OPS,
@@ -119,6 +122,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "tpusim.page": {"numpy", "jinja2"},
     "tpusim.numbers.closeness": {"numpy"},
     "tpusim.isa": {"numpy", "msgspec", "ml_dtypes"},
+    "tpusim.field": {"numpy"},
     "tpusim.chips": {"msgspec"},
     "tpusim.errors": set(),
 }

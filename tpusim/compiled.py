@@ -38,6 +38,7 @@ from tpusim.verify.report import Report
 from tpusim.verify.tolerances import tpu_vs_top
 
 if TYPE_CHECKING:
+    from tpusim.proof import Proof
     from tpusim.studies.diagnosis import Broken, Cause, Loss, Remedy
     from tpusim.studies.explore.whatif import WhatIf
 
@@ -169,6 +170,15 @@ class Compiled:
     def machine(self, options: SimulatorOptions | None = None) -> Simulator:
         """The local-memory machine with the program, checked and ready to run samples."""
         return Simulator(self.program, options=options)
+
+    def prove(self) -> "Proof":
+        """Prove that the program computes the final module for all inputs, as `tpusim simulate --prove` does.
+
+        `passed` of the result, `wrong` and `why` say what was found; ops that were not judged are named.
+        """
+        from tpusim.proof import prove
+
+        return prove(self._network.final, self.machine())
 
     def tensors(self, inputs: Inputs, level: Level = "tpu") -> dict[str, np.ndarray]:
         """Every tensor of one sample by name. level: top (floats), tpu (stored numbers), local (stored by the machine).

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from tpusim.ir.module import Model
     from tpusim.isa.stream import Program
-    from tpusim.running.artefacts import RunConfig
+    from tpusim.running.artefacts import Artefacts, RunConfig
     from tpusim.verify.about import About
     from tpusim.verify.kept import Keep
 
@@ -112,6 +112,8 @@ class Run(Command):
     """Run a sample of --data after every pattern and pass of this run, and fail at the first that changes numbers;
     quantisation itself may change them.
     """
+    prove: bool = False
+    """Prove that the program computes the module it was generated from, for all inputs; as of `tpusim simulate`."""
     instruments: Instruments = InstrumentOptions()
     dump_pass_pipeline: bool = False
     """Print the passes of the compilation as text that `tpusim opt MODEL -p TEXT` runs, and do nothing else."""
@@ -138,13 +140,14 @@ class Run(Command):
                 _to_stderr(line)
         show_run(console, result)
         kept = check is None or show_check(console, check)
+        kept = (not self.prove or _proven(console, result)) and kept
         return kept and (result.report is None or result.report.passed)
 
     def _repeated(self, path: Path) -> "RunConfig":
         """The configuration of a repeated run, with warnings about files that have changed since."""
         from tpusim.running.asked import again
 
-        mine = ("again", "out", "resume", "working", "verify_passes", "instruments")
+        mine = ("again", "out", "resume", "working", "verify_passes", "prove", "instruments")
         given = [name for name in _given(self) if name not in mine]
         if given:
             names = ", ".join("the model" if name == "model" else f"--{name.replace('_', '-')}" for name in given)
@@ -183,6 +186,8 @@ class Run(Command):
     def _check(self) -> None:
         """Raise ConfigError for an option that is out of range or has no effect."""
         require_count("--local-samples", self.local_samples, "runs all")
+        if self.prove and self.to not in ("codegen", "infer", "simulate", "verify"):
+            raise ConfigError(f"--prove: the program is required, which --to {self.to} does not make; leave one out")
         if self.compare_samples < 1:
             raise ConfigError(f"--compare-samples {self.compare_samples}: 1 or more is required")
         if self.start is not None and self.resume:
@@ -195,6 +200,17 @@ class Run(Command):
             raise ConfigError(
                 f"--max-drop {self.max_drop}: needs --labels, it limits the drop of top-1 on labelled samples"
             )
+
+
+def _proven(console: Output, result: "Artefacts") -> bool:
+    """Prove the program of a run."""
+    from tpusim.cli.proof import show_proof
+    from tpusim.proof import prove
+    from tpusim.running.artefacts import need
+    from tpusim.simulator import Simulator
+
+    program = need(result.program, "the program")
+    return show_proof(console, prove(need(result.final, "the final module"), result.machine or Simulator(program)))
 
 
 def _to_stderr(text: str) -> None:
@@ -417,6 +433,11 @@ class Simulate(Command):
     grouping: Grouping = GroupingOptions()
     check: OptionalPath = None
     """Tensors of flat inference (tpu_outputs.npz): compare every slice and store with them, stop at the first error."""
+    prove: bool = False
+    """Prove that the program computes its module (6_final.mlir next to it) for all inputs: both are run over a finite
+    field, where every input is random, other expressions are other numbers, and moves are moves. The first command that
+    computes another expression is named.
+    """
     collect: bool = False
     """With --check: continue and list all commands that produced wrong values."""
     ulps: int | None = None
@@ -425,6 +446,7 @@ class Simulate(Command):
 
     def execute(self, console: Output) -> bool:
         """Simulate every sample; True if nothing was wrong."""
+        from tpusim.cli.proof import proven
         from tpusim.cli.show import engines_line, estimate, ops_table
         from tpusim.cli.stream import said_alone, show_check
         from tpusim.running.persistence import require_kept
@@ -463,7 +485,8 @@ class Simulate(Command):
         console.note(engines_line(engines))
         if self.sanitize and machine.unconfirmed:
             console.note(said_alone(machine.unconfirmed))
-        return checker is None or show_check(console, checker)
+        right = not self.prove or proven(console, given, machine, self.program)
+        return (checker is None or show_check(console, checker)) and right
 
     def _save(
         self, console: Output, program: "Program", tensors: "Mapping[str, np.ndarray]", keep: "Keep", path: Path

@@ -48,7 +48,7 @@ def generate(model: Model, cores: int = 0) -> Program:
         tensors=tuple(tensor_table(model, chip)),
         groups=tuple(groups),
         commands=tuple(emitter.commands),
-        coefficients=_coefficients(model),
+        coefficients=coefficients_of(model),
         locations=tuple(emitter.locations),
         constants=tuple(_constants(model)),
     )
@@ -112,7 +112,7 @@ def _constants(model: Model) -> Iterator[CoefficientEntry]:
         yield CoefficientEntry(op_name(op), address_of(op.output) or 0, _stored(op, model).size)
 
 
-def _coefficients(model: Model) -> np.ndarray:
+def coefficients_of(model: Model) -> np.ndarray:
     """The bytes of the coefficient region."""
     start = model.number("module.coeff_addr")
     image = np.zeros(model.number("module.coeff_size"), np.uint8)

@@ -15,8 +15,8 @@ import numpy as np
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, SimulationError
 from tpusim.isa.blocks import offsets
-from tpusim.isa.commands import Command
-from tpusim.isa.region import View, itemsize, numpy_dtype
+from tpusim.isa.commands import Command, Source
+from tpusim.isa.region import View, numpy_dtype
 from tpusim.isa.stream import Location, Program, TensorEntry
 from tpusim.numbers.closeness import FRACTION_BITS, Bound, bound_of, ulps_apart
 from tpusim.simulator.memory import Machine, regions_of
@@ -45,12 +45,25 @@ class Mismatch:
     elements: int
 
     def __str__(self) -> str:
+        return f"{self.headline}: expected {self.expected}, found {self.found}"
+
+    @property
+    def headline(self) -> str:
+        """Command, tensor, element and place, without the values."""
         element = ", ".join(f"{axis}={number}" for axis, number in self.where) or "an element outside it"
         place = f"lane {self.lane}, local byte {self.address:,}" if self.lane >= 0 else f"global byte {self.address:#x}"
         return (
             f"{self.command}: tensor '{self.tensor}' is wrong, {self.wrong:,} of {self.elements:,} elements it "
-            f"produced; the first is {element} at {place}: expected {self.expected}, found {self.found}"
+            f"produced; the first is {element} at {place}"
         )
+
+
+class WrongResult(SimulationError):
+    """The first result that differs from the reference."""
+
+    def __init__(self, mismatch: Mismatch) -> None:
+        super().__init__(str(mismatch))
+        self.mismatch = mismatch
 
 
 class Checker:
@@ -59,7 +72,8 @@ class Checker:
     reference: tensors by name, in the dtype and with the elements the machine has (tpu_outputs.npz; bf16 as bits in
     uint16). collect: note every wrong command in `mismatches` instead of raising SimulationError at the first one.
     float_ulps: bound of float differences, in units of the last place of the tensor's largest magnitude; None: the
-    bound of `tpusim.numbers.closeness` for results of a whole network.
+    bound of `tpusim.numbers.closeness` for results of a whole network. expected: a memory like those of the run,
+    without values of commands; None: one of bytes.
     """
 
     def __init__(
@@ -70,6 +84,7 @@ class Checker:
         *,
         collect: bool = False,
         float_ulps: int | None = None,
+        expected: Machine | None = None,
     ) -> None:
         self.mismatches: list[Mismatch] = []
         self.checked = 0
@@ -84,8 +99,9 @@ class Checker:
             self._slices[location.command].append(location)
         self._entries = {entry.name: entry for entry in program.tensors}
         self._stored = StoredTensors(program)
+        self._again = _read_again(program)
+        self._expected = expected or Machine(chip, regions_of(program), program.coefficients)
         self._reference = self._converted(reference)
-        self._expected = Machine(chip, regions_of(program), program.coefficients)
         self._in_expected = ""
 
     @property
@@ -103,7 +119,8 @@ class Checker:
         wanted = {entry.name: (entry.view, entry.view.elements) for entry in self._program.tensors}
         for location in self._program.locations:
             wanted[location.tensor] = (location.view, int(np.prod(location.whole)))
-        found = {name: _as(name, reference[name], *wanted[name]) for name in self.names if name in reference}
+        known = [name for name in self.names if name in reference]
+        found = {name: self._expected.expects(name, reference[name], *wanted[name]) for name in known}
         if not found:
             raise ConfigError(
                 f"reference: none of the program's tensors is in it; they are {', '.join(self.names[:8])} ..., "
@@ -117,12 +134,17 @@ class Checker:
             if location.tensor in self._reference:
                 self._slice(index, location, memory)
         command = self._program.commands[index]
-        if command.tensor in self._reference and command.tensor in self._entries:
+        known = command.tensor in self._reference and command.tensor in self._entries
+        if known and index >= self._again.get((command.tensor, command.group), 0):
             for view in command.writes():
                 self._store(index, self._entries[command.tensor], view, memory)
         for entry in self._stored.finished(index):
             if entry.name in self._reference:
                 self._store(index, entry, entry.view, memory)
+
+    def forget(self, name: str) -> None:
+        """Compare a tensor no more."""
+        self._reference.pop(name, None)
 
     def skip(self, index: int) -> None:
         """Count the command with this index as run and right; a run that begins after it compares only the rest."""
@@ -191,9 +213,20 @@ class Checker:
             elements=wrong.size,
         )
         if not self._collect:
-            raise SimulationError(str(mismatch))
+            raise WrongResult(mismatch)
         if not self.mismatches or (self.mismatches[-1].index, self.mismatches[-1].tensor) != (index, tensor):
             self.mismatches.append(mismatch)
+
+
+def _read_again(program: Program) -> dict[tuple[str, int], int]:
+    """(tensor, layer) -> the last command that reads it in the layer, where several steps of one store it."""
+    stored = {(command.tensor, command.group) for command in program.commands if command.tensor}
+    return {
+        (source.name, command.group): index
+        for index, command in enumerate(program.commands)
+        for source in command.sources
+        if (source.name, command.group) in stored and source == Source(source.name)
+    }
 
 
 def _number(value: np.generic) -> float | int:
@@ -213,16 +246,3 @@ def _named(shape: tuple[int, ...], flat: int) -> tuple[tuple[str, int], ...]:
     """Index of an element by axis, from its number in row-major order."""
     names = _AXES.get(len(shape)) or [f"axis{i}" for i in range(len(shape))]
     return tuple((name, int(i)) for name, i in zip(names, np.unravel_index(flat, shape), strict=True))
-
-
-def _as(name: str, array: np.ndarray, view: View, elements: int) -> np.ndarray:
-    """A reference tensor in the machine's type. Raises ConfigError."""
-    dtype = numpy_dtype(view.dtype)
-    bits = view.dtype == "bf16" and array.dtype == np.uint16
-    if array.size != elements or not (array.dtype == dtype or bits):
-        raise ConfigError(
-            f"reference '{name}': {elements:,} elements of {dtype.name} are required, as the machine has them, got "
-            f"{array.size:,} of {array.dtype}; take tpu_outputs.npz of the same run"
-        )
-    assert array.dtype.itemsize == itemsize(view.dtype)
-    return np.ascontiguousarray(array).view(dtype)

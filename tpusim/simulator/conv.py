@@ -202,17 +202,17 @@ def _max_pool(command: Pool, image: np.ndarray, window: Window) -> np.ndarray:
     return best
 
 
-def _counts(command: Pool) -> np.ndarray:
+def counts(command: Pool) -> np.ndarray:
     """The divisor of each average: the elements of its window inside the image, or all elements of the window."""
     size, axes = command.output.shape[2:], len(command.kernel)
     if command.count_include_pad:
         return np.full(size, prod(command.kernel), np.int64)
-    counts = np.ones((), np.int64)
+    found = np.ones((), np.int64)
     for i in range(axes):
         start = np.arange(size[i]) * command.strides[i] - command.pads[i]
         side = np.minimum(start + command.kernel[i], command.input.shape[2 + i]) - np.maximum(start, 0)
-        counts = np.multiply.outer(counts, side)
-    return np.maximum(counts, 1)
+        found = np.multiply.outer(found, side)
+    return np.maximum(found, 1)
 
 
 def _window_sums(command: Pool, image: np.ndarray, window: Window, dtype: np.dtype) -> np.ndarray:
@@ -226,19 +226,19 @@ def _window_sums(command: Pool, image: np.ndarray, window: Window, dtype: np.dty
 def _average_pool(command: Pool, image: np.ndarray, window: Window) -> np.ndarray:
     """f32: float64 sum / count, rounded once. Integers: exact round-half-away(sum*window/count), then requant."""
     elements, counted = command.summed
-    counts = _counts(command) * counted
+    divisors = counts(command) * counted
     if is_float(command.input.dtype):
-        mean = _window_sums(command, image, window, np.dtype(np.float64)) / counts
+        mean = _window_sums(command, image, window, np.dtype(np.float64)) / divisors
         return (np.maximum(mean, 0.0) if command.relu else mean).astype(np.float32)
     scaled = _window_sums(command, image, window, np.dtype(np.int64)) * (prod(window.kernel) * elements)
     if command.scale > 0:
-        real = scaled / counts * command.scale + command.offset
+        real = scaled / divisors * command.scale + command.offset
         found = float_to_integer(round_half_away(real), 0, "i32").astype(np.int64)
         return saturate(np.maximum(found, command.zero_point) if command.relu else found, command.output.dtype)
     if command.first_rounding == "half_up":
-        average = (2 * scaled + counts) // (2 * counts)
+        average = (2 * scaled + divisors) // (2 * divisors)
     else:
-        average = np.sign(scaled) * ((2 * np.abs(scaled) + counts) // (2 * counts))
+        average = np.sign(scaled) * ((2 * np.abs(scaled) + divisors) // (2 * divisors))
     return requantize(average, command.requant or Requant(), command.output.dtype, relu=command.relu)
 
 

@@ -7,16 +7,17 @@ one mark per byte (initialised or not). All of them check bounds and write prote
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from tpusim.chips import ChipSpec
-from tpusim.errors import SimulationError
+from tpusim.errors import ConfigError, SimulationError
 from tpusim.isa.blocks import Block, Index, blocks
 from tpusim.isa.layout import Extent, align, extent, work_area
 from tpusim.isa.region import DType, View, byte_view, is_packed, itemsize, numpy_dtype, pair_axis
 from tpusim.isa.stream import Program
+from tpusim.registry import HANDLERS, Table
 from tpusim.simulator.integer import limits, narrowed
 
 Cells = tuple[Index, np.ndarray]
@@ -192,7 +193,12 @@ class Memory:
 
 
 class Machine(Memory):
-    """The memories with values: what commands read and write."""
+    """The memories with values: what commands read and write.
+
+    `handlers` says what commands do to them, by opcode: for bytes here; a class with other values has another table.
+    """
+
+    handlers: ClassVar[Table[Any]] = HANDLERS
 
     def __init__(
         self,
@@ -205,6 +211,14 @@ class Machine(Memory):
         self.gmem["coefficients"] = np.ascontiguousarray(coefficients, np.uint8)
         self._found: dict[View, list[Cells]] = {}
 
+    def with_region(self, region: Region) -> Self:
+        """The constants of this memory and one more region; with an empty cache of windows."""
+        other = copy(self)
+        other.regions = (self.regions[0], region)
+        other.gmem = {"coefficients": self.gmem["coefficients"], region.name: self._zeroed(region)}
+        other._found = {}
+        return other
+
     def beside(self) -> Self:
         """The memory of another core (DC-06), with an empty cache of windows."""
         other = super().beside()
@@ -214,14 +228,13 @@ class Machine(Memory):
     def _cells(self, view: View) -> list[Cells]:
         found = self._found.get(view)
         if found is None:
-            if view.memory == "lmem":
-                self._lengthen(extent(view, self.chip).stop)
+            self._reach(view)
             found = self._found[view] = self.cells(view)
         return found
 
-    def _lengthen(self, reach: int) -> None:
+    def _reach(self, view: View) -> None:
         """Allocate whole lanes if an access reaches beyond the allocated bytes, which nothing has written yet."""
-        if self.lane_bytes < reach <= self.chip.lmem_bytes:
+        if view.memory == "lmem" and self.lane_bytes < extent(view, self.chip).stop <= self.chip.lmem_bytes:
             lanes = np.zeros((self.chip.lanes, self.chip.lmem_bytes), self.cell)
             lanes[:, : self.lane_bytes] = self.lmem.reshape(self.chip.lanes, self.lane_bytes)
             self.lmem, self.lane_bytes = lanes.reshape(-1), self.chip.lmem_bytes
@@ -246,6 +259,17 @@ class Machine(Memory):
         """The result of a TIU command: as `write`, f32 results narrowed once to a 16-bit float view."""
         narrow = view.dtype in ("f16", "bf16")
         self.write(view, narrowed(array, view.dtype, finite=self.chip.hardware.bf16_unit) if narrow else array)
+
+    def expects(self, name: str, array: np.ndarray, view: View, elements: int) -> np.ndarray:
+        """A reference tensor as this memory reads it through views like `view`. Raises ConfigError."""
+        dtype = numpy_dtype(view.dtype)
+        bits = view.dtype == "bf16" and array.dtype == np.uint16
+        if array.size != elements or not (array.dtype == dtype or bits):
+            raise ConfigError(
+                f"reference '{name}': {elements:,} elements of {dtype.name} are required, as the machine has them, got "
+                f"{array.size:,} of {array.dtype}; take tpu_outputs.npz of the same run"
+            )
+        return np.ascontiguousarray(array).view(dtype)
 
     def write(self, view: View, array: np.ndarray) -> None:
         """Store `array`, which must have the view's shape and dtype, into the view's bytes and no others.

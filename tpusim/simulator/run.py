@@ -4,7 +4,7 @@ Checks that depend on no value are made when the simulator is made: legality, bo
 of another tensor's bytes, deadlock. A run then only moves and computes bytes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,7 +33,7 @@ from tpusim.simulator.tables import check_sizes, check_tables
 from tpusim.simulator.timing import Timeline, timeline
 from tpusim.simulator.watched import WatchedTensors
 
-_BLAS: Any = ThreadpoolController()
+BLAS: Any = ThreadpoolController()
 """NumPy's BLAS; looking it up takes longer than many runs, so it is done once."""
 
 
@@ -122,6 +122,14 @@ class Simulator:
             self._restores = ownership.restores
             check_metadata(program, self.chip)
 
+    def over(self, memory: Machine) -> Self:
+        """The same checked program on another memory, whose class says what commands mean (`simulator.field`)."""
+        other = copy(self)
+        other.options = replace(self.options, sanitize=False)
+        other._restores = {}
+        other._memory, other._cores = memory, memory.of_cores(self._queues.cores)
+        return other
+
     def reordered(self, dma: Timing, seed: int = 0) -> Self:
         """The same checked program on the same memory, in another order of its queues; a run begins with fresh bytes.
 
@@ -175,16 +183,21 @@ class Simulator:
         stored = StoredTensors(self.program)
         tensors = {entry.name: self._capture(entry) for entry in stored.ready()}
         watched = WatchedTensors(self.program) if watch else None
-        with _BLAS.limit(limits=self.options.blas_threads, user_api="blas"):
+        for index, memory in self.steps():
+            if after is not None:
+                after(index, memory)
+            if watched is not None:
+                watched.after(index, memory)
+            tensors.update((entry.name, self._capture(entry)) for entry in stored.finished(index))
+        return SimulationResult(tensors if watched is None else {**watched.tensors(), **tensors}, self.timeline)
+
+    def steps(self) -> Iterator[tuple[int, Machine]]:
+        """Execute all commands on the present memories: the index of each that has run, and the memory of its core."""
+        with BLAS.limit(limits=self.options.blas_threads, user_api="blas"):
             for index in self.order:
                 memory = self._cores[self.program.commands[index].core]
                 self._execute(index, memory)
-                if after is not None:
-                    after(index, memory)
-                if watched is not None:
-                    watched.after(index, memory)
-                tensors.update((entry.name, self._capture(entry)) for entry in stored.finished(index))
-        return SimulationResult(tensors if watched is None else {**watched.tensors(), **tensors}, self.timeline)
+                yield index, memory
 
     @property
     def memories(self) -> Mapping[int, Machine]:
@@ -199,7 +212,7 @@ class Simulator:
 
     def execute(self, index: int) -> None:
         """Execute the command with this index on the present memories (for `debugger`; `run` is faster)."""
-        with _BLAS.limit(limits=self.options.blas_threads, user_api="blas"):
+        with BLAS.limit(limits=self.options.blas_threads, user_api="blas"):
             self._execute(index, self._cores[self.program.commands[index].core])
 
     def _execute(self, index: int, memory: Machine) -> None:

@@ -4,6 +4,7 @@ Each function executes one command on the machine. Integers are exact in 64 bits
 """
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ from tpusim.simulator.memory import Machine
 from tpusim.simulator.product import carrier
 
 
-def _matrices(array: np.ndarray, view: View, transpose: bool) -> np.ndarray:
+def matrices(array: np.ndarray, view: View, transpose: bool) -> np.ndarray:
     """A matmul operand as (..., rows, columns); in LMEM (n, c, h, w) is batch n of c x h*w."""
     if view.laned:
         array = array.reshape(array.shape[0], array.shape[1], -1)
@@ -57,11 +58,11 @@ def _matrices(array: np.ndarray, view: View, transpose: bool) -> np.ndarray:
 
 def matmul(command: MatMul, memory: Machine) -> None:
     """MM2: batched product; f32 accumulates in float64 with one rounding; relu comes before the requant (9.2)."""
-    left = _matrices(memory.load(command.left), command.left, command.left_transpose)
-    right = _matrices(memory.load(command.right), command.right, command.right_transpose)
+    left = matrices(memory.load(command.left), command.left, command.left_transpose)
+    right = matrices(memory.load(command.right), command.right, command.right_transpose)
     wide = carrier(left.dtype, right.dtype, left.shape[-1])
     acc = left.astype(wide) @ right.astype(wide)
-    bias = None if command.bias is None else _bias_rows(memory.load(command.bias), right.shape)
+    bias = None if command.bias is None else bias_rows(memory.load(command.bias), right.shape)
     if is_float(command.left.dtype):
         before = None if command.partial is None else memory.load(command.partial).reshape(acc.shape)
         total = sum((term for term in (before, bias) if term is not None), start=acc)
@@ -77,15 +78,13 @@ def matmul(command: MatMul, memory: Machine) -> None:
     memory.store(command.output, result.reshape(command.output.shape))
 
 
-def _bias_rows(bias: np.ndarray, right: tuple[int, ...]) -> np.ndarray:
+def bias_rows(bias: np.ndarray, right: tuple[int, ...]) -> np.ndarray:
     """N elements for all rows, or N for each right matrix."""
     columns = right[-1]
     return bias.reshape(-1) if bias.size == columns else bias.reshape(*right[:-2], 1, columns)
 
 
-def _requantized(
-    command: MatMul, total: np.ndarray, matrices: tuple[int, ...], columns: np.ndarray | None
-) -> np.ndarray:
+def _requantized(command: MatMul, total: np.ndarray, batch: tuple[int, ...], columns: np.ndarray | None) -> np.ndarray:
     """One requant for all, a multiplier per column, or a requant per right matrix."""
     if columns is not None:
         requant = command.requant or Requant()
@@ -94,7 +93,7 @@ def _requantized(
     if not command.requants:
         return requantize(total, command.requant or Requant(), command.output.dtype)
     rows = np.array([(r.multiplier, r.rshift) for r in command.requants], np.int64)
-    multiplier, shift = (rows[:, i].reshape(*matrices, 1, 1) for i in (0, 1))
+    multiplier, shift = (rows[:, i].reshape(*batch, 1, 1) for i in (0, 1))
     return saturate(doubling_multiply(total, multiplier, shift), command.output.dtype)
 
 
@@ -261,17 +260,23 @@ def lut(command: Lut, memory: Machine) -> None:
     memory.write(command.output, memory.read(command.table).reshape(-1)[index])
 
 
-def pick(command: Pick, memory: Machine) -> None:
-    """SG: the plane's elements at the indices, which lie across the lanes."""
-    n, c, h, w = command.output.shape
-    planes, indices = memory.read(command.input).reshape(n, c, -1), memory.read(command.indices)
-    places = indices.reshape(indices.shape[1], -1).T.reshape(-1)[: h * w].view(np.uint16)
-    if places.max() >= planes.shape[2]:
+def picked(command: Pick, memory: Machine) -> np.ndarray:
+    """The places of the plane that a gather reads, in order; the indices lie across the lanes."""
+    elements, indices = prod(command.input.shape[2:]), memory.read(command.indices)
+    places = indices.reshape(indices.shape[1], -1).T.reshape(-1)[: prod(command.output.shape[2:])].view(np.uint16)
+    if places.max() >= elements:
         raise SimulationError(
-            f"{command.label}: indices below {planes.shape[2]:,}, the elements of a plane, are required, got "
+            f"{command.label}: indices below {elements:,}, the elements of a plane, are required, got "
             f"{places.max():,}; correct the table"
         )
-    memory.write(command.output, planes[:, :, places].reshape(n, c, h, w))
+    return places
+
+
+def pick(command: Pick, memory: Machine) -> None:
+    """SG: the plane's elements at the indices."""
+    n, c, h, w = command.output.shape
+    planes = memory.read(command.input).reshape(n, c, -1)
+    memory.write(command.output, planes[:, :, picked(command, memory)].reshape(n, c, h, w))
 
 
 def float_lut(command: FloatLut, memory: Machine) -> None:

@@ -122,18 +122,22 @@ class MergedLayout:
 
     def unpack(self, image: np.ndarray, *, with_bias: bool) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
         """(filter rows, bias or None, requant words (channels, words)): the inverse of `pack`."""
+        rows, bias, requant = self.bytes_of(image.view(np.uint8), with_bias=with_bias)
+        return rows.view(image.dtype), None if bias is None else bias.view("<i4").reshape(-1), requant.view("<i4")
+
+    def bytes_of(self, image: np.ndarray, *, with_bias: bool) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+        """(filter, bias or None, requant) of an image with an item for each byte, (channels, bytes) each."""
         groups = ceil_div(self.channels, self.rows)
 
         def block(offset: int, pitch: int, size: int) -> np.ndarray:
             index = offset + np.arange(groups)[:, None] * pitch + np.arange(size)
             index = np.minimum(index, self.row_bytes - 1)
-            data = image.view(np.uint8)[:, index].transpose(1, 0, 2).reshape(groups * self.rows, size)
+            data = image[:, index].transpose(1, 0, 2).reshape(groups * self.rows, size)
             return np.ascontiguousarray(data[: self.channels])
 
-        requant = block(0, self.requant_pitch_words * 4, self.requant_words * 4).view("<i4")
-        bias = block(self.bias_offset, 4, 4).view("<i4").reshape(-1) if with_bias else None
-        rows = block(self.filter_offset, self.row_elements, self.row_elements).view(image.dtype)
-        return rows, bias, requant
+        requant = block(0, self.requant_pitch_words * 4, self.requant_words * 4)
+        bias = block(self.bias_offset, 4, 4) if with_bias else None
+        return block(self.filter_offset, self.row_elements, self.row_elements), bias, requant
 
     def views(self, base: View, *, with_bias: bool) -> tuple[View, View | None, View]:
         """(filter, bias or None, requant table) as views of the bytes of `base`, in LMEM or as its image in GMEM."""

@@ -171,7 +171,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         """Also from merged rows."""
         if not is_set(self.coeff_merged):
             return super().unpacked(operands)
-        layout, image = self._merged_layout_of_type(), np.asarray(operands[1])
+        layout, image = self.merged_layout_of_type(), np.asarray(operands[1])
         rows, bias, requant = layout.unpack(image.reshape(layout.rows, -1), with_bias=is_set(self.with_bias))
         m, shift = requant[:, 0], requant[:, 1]
         if layout.requant_words == 2:
@@ -270,7 +270,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         for key in ("multiplier", "rshift"):
             del self.attributes[key]
 
-    def _merged_layout_of_type(self) -> MergedLayout:
+    def merged_layout_of_type(self) -> MergedLayout:
         """The layout in `coeff_layout`. Raises ImportModelError if it is missing or has not five numbers."""
         layout = self.attributes.get("coeff_layout")
         numbers = ints(cast("ArrayAttr[Attribute]", layout)) if isinstance(layout, ArrayAttr) else ()
@@ -437,7 +437,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         """Also the three blocks of merged rows."""
         if not is_set(self.coeff_merged):
             return super().coefficient_fields(ctx)
-        filter, bias, table = self._merged_layout_of_type().views(ctx.input(1), with_bias=is_set(self.with_bias))
+        filter, bias, table = self.merged_layout_of_type().views(ctx.input(1), with_bias=is_set(self.with_bias))
         return {"filter": self._within_axes(filter), "bias": bias, "requant_table": table}
 
     def _within_axes(self, filter: View) -> View:

@@ -1,0 +1,352 @@
+"""Proofs over a finite field: right programs are proven, every wrong expression is found and located."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec import structs
+from mutation.mutant import Mutant, Mutator
+from mutation.mutators_place import PLACE
+from mutation.mutators_value import VALUE
+from networks import random_network, random_tokens
+from rows import lowered
+
+from tpusim.codegen import generate
+from tpusim.errors import TpusimError
+from tpusim.field import PRIME, Field, Scaling, product, requanted
+from tpusim.ir.module import Model
+from tpusim.isa.commands import Arith, Command, Conv, LaneCopy, Move, Rescale
+from tpusim.isa.stream import Program
+from tpusim.layer_group import LayerGroupConfig, group_layers
+from tpusim.lowering import LoweringConfig, lower, reorder_weights
+from tpusim.memory import assign_addresses
+from tpusim.ops.add import TpuAdd
+from tpusim.ops.conv import TpuConv2D
+from tpusim.proof import Proof, prove
+from tpusim.simulator import Simulator, SimulatorOptions
+
+QUICK = 10
+"""Bits that one seed gives: enough to find what is wrong."""
+
+
+@cache
+def images(seed: int, chip: str) -> Model:
+    """A random network of images in INT8, ready for layer groups."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return reorder_weights(lower(random_network(seed).top(), LoweringConfig(chip, "int8"))[0])
+
+
+@cache
+def tokens(seed: int) -> Model:
+    """A random network of matrix products in INT8."""
+    return reorder_weights(lower(random_tokens(seed, (2, 10, 12)).top(), LoweringConfig("bm1684x", "int8"))[0])
+
+
+@cache
+def final(seed: int, chip: str, opt: str = "2", cores: int = 1) -> Model:
+    config = LayerGroupConfig(opt=opt, cores=cores)
+    return assign_addresses(group_layers(images(seed, chip), config))
+
+
+def judged(model: Model, program: Program, wanted: float = QUICK, *, explain: bool = False) -> Proof:
+    """Without the checks of structure."""
+    machine = Simulator(program, options=SimulatorOptions(sanitize=False))
+    return prove(model, machine, wanted=wanted, explain=explain)
+
+
+# ---------------------------------------------------------------------------------------- right programs
+
+
+@pytest.mark.parametrize(
+    ("chip", "opt", "cores"),
+    [("bm1684x", "2", 1), ("bm1684x", "off", 1), ("bm1684", "2", 1), ("cv183x", "2", 1), ("bm1688", "2", 2)],
+)
+def test_right_programs_are_proven(chip: str, opt: str, cores: int) -> None:
+    model = final(1, chip, opt, cores)
+    proof = prove(model, Simulator(generate(model, cores)))
+    assert proof.passed and not proof.unjudged and not proof.unseen
+    assert proof.bits > 40
+    assert set(proof.uncut.values()) <= {"tpu.Cast"}
+    assert len(proof.stated) > 3
+
+
+ROWS = (
+    *(
+        "conv-3x3",
+        "conv-grouped",
+        "conv-s2",
+        "deconv-uneven",
+        "conv3d-padding-alone",
+        "avgpool3d-inside",
+        "maxpool-ceil",
+    ),
+    *("add-three", "mul", "concat-channels", "softmax", "layernorm", "gelu", "subconst-reverse", "reduce-mean-image"),
+    *("upsample-2x3", "max-three", "concat-requant", "clip"),
+)
+"""Rows whose commands take another way than their op, or that were judged wrongly once."""
+
+
+@pytest.mark.parametrize(
+    ("chip", "mode"), [("bm1684x", "int8"), ("bm1684x", "f32"), ("bm1684", "int8"), ("cv183x", "bf16")]
+)
+def test_rows_are_proven(chip: str, mode: str) -> None:
+    from op_cases import BY_ID
+
+    for case in (row for row in ROWS if row in BY_ID):
+        model = assign_addresses(group_layers(reorder_weights(lowered(case, chip, mode)[0]), LayerGroupConfig()))
+        proof = prove(model, Simulator(generate(model)), wanted=QUICK)
+        assert proof.passed, f"{case}: {proof.wrong}; {proof.why}"
+        assert not proof.unjudged and not proof.unseen, case
+
+
+def test_other_groups_and_orders_are_the_same_expressions() -> None:
+    """One module, three ways to cut it: each is proven by itself, and by the order of late DMA."""
+    model = final(0, "bm1684x")
+    machine = Simulator(generate(model), options=SimulatorOptions(dma="late"))
+    assert prove(model, machine, wanted=QUICK).passed
+
+
+# ---------------------------------------------------------------------------------------- wrong programs
+
+
+def exchanged(program: Program, index: int, **fields: Any) -> Program:
+    commands = list(program.commands)
+    commands[index] = structs.replace(commands[index], **fields)
+    return structs.replace(program, commands=tuple(commands))
+
+
+def first_of(program: Program, kind: type[Command], test: Callable[[Any], bool] = lambda c: True) -> int:
+    return next(i for i, c in enumerate(program.commands) if isinstance(c, kind) and test(c))
+
+
+def test_a_shifted_window_is_named() -> None:
+    """A load takes the rows after the right ones, and says so: the element found is one row further."""
+    model = final(0, "bm1684x", "off")
+    program = generate(model)
+
+    def movable(c: Any) -> bool:
+        view = c.input
+        return view.memory == "gmem" and c.start is not None and len(view.shape) == 4 and view.shape[2] > 2
+
+    index = first_of(program, Move, movable)
+    view, out = program.commands[index].input, program.commands[index].output  # type: ignore[attr-defined]
+    step = view.shape[3]
+    wrong = exchanged(program, index, input=structs.replace(view, address=view.address + step))
+    assert out.shape == view.shape
+    proof = judged(model, wrong, explain=True)
+    assert not proof.passed
+    assert proof.wrong is not None and proof.wrong.index > index
+    assert "h=" in proof.wrong.headline and proof.why
+
+
+def test_exchanged_parts_of_a_concatenation_are_named() -> None:
+    for seed in range(12):
+        model = final(seed, "bm1684x", "off")
+        program = generate(model)
+        copies = [i for i, c in enumerate(program.commands) if isinstance(c, LaneCopy | Move) and "Concat" in c.op]
+        pairs = [
+            (i, j)
+            for i, j in zip(copies, copies[1:], strict=False)
+            if program.commands[i].output.shape == program.commands[j].output.shape  # type: ignore[attr-defined]
+            and program.commands[i].tensor == program.commands[j].tensor
+        ]
+        if pairs:
+            i, j = pairs[0]
+            a, b = program.commands[i], program.commands[j]
+            wrong = exchanged(exchanged(program, i, input=b.input), j, input=a.input)  # type: ignore[attr-defined]
+            proof = judged(model, wrong)
+            assert proof.wrong is not None and proof.wrong.index == i
+            return
+
+
+PROGRAMS: tuple[tuple[str, Callable[[], Model]], ...] = (
+    ("images bm1684x", lambda: final(2, "bm1684x")),
+    ("images bm1684", lambda: final(3, "bm1684")),
+    ("images cv183x", lambda: final(0, "cv183x")),
+    ("tokens", lambda: assign_addresses(group_layers(tokens(1), LayerGroupConfig()))),
+)
+
+
+def outputs_of(program: Program, seed: int) -> dict[str, bytes]:
+    machine, rng = Simulator(program, options=SimulatorOptions(sanitize=False)), np.random.default_rng(seed)
+    feeds = {e.name: rng.uniform(-3, 3, e.shape or e.view.shape).astype(np.float32) for e in program.inputs}
+    with np.errstate(all="ignore"):
+        return {name: array.tobytes() for name, array in machine.run(feeds).tensors.items()}
+
+
+@pytest.mark.parametrize(("name", "make"), PROGRAMS, ids=[name for name, _ in PROGRAMS])
+def test_mutants_that_give_other_values_are_exposed(name: str, make: Callable[[], Model]) -> None:
+    """Every class of wrong places and values: what differs in values is refused, or is another expression."""
+    model = make()
+    program = generate(model)
+    rng, exposed = np.random.default_rng(5), 0
+    mutators: tuple[Mutator, ...] = (*PLACE, *VALUE)
+    for mutator in mutators:
+        mutant: Mutant | None = mutator(program, rng)
+        if mutant is None:
+            continue
+        try:
+            machine = Simulator(mutant.program, options=SimulatorOptions(sanitize=False))
+            proof = prove(model, machine, wanted=QUICK, explain=False)
+        except TpusimError:
+            continue  # refused: no command of the chip
+        exposed += not proof.passed
+        if proof.passed:
+            assert outputs_of(program, 1) == outputs_of(mutant.program, 1), mutant.note
+    assert exposed > 10
+
+
+def test_roundings_relus_and_shifts_are_part_of_the_expression() -> None:
+    """What three inputs may not show: each field of a requant, however little it changes."""
+    model = final(3, "bm1684x")
+    program = generate(model)
+    index = first_of(program, Rescale)
+    command = program.commands[index]
+    assert isinstance(command, Rescale)
+    r = command.requant
+    for other in (
+        structs.replace(r, rounding="half_away"),
+        structs.replace(r, rounding="down"),
+        structs.replace(r, multiplier=r.multiplier + 1),
+        structs.replace(r, rshift=r.rshift + 1),
+        structs.replace(r, zero_point=1),
+    ):
+        proof = judged(model, exchanged(program, index, requant=other))
+        assert proof.wrong is not None, other
+        assert proof.wrong.index >= index
+
+
+# ---------------------------------------------------------------------------------------- faults of the compiler
+
+
+def fields_of(
+    kind: type[Command], change: Callable[[Any], dict[str, Any]]
+) -> Callable[[type[Command], dict[str, Any]], None]:
+    """A fault in what an op emits: other fields of every command of this class."""
+
+    def fault(cls: type[Command], fields: dict[str, Any]) -> None:
+        if cls is kind:
+            fields.update(change(fields))
+
+    return fault
+
+
+FAULTS: dict[str, tuple[type[Any], Callable[[type[Command], dict[str, Any]], None]]] = {
+    "a pad on the other side": (
+        TpuConv2D,
+        fields_of(Conv, lambda f: {"pads": (f["pads"][2], *f["pads"][1:2], f["pads"][0], f["pads"][3])}),
+    ),
+    "no relu": (TpuConv2D, fields_of(Conv, lambda f: {"relu": not f["relu"]})),
+    "the padding of another zero point": (TpuConv2D, fields_of(Conv, lambda f: {"pad_value": 1})),
+    "no bias": (TpuConv2D, fields_of(Conv, lambda f: {"bias": None})),
+    "a wrong shift of a sum": (
+        TpuAdd,
+        fields_of(Rescale, lambda f: {"requant": structs.replace(f["requant"], rshift=f["requant"].rshift + 1)}),
+    ),
+    "a difference for a sum": (TpuAdd, fields_of(Arith, lambda f: {"kind": "sub"} if f["kind"] == "add" else {})),
+    "one operand twice": (TpuAdd, fields_of(Arith, lambda f: {"b": f["a"]} if f["kind"] == "add" else {})),
+}
+"""What is wrong -> the op that emits it, and the fault."""
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_faults_of_the_compiler_are_located(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first wrong command belongs to an op of the class whose emission is wrong."""
+    cls, fault = FAULTS[what]
+    emit = cls.emit
+
+    def faulty(self: Any, ctx: Any) -> None:
+        honest = ctx.emit
+
+        def changed(kind: type[Command], **fields: Any) -> None:
+            fault(kind, fields)
+            honest(kind, **fields)
+
+        ctx.emit = changed
+        emit(self, ctx)
+
+    found = 0
+    for seed in (0, 1, 2, 3):
+        model = final(seed, "bm1684x")
+        right = generate(model)
+        with monkeypatch.context() as patch:
+            patch.setattr(cls, "emit", faulty)
+            try:
+                wrong = generate(model)
+            except TpusimError:
+                continue  # the chip has no such command
+        if wrong.commands == right.commands:
+            continue
+        proof = judged(model, wrong)
+        if what == "a pad on the other side" and proof.passed:
+            continue  # windows of equal pads
+        assert proof.wrong is not None
+        named = right.commands[proof.wrong.index].op
+        assert any(c.op == named for c, d in zip(wrong.commands, right.commands, strict=True) if c != d)
+        found += 1
+    assert found
+
+
+# ---------------------------------------------------------------------------------------- the field
+
+
+def test_products_are_exact() -> None:
+    """In blocks of 2048 terms, against Python's integers."""
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, PRIME, (3, 5000)), rng.integers(0, PRIME, (5000, 2))
+    a[0], b[:, 0] = PRIME // 2, PRIME // 2  # the largest products
+    expected = [[sum(int(x) * int(y) for x, y in zip(row, column, strict=True)) % PRIME for column in b.T] for row in a]
+    assert product(a, b).tolist() == expected
+
+
+def test_the_modulus_is_the_largest_prime_below_2_22() -> None:
+    def is_prime(n: int) -> bool:
+        return all(n % d for d in range(2, int(n**0.5) + 1))
+
+    assert is_prime(PRIME)
+    assert not any(is_prime(n) for n in range(PRIME + 1, 1 << 22))
+
+
+def test_constants_of_different_value_are_different_elements() -> None:
+    field = Field(0)
+    fractions = {Fraction(p, q) for q in range(1, 40) for p in range(-60, 60)}
+    numbers = [float(f) for f in fractions] + [0.1234567, 1e-9, 3.5e20]
+    assert len({field.constant(x) for x in numbers}) == len(numbers)
+    assert field.constant(1 / 3) * 3 % PRIME == 1
+    assert field.constant(-5) == PRIME - 5
+
+
+def test_functions_are_named_by_all_parameters() -> None:
+    """Equal names agree, others differ in nearly all elements; so do seeds."""
+    x = np.arange(4096)
+    by = Scaling(77, 9, 3)
+    first = requanted(Field(1), x, by, "i8")
+    assert np.array_equal(first, requanted(Field(1), x, by, "i8"))
+    others = (
+        Scaling(78, 9, 3),
+        Scaling(77, 8, 3),
+        Scaling(77, 9, 4),
+        Scaling(77, 9, 3, "down"),
+        Scaling(77, 9, 3, mode="qdm"),
+    )
+    for other in others:
+        assert (first == requanted(Field(1), x, other, "i8")).mean() < 0.01
+    for dtype, relu in (("u8", False), ("i8", True)):
+        assert (first == requanted(Field(1), x, by, dtype, relu=relu)).mean() < 0.01
+    assert (first == requanted(Field(2), x, by, "i8")).mean() < 0.01
+
+
+def test_bytes_read_as_another_type_or_from_elsewhere_are_other_elements() -> None:
+    field, x = Field(4), np.arange(64)
+    words = np.repeat(field.to_bytes(x, "i32")[:, None], 4, axis=1)
+    assert np.array_equal(field.of_bytes(words, "i32"), x)
+    assert not (field.of_bytes(words, "f32") == x).any()
+    shifted = words.reshape(-1)[1:-3].reshape(-1, 4)
+    assert not (field.of_bytes(shifted, "i32") == x[:-1]).any()

@@ -1,0 +1,191 @@
+"""GF(p): elements, exact sums of products through BLAS, and uninterpreted functions."""
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from typing import TypeAlias
+
+import numpy as np
+
+Elements: TypeAlias = np.ndarray
+"""int64, 0 <= x < PRIME, in the shape of the tensor."""
+
+PRIME = 4_194_301
+"""The largest prime below 2**22."""
+_TERMS = 2048
+"""How many products of two elements between -p/2 and p/2 add up below 2**53, exact in float64."""
+_HASH_BITS = 22
+_BLOCK = 1 << 15
+"""Elements that are hashed at once; they fit a cache."""
+_LARGEST_DENOMINATOR, _LARGEST_NUMERATOR = 1023, 2047
+"""Twice the product of both is below p."""
+_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+"""The constants of splitmix64 (Steele, Lea and Flood 2014)."""
+_ODD = tuple(_GOLDEN * (2 * i + 1) & 0xFFFFFFFFFFFFFFFF for i in range(1, 17))
+"""Factors of the operands of a function, in order."""
+
+
+def centred(x: Elements) -> np.ndarray:
+    """The elements between -p/2 and p/2, in float64."""
+    found = x.astype(np.float64)
+    found -= (found > PRIME // 2) * float(PRIME)
+    return found
+
+
+def reduced(x: np.ndarray) -> np.ndarray:
+    """Exact whole float64 below 2**53, modulo p, in place."""
+    x -= np.floor(x * (1.0 / PRIME)) * PRIME
+    x += (x < 0) * float(PRIME)  # the quotient was rounded
+    x -= (x >= PRIME) * float(PRIME)
+    return x
+
+
+def of_centred(left: np.ndarray, right: np.ndarray) -> Elements:
+    """(..., m, k) x (..., k, n) of `centred` elements."""
+    total: np.ndarray | None = None
+    for start in range(0, max(left.shape[-1], 1), _TERMS):
+        part = reduced(left[..., start : start + _TERMS] @ right[..., start : start + _TERMS, :])
+        total = part if total is None else total + part
+    assert total is not None  # one block at least
+    return total.astype(np.int64) % PRIME if left.shape[-1] > _TERMS else total.astype(np.int64)
+
+
+def summed(terms: Iterable[Elements]) -> Elements:
+    """The sum of some elements each, which broadcast."""
+    found = np.zeros((), np.int64)
+    for term in terms:
+        found = found + term
+    return found % PRIME
+
+
+def inverse(numbers: np.ndarray) -> Elements:
+    """1 divided by integers that are no multiples of p; few of them differ."""
+    found = np.empty(numbers.shape, np.int64)
+    for number in set(numbers.reshape(-1).tolist()):
+        found[numbers == number] = pow(int(number), -1, PRIME)
+    return found
+
+
+def product(left: Elements, right: Elements) -> Elements:
+    """(..., m, k) x (..., k, n) in the field."""
+    return of_centred(centred(left), centred(right))
+
+
+def _mix(z: np.ndarray) -> None:
+    """splitmix64 of z, reduced to an element, in place."""
+    for shift, factor in ((30, _FIRST), (27, _SECOND)):
+        z ^= z >> np.uint64(shift)
+        z *= np.uint64(factor)
+    z >>= np.uint64(64 - _HASH_BITS)
+    z -= (z >= PRIME) * np.uint64(PRIME)
+
+
+class Field:
+    """GF(p) with random functions. Equal seeds have equal random elements and functions."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._key = lru_cache(1 << 14)(self._new_key)
+        self._stored: dict[tuple[int, bytes], np.ndarray] = {}
+
+    def _new_key(self, parts: tuple[object, ...]) -> int:
+        digest = blake2b(repr(parts).encode(), digest_size=8, salt=self.seed.to_bytes(8, "little"))
+        return int.from_bytes(digest.digest(), "little")
+
+    def constant(self, value: float) -> int:
+        """The element of a number: whole numbers and simple fractions are the field's, others are random elements.
+
+        A fraction is simple if its f32 is the number's, for so few fractions that no two are one element.
+        """
+        number = float(value)
+        if number == np.floor(number) and abs(number) < 1 << 62:
+            return int(value) % PRIME
+        if np.isfinite(number):
+            simple = Fraction(number).limit_denominator(_LARGEST_DENOMINATOR)
+            if abs(simple.numerator) <= _LARGEST_NUMERATOR and np.float32(float(simple)) == np.float32(number):
+                return simple.numerator * pow(simple.denominator, -1, PRIME) % PRIME
+        return self._key(("constant", number)) % PRIME
+
+    def constants(self, values: np.ndarray) -> Elements:
+        """`constant` of every value."""
+        found = [self.constant(value) for value in values.reshape(-1).tolist()]
+        return np.array(found, np.int64).reshape(values.shape)
+
+    def random(self, shape: Sequence[int], *name: object) -> Elements:
+        """Random elements that depend on the name."""
+        return self.apply(("random", *name), np.arange(int(np.prod(shape))).reshape(shape))
+
+    def apply(self, function: tuple[object, ...], *operands: Elements) -> Elements:
+        """An uninterpreted function of elements (any integers below 2**40), which broadcast; the tuple is its name."""
+        assert 0 < len(operands) <= len(_ODD)
+        shape = np.broadcast_shapes(*(operand.shape for operand in operands))
+        flat = [np.broadcast_to(operand, shape).reshape(-1) for operand in operands]
+        found, key = np.empty(flat[0].shape, np.uint64), np.uint64(self._key(function))
+        for start in range(0, found.size, _BLOCK):
+            z = found[start : start + _BLOCK]
+            z[...] = key
+            for operand, factor in zip(flat, _ODD, strict=False):
+                z += operand[start : start + _BLOCK].astype(np.uint64) * np.uint64(factor)
+            _mix(z)
+        return found.view(np.int64).reshape(shape)
+
+    def row(self, x: Elements, axes: Sequence[int] | None = None) -> Elements:
+        """A random linear combination of the elements along `axes` (all: None) in order; these axes have length 1."""
+        axes = tuple(axis % x.ndim for axis in (range(x.ndim) if axes is None else axes))
+        last = np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim))
+        kept = last.shape[: x.ndim - len(axes)]
+        flat = last.reshape(1, -1, int(np.prod(last.shape[x.ndim - len(axes) :])))
+        factors = self.random((flat.shape[-1], 1), "row")
+        found = product(flat, factors).reshape(kept)
+        return np.expand_dims(found, axes)
+
+    @cached_property
+    def _weights(self) -> dict[int, list[int]]:
+        """Factors of the bytes of an element, by its size; they add up to 1."""
+        found: dict[int, list[int]] = {}
+        for size in (1, 2, 4, 8):
+            some = [self._key(("byte", size, i)) % PRIME for i in range(size - 1)]
+            found[size] = [*some, (1 - sum(some)) % PRIME]
+        return found
+
+    def tag(self, dtype: str) -> int:
+        """What is added to the bytes of an element of this type, so that bytes read as another type differ."""
+        return self._key(("type", dtype)) % PRIME
+
+    def of_bytes(self, cells: np.ndarray, dtype: str) -> Elements:
+        """The elements of a type whose bytes have these numbers, along the last axis."""
+        weights = self._weights[cells.shape[-1]]
+        if len(weights) == 1:
+            found = cells[..., 0].astype(np.int64)
+            found -= self.tag(dtype)
+            found += (found < 0) * np.int64(PRIME)
+            return found
+        total = np.zeros(cells.shape[:-1], np.int64) + (PRIME - self.tag(dtype))
+        for i, weight in enumerate(weights):
+            total += cells[..., i].astype(np.int64) * np.int64(weight)
+        return total % PRIME
+
+    def to_bytes(self, x: Elements, dtype: str) -> Elements:
+        """The number that every byte of the elements of a type has."""
+        found = x + self.tag(dtype)
+        found -= (found >= PRIME) * np.int64(PRIME)
+        return found
+
+    def words(self, x: Elements, dtype: str, wide: str) -> Elements:
+        """Elements of a type of four bytes from those of one byte, (..., 4 * words) to (..., words)."""
+        return self.of_bytes(self.to_bytes(x, dtype).reshape(*x.shape[:-1], -1, 4), wide)
+
+    def stored(self, data: np.ndarray, address: int) -> np.ndarray:
+        """The numbers of the bytes of constants (int32), which depend on the byte and its address.
+
+        Both sides of a proof ask for the same bytes.
+        """
+        key = address, blake2b(np.ascontiguousarray(data).data).digest()
+        if key not in self._stored:
+            self._stored[key] = found = np.empty(data.size, np.int32)
+            for start in range(0, data.size, _BLOCK):
+                part = data[start : start + _BLOCK]
+                at = np.arange(address + start, address + start + part.size)
+                found[start : start + _BLOCK] = self.apply(("constant byte",), part, at)
+        return self._stored[key]

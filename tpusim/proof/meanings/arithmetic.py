@@ -1,0 +1,129 @@
+"""Sums, differences, products, joined tensors, requants, casts and functions of one element."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tpusim.field import PRIME, Elements, Field, Scaling, requanted, saturated, shifted, summed
+from tpusim.field.integers import by_channel, clamped
+from tpusim.ir.attrs import floats, ints
+from tpusim.ir.types import uniform_of
+from tpusim.ops.activation.tpu import FloatFunction
+from tpusim.ops.add import DIFFERENCE, TpuAdd
+from tpusim.ops.concat import TpuConcat
+from tpusim.ops.framework.families import relu_limit_of, relu_of, zero_point
+from tpusim.ops.mul import TpuMul
+from tpusim.ops.relu import TpuRelu
+from tpusim.ops.requant_axis import TpuRequantIntAxis
+from tpusim.ops.rescale import Requantising
+from tpusim.ops.sub import TpuSub
+from tpusim.proof.meanings.stored import NARROW, rectified, stored_float, type_of, without_zero
+
+
+def add(op: TpuAdd, operands: Sequence[Any], field: Field) -> Elements | None:
+    """Every operand shifted, then their sum with relu; a zero point comes after the relu."""
+    zeros, ms, rs = [zero_point(v) for v in op.inputs], op.multipliers, op.rshifts
+    dtype, zero, relu = type_of(op.output), zero_point(op.output), relu_of(op)
+    if ms is None or rs is None:
+        if len(operands) > 2 and dtype in NARROW:  # noqa: PLR2004  each sum is rounded
+            return None
+        minus = op.coeff is not None and floats(op.coeff) == DIFFERENCE
+        total = (operands[0] - operands[1]) % PRIME if minus else summed(operands)
+        if dtype == "i32":
+            return clamped(field, total, 0, None) if relu else total
+        return stored_float(rectified(total, op, field), op.output, field)
+    terms = [(x - z) * (m % PRIME) % PRIME for x, z, m in zip(operands, zeros, ints(ms), strict=True)]
+    if len(ints(rs)) == 1:
+        total = clamped(field, summed(terms), 0, None) if relu else summed(terms)
+        return saturated(field, shifted(field, total, ints(rs)[0], "half_up"), dtype)
+    total = summed(shifted(field, x, r, "half_up") for x, r in zip(terms, ints(rs), strict=True))
+    if zero and relu:
+        total = clamped(field, total, 0, None)
+    return saturated(field, (total + zero) % PRIME, dtype, floor=0 if relu and not zero else None)
+
+
+def sub(op: TpuSub, operands: Sequence[Any], field: Field) -> Elements | None:
+    """Both operands shifted, then their difference with relu; with one shift for both the other way round."""
+    dtype, relu = type_of(op.output), relu_of(op)
+    if op.multipliers is None or op.rshifts is None:
+        return stored_float(rectified((operands[0] - operands[1]) % PRIME, op, field), op.output, field)
+    first, second = (x * (m % PRIME) % PRIME for x, m in zip(operands, ints(op.multipliers), strict=True))
+    rs = ints(op.rshifts)
+    if len(rs) == 1:
+        total = (first - second) % PRIME
+        total = clamped(field, total, 0, None) if relu else total
+        return saturated(field, shifted(field, total, rs[0], "half_up"), dtype)
+    total = (shifted(field, first, rs[0], "half_up") - shifted(field, second, rs[1], "half_up")) % PRIME
+    return saturated(field, total, dtype, floor=0 if relu else None)
+
+
+def mul(op: TpuMul, operands: Sequence[Any], field: Field) -> Elements | None:
+    """The product without zero points, relu, one requant."""
+    if op.scaling is None and len(operands) > 2 and type_of(op.output) in NARROW:  # noqa: PLR2004
+        return None
+    total = np.ones((), np.int64)
+    for x, value in zip(operands, op.inputs, strict=True):
+        total = total * without_zero(x, zero_point(value)) % PRIME
+    if op.scaling is None:
+        return stored_float(rectified(total, op, field), op.output, field)
+    total = clamped(field, total, 0, None) if relu_of(op) else total
+    by = Scaling(*op.scaling, zero_point(op.output), mode="qdm" if op.qdm else "shift")
+    return requanted(field, total, by, type_of(op.output))
+
+
+def concat(op: TpuConcat, operands: Sequence[Any], field: Field) -> Elements | None:
+    """The operands in order, each requantised if they have multipliers."""
+    if op.scaling is not None:
+        kinds, dtype = [type_of(value) for value in op.inputs], type_of(op.output)
+        scales = zip(operands, op.scaling, kinds, strict=True)
+        operands = [requanted(field, x, Scaling(m, r), dtype, known=kind) for x, (m, r), kind in scales]
+    return np.concatenate(list(operands), axis=op.along)
+
+
+def relu(op: TpuRelu, operands: Sequence[Any], field: Field) -> Elements | None:
+    """Not below 0, after a requant if the op has one."""
+    dtype, known = type_of(op.output), type_of(op.input)
+    if uniform_of(op.output) is None:
+        limit = relu_limit_of(op)
+        return clamped(field, operands[0], 0, limit if limit >= 0 else None) if dtype == known else None
+    if op.multiplier is None or op.rshift is None:
+        return saturated(field, operands[0], dtype, floor=0, known=known)
+    by = Scaling(op.multiplier.value.data, op.rshift.value.data)
+    return requanted(field, operands[0], by, dtype, relu=True, known=known)
+
+
+def requant(op: Requantising, operands: Sequence[Any], field: Field) -> Elements | None:
+    """Without the zero point of the operand, the requant."""
+    zero = zero_point(op.input)
+    by = Scaling(*op.scaling, zero_point(op.output), op.ROUNDING)
+    known = "" if zero else type_of(op.input)
+    return requanted(field, without_zero(operands[0], zero), by, type_of(op.output), known=known)
+
+
+def requant_axis(op: TpuRequantIntAxis, operands: Sequence[Any], field: Field) -> Elements | None:
+    """By the words of each channel, rounded half away."""
+    x, table = operands
+    if table is None:
+        return None
+    words = table.reshape(table.shape[1], -1)
+    return by_channel(field, x, words, type_of(op.output), relu=False, rounding="half_away")
+
+
+def lut(op: Any, operands: Sequence[Any], field: Field) -> Elements | None:
+    """The entry of the table that the byte names."""
+    del op
+    return field.apply(("table",), operands[0], field.row(operands[1]).reshape(()))
+
+
+def active(op: FloatFunction, operands: Sequence[Any], field: Field) -> Elements | None:
+    """A function of one element, with its name and coefficients."""
+    mode, coefficients = op.function
+    key = ("active", ("mode", mode), ("coefficients", tuple(coefficients)))
+    return stored_float(field.apply(key, operands[0]), op.output, field)
+
+
+def moved(op: Any, operands: Sequence[Any], field: Field) -> Elements | None:
+    """The elements where the op's function moves them, of whatever kind they are."""
+    del field
+    return np.asarray(op.inference(operands)[0], np.int64)

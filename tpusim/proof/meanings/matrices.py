@@ -1,0 +1,41 @@
+"""The product of matrices, with bias and requant."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tpusim.field import PRIME, Elements, Field, Scaling, product, requanted, saturated, shifted
+from tpusim.field.integers import clamped
+from tpusim.ir.attrs import ints
+from tpusim.ir.types import shape_of
+from tpusim.ops.framework.families import is_set, relu_of, zero_point
+from tpusim.ops.matmul.tpu import TpuMatMul
+from tpusim.proof.meanings.stored import rectified_in_steps, type_of
+
+
+def matmul(op: TpuMatMul, operands: Sequence[Any], field: Field) -> Elements | None:
+    """Products of matrices with bias; integers with relu, then the requant of the tensor, a column or a matrix."""
+    (x, w), bias, columns = op.factors(operands), operands[2], operands[3:]
+    left, right = op.transposes
+    total = product(x.swapaxes(-1, -2) if left else x, w.swapaxes(-1, -2) if right else w)
+    several = op.qdm and op.multipliers is not None and len(ints(op.multipliers)) > 1
+    if bias is not None:
+        rows = (*shape_of(op.right)[:-2], 1, -1) if several else (-1,)
+        total = (total + bias.reshape(rows)) % PRIME
+    if op.scaling is None:
+        return rectified_in_steps(op.stored(total), op, field)
+    total = op.stored(clamped(field, total, 0, None) if relu_of(op) else total)
+    dtype, zero, mode = type_of(op.output), zero_point(op.output), "qdm" if op.qdm else "shift"
+    if is_set(op.fuse_rq):
+        if not columns:
+            return None
+        found = shifted(field, total * columns[0].reshape(-1) % PRIME, op.scaling[1], "half_up")
+        return saturated(field, (found + zero) % PRIME, dtype)
+    if not several:
+        return requanted(field, total, Scaling(*op.scaling, zero, mode=mode), dtype)
+    assert op.multipliers is not None and op.rshifts is not None  # each matrix has one
+    pairs = zip(ints(op.multipliers), ints(op.rshifts), strict=True)
+    apart = total.reshape(-1, len(ints(op.rshifts)), *total.shape[-2:])
+    by = [Scaling(m, r, zero, mode=mode) for m, r in pairs]
+    return np.stack([requanted(field, apart[:, i], s, dtype) for i, s in enumerate(by)], 1).reshape(total.shape)

@@ -1,0 +1,141 @@
+"""Join both sides: the module op by op, and the program on the machine, over the same elements."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from math import ceil, log2
+from typing import Any
+
+from xdsl.ir import Operation
+
+from tpusim.field import PRIME, Field
+from tpusim.ir.attrs import op_name, value_name
+from tpusim.ir.module import Model
+from tpusim.ops.framework.base import TpuOp
+from tpusim.ops.structure import TpuGroup
+from tpusim.proof.explain import Evidence, explained
+from tpusim.proof.flat import FlatProof
+from tpusim.simulator import Checker, Simulator
+from tpusim.simulator.checked import Mismatch, WrongResult
+from tpusim.simulator.field import FieldMachine, NotJudged
+from tpusim.simulator.run import BLAS, execute
+
+WANTED = 40
+"""The chance that two different expressions agree everywhere is below 2**-WANTED."""
+_DEGREE = 4
+"""The most that an op adds to the degree of an expression: a product, and functions one after the other."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What was shown.
+
+    wrong: the first result that is another expression; None: the program computes its module. why: what was found in
+    its place, in words. compared: slices, stores and tensors of one seed. bits: different expressions agree with a
+    chance of at most 2**-bits. stated: ops judged by their own meaning; uncut: name -> class of those judged by their
+    commands on whole tensors. unjudged: op -> why it is not; unseen: tensors that depend on these.
+    """
+
+    compared: int
+    seeds: int
+    bits: float
+    stated: tuple[str, ...]
+    uncut: Mapping[str, str]
+    unjudged: Mapping[str, str]
+    unseen: tuple[str, ...] = ()
+    wrong: Mismatch | None = None
+    why: str = ""
+
+    prime: int = PRIME
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing wrong was found."""
+        return self.wrong is None
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, with the wrong result in words."""
+        wrong = None if self.wrong is None else self.wrong.headline
+        return {
+            **{field.name: getattr(self, field.name) for field in fields(self)},
+            "passed": self.passed,
+            "wrong": wrong,
+        }
+
+
+def prove(model: Model, machine: Simulator, *, wanted: float = WANTED, explain: bool = True) -> Proof:
+    """Compare a checked program with its addressed module over the field until the chance is below 2**-wanted.
+
+    explain: say in words what stands in the place of the first wrong element; it takes two more seeds.
+    """
+    model.require_state("TPU_ADDRESSED", stage="prove")
+    bits = log2(PRIME / (_DEGREE * longest_path(model)))
+    seeds = max(1, ceil(wanted / bits))
+    with BLAS.limit(limits=machine.options.blas_threads, user_api="blas"):
+        for seed in range(seeds):
+            found, evidence = _once(model, machine, seed, bits * (seed + 1))
+            if found.wrong is not None and explain:
+                more = [_once(model, machine, other, 0.0)[1] for other in range(seeds, seeds + 2)]
+                return replace(found, why=explained(found.wrong, [evidence, *more], machine.program))
+            if found.wrong is not None or seed == seeds - 1:
+                return found
+    raise AssertionError("one seed at least")
+
+
+def longest_path(model: Model) -> int:
+    """Ops on the longest path from an input to a result."""
+    depth: dict[Operation, int] = {}
+    for op in _ops(model):
+        below = (depth.get(value.owner, 0) for value in op.operands if isinstance(value.owner, Operation))
+        depth[op] = max(below, default=0) + isinstance(op, TpuOp)
+    return max(depth.values(), default=1) or 1
+
+
+def _ops(model: Model) -> list[Operation]:
+    return [inner for op in model.ops for inner in ((*op.body.block.ops, op) if isinstance(op, TpuGroup) else (op,))]
+
+
+def _once(model: Model, machine: Simulator, seed: int, bits: float) -> tuple[Proof, Evidence]:
+    """Both sides for one seed, until the first wrong result."""
+    field, program = Field(seed), machine.program
+    flat = FlatProof(model, field).run()
+    memory = field_machine(machine, field)
+    run = machine.over(memory)
+    for entry in program.inputs:
+        memory.write(entry.view, flat.inputs[entry.name].reshape(entry.view.shape))
+    checker = Checker(program, machine.chip, flat.tensors, expected=field_machine(machine, field))
+    wrong, unjudged = None, dict(flat.unjudged)
+    for index in run.order:
+        command = program.commands[index]
+        try:
+            execute(command, run.memories[command.core])
+        except NotJudged as why:
+            unjudged[command.op] = str(why)
+            for name in dependents(model, command.op):
+                checker.forget(name)
+        try:
+            checker.after(index, run.memories[command.core])
+        except WrongResult as error:
+            wrong = error.mismatch
+            memory = run.memories[command.core]
+            break
+    proof = Proof(
+        compared=checker.checked, seeds=seed + 1, bits=bits, stated=tuple(flat.stated), uncut=flat.uncut,
+        unjudged=unjudged, unseen=checker.unknown, wrong=wrong,
+    )  # fmt: skip
+    return proof, Evidence(flat.tensors, memory, wrong)
+
+
+def field_machine(machine: Simulator, field: Field) -> FieldMachine:
+    """Memories for a machine's program with elements in place of bytes."""
+    program, memory = machine.program, machine.memories[0]
+    return FieldMachine(machine.chip, memory.regions, program.coefficients, memory.lane_bytes, field=field)
+
+
+def dependents(model: Model, name: str) -> set[str]:
+    """The tensors of an op and all that depend on them."""
+    reached: set[Operation] = set()
+    for op in _ops(model):
+        owners = {value.owner for value in op.operands}
+        if op_name(op) == name or owners & reached:
+            reached.add(op)
+    return {value_name(value) for op in reached if isinstance(op, TpuOp) for value in op.results}

@@ -1,0 +1,137 @@
+"""The machine's memories with a field element for every byte."""
+
+from typing import Self
+
+import numpy as np
+
+from tpusim.chips import ChipSpec
+from tpusim.errors import SimulationError
+from tpusim.field import Elements, Field
+from tpusim.isa.blocks import Index, blocks
+from tpusim.isa.region import View, byte_view, is_packed, itemsize, pair_axis
+from tpusim.registry import FIELD_HANDLERS
+from tpusim.simulator.memory import Machine, Region
+
+_CELL = np.dtype(np.int32)
+_NARROW = ("f16", "bf16")
+
+
+class NotJudged(SimulationError):
+    """What a command computes is not known as an expression."""
+
+
+class FieldMachine(Machine):
+    """The memories of one core. `constants` is the machine of bytes, which only copies: what tables of places contain.
+
+    Elements are written into all bytes that they cover, with a summand that their type determines, so that bytes read
+    as another type, or from the middle of an element, are another element. Two 4-bit elements share a byte: constants
+    are read as two functions of it; others cannot be written.
+    """
+
+    cell = _CELL.type
+    handlers = FIELD_HANDLERS
+
+    def __init__(
+        self,
+        chip: ChipSpec,
+        regions: tuple[Region, ...],
+        coefficients: np.ndarray,
+        lane_bytes: int | None = None,
+        *,
+        field: Field,
+    ) -> None:
+        super().__init__(chip, regions, np.empty(0, np.uint8), lane_bytes)
+        self.field = field
+        self.gmem["coefficients"] = field.stored(coefficients, regions[0].start)
+        self.constants = Machine(chip, regions, coefficients, lane_bytes)
+
+    def beside(self) -> Self:
+        """The memory of another core, which copies constants for itself."""
+        other = super().beside()
+        other.constants = self.constants.beside()
+        return other
+
+    def with_region(self, region: Region) -> Self:
+        """The same constants, empty local memory, and one region of tensors."""
+        other = super().with_region(region)
+        other.constants = self.constants.with_region(region)
+        return other
+
+    def reset(self) -> None:
+        """Zero everything that commands may write."""
+        super().reset()
+        self.constants.reset()
+
+    def windows(self, view: View) -> list[tuple[Index, np.ndarray]]:
+        """Windows onto the elements of a view's bytes, which are an additional last axis."""
+        view, size = byte_view(view), itemsize(view.dtype)
+        self._reach(view)
+        buffer, base = self._buffer(view, "access")
+        step = _CELL.itemsize
+        return [
+            (
+                block.index,
+                np.ndarray(
+                    (*block.shape, size),
+                    _CELL,
+                    buffer,
+                    (block.offset - base) * step,
+                    (*(s * step for s in block.strides), step),
+                ),
+            )
+            for block in blocks(view, self.chip, self.lane_bytes)
+        ]
+
+    def raw(self, view: View) -> np.ndarray:
+        """The numbers of the bytes of a view, (*shape, bytes of an element), 4-bit elements in pairs."""
+        view = byte_view(view)
+        out = np.empty((*view.shape, itemsize(view.dtype)), _CELL)
+        for index, window in self.windows(view):
+            out[index].reshape(window.shape)[...] = window
+        return out
+
+    def put(self, view: View, cells: np.ndarray) -> None:
+        """Write `raw` numbers of another view of as many bytes per element."""
+        for index, window in self.windows(view):
+            window[...] = cells[index].reshape(window.shape)
+
+    def read(self, view: View) -> Elements:
+        """The elements of a view, in its shape."""
+        if not is_packed(view.dtype):
+            return self.field.of_bytes(self.raw(view), view.dtype)
+        pairs, axis = self.raw(view)[..., 0].astype(np.int64), pair_axis(view)
+        halves = [self.field.apply(("half", view.dtype, i), pairs) for i in range(2)]
+        joined = np.stack(halves, axis + 1).reshape(*pairs.shape[:axis], -1, *pairs.shape[axis + 1 :])
+        return joined[(slice(None),) * axis + (slice(view.shape[axis]),)]
+
+    load = read
+
+    def write(self, view: View, array: Elements) -> None:
+        """Store elements in the view's shape."""
+        if is_packed(view.dtype):
+            raise NotJudged(f"two {view.dtype} elements share a byte")
+        if array.shape != view.shape:
+            raise SimulationError(f"write: the view takes {view.shape}, got {array.shape}; this is a defect")
+        cells = self.field.to_bytes(array, view.dtype)[..., None]
+        for index, window in self.windows(view):
+            window[...] = cells[index].reshape((*window.shape[:-1], 1))
+
+    def store(self, view: View, array: Elements) -> None:
+        """The result of a float command, rounded to a type of 16 bits if the view has one."""
+        self.write(view, self.field.apply(("narrow", view.dtype), array) if view.dtype in _NARROW else array)
+
+    def given(self, view: View, name: str) -> Elements:
+        """Fill an input with random elements and return them."""
+        found = self.field.random(view.shape, "input", name)
+        self.write(view, found)
+        return found
+
+    def expects(self, name: str, array: Elements, view: View, elements: int) -> Elements:
+        """Elements of a tensor whose number is right. Raises SimulationError."""
+        del view
+        if array.size != elements:
+            raise SimulationError(
+                f"tensor '{name}': the module has {array.size:,} elements, the program {elements:,}; give the module "
+                "of this program"
+            )
+        return array
