@@ -1,4 +1,4 @@
-"""Models that BM1684 and CV18xx have in common, as the target `SHARED` that both extend."""
+"""Models and rules that BM1684 and CV18xx share: the target `SHARED`, which both extend; BM1690 has some of them."""
 
 from typing_extensions import override
 from xdsl.pattern_rewriter import RewritePattern
@@ -23,7 +23,7 @@ class Windows(WindowRules):
 
 @SHARED.provide(ProductRules)
 class Products(ProductRules):
-    """8-bit results alone, and one multiplier per matrix."""
+    """Integer products have 8-bit results and one multiplier per matrix."""
 
     WIDE_RESULTS = False
     COLUMN_MULTIPLIERS = False
@@ -31,7 +31,7 @@ class Products(ProductRules):
 
 @SHARED.provide(KernelLibrary)
 class Library(KernelLibrary):
-    """Kernels for whole layers alone."""
+    """The library has kernels for whole layers only."""
 
     LONE_CASTS = False
     PERMUTES_BY_MATRICES = False

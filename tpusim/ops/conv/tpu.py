@@ -333,7 +333,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
         """A convolution with `rows_in_channels` is in no group."""
         if is_set(self.rows_in_channels):
-            return "the kernel's rows are channels of its image, which no group has"
+            return "the library treats the rows of its kernel as channels, which no group does"
         return super().why_not_in(kind, chip)
 
     @override

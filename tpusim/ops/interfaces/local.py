@@ -73,7 +73,7 @@ class LibraryKernel:
     def why_rather_global(self, chip: ChipSpec) -> str | None:
         """Why the op, although it has a local form, becomes a global layer if it is alone; None if it does not."""
         known = self.ALONE and rules(chip, KernelLibrary).LONE_CASTS
-        return f"{self.ALONE} with no op beside it has a kernel of its own" if known else None
+        return f"the library has a kernel for {self.ALONE} that is alone in its group" if known else None
 
 
 def why_rather_global(op: Operation, chip: ChipSpec) -> str | None:

@@ -23,7 +23,7 @@ TANH_SLOPE, TANH_CUBE = math.sqrt(2 / math.pi), 0.044715
 def _replace(
     op: Operation, cls: OpT, x: SSAValue, rewriter: PatternRewriter, kind: str = "Mul", **attributes: Attribute
 ) -> None:
-    """Put cls(x) in an op's place under its name; kind: the node's name in a Mul's place (U-33)."""
+    """Replace an op by cls(x) and keep its name, with `kind` instead of Mul as the kind of its node (U-33)."""
     new = cls.create(operands=[x], result_types=[op.results[0].type], attributes=attributes)
     copy_name_as(new, op, "Mul", kind)
     rewriter.replace(op, new)
@@ -38,7 +38,7 @@ def _factors(op: Operation) -> tuple[SSAValue, SSAValue] | None:
 
 @dataclass
 class MulToSiLU(RewritePattern):
-    """x * Sigmoid(x), the sigmoid used only here -> SiLU."""
+    """x * Sigmoid(x), the Sigmoid used only here -> SiLU."""
 
     silu: OpT
 
@@ -58,7 +58,7 @@ class MulToSiLU(RewritePattern):
 
 @dataclass
 class DivToReciprocal(RewritePattern):
-    """Div of a scalar weight, without relu -> Reciprocal with that numerator."""
+    """Div of one constant number by a tensor, without relu -> Reciprocal with that numerator."""
 
     weights: WeightStore
     reciprocal: OpT
@@ -127,7 +127,7 @@ class MergeGeluTanh(RewritePattern):
         return self._with_number(value, {"top.Add": False, "top.AddConst": False})
 
     def _with_number(self, value: SSAValue, names: dict[str, bool]) -> tuple[SSAValue, float] | None:
-        """(v, number) of an op of these names whose other operand or `const_val` is one number; True: its inverse."""
+        """(v, number) of an op of these names by one number, an operand or `const_val`; True: 1 / number."""
         op = value.owner
         if not isinstance(op, Operation) or op.name not in names or relu_of(op):
             return None
@@ -167,7 +167,7 @@ class MergeGeluTanh(RewritePattern):
         return factor, (found[0], found[1])
 
     def _under(self, gate: SSAValue, function: str) -> SSAValue | None:
-        """V if `gate` is 1 + function(v), each with one user."""
+        """The operand v if `gate` is 1 + function(v), each with one user."""
         shifted = self._shifted(gate)
         if shifted is None or abs(shifted[1] - 1.0) > TOLERANCE or only_user(gate) is None:
             return None

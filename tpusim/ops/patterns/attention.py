@@ -1,4 +1,4 @@
-"""Linear layers, products of heads, softmax and the layer behind them: one `top.Attention`."""
+"""A block of attention, from its linear layers to the layer of its result, becomes one `top.Attention`."""
 
 from dataclasses import dataclass
 from math import prod
@@ -24,7 +24,7 @@ from tpusim.ops.structure import TopInput, make_none
 from tpusim.ops.view import TopReshape
 
 MOST_ROWS, MOST_WEIGHTS = 2048 * 320 * 4, 1024 * 128 * 4
-"""Elements of one batch of the input, and of the weights of one head, above which a block stays as it is (U-25)."""
+"""Limits of a block (U-25): elements of one batch item of its input, and elements of the weights of one head."""
 Found = TypeVar("Found", bound=Operation)
 
 
@@ -43,18 +43,18 @@ class Block(NamedTuple):
 
 @dataclass
 class ProductsAsAttention(RewritePattern):
-    """MatMul of a constant behind the heads of softmax(scale * (q x k^T) + mask) x v -> Attention.
+    """MatMul by a constant of the joined heads of softmax(scale * (q x k^T) + mask) x v -> Attention.
 
-    By U-25 q, k and v are products with constants; what is in between is used once. The scale must be there; a
-    mask has one row for all heads and rows of a batch. Decision: not with a relu in any of them, nor where heads are
-    parted otherwise than by (0, 2, 1, 3), which upstream does not look at.
+    By U-25 q, k and v are products with constants, and every tensor in between has one user. The scale must be there.
+    A mask has one row for each batch item, the same for all heads and rows. Decision: the block stays if one of its ops
+    has a relu or if a Permute of heads has another order than (0, 2, 1, 3); upstream checks neither.
     """
 
     weights: WeightStore
     attention: OpT
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the layer behind the heads; the block has its name and range."""
+        """`op` is the last layer; the new op takes its name and range."""
         if not isinstance(op, TopMatMul) or only_user(op.output) is None or not self._is_layer(op):
             return
         block = self._block(op)
@@ -80,7 +80,7 @@ class ProductsAsAttention(RewritePattern):
         erase_unused(inside, rewriter)
 
     def _is_layer(self, op: Operation) -> bool:
-        """A plain product of three axes with a constant matrix and no bias but a constant one."""
+        """Whether an op is a plain product of rank 3 with a constant matrix; its bias, if any, is constant too."""
         if not isinstance(op, TopMatMul) or relu_of(op) or any((*op.transposes, op.has_heads)):
             return False
         biased = isinstance(op.bias.type, NoneType) or constant_of(op.bias, self.weights) is not None
@@ -88,7 +88,7 @@ class ProductsAsAttention(RewritePattern):
         return biased and matrix is not None and matrix.ndim == 2 and len(shape_of(op.input)) == 3
 
     def _block(self, op: TopMatMul) -> Block | None:
-        """What is in front of the last layer, if it is a block of attention."""
+        """The ops before the last layer, if they are a block of attention."""
         mixed = _plain(_behind_heads(op.input))
         softmax = None if mixed is None else _used_once(mixed.input, TopSoftmax)
         if mixed is None or softmax is None or softmax.axis.value.data != len(shape_of(softmax.input)) - 1:
@@ -108,14 +108,14 @@ class ProductsAsAttention(RewritePattern):
         return Block(queries, keys, values, scores, scaled, masked, softmax, mixed)
 
     def _turned(self, value: SSAValue) -> TopMatMul | None:
-        """The linear layer of a transposed right operand: by one Permute, or by a second for three axes."""
+        """The linear layer of a transposed right operand: one Permute does both, or a second one transposes."""
         permute = _used_once(value, TopPermute)
         if permute is not None and ints(permute.order) == (0, 2, 1):
             return self._split(permute.input, HEADS)
         return self._split(value, COLUMNS_FIRST)
 
     def _split(self, value: SSAValue, order: tuple[int, ...]) -> TopMatMul | None:
-        """The linear layer whose result's heads `value` has in front of the rows: Reshape, Permute, maybe a Reshape."""
+        """The linear layer whose result becomes `value` by Reshape, Permute by `order` and perhaps another Reshape."""
         joined = _used_once(value, TopReshape)
         permute = _used_once(value if joined is None else joined.input, TopPermute)
         if permute is None or ints(permute.order) != order or len(shape_of(value)) not in (3, 4):
@@ -126,12 +126,12 @@ class ProductsAsAttention(RewritePattern):
 
 
 def _used_once(value: SSAValue, cls: type[Found]) -> Found | None:
-    """The op of that class that gives a value which only one op reads."""
+    """The op of that class that makes a value, if only one op reads the value."""
     return value.owner if isinstance(value.owner, cls) and only_user(value) is not None else None
 
 
 def _plain(value: SSAValue | None, *, transposed: bool = False) -> TopMatMul | None:
-    """The product of two activations that gives a value, without bias and relu; transposed: the right one may be."""
+    """The product without bias and relu that makes a value; transposed: its right operand may be transposed."""
     op = None if value is None else value.owner
     if not isinstance(op, TopMatMul) or relu_of(op) or op.has_heads or is_set(op.left_transpose):
         return None
@@ -139,9 +139,9 @@ def _plain(value: SSAValue | None, *, transposed: bool = False) -> TopMatMul | N
 
 
 def _behind_heads(value: SSAValue) -> SSAValue | None:
-    """What Permute and Reshape bring from (batch, heads, rows, size) to (batch, rows, heads * size).
+    """The tensor (batch, heads, rows, size) that Permute and Reshape turn into `value` (batch, rows, heads * size).
 
-    Batch and heads may be one axis before.
+    Batch and heads may be one axis of that tensor.
     """
     reshape = _used_once(value, TopReshape)
     permute = None if reshape is None else _used_once(reshape.input, TopPermute)
@@ -152,7 +152,7 @@ def _behind_heads(value: SSAValue) -> SSAValue | None:
 
 
 def _masks(add: TopAdd, batch: int) -> bool:
-    """Whether an addition's second operand has one row for every batch."""
+    """Whether the second operand of an addition has exactly one row for each batch item."""
     if len(add.inputs) != 2 or relu_of(add):
         return False
     shape = shape_of(add.inputs[1])
@@ -165,7 +165,7 @@ def _heads(block: Block) -> int:
 
 
 def _fits(block: Block, op: TopMatMul) -> bool:
-    """Whether a block may have these inputs and this size (U-25)."""
+    """Whether the inputs and the size of a block are within the limits of U-25."""
     q, k, v = (product.input for product in (block.queries, block.keys, block.values))
     batch = shape_of(q)[0]
     if (q is k and q is not v) or any(shape_of(x)[0] != batch for x in (k, v)) or shape_of(op.input)[0] != batch:
@@ -185,7 +185,7 @@ def _scales(block: Block) -> tuple[float, ...] | None:
 
 
 def erase_unused(op: object, rewriter: PatternRewriter) -> None:
-    """Erase an op whose results nobody reads, then the ops before it that nobody reads any more."""
+    """Erase an op if no op reads its results, then the ops before it that lost their last user."""
     if not isinstance(op, TopOp | TpuOp) or isinstance(op, TopInput) or any(r.first_use for r in op.results):
         return
     sources = {id(v.owner): v.owner for v in op.operands}

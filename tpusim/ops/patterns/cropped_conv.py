@@ -15,12 +15,12 @@ from tpusim.ops.patterns.slices import SLICE, part_of_slice
 
 @dataclass
 class ConvSlice(RewritePattern):
-    """Conv with stride 1 -> Slice of rows or columns that its padding makes: the Conv with less padding."""
+    """Conv with stride 1 -> Slice that cuts off rows or columns which the padding adds: a Conv with less padding."""
 
     conv: OpT
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the Slice, whose name the Conv takes."""
+        """`op` is the Slice; the new Conv takes its name."""
         conv = made_by(op.operands[0], self.conv.name) if op.name == SLICE else None
         if conv is None or relu_of(conv) or len(shape_of(op.results[0])) != 4:
             return
@@ -36,7 +36,7 @@ class ConvSlice(RewritePattern):
 
 
 def _remaining(op: Operation, pads: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The pads without what the Slice takes off, None if it takes more, or not at the edges alone."""
+    """The pads less what the Slice cuts off; None if it cuts more than the pads or has a step or other axes."""
     whole, part = shape_of(op.operands[0]), part_of_slice(op)
     if any(step != 1 for _, step, _ in part) or any(p != (0, 1, n) for p, n in zip(part[:2], whole[:2], strict=True)):
         return None

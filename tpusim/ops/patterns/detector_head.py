@@ -12,13 +12,13 @@ from tpusim.ops.framework.families import only_user
 from tpusim.ops.interfaces import ProductRules
 
 CHAINED = 3
-"""MaxPools in a row that a Concat joins: the pyramid pooling of the family."""
+"""Length of the chain of MaxPools that a Concat joins: the pyramid pooling of the family."""
 
 
 def before_float_head(op: TopOp, ctx: LoweringContext) -> bool:
-    """Whether `output_int16` is set: SiLU or LeakyRelu -> 2-D Conv -> a Reshape or Concat in F16 or BF16 alone.
+    """Whether `output_int16` is set: SiLU or LeakyRelu -> 2-D Conv -> Reshape or Concat, its only user, in F16 or BF16.
 
-    No Conv may follow that one, and the network must have the pooling of the family.
+    No Conv may read that user, and the network must have the pooling of the family.
     """
     # Such a layer is stored in 16 bits (numerics.md 2.2, 3.4).
     if not rules(ctx.chip, ProductRules).WIDE_RESULTS or len(shape_of(op.results[0])) != 4:
@@ -33,7 +33,7 @@ def before_float_head(op: TopOp, ctx: LoweringContext) -> bool:
 
 
 def _pools_in_a_row(op: Operation) -> bool:
-    """Whether a Concat of the network takes three MaxPools of which each reads the one before."""
+    """Whether a Concat of the network joins three MaxPools, each of which reads the one before it."""
     block = op.parent_block()
     assert block is not None
     for joined in block.ops:
@@ -46,7 +46,7 @@ def _pools_in_a_row(op: Operation) -> bool:
 
 
 def _chained(pool: Operation, pools: Sequence[Operation]) -> int:
-    """How many of the pools follow one another up to this one."""
+    """The length of the chain of pools that ends in this one."""
     source = pool.operands[0].owner
     return 1 + (_chained(source, pools) if isinstance(source, Operation) and source in pools else 0)
 

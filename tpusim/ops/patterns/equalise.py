@@ -1,12 +1,13 @@
-"""Weight equalisation on request: a Conv and the Conv that reads it get filters of equal ranges, channel by channel.
+"""Weight equalisation on request: the filters of two successive Convs get equal ranges, channel by channel.
 
-A channel of the tensor between them is divided by s = r1 / sqrt(r1 * r2), where r1 is the largest weight that makes it
-and r2 the largest that reads it: the first Conv's filter and bias are divided by s, the second's filter is multiplied.
-What the network computes stays but for rounding, since a relu and leaky relus let positive factors through.
+For each channel of the tensor between them, r1 is the largest absolute weight of the first Conv that makes it and r2
+the largest of the second that reads it. The filter and bias of the first are divided by s = r1 / sqrt(r1 * r2), and the
+filter of the second is multiplied by s. The network computes the same but for rounding: relus commute with positive
+factors.
 
-As `run_calibration.py --we` (U-67): pairs in program order, each until its filters move by less than 1e-4.
-Unlike there a pair is left alone whose relu has an upper limit, since the numbers would change, and one whose filters
-have scales of their own.
+`run_calibration.py --we` does this too (U-67): pairs in program order, each until its filters change by less than 1e-4.
+Unlike there, two kinds of pairs stay as they are: those with a relu that has an upper limit, since the results would
+change, and those whose filters bring their scales along.
 """
 
 import numpy as np
@@ -24,22 +25,22 @@ from tpusim.ops.relu import relu_limit_of
 from tpusim.ops.structure import make_weight
 
 STAY = 1e-4
-"""Filters that move by less, by the norm of the difference, are as equal as they get."""
+"""The rounds of a pair end when the norms of the changes of its two filters sum to less than this."""
 LEAST = 1e-6
-"""Ranges of channels below this count as none and are not equalised."""
+"""Channels with a smaller range keep their weights."""
 THROUGH = {"top.LeakyRelu", "top.PRelu"}
-"""Ops between the two that let positive factors through."""
+"""Ops between the two Convs that commute with positive factors."""
 MOST = 1000
-"""Rounds of one pair; real pairs take two."""
+"""The most rounds of one pair; real pairs take two."""
 
 
 class EqualiseConvs(Requested):
-    """Conv -> [LeakyRelu | PRelu] -> Conv, nobody else reading between: filters of equal ranges by channel."""
+    """Conv -> [LeakyRelu | PRelu] -> Conv, each tensor used once: filters of equal ranges by channel."""
 
     ONCE = True
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The tensors between are no longer those of the framework and lose its name."""
+        """The tensors in between are no longer those of the framework, so they lose its names."""
         if not isinstance(op, ConvTop) or op.name != "top.Conv" or relu_limit_of(op) > 0:
             return
         between, second = _reader(op)
@@ -67,7 +68,7 @@ class EqualiseConvs(Requested):
 def equalised(
     first: np.ndarray, bias: np.ndarray | None, second: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray] | None:
-    """Filter (c, ...) and bias of the first Conv and filter (oc, c / groups, ...) of the second; None if they stay."""
+    """Filter (c, ...) and bias of the first Conv, filter (oc, c / groups, ...) of the second; None if none changes."""
     if len(first) % second.shape[1] or len(second) % (len(first) // second.shape[1]):
         return None
     found: tuple[np.ndarray, np.ndarray | None, np.ndarray] | None = None
@@ -82,7 +83,7 @@ def equalised(
 def _once(
     first: np.ndarray, bias: np.ndarray | None, second: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """All channels once, in f32 (U-67)."""
+    """One round over all channels, in f32 (U-67)."""
     channels, groups = len(first), len(first) // second.shape[1]
     made = np.abs(first).reshape(channels, -1).max(axis=1)
     grouped = second.reshape(groups, -1, *second.shape[1:])
@@ -100,7 +101,7 @@ def _once(
 
 
 def _reader(op: ConvTop) -> tuple[list[Operation], ConvTop | None]:
-    """What lies between, and the Conv that alone reads the result; None if that is not so."""
+    """The ops in between, and the Conv that is the only user of the result; None if another op reads it."""
     between: list[Operation] = []
     user = only_user(op.results[0])
     if user is not None and user.name in THROUGH:

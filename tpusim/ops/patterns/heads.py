@@ -1,4 +1,4 @@
-"""Attention's Permutes between heads beside rows and rows beside columns, as part of the batched product."""
+"""The Permutes of attention that exchange heads and rows, or rows and columns, become part of the product."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ FACTORS = ("left_transpose", "right_transpose")
 
 @dataclass
 class PermuteIntoMatMul(RewritePattern):
-    """Permute by (0, 2, 1, 3) -> MatMul of four axes -> Permute by (0, 2, 1, 3): all that are used once go in.
+    """Permute by (0, 2, 1, 3) -> MatMul of rank 4 -> Permute by (0, 2, 1, 3): a MatMul that permutes, if used once.
 
-    The result is that of the Permute behind, with its name and range. Decision: not where the batches are broadcast;
-    upstream takes the Permutes in there too and then reads beyond the smaller operand.
+    The result takes name and range of the Permute after the MatMul. Decision: not where batches are broadcast;
+    upstream does it there too and then reads beyond the end of the smaller operand.
     """
 
     matmul: OpT
@@ -49,7 +49,7 @@ class PermuteIntoMatMul(RewritePattern):
 
 @dataclass
 class MatMulWithRightTranspose(RewritePattern):
-    """Permute that exchanges the last two axes, used once -> right operand of MatMul: the product reads it so."""
+    """Permute that exchanges the last two axes, used once -> right operand of MatMul: the MatMul transposes it."""
 
     matmul: OpT
 
@@ -70,14 +70,14 @@ class MatMulWithRightTranspose(RewritePattern):
 
 
 def _takes_heads(op: Product) -> bool:
-    """Two operands of four axes and the same matrices, no transposes yet."""
+    """Whether both operands have rank 4 and the same two first extents, and no transpose is set yet."""
     left, right = shape_of(op.input), shape_of(op.right)
     stated = (op.left_transpose, op.right_transpose, op.output_transpose, op.hdim_is_batch)
     return len(left) == len(right) == 4 and left[:2] == right[:2] and not any(map(is_set, stated))
 
 
 def _permuted_factors(op: Product) -> Iterator[tuple[int, TopPermute]]:
-    """The Permutes in front that only this product reads, by operand."""
+    """The Permutes of heads before the product that it alone reads, by operand."""
     for index, value in enumerate((op.input, op.right)):
         permute = _heads_permute(value.owner)
         if permute is not None and only_user(value) is not None:

@@ -1,4 +1,4 @@
-"""The exporter's linear layer: a product and a constant row in one op."""
+"""The linear layer of an exporter: a product and the addition of a constant row become one op."""
 
 from dataclasses import dataclass
 from math import prod
@@ -19,10 +19,10 @@ from tpusim.ops.structure import make_weight
 
 @dataclass
 class MatMulWithBias(RewritePattern):
-    """MatMul by one constant matrix -> Add of a constant row: the row is the MatMul's bias.
+    """MatMul by one constant matrix -> Add of a constant row: the row becomes the bias of the MatMul.
 
-    So too after the product of two computed matrices of rank 2, which TPU-MLIR reads as a Gemm (U-28). A MatMul
-    with a relu keeps its Add: upstream takes the row in there too, in front of the relu, which changes the values.
+    The same for a product of two computed matrices of rank 2, which TPU-MLIR reads as a Gemm (U-28). A MatMul with a
+    relu keeps its Add: upstream adds the row there too, but before the relu, which changes the values.
     """
 
     weights: WeightStore
@@ -43,7 +43,7 @@ class MatMulWithBias(RewritePattern):
                 return
 
     def _takes_bias(self, op: Operation) -> bool:
-        """A MatMul of one constant matrix or of rank 2, without bias and relu, used once."""
+        """Whether an op is a MatMul by one constant matrix or of rank 2, without bias and relu, used once."""
         if not isinstance(op, self.matmul) or relu_of(op) or only_user(op.results[0]) is None:
             return False
         left, right, bias = op.operands
@@ -51,7 +51,7 @@ class MatMulWithBias(RewritePattern):
         return isinstance(bias.type, NoneType) and plain and prod(shape_of(right)[:-2]) == 1
 
     def _is_row(self, value: SSAValue, add: Operation) -> bool:
-        """A constant that differs along the last axis of the sum only; one number becomes an AddConst."""
+        """Whether a value is a constant row along the last axis of the sum; a single number becomes an AddConst."""
         constant, shape = constant_of(value, self.weights), shape_of(add.results[0])
         product = next(shape_of(v) for v in add.operands if v is not value)
         return (
@@ -60,9 +60,9 @@ class MatMulWithBias(RewritePattern):
         )  # fmt: skip
 
     def _bias(self, value: SSAValue, add: Operation, matmul: Operation, rewriter: PatternRewriter) -> SSAValue:
-        """The row as a weight (N,) in front of the MatMul."""
+        """The row as a weight (N,) that is inserted before the MatMul."""
         constant = constant_of(value, self.weights)
-        assert constant is not None  # held by _is_row
+        assert constant is not None  # checked by _is_row
         op = make_weight(self.weights, op_name(add) + "_bias", constant.reshape(-1))
         rewriter.insert(op, InsertPoint.before(matmul))
         return op.output

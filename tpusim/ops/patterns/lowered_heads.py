@@ -1,7 +1,7 @@
-"""Attention in a lowered module: Permutes of heads in front of products and behind them become parts of the products.
+"""Attention in a lowered module: the Permutes of heads before and after products become part of the products.
 
-As TPU-MLIR rewrites it (U-29): products work on heads inside, the Permute behind a product moves
-behind what stands between it and the next one, and there goes in or meets another that undoes it.
+TPU-MLIR rewrites it so (U-29). Products read and write heads inside, as (batch, rows, heads, columns). The Permute
+after a product moves past the ops up to the next product, which takes it in, or up to a Permute that undoes it.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from tpusim.ops.structure import TopWeight
 
 ELEMENTWISE = (TpuCast, TpuMulConst, TpuAddConst, TpuMulShift, TpuRelu, TpuRequantInt, TpuActive)
 ALWAYS = (TpuCast, TpuMulConst, TpuMulShift, TpuSoftmax)
-"""Ops that the Permute goes behind whatever comes after them: there a store may do its work."""
+"""Ops that the Permute moves past whatever follows: a store may then do its work."""
 SUFFIX = "_hdim_is_batch"
 """Behind the name of a tensor whose heads are inside now, so that nobody takes it for the one the network has."""
 TRANSPOSED = "_trans"
@@ -39,7 +39,7 @@ TRANSPOSED = "_trans"
 class HeadsIntoProduct(RewritePattern):
     """Permute by (0, 2, 1, 3) -> MatMul <- Permute by (0, 2, 1, 3) or (0, 2, 3, 1), used once: heads inside.
 
-    A Permute by (0, 2, 1, 3) behind the product gives what it gave. f32 has no such form.
+    A Permute by (0, 2, 1, 3) after the product restores its result. Not in f32, which has no such form.
     """
 
     product: OpT
@@ -49,7 +49,7 @@ class HeadsIntoProduct(RewritePattern):
         if not isinstance(op, self.product) or not isinstance(op, Product) or not _takes_heads(op):
             return
         left, right = _permute_of(op.input), _permute_of(op.right)
-        assert left is not None  # held by _takes_heads
+        assert left is not None  # checked by _takes_heads
         assert right is not None
         transposed = is_set(op.right_transpose) != (ints(right.order) == COLUMNS_FIRST)
         op.attributes |= {"heads_inside": flag(True), "right_transpose": flag(transposed)}
@@ -61,10 +61,10 @@ class HeadsIntoProduct(RewritePattern):
 
 @dataclass
 class PermuteBehindRows(RewritePattern):
-    """Permute by (0, 2, 1, 3) -> op by rows used once: the Permute behind the op, for another or a store to take in.
+    """Permute by (0, 2, 1, 3) -> op by rows used once: the op, then the Permute, which a product or store may take in.
 
-    Behind casts, products with one number and softmax in any case, else where a product or another Permute is ahead.
-    Two in a row are none.
+    The Permute moves past casts, products with one number and softmax in any case, and past other ops only if a product
+    or another Permute follows. Two successive Permutes cancel out.
     """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
@@ -82,9 +82,9 @@ class PermuteBehindRows(RewritePattern):
 
 @dataclass
 class PermuteBehindUser(RewritePattern):
-    """Permute by (0, 2, 1, 3) -> op by elements or rows, both used once: the Permute behind the op, whatever follows.
+    """Permute by (0, 2, 1, 3) -> op by elements or rows, both used once: the op, then the Permute, whatever follows.
 
-    Two in a row are none.
+    Two successive Permutes cancel out.
     """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
@@ -141,7 +141,7 @@ def _permute_of(value: SSAValue) -> TpuPermute | None:
 
 
 def _by_rows(op: Operation, value: SSAValue) -> bool:
-    """Whether an op computes every row, or every element, of `value` by itself, beside constants."""
+    """Whether an op computes every row or element of its result from that of `value` and constants alone."""
     if isinstance(op, TpuAdd):
         return len(op.operands) == 2 and _mask_of(op, value) is not None
     if isinstance(op, TpuSoftmax) and op.axis.value.data != len(HEADS) - 1:
@@ -152,7 +152,7 @@ def _by_rows(op: Operation, value: SSAValue) -> bool:
 
 
 def _mask_of(op: Operation, value: SSAValue) -> SSAValue | None:
-    """The other operand of a sum if it is the same for all heads and rows."""
+    """The other operand of a sum, if it is the same for all heads and rows."""
     other = next((v for v in op.operands if v is not value), None)
     if other is None or not is_tensor(other) or len(shape_of(other)) != len(HEADS):
         return None
@@ -160,7 +160,7 @@ def _mask_of(op: Operation, value: SSAValue) -> SSAValue | None:
 
 
 def _ends_inside(op: Operation) -> bool:
-    """Whether the ops behind lead, by rows, to a Permute that undoes the one in front, or to a product's left side."""
+    """Whether ops by rows lead from `op` to a Permute that undoes the first, or to the left operand of a product."""
     value = op.results[0]
     user = only_user(value)
     if isinstance(user, TpuPermute):
@@ -172,7 +172,7 @@ def _ends_inside(op: Operation) -> bool:
 
 
 def _cancel(first: TpuPermute, second: TpuPermute, rewriter: PatternRewriter) -> None:
-    """What both gave is what they are given."""
+    """Replace two Permutes that undo each other by the operand of the first, which takes the name of the second."""
     source = first.input.owner
     if isinstance(source, Operation) and only_user(first.input) is not None:
         copy_name(source, second)

@@ -1,4 +1,4 @@
-"""Numbers that merge into what stands in front of them; patterns have TPU-MLIR's names (interface.md 7.3)."""
+"""Numbers merge into the op before them; the patterns have the names of TPU-MLIR (interface.md 7.3)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,14 +20,14 @@ from tpusim.ops.structure import make_weight
 
 MUL = "top.MulConst"
 TOO_LARGE, LIMIT = 1e10, 1e4
-"""Factors from here on, and what they become (U-22)."""
+"""The least factor that is too large, and the factor that replaces it (U-22)."""
 
 
 class MergeContinuousMulConst(RewritePattern):
-    """MulConst -> MulConst, the first used once and without relu: one, by the product in double."""
+    """MulConst -> MulConst, the first used once and without relu: one MulConst by the product in double."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the second of the two, which takes the place of both."""
+        """`op` is the second of the two; it stays and takes the place of both."""
         first = made_by(op.operands[0], MUL) if op.name == MUL else None
         if not isinstance(first, ConstTop) or not isinstance(op, ConstTop) or relu_of(first):
             return
@@ -39,7 +39,7 @@ class MergeContinuousMulConst(RewritePattern):
 
 @dataclass
 class NumberWithoutEffect(RewritePattern):
-    """An op with a number that changes nothing, without relu: none."""
+    """An op with a number that changes nothing, without relu, is removed."""
 
     KIND: ClassVar[str]
     NEUTRAL: ClassVar[float]
@@ -51,14 +51,14 @@ class NumberWithoutEffect(RewritePattern):
 
 
 class RemoveMulConst(NumberWithoutEffect):
-    """MulConst by 1 is taken away."""
+    """MulConst by 1 is removed."""
 
     KIND = MUL
     NEUTRAL = 1.0
 
 
 class RemoveAddConst(NumberWithoutEffect):
-    """AddConst of 0: none. Upstream's simplifier does that in front of its import."""
+    """AddConst of 0 is removed, as by the simplifier that upstream runs before its import."""
 
     KIND = "top.AddConst"
     NEUTRAL = 0.0
@@ -66,15 +66,15 @@ class RemoveAddConst(NumberWithoutEffect):
 
 @dataclass
 class MergeMulConst(RewritePattern):
-    """Conv or MatMul of constants (-> Reshape) -> MulConst, each used once: the number goes into weight and bias.
+    """Conv or MatMul by constants (-> Reshape) -> MulConst, each used once: weight and bias times the number.
 
-    Not into a weight that brings scales of its own along.
+    A weight that brings its scales along stays as it is.
     """
 
     weights: WeightStore
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The product takes name and relu of the MulConst; in front of a Reshape a name that the network has not."""
+        """The product takes name and relu of the MulConst; before a Reshape it gets a new name."""
         if op.name != MUL or not isinstance(op, ConstTop):
             return
         view = made_by(op.operands[0], "top.Reshape")
@@ -101,7 +101,7 @@ class MergeMulConst(RewritePattern):
     def _scaled(
         self, op: ConstTop, index: int, array: np.ndarray, product: Operation, rewriter: PatternRewriter
     ) -> SSAValue:
-        """The constant times the number, in double and narrowed once."""
+        """The constant times the number as a weight: computed in double, rounded once to f32."""
         scaled = (array.astype(np.float64) * op.number).astype(np.float32)
         weight = make_weight(self.weights, f"{op_name(op)}_{('filter', 'bias')[index - 1]}", scaled)
         rewriter.insert(weight, InsertPoint.before(product))
@@ -110,12 +110,12 @@ class MergeMulConst(RewritePattern):
 
 @dataclass
 class TopGatherMulConst(RewritePattern):
-    """Gather from a constant -> MulConst, the Gather used once: from the constant times the number."""
+    """Gather from a constant -> MulConst, the Gather used once: Gather from the constant times the number."""
 
     weights: WeightStore
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The Gather takes the name; a relu stays."""
+        """The Gather takes the name of the MulConst; a MulConst with a relu stays."""
         gather = made_by(op.operands[0], "top.Gather") if op.name == MUL else None
         if gather is None or not isinstance(op, ConstTop) or relu_of(op):
             return
@@ -133,18 +133,18 @@ class TopGatherMulConst(RewritePattern):
 
 @dataclass
 class BinaryMerge(RewritePattern):
-    """An op of a tensor and a constant twice, the first used once and without relu: once, of both constants in f32."""
+    """Two successive ops by constants, the first used once and without relu: one op by both, joined in f32."""
 
     weights: WeightStore
 
     KIND: ClassVar[str]
 
     def joined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """The one constant that does what both ops did."""
+        """The constant that has the effect of both."""
         raise NotImplementedError
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the second; name and relu stay."""
+        """`op` is the second; the new op takes its name and relu."""
         outer = self._parts(op)
         first = None if outer is None else made_by(outer[0], self.KIND)
         inner = None if first is None or relu_of(first) else self._parts(first)
@@ -164,7 +164,7 @@ class BinaryMerge(RewritePattern):
         rewriter.erase(first)
 
     def _parts(self, op: Operation) -> tuple[SSAValue, np.ndarray] | None:
-        """(tensor, constant) of an op of the kind that has the tensor's shape and more than one number."""
+        """(tensor, constant of several numbers) of an op of the kind whose result has the shape of the tensor."""
         if op.name != self.KIND or len(op.operands) != 2:
             return None
         for x, other in (tuple(op.operands), tuple(op.operands)[::-1]):
@@ -175,27 +175,27 @@ class BinaryMerge(RewritePattern):
 
 
 class MulMerge(BinaryMerge):
-    """Mul by a constant twice -> once."""
+    """Two successive Muls by constants -> one Mul."""
 
     KIND = "top.Mul"
 
     def joined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """One factor for both: the product of the two constants."""
+        """The product of the two constants."""
         return first * second
 
 
 class AddMerge(BinaryMerge):
-    """Add of a constant twice -> once."""
+    """Two successive Adds of constants -> one Add."""
 
     KIND = "top.Add"
 
     def joined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """One addend for both: the sum of the two constants."""
+        """The sum of the two constants."""
         return first + second
 
 
 class MulTooLarge(Requested):
-    """MulConst by 1e10 or more -> by 1e4, by -1e10 or less -> by -1e4 (U-22): changes the values, on request."""
+    """MulConst by 1e10 or more -> by 1e4, by -1e10 or less -> by -1e4 (U-22); on request, as it changes values."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """Each MulConst by such a factor."""

@@ -1,4 +1,4 @@
-"""A convolution whose windows lie side by side, as a product of patches and filters: the first layer of a ViT."""
+"""A convolution whose windows tile the image becomes a product of patches and filters: the first layer of a ViT."""
 
 from dataclasses import dataclass
 from math import prod
@@ -25,16 +25,16 @@ TO_ROWS = (0, 2, 4, 1, 3, 5)
 
 @dataclass
 class PatchesAsProduct(RewritePattern):
-    """Conv of few channels by large windows side by side -> Reshape, Permute, Reshape, MatMul, Permute, Reshape.
+    """Conv of few channels whose large windows tile the image -> Reshape, Permute, Reshape, MatMul, Permute, Reshape.
 
-    Every patch becomes a row. In INT8 the filters so have one scale. Decision: not with pads or a relu, which upstream
-    loses.
+    Every patch becomes a row. In INT8 all filters then share one scale. Decision: not with pads or a relu, which
+    upstream loses.
     """
 
     weights: WeightStore
     matmul: OpT
     below: int
-    """Patches of so many rows or columns stay a convolution."""
+    """A convolution with so many rows or columns in its window, or more, stays."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """The result keeps its name and range; the patches have the input's range, the product the result's."""
@@ -65,7 +65,7 @@ class PatchesAsProduct(RewritePattern):
         rewriter.replace(op, steps.ops)
 
     def _splits(self, op: TopConv) -> bool:
-        """Whether the channels are as few and the patches as large as U-27 asks."""
+        """Whether the number of channels and the extents of the window are within the limits of U-27."""
         kernel, channels = ints(op.kernel_shape), shape_of(op.input)[1]
         large = min(kernel) >= LEAST_PATCH and max(kernel) < self.below
         return channels <= MOST_CHANNELS and large and _is_of_patches(op)
@@ -73,7 +73,7 @@ class PatchesAsProduct(RewritePattern):
 
 @dataclass
 class WidePatchesAsProduct(RewritePattern):
-    """Conv by windows side by side, above 15 both ways -> Reshape, Permute, Permute, Reshape, MatMul, Permute.
+    """Conv whose windows, above 15 x 15, tile the image -> Reshape, Permute, Permute, Reshape, MatMul, Permute.
 
     Decision: not with several groups or a relu, which upstream loses.
     """
@@ -106,7 +106,7 @@ class WidePatchesAsProduct(RewritePattern):
 
 
 def _is_of_patches(op: TopConv) -> bool:
-    """Whether the windows of an image are all of it, side by side, in one group and without a relu."""
+    """Whether the windows tile an image without overlap, in one group and without a relu."""
     x, kernel, geometry = shape_of(op.input), ints(op.kernel_shape), op.geometry
     if len(x) != 4 or relu_of(op) or op.inserts is not None:
         return False
@@ -116,12 +116,12 @@ def _is_of_patches(op: TopConv) -> bool:
 
 
 def _product(*, right_transpose: bool) -> dict[str, Attribute]:
-    """Attributes of the product; its right matrix has a column for each filter, or, transposed, a row."""
+    """Attributes of the product; its right matrix has a column for each filter, or a row if transposed."""
     return {"left_transpose": flag(False), "right_transpose": flag(right_transpose), **relu_attributes()}
 
 
 class _Steps:
-    """The ops that stand for a convolution, each named after it."""
+    """The ops that replace a convolution, each named after it."""
 
     def __init__(self, conv: TopConv) -> None:
         self.ops: list[Operation] = []
@@ -131,7 +131,7 @@ class _Steps:
         self, cls: OpT, operands: list[SSAValue], attributes: dict[str, Attribute], shape: Shape, end: str,
         element: Attribute,
     ) -> SSAValue:  # fmt: skip
-        """Append an op and take its result."""
+        """Append an op and return its result."""
         op = cls.create(operands=operands, result_types=[TensorType(element, shape)], attributes=attributes)
         set_op_name(op, self._name + end)
         self.ops.append(op)

@@ -1,4 +1,4 @@
-"""Queries, keys and values of one product: the Permute of heads behind the Slices (interface.md 7.3)."""
+"""Queries, keys and values of one product: the Permute of heads moves past the Slices (interface.md 7.3)."""
 
 from dataclasses import dataclass
 
@@ -15,15 +15,15 @@ from tpusim.ops.patterns.slices import SLICE, part_of_slice, slice_attributes
 from tpusim.ops.permute import TopPermute
 
 HEADS_FIRST = (2, 0, 3, 1, 4)
-"""From (n, rows, what, heads, columns) to (what, n, heads, rows, columns)."""
+"""From (n, rows, part, heads, columns) to (part, n, heads, rows, columns)."""
 HEADS = (0, 2, 1, 3)
 
 
 @dataclass
 class MatmulWithPermuteAndSplit(RewritePattern):
-    """MatMul -> Reshape -> Permute -> Slice and Squeeze for each part: Slice and Squeeze first, a Permute for each.
+    """MatMul -> Reshape -> Permute -> Slice and Squeeze of each part: Slice and Squeeze, then a Permute of each part.
 
-    So the Permutes can become part of attention's products.
+    The new Permutes can then become part of the products of attention.
     """
 
     matmul: OpT
@@ -45,7 +45,7 @@ class MatmulWithPermuteAndSplit(RewritePattern):
 
 
 def _takes_one(cut: Operation, squeeze: Operation) -> bool:
-    """A Slice of one index of the first axis and all of the others, then the Squeeze of that axis."""
+    """Whether a Slice takes one index of the first axis and all of the others, and a Squeeze removes that axis."""
     if cut.name != SLICE or squeeze.name != "top.Squeeze":
         return False
     first, *rest = part_of_slice(cut)
@@ -54,7 +54,7 @@ def _takes_one(cut: Operation, squeeze: Operation) -> bool:
 
 
 def _exchange(permute: TopPermute, cut: Operation, squeeze: Operation, rewriter: PatternRewriter) -> None:
-    """One part: from the Permute's operand by a Slice, a Squeeze and a Permute of its own."""
+    """Make one part from the operand of the Permute by a new Slice, a new Squeeze and a new Permute."""
     n, rows, _, heads, columns = shape_of(permute.input)
     which = part_of_slice(cut)[0]
     part = ((0, 1, n), (0, 1, rows), which, (0, 1, heads), (0, 1, columns))

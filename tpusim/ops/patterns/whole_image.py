@@ -1,4 +1,4 @@
-"""A convolution whose one window is the whole image, as a product of rows of pixels and filters."""
+"""A convolution whose only window is the whole image becomes a product of images and filters."""
 
 from dataclasses import dataclass
 from math import prod
@@ -21,18 +21,19 @@ SUFFIX = "_conv2matmul"
 
 @dataclass
 class WholeImageAsProduct(RewritePattern):
-    """Conv2D of one group, without pads, whose kernel is its input's plane -> Reshape, MatMul, Reshape.
+    """Conv2D of one group, without pads, whose kernel has the extents of its image -> Reshape, MatMul, Reshape.
 
-    The input is a row (1, n, c*kh*kw) for each batch item, a filter the same; a relu stays with the product. In the
-    float types that the chip's compiler does so with.
+    The input becomes (1, n, c*kh*kw), a row for each batch item, and each filter a row of the right matrix. The product
+    takes a relu over.
     """
 
     weights: WeightStore
     product: OpT
     types: tuple[str, ...]
+    """Float types in which the compiler of the chip does so."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The result keeps its name; a product in front is read without the views between."""
+        """The result keeps its name; a product that a view turns into the image is read without the view."""
         data = constant_of(op.filter, self.weights) if isinstance(op, TpuConv2D) else None
         if not isinstance(op, TpuConv2D) or data is None or not self._is_whole(op):
             return
@@ -57,7 +58,7 @@ class WholeImageAsProduct(RewritePattern):
             rewriter.erase(filters)
 
     def _is_whole(self, op: TpuConv2D) -> bool:
-        """Whether the window is the image, in one of the types."""
+        """Whether the window is the whole image, in one of the types."""
         x, geometry = shape_of(op.input), op.geometry
         alone = geometry["groups"] == 1 and geometry["dilations"] == (1, 1) and op.inserts is None and not op.packed
         whole = tuple(x[2:]) == ints(op.kernel_shape) and not any(geometry["pads"])
@@ -65,7 +66,7 @@ class WholeImageAsProduct(RewritePattern):
 
 
 def _rows_of(value: SSAValue, shape: Shape) -> SSAValue | None:
-    """What a view makes an image of, if it has that shape."""
+    """The operand of the view that makes the image, if it has that shape."""
     owner = value.owner
     return owner.input if isinstance(owner, TpuReshape) and shape_of(owner.input) == shape else None
 

@@ -181,7 +181,7 @@ class TpuPool2D(PoolTpu, LibraryKernel):
             return None
         floats = uniform_of(self.input) is None
         known = chip.lone_pools_are_global == "all" or (floats and chip.lone_pools_are_global == "floats")
-        return "a pool of whole planes with no op beside it has a kernel of its own" if known else None
+        return "the library has a kernel for a pool of whole planes that is alone in its group" if known else None
 
     @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:

@@ -42,5 +42,7 @@ class Slices(Model[TpuSlice], LocalGen):
         if first % chip.lanes:
             return f"its first channel, {first}, is not in lane 0"
         if len(x) != RANK or x[2] * x[3] >= LONGEST_PLANE:
-            return f"a local form of {x} as {shape_of(self.op.output)} is not there"
+            return (
+                f"Slice from {x} to {shape_of(self.op.output)}; local are four axes and planes below {LONGEST_PLANE:,}"
+            )
         return None

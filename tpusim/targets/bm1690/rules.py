@@ -7,7 +7,7 @@ from tpusim.targets.shared import Library, Products
 
 @TARGET.provide(GroupRules)
 class Bm1690Groups(GroupRules):
-    """Windows make progress, and only the 1684X family cuts elsewhere (layer_group.md 4, 7.1 to 7.3)."""
+    """Slices follow stricter rules than in the 1684X family (layer_group.md 4, 7.1 to 7.3)."""
 
     UNCUT_ROW_BYTES = 256
     REPEATS_WINDOWS = False

@@ -1,4 +1,4 @@
-"""Float types."""
+"""The float type of ops without scales."""
 
 from tpusim.ops.framework.contexts import FloatMode
 from tpusim.ops.interfaces import FloatRules
@@ -7,6 +7,6 @@ from tpusim.targets.cv18xx.target import TARGET
 
 @TARGET.provide(FloatRules)
 class Floats(FloatRules):
-    """What has no scale is computed in bf16."""
+    """An op that should be integer but has no scale is computed in bf16."""
 
     FALLBACK: FloatMode = "bf16"
