@@ -107,7 +107,7 @@ def test_a_cut_computes_what_the_whole_does_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cut", "message"),
     [
-        (Cut(outputs=("t9",)), "no tensor named 't9' to cut at, ONNX names are required; alike are"),
+        (Cut(outputs=("t9",)), "no tensor named 't9' to cut at, ONNX names are required; similar names are"),
         (Cut(("t1",), ("t0",)), r"'t0' do not depend on input 't1'; leave it out of inputs="),
         (
             Cut(("t0",)),

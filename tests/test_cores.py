@@ -33,7 +33,7 @@ from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.files import Counts, write_group
 from tpusim.layer_group.planning import plan
-from tpusim.layer_group.search.multicore import candidates, spread
+from tpusim.layer_group.search.multicore import candidates, for_cores
 from tpusim.ops import context
 from tpusim.ops.framework.base import GroupType, TpuOp
 from tpusim.schedule import GroupSchedule, Sections, ValueSlices
@@ -286,15 +286,15 @@ def test_sections_are_raised_only_where_it_is_cheaper() -> None:
         if not isinstance(found, GroupSchedule):
             continue
         two = CostModel(chip, 2)
-        other = spread(found, two)
+        other = for_cores(found, two)
         assert two.group_ns(other) <= two.group_ns(found)
-        assert spread(found, CostModel(chip)) is found
+        assert for_cores(found, CostModel(chip)) is found
         raised += other is not found
     slow = structs.replace(chip, dma_latency_ns=0.0, tiu_mhz=1.0)  # nothing counts but what the TIU computes
     ops = next(ops for ops, why in base_groups(model.clone(), chip) if why is None)
     found = plan(ops[:1], slow)
     assert isinstance(found, GroupSchedule)
-    assert spread(found, CostModel(slow, 2)).sections.steps % 2 == 0
+    assert for_cores(found, CostModel(slow, 2)).sections.steps % 2 == 0
 
 
 def test_a_pinned_group_keeps_the_sections_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:

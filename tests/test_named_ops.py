@@ -30,7 +30,7 @@ Less Greater
 """Of these ONNX's suite has a case that passes through `tpusim.backend` (tests/test_onnx_nodes.py runs the cases)."""
 REFUSED = ("NonZero", "Unique")
 """How many results these have depends on the data."""
-NEXT_STEP = "end the network in front of"
+NEXT_STEP = "end the network before"
 
 
 @cache
@@ -54,7 +54,7 @@ def test_an_op_whose_results_are_not_counted_says_where_to_cut(op: str, tmp_path
     with pytest.raises(TpusimError) as refused:
         import_onnx(save_network(tmp_path / "m.onnx", [node(op, "x", "y")], {"x": (2, 3)}, ["y"]))
     said = str(refused.value)
-    assert f"{op} 'n_y'" in said and NEXT_STEP in said and "outputs=" in said and "run it behind" in said
+    assert f"{op} 'n_y'" in said and NEXT_STEP in said and "outputs=" in said and "run it afterwards" in said
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tpusim.host import threads
-from tpusim.host.threads import abreast, ahead, beside, each
+from tpusim.host.threads import abreast, background_thread, each, prefetched
 
 
 @pytest.mark.parametrize("processors", [1, 3])
@@ -52,7 +52,7 @@ def test_the_next_item_is_made_while_the_caller_has_this_one():
             yield i
         raise ValueError("no more")
 
-    left = ahead(items())
+    left = prefetched(items())
     assert next(left) == 0 and second.wait(10)
     assert next(left) == 1 and next(left) == 2 and made == [0, 1, 2]
     with pytest.raises(ValueError, match="no more"):
@@ -95,7 +95,7 @@ def test_what_has_not_begun_beside_a_failure_never_does():
         assert failed.wait(10)
         done.append("slow")
 
-    with pytest.raises(ValueError, match="no"), beside() as other:
+    with pytest.raises(ValueError, match="no"), background_thread() as other:
         other.submit(slow)
         other.submit(done.append, "later")
         assert begun.wait(10)

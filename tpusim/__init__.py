@@ -134,7 +134,7 @@ def compile(
     model: an ONNX or TFLite file, an onnx.ModelProto, a module or its file, the folder of a run, or a torch.nn.Module
     with an `example` of its inputs. samples: dicts of arrays by input name, an array of them for a network with one
     input, a dict of stacked arrays, or a source as of `tpusim run --data`. chip: bm1684x by default; mode: int8 (the
-    default), f32, f16 or bf16, or a NumberFormat of one's own; a run's folder and a lowered module have theirs.
+    default), f32, f16 or bf16, or a NumberFormat; a run's folder and a lowered module have theirs.
     qtable: modes of single ops, a file, "name:MODE,..." or a dict. table: a calibration table or its file. calibration:
     a method or all options; layer_group: a strategy or all options. preprocess: how inputs are made of images. also:
     patterns on request. input_values: as of `load`. inputs, outputs: tensors by ONNX name between which the network

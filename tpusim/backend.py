@@ -1,4 +1,4 @@
-"""tpusim as an ONNX backend: `onnx.backend.base.Backend`, for ONNX's own test runner and every tool that takes one.
+"""tpusim as an ONNX backend: `onnx.backend.base.Backend`, for ONNX's test runner and every tool that takes a backend.
 
 import tpusim.backend
 tpusim.backend.run_model(onnx.load("net.onnx"), [x])
@@ -161,7 +161,7 @@ class TpusimBackend(Backend):
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> TpusimRep:
-        """A model made ready. Raises ImportModelError for one that is no valid ONNX."""
+        """A model made ready. Raises ImportModelError for a model that is not valid ONNX."""
         del kwargs
         if not cls.supports_device(device):
             raise ConfigError(f"device CPU is required, got {device}")

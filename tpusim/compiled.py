@@ -88,7 +88,7 @@ class Why:
 
     cosine: the similarity of the network's results as it is lowered, on samples held out if there are several. remedy:
     the fewest of the causes' changes that reach the similarity asked for, all of them if none does; `qtable` and
-    `table` are `tpusim.compile`'s arguments of these names, the network's own with the remedy in them.
+    `table` are `tpusim.compile`'s arguments of these names, with the remedy in them.
     """
 
     losses: "tuple[Loss, ...]"

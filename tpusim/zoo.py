@@ -14,16 +14,16 @@ is run once, node by node, on a few seeded images, and each layer gets parameter
   the standard deviation `BIAS_STD`. On a residual branch that joins an identity both are half of that, so that the sum
   stays bounded over many blocks.
 * In a network without batch norm a filter is scaled by one factor per layer so that the output's mean square around the
-  mean that is taken away is 1. The bias takes away the same share of the channel mean and has the standard deviation
-  `BARE_BIAS_STD` besides: without a batch norm trained biases are small beside the activations, and BM1684 keeps a bias
-  in 16 bits at the filter's shift, so that large ones would cost the filters their lower bits.
+  mean that is taken away is 1. The bias takes away the same share of the channel mean and also has the standard
+  deviation `BARE_BIAS_STD`: without a batch norm trained biases are small compared with the activations, and BM1684
+  keeps a bias in 16 bits at the filter's shift, so that large biases would cost the filters their lower bits.
 * The last layer is scaled so that the logits of an image have a standard deviation of about `LOGITS_STD` over the
   classes.
 
 Why not simply centre and normalise every channel: random layers carry a large common mean and a small part that tells
 images apart. Taking the whole mean away, or blowing weak channels up, amplifies rounding noise from layer to layer,
 which trained networks do not do. `KEPT_MEAN` is where all tensors of the networks pass the INT8 tolerances even with
-BM1684's power-of-two scales. The price: the logits of different images differ little (a few percent of their spread).
+BM1684's power-of-two scales. The price: the logits of different images differ little (a few percent of their range).
 Similarity of tensors is a meaningful measure on these networks, top-1 agreement is not.
 
 The values of a tensor come from the seed, the tensor's name and the measurement. Measured numbers are rounded to
@@ -69,7 +69,7 @@ IMAGE_SHAPE = (3, 224, 224)
 IR_VERSION = 4  # the first that lets an initializer stand without a graph input; the files say 3
 LOGITS_STD = 2.5
 BIAS_STD = 0.7  # in units of a layer's standard deviation, as in trained batch norms
-BARE_BIAS_STD = 0.35  # the same without batch norm, where trained biases are small beside the activations
+BARE_BIAS_STD = 0.35  # the same without batch norm, where trained biases are small compared with the activations
 MEASURED_BITS = 9
 MEASURED_IMAGES = 8
 IDENTITY_BRANCH_SCALE = 0.5
@@ -175,7 +175,7 @@ def _take_parameters(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
 class _Filler:
     """Fills the parameters of a network while running it, one node at a time, on `MEASURED_IMAGES` images.
 
-    A node runs in ONNX Runtime as a model of its own, so no op is written a second time here. Batch is 1 in the zoo
+    A node runs in ONNX Runtime as a separate model, so no op is written a second time here. Batch is 1 in the zoo
     (Reshape says so), therefore a value is a list with one array per image.
     """
 
@@ -257,7 +257,7 @@ class _Filler:
         return self._run(node)
 
     def _shift(self, node: onnx.NodeProto) -> list[Array]:
-        """The bias of caffe's Scale layer, which takes the place of batch norm's own."""
+        """The bias of caffe's Scale layer, which replaces that of batch norm."""
         self._set(node.input[1], self._normal(node.input[1]) * np.float32(BIAS_STD))
         return self._run(node)
 
@@ -271,7 +271,7 @@ class _Filler:
     # What the rules ask.
 
     def _joins_identity(self, node: onnx.NodeProto) -> bool:
-        """Whether the output is added to a shortcut that has no batch norm of its own."""
+        """Whether the output is added to a shortcut without batch norm."""
         sums = [reader for reader in self._readers.get(node.output[0], ()) if reader.op_type == "Sum"]
         return any(not self._norms.issuperset(reader.input) for reader in sums)
 
@@ -293,7 +293,7 @@ class _Filler:
         return _generator(self._seed, self._roots[name]).uniform(low, high, shape).astype(np.float32)
 
     def _set(self, name: str, value: FloatArray) -> None:
-        """Set a parameter by its own name or by the name of a view of it; the value has the shape of that name."""
+        """Set a parameter by its name or by the name of a view of it; the value has the shape of that name."""
         root = self._roots[name]
         self._constants[name] = value
         self._parameters[root] = value.reshape(self._shapes[root])

@@ -19,7 +19,7 @@ from tpusim.calibration.table import CalibrationTable, Entry, as_printed, requir
 from tpusim.calibration.thresholds import HISTOGRAM_METHODS
 from tpusim.calibration.tuning import tuned_thresholds
 from tpusim.errors import CalibrationError, ConfigError, TableWarning, option
-from tpusim.host.threads import ahead
+from tpusim.host.threads import prefetched
 from tpusim.host.workers import Workers
 from tpusim.inference import Gradual
 from tpusim.ir.attrs import op_name
@@ -126,7 +126,7 @@ class _Run:
         self._measured = Measured(model, config.method, config.bins, samples)
         self._first: list[Tensors] = []
         self.computed: list[Tensors] = []
-        """All tensors of the last of the samples that tune: of those that this process measured."""
+        """All tensors of the last samples that tune, as far as this process measured them."""
         self.taken = Taken()
 
     def here(self, samples: Iterable[Tensors], path: Path | None) -> None:
@@ -141,7 +141,7 @@ class _Run:
             if about.samples:
                 state.require_samples(about, self.taken)
                 self._progress(self.taken.count)
-        for sample, tensors in ahead(self.graph.each(_finite(left, self.taken.count))):
+        for sample, tensors in prefetched(self.graph.each(_finite(left, self.taken.count))):
             self._measured.update(tensors, origin_of(sample, self.taken.count + 1))
             self._take(sample)
             if self._config.tunes and self.taken.count <= self._config.tune_samples:

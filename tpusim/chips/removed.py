@@ -1,6 +1,6 @@
 """Fields that chips' files had up to 0.2.0: each named a family's behaviour, which that family's target decides now.
 
-A file that says what its family does anyway is read as before; one that says something else is refused.
+A file that states what its family does is read as before; a file that states something else is refused.
 """
 
 from collections.abc import Mapping

@@ -210,7 +210,7 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
         """Whether TIU and DMA work at the same time; else their times add up (hardware.md 5.3)."""
         return self.hardware.cycle_model == "bm"
 
-    def beside_others(self) -> "ChipSpec":
+    def under_contention(self) -> "ChipSpec":
         """The chip with the rates of one core while other cores move data too."""
         rates = replace(
             self.bandwidth, s2l=self.bandwidth.s2l * self.shared_rate, l2s=self.bandwidth.l2s * self.shared_rate

@@ -116,8 +116,8 @@ class Compare(Command):
         return {"excepts": excepts, "upstream": self.upstream}
 
     def _is_machine_against_flat(self, about: "tuple[About, About]") -> bool:
-        beside = [self.reference.parent / name for name in ("4_tpu.mlir", "inputs.npz")]
-        return (about[0].level, about[1].level) == ("local", "tpu") and all(path.is_file() for path in beside)
+        files = [self.reference.parent / name for name in ("4_tpu.mlir", "inputs.npz")]
+        return (about[0].level, about[1].level) == ("local", "tpu") and all(path.is_file() for path in files)
 
     def _as_a_run(self, machine: "Tensors", flat: "Tensors", about: "About") -> "Comparison":
         """By the rule of "bit-exact": floats upstream of an integer may explain that it differs."""

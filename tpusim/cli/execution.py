@@ -31,11 +31,11 @@ from tpusim.cli.options import (
     Timing,
     WorkerOptions,
     Working,
-    beside,
     compiled_of,
     config_of,
     load,
     lowered_of,
+    output_file,
     require_count,
     require_ulps,
     simulator_options,
@@ -470,13 +470,13 @@ class Simulate(Command):
             checker = Checker(program, machine.chip, reference, collect=self.collect, float_ulps=self.ulps)
         elif self.collect:
             raise ConfigError("--collect: --check REF.npz is required, it says what to compare with")
-        beside_it = described_by(self.program, program.header.chip)
-        described, known = (lambda: given.tpu) if given.has("tpu") else beside_it, machine.chip.calibration
-        for file, path in each_input(self.input, beside(self.program, "local_outputs.npz", self.out)):
+        of_program = described_by(self.program, program.header.chip)
+        described, known = (lambda: given.tpu) if given.has("tpu") else of_program, machine.chip.calibration
+        for file, path in each_input(self.input, output_file(self.program, "local_outputs.npz", self.out)):
             result = machine.run(read_input(file, described), after=checker and checker.after)
             self._save(console, program, result.tensors, keep, path)
         content = json.dumps(trace(program, machine.timeline)).encode()
-        write_atomically(beside(self.program, "trace.json", self.trace), lambda file: file.write(content))
+        write_atomically(output_file(self.program, "trace.json", self.trace), lambda file: file.write(content))
         cycles, milliseconds = machine.timeline.cycles, machine.timeline.milliseconds
         console.tell(f"{cycles:,} cycles = {estimate(milliseconds, known.factor, known.residual)}")
         engines = machine.summary.to_json()

@@ -275,7 +275,7 @@ class JudgedOptions:
 Judged = Annotated[JudgedOptions, tyro.conf.arg(name="")]
 
 
-def beside(path: Path, name: str, out: OptionalPath) -> Path:
+def output_file(path: Path, name: str, out: OptionalPath) -> Path:
     """The output file: the given one, or the default name next to the input, or in it if it is a folder."""
     return out or folder_of(path) / name
 

@@ -20,8 +20,8 @@ from tpusim.cli.options import (
     PreprocessOptions,
     WorkerOptions,
     Working,
-    beside,
     network_of,
+    output_file,
     save,
 )
 from tpusim.cli.output import Output
@@ -49,7 +49,7 @@ class Import(Command):
     def execute(self, console: Output) -> bool:
         """Import one model and write its module."""
         top = network_of(self.model, (self.network, self.preprocessing)).top
-        return save(console, top, beside(self.model, "1_top.mlir", self.out))
+        return save(console, top, output_file(self.model, "1_top.mlir", self.out))
 
 
 @dataclass
@@ -93,7 +93,7 @@ class Canonicalize(Command):
         console.result(patterns=patterns)
         for name, count in patterns.items():
             console.print(f"{name}: {count}", highlight=False)
-        saved = save(console, model, beside(self.module, "2_canonical.mlir", self.out))
+        saved = save(console, model, output_file(self.module, "2_canonical.mlir", self.out))
         return saved and (check is None or show_check(console, check))
 
 
@@ -141,7 +141,7 @@ class Calibrate(Command):
                     model,
                     lambda: calibrate(model, found, config, progress.progress, state=self.state, workers=workers),
                 )
-            path = beside(self.module, "cali_table", self.out_table)
+            path = output_file(self.module, "cali_table", self.out_table)
             save_table(path, table, config, count, module=self.module.name)
             if self.state is not None and count:
                 self.state.unlink()
@@ -150,7 +150,7 @@ class Calibrate(Command):
         return save(
             console,
             apply_table(model, table, asymmetric=self.asymmetric),
-            beside(self.module, "3_calibrated.mlir", self.out),
+            output_file(self.module, "3_calibrated.mlir", self.out),
         )
 
 
@@ -180,7 +180,7 @@ class Lower(Command):
         model = PassManager(lowered(given.lowering)).run(given.calibrated)
         console.result(card=card_of(model).to_json())
         console.detail(fidelity_table(card_of(model)))
-        return save(console, model, beside(self.module, "4_tpu.mlir", self.out))
+        return save(console, model, output_file(self.module, "4_tpu.mlir", self.out))
 
 
 @dataclass
@@ -223,7 +223,7 @@ class Group(Command):
             model = given.final if given.level == "final" else given.grouped
         else:
             model = self._grouped(given)
-            save(console, model, beside(self.module, "5_grouped.mlir", self.out))
+            save(console, model, output_file(self.module, "5_grouped.mlir", self.out))
         self._show(console, model)
         return True
 
@@ -318,7 +318,9 @@ class Assign(Command):
 
         asked = (self.network, self.preprocessing, self.calibration, self.lowering, self.grouping)
         grouped = network_of(self.module, asked).grouped
-        return save(console, PassManager([AddressAssign()]).run(grouped), beside(self.module, "6_final.mlir", self.out))
+        return save(
+            console, PassManager([AddressAssign()]).run(grouped), output_file(self.module, "6_final.mlir", self.out)
+        )
 
 
 @dataclass
@@ -348,7 +350,7 @@ class Codegen(Command):
         asked = (self.network, self.preprocessing, self.calibration, self.lowering, grouping)
         steps = codegen.Codegen(cores=named(self.grouping).get("cores", 0))
         program = PassManager(steps).program(network_of(self.module, asked).final)
-        path = beside(self.module, "7_model.tpusim", self.out)
+        path = output_file(self.module, "7_model.tpusim", self.out)
         save(program, path)
         console.result(commands=len(program.commands))
         console.wrote(path, f"{len(program.commands):,} commands")

@@ -14,7 +14,7 @@ class Fitted(NamedTuple):
     field of a chip's file (`quantize_steps`). means: in a line, with its unit. rounding: the used value is a multiple
     of it. chips: whose field it is; empty: a variable. profiles: what is recorded in tests/upstream and fits it; empty:
     nothing does. needs: the profiles that a fit would take, where none is recorded. differs: why the used value is not
-    the one that the profiles ask for; empty: it is, but for its rounding.
+    the value that the profiles give; empty: it is that value, rounded.
     """
 
     number: str

@@ -9,7 +9,7 @@ UPSTREAM: Final = "TPU-MLIR 1.30.2"
 class Rule(NamedTuple):
     """A rule that exists only because TPU-MLIR has it.
 
-    number: by which the code cites it; never used again for another rule. name: of a quirk the one that options take.
+    number: the code cites it; it is never used for another rule. name: that of a quirk is an option's value.
     where: the stage, and the op if it is about one. does: what TPU-MLIR does, and tpusim with it. plain: what a correct
     or a simpler rule would do. source: a section of docs/spec ("numerics.md 5.1"), a file of TPU-MLIR's sources, or
     "observed: ..." with the tool that shows it. switch: the option that turns the rule off; empty: it is always on.

@@ -1,6 +1,7 @@
-"""Front ends by the ending of a file's name: how a file becomes a top module, and what its framework computes.
+"""Front ends by the ending of a file's name. A front end turns a file into a top module, and runs its framework.
 
-`tpusim.registry.FRONTENDS` names them, those of installed packages too; a file of another name is taken for ONNX.
+`tpusim.registry.FRONTENDS` names all front ends, including those of installed packages. A file with another ending
+counts as ONNX.
 """
 
 from abc import ABC, abstractmethod
@@ -15,7 +16,7 @@ from tpusim.ir.module import Model
 from tpusim.registry import FRONTENDS
 
 ONNX = "onnx"
-"""The front end of files whose name says nothing."""
+"""The front end of files with any other ending."""
 Shapes = Mapping[str, Sequence[int]]
 
 
@@ -23,23 +24,23 @@ class FrontEnd(ABC):
     """Reads the files of one framework."""
 
     through_onnx: bool = False
-    """Whether a file becomes an ONNX model on its way, into which some tools look."""
+    """Whether a file is converted to an ONNX model first, which some tools read."""
 
     @abstractmethod
     def read(self, path: Path, *, input_shapes: Shapes | None = None, cut: Cut = WHOLE) -> Model:
         """The network as a verified module in state TOP_F32, made by `tpusim.ops.framework.builder.ModuleBuilder`.
 
         input_shapes: shapes by input in place of those of the file. cut: the tensors between which the network lies.
-        Raises ImportModelError for a file that cannot be read, UnsupportedError for what it cannot be asked.
+        Raises ImportModelError for a file that cannot be read, UnsupportedError for options that it does not support.
         """
 
     def reference(self, path: Path, *, input_shapes: Shapes | None = None, cut: Cut = WHOLE) -> Reference | None:
-        """What the framework computes of the same network, the first level of comparisons; None: it is not at hand."""
+        """The framework's results of the same network, the first level of comparisons; None: it cannot run here."""
         del path, input_shapes, cut
 
 
 def front_end(path: Path) -> FrontEnd:
-    """The front end of a file. Raises ConfigError for an installed package's that is none."""
+    """The front end of a file. Raises ConfigError if an installed package registers something else as front end."""
     name = path.suffix.removeprefix(".")
     found: Any = FRONTENDS.get(name if name in FRONTENDS else ONNX)
     if not isinstance(found, FrontEnd):
@@ -50,5 +51,5 @@ def front_end(path: Path) -> FrontEnd:
 
 
 def read_model(path: Path, *, input_shapes: Shapes | None = None, cut: Cut = WHOLE) -> Model:
-    """A network's file of any framework as a top module, by its front end; raises as `FrontEnd.read`."""
+    """Read a network's file of any framework as a top module. Raises the errors of `FrontEnd.read`."""
     return front_end(path).read(path, input_shapes=input_shapes, cut=cut)

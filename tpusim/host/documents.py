@@ -24,12 +24,12 @@ _TOO_DEEP = "it is nested too deeply"
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file. Raises OSError, and ValueError for one that is malformed."""
+    """The tables of a TOML file. Raises OSError, and ValueError for a malformed file."""
     return parse_toml(_text(path, LONGEST_TOML))
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file. Raises OSError, and ValueError for one that is malformed."""
+    """The content of a JSON file. Raises OSError, and ValueError for a malformed file."""
     return parse_json(_text(path, LONGEST_JSON))
 
 

@@ -36,7 +36,7 @@ def each(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
 def abreast(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """function(item) of every item in their order; the next one is begun, in a second thread, before one is waited for.
 
-    No more than two are held here. On one processor they are made one after the other.
+    No more than two are kept here. On one processor they are made one after the other.
     """
     if processors() < 2:
         yield from map(function, items)
@@ -58,19 +58,19 @@ def abreast(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
 
 
 @contextmanager
-def beside() -> Generator[ThreadPoolExecutor]:
-    """A thread for work beside the caller's; what it has begun is waited for, the rest is dropped."""
-    pool = ThreadPoolExecutor(1, "beside")
+def background_thread() -> Generator[ThreadPoolExecutor]:
+    """A background thread. On leaving the context, work that has begun is finished, the rest is dropped."""
+    pool = ThreadPoolExecutor(1, "background")
     try:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def ahead(items: Iterable[T]) -> Iterator[T]:
-    """The items, the next of which is made while the caller has this one."""
+def prefetched(items: Iterable[T]) -> Iterator[T]:
+    """The items; the next item is made while the caller uses this one."""
     left = iter(items)
-    with ThreadPoolExecutor(1, "ahead") as pool:
+    with ThreadPoolExecutor(1, "prefetch") as pool:
         coming = pool.submit(lambda: list(islice(left, 1)))
         while item := coming.result():
             coming = pool.submit(lambda: list(islice(left, 1)))

@@ -19,7 +19,7 @@ from tpusim.errors import ConfigError, TpusimError, WorkerError, option
 
 T = TypeVar("T")
 TRIES = 4
-"""How often a unit is begun before it counts as one that kills its workers."""
+"""How often a unit is begun before it counts as the cause of its workers' death."""
 AHEAD = 64
 """Units that are on their way to a cluster at a time; for processes it is two for each."""
 
@@ -72,7 +72,7 @@ class Crew:
         """function(*unit) of every unit, in their order.
 
         A unit whose worker dies is begun again, elsewhere if need be. Raises what a unit raises of TpusimError, and
-        WorkerError for one that has failed in another way `TRIES` times.
+        WorkerError for a unit that has failed in another way `TRIES` times.
         """
         for unit in units:
             self._add(_Unit(function, unit))

@@ -41,7 +41,7 @@ def frame_for(
         raise ConfigError(
             f"input '{name}': {option('customization_format', format)} does not fit images in "
             f"{preprocess.pixel_format}; "
-            f"leave it out, or give the model's own {option('pixel_format')}"
+            f"leave it out, or give the model's {option('pixel_format')}"
         )
     height, width = preprocess.resize_dims or preprocess.image_dims(shape)
     if format in YUV and shape[0] != 1:

@@ -28,7 +28,7 @@ from xdsl.printer import Printer
 
 @lru_cache(maxsize=1 << 14, typed=True)
 def int_attr(value: int) -> IntegerAttr:
-    """An i64 attribute; one that was made before is given again, for shifts are alike.
+    """An i64 attribute; an equal attribute is shared, because many shifts are equal.
 
     What needs no check is made without xDSL's: a large network has a multiplier for each of 26,000 channels.
     """
@@ -128,7 +128,7 @@ def copy_name(op: Operation, source: Operation) -> None:
 
 
 def name_place(op: Operation, name: str) -> None:
-    """Give the op a name in front of the place it has: `loc("name"("model.py":3:7))`."""
+    """Give the op a name before its present location: `loc("name"("model.py":3:7))`."""
     place = op.location
     op.location = NameLoc(StringAttr(name), NoneAttr() if isinstance(place, UnknownLoc) else place)
 

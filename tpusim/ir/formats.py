@@ -1,7 +1,7 @@
 """Number formats as values: what a mode is, in one place.
 
 A mode (`--mode`, `LoweringConfig.mode`, a line of a quantisation table, `tpusim.compile(mode=...)`) is the name of a
-`NumberFormat`, or such a value itself. Everything that depends on the mode asks the value; a format of one's own is a
+`NumberFormat`, or such a value itself. Everything that depends on the mode asks the value; a user's format is a
 value of this class with the lowering methods of the ops that have one, handed over in place of a name:
 
     W4A8 = NumberFormat("w4a8", "w4", weight="i4", fallback=("integer",), unit="int8", methods={"top.MatMul": lower_w4})
@@ -30,12 +30,12 @@ NO_METHODS: Mapping[str, LoweringMethod] = MappingProxyType({})
 class NumberFormat:
     """How numbers are stored and computed.
 
-    name: as `--mode` spells it. family: which lowering method of an op it takes. activation, weight, accumulator:
-    element types as MLIR spells them; signed integers also stand for the unsigned ones, which a range without negative
-    values takes. granularity: what has a scale of its own in a weight, where the op's form has several; group_size: how
-    many elements, for "group". zero_points: whether integers have them. fallback: families that are tried in order for
-    an op that has no method of `family`, or declines. unit: the mode of the chip whose arithmetic it needs, by default
-    its own name. methods: top op -> lowering method of `family`, before what the op itself has.
+    name: as `--mode` spells it. family: the lowering method of an op that it uses. activation, weight, accumulator:
+    element types as MLIR spells them; a signed integer includes the unsigned integer for ranges without negative
+    values. granularity: the parts of a weight that have separate scales, if the op's form has several; group_size:
+    elements of a "group". zero_points: whether integers have them. fallback: families that are tried in order for an op
+    that has no method of `family`, or declines. unit: the chip's mode whose arithmetic it needs, by default `name`.
+    methods: top op -> lowering method of `family`, in place of the op's method.
     """
 
     name: str

@@ -2,7 +2,7 @@
 
 Module attributes (U-96): `module.name`, `module.state`, `module.chip`, `module.mode`,
 `module.asymmetric`, `module.weight_file`, later `module.cores` (if there are several), `module.coeff_addr`,
-`module.coeff_size`, `module.neuron_addr`, `module.neuron_size`. Our own: `module.output_types` (if a result is not
+`module.coeff_size`, `module.neuron_addr`, `module.neuron_size`. Of tpusim: `module.output_types` (if a result is not
 float32 in the network's framework).
 """
 
@@ -128,7 +128,7 @@ class Model:
 
     @property
     def output_types(self) -> tuple[np.dtype, ...]:
-        """The types in which the network's framework has the results; the module holds them its own way."""
+        """The types in which the network's framework has the results; the module stores them in other types."""
         stated = self.attribute("module.output_types")
         return tuple(map(np.dtype, stated.split(","))) if stated else (np.dtype(np.float32),) * len(self.results)
 
@@ -161,7 +161,7 @@ def update_function_type(model: Model) -> None:
 
 
 def save_model(model: Model, path: Path, *, weight_file: str = "weights.npz") -> None:
-    """Write `path` (text) and the weights beside it; both appear whole or not at all."""
+    """Write `path` (text) and the weights next to it; both appear whole or not at all."""
     if model.attribute("module.weight_file") != weight_file:
         model.set(weight_file=weight_file)
     save_weights(packed_weights(model.module, model.weights), path.parent / weight_file)
@@ -233,7 +233,7 @@ def _check_weights(module: ModuleOp, weights: WeightStore, path: Path, weight_fi
         shown = "; ".join(problems[:8]) + (" ..." if len(problems) > 8 else "")
         advice = "take module and weights of the same stage"
         if not weight_file:
-            advice = 'name an npz beside the module, `module attributes {module.weight_file = "weights.npz"}`'
+            advice = 'name an npz next to the module, `module attributes {module.weight_file = "weights.npz"}`'
         raise ImportModelError(
             f"module '{path}': weight file '{weight_file or '(none)'}' must hold the data of every weight, {shown}; "
             f"{advice}"

@@ -14,8 +14,8 @@ OpT = TypeVar("OpT", bound=Operation)
 def names_in(ops: Iterable[OpT], known: Collection[str]) -> dict[OpT, str]:
     """The name in `known` that means each op; an op that none means is left out.
 
-    That is the op's own name (`y_Relu`), else its ONNX tensor (`y`), else the only one that is its ONNX tensor with
-    another op type behind it (`y_Clip`), each unless it is the name of another op.
+    That is the op's name (`y_Relu`), else its ONNX tensor (`y`), else the only name that is its ONNX tensor with
+    another op type (`y_Clip`); each unless it is the name of another op.
     """
     ops, known = list(ops), set(known)
     free = known - {op_name(op) for op in ops}

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numpy as np
 
 Memory = dict[object, tuple[object, Any]]
-"""Results by function and arguments; beside each its arguments, so that no other array comes to lie where one was."""
+"""Results by function and arguments, with the arguments, so that no other array takes the address of one of them."""
 SMALL = 1 << 14
 """Bytes up to which arrays are the same if their contents are; larger ones, if they lie in the same place."""
 P = ParamSpec("P")

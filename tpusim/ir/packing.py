@@ -25,7 +25,7 @@ def packed_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def pack(values: np.ndarray) -> np.ndarray:
-    """The bytes of values of 4 bits. Raises ValueError for one that needs more bits."""
+    """The bytes of values of 4 bits. Raises ValueError for a value that needs more bits."""
     low, high = (0, 15) if values.dtype.kind == "u" else (-8, 7)
     if values.size and not low <= int(values.min()) <= int(values.max()) <= high:
         raise ValueError(
@@ -40,7 +40,7 @@ def pack(values: np.ndarray) -> np.ndarray:
 
 
 def unpack(stored: np.ndarray, shape: tuple[int, ...], *, signed: bool) -> np.ndarray:
-    """The values of shape `shape` behind `pack`'s bytes. Raises ValueError for bytes of another shape."""
+    """The values of shape `shape` that `pack` packed. Raises ValueError for bytes of another shape."""
     if stored.shape != packed_shape(shape) or stored.dtype != np.uint8:
         raise ValueError(f"uint8 {packed_shape(shape)} is required, got {stored.dtype} {stored.shape}")
     axis = packed_axis(shape or (1,))

@@ -1,6 +1,6 @@
 """Parse and print modules as MLIR does: generic op form, op names as locations, location aliases anywhere in the file.
 
-xDSL's own parser wants an alias defined before it is used; MLIR prints `#loc1 = loc("input")` at the end.
+xDSL's parser requires an alias before its use; MLIR prints `#loc1 = loc("input")` at the end.
 `ModuleParser` reads those definitions first and then parses the text unchanged, so that error positions stay right.
 """
 
@@ -48,7 +48,7 @@ def context(dialects: Iterable[Dialect] = ()) -> Context:
 
 
 class _Lexer(MLIRLexer):
-    """xDSL's lexer; its pattern for strings takes exponential time on one that is not closed, this one does not."""
+    """xDSL's lexer, whose pattern for strings takes exponential time on a string that is not closed; this does not."""
 
     _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]++|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
 

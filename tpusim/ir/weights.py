@@ -1,4 +1,4 @@
-"""`WeightStore`: the constants of a module by name, kept beside the text in one npz file."""
+"""`WeightStore`: the constants of a module by name, in one npz file next to the text."""
 
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -47,7 +47,7 @@ class WeightStore(Mapping[str, np.ndarray]):
         self._arrays[name] = _frozen(array)
 
     def copy(self) -> "WeightStore":
-        """A store that can grow on its own; arrays are shared (they are read-only)."""
+        """A store that can grow separately; arrays are shared (they are read-only)."""
         store = WeightStore()
         store._arrays = dict(self._arrays)
         return store

@@ -1,9 +1,9 @@
 """Lowering: a calibrated top module + chip + mode -> a tpu module (docs/spec/numerics.md 3 to 9).
 
-Input: state TOP_CALIBRATED (int8) or TOP_F32 (f32). Output: state TPU_LOWERED, a new module with its own weights; every
+Input: state TOP_CALIBRATED (int8) or TOP_F32 (f32). Output: state TPU_LOWERED, a new module with new weights; every
 value has a storage type, casts are inserted where an op needs another type, network inputs and results stay f32.
 Order (numerics.md 3.5): automatic float marks (`marks`), threshold propagation (`propagate`), then each op once in
-program order through its own `lower` (`lower`). Afterwards `chip_optimize` makes the rewrites of the chip's
+program order by its `lower` (`lower`). Afterwards `chip_optimize` makes the rewrites of the chip's
 compiler before layer groups, and `reorder` puts weights into the chip's layout.
 The stage names no op: an op's RangeRule says how it changes ranges, its `lower` what it becomes.
 """

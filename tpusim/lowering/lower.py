@@ -225,9 +225,9 @@ class Lowering:
 
         Such an op computes only with activations, which are equal in the families to which a format falls back.
         """
-        own = format.methods.get(op.name) if family == format.family else None
-        if own is not None:
-            return own(op, self)
+        method = format.methods.get(op.name) if family == format.family else None
+        if method is not None:
+            return method(op, self)
         if family in table:
             return table[family](self)
         constant = any(self.array(v) is not None for v in op.operands)
@@ -396,7 +396,7 @@ class Lowering:
         known.extend(i for i in identities if i not in known)
 
     def reproduces(self, quirk: Quirk) -> bool:
-        """Whether a quirk of upstream is reproduced."""
+        """Whether a quirk of TPU-MLIR is reproduced."""
         return Quirk(quirk) not in self._quirks_off
 
     def note_masks(self, masked: Mapping[Operation, str]) -> None:

@@ -3,7 +3,7 @@
 Input: a module with its weights in chip layout. Output: its copy with layer groups. The searches go by estimates of
 groups before anything has an address. `best` compiles what each of them finds, with rows that TPU-MLIR does not have
 too, keeps what takes the fewest cycles, tries that with the ops in other orders (of a small module all divisions are
-tried in each), and then joins the longest groups with what is beside them, and cuts them into more sections, while
+tried in each), and then joins the longest groups with adjacent ops, and cuts them into more sections, while
 that is quicker.
 """
 
@@ -159,7 +159,7 @@ def _names(view: GroupView | GlobalView) -> list[str]:
 
 
 def _joined(grouped: Model) -> Iterator[Pins]:
-    """All groups pinned as they are, but for one of the longest and what stands before or behind it as one group.
+    """All groups pinned as they are, except that one of the longest is joined with the op or group before or after it.
 
     With the sections that are found first, and with as many along h as the finer of both has, once and twice.
     """

@@ -98,7 +98,7 @@ def _made(name: str, text: str, where: str) -> Pass:
 
 
 def _with_options(pipeline: Pipeline, options: Options, name: str) -> Pipeline:
-    """The pipeline, each option given to the passes that have it. Raises ConfigError for one that none has."""
+    """The pipeline, each option given to the passes that have it. Raises ConfigError for an option that no pass has."""
     known = {field.name for step in pipeline.flat() for field in fields(step)}
     _require_known(name, options, sorted(known))
 

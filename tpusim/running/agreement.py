@@ -1,7 +1,7 @@
 """Machine against flat inference: when their tensors agree.
 
 Integers are equal or wrong; where a float op stands upstream, they equal what the flat kernel computes from the
-machine's own inputs. Floats stay within a bound in units of the last place, of the flat kernel on the same inputs.
+machine's inputs. Floats stay within a bound in units of the last place, of the flat kernel on the same inputs.
 """
 
 from collections.abc import Iterable, Mapping

@@ -103,7 +103,7 @@ class RunConfig:
 
 @dataclass
 class Artefacts:
-    """What the stages have made so far. A stage reads earlier fields and sets its own."""
+    """What the stages have made so far. A stage reads the fields of earlier stages and sets others."""
 
     config: RunConfig
     observer: Observer
@@ -132,12 +132,12 @@ class Artefacts:
     sample: Tensors = field(default_factory=dict[str, np.ndarray])
     tensors: dict[str, Tensors] = field(default_factory=dict[str, Tensors])
     """By level: the reference's (onnx), top, tpu, local."""
-    beside: dict[str, Future[dict[str, Tensors]]] = field(default_factory=dict[str, "Future[dict[str, Tensors]]"])
-    """Flat inference that goes on beside stages, by the stage that it began with."""
+    background: dict[str, Future[dict[str, Tensors]]] = field(default_factory=dict[str, "Future[dict[str, Tensors]]"])
+    """Flat inference in a background thread, by the stage with which it began."""
     compared: Future[dict[str, Comparison]] | None = None
-    """The comparisons of the flat levels, made beside stages; None: when the last stage makes them."""
+    """The comparisons of the flat levels, made in the background; None: the last stage makes them."""
     shown: Future[Evidence] | None = None
-    """What the page shows of values and groups, made beside stages; None: when the page is written."""
+    """The page's parts about values and groups, made in the background; None: they are made with the page."""
     keys: dict[str, str] = field(default_factory=dict[str, str])
     """By stage: a hash of everything that decides what it makes."""
     record: RunRecord | None = None

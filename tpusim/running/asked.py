@@ -42,7 +42,7 @@ Json = dict[str, Any]
 def stated(config: RunConfig) -> Json:
     """The configuration as JSON has it: chips that ship and number formats by name.
 
-    Workers are left out, they change no result. A format of one's own is stated by its name, too.
+    Workers are left out, because they change no result. A user's format is stated by its name, too.
     """
     lowering = config.lowering
     mode = lowering.mode.name if isinstance(lowering.mode, NumberFormat) else lowering.mode
@@ -192,7 +192,7 @@ def run_config(folder: Path) -> RunConfig | None:
 def run_here(folder: Path, *, reading: bool = False) -> RunConfig | None:
     """As `run_config`, with paths that are not here taken from the run's working directory.
 
-    reading: the run's artefacts are only read; then a number format of one's own is known by its name, without its
+    reading: the run's artefacts are only read; then a user's number format is known by its name, without its
     methods, which are code.
     """
     manifest = Manifest.read(folder)

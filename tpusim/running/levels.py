@@ -1,4 +1,4 @@
-"""The flat levels of a network: its own framework, the top and the tpu module, for one sample and over several.
+"""The flat levels of a network: its framework, the top and the tpu module, for one sample and over several.
 
 A verdict is by several samples (interface.md DI-12): of the first all tensors are compared as in U-92, of all of
 them the similarity of every tensor is measured. One sample is in memory at a time.
@@ -30,7 +30,7 @@ from tpusim.verify.over_samples import Collected
 from tpusim.verify.tolerances import TOP_VS_ONNX, tpu_vs_top
 
 FILE = "file"
-"""The level of a quantised network's own results, its Q and DQ computed as they are written."""
+"""The level of a quantised network's results, with Q and DQ computed as they are written."""
 Levels = Mapping[str, Mapping[str, np.ndarray]]
 """Tensors of one sample by level, quantised ones as the real values they stand for."""
 LevelsOf = Callable[[Mapping[str, np.ndarray]], Levels]
@@ -51,8 +51,8 @@ def sample_for_chip(a: Artefacts, sample: Mapping[str, np.ndarray]) -> dict[str,
 
 
 def reference_of(a: Artefacts) -> Reference | None:
-    """What the network's own framework computes, None if there is nothing to ask: a module alone."""
-    if a.reference is None and a.from_file:  # not kept: it has weights of its own
+    """The results of the network's framework; None for a module, which has no framework."""
+    if a.reference is None and a.from_file:  # not kept: it has a copy of the weights
         path = a.config.model
         return front_end(path).reference(path, input_shapes=a.config.input_shapes, cut=a.config.cut)
     return a.reference
@@ -108,7 +108,7 @@ def compared_levels(a: Artefacts, stored: Levels) -> dict[str, Comparison]:
 
 
 def _pairs(a: Artefacts, first: Levels) -> Iterator[_Pair]:
-    """What is compared with what. The integers of a quantised network are judged by the network's own results."""
+    """What is compared with what. The integers of a quantised network are compared with the network's results."""
     yield from (_Pair("top", level, TOP_VS_ONNX) for level in first.keys() - {"top", "tpu", FILE})
     format = a.config.lowering.format
     tolerance = tpu_vs_top(format.needs)
@@ -147,7 +147,7 @@ def _others(a: Artefacts, top: Model) -> Iterator[Mapping[str, np.ndarray]]:
 
 
 def _file_results(a: Artefacts) -> LevelsOf:
-    """What the file's own results are, by the module's names; of a file or mode that is not quantised nothing."""
+    """The results of a quantised file, by the module's names; nothing for other files and modes."""
     top, config = need(a.canonical, "the canonical module"), a.config
     quantised = config.lowering.format.calibrated and own_ranges(top)
     if not (a.from_file and quantised and front_end(config.model).through_onnx):

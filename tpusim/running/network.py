@@ -182,7 +182,7 @@ class Network:
         return any(self._there(name) for name in ORDER[: ORDER.index(level) + 1]) or self.framework is not None
 
     def model(self, level: str) -> Model:
-        """The module of a level. Raises ConfigError if the form that was given has left the level behind."""
+        """The module of a level. Raises ConfigError if the given form is of a later level."""
         self._make(level)
         return need(getattr(self.artefacts, level), f"the {level} module")
 
@@ -193,7 +193,7 @@ class Network:
         return self.model(has[0] if has else "canonical")
 
     def samples(self, data: str | None = None, limit: int = 0) -> Samples:
-        """Samples as they are named; else the one that the network's run left; else those of its calibration."""
+        """The named samples; else the sample of the network's run; else those of its calibration."""
         model = self.judged
         left = None if self.folder is None else self.folder / "inputs.npz"
         source = data or (str(left) if left is not None and left.is_file() else self.config.data)
@@ -272,7 +272,7 @@ class Network:
         a.stages.append((stage, time.perf_counter() - begin))
 
     def _without(self, level: str) -> ConfigError:
-        """The error of a form that begins behind a level."""
+        """The error of a form that begins after a level."""
         begins = next(name for name in ORDER if self._there(name))
         wanted = ORDER.index(level)
         files = f"{LEVELS['top'][1]} to {LEVELS[level][1]}" if wanted else LEVELS["top"][1]

@@ -110,7 +110,7 @@ def prepare_calibration(a: Artefacts) -> None:
 
 
 def write_calibration(a: Artefacts, folder: Path) -> None:
-    """The first sample, the calibrated module, and the table: as measured, or a copy of the one that was given."""
+    """The first sample, the calibrated module, and the table: as measured, or a copy of the given table."""
     save_tensors(folder / "inputs.npz", a.sample)
     if a.table is None:
         return
@@ -404,7 +404,7 @@ def stage_keys(config: RunConfig) -> dict[str, str]:
 
 
 def methods_key(config: RunConfig) -> list[str]:
-    """The lowering methods of a format of one's own, as functions of this process: another may have others."""
+    """The lowering methods of a user's format, as functions of this process; another process may have others."""
     return [f"{name} {method!r}" for name, method in sorted(config.lowering.format.methods.items())]
 
 

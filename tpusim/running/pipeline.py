@@ -1,9 +1,9 @@
 """The pipeline: STAGES is the table of contents, `run` takes a model from the first stage to the last wanted one.
 
-Every stage is a function from the artefacts so far to the next. It computes; `persistence` says what of it is written
-and `store` keeps it on disk as soon as it exists, so that a person can stop, look, edit and go on. Nothing reaches
-back. Modules are verified between stages. Files are written, flat inference is done, and the page's pictures are made
-beside later stages: none of it changes an artefact.
+Every stage is a function from the artefacts so far to the next. It computes; `persistence` says which results are
+written, and `store` keeps them on disk as soon as they exist, so that a person can stop, look, edit and go on. No stage
+changes an earlier artefact. Modules are verified between stages. A background thread writes files, does flat inference
+and makes the page's pictures during later stages; none of it changes an artefact.
 """
 
 import os
@@ -28,7 +28,7 @@ from tpusim.fidelity import card_of
 from tpusim.frontend import read_model
 from tpusim.frontend.content import is_module
 from tpusim.host.heap import give_back
-from tpusim.host.threads import beside
+from tpusim.host.threads import background_thread
 from tpusim.images import images_of
 from tpusim.inference import input_specs
 from tpusim.ir.attrs import value_name
@@ -174,11 +174,11 @@ def whole_pipeline(config: RunConfig) -> Pipeline:
 
 def stage_infer(a: Artefacts) -> None:
     """Flat inference: the original model in its framework, the top and the tpu module in JAX."""
-    for name, infer in BESIDE.items():
-        a.tensors.update(a.beside[name].result() if name in a.beside else infer(a))
+    for name, infer in IN_BACKGROUND.items():
+        a.tensors.update(a.background[name].result() if name in a.background else infer(a))
 
 
-BESIDE: dict[str, Callable[[Artefacts], dict[str, Tensors]]] = {"lower": float_levels, "group": tpu_level}
+IN_BACKGROUND: dict[str, Callable[[Artefacts], dict[str, Tensors]]] = {"lower": float_levels, "group": tpu_level}
 """Flat inference by the stage that it can begin with, for all that it reads is there."""
 
 
@@ -231,7 +231,7 @@ def run(
     wanted = list(STAGES)[: list(STAGES).index(config.to) + 1]
     writing = wanted[wanted.index(config.start) :] if config.start is not None else wanted
     names = tuple(dict.fromkeys(name for stage in writing for name in FILES[stage].names))
-    with Store(config.out, names, __version__, ARTEFACTS) as store, beside() as other:
+    with Store(config.out, names, __version__, ARTEFACTS) as store, background_thread() as other:
         keys, record = other.submit(stage_keys, config), other.submit(record_of, config, command)
         source, reused = _reused(store, config, lambda: {name: keys.result()[name] for name in wanted})
         if not reused:
@@ -248,7 +248,7 @@ def run(
         store.begin(stated(config), source, reused)
         a.stages[:0] = [(name, store.seconds(name)) for name in reused]
         for name in wanted[len(reused) :]:
-            _begin_beside(a, name, wanted, other)
+            _begin_in_background(a, name, wanted, other)
             if name == "verify":
                 a.record = record.result()
             if name not in made:
@@ -260,19 +260,19 @@ def run(
     return a
 
 
-def _begin_beside(a: Artefacts, name: str, wanted: Sequence[str], other: Executor) -> None:
-    """Submit the work that changes no artefact and can run beside this stage and those after it."""
-    if name in BESIDE and "infer" in wanted:
-        a.beside[name] = other.submit(BESIDE[name], a)
-    if name == "group" and "verify" in wanted and "lower" in a.beside:
+def _begin_in_background(a: Artefacts, name: str, wanted: Sequence[str], other: Executor) -> None:
+    """Submit the work that changes no artefact and can run during this stage and later ones."""
+    if name in IN_BACKGROUND and "infer" in wanted:
+        a.background[name] = other.submit(IN_BACKGROUND[name], a)
+    if name == "group" and "verify" in wanted and "lower" in a.background:
         a.compared = other.submit(lambda: compared_levels(a, _begun(a)))
     if name == "simulate" and "verify" in wanted:
         a.shown = other.submit(shown_early, a)
 
 
 def _begun(a: Artefacts) -> dict[str, Tensors]:
-    """The flat levels of the first sample, made beside stages before this."""
-    return {level: tensors for name in BESIDE for level, tensors in a.beside[name].result().items()}
+    """The flat levels of the first sample, made during earlier stages."""
+    return {level: tensors for name in IN_BACKGROUND for level, tensors in a.background[name].result().items()}
 
 
 def write_run(a: Artefacts, folder: Path) -> Path:

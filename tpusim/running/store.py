@@ -1,8 +1,8 @@
 """The store of a run's artefacts: a folder in which nothing of the user's is ever lost.
 
-A run writes into `unfinished/` inside its folder and moves the files to their places when it is done, so that a run
-that fails or is interrupted leaves the earlier run's artefacts alone and its own where they can be looked at and
-resumed from. `manifest.json` says which files a run wrote, with their SHA-256, and which stages are complete with which
+A run writes into `unfinished/` inside its folder and moves the files to their places when it is done. So a run that
+fails or is interrupted leaves the earlier run's artefacts alone, and its files can be read and resumed from.
+`manifest.json` says which files a run wrote, with their SHA-256, and which stages are complete with which
 configuration: only a file that still has the recorded content is replaced or removed. A lock keeps a second run out;
 the system takes it from a process that dies.
 

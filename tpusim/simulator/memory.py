@@ -106,7 +106,7 @@ class Memory:
                 "if the program needs so much, run it where more memory is free"
             ) from error
 
-    def beside(self) -> Self:
+    def of_other_core(self) -> Self:
         """The memory of another core: separate local memory, the same global memory (DC-06)."""
         other = copy(self)
         other.lmem = np.zeros(self.lmem.shape, self.cell)
@@ -114,7 +114,7 @@ class Memory:
 
     def of_cores(self, cores: Iterable[int]) -> dict[int, Self]:
         """Core -> its memory; core 0 has this one."""
-        return {core: self.beside() if core else self for core in cores}
+        return {core: self.of_other_core() if core else self for core in cores}
 
     def reset(self) -> None:
         """Zero everything that commands may write."""
@@ -219,9 +219,9 @@ class Machine(Memory):
         other._found = {}
         return other
 
-    def beside(self) -> Self:
+    def of_other_core(self) -> Self:
         """The memory of another core (DC-06), with an empty cache of windows."""
-        other = super().beside()
+        other = super().of_other_core()
         other._found = {}
         return other
 

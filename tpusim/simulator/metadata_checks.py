@@ -99,13 +99,13 @@ def _check_stores(program: Program, chip: ChipSpec) -> None:
 def _check_constants(program: Program) -> None:
     """Constants lie in their region and share no byte; reads of a constant lie inside it."""
     header, entries = program.header, sorted(program.constants, key=lambda entry: entry.address)
-    behind = header.coeff_address
+    free = header.coeff_address
     for entry in entries:
-        if entry.address < behind or entry.address + entry.size > header.coeff_address + header.coeff_bytes:
+        if entry.address < free or entry.address + entry.size > header.coeff_address + header.coeff_bytes:
             got = f"[{entry.address:#x}, {entry.address + entry.size:#x})"
-            wanted = f"bytes that no other constant has, inside the coefficients, from {behind:#x} on"
+            wanted = f"bytes that no other constant has, inside the coefficients, from {free:#x} on"
             raise _wrong(f"constant '{entry.name}'", wanted, got, "correct the table of constants")
-        behind = entry.address + entry.size
+        free = entry.address + entry.size
     if len({entry.name for entry in entries}) != len(entries):
         raise _wrong("table of constants", "one entry per name", "two", "rename one")
 
@@ -238,7 +238,7 @@ def _axes(view: View) -> list[tuple[int, int]]:
 
 
 def _check_shapes(program: Program) -> None:
-    """A tensor has one shape in both tables, and the one that a kernel writes."""
+    """A tensor has one shape in both tables, and a kernel writes that shape."""
     sliced = {location.tensor: location.shape for location in program.locations}
     kernels = {c.tensor: c for c in program.commands if isinstance(c, GlobalKernel)}
     for entry in program.tensors:

@@ -66,9 +66,9 @@ class _Numbers(Memory):
         super().__init__(chip, regions, lane_bytes)
         self._found: dict[View, list[np.ndarray]] = {}
 
-    def beside(self) -> Self:
+    def of_other_core(self) -> Self:
         """The memory of another core (DC-06), with an empty cache of windows."""
-        other = super().beside()
+        other = super().of_other_core()
         other._found = {}
         return other
 

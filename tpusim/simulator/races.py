@@ -84,9 +84,9 @@ def check_races(queues: Queues, order: list[int], memory: Memory) -> None:
 def _concurrent(one: _Accesses, other: _Accesses, clocks: Clocks) -> Iterator[tuple[int, int]]:
     """Pairs of accesses that no edge orders and whose extents overlap, one of them a write."""
     rows, commands_of = clocks.rows, np.array(clocks.queues.indices[other.queue], np.int64)
-    behind_of = rows[commands_of, one.queue]  # ascending: clocks of a queue only grow
+    reached = rows[commands_of, one.queue]  # ascending: clocks of a queue only grow
     starts = _first(other.number, rows[one.owner, other.queue] + 1)
-    stops = _first(other.number, _first(behind_of, one.number) + 1)
+    stops = _first(other.number, _first(reached, one.number) + 1)
     counts = np.maximum(stops - starts, 0)
     passed = np.zeros(len(counts) + 1, np.int64)
     passed[1:] = np.cumsum(counts)
@@ -146,8 +146,8 @@ def _missing(first: int, second: int, clocks: Clocks) -> str:
     for own, against in ((first, second), (second, first)):
         queue = clocks.queues.queue_of[against]
         after = int(clocks.rows[own, queue])
-        behind = f"command {after} of {names[queue].text}" if after else f"no command of {names[queue].text}"
-        known.append(f"{commands[own].label} is known to start after {behind}")
+        last = f"command {after} of {names[queue].text}" if after else f"no command of {names[queue].text}"
+        known.append(f"{commands[own].label} is known to start after {last}")
     one, other = commands[first], commands[second]
     if one.core == other.core:
         advice = "give the later one a dep on the earlier one's id"

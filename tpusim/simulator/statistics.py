@@ -48,7 +48,7 @@ def _normalised(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np.ndar
 
 
 def _normalised_by(x: np.ndarray, axes: tuple[int, ...], epsilon: float, weight: np.float32) -> np.ndarray:
-    """As `_normalised`, mean and variance divided by a weight; not a number for one that is not above 0."""
+    """As `_normalised`, mean and variance divided by a weight; NaN for a weight that is not above 0."""
     mean = _mean(x, axes)
     d = x - mean
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,7 +1,7 @@
 """When each tensor of the program's table is complete in global memory.
 
 Addresses are reused, so a tensor must be captured right after the last command that stores part of it. A command says
-which one that is by its `tensor` field; a tensor made in place of others (`parts`) is complete with them.
+which tensor that is by its `tensor` field; a tensor made in place of others (`parts`) is complete with them.
 """
 
 from tpusim.errors import SimulationError

@@ -30,7 +30,7 @@ SATURATED = 2 / 3
 class Work:
     """Cycles that the engines of all cores work for some commands, and that the busier one waits before them.
 
-    Of a global kernel, which occupies both engines, each side's own time.
+    Of a global kernel, which occupies both engines, the time of each engine.
     """
 
     tiu_cycles: int
@@ -84,7 +84,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class _Part:
-    """One engine's share of one command: its own work, and the wait before it."""
+    """One engine's share of one command: its work, and the wait before it."""
 
     index: int
     engine: Engine
@@ -188,7 +188,7 @@ def _overlap(found: Timeline, core: int) -> float:
 
 
 def owners(program: Program, chip: ChipSpec) -> list[str]:
-    """The op each command works for: of a load the one that reads it first, of a store the one that wrote it last."""
+    """The op of each command: for a load the op that reads it first, for a store the op that wrote it last."""
     commands = program.commands
     cores: dict[int, list[int]] = defaultdict(list)
     for index, command in enumerate(commands):

@@ -1,4 +1,4 @@
-"""Checks of what a program says beside its commands: the tensor table, the table of slices, and that sizes are sane.
+"""Checks of a program except its commands: the tensor table, the table of slices, and that sizes are sane.
 
 A program file may have right checksums and wrong content; nothing here depends on a value, so it is refused before the
 machine allocates or runs anything.

@@ -34,7 +34,7 @@ class Span:
 
 @dataclass(frozen=True)
 class GroupCost:
-    """What one group adds to the program: cycles from the end of the groups before it to its own end."""
+    """What one group adds to the program: cycles from the end of the groups before it to its end."""
 
     cycles: int
     load_bytes: int

@@ -211,7 +211,7 @@ def bandwidth(program: Program, spans: list[Span]) -> list[tuple[int, dict[str, 
 def local_memory(program: Program, spans: list[Span], chip: ChipSpec) -> list[tuple[int, dict[str, float]]]:
     """(nanoseconds, bytes of a lane of one core in use from then on).
 
-    A byte is in use from the start of the command that writes it to the end of the last one that reads what it wrote;
+    A byte is in use from the start of the command that writes it to the end of the last command that reads it;
     it counts once, however many lanes use it. Local memory inside a global kernel is not counted.
     """
     spans = sorted(spans, key=lambda span: (span.start_ns, span.index))

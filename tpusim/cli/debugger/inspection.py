@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tpusim.simulator.debugger import Operand, Slice, Stored
 
 _AROUND = 3
-"""Commands before the next one that `list` shows."""
+"""Number of commands before the next command that `list` shows."""
 _LISTED = 8
 
 

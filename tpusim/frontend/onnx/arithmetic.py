@@ -79,13 +79,13 @@ def logical_not(node: Node) -> SSAValue:
 
 
 def cast(node: Node) -> SSAValue:
-    """Cast: to bool unequal to 0, of floats to integers towards 0; others change nothing (floats are f32 here).
+    """Cast: to bool it is x != 0, from floats to integers it rounds towards 0; other casts change nothing in f32.
 
-    The importer converts an integer to a narrower type, as everywhere where integers wrap around.
+    The importer wraps an integer that is cast to a narrower type, as it wraps all results of integers.
     """
     x, target = node.value(0), int(node.take("to", 0))
     saturates, source = bool(node.take("saturate", 1)), node.dtype(0)
-    node.take("round_mode")  # of a type that is refused
+    node.take("round_mode")  # an operand of a type that is refused
     if target not in NUMBERS:
         raise ValueError(f"a cast to a float, an integer or bool is required, got {type_text(target)}")
     if target == TensorProto.BOOL and source.kind != "b":

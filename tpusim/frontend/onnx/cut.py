@@ -73,7 +73,7 @@ class Cut:
         unknown = [name for name in (*self.inputs, *self.outputs) if name not in names]
         if unknown:
             near = get_close_matches(unknown[0], names, n=3, cutoff=0.5)
-            hint = f"; alike are {', '.join(map(repr, near))}" if near else ""
+            hint = f"; similar names are {', '.join(map(repr, near))}" if near else ""
             listed = ", ".join(map(repr, unknown))
             raise ImportModelError(
                 f"model '{label}': no tensor named {listed} to cut at, ONNX names are required{hint}"

@@ -14,7 +14,7 @@ import onnx
 from tpusim.frontend.onnx.model_file import LARGE
 
 SOME = 1024
-"""So many elements of a large constant are compared first."""
+"""Number of elements of a large constant that are compared first."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Duplicates:
         kind = array.dtype.str, array.shape
         if array.nbytes < LARGE:
             return *kind, hashlib.blake2b(np.ascontiguousarray(array).tobytes()).digest()
-        # of a large one some elements: few have them in common, and those are compared
+        # some elements of a large constant: constants that have these in common are then compared
         part = *kind, array.reshape(-1)[:: array.size // SOME].tobytes()
         known = self._large.setdefault(part, [])
         number = next((i for i, other in enumerate(known) if _same(array, other)), len(known))

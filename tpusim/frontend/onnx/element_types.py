@@ -14,7 +14,7 @@ from tpusim.frontend.onnx.model_file import DEFAULT_DOMAINS, NUMBERS
 
 
 def dtype_of(elem_type: int) -> np.dtype:
-    """The NumPy type in which a tensor is given and returned; float32 for one that states none."""
+    """The NumPy type in which a tensor is given and returned; float32 if it has no type."""
     return NUMBERS.get(elem_type, np.dtype(np.float32))
 
 
@@ -24,7 +24,7 @@ def type_of(array: np.ndarray) -> int:
 
 
 class ElementTypes:
-    """The types of the tensors seen so far, node by node, by ONNX's own inference."""
+    """The types of the tensors seen so far, node by node, by ONNX's inference of types."""
 
     def __init__(self, found: dict[str, int]) -> None:
         self._found = found
@@ -65,8 +65,10 @@ class ElementTypes:
             found = onnx.shape_inference.infer_node_outputs(schema, node, given, opset_imports=list(opsets))
         except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError):
             found = {}
-        own = [_stated(schema, node, i) or first for i in range(len(node.output))]
-        return tuple(found[n].tensor_type.elem_type if n in found else t for n, t in zip(node.output, own, strict=True))
+        stated = [_stated(schema, node, i) or first for i in range(len(node.output))]
+        return tuple(
+            found[n].tensor_type.elem_type if n in found else t for n, t in zip(node.output, stated, strict=True)
+        )
 
 
 def _stated(schema: onnx.defs.OpSchema, node: onnx.NodeProto, index: int) -> int:

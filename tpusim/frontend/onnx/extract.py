@@ -30,8 +30,7 @@ def tensors_of(source: Source) -> set[str]:
 def extract(source: Source, cut: Cut, shapes: Shapes) -> onnx.ModelProto:
     """The part of a model, without the constants of the rest.
 
-    shapes: of the inputs, the model's and the new ones, for those that ONNX does not know. Raises ImportModelError as
-    `Cut.of`.
+    shapes: of inputs whose shapes ONNX does not know. Raises the errors of `Cut.of`.
     """
     whole = read_onnx(source)
     given = {i.name: shapes[i.name] for i in whole.graph.input if i.name in shapes}

@@ -19,9 +19,9 @@ IR_VERSION = 8
 LARGEST_NEW = 2**27
 """The most elements of a constant that is computed from small ones."""
 GROWTH = 8
-"""A constant may have at most so many times the elements of its inputs."""
+"""The most elements of a computed constant, as a multiple of the elements of its inputs."""
 SMALL = 64
-"""Inputs of at most so many elements may be extents."""
+"""The most elements of an input that may be a list of extents."""
 _RANDOM = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 )

@@ -169,7 +169,7 @@ class Importer(Reader):
         self._stand_ins = Block()
 
     def read_all(self) -> None:
-        """Every node that the outputs need."""
+        """Read every node that the outputs need."""
         for node in self.nodes:
             self.read(node)
 
@@ -275,7 +275,7 @@ class Importer(Reader):
         return all(prod(i.shape or ()) <= SMALL for i in self._inputs if i.name in names)
 
     def _results(self, outputs: Sequence[str]) -> Iterator[SSAValue]:
-        """The returned values; one that was renamed by an Identity takes the name of the graph output.
+        """The returned values; a value that an Identity renames takes the name of the graph output.
 
         An input, and a value that is returned under another name already, is returned as a view that has the name.
         """

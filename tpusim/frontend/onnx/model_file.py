@@ -31,7 +31,7 @@ IDIOMS = "tpusim.idioms"
 LARGE = 1 << 20
 """Tensors of more bytes are not copied for a check; also the bytes of a file that are read at a time."""
 MOST_NODES = 1 << 18
-"""Nodes that the functions of a model may stand for; networks of language models have some 10,000."""
+"""The most nodes of a model with its functions inlined; networks of language models have some 10,000."""
 LARGEST = 2**31 - 1
 """Elements of the largest input: more than 4 GB of any type but bytes, which is what the chips address."""
 NUMBERS: dict[int, np.dtype] = {
@@ -131,7 +131,7 @@ def _callee(node: onnx.NodeProto) -> Callee:
 
 
 def _called_first(bodies: Mapping[Callee, Sequence[onnx.NodeProto]]) -> list[Callee]:
-    """Functions, each after those that it calls; of a ring, which the inliner refuses, those outside of it."""
+    """Functions, each after the functions that it calls; without rings of calls, which the inliner refuses."""
     calls = {key: set[Callee]().union(*map(_calls, nodes)) & bodies.keys() for key, nodes in bodies.items()}
     order: list[Callee] = []
     while ready := [key for key, called in calls.items() if called <= set(order)]:
@@ -324,10 +324,10 @@ def external_files(path: Path) -> list[Path]:
     except (DecodeError, OSError):
         return []
     names = {e.value for t in model.graph.initializer for e in t.external_data if e.key == "location"}
-    return [file for name in sorted(names) if (file := _beside(path.parent, name)) is not None]
+    return [file for name in sorted(names) if (file := _weights_file(path.parent, name)) is not None]
 
 
-def _beside(folder: Path, location: str) -> Path | None:
+def _weights_file(folder: Path, location: str) -> Path | None:
     """The file of a model's weights; None for a place that ONNX does not allow: outside the folder, or no file."""
     with suppress(ValueError, OSError):
         file = folder / location
@@ -436,7 +436,7 @@ def _graph_input(value: onnx.ValueInfoProto) -> GraphInput:
 
 
 def check_inputs(inputs: Iterable[GraphInput], label: str) -> None:
-    """Every input is of numbers or bools and static; all that are not are named in one ImportModelError."""
+    """Check that all inputs are static and of numbers or bools; one ImportModelError names all others."""
     inputs = list(inputs)
     wrong = [f"'{i.name}' is {type_text(i.elem_type)}" for i in inputs if i.elem_type not in NUMBERS]
     if wrong:

@@ -72,7 +72,7 @@ def group_normalization(node: Node) -> SSAValue:
 
 
 def instance_normalization(node: Node) -> SSAValue:
-    """InstanceNormalization: every channel of every batch item by its own mean and variance."""
+    """InstanceNormalization: each channel of each batch item is normalised by its mean and variance."""
     x, (weight, bias) = node.value(0), _affine(node)
     return TopInstanceNorm.make(node.builder, x, weight, bias, **node.options(eps="epsilon"), name=node.output)
 

@@ -202,7 +202,7 @@ def _product(
     summed = [v for v in both if v not in later]
     if summed:
         batch = [v for v in both if v in later]
-        rows, columns = ([v for v in own if v not in both] for own in (mine, theirs))
+        rows, columns = ([v for v in letters if v not in both] for letters in (mine, theirs))
         if rows and columns:
             return _matrices(p, left, right, (batch, rows, summed, columns), sizes)
     letters = [*mine, *(v for v in theirs if v not in mine)]

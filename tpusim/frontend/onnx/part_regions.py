@@ -57,7 +57,7 @@ def _align_by_size(p: Parts, sizes: tuple[int, int], scale: float, *, half: bool
     if regions is None or mode != "avg":
         raise ValueError(
             "a sampling_ratio of 1 or more is required, got 0, which counts samples by each region's size (taken for "
-            "averages of constant regions); export it with a fixed one (2 is usual), or end the network in front of it "
+            "averages of constant regions); export it with a fixed one (2 is usual), or end the network before it "
             f"with {option('outputs')}"
         )
     boxes = regions.astype(np.float32) * f32(scale) - f32(0.5 if half else 0.0)

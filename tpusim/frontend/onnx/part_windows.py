@@ -148,8 +148,8 @@ def max_unpool(p: Parts) -> None:
     x, rank = p.node.shape(0), len(p.node.shape(0)) - 2
     kernel = p.node.take("kernel_shape")
     strides, pads = p.node.take("strides", (1,) * rank), p.node.take("pads", (0,) * (2 * rank))
-    own = [(x[2 + k] - 1) * strides[k] - pads[k] - pads[rank + k] + kernel[k] for k in range(rank)]
-    shape, plain = p.node.numbers(2, "output extents"), (*x[:2], *own)
+    full = [(x[2 + k] - 1) * strides[k] - pads[k] - pads[rank + k] + kernel[k] for k in range(rank)]
+    shape, plain = p.node.numbers(2, "output extents"), (*x[:2], *full)
     flat = p.op("ScatterElements", np.zeros(prod(plain), np.float32), p.reshape(p.input(1), -1), p.reshape(p.x, -1))
     y = p.reshape(flat, *plain)
     if shape and tuple(shape) != plain:

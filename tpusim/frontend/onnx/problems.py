@@ -42,7 +42,7 @@ class Problems:
         lines = [*self.others, *(_line(*key, names) for key, names in self.nodes.items())]
         remedy = (
             "replace these nodes before the export, or run them outside the network: "
-            f"{option('outputs')} ends it in front of them, {option('inputs')} begins it behind them"
+            f"{option('outputs')} ends it before them, {option('inputs')} begins it after them"
         )
         if wanted and small:
             names = sorted(wanted)

@@ -47,7 +47,7 @@ OF_ONE_TYPE = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "MatMu
 
 
 class Reader(Known):
-    """Reads nodes in order; raises for one that cannot be imported.
+    """Reads nodes in order; raises for a node that cannot be imported.
 
     A node has up to three ways: its mapper, its decomposition, ONNX's function body. A way that fails is undone before
     the next is tried. `_wanted` are tensors that a failed way needed to be constant.

@@ -31,7 +31,7 @@ def rsqrt(w: Writer, op: Operator) -> None:
 
 
 def square(w: Writer, op: Operator) -> None:
-    """Of an operand, or of the difference of two."""
+    """The square of an operand, or of the difference of two."""
     y = w.target(op.outputs[0])
     names, images = operands(w, op)
     x = names[0] if op.kind == "SQUARE" else w.node("Sub", names, f"{y}_difference")
@@ -65,7 +65,7 @@ BINARY = {
 
 
 def binary(w: Writer, op: Operator) -> None:
-    """Of two operands and more, with broadcasting from the last axis of NHWC."""
+    """An op of two or more operands, with broadcasting from the last axis of NHWC."""
     names, images = operands(w, op)
     if op.kind == "DIV" and w.tensor(op.outputs[0]).dtype.kind != "f" and not len(w.tensor(op.outputs[0]).scales):
         raise UnsupportedError(FLOOR_OF)
@@ -85,7 +85,7 @@ def select(w: Writer, op: Operator) -> None:
 
 
 def not_equal(w: Writer, op: Operator) -> None:
-    """The other elements of EQUAL."""
+    """NOT_EQUAL: the negation of EQUAL."""
     y = w.target(op.outputs[0])
     names, images = operands(w, op)
     w.node("Not", [w.node("Equal", names, f"{y}_equal")], y)
@@ -132,7 +132,7 @@ def _operand(w: Writer, number: int) -> str:
 
 
 def fully_connected(w: Writer, op: Operator) -> None:
-    """X (..., ic) by (oc, ic)."""
+    """The product of x (..., ic) and weights (oc, ic)."""
     weight, matrix = w.tensor(op.inputs[1]), w.value(op.inputs[1], images=False)
     if len(weight.shape) != 2 or op.option("WeightsFormat", 0):
         raise UnsupportedError("a matrix in the plain form is required")
@@ -166,7 +166,7 @@ def batch_matmul(w: Writer, op: Operator) -> None:
 
 
 def softmax(w: Writer, op: Operator) -> None:
-    """Along the last axis, of beta times x; or its logarithm."""
+    """Softmax of beta times x along the last axis, or its logarithm."""
     x, y, beta = w.value(op.inputs[0], images=True), w.target(op.outputs[0]), op.option("Beta", 1.0)
     if op.kind == "SOFTMAX" and beta != 1.0:
         x = w.node("Mul", [x, w.array(f"{y}_beta", np.array(beta, np.float32))], f"{y}_scaled")
@@ -182,7 +182,7 @@ REDUCTIONS = {
 
 
 def reduce(w: Writer, op: Operator) -> None:
-    """Of images as NCHW where the axes stay, or where height and width go; else in the file's order."""
+    """Reduce images as NCHW if the axes stay or only height and width are removed; else in the file's order."""
     rank, keep = len(w.tensor(op.inputs[0]).shape), int(op.option("KeepDims", 0))
     axes = sorted({int(a) % rank for a in w.integers(op.inputs[1]).reshape(-1)})
     images, y = rank == 4 and (bool(keep) or axes == [1, 2]), w.target(op.outputs[0])
@@ -197,7 +197,7 @@ def reduce(w: Writer, op: Operator) -> None:
 
 
 def arg(w: Writer, op: Operator) -> None:
-    """The place of the largest or smallest element along an axis, which goes."""
+    """The position of the largest or smallest element along an axis, which is removed."""
     axis, y = int(w.integers(op.inputs[1]).reshape(-1)[0]), w.target(op.outputs[0])
     kind, x = "ArgMax" if op.kind == "ARG_MAX" else "ArgMin", w.value(op.inputs[0], images=False)
     w.node("Cast", [w.node(kind, [x], f"{y}_place", axis=axis, keepdims=0)], y, to=w.elem_type(op.outputs[0]))
@@ -235,7 +235,7 @@ def local_response(w: Writer, op: Operator) -> None:
 
 
 def cumulate(w: Writer, op: Operator) -> None:
-    """Sums of all elements before and at each."""
+    """CUMSUM: the sum of all elements up to each position."""
     axis = w.array(f"{w.target(op.outputs[0])}_axis", w.integers(op.inputs[1]).reshape(()))
     flags = {key: int(op.option(key.capitalize(), 0)) for key in ("exclusive", "reverse")}
     w.node("CumSum", [w.value(op.inputs[0], images=False), axis], w.target(op.outputs[0]), **flags)

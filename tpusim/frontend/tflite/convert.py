@@ -80,4 +80,4 @@ OPS: dict[str, Callable[[Writer, Operator], None]] = {
     "UNPACK": moves.unpack, "SLICE": moves.slice_, "STRIDED_SLICE": moves.strided_slice, "TILE": moves.tile,
     "BROADCAST_TO": moves.broadcast, "REVERSE_V2": moves.reverse, "ZEROS_LIKE": moves.zeros, "ONE_HOT": moves.one_hot,
 }  # fmt: skip
-"""TFLite op -> who writes it."""
+"""TFLite op -> the function that writes its nodes."""

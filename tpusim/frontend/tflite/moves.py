@@ -28,14 +28,14 @@ def _shaped(w: Writer, x: str, number: int) -> None:
 
 
 def transpose(w: Writer, op: Operator) -> None:
-    """By constant numbers of axes."""
+    """Transpose by a constant order of axes."""
     order = [int(n) for n in w.integers(op.inputs[1]).reshape(-1)]
     w.node("Transpose", [w.value(op.inputs[0], images=False)], w.target(op.outputs[0]), perm=order)
     w.done(op.outputs[0], images=False)
 
 
 def pad(w: Writer, op: Operator) -> None:
-    """With zeros, or with a constant of the op's."""
+    """Pad with zeros, or with a constant operand."""
     amounts, y = _by_axis(w.integers(op.inputs[1]).reshape(-1, 2)), w.target(op.outputs[0])
     pads = w.array(f"{y}_pads", amounts.T.reshape(-1))
     value = [w.value(op.inputs[2], images=False)] if op.kind == "PADV2" else []
@@ -83,7 +83,7 @@ def concat(w: Writer, op: Operator) -> None:
 
 
 def pack(w: Writer, op: Operator) -> None:
-    """Along a new axis."""
+    """Join tensors along a new axis."""
     shape, y = list(w.tensor(op.outputs[0]).shape), w.target(op.outputs[0])
     axis = op.option("Axis", 0) % len(shape)
     shape[axis] = 1
@@ -118,7 +118,7 @@ def split(w: Writer, op: Operator) -> None:
 
 
 def slice_(w: Writer, op: Operator) -> None:
-    """From constant places on so many elements, -1: all that are left."""
+    """Constant numbers of elements from constant positions on; -1: all that remain."""
     begins, sizes = (w.integers(n).reshape(-1) for n in op.inputs[1:3])
     extents = w.tensor(op.inputs[0]).shape
     ends = [b + n if n >= 0 else extent for b, n, extent in zip(begins, sizes, extents, strict=True)]
@@ -158,7 +158,7 @@ def _cut(w: Writer, op: Operator, index: Sequence[slice]) -> None:
     images = len(shape) == 4 and not viewed
     order = TO_NCHW if images else range(len(shape))
     parts = [ranges[axis] for axis in order]
-    before = np.iinfo(np.int64).min  # an end in front of the first element, where the steps are negative
+    before = np.iinfo(np.int64).min  # an end before the first element, for negative steps
     numbers = {
         "starts": [r.start for r in parts],
         "ends": [r.stop if r.stop >= 0 else before for r in parts],
@@ -185,14 +185,14 @@ def gather(w: Writer, op: Operator) -> None:
 
 
 def tile(w: Writer, op: Operator) -> None:
-    """Constant numbers of copies along every axis."""
+    """Repeat along every axis, a constant number of times."""
     times = w.array(f"{w.target(op.outputs[0])}_times", _by_axis(w.integers(op.inputs[1]).reshape(-1)))
     w.node("Tile", [w.value(op.inputs[0], images=True), times], w.target(op.outputs[0]))
     w.done(op.outputs[0], images=True)
 
 
 def broadcast(w: Writer, op: Operator) -> None:
-    """To the result's extents."""
+    """Broadcast to the result's extents."""
     shape = w.array(f"{w.target(op.outputs[0])}_shape", np.array(w.tensor(op.outputs[0]).shape, np.int64))
     w.node("Expand", [w.value(op.inputs[0], images=False), shape], w.target(op.outputs[0]))
     w.done(op.outputs[0], images=False)

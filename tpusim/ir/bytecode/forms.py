@@ -1,6 +1,6 @@
 """How the codes of a dialect are described: each form is a code, the class it stands for and its fields in order.
 
-One table serves reading and writing. `Tables` is what a form needs of the file that is read, `Output` of the one that
+One table serves reading and writing. `Tables` is what a form needs of the file that is read, `Output` of the file that
 is written; `DialectCodes` is everything that a dialect, also one of a plug-in, says about its bytecode.
 """
 

@@ -35,7 +35,7 @@ Token = bytes | int
 
 @dataclass(frozen=True)
 class Entry:
-    """An attribute or type: its dialect, whether the encoding is the dialect's own, and the encoding."""
+    """An attribute or type: its dialect, whether the dialect encodes it, and the encoding."""
 
     dialect: str
     custom: bool

@@ -52,7 +52,7 @@ NO_TYPE = UNKNOWN
 
 
 def _replace_uses(placeholder: SSAValue, value: SSAValue) -> None:
-    """Replace a placeholder, keeping the order of uses: first the one that was read last."""
+    """Replace a placeholder, keeping the order of uses: the last that was read comes first."""
     for use in reversed(list(placeholder.uses)):
         use.operation.operands[use.index] = value
 

@@ -1,7 +1,7 @@
 """Properties (from version 5): an op's inherent attributes, in a layout that each op and release has its way.
 
-Nothing in a file says the layout. The known ones are tried, then the one that xDSL's definition of the op suggests; the
-one that fills the entry exactly with attributes of the right classes is taken.
+A file does not state the layout. The known layouts are tried, then the layout of xDSL's definition of the op. The first
+that fills the entry exactly with attributes of the right classes is used.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -58,7 +58,7 @@ class CostModel:
     _asked_of: tuple[Mapping[SSAValue, ValueSlices], range] | None = None
     _rows: dict[int, tuple[Row, float]] = field(default_factory=dict[int, tuple[Row, float]])
     """Rows by their identity, of the slices and steps of `_asked_of`."""
-    _alike: dict[object, tuple[tuple[ValueSlices, ...], float]] = field(
+    _by_content: dict[object, tuple[tuple[ValueSlices, ...], float]] = field(
         default_factory=dict[object, "tuple[tuple[ValueSlices, ...], float]"]
     )
     """Cached rows of any group, by their content; slices are compared by identity, and therefore kept alive."""
@@ -70,7 +70,7 @@ class CostModel:
         while the other cores move data too.
         """
         steps = group.shares(self.cores)[0]
-        model = self if len(steps) == group.sections.steps else self._beside_others
+        model = self if len(steps) == group.sections.steps else self._under_contention
         replays = rules(self.chip, GroupRules).COST == "replay"
         return model._replayed(group, steps) if replays else model._in_stages(group, steps)
 
@@ -84,9 +84,9 @@ class CostModel:
         return self.chip.searched() if self.cores == 1 else self.chip
 
     @cached_property
-    def _beside_others(self) -> "CostModel":
+    def _under_contention(self) -> "CostModel":
         """The cost model of one core while the other cores work too."""
-        return CostModel(self.chip.beside_others(), self.cores)
+        return CostModel(self.chip.under_contention(), self.cores)
 
     def _replayed(self, group: GroupSchedule, steps: range) -> float:
         """Every item with its exact slice; a row takes its slower engine's time, or the sum if they do not overlap."""
@@ -109,10 +109,10 @@ class CostModel:
         slices, compact = tuple([group.slices[v] for v in values]), tuple([v in group.graph.compact for v in values])
         spread = tuple([loaded_spread(op, group.graph) for op in row.layers])
         key = row, group.graph.kind, compact, spread, group.sections, steps, tuple(map(id, slices))
-        found = self._alike.get(key)
+        found = self._by_content.get(key)
         if found is None:
             times = self._row_ns(self._engines(replace(group, rows=(row,)), steps)).sum(axis=1)
-            found = self._alike[key] = slices, float(times[0])
+            found = self._by_content[key] = slices, float(times[0])
         return found[1]
 
     def _in_stages(self, group: GroupSchedule, steps: range) -> float:

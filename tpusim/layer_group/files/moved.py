@@ -57,7 +57,7 @@ def _merge_load(group: TpuGroup, load: TpuLoad, chip: ChipSpec) -> None:
 def _merge_store(group: TpuGroup, store: TpuStore, chip: ChipSpec) -> None:
     """Store the result of the moving ops after a store, if nothing else reads the operands of these ops."""
     result = group.result_of(store)
-    chain = list(_behind(result))
+    chain = list(_after(result))
     last = chain[-1].results[0] if chain else result
     mapping = _composed(chain, "l2s")
     padding = padding_of(chain[-1]) if chain else None
@@ -81,7 +81,7 @@ def _before(value: SSAValue) -> Iterator[TpuOp]:
         value = value.owner.operands[0]
 
 
-def _behind(value: SSAValue) -> Iterator[TpuOp]:
+def _after(value: SSAValue) -> Iterator[TpuOp]:
     """The moving ops after a value, while each result has one reader, up to the first Pad."""
     while value.has_one_use():
         user = next(iter(value.uses)).operation

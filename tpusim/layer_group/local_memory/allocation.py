@@ -247,7 +247,7 @@ class _Pending:
         bank = self._chip.lmem_bank_bytes
         high = align(low + last.size, self._chip.eu_bytes)
         banks = (1 << ceil_div(low + last.size, bank)) - (1 << low // bank)
-        for item in self._beside(last):
+        for item in self._affected(last):
             item.gaps = _shared(item, last, low, high) if item.partners else _without(item.gaps, low, high, item.size)
             if not item.gaps:
                 return False
@@ -259,7 +259,7 @@ class _Pending:
                 heappush(self._heap, key)
         return True
 
-    def _beside(self, last: _Item) -> Iterable[_Item]:
+    def _affected(self, last: _Item) -> Iterable[_Item]:
         """The unplaced buffers that are alive in some row of this one, or never share its bytes."""
         waiting, rows, apart = self._items, last.rows, APART.get(last.side)
         if last.side == "spread" or rows.bit_count() > SHORT:

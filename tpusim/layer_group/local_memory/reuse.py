@@ -54,7 +54,7 @@ def partners(graph: Subgraph, rows: Sequence[Row], slices: Slices, found: Sequen
                 and _ends_where_begins(of[v], of[result], number, len(rows))
                 and of[v].size == of[result].size
                 and element_bytes_of(v) == element_bytes_of(result)
-                and laid_out_alike(slices[v], slices[result])
+                and same_layout(slices[v], slices[result])
             )
             if fitting:
                 able[result] = fitting
@@ -66,7 +66,7 @@ def _ends_where_begins(operand: Buffer, result: Buffer, row: int, count: int) ->
     return not operand.held and operand.rows(count) & result.rows(count) == frozenset([row])
 
 
-def laid_out_alike(one: ValueSlices, other: ValueSlices) -> bool:
+def same_layout(one: ValueSlices, other: ValueSlices) -> bool:
     """Whether every slice of both tensors has the same layout in a lane; rows of a channel may be joined."""
     if (one.n, one.c, one.d) != (other.n, other.c, other.d):
         return False

@@ -13,7 +13,7 @@ from tpusim.chips import ChipSpec
 from tpusim.layer_group.candidates import group_types
 from tpusim.layer_group.local_memory import able, buffers, overfull, place
 from tpusim.layer_group.planning.guess import first_guess, more_sections, op_bytes
-from tpusim.layer_group.planning.residency import held_bytes
+from tpusim.layer_group.planning.residency import resident_bytes
 from tpusim.layer_group.planning.rows import schedule
 from tpusim.layer_group.slicing import (
     SliceError,
@@ -112,7 +112,7 @@ def _planned(graph: Subgraph, chip: ChipSpec, sections: Sections | None, *, unpl
     if start is None and len(graph.ops) > 1:
         return f"the group cannot be cut into as many sections as it needs; at most {limit}"
     attempt: Sections | None = start or limit
-    if attempt.steps > 1 and (short := _held_too_many(graph, chip)) is not None:
+    if attempt.steps > 1 and (short := _constants_too_large(graph, chip)) is not None:
         return short
     rows = schedule(graph)
     why: str | _Why = "no sections were tried"
@@ -124,14 +124,14 @@ def _planned(graph: Subgraph, chip: ChipSpec, sections: Sections | None, *, unpl
         attempt = more_sections(attempt, limit, graph, chip)
         if attempt is None:
             break
-        if whole and (short := _held_too_many(graph, chip)) is not None:
+        if whole and (short := _constants_too_large(graph, chip)) is not None:
             return short
     return _with_bytes(why() if callable(why) else why, graph, chip)
 
 
-def _held_too_many(graph: Subgraph, chip: ChipSpec) -> str | None:
+def _constants_too_large(graph: Subgraph, chip: ChipSpec) -> str | None:
     """Why the group cannot be cut: constants that no cut makes smaller exceed local memory."""
-    needed = held_bytes(graph, chip)
+    needed = resident_bytes(graph, chip)
     if needed <= chip.lmem_bytes:
         return None
     return f"resident coefficients need {needed:,} bytes per lane, {chip.name} has {chip.lmem_bytes:,}"

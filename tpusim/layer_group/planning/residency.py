@@ -23,7 +23,7 @@ def kept_whole(graph: Subgraph, chip: ChipSpec) -> list[SSAValue]:
     return [w for w in graph.weights if w not in split]
 
 
-def held_bytes(graph: Subgraph, chip: ChipSpec) -> int:
+def resident_bytes(graph: Subgraph, chip: ChipSpec) -> int:
     """Bytes per lane of these constants while the group is cut."""
     return sum(tensor_bytes(w, whole_slice(w, graph, chip), graph, chip) for w in kept_whole(graph, chip))
 
@@ -55,11 +55,11 @@ def _least(op: TpuOp, chip: ChipSpec, memo: Memo) -> tuple[int, bool]:
     """(least bytes of the constants that only this op reads, whether it must be cut), over its possible group types."""
     kinds = [kind for kind in GroupType if takes(kind, op, chip, memo)]
     graphs = [subgraph((op,), chip, kind, memo) for kind in kinds]
-    own = min((_own_bytes(graph, chip) for graph in graphs), default=0)
+    unshared = min((_unshared_bytes(graph, chip) for graph in graphs), default=0)
     needs = [op_bytes(op, graph, whole_slices(graph, chip), chip) for graph in graphs]
-    return own, bool(needs) and min(needs) > chip.lmem_bytes
+    return unshared, bool(needs) and min(needs) > chip.lmem_bytes
 
 
-def _own_bytes(graph: Subgraph, chip: ChipSpec) -> int:
-    own = [value for value in kept_whole(graph, chip) if value.has_one_use()]
-    return sum(tensor_bytes(value, whole_slice(value, graph, chip), graph, chip) for value in own)
+def _unshared_bytes(graph: Subgraph, chip: ChipSpec) -> int:
+    unshared = [value for value in kept_whole(graph, chip) if value.has_one_use()]
+    return sum(tensor_bytes(value, whole_slice(value, graph, chip), graph, chip) for value in unshared)

@@ -162,7 +162,7 @@ def _merges(
     taken = frozenset[SSAValue]() if at == 0 or steps == 1 else stays
     if not _independent(rows, at, buffers, taken):
         return None
-    return _beside(rows, at, buffers, address, stays, chip)
+    return _new_addresses(rows, at, buffers, address, stays, chip)
 
 
 def _computes_long(tiu: int, dma: int) -> bool:
@@ -189,7 +189,7 @@ def _belongs(transfer: Transferred, row: Row) -> bool:
     return any(transfer.value in op.results for op in row.layers)
 
 
-def _beside(
+def _new_addresses(
     rows: Rows, at: int, buffers: Sequence[Buffer], address: Mapping[Owner, int], stays: frozenset[SSAValue],
     chip: ChipSpec,
 ) -> dict[Owner, int] | None:  # fmt: skip

@@ -158,8 +158,8 @@ class _Table:
                 self._to(t, at, to) for t in others
                 if t is not transfer and to in self._reach(t, at) and self._has_room(t, at, to)
             )  # fmt: skip
-            own = self._bytes[transfer.value] * (abs(to - at) + 1)
-            if found is not None and found.weight < own and found.profit >= self._gain(transfer, at, to):
+            weight = self._bytes[transfer.value] * (abs(to - at) + 1)
+            if found is not None and found.weight < weight and found.profit >= self._gain(transfer, at, to):
                 transfer = found.transfer
 
     def _gain(self, transfer: Transferred, at: int, to: int) -> float:

@@ -30,7 +30,7 @@ class Bounds:
         all work except this load, which each core does.
         """
         moved = self.crossing_ns(start, end) / self.model.cores + self._loaded[end] - self._loaded[start]
-        return max(moved, self._held[start] + self._computed[end] - self._computed[start])
+        return max(moved, self._resident[start] + self._computed[end] - self._computed[start])
 
     def crossing_ns(self, start: int, end: int) -> float:
         """Time of a group's loads and stores of whole activations."""
@@ -62,7 +62,7 @@ class Bounds:
         return [0.0, *accumulate(self.model.compute_ns(op) / self.model.cores for op in self.ops)]
 
     @cached_property
-    def _held(self) -> list[float]:
+    def _resident(self) -> list[float]:
         """Time to load the coefficients that only this op uses and no cut makes smaller, for each op."""
         return [sum(self._held_ns(op, index) for index in range(len(op.operands))) for op in self.ops]
 
@@ -76,7 +76,7 @@ class Bounds:
     @cached_property
     def _loaded(self) -> list[float]:
         """Running sum of the time to load the coefficients."""
-        return [0.0, *accumulate(self._held)]
+        return [0.0, *accumulate(self._resident)]
 
     @cached_property
     def _values(self) -> "_Values":

@@ -18,7 +18,7 @@ from tpusim.layer_group.planning import Crowded, Decided, placed, plan
 from tpusim.layer_group.search.bounds import Bounds, Evidence
 from tpusim.layer_group.search.greedy import alone, greedy
 from tpusim.layer_group.search.interval_names import Names
-from tpusim.layer_group.search.multicore import spread
+from tpusim.layer_group.search.multicore import for_cores
 from tpusim.layer_group.search.shapes import better
 from tpusim.ops.framework.base import TpuOp
 from tpusim.schedule import GroupSchedule, Memo
@@ -46,7 +46,7 @@ def dynamic(
         return [run.lone(ops[0])]
     cuts = run.cheapest(combinations(clusters(run), 2))
     found = [run.decided(i, j) for i, j in pairwise(cuts)]
-    first = [run.spread(item) for item in greedy(ops, chip, run.memo)]
+    first = [run.for_cores(item) for item in greedy(ops, chip, run.memo)]
     if better_shapes:
         found, first = run.reshaped(cuts), [run.shaped(item) for item in first]
     return found if run.model.total_ns(found) <= run.model.total_ns(first) else first
@@ -154,7 +154,7 @@ class Run:
         found = "" if refused else plan(self.ops[start:end], self.chip, memo=self.memo, unplaced=unplaced)
         if not isinstance(found, GroupSchedule):
             return _Interval(inf)
-        found = spread(found, self.model, unplaced=unplaced)
+        found = for_cores(found, self.model, unplaced=unplaced)
         return _Interval(self.model.group_ns(found), found, sure=not unplaced, unplaced=unplaced)
 
     def _hopeless(self, start: int, end: int) -> bool:
@@ -165,14 +165,14 @@ class Run:
 
     def lone(self, op: TpuOp) -> Decided:
         """One op as a group, or as a global layer if it must be one or takes less time as one."""
-        found = self.spread(alone(op, self.chip, self.memo))
+        found = self.for_cores(alone(op, self.chip, self.memo))
         if isinstance(found, GroupSchedule) and self.model.global_ns(op) < self.model.group_ns(found) * MARGIN:
             return op, "alone it takes less time as a global layer"
         return found
 
-    def spread(self, found: Decided) -> Decided:
+    def for_cores(self, found: Decided) -> Decided:
         """A group with the sections that suit the cores."""
-        return spread(found, self.model) if isinstance(found, GroupSchedule) else found
+        return for_cores(found, self.model) if isinstance(found, GroupSchedule) else found
 
     def total(self, intervals: Iterable[tuple[int, int]]) -> float:
         """Nanoseconds of a division into these intervals of ops."""

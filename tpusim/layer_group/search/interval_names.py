@@ -46,21 +46,21 @@ class Names:
         self._made = [[_made(v, uses[v]) for v in op.results] for op in ops]
         self._whole = [_number(self._clipped(at, 0, len(ops))) for at in range(len(ops))]
         """The name part of every op in an interval with all its producers, their other readers, and its readers."""
-        self._back: list[list[int]] = [[] for _ in range(len(ops) + 1)]
+        self._before: list[list[int]] = [[] for _ in range(len(ops) + 1)]
         """First op -> the ops for which an interval from it lacks one of these before it."""
-        self._ahead: list[list[int]] = [[] for _ in range(len(ops) + 1)]
+        self._after: list[list[int]] = [[] for _ in range(len(ops) + 1)]
         """End -> the ops for which an interval up to it lacks one of these after it."""
         for at in range(len(ops)):
             first, last = self._span(at)
             for start in range(first + 1, at + 1):
-                self._back[start].append(at)
+                self._before[start].append(at)
             for end in range(at + 1, last + 1):
-                self._ahead[end].append(at)
+                self._after[end].append(at)
 
     def of(self, start: int, end: int) -> Hashable:
         """The name of the ops start..end as one group."""
         found: list[Hashable] = [*self._whole[start:end]]
-        for at in (*self._back[start], *self._ahead[end]):
+        for at in (*self._before[start], *self._after[end]):
             if start <= at < end:
                 found[at - start] = self._clipped(at, start, end)
         return tuple(found)

@@ -16,7 +16,7 @@ from tpusim.schedule import GroupSchedule, Sections
 RAISED: tuple[Axis, ...] = ("h", "n", "c", "d", "w")
 
 
-def spread(plan: GroupSchedule, model: CostModel, *, unplaced: bool = False) -> GroupSchedule:
+def for_cores(plan: GroupSchedule, model: CostModel, *, unplaced: bool = False) -> GroupSchedule:
     """The plan, or a plan with more sections if that takes less time on the model's cores.
 
     Decision: the specification raises hsecs until the cores divide the steps; tpusim tries every axis in turn, and

@@ -14,7 +14,7 @@ from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.files import ForcedGroup
 from tpusim.layer_group.planning import Decided
-from tpusim.layer_group.search.multicore import spread
+from tpusim.layer_group.search.multicore import for_cores
 from tpusim.layer_group.search.rules import named, refused, ruled
 from tpusim.ops.framework.base import TpuOp
 from tpusim.schedule import GroupSchedule, Memo
@@ -71,7 +71,7 @@ def pinned(
                 continue
             _local(item, ops, runs, reasons)
             found = ruled(item, ops, chip, memo)
-            decided.append(found if item.sections else spread(found, CostModel(chip, cores)))
+            decided.append(found if item.sections else for_cores(found, CostModel(chip, cores)))
         except (ConfigError, CapacityError) as error:
             problems.append(error)
     if len(problems) == 1:

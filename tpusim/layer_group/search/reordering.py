@@ -88,18 +88,18 @@ class _Graph:
         return found
 
     def _fewest_alive(self) -> list[int]:
-        readers = [sum(i in needs for needs in self.needs) + (i in self.last) for i in range(len(self.needs))]
-        behind = [[i for i, needs in enumerate(self.needs) if op in needs] for op in range(len(self.needs))]
+        unread = [sum(i in needs for needs in self.needs) + (i in self.last) for i in range(len(self.needs))]
+        readers = [[i for i, needs in enumerate(self.needs) if op in needs] for op in range(len(self.needs))]
         missing, order = [len(needs) for needs in self.needs], list[int]()
         ready = [i for i, count in enumerate(missing) if not count]
         while ready:
-            freed = {i: sum(self.results[n] for n in self.needs[i] if readers[n] == 1) for i in ready}
+            freed = {i: sum(self.results[n] for n in self.needs[i] if unread[n] == 1) for i in ready}
             op = min(ready, key=lambda i: (self.results[i] - freed[i], i))
             ready.remove(op)
             order.append(op)
             for need in self.needs[op]:
-                readers[need] -= 1
-            for i in behind[op]:
+                unread[need] -= 1
+            for i in readers[op]:
                 missing[i] -= 1
                 if not missing[i]:
                     ready.append(i)

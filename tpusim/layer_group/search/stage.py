@@ -22,7 +22,7 @@ from tpusim.layer_group.planning import Decided, explained
 from tpusim.layer_group.refinement import Refinements, Refiner, arranged
 from tpusim.layer_group.search.dynamic import dynamic
 from tpusim.layer_group.search.greedy import alone, greedy
-from tpusim.layer_group.search.multicore import spread
+from tpusim.layer_group.search.multicore import for_cores
 from tpusim.layer_group.search.pins import pinned
 from tpusim.layer_group.search.plugged import plugged
 from tpusim.ops.framework.base import TpuOp
@@ -62,17 +62,17 @@ class LayerGroupConfig(Refinements, SearchOptions):
 
 def every_op_alone(ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None) -> list[Decided]:
     """A group for every op alone."""
-    return _spread([alone(op, chip, memo) for op in ops], chip, cores)
+    return _for_cores([alone(op, chip, memo) for op in ops], chip, cores)
 
 
 def from_the_tail(ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None) -> list[Decided]:
     """Greedy groups as for one core, then sections for several cores."""
-    return _spread(greedy(ops, chip, memo), chip, cores)
+    return _for_cores(greedy(ops, chip, memo), chip, cores)
 
 
-def _spread(found: list[Decided], chip: ChipSpec, cores: int) -> list[Decided]:
+def _for_cores(found: list[Decided], chip: ChipSpec, cores: int) -> list[Decided]:
     model = CostModel(chip, cores)
-    return [spread(item, model) if isinstance(item, GroupSchedule) else item for item in found]
+    return [for_cores(item, model) if isinstance(item, GroupSchedule) else item for item in found]
 
 
 BARRIER_CYCLES = 4

@@ -117,7 +117,7 @@ def writers_of(program: Program, name: str) -> frozenset[int]:
 
 
 def _makers(accesses: Accesses, location: Location) -> list[int]:
-    """The commands of one op and step that write the slice, up to the one that completes it."""
+    """The commands of one op and step that write the slice, up to the command that completes it."""
     commands = accesses.program.commands
     last = commands[location.command]
     view = [Placed(last.core, location.view)]

@@ -49,7 +49,7 @@ def contestants(network: Network, samples: Sequence[Sample]) -> Iterator[Contest
     """In the order in which they are prepared; the first is the base of all ratios. A module has no ONNX Runtime.
 
     samples: of the batch that the module has, also to calibrate with if the network is not calibrated. The network is
-    compiled when the first of tpusim's own is prepared.
+    compiled when the first of tpusim's contestants is prepared.
     """
     path, config, made = network.model_path, network.config, list[Compiled]()
 
@@ -81,7 +81,7 @@ def _session(source: Any, config: RunConfig) -> Callable[[Sample], object]:
 
 
 def quantised(path: Path, config: RunConfig, samples: Sequence[Sample]) -> Callable[[Sample], object]:
-    """ONNX Runtime's own static quantisation: QDQ, int8, weights per channel, calibrated with the same samples."""
+    """ONNX Runtime's static quantisation: QDQ, int8, weights per channel, calibrated with the same samples."""
     from onnxruntime import quantization  # pyright: ignore[reportMissingTypeStubs]
 
     tools: Any = quantization

@@ -17,8 +17,8 @@ from tpusim.cli.options import (
     OptionalPath,
     Preprocessing,
     PreprocessOptions,
-    beside,
     network_of,
+    output_file,
     require_count,
     save,
 )
@@ -103,11 +103,11 @@ class CorrectBias(Command):
             before=found.before, tried=[asdict(one) for one in found.tried], corrected=kept, judged=judge.halves[0],
             held_out=judge.halves[1],
         )  # fmt: skip
-        path = beside(self.module, "cali_table", self.out_table)
+        path = output_file(self.module, "cali_table", self.out_table)
         save_table(path, table, method, count, module=self.module.name)
         console.wrote(path)
         calibrated = apply_table(corrected, table, asymmetric=config.asymmetric)
-        return save(console, calibrated, beside(self.module, "3_calibrated.mlir", self.out))
+        return save(console, calibrated, output_file(self.module, "3_calibrated.mlir", self.out))
 
     def _check(self) -> None:
         """Raise ConfigError for an option that is out of range."""

@@ -14,8 +14,8 @@ from tpusim.cli.options import (
     OptionalPath,
     Preprocessing,
     PreprocessOptions,
-    beside,
     network_of,
+    output_file,
     require_count,
     save,
 )
@@ -58,7 +58,7 @@ class SearchThreshold(Command):
         model, config, data = given.canonical, given.lowering, given.calibrating()
         require_names(model)
         tuned = given.config.calibration.tune_samples
-        path = beside(self.module, "cali_table", self.out_table)
+        path = output_file(self.module, "cali_table", self.out_table)
         now = read_table(path) if path.is_file() and given.folder is not None else None  # next to a model it may be any
         with console.doing("search") as status:
             found = search_threshold(
@@ -81,4 +81,4 @@ class SearchThreshold(Command):
         save_table(path, table, asked, found.samples, module=self.module.name)
         console.wrote(path)
         calibrated = apply_table(model, table, asymmetric=config.asymmetric)
-        return save(console, calibrated, beside(self.module, "3_calibrated.mlir", self.out))
+        return save(console, calibrated, output_file(self.module, "3_calibrated.mlir", self.out))

@@ -132,13 +132,13 @@ def _crowd(model: Model, chip: ChipSpec) -> tuple[str, Sizes]:
     """(the tensor made where the most bytes of activations are alive, the tensors alive there)."""
     neurons, _ = live_ranges(model, chip)
 
-    def beside(made: Neuron) -> list[Neuron]:
+    def alive_with(made: Neuron) -> list[Neuron]:
         return [n for n in neurons if n.start <= made.start <= n.end]
 
     if not neurons:
         return "", ()
-    worst = max(neurons, key=lambda made: sum(n.size for n in beside(made)))
-    return tensor_name(worst.value), _largest([(tensor_name(n.value), n.size) for n in beside(worst)])
+    worst = max(neurons, key=lambda made: sum(n.size for n in alive_with(made)))
+    return tensor_name(worst.value), _largest([(tensor_name(n.value), n.size) for n in alive_with(worst)])
 
 
 def _outside(model: Model, chip: ChipSpec) -> tuple[Outside, ...]:

@@ -130,8 +130,8 @@ class _Search:
         goal = self._trials.goal
         if not isinstance(goal, Cosine):
             return None
-        beside = self._trials.elements_between()
-        return Foreseen(self._trials.errors, self._start, self._rough, self._prices, beside, 1 - goal.target)
+        between = self._trials.elements_between()
+        return Foreseen(self._trials.errors, self._start, self._rough, self._prices, between, 1 - goal.target)
 
     def _foreseen_set(self) -> Floats | None:
         """Of the sets with the least predicted cycles that reach the goal, the cheapest on the clock; or None."""
