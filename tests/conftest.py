@@ -13,7 +13,11 @@ from op_row import OpCase
 from rotation import thin
 from tpusim_kernels import store
 
+from tpusim.cli.entry import COLLECT_AFTER
+
 os.environ.pop("COLUMNS", None)  # of whoever runs the tests: tables are as wide as in a pipe
+DEFAULT = "not slow and not zoo"
+"""The tests that pyproject.toml selects."""
 settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
 settings.register_profile("search", settings.get_profile("repeatable"), derandomize=False)
 settings.load_profile("repeatable")
@@ -30,11 +34,27 @@ def pytest_configure(config: pytest.Config) -> None:
     jax.config.update("jax_numpy_dtype_promotion", "strict")
     jax.config.update("jax_numpy_rank_promotion", "raise")
     config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent compilation cache:UserWarning")
+    gc.set_threshold(COLLECT_AFTER, 10, 10)
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     jax.config.update("jax_compilation_cache_dir", str(base / "tpusim" / "jax-tests"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     store.use(base / "tpusim" / "kernels-tests", limit=4 << 30)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make no items of parameters that are marked slow, where they would be deselected: three in four of all items.
+
+    Only if tests are selected by the expression of pyproject.toml, and not by their names.
+    """
+    config = metafunc.config
+    if config.getoption("markexpr") != DEFAULT or any("::" in word for word in config.args):
+        return
+    for mark in metafunc.definition.iter_markers("parametrize"):
+        values = mark.args[1] if len(mark.args) > 1 else None
+        if isinstance(values, list) and any(not is_marked_slow(value) for value in values):
+            values[:] = [value for value in values if not is_marked_slow(value)]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -72,6 +92,11 @@ def row_of(item: pytest.Item) -> str | None:
     call = getattr(item, "callspec", None)
     case = call.params.get("case") if call is not None else None
     return case.id if isinstance(case, OpCase) else None
+
+
+def is_marked_slow(value: object) -> bool:
+    """Whether a value of a parameter is."""
+    return any(mark.name in ("slow", "zoo") for mark in getattr(value, "marks", ()))
 
 
 def is_slow(item: pytest.Item) -> bool:
