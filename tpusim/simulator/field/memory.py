@@ -45,10 +45,10 @@ class FieldMachine(Machine):
         self.gmem["coefficients"] = field.stored(coefficients, regions[0].start)
         self.constants = Machine(chip, regions, coefficients, lane_bytes)
 
-    def beside(self) -> Self:
+    def of_other_core(self) -> Self:
         """The memory of another core, which copies constants for itself."""
-        other = super().beside()
-        other.constants = self.constants.beside()
+        other = super().of_other_core()
+        other.constants = self.constants.of_other_core()
         return other
 
     def with_region(self, region: Region) -> Self:
