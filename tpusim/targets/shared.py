@@ -55,7 +55,6 @@ class NoQuickGelu(Model[TopGELU], ChipRewrites):
     @classmethod
     @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """No rewrites."""
         del weights, chip
         return ()
 

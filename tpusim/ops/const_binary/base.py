@@ -42,7 +42,7 @@ class Constants:
 
 
 NOTHING = Constants(1, 0)
-"""Integers that stay as they are."""
+"""The constants that leave every integer as it is."""
 
 
 class IntegerConstants:
@@ -63,7 +63,7 @@ class ConstTop(UnaryTop, IntegerConstants, ScalarOperand):
     TPU: ClassVar[OpT]
     KIND: ClassVar[Kind]
     VANISHES: ClassVar[bool] = False
-    """Whether there is no op where its integers would stay as they are (U-101)."""
+    """Whether the op is left out if it leaves every integer as it is (U-101)."""
 
     const_val = attr_def(FloatAttr)
     do_relu = opt_attr_def(BoolAttr)

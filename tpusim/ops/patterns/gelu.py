@@ -1,4 +1,4 @@
-"""GELU of its parts, in the forms that TPU-MLIR looks for (U-24)."""
+"""The parts of a GELU become one op, in the forms that TPU-MLIR recognises (U-24)."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ QUICK = 1.7020000219345093
 
 
 def _by_number(value: SSAValue, kind: str, number: float, tolerance: float = TOLERANCE) -> SSAValue | None:
-    """What an op with a number near `number`, of one user and without relu, reads; None for another op."""
+    """The operand of an op by a number near `number`, used once and without relu; None for another op."""
     op = made_by(value, kind)
     if op is None or relu_of(op) or abs((number_of(op) or 0.0) - number) > tolerance:
         return None
@@ -40,7 +40,7 @@ def _halved_and_gate(op: Operation) -> tuple[SSAValue, SSAValue] | None:
 
 
 def _put(gelu: OpT, op: Operation, x: SSAValue, rewriter: PatternRewriter, mode: str = "normal") -> None:
-    """Put GELU(x) in an op's place; ops that nothing reads any more are taken away at the end."""
+    """Replace an op by GELU(x); parts that lost their last user are removed at the end."""
     attributes: dict[str, Attribute] = {"approx_mode": text(mode)}
     new = gelu.create(operands=[x], result_types=[op.results[0].type], attributes=attributes)
     copy_name(new, op)

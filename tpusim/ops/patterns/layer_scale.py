@@ -22,10 +22,10 @@ AXES = 3
 
 @dataclass
 class FoldMulIntoMatMul(RewritePattern):
-    """MatMul of one constant matrix, used once -> Mul by a constant row: the row is in matrix and bias.
+    """MatMul by one constant matrix, used once -> Mul by a constant row: matrix and bias times the row.
 
-    Only with three axes (U-98). After a MatMul with a relu the factors must not be negative, and the relu has no limit:
-    TPU-MLIR folds the others as well, which changes the result.
+    Only with three axes (U-98). After a MatMul with a relu, the factors must not be negative and the relu must have no
+    limit. TPU-MLIR folds the other cases as well, which changes the result.
     """
 
     weights: WeightStore
@@ -44,7 +44,7 @@ class FoldMulIntoMatMul(RewritePattern):
             return
 
     def _absorbs(self, matmul: Operation, row: np.ndarray, columns: int) -> bool:
-        """Whether constants are a row of a product that nothing else reads."""
+        """Whether a product is constant but for its input and used once, and `row` has a number for each column."""
         _, right, bias = matmul.operands
         constants = [constant_of(v, self.weights) for v in (right, bias) if not isinstance(v.type, NoneType)]
         if any(c is None for c in constants) or len(shape_of(right)) != 2 or own_weight_scales(right):

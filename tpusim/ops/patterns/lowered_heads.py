@@ -30,9 +30,9 @@ ELEMENTWISE = (TpuCast, TpuMulConst, TpuAddConst, TpuMulShift, TpuRelu, TpuRequa
 ALWAYS = (TpuCast, TpuMulConst, TpuMulShift, TpuSoftmax)
 """Ops that the Permute moves past whatever follows: a store may then do its work."""
 SUFFIX = "_hdim_is_batch"
-"""Behind the name of a tensor whose heads are inside now, so that nobody takes it for the one the network has."""
+"""The end of the name of a tensor whose heads are inside: it differs from the tensor of the network."""
 TRANSPOSED = "_trans"
-"""The same for a product with a number whose operand was transposed."""
+"""The end of the name of a product with a number that is now computed before its operand is transposed."""
 
 
 @dataclass
@@ -102,9 +102,10 @@ class PermuteBehindUser(RewritePattern):
 
 @dataclass
 class PermuteMulconstSwap(RewritePattern):
-    """Permute by (0, 2, 3, 1) -> product with a number, used once, before a MatMul of a left Permute: the Permute last.
+    """Permute by (0, 2, 3, 1) -> product with a number, used once -> MatMul of a left Permute: the product first.
 
-    So the MatMul takes it in; attention that multiplies queries and keys each by the root of its factor has these.
+    The MatMul can then take the Permute in. Attention that multiplies queries and keys each by the root of its factor
+    has such products.
     """
 
     product: OpT
@@ -124,7 +125,7 @@ class PermuteMulconstSwap(RewritePattern):
 
 
 def _takes_heads(op: Product) -> bool:
-    """Two operands of four axes that only this product reads, both behind the right Permutes; not in f32."""
+    """Whether both operands come from Permutes of heads that only this product reads; not in f32."""
     left, right = _permute_of(op.input), _permute_of(op.right)
     if left is None or right is None or op.has_heads or is_set(op.left_transpose) or ints(left.order) != HEADS:
         return False
@@ -181,7 +182,7 @@ def _cancel(first: TpuPermute, second: TpuPermute, rewriter: PatternRewriter) ->
 
 
 def _exchange(op: Operation, rewriter: PatternRewriter, order: tuple[int, ...] = HEADS, suffix: str = SUFFIX) -> None:
-    """The result with its axes as before a Permute by `order`, and this Permute after it, with the name of the op."""
+    """Let an op compute before a Permute by `order`, which follows it and takes its name; suffix: ends its new name."""
     old = tensor_of(op.results[0])
     behind = TpuPermute.create(
         operands=[op.results[0]], result_types=[old], attributes={"order": ints_attr(order)}
