@@ -38,7 +38,7 @@ class ImportedRange:
 
     @property
     def steps(self) -> int:
-        """Steps of the symmetric threshold: 127 for signed bytes, 255 for unsigned bytes, else up to the farther end."""
+        """Steps of the symmetric threshold: 127 for signed bytes, 255 for unsigned bytes, else to the farther end."""
         return 127 if (self.low, self.high) == (-128, 127) else max(-self.low, self.high)
 
     @property
