@@ -119,7 +119,7 @@ def test_a_comparison_of_what_was_kept_says_so(folder: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--keep", "all", "outputs"), "--keep all outputs, beside other words"),
+        (("--keep", "all", "outputs"), "--keep all outputs, with other words"),
         (("--keep", "no_such*"), "--keep no_such*: the name of a tensor of the network or a pattern"),
         (("--keep", "none", "--to", "lower"), "--keep none: needs --to infer or a later stage"),
         (("--keep", "outputs", "--from", "simulate"), "--from simulate: reads the tensors of the stages before"),

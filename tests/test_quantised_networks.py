@@ -18,8 +18,8 @@ from tpusim.cli import main
 from tpusim.compiled import Compiled
 from tpusim.errors import CalibrationError, ModeWarning, TableWarning
 from tpusim.frontend import OnnxReference, import_onnx, inspect_onnx
+from tpusim.ir.imported_scales import ImportedRange, imported_ranges, not_kept
 from tpusim.ir.module import Model, save_model
-from tpusim.ir.own_scales import OwnRange, not_kept, own_ranges
 from tpusim.ir.types import uniform_of
 from tpusim.lowering import LoweringConfig
 from tpusim.running.pipeline import RunConfig
@@ -110,7 +110,7 @@ def test_network_of_onnx_runtime_keeps_scales_and_integers(quantised: dict[str, 
     for ours, theirs in integers(network, quantised[name]):
         np.testing.assert_array_equal(ours, theirs)
     session = OnnxReference(quantised[name], ["y"])
-    ranges, samples = own_ranges(network.top), images(8)
+    ranges, samples = imported_ranges(network.top), images(8)
     expected = np.concatenate([next(iter(session.run({"x": x}).values())) for x in samples])
     steps = (next(iter(network.flat(samples[:, 0]).values())) - expected) / ranges["y"].scale
     assert np.abs(steps).max() < 1.001
@@ -164,11 +164,11 @@ def test_pairs_by_hand() -> None:
         model_of([helper.make_node("Sub", ["x", "w"], ["a"]), *pair("a", "y", "s", "u")], w=np.float32(1), **ZERO)
     )
     assert [op.name for op in relu.ops if op.name == "top.Relu"] == ["top.Relu"]
-    assert own_ranges(relu)["y"] == OwnRange(0.5, 0, 255)
+    assert imported_ranges(relu)["y"] == ImportedRange(0.5, 0, 255)
     assert "top.Relu" not in str(
         import_onnx(model_of([helper.make_node("Sigmoid", ["x"], ["a"]), *pair("a", "y", "s", "u")], **ZERO)).module
     )
-    assert own_ranges(
+    assert imported_ranges(
         import_onnx(model_of([helper.make_node("Abs", ["x"], ["a"]), *pair("a", "y", "s", "z")], **ZERO))
     )["y"].symmetric
     twice = import_onnx(
@@ -177,7 +177,7 @@ def test_pairs_by_hand() -> None:
     assert not_kept(twice) == ("'a' is quantised twice: its first scale 0.5 is kept",)
     apart = import_onnx(model_of([helper.make_node("Abs", ["x"], ["a"]), *pair("a", "y", "s", "i", "t")], **ZERO))
     assert not_kept(apart) == ("the Q and DQ of 'a' are computed as they are written: the two halves differ",)
-    assert not own_ranges(apart) and any(op.name == "top.Round" for op in apart.ops)
+    assert not imported_ranges(apart) and any(op.name == "top.Round" for op in apart.ops)
 
 
 def product(**constants: np.ndarray) -> onnx.ModelProto:
@@ -250,7 +250,7 @@ def test_export_and_import_again(tmp_path: Path, capsys: pytest.CaptureFixture[s
     session = OnnxReference(tmp_path / "q.onnx", [found.model.graph.output[0].name])
     expected = np.concatenate([next(iter(session.run({"x": x}).values())) for x in samples])
     ours = next(iter(first.flat(samples[:, 0]).values()))
-    step = own_ranges(import_onnx(tmp_path / "q.onnx"))["both"].scale
+    step = imported_ranges(import_onnx(tmp_path / "q.onnx"))["both"].scale
     assert np.abs(ours - expected).max() < step / 4 + 1.5 / 255  # one step of the sum, where Sigmoid is steepest
     assert np.mean(np.abs(ours - expected) < 1e-6) > 0.8
     again = tpusim.compile(tmp_path / "q.onnx", asymmetric=asymmetric)

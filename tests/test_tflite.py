@@ -30,7 +30,7 @@ import tpusim
 from tpusim.errors import ConfigError, ImportModelError, TpusimError, UnsupportedError
 from tpusim.frontend import onnx_outputs
 from tpusim.ir.attrs import op_name, value_name
-from tpusim.ir.own_scales import own_ranges
+from tpusim.ir.imported_scales import imported_ranges
 
 with np.load(Path(__file__).parent / "tflite_litert.npz") as recorded:
     LITERT = dict(recorded)
@@ -71,7 +71,7 @@ def test_network_of_a_file_in_its_own_integers(tmp_path: Path) -> None:
     stored = [a for a in net.tpu.weights.values() if a.dtype == np.int8 and a.size > 8]
     for ours, theirs in zip(stored, (FILTER.transpose(0, 3, 1, 2), DEEP.transpose(3, 0, 1, 2), MATRIX.T), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    found = own_ranges(net.top)["conv/Relu"]
+    found = imported_ranges(net.top)["conv/Relu"]
     assert (found.low, found.high, np.float32(found.scale)) == (0, 255, np.float32(0.04))
     samples = RNG.normal(size=(8, 1, 9, 9, 4)).astype(np.float32) * 2
     ours = next(iter(net.flat(samples[:, 0]).values()))

@@ -23,16 +23,16 @@ from tpusim.host.threads import prefetched
 from tpusim.host.workers import Workers
 from tpusim.inference import Gradual
 from tpusim.ir.attrs import op_name
+from tpusim.ir.imported_scales import ImportedRange, set_imported_ranges, set_imported_weight_scales
 from tpusim.ir.module import Model, update_function_type
 from tpusim.ir.names import names_in
-from tpusim.ir.own_scales import OwnRange, set_own_ranges, set_own_weight_scales
 from tpusim.ir.text import verify
 from tpusim.ir.types import CalibratedType, retyped, set_type
 from tpusim.ops.framework.base import TopOp
 from tpusim.ops.interfaces import Weighs
 from tpusim.ops.structure import TopWeight
 
-OWN_METHOD = "own scales of a quantised network"
+IMPORTED_METHOD = "own scales of a quantised network"
 METHODS = (*HISTOGRAM_METHODS, *estimates.METHODS)
 TUNED = ("kl", "aciq_gauss", "aciq_laplace")
 Tensors = Mapping[str, np.ndarray]
@@ -211,7 +211,7 @@ def save_table(path: Path, table: CalibrationTable, config: CalibrationConfig, s
     """Write a measured table under the header of U-66; `module` is the file that was measured."""
     method = f"['{config.method}']" if config.tunes and not config.tune_estimates else config.method
     if not samples:
-        method = OWN_METHOD
+        method = IMPORTED_METHOD
     write_table(path, table, method=method, samples=samples, bins=config.bins, tune=config.tune_samples, module=module)
 
 
@@ -237,30 +237,30 @@ def apply_table(model: Model, table: CalibrationTable, *, asymmetric: bool = Fal
             "calibrate this module again or add the lines"
         )
     for op in ops:
-        own = table.own.get(op_name(op))
+        imported = table.imported.get(op_name(op))
         low, high = (
             calibrated_limits(op, entries[op], asymmetric=asymmetric)
-            if own is None
-            else own_limits(own, asymmetric=asymmetric)
+            if imported is None
+            else imported_limits(imported, asymmetric=asymmetric)
         )
         if (low, high) != (0.0, 0.0):
             set_type(op.results[0], retyped(op.results[0], CalibratedType.of(low, high)))
     _set_weight_scales(work, ops, table)
-    set_own_ranges(work, table.own)
+    set_imported_ranges(work, table.imported)
     update_function_type(work)
     work.set(state="TOP_CALIBRATED")
     verify(work.module, "after import-calibration-table")
     return work
 
 
-def own_limits(own: OwnRange, *, asymmetric: bool) -> tuple[float, float]:
+def imported_limits(imported: ImportedRange, *, asymmetric: bool) -> tuple[float, float]:
     """(min, max) that give the scale of the network's file and, with zero points, its zero point (numerics.md 3.4).
 
     Without zero points a signed byte has 127 steps on either side, also after a relu.
     """
     if asymmetric:
-        return own.limits
-    return (-own.threshold if own.low < 0 else 0.0), own.threshold
+        return imported.limits
+    return (-imported.threshold if imported.low < 0 else 0.0), imported.threshold
 
 
 def _set_weight_scales(model: Model, ops: Sequence[TopOp], table: CalibrationTable) -> None:
@@ -277,7 +277,7 @@ def _set_weight_scales(model: Model, ops: Sequence[TopOp], table: CalibrationTab
             raise CalibrationError(
                 f"calibration table: '{op_name(op)}_weight': {wanted} scales are required, got {len(scales)}"
             )
-        set_own_weight_scales(weight, scales)
+        set_imported_weight_scales(weight, scales)
     if left:
         raise CalibrationError(
             f"calibration table: #weight_scale (scales of filters) names ops with weights, got {_some(list(left))}; "

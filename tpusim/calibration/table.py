@@ -23,7 +23,7 @@ import numpy as np
 
 from tpusim.errors import CalibrationError, ConfigError
 from tpusim.host.files import replacing
-from tpusim.ir.own_scales import OwnRange
+from tpusim.ir.imported_scales import ImportedRange
 from tpusim.version import __version__
 
 INFINITY_STAND_IN = 6.5e4
@@ -55,7 +55,7 @@ class CalibrationTable:
 
     `weight_scales` maps `<opname>_weight` to scales per channel (in `weight_scales_fp8` they are thresholds);
     `asym_ops` and `int4_ops` name ops; `header` has the comment lines before the first entry, `notes` the reader's
-    replacements and warnings about the samples. `own` are the ranges of a quantised network, which become types
+    replacements and warnings about the samples. `imported` are the ranges of a quantised network, which become types
     exactly; a file cannot express them.
     """
 
@@ -68,7 +68,7 @@ class CalibrationTable:
     int4_ops: tuple[str, ...] = ()
     header: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    own: Mapping[str, OwnRange] = field(default_factory=dict[str, OwnRange])
+    imported: Mapping[str, ImportedRange] = field(default_factory=dict[str, ImportedRange])
 
     def __repr__(self) -> str:
         """Show how many entries each block of the table has."""
@@ -248,7 +248,7 @@ class _Reader:
 
 def _body(table: CalibrationTable, source: str) -> Iterator[str]:
     def entry_line(name: str, entry: Entry) -> str:
-        text = _decimal if name in table.own else _rounded
+        text = _decimal if name in table.imported else _rounded
         return " ".join([name, *(text(v) for v in (entry.threshold, entry.minimum, entry.maximum))])
 
     def scale_line(name: str, scales: tuple[float, ...]) -> str:

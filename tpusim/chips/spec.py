@@ -98,7 +98,7 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """Bytes of global memory in the chip's memory map (hardware.md 3.1); 0: not in the specification."""
     calibration: Calibration = Calibration()
     cores: int = 1
-    """TPU cores, each with its own lanes, local memory and two engines; global memory is common to all (DC-06)."""
+    """TPU cores. Each has lanes, local memory and two engines; global memory is common to all (DC-06)."""
     several_cores_gbs: float = 0.0
     """Load and store rate of each core while several cores move data (hardware.md 1.2); 0: no slower than alone."""
     search_gbs: float = 0.0

@@ -1,4 +1,4 @@
-"""`--input` of `infer` and `simulate`: a tensor file or an image, or a folder of them, each with its own output."""
+"""`--input` of `infer` and `simulate`: a tensor file or an image, or a folder of them, with one output for each."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

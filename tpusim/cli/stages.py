@@ -119,7 +119,7 @@ class Calibrate(Command):
 
     def execute(self, console: Output) -> bool:
         """Measure (or read) thresholds and put them into the module."""
-        from tpusim.calibration.quantised import with_own
+        from tpusim.calibration.quantised import completed_table
         from tpusim.calibration.stage import apply_table, calibrate, require_names, save_table
         from tpusim.calibration.table import read_table
         from tpusim.cli.progress import LiveProgress
@@ -137,7 +137,7 @@ class Calibrate(Command):
             require_names(model)
             config, found = network.config.calibration, network.calibrating()
             with LiveProgress(console) as progress, progress.stage("calibrate"):
-                table, count = with_own(
+                table, count = completed_table(
                     model,
                     lambda: calibrate(model, found, config, progress.progress, state=self.state, workers=workers),
                 )

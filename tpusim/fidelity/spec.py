@@ -45,7 +45,7 @@ DECISIONS: Final[dict[str, str]] = {
     "DN-05": "an op without a scale runs in the chip's float type",
     "DN-08": "a scale above 126.5 has no 8-bit multiplier: the op runs in float (numerics.md 5.1 would stop)",
     "DN-11": "F8: filter scale per channel, float for ops outside the list",
-    "DN-12": "Conv3D and Deconv on chips without a rule of their own",
+    "DN-12": "Conv3D and Deconv on chips without a rule for them",
     "DN-13": "CV18xx: an op without a listed rule runs in BF16",
     "DN-14": "Abs of bytes wraps, as the closed simulator's: |-128| = -128",
     "DN-15": "max and min with a number compare bytes with c/s without the zero point, as the closed simulator",
@@ -60,7 +60,7 @@ DECISIONS: Final[dict[str, str]] = {
     "DN-28": "an INT4 op with other users hands them INT8",
     "DN-29": "an unsigned or asymmetric product before an op in float stays 8 bits wide, not int16 (numerics.md 3.4)",
     "DN-32": "the chip cannot use a scale of a quantised network, so these integers are computed again in its own",
-    "DN-33": "non-maximum suppression has a row for each box that may be kept, -1 behind the last, where upstream has "
+    "DN-33": "non-maximum suppression has a row for each box that may be kept, -1 after the last, where upstream has "
     "as many rows as boxes",
     "DN-34": "part of a recurrent node, rounded for itself to the float type that upstream's one op has",
     "DN-30": "with avgpool_full_kernel off, averages with zero points that leave padding out run in float",

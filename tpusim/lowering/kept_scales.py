@@ -9,8 +9,8 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tpusim.errors import ModeWarning, option
 from tpusim.ir.attrs import op_name
+from tpusim.ir.imported_scales import ImportedRange, imported_ranges
 from tpusim.ir.module import Model
-from tpusim.ir.own_scales import OwnRange, own_ranges
 from tpusim.ir.quantisation import QuantParams
 from tpusim.ir.types import uniform_of
 from tpusim.ops.cast import TpuCast
@@ -25,7 +25,7 @@ def mark_changed_scales(top: Model, quant: Callable[[SSAValue], QuantParams | No
 
     top: the module before lowering, with propagated ranges; quant: scale and zero point of its values.
     """
-    ranges = own_ranges(top)
+    ranges = imported_ranges(top)
     if not ranges:
         return
     made = {op_name(op): op for op in lowered.ops if isinstance(op, TpuOp) and not isinstance(op, TpuCast)}
@@ -49,24 +49,24 @@ def _decisions(op: Operation) -> list[str]:
 def _changed(
     ops: Iterable[TopOp],
     quant: Callable[[SSAValue], QuantParams | None],
-    ranges: dict[str, OwnRange],
+    ranges: dict[str, ImportedRange],
     made: dict[str, TpuOp],
 ) -> Iterator[tuple[str, str]]:
     """(name, why) of inputs and of results that are stored as bytes."""
     for op in ops:
-        own, maker = ranges.get(op_name(op)), made.get(op_name(op))
+        imported, maker = ranges.get(op_name(op)), made.get(op_name(op))
         stored = isinstance(op, TopInput) or (maker is not None and uniform_of(maker.results[0]) is not None)
-        found = quant(op.results[0]) if own is not None and stored else None
-        if own is not None and found is not None and (why := _why_changed(found, own)):
+        found = quant(op.results[0]) if imported is not None and stored else None
+        if imported is not None and found is not None and (why := _why_changed(found, imported)):
             yield op_name(op), why
 
 
-def _why_changed(found: QuantParams, own: OwnRange) -> str:
-    steps = f"in steps of {own.scale:.6g}, now {found.scale:.6g}"
-    if isclose(found.scale, own.scale, rel_tol=1e-6) and (
-        own.symmetric or found.zero_point == found.limits[0] - own.low
+def _why_changed(found: QuantParams, imported: ImportedRange) -> str:
+    steps = f"in steps of {imported.scale:.6g}, now {found.scale:.6g}"
+    if isclose(found.scale, imported.scale, rel_tol=1e-6) and (
+        imported.symmetric or found.zero_point == found.limits[0] - imported.low
     ):
         return ""
-    if not own.symmetric and found.zero_point == 0:
+    if not imported.symmetric and found.zero_point == 0:
         return f"has a zero point, which {option('asymmetric', True)} keeps ({steps})"
     return steps

@@ -17,12 +17,12 @@ from tpusim.ops.interfaces import FloatRules
 from tpusim.registry import FORMATS
 
 
-def read_qtable(source: str | Path, own: NumberFormat | None = None) -> dict[str, str]:
+def read_qtable(source: str | Path, also: NumberFormat | None = None) -> dict[str, str]:
     """Op name -> mode. Raises ConfigError that names the line and what is wrong with it.
 
-    own: a format that may be named in addition to those of `tpusim.registry.FORMATS`.
+    also: a format that may be named in addition to those of `tpusim.registry.FORMATS`.
     """
-    known = {name.upper(): name for name in (*FORMATS, *(() if own is None else (own.name,)))}
+    known = {name.upper(): name for name in (*FORMATS, *(() if also is None else (also.name,)))}
     path = Path(source)
     if path.is_file():
         try:

@@ -28,7 +28,7 @@ class Reordering:
         self._op = op
 
     def array(self, value: SSAValue) -> np.ndarray | None:
-        """The stored array behind a value; None if it is not a constant."""
+        """The stored array of a constant; None for any other value."""
         return self.weights[op_name(value.owner)] if isinstance(value.owner, TopWeight) else None
 
     def _before(self, op: Operation) -> SSAValue:

@@ -11,7 +11,7 @@ import numpy as np
 
 FRACTION_BITS = {"float32": 23, "float16": 10, "bfloat16": 7}
 FLOAT_BOUND_ULPS = 256
-"""Largest difference of an f32 tensor. Both sides round f32 products and sums in their own order; the longest sums of
+"""Largest difference of an f32 tensor. Each side rounds f32 products and sums in another order; the longest sums of
 the zoo have 25,088 terms, whose rounding errors add up to about sqrt(25,088) = 158 half units."""
 NARROW_BOUND_ULPS = 1
 """The same for 16-bit floats: two f32 results that differ by less than half a unit round to neighbours at most."""
@@ -45,7 +45,7 @@ def ulps_apart(one: np.ndarray, other: np.ndarray, whole: np.ndarray, fraction_b
     """The difference of every element in units of the last place of the largest magnitude of `whole`, as float64.
 
     NaN equals NaN and an infinity itself; either is infinitely far from a number. What masks values (1e30 and more) is
-    no magnitude of the others: it has its own unit.
+    no magnitude of the others: it has a separate unit.
     """
     size, wide = np.abs(other.astype(np.float32)), one.astype(np.float64)
     magnitudes = np.abs(whole.astype(np.float32))

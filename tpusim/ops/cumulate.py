@@ -6,24 +6,22 @@ from typing import Any, ClassVar
 
 from tpusim_kernels.indexing import cumulate
 from typing_extensions import override
-from xdsl.dialects.builtin import BoolAttr, IntegerAttr, StringAttr, TensorType
+from xdsl.dialects.builtin import BoolAttr, IntegerAttr, StringAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition
 
 from tpusim.ir.attrs import flag, int_attr, text
 from tpusim.ir.types import shape_of
 from tpusim.isa import functions
-from tpusim.ops.framework.base import Array, Builder, FloatRule, Holds, OpT, Shape, ShapedOp
+from tpusim.ops.framework.base import Array, Builder, FloatRule, Holds, OpT
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import arithmetic_holds, checked_axis
+from tpusim.ops.framework.families import Unary, arithmetic_holds, checked_axis
 from tpusim.ops.framework.macro import MacroTop, MacroTpu
 
 
-class CumSum(ShapedOp):
+class CumSum(Unary):
     """The running sum or product along `axis`, in float64, rounded once to the type of the result."""
 
-    input = operand_def(TensorType)
-    output = result_def(TensorType)
     axis = attr_def(IntegerAttr)
     exclusive = attr_def(BoolAttr)
     reverse = attr_def(BoolAttr)
@@ -34,10 +32,6 @@ class CumSum(ShapedOp):
         """Parameters of the kernel and of the macro function."""
         flags = {"exclusive": bool(self.exclusive.value.data), "reverse": bool(self.reverse.value.data)}
         return {"axis": self.axis.value.data, "mode": self.mode.data, **flags}
-
-    @override
-    def infer(self) -> tuple[Shape, ...]:
-        return (shape_of(self.input),)
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:

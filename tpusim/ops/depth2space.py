@@ -10,9 +10,9 @@ from typing import ClassVar
 
 import msgspec
 from typing_extensions import override
-from xdsl.dialects.builtin import BoolAttr, IntegerAttr, TensorType
+from xdsl.dialects.builtin import BoolAttr, IntegerAttr
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
@@ -26,11 +26,10 @@ from tpusim.ops.framework.base import (
     LoweringContext,
     RangeRule,
     Shape,
-    ShapedOp,
     TopOp,
     TpuOp,
 )
-from tpusim.ops.framework.families import shorter_axes
+from tpusim.ops.framework.families import Unary, shorter_axes
 from tpusim.ops.framework.rewriting import made_by
 from tpusim.ops.framework.views import turned
 from tpusim.ops.permute import TopPermute
@@ -49,15 +48,13 @@ REORGS: dict[tuple[int, ...], tuple[bool, bool]] = {
 """Orders of the Permute of an inverse pixel shuffle -> (is_CRD, swap_cr)."""
 
 
-class Depth2Space(ShapedOp):
+class Depth2Space(Unary):
     """Channels become blocks of pixels; with is_inversed, pixels become channels.
 
     The channels are (c, block_h, block_w) with is_CRD, else (block_h, block_w, c). swap_cr: block_w comes before
     block_h.
     """
 
-    input = operand_def(TensorType)
-    output = result_def(TensorType)
     block_h = attr_def(IntegerAttr)
     block_w = attr_def(IntegerAttr)
     is_crd = attr_def(BoolAttr, attr_name="is_CRD")

@@ -9,7 +9,7 @@ from tpusim_kernels.prim.floattable import power_table
 from typing_extensions import override
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, TensorType
 from xdsl.ir import SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def, var_operand_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, var_operand_def
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import float_attr, int_attr, op_name
@@ -24,24 +24,21 @@ from tpusim.ops.framework.base import (
     FloatRule,
     LoweringContext,
     Shape,
-    ShapedOp,
     TopOp,
     TpuOp,
 )
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import float_operands
+from tpusim.ops.framework.families import Unary, float_operands
 
 ATTRIBUTES = ("size", "alpha", "beta", "bias")
 
 
-class LRN(ShapedOp):
+class LRN(Unary):
     """x / (bias + alpha/size * sum of the squares of the `size` nearest channels)^beta.
 
     Of an even size one channel is left out.
     """
 
-    input = operand_def(TensorType)
-    output = result_def(TensorType)
     size = attr_def(IntegerAttr)
     alpha = attr_def(FloatAttr)
     beta = attr_def(FloatAttr)

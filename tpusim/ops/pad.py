@@ -8,10 +8,10 @@ import numpy as np
 from tpusim_kernels.movement import pad
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
 from typing_extensions import override
-from xdsl.dialects.builtin import ArrayAttr, FloatAttr, StringAttr, TensorType
+from xdsl.dialects.builtin import ArrayAttr, FloatAttr, StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.ir.affine import AffineMap
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
@@ -29,13 +29,12 @@ from tpusim.ops.framework.base import (
     LoweringContext,
     RangeRule,
     Shape,
-    ShapedOp,
     TopOp,
     TpuOp,
     Way,
 )
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import is_set, only_user, part_of, shorter_axes
+from tpusim.ops.framework.families import Unary, is_set, only_user, part_of, shorter_axes
 from tpusim.ops.framework.moves import offset_map, pairs_of
 from tpusim.ops.interfaces import LoweredRewrites, MovedByTransfers
 from tpusim.ops.patterns.wide_pads import PadsInSteps
@@ -60,11 +59,9 @@ def padded_shape(shape: Shape, pads: tuple[int, ...], mode: str) -> Shape:
     return tuple(size + pads[i] + pads[rank + i] for i, size in enumerate(shape))
 
 
-class Pad(ShapedOp):
+class Pad(Unary):
     """`paddings` elements before every axis, then after: `val`, the reflected tensor, or its edge repeated."""
 
-    input = operand_def(TensorType)
-    output = result_def(TensorType)
     paddings = attr_def(ArrayAttr)
     mode = attr_def(StringAttr)
     val = attr_def(FloatAttr)

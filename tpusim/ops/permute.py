@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from typing_extensions import override
-from xdsl.dialects.builtin import ArrayAttr, TensorType
+from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.ir.affine import AffineMap
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
@@ -24,13 +24,12 @@ from tpusim.ops.framework.base import (
     LoweringContext,
     RangeRule,
     Shape,
-    ShapedOp,
     TopOp,
     TpuOp,
     Way,
 )
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import shorter_axes
+from tpusim.ops.framework.families import Unary, shorter_axes
 from tpusim.ops.framework.moves import permutation_map
 from tpusim.ops.framework.views import turned
 from tpusim.ops.interfaces import KernelLibrary, LoweredRewrites, MovedByTransfers, Rearranges
@@ -38,11 +37,9 @@ from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.view import TpuReshape
 
 
-class Permute(ShapedOp):
+class Permute(Unary):
     """Axis i of the result is axis order[i] of the operand."""
 
-    input = operand_def(TensorType)
-    output = result_def(TensorType)
     order = attr_def(ArrayAttr)
 
     @override

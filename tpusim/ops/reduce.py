@@ -8,9 +8,9 @@ import numpy as np
 from tpusim_kernels.arith_shift import reduce_int
 from tpusim_kernels.reduce import reduce_float
 from typing_extensions import override
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, StringAttr, TensorType
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, StringAttr
 from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
@@ -28,14 +28,13 @@ from tpusim.ops.framework.base import (
     GroupType,
     LoweringContext,
     Shape,
-    ShapedOp,
     TensorSlice,
     TopOp,
     TpuOp,
     Window,
 )
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import built_in_float, value_dtype
+from tpusim.ops.framework.families import Unary, built_in_float, value_dtype
 from tpusim.ops.framework.logical import WHOLE, WITH_MM
 from tpusim.ops.framework.rewriting import made_by
 from tpusim.ops.pool import TopAvgPool, TopMaxPool
@@ -66,11 +65,9 @@ def reduced_count(op: Operation) -> int:
     return prod(x[axis] for axis in ints(op.attributes["axes"]))
 
 
-class Reduce(ShapedOp):
+class Reduce(Unary):
     """Mean, sum, maximum, minimum, L1 norm, L2 norm or product over `axes`."""
 
-    input = operand_def(TensorType)
-    output = result_def(TensorType)
     axes = attr_def(ArrayAttr)
     keepdims = attr_def(BoolAttr)
     mode = attr_def(StringAttr)

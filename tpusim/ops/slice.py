@@ -38,7 +38,7 @@ from tpusim.ops.framework.base import (
     logical_shape,
 )
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import MAX_AXIS, constant_of, only_user, part_of, shorter_axes
+from tpusim.ops.framework.families import MAX_AXIS, Unary, constant_of, only_user, part_of, shorter_axes
 from tpusim.ops.framework.macro import indices_of
 from tpusim.ops.interfaces import GathersRows, Margins, SharedWindows
 from tpusim.ops.patterns.slices import MergeSliceConcatPattern, MergeSlicePattern, NoUseSlicePattern
@@ -60,11 +60,9 @@ def cut_shape(shape: Shape, cut: Cut) -> Shape:
     return tuple(-(-(end - offset) // step) for offset, step, end in zip(offsets, steps, ends, strict=True))
 
 
-class Slice(ShapedOp):
+class Slice(Unary):
     """Every `steps`-th element from `offset` to `ends` (exclusive) along every axis."""
 
-    input = operand_def(TensorType)
-    output = result_def(TensorType)
     offset = attr_def(ArrayAttr)
     steps = attr_def(ArrayAttr)
     ends = attr_def(ArrayAttr)

@@ -104,7 +104,7 @@ class TopWeight(IRDLOperation):
     name = "top.Weight"
     output = result_def(TensorType)
     scale = opt_attr_def(ArrayAttr)
-    """Scales of a weight that was imported as integers: one, or one per output channel (own_scales.py)."""
+    """Scales of a weight that was imported as integers: one, or one per output channel (imported_scales.py)."""
     traits = traits_def(Pure(), NamesWeight())
 
     @override

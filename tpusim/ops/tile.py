@@ -6,9 +6,9 @@ from typing import ClassVar
 import jax.numpy as jnp
 import msgspec
 from typing_extensions import override
-from xdsl.dialects.builtin import ArrayAttr, TensorType
+from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
@@ -26,12 +26,11 @@ from tpusim.ops.framework.base import (
     LoweringContext,
     RangeRule,
     Shape,
-    ShapedOp,
     TopOp,
     TpuOp,
 )
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import broadcast_shape, shorter_axes
+from tpusim.ops.framework.families import Unary, broadcast_shape, shorter_axes
 from tpusim.ops.rescale import lower_as_stored
 from tpusim.ops.view import TopReshape
 
@@ -43,11 +42,9 @@ def tiled_shape(shape: Shape, times: tuple[int, ...]) -> Shape:
     return tuple(size * count for size, count in zip(shape, times, strict=True))
 
 
-class Tile(ShapedOp):
+class Tile(Unary):
     """The operand repeated `tile` times along every axis."""
 
-    input = operand_def(TensorType)
-    output = result_def(TensorType)
     tile = attr_def(ArrayAttr)
 
     @override

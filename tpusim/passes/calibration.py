@@ -5,7 +5,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from tpusim.calibration.quantised import with_own
+from tpusim.calibration.quantised import completed_table
 from tpusim.calibration.samples import Samples
 from tpusim.calibration.smooth import rewritten
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table
@@ -44,7 +44,7 @@ class Calibrate(CalibrationConfig, Pass):
     @override
     def rewrite(self, model: Model, ctx: PassContext) -> Model:
         samples = samples_of(model, self.data, self.max_samples, ctx)
-        ctx.table, ctx.measured = with_own(
+        ctx.table, ctx.measured = completed_table(
             model,
             lambda: calibrate(model, samples, self, ctx.progress, state=ctx.calibration_state, workers=ctx.workers),
         )

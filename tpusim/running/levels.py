@@ -20,8 +20,8 @@ from tpusim.images import images_of, inputs_of
 from tpusim.inference import Gradual, RealValues, input_specs, parts_of
 from tpusim.inference import run as run_flat
 from tpusim.ir.attrs import value_name
+from tpusim.ir.imported_scales import imported_ranges
 from tpusim.ir.module import Model
-from tpusim.ir.own_scales import own_ranges
 from tpusim.running.artefacts import Artefacts, Tensors, need
 from tpusim.verify.compare import Comparison, Tolerance, compare
 from tpusim.verify.dead_layers import with_channels
@@ -149,7 +149,7 @@ def _others(a: Artefacts, top: Model) -> Iterator[Mapping[str, np.ndarray]]:
 def _file_results(a: Artefacts) -> LevelsOf:
     """The results of a quantised file, by the module's names; nothing for other files and modes."""
     top, config = need(a.canonical, "the canonical module"), a.config
-    quantised = config.lowering.format.calibrated and own_ranges(top)
+    quantised = config.lowering.format.calibrated and imported_ranges(top)
     if not (a.from_file and quantised and front_end(config.model).through_onnx):
         return lambda sample: {}
     proto = config.cut.of(read_onnx(config.model), config.input_shapes, str(config.model))

@@ -38,7 +38,7 @@ from tpusim.running.asked import run_here
 from tpusim.running.persistence import data_of, is_calibrated, load_module
 from tpusim.running.pipeline import STAGES, check_foreseen, checked
 from tpusim.studies.prospect.assumed import assumed_table
-from tpusim.studies.prospect.compilation import own_or_assumed
+from tpusim.studies.prospect.compilation import imported_or_assumed
 
 LEVELS = {
     "top": ("import", "1_top.mlir"),
@@ -259,7 +259,7 @@ class Network:
                 return
             if self.assume and a.config.table is None and a.table is None and a.given is None:
                 canonical = need(a.canonical, "the canonical module")
-                a.table = own_or_assumed(canonical) or assumed_table(canonical)
+                a.table = imported_or_assumed(canonical) or assumed_table(canonical)
         if level == "calibrated":
             check_foreseen(a)
         if level == "tpu" and self.stored and isinstance(a.config.lowering.mode, NumberFormat):

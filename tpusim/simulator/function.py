@@ -167,14 +167,14 @@ def interp(function: fn.Interp, operands: Operands, output: View) -> np.ndarray:
 def _interp_on_host(image: np.ndarray, size: tuple[int, ...], function: fn.Interp) -> np.ndarray:
     """Four neighbours by the product of their weights; to the corners, columns first."""
     scales = (function.scale_h, function.scale_w)
-    (top, bottom, above, below), (left, right, before, behind) = (
+    (top, bottom, above, below), (left, right, before, after) = (
         _weights(image.shape[2 + i], size[i], function.align_corners, at_start=scales[i] == 1) for i in (0, 1)
     )
     a, b, c, d = (image[:, :, y][:, :, :, x] for y in (top, bottom) for x in (left, right))
     above, below = above[:, None], below[:, None]
     if function.align_corners:
-        return above * (before * a + behind * b) + below * (before * c + behind * d)
-    return above * before * a + above * behind * b + below * before * c + below * behind * d
+        return above * (before * a + after * b) + below * (before * c + after * d)
+    return above * before * a + above * after * b + below * before * c + below * after * d
 
 
 def _weights(before: int, after: int, corners: bool, *, at_start: bool) -> tuple[np.ndarray, ...]:

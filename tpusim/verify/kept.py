@@ -23,7 +23,7 @@ class Keep:
     def __post_init__(self) -> None:
         alone = [word for word in ("all", "none") if word in self.asked]
         if not self.asked or (alone and len(self.asked) > 1):
-            got = ", beside other words" if self.asked else " without a word"
+            got = ", with other words" if self.asked else " without a word"
             raise ConfigError(f"{self}{got}: all, none, or names of tensors, patterns and `outputs` are required")
 
     def __str__(self) -> str:

@@ -16,6 +16,7 @@ from tpusim.frontend.onnx.cut import WHOLE, Cut
 from tpusim.frontend.onnx.element_types import dtype_of
 from tpusim.frontend.onnx.folding import SMALL, foldable
 from tpusim.frontend.onnx.idioms import with_idioms
+from tpusim.frontend.onnx.imported_scales import keep_scales
 from tpusim.frontend.onnx.model_file import (
     DEFAULT_DOMAINS,
     GraphInput,
@@ -34,7 +35,6 @@ from tpusim.frontend.onnx.model_file import (
 from tpusim.frontend.onnx.naming import Name
 from tpusim.frontend.onnx.node import ConstantNeeded
 from tpusim.frontend.onnx.outcome import How, Inspection, Outcome
-from tpusim.frontend.onnx.own_weights import keep_own_scales
 from tpusim.frontend.onnx.prequantised import Quantised, without_pairs
 from tpusim.frontend.onnx.problems import NetworkRefused, Problems
 from tpusim.frontend.onnx.reading import MEASURED, Reader, is_imported, node_name
@@ -253,7 +253,7 @@ class Importer(Reader):
             return Network(None, names, fixed)
         model = self._module.finish(results, name=name)
         model.set_output_types([dtype_of(o.type.tensor_type.elem_type) for o in outputs])
-        keep_own_scales(model, self._quantised, self.nodes, self.outcomes)
+        keep_scales(model, self._quantised, self.nodes, self.outcomes)
         return Network(model, names, fixed)
 
     def _fixed_results(self) -> dict[str, np.ndarray]:

@@ -16,7 +16,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tpusim.frontend.onnx.model_file import DEFAULT_DOMAINS
-from tpusim.ir.own_scales import OwnRange
+from tpusim.ir.imported_scales import ImportedRange
 
 NON_NEGATIVE = frozenset({"Relu", "Sigmoid", "HardSigmoid", "Softmax", "Abs", "Exp", "Sqrt", "Softplus"})
 KEEPS_SIGN = frozenset({
@@ -40,7 +40,7 @@ class WeightScales:
 class Quantised:
     """The scales of a model's pairs. ranges: by ONNX tensor; weights: by the name of a constant after its pair."""
 
-    ranges: dict[str, OwnRange] = field(default_factory=dict[str, OwnRange])
+    ranges: dict[str, ImportedRange] = field(default_factory=dict[str, ImportedRange])
     weights: dict[str, WeightScales] = field(default_factory=dict[str, WeightScales])
     notes: list[str] = field(default_factory=list[str])
 
@@ -119,7 +119,7 @@ class _Pairs:
         cut = found.low == 0 and x not in self._inputs and not self._is_non_negative(x)
         yield from self._cut(x, y, found) if cut else [helper.make_node("Identity", [x], [y])]
 
-    def _cut(self, x: str, y: str, found: OwnRange) -> Iterator[onnx.NodeProto]:
+    def _cut(self, x: str, y: str, found: ImportedRange) -> Iterator[onnx.NodeProto]:
         """The Relu or Relu6 that the range of the integers implies."""
         if abs(found.limits[1] - RELU6) > 1e-3 or not self._clips:
             yield helper.make_node("Relu", [x], [y])
@@ -129,7 +129,7 @@ class _Pairs:
             self._graph.initializer.append(numpy_helper.from_array(np.array(end, np.float32), name))
         yield helper.make_node("Clip", [x, *ends], [y])
 
-    def _parameters(self, node: onnx.NodeProto) -> OwnRange | None:
+    def _parameters(self, node: onnx.NodeProto) -> ImportedRange | None:
         """Scale and zero point of a Q or DQ node with one scale and 8 bits; None for any other."""
         scale, zero = self._array(node, 1), self._array(node, 2)
         if zero is None and (len(node.input) < 3 or not node.input[2]) and not node.attribute:
@@ -139,7 +139,7 @@ class _Pairs:
         number = float(scale.reshape(-1)[0])
         if not (np.isfinite(number) and number > 0):
             return None
-        return OwnRange.of(number, int(zero.reshape(-1)[0]), BYTES[zero.dtype])
+        return ImportedRange.of(number, int(zero.reshape(-1)[0]), BYTES[zero.dtype])
 
     def _array(self, node: onnx.NodeProto, index: int) -> np.ndarray | None:
         """A constant parameter as an array."""

@@ -50,7 +50,7 @@ def matrices(command: "MatMul", chip: ChipSpec) -> Finding | None:
 class MatMul(Command, frozen=True, tag="matmul"):
     """Batched matrix product (MM2): left (..., M, K) x right (..., K, N), each transposed on request.
 
-    GMEM operands have their own rank; an LMEM operand is (n, c, h, w) with batch n, and (c, h) = (rows, columns).
+    GMEM operands keep their rank; an LMEM operand is (n, c, h, w) with batch n, and (c, h) = (rows, columns).
     Integers: sat(RSR(relu(acc + bias), requant)): relu BEFORE the requant (numerics.md 9.2). bias: N elements.
     requants: one requant per right matrix, in order, and N bias elements for each (chips that requant by QDM).
     multipliers: N int32, one per column, instead of the requant's (numerics.md 5.1).

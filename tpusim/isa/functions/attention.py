@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import prod
 
 from tpusim.isa.functions.base import Function, Misfit, Shape, Steps
-from tpusim.isa.functions.rules import alike, broadcast, counted
+from tpusim.isa.functions.rules import broadcast, counted, equal_shapes
 
 _AXES = 4
 
@@ -29,7 +29,7 @@ class AttentionWeights(Function, frozen=True, tag="attention_weights"):
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """The scores, of the result's shape, the table, and a mask that broadcasts."""
         count = 1 + self.integer + self.mask
-        if (why := alike(operands, result, count)) is not None:
+        if (why := equal_shapes(operands, result, count)) is not None:
             return why
         if self.integer and prod(operands[1]) != 256:
             return Misfit("a table of 256 entries", f"{operands[1]}")

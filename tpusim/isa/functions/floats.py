@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from tpusim.isa.functions.base import Function, Misfit, Shape, Steps
-from tpusim.isa.functions.rules import alike, broadcast, counted, has_axis
+from tpusim.isa.functions.rules import broadcast, counted, equal_shapes, has_axis
 
 _EXP, _LN = Steps(22, shorter=3, constants=1), Steps(37, shorter=8, constants=1)
 _ACTIVATIONS: dict[str, Steps] = {
@@ -47,7 +47,7 @@ class Active(Function, frozen=True, tag="active"):
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """One operand of the result's shape."""
-        return alike(operands, result)
+        return equal_shapes(operands, result)
 
 
 class Cumulate(Function, frozen=True, tag="cumulate"):
@@ -64,7 +64,7 @@ class Cumulate(Function, frozen=True, tag="cumulate"):
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """One operand of the result's shape."""
-        return alike(operands, result) or has_axis(self.axis, result)
+        return equal_shapes(operands, result) or has_axis(self.axis, result)
 
 
 class Power(Function, frozen=True, tag="power"):

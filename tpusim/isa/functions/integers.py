@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from tpusim.isa.functions.base import Function, Misfit, Shape, Steps, Unit
-from tpusim.isa.functions.rules import alike, broadcast, counted, joined, reduced
+from tpusim.isa.functions.rules import broadcast, counted, equal_shapes, joined, reduced
 
 
 class AddInt(Function, frozen=True, tag="add_int"):
@@ -84,7 +84,7 @@ class ConstInt(Function, frozen=True, tag="const_int"):
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """One operand of the result's shape."""
-        return alike(operands, result)
+        return equal_shapes(operands, result)
 
 
 class SumShift(Function, frozen=True, tag="sum_shift"):

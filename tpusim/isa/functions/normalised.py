@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tpusim.isa.functions.base import Function, Misfit, Shape, Steps, Unit
-from tpusim.isa.functions.rules import alike, has_axis, image
+from tpusim.isa.functions.rules import equal_shapes, has_axis, image
 
 
 class Lrn(Function, frozen=True, tag="lrn"):
@@ -20,7 +20,7 @@ class Lrn(Function, frozen=True, tag="lrn"):
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """One operand of the result's shape, of four axes."""
-        return alike(operands, result) or image(result)
+        return equal_shapes(operands, result) or image(result)
 
 
 class LrnTables(Function, frozen=True, tag="lrn_tables"):
@@ -40,7 +40,7 @@ class LrnTables(Function, frozen=True, tag="lrn_tables"):
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """The tensor, of the result's shape and four axes, and two tables."""
-        return alike(operands, result, 3) or image(result)
+        return equal_shapes(operands, result, 3) or image(result)
 
 
 class LayerNorm(Function, frozen=True, tag="layernorm"):
@@ -67,7 +67,9 @@ class LayerNorm(Function, frozen=True, tag="layernorm"):
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """The tensor, of the result's shape, and the operands that the parameters state."""
-        return alike(operands, result, 1 + self.weight + self.bias + 2 * self.tables) or has_axis(self.axis, result)
+        return equal_shapes(operands, result, 1 + self.weight + self.bias + 2 * self.tables) or has_axis(
+            self.axis, result
+        )
 
 
 class RMSNorm(Function, frozen=True, tag="rmsnorm"):
@@ -86,7 +88,7 @@ class RMSNorm(Function, frozen=True, tag="rmsnorm"):
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """The tensor, of the result's shape, and the weight if the function has one."""
-        return alike(operands, result, 1 + self.weight) or has_axis(self.axis, result)
+        return equal_shapes(operands, result, 1 + self.weight) or has_axis(self.axis, result)
 
 
 class GroupNorm(Function, frozen=True, tag="groupnorm"):
@@ -112,7 +114,7 @@ class GroupNorm(Function, frozen=True, tag="groupnorm"):
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """Whole groups of channels, whole depths."""
-        if (why := alike(operands, result, 1 + self.weight + self.bias)) is not None:
+        if (why := equal_shapes(operands, result, 1 + self.weight + self.bias)) is not None:
             return why
         if self.weight_as_factor and not self.weight:
             return Misfit("a weight for the factor", "none")

@@ -5,7 +5,7 @@ from math import prod
 from typing import ClassVar, Literal
 
 from tpusim.isa.functions.base import Function, Misfit, Shape, Steps
-from tpusim.isa.functions.rules import alike, counted, has_axis, left_without, reduced
+from tpusim.isa.functions.rules import counted, equal_shapes, has_axis, left_without, reduced
 from tpusim.isa.yuv import YuvFormat, YuvPlanes
 
 _EXTREMES = 4
@@ -38,7 +38,7 @@ class ChannelTables(Function, frozen=True, tag="channel_tables"):
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """A table for each channel."""
-        if (why := counted(operands, 2) or alike(operands[:1], result)) is not None:
+        if (why := counted(operands, 2) or equal_shapes(operands[:1], result)) is not None:
             return why
         wanted, got = 256 * result[1] if len(result) > 1 else 0, prod(operands[1])
         return None if wanted == got else Misfit(f"256 entries for each of the channels of {result}", f"{got}")
@@ -104,7 +104,7 @@ class GatherElements(Function, frozen=True, tag="gather_elements"):
         """Data and indices of one rank; the result has the shape of the indices."""
         if (why := counted(operands, 2) or has_axis(self.axis, operands[0])) is not None:
             return why
-        return _inside(operands[0], operands[1], self.axis) or alike(operands[1:], result)
+        return _inside(operands[0], operands[1], self.axis) or equal_shapes(operands[1:], result)
 
 
 class ScatterElements(Function, frozen=True, tag="scatter_elements"):
@@ -119,9 +119,9 @@ class ScatterElements(Function, frozen=True, tag="scatter_elements"):
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """Data of the result's shape; indices and updates of one shape."""
-        if (why := alike(operands, result, 3) or has_axis(self.axis, operands[0])) is not None:
+        if (why := equal_shapes(operands, result, 3) or has_axis(self.axis, operands[0])) is not None:
             return why
-        return _inside(operands[0], operands[1], self.axis) or alike(operands[1:], operands[2], 2)
+        return _inside(operands[0], operands[1], self.axis) or equal_shapes(operands[1:], operands[2], 2)
 
 
 def _inside(data: Shape, indices: Shape, axis: int) -> Misfit | None:

@@ -11,7 +11,7 @@ def counted(operands: Sequence[Shape], wanted: int) -> Misfit | None:
     return None if len(operands) == wanted else Misfit(f"{wanted} operands", f"{len(operands)}")
 
 
-def alike(operands: Sequence[Shape], result: Shape, count: int = 1) -> Misfit | None:
+def equal_shapes(operands: Sequence[Shape], result: Shape, count: int = 1) -> Misfit | None:
     """`count` operands, the first of the result's shape."""
     if (why := counted(operands, count)) is not None:
         return why

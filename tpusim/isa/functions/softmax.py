@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.functions.base import Function, Misfit, Shape, Steps, Unit
-from tpusim.isa.functions.rules import alike, has_axis
+from tpusim.isa.functions.rules import equal_shapes, has_axis
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.steps import DIVISION_STEPS
@@ -45,7 +45,7 @@ class Softmax(Function, frozen=True, tag="softmax"):
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """One operand of the result's shape."""
-        return alike(operands, result) or has_axis(self.axis, result)
+        return equal_shapes(operands, result) or has_axis(self.axis, result)
 
 
 class SoftmaxInt(Function, frozen=True, tag="softmax_int"):
@@ -67,7 +67,7 @@ class SoftmaxInt(Function, frozen=True, tag="softmax_int"):
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """The integers, of the result's shape, and the table."""
-        if (why := alike(operands, result, 2) or has_axis(self.axis, result)) is not None:
+        if (why := equal_shapes(operands, result, 2) or has_axis(self.axis, result)) is not None:
             return why
         return None if prod(operands[1]) == 256 else Misfit("a table of 256 entries", f"{operands[1]}")
 
@@ -93,7 +93,7 @@ class SoftmaxTables(Function, frozen=True, tag="softmax_tables"):
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """The tensor, of the result's shape, and four tables."""
-        return alike(operands, result, 5) or has_axis(self.axis, result)
+        return equal_shapes(operands, result, 5) or has_axis(self.axis, result)
 
 
 class _Passes(NamedTuple):

@@ -17,9 +17,9 @@ from tpusim_kernels.prim.floattable import (
 from typing_extensions import override
 from xdsl.dialects.builtin import FloatAttr, TensorType
 from xdsl.ir import SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 
-from tpusim.ir.attrs import LayerGroupAttr, float_attr, op_name
+from tpusim.ir.attrs import float_attr, op_name
 from tpusim.ir.modes import LutModeAttr, lut_mode
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
@@ -86,7 +86,6 @@ class TpuLutBF16(ElementwiseTpu):
     lut_mode = attr_def(LutModeAttr)
     min_range = attr_def(FloatAttr)
     max_range = attr_def(FloatAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
 
     @override
     def infer(self) -> tuple[Shape, ...]:

@@ -15,7 +15,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from tpusim.ir.attrs import LayerGroupAttr, copy_name, float_attr, int_attr, op_name
+from tpusim.ir.attrs import copy_name, float_attr, int_attr, op_name
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -237,7 +237,6 @@ class TpuPRelu(ElementwiseTpu, SharedWindows):
     rshift = opt_attr_def(IntegerAttr)
     multiplier_pos = opt_attr_def(IntegerAttr)
     rshift_pos = opt_attr_def(IntegerAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
 
     @property
     def _positive(self) -> tuple[int, int] | None:

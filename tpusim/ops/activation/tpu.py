@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import ArrayAttr, FloatAttr, StringAttr, TensorType
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, floats
+from tpusim.ir.attrs import floats
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -137,7 +137,6 @@ class TpuLut(ElementwiseTpu, LibraryKernel, SharedWindows, Uncounted):
     input = operand_def(TensorType)
     table = operand_def(TensorType)
     output = result_def(TensorType)
-    group_info = opt_attr_def(LayerGroupAttr)
 
     @override
     def infer(self) -> tuple[Shape, ...]:

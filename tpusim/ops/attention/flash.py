@@ -8,11 +8,11 @@ from tpusim_kernels.attention import flash_attention
 from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType
 from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, copy_name, flag, int_attr, ints
+from tpusim.ir.attrs import copy_name, flag, int_attr, ints
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -58,7 +58,6 @@ class TpuFAttention(MacroTpu, FusingRewrites, Macs):
     mq = attr_def(IntegerAttr)
     mk = attr_def(IntegerAttr)
     keep_dims = attr_def(BoolAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
 
     @classmethod
     @override

@@ -14,7 +14,7 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, ints, op_name
+from tpusim.ir.attrs import ints, op_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa.functions.attention import attention_products
 from tpusim.isa.layout import align, ceil_div
@@ -84,7 +84,6 @@ class TpuAttention(TpuOp, Macs, OperandSlices, Reorder):
     head = attr_def(IntegerAttr)
     dim = attr_def(IntegerAttr)
     has_bias = attr_def(IntegerAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
 
     @property
     def sources(self) -> tuple[SSAValue, SSAValue, SSAValue]:

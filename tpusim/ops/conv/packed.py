@@ -15,7 +15,7 @@ from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType, i32
 from xdsl.irdl import attr_def, operand_def, opt_attr_def, result_def
 
-from tpusim.ir.attrs import LayerGroupAttr, flag, int_attr, ints, value_name
+from tpusim.ir.attrs import flag, int_attr, ints, value_name
 from tpusim.ir.modes import RequantModeAttr
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.ops.conv.coeff import (
@@ -61,7 +61,6 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
     rshift = opt_attr_def(ArrayAttr)
     quant_mode = opt_attr_def(RequantModeAttr)
     with_bias = opt_attr_def(BoolAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
 
     @property
     def kernel(self) -> tuple[int, ...]:

@@ -21,9 +21,9 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tpusim.ir.attrs import copy_name, int_attr, ints, ints_attr, op_name, set_op_name
+from tpusim.ir.imported_scales import imported_weight_scales
 from tpusim.ir.modes import requant_mode
 from tpusim.ir.once import once
-from tpusim.ir.own_scales import own_weight_scales
 from tpusim.ir.types import shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.conv.base import ConvTop, spread_shape
@@ -399,7 +399,7 @@ def _by_multipliers(op: TopConv, ctx: LoweringContext) -> SSAValue:
     bias = None if is_none(op.bias) else ctx.array(op.bias)
     assert x is not None and w is not None  # required by why_not_integer
     signed = filter_is_signed(w, bias)
-    own = own_weight_scales(op.filter)
+    own = imported_weight_scales(op.filter)
     scales, s_in = _scales(w, signed) if not own else np.broadcast_to(own, len(w)), _input_scale(x, w, bias)
     filter = quantised_filter(w, scales, signed)
     int_bias = int32_bias(op, ctx, bias, filter, scales * s_in, x.zero_point)

@@ -30,6 +30,7 @@ from tpusim.ops.framework.base import (
     LoweringContext,
     OpT,
     Shape,
+    ShapedOp,
     TensorSlice,
     TopOp,
     TpuOp,
@@ -99,7 +100,7 @@ def padded_window(window: Window, size: int, reach: int, stride: int, before: in
     return (0, size), (before, 0)
 
 
-class UnaryTop(TopOp):
+class Unary(ShapedOp):
     """An op with one operand, whose result has the operand's shape."""
 
     input = operand_def(TensorType)
@@ -108,6 +109,10 @@ class UnaryTop(TopOp):
     @override
     def infer(self) -> tuple[Shape, ...]:
         return (shape_of(self.input),)
+
+
+class UnaryTop(Unary, TopOp):
+    """A top op with one operand, whose result has the operand's shape."""
 
     @override
     def flops(self) -> int:
@@ -125,15 +130,8 @@ class ElementwiseTpu(TpuOp):
         return None if len(shape_of(self.operands[0])) <= 5 else "rank above 5"
 
 
-class UnaryTpu(ElementwiseTpu):
-    """An op with one operand, whose result has the operand's shape; it can be cut along any axis."""
-
-    input = operand_def(TensorType)
-    output = result_def(TensorType)
-
-    @override
-    def infer(self) -> tuple[Shape, ...]:
-        return (shape_of(self.input),)
+class UnaryTpu(Unary, ElementwiseTpu):
+    """A tpu op with one operand, whose result has the operand's shape; it can be cut along any axis."""
 
 
 class NaryTop(TopOp):

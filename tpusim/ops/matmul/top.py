@@ -21,8 +21,8 @@ from tpusim.chips import ChipSpec
 from tpusim.compat import Quirk
 from tpusim.interfaces import rules
 from tpusim.ir.attrs import flag, ints_attr, op_name, value_name
+from tpusim.ir.imported_scales import imported_weight_scales
 from tpusim.ir.once import once
-from tpusim.ir.own_scales import own_weight_scales
 from tpusim.ir.types import element_of, shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.add import TopAdd
@@ -46,7 +46,7 @@ from tpusim.ops.framework.families import (
     relu_limit_of,
     relu_of,
 )
-from tpusim.ops.framework.own_scales import note_own_scales
+from tpusim.ops.framework.imported_scales import note_imported_scales
 from tpusim.ops.interfaces import ChipRewrites, ProductRules, Weighs
 from tpusim.ops.matmul.product import Product
 from tpusim.ops.matmul.tpu import TpuMatMul
@@ -261,11 +261,11 @@ def _by_multipliers(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAV
     columns = _column_fit(op, ctx, w, x, y)
     largest = float(np.abs(w).max(initial=0.0).astype(np.float32))
     scale: float | np.ndarray = largest / 127 or SMALLEST_SCALE
-    own = own_weight_scales(op.right)
+    own = imported_weight_scales(op.right)
     if len(set(own)) == 1 and columns is None:
         scale = own[0]
     elif own and columns is None:
-        note_own_scales(op, ctx, op.right)
+        note_imported_scales(op, ctx, op.right)
     if columns is None:
         stored = _quantised(w, scale, "int8")
     else:
@@ -302,7 +302,7 @@ class _Columns(NamedTuple):
 
 def _column_fit(op: TopMatMul, ctx: LoweringContext, w: np.ndarray, x: QuantParams, y: QuantParams) -> _Columns | None:
     """s_w[n] = max_k |W[k, n]|/127 of one matrix (numerics.md 5.1, 7.1); None if the matrix has one scale."""
-    own = own_weight_scales(op.right)
+    own = imported_weight_scales(op.right)
     able = ctx.column_multipliers or (len(set(own)) > 1 and rules(ctx.chip, ProductRules).COLUMN_MULTIPLIERS)
     if not able or prod(w.shape[:-2]) > 1:
         return None

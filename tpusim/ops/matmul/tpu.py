@@ -13,7 +13,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, var_operand
 from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, ints, op_name, value_name
+from tpusim.ir.attrs import ints, op_name, value_name
 from tpusim.ir.modes import RequantModeAttr
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ir.weights import WeightStore
@@ -79,7 +79,6 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
     quant_mode = opt_attr_def(RequantModeAttr)
     fuse_rq = opt_attr_def(BoolAttr)
     heads_inside = opt_attr_def(BoolAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
 
     @property
     @override

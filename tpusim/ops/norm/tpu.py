@@ -14,7 +14,6 @@ from xdsl.dialects.builtin import BoolAttr, FloatAttr, NoneType, TensorType
 from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, result_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import lmem_bytes
@@ -53,7 +52,6 @@ class TpuScale(ElementwiseTpu, Macs, Overwrites, SharedWindows):
     do_relu = opt_attr_def(BoolAttr)
     relu_limit = opt_attr_def(FloatAttr)
     clamp16 = opt_attr_def(BoolAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
 
     @override
     def infer(self) -> tuple[Shape, ...]:

@@ -16,7 +16,7 @@ from xdsl.pattern_rewriter import PatternRewriter
 from xdsl.rewriter import InsertPoint
 
 from tpusim.ir.attrs import op_name, set_op_name
-from tpusim.ir.own_scales import own_weight_scales
+from tpusim.ir.imported_scales import imported_weight_scales
 from tpusim.ops.conv.base import ConvTop
 from tpusim.ops.framework.base import is_none
 from tpusim.ops.framework.families import constant_of, only_user
@@ -44,7 +44,7 @@ class EqualiseConvs(Requested):
         if not isinstance(op, ConvTop) or op.name != "top.Conv" or relu_limit_of(op) > 0:
             return
         between, second = _reader(op)
-        if second is None or own_weight_scales(op.filter) or own_weight_scales(second.filter):
+        if second is None or imported_weight_scales(op.filter) or imported_weight_scales(second.filter):
             return
         found = [constant_of(value, self.weights) for value in (op.filter, op.bias, second.filter)]
         first, bias, other = found

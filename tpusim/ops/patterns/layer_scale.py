@@ -9,7 +9,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tpusim.ir.attrs import copy_name, op_name
-from tpusim.ir.own_scales import own_weight_scales
+from tpusim.ir.imported_scales import imported_weight_scales
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.framework.base import OpT
@@ -47,7 +47,7 @@ class FoldMulIntoMatMul(RewritePattern):
         """Whether a product is constant but for its input and used once, and `row` has a number for each column."""
         _, right, bias = matmul.operands
         constants = [constant_of(v, self.weights) for v in (right, bias) if not isinstance(v.type, NoneType)]
-        if any(c is None for c in constants) or len(shape_of(right)) != 2 or own_weight_scales(right):
+        if any(c is None for c in constants) or len(shape_of(right)) != 2 or imported_weight_scales(right):
             return False
         if not row.size == row.shape[-1] == columns > 1 or only_user(matmul.results[0]) is None:
             return False

@@ -9,7 +9,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tpusim.ir.attrs import copy_name, float_attr, op_name, set_op_name
-from tpusim.ir.own_scales import own_weight_scales
+from tpusim.ir.imported_scales import imported_weight_scales
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.const_binary.base import ConstTop
@@ -85,7 +85,7 @@ class MergeMulConst(RewritePattern):
         given = [not is_none(v) for v in product.operands[1:]]
         if any(here and array is None for here, array in zip(given, constants, strict=True)):
             return
-        if constant_of(product.operands[0], self.weights) is not None or own_weight_scales(product.operands[1]):
+        if constant_of(product.operands[0], self.weights) is not None or imported_weight_scales(product.operands[1]):
             return
         last = view or product
         for index, array in enumerate(constants, 1):

@@ -10,7 +10,7 @@ from xdsl.ir import Attribute, Operation
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, ints
+from tpusim.ir.attrs import ints
 from tpusim.ir.modes import PoolModeAttr, RoundModeAttr
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.isa import commands as isa
@@ -89,7 +89,6 @@ class PoolTpu(TpuOp):
     scale = opt_attr_def(FloatAttr)
     offset = opt_attr_def(FloatAttr)
     first_round_mode = opt_attr_def(RoundModeAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
 
     @property
     def geometry(self) -> dict[str, Any]:

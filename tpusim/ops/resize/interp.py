@@ -14,7 +14,6 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, r
 from tpusim.chips import ChipSpec
 from tpusim.compat import Quirk
 from tpusim.ir.attrs import (
-    LayerGroupAttr,
     flag,
     float_attr,
     ints,
@@ -147,7 +146,6 @@ class TpuInterp(Interpolation, TpuOp):
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
 
     on_host = opt_attr_def(BoolAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:

@@ -9,11 +9,11 @@ import msgspec
 from typing_extensions import override
 from xdsl.dialects.builtin import IntegerAttr, TensorType
 from xdsl.ir import SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, opt_operand_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_operand_def, result_def
 
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import rules
-from tpusim.ir.attrs import LayerGroupAttr, int_attr, op_name
+from tpusim.ir.attrs import int_attr, op_name
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -114,7 +114,6 @@ class TpuUpsample(Upsampling, TpuOp, ChipSlicing, LibraryKernel, OperandSlices, 
 
     input = operand_def(TensorType)
     indices = opt_operand_def(TensorType)
-    group_info = opt_attr_def(LayerGroupAttr)
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:

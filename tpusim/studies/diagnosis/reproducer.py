@@ -19,8 +19,8 @@ from tpusim.frontend.onnx import Source, extract, tensors_of, write_onnx
 from tpusim.host.files import replacing
 from tpusim.inference import dequantised, input_specs, run
 from tpusim.ir.attrs import framework_name, op_name
+from tpusim.ir.imported_scales import imported_weight_scales
 from tpusim.ir.module import Model
-from tpusim.ir.own_scales import own_weight_scales
 from tpusim.ir.types import calibrated_range, shape_of
 from tpusim.lowering import LoweringConfig
 from tpusim.ops.framework.base import TopOp
@@ -177,8 +177,8 @@ def _table(own: Mapping[TopOp, TopOp], top: Model) -> CalibrationTable:
     for op, was in own.items():
         low, high = calibrated_range(was.results[0]) or (0.0, 0.0)
         entries[op_name(op)] = Entry(max(abs(low), abs(high)), low, high)
-        filters = own_weight_scales(was.operands[1]) if min(len(was.operands), len(op.operands)) > 1 else ()
-        if filters and not own_weight_scales(op.operands[1]):
+        filters = imported_weight_scales(was.operands[1]) if min(len(was.operands), len(op.operands)) > 1 else ()
+        if filters and not imported_weight_scales(op.operands[1]):
             scales[f"{op_name(op)}_weight"] = filters
     return CalibrationTable(entries, weight_scales=scales)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tpusim.calibration.quantised import with_own
+from tpusim.calibration.quantised import completed_table
 from tpusim.calibration.stage import calibrate, require_names, save_table
 from tpusim.calibration.table import CalibrationTable, read_table
 from tpusim.errors import ConfigError, UnsupportedError, option
@@ -73,7 +73,7 @@ class Network:
         """Thresholds: given, of a run, or measured once and then read from the cache; None: the types have them."""
         if not self.given.measures or self.given.config.table is not None:
             return self.given.table
-        return with_own(self.own, self._measured)[0]
+        return completed_table(self.own, self._measured)[0]
 
     def _measured(self) -> tuple[CalibrationTable, int]:
         path = self.cache.table(self.table_key)

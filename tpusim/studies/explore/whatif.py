@@ -115,7 +115,7 @@ class _Bench:
             if kind is not own.kind:
                 yield "type", str(kind), self._pinned(_pin(own, {}, kind))
         if self.config.in_place:
-            yield "in place", "results have bytes of their own", None
+            yield "in place", "results have separate bytes", None
 
     def tried(self, knob: str, value: str, pins: Pins | None) -> Alternative:
         """One alternative of the group with its cost or the reason of its refusal."""

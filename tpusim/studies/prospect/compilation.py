@@ -8,15 +8,15 @@ from typing import Any
 from xdsl.ir import Operation
 
 from tpusim import chips
-from tpusim.calibration.quantised import own_table
+from tpusim.calibration.quantised import imported_table
 from tpusim.calibration.table import CalibrationTable
 from tpusim.errors import TpusimError
 from tpusim.fidelity.card import fidelity_of
 from tpusim.frontend import WHOLE, Cut, Inspection, Outcome, front_end, inspect_onnx, read_model
 from tpusim.frontend.onnx import Source
 from tpusim.ir.attrs import op_name
+from tpusim.ir.imported_scales import not_kept
 from tpusim.ir.module import Model
-from tpusim.ir.own_scales import not_kept
 from tpusim.layer_group import base_groups
 from tpusim.lowering import LoweringConfig
 from tpusim.ops.framework.base import TopOp
@@ -98,7 +98,7 @@ def prospect(
     )  # fmt: skip
     ranged = seen.model is not None and seen.model.state != "TOP_F32"
     if table is None and seen.model is not None and not ranged:
-        table = own_or_assumed(PassManager(Canonicalize()).run(seen.model))
+        table = imported_or_assumed(PassManager(Canonicalize()).run(seen.model))
     assumed = table is None and not ranged and (config.format.calibrated or config.qtable is not None)
     if seen.model is None:
         nodes = tuple(_node(o, {}) for o in seen.nodes)
@@ -114,10 +114,10 @@ def prospect(
     return Prospect(nodes, ops, refused, (), assumed, not_kept(seen.model))
 
 
-def own_or_assumed(canonical: Model) -> CalibrationTable | None:
+def imported_or_assumed(canonical: Model) -> CalibrationTable | None:
     """The table of a quantised network, completed by assumed ranges; None for any other network."""
-    own = own_table(canonical)
-    return replace(own, entries={**assumed_table(canonical).entries, **own.entries}) if own.own else None
+    table = imported_table(canonical)
+    return replace(table, entries={**assumed_table(canonical).entries, **table.entries}) if table.imported else None
 
 
 def _before(seen: Inspection) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from tpusim.layer_group import ForcedGroup, require_named
 from tpusim.lowering import LoweringConfig
 from tpusim.ops.framework.base import ShapedOp, TpuOp
 from tpusim.studies.prospect.assumed import assumed_lowering
-from tpusim.studies.prospect.compilation import own_or_assumed
+from tpusim.studies.prospect.compilation import imported_or_assumed
 
 
 def require_lowerable(canonical: Model, config: LoweringConfig, forced: Sequence[ForcedGroup] = ()) -> list[str]:
@@ -26,7 +26,7 @@ def require_lowerable(canonical: Model, config: LoweringConfig, forced: Sequence
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ModeWarning)  # the run's lowering warns
         try:
-            tpu = assumed_lowering(canonical, replace(config, quant_input=False), own_or_assumed(canonical))
+            tpu = assumed_lowering(canonical, replace(config, quant_input=False), imported_or_assumed(canonical))
         except (ConfigError, UnsupportedError):
             raise
         except TpusimError:  # caused by an assumed range

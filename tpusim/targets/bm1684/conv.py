@@ -8,7 +8,7 @@ from tpusim.ir.attrs import ints
 from tpusim.ops.conv.base import ConvTop
 from tpusim.ops.deconv.top import TopDeconv
 from tpusim.ops.framework.base import LoweringContext
-from tpusim.ops.framework.own_scales import note_own_scales
+from tpusim.ops.framework.imported_scales import note_imported_scales
 from tpusim.ops.interfaces import IntegerLowering
 from tpusim.targets.bm1684.coefficients import shift_attributes, shift_coefficients
 from tpusim.targets.bm1684.target import TARGET
@@ -33,7 +33,7 @@ class ConvByShift(Model[ConvTop], IntegerLowering):
         if stored is None:
             return "the right shift of the requant would be negative"
         filter, bias, r = stored
-        note_own_scales(op, ctx, op.filter)
+        note_imported_scales(op, ctx, op.filter)
         operands = op.integer_operands(ctx, filter, bias, "int16")
         return op.build_tpu(ctx, operands, ctx.quantised_type(op.output), shift_attributes(r))
 

@@ -15,7 +15,7 @@ from tpusim.ir.attrs import ints_attr, value_name
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.framework.base import LoweringContext
-from tpusim.ops.framework.own_scales import note_own_scales
+from tpusim.ops.framework.imported_scales import note_imported_scales
 from tpusim.ops.interfaces import ChipRewrites, IntegerLowering, LoweredRewrites
 from tpusim.ops.matmul.top import TopMatMul, bias_operand, constant_bias
 from tpusim.ops.matmul.tpu import TpuMatMul
@@ -65,7 +65,7 @@ class MatMulByShift(Model[TopMatMul], IntegerLowering):
             )
         x, y = ctx.quant(op.input), ctx.quant(op.output)
         assert x is not None and y is not None  # required by why_not_integer
-        note_own_scales(op, ctx, op.right)
+        note_imported_scales(op, ctx, op.right)
         r = max(bm1684_conv_shift(float(np.abs(w).max(initial=0.0)), x.scale, y.scale), 0)
         r, bias = shift_and_bias(r, constant_bias(op, ctx, shape_of(op.output)[-1]), y.scale)
         stored = saturate_np(round_half_away(narrow_product(w, 2.0**r * x.scale / y.scale)), "int8")

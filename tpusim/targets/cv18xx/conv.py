@@ -11,7 +11,7 @@ from tpusim.ir.weights import WeightStore
 from tpusim.ops.conv.base import ConvTop
 from tpusim.ops.conv.top import TopConv
 from tpusim.ops.framework.base import LoweringContext
-from tpusim.ops.framework.own_scales import note_own_scales
+from tpusim.ops.framework.imported_scales import note_imported_scales
 from tpusim.ops.interfaces import ChipRewrites, IntegerLowering
 from tpusim.targets.cv18xx.dilated import ZerosBetweenTaps
 from tpusim.targets.cv18xx.qdm import qdm_operands
@@ -30,7 +30,7 @@ class ConvByQdm(Model[ConvTop], IntegerLowering):
         if why is not None:
             return why
         assert constants is not None  # required by why_not_integer
-        note_own_scales(op, ctx, op.filter)
+        note_imported_scales(op, ctx, op.filter)
         coefficients, requant = qdm_operands(ctx, value_name(op.filter), *constants, op.input, op.output)
         operands = [ctx.operand(op.input, "int8", op), *coefficients]
         return op.build_tpu(ctx, operands, ctx.quantised_type(op.output), requant)

@@ -13,7 +13,7 @@ from tpusim.ir.modes import requant_mode
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.framework.base import LoweringContext, is_none
-from tpusim.ops.framework.own_scales import note_own_scales
+from tpusim.ops.framework.imported_scales import note_imported_scales
 from tpusim.ops.interfaces import ChipRewrites, FloatLowering, IntegerLowering, LoweredRewrites
 from tpusim.ops.matmul.top import TopMatMul, bias_operand, constant_bias
 from tpusim.ops.matmul.tpu import TpuMatMul
@@ -58,7 +58,7 @@ class MatMulByQdm(Model[TopMatMul], IntegerLowering):
             return why
         if right is None:
             return "the product of two activations is computed in float (numerics.md 9.0)"
-        note_own_scales(op, ctx, op.right)
+        note_imported_scales(op, ctx, op.right)
         matrices, bias = right.reshape(-1, *right.shape[-2:]), constant_bias(op, ctx, shape_of(op.output)[-1])
         th_x, th_y = threshold(op.input), threshold(op.output)
         largest = 0.0 if bias is None else float(np.abs(bias).max())

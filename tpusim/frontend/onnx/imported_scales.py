@@ -9,8 +9,8 @@ from xdsl.ir import Operation
 from tpusim.frontend.onnx.outcome import Outcome
 from tpusim.frontend.onnx.prequantised import Quantised, WeightScales
 from tpusim.ir.attrs import op_name
+from tpusim.ir.imported_scales import set_imported_ranges, set_imported_weight_scales, set_not_kept
 from tpusim.ir.module import Model
-from tpusim.ir.own_scales import set_not_kept, set_own_ranges, set_own_weight_scales
 from tpusim.ops.framework.base import TopOp
 from tpusim.ops.interfaces import Weighs
 from tpusim.ops.structure import TopWeight
@@ -19,9 +19,7 @@ PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 OF_ONE_FORM = frozenset({"Transpose", "Identity", "Reshape"})
 
 
-def keep_own_scales(
-    model: Model, found: Quantised, nodes: Sequence[onnx.NodeProto], outcomes: Iterable[Outcome]
-) -> None:
+def keep_scales(model: Model, found: Quantised, nodes: Sequence[onnx.NodeProto], outcomes: Iterable[Outcome]) -> None:
     """Write the scales of the Q and DQ pairs into the module, and note the scales that it cannot express."""
     if not (found.ranges or found.weights or found.notes):
         return
@@ -31,7 +29,7 @@ def keep_own_scales(
     for node in nodes:
         if node.op_type in PRODUCTS:
             notes += _of_product(model, found, node, makers, made.get(node.output[0], ()))
-    set_own_ranges(model, found.ranges)
+    set_imported_ranges(model, found.ranges)
     set_not_kept(model, notes)
 
 
@@ -43,22 +41,22 @@ def _of_product(
     ops: Sequence[Operation],
 ) -> Iterable[str]:
     """Write the scales of a product's weight; yields messages about scales that cannot be kept."""
-    own = found.weights.get(_before_views(node.input[1], makers))
+    integers = found.weights.get(_before_views(node.input[1], makers))
     op = next((op for op in ops if isinstance(op, TopOp) and isinstance(op, Weighs)), None)
     weight = op.operands[1].owner if op is not None else None
-    if own is None or op is None or not isinstance(weight, TopWeight):
+    if integers is None or op is None or not isinstance(weight, TopWeight):
         return
-    if own.zero_points.any():
+    if integers.zero_points.any():
         yield f"the weight of '{op_name(op)}' has zero points, which no chip supports: it is quantised again"
         return
-    scales = channel_scales(op, model.weights[op_name(weight)], own.scales)
+    scales = channel_scales(op, model.weights[op_name(weight)], integers.scales)
     if scales is None:
         yield f"the weight of '{op_name(op)}' is not int8 with one scale per output channel: it is quantised again"
         return
-    set_own_weight_scales(weight, scales)
+    set_imported_weight_scales(weight, scales)
     bias = found.weights.get(node.input[2]) if len(node.input) > 2 else None
     before = found.ranges.get(node.input[0])
-    if bias is not None and before is not None and not _fits(bias, own.scales * before.scale):
+    if bias is not None and before is not None and not _fits(bias, integers.scales * before.scale):
         yield f"the bias of '{op_name(op)}' is not in steps of input times weight: it is rounded to them"
 
 

@@ -1,9 +1,8 @@
-"""The scales that a quantised network brings along: in the module's attributes, and on its weights.
+"""The scales of an imported quantised network, in the module's attributes and on its weights.
 
-`module.own_ranges` holds `[name, scale, low, high]` for each tensor that the network quantises itself: its integers
-stand for scale * i with low <= i <= high, the zero point taken out. `module.not_kept` says in words what of the
-network's numbers the import could not keep. `scale` of a top.Weight are the scales of its integers, one per output
-channel or one of all.
+`module.own_ranges` has `[name, scale, low, high]` for each tensor that the network quantises: its integers i, without
+the zero point, are scale * i with low <= i <= high. `module.not_kept` lists the network's numbers that the import could
+not keep. `scale` of a top.Weight has the scales of its integers: one, or one per output channel.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,26 +19,26 @@ RANGES, NOT_KEPT = "module.own_ranges", "module.not_kept"
 
 
 @dataclass(frozen=True)
-class OwnRange:
-    """Integers low ... high of a tensor, each `scale` apart; the stored one is the zero point more."""
+class ImportedRange:
+    """Integers low ... high in steps of `scale`; the stored integer is larger by the zero point."""
 
     scale: float
     low: int
     high: int
 
     @classmethod
-    def of(cls, scale: float, zero_point: int, limits: tuple[int, int]) -> "OwnRange":
-        """Of integers with a zero point between the limits of their type."""
+    def of(cls, scale: float, zero_point: int, limits: tuple[int, int]) -> "ImportedRange":
+        """The range of integers of a type with a zero point."""
         return cls(scale, limits[0] - zero_point, limits[1] - zero_point)
 
     @property
     def limits(self) -> tuple[float, float]:
-        """The real numbers at the ends."""
+        """The real numbers of `low` and `high`."""
         return self.low * self.scale, self.high * self.scale
 
     @property
     def steps(self) -> int:
-        """Steps of the symmetric threshold: 127 of signed bytes, 255 of unsigned ones, else what reaches both ends."""
+        """Steps of the symmetric threshold: 127 for signed bytes, 255 for unsigned bytes, else to the farther end."""
         return 127 if (self.low, self.high) == (-128, 127) else max(-self.low, self.high)
 
     @property
@@ -53,21 +52,21 @@ class OwnRange:
         return (self.low, self.high) in ((-128, 127), (-127, 127), (0, 255))
 
 
-def own_ranges(model: Model) -> dict[str, OwnRange]:
-    """By tensor name; empty for a network that is not quantised."""
+def imported_ranges(model: Model) -> dict[str, ImportedRange]:
+    """The ranges by tensor name; empty for a network that is not quantised."""
     found = model.module.attributes.get(RANGES)
     rows = cast("ArrayAttr[ArrayAttr[Attribute]]", found).data if isinstance(found, ArrayAttr) else ()
     return dict(_row(row.data) for row in rows)
 
 
-def _row(row: tuple[Attribute, ...]) -> tuple[str, OwnRange]:
+def _row(row: tuple[Attribute, ...]) -> tuple[str, ImportedRange]:
     name, scale, low, high = row
     numbers = (cast("IntegerAttr", n).value.data for n in (low, high))
-    return cast("StringAttr", name).data, OwnRange(cast("FloatAttr", scale).value.data, *numbers)
+    return cast("StringAttr", name).data, ImportedRange(cast("FloatAttr", scale).value.data, *numbers)
 
 
-def set_own_ranges(model: Model, ranges: Mapping[str, OwnRange]) -> None:
-    """State them in the module, in place of what it states."""
+def set_imported_ranges(model: Model, ranges: Mapping[str, ImportedRange]) -> None:
+    """Replace the ranges in the module's attributes."""
     model.module.attributes.pop(RANGES, None)
     rows = [
         ArrayAttr([StringAttr(name), float_attr(r.scale), int_attr(r.low), int_attr(r.high)])
@@ -78,24 +77,24 @@ def set_own_ranges(model: Model, ranges: Mapping[str, OwnRange]) -> None:
 
 
 def not_kept(model: Model) -> tuple[str, ...]:
-    """What the import could not keep, a sentence each."""
+    """Sentences about what the import could not keep."""
     found = model.module.attributes.get(NOT_KEPT)
     notes = cast("ArrayAttr[StringAttr]", found).data if isinstance(found, ArrayAttr) else ()
     return tuple(note.data for note in notes)
 
 
 def set_not_kept(model: Model, notes: Iterable[str]) -> None:
-    """List in the module which of the model's own scales were not kept, and why."""
+    """List in the module which imported scales were not kept, and why."""
     if listed := [StringAttr(note) for note in notes]:
         model.module.attributes[NOT_KEPT] = ArrayAttr(listed)
 
 
-def own_weight_scales(value: SSAValue) -> tuple[float, ...]:
-    """The scales that a constant brings along, () if none."""
+def imported_weight_scales(value: SSAValue) -> tuple[float, ...]:
+    """The imported scales of a constant; () without any."""
     found = value.owner.attributes.get("scale") if isinstance(value.owner, Operation) else None
     return floats(cast("ArrayAttr[Attribute]", found)) if isinstance(found, ArrayAttr) else ()
 
 
-def set_own_weight_scales(weight: Operation, scales: Iterable[float]) -> None:
-    """State the scales of a top.Weight."""
+def set_imported_weight_scales(weight: Operation, scales: Iterable[float]) -> None:
+    """Set the imported scales of a top.Weight."""
     weight.attributes["scale"] = floats_attr(scales)

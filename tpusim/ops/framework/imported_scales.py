@@ -2,11 +2,11 @@
 
 from xdsl.ir import Operation, SSAValue
 
-from tpusim.ir.own_scales import own_weight_scales
+from tpusim.ir.imported_scales import imported_weight_scales
 from tpusim.ops.framework.contexts import LoweringContext
 
 
-def note_own_scales(op: Operation, ctx: LoweringContext, weight: SSAValue) -> None:
+def note_imported_scales(op: Operation, ctx: LoweringContext, weight: SSAValue) -> None:
     """Record that a weight of a quantised network gets other integers on this chip (DN-32)."""
-    if own_weight_scales(weight):
+    if imported_weight_scales(weight):
         ctx.decision(op, "DN-32")
