@@ -1,9 +1,10 @@
-"""What the end-to-end tests share: runs of the digits network (once per process) and small ONNX models."""
+"""What the end-to-end tests share: runs of the digits network (once in a test run) and small ONNX models."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from filelock import FileLock
 from onnx import TensorProto, helper, numpy_helper
 
 from tpusim.cli import main
@@ -21,28 +23,34 @@ SAMPLES = 24
 LABELLED = 40
 MODULES = ("1_top.mlir", "2_canonical.mlir", "3_calibrated.mlir", "4_tpu.mlir", "5_grouped.mlir", "6_final.mlir")
 
-_RUNS: dict[tuple[str, str], Path] = {}
-
 
 def digits_run(factory: pytest.TempPathFactory, chip: str, mode: str) -> Path:
-    """The artefacts of `tpusim run` on the digits network with LABELLED labelled samples; do not change them."""
-    if (chip, mode) not in _RUNS:
-        folder = factory.mktemp(f"digits_{chip}_{mode}")
-        data = folder / "data"
-        data.mkdir()
-        np.savez(data / "test.npz", image=np.load(DIGITS / "test.npz")["image"][:LABELLED])
-        np.savez(data / "labels.npz", label=np.load(DIGITS / "labels.npz")["label"][:LABELLED])
-        status = main(
-            [
-                *("run", str(DIGITS / "digits.onnx"), "--chip", chip, "--mode", mode),
-                *("--data", str(DIGITS / "calibration.npz"), "--samples", str(SAMPLES)),
-                *("--test-data", str(data / "test.npz"), "--labels", str(data / "labels.npz")),
-                *("--out", str(folder / "out")),
-            ]
-        )
-        assert status == 0
-        _RUNS[chip, mode] = folder / "out"
-    return _RUNS[chip, mode]
+    """The artefacts of `tpusim run` on the digits network with LABELLED labelled samples; do not change them.
+
+    The processes of a test run share them.
+    """
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"digits_{chip}_{mode}"
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "out" / "report.json").exists():
+            _run_digits(folder, chip, mode)
+    return folder / "out"
+
+
+def _run_digits(folder: Path, chip: str, mode: str) -> None:
+    data = folder / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    np.savez(data / "test.npz", image=np.load(DIGITS / "test.npz")["image"][:LABELLED])
+    np.savez(data / "labels.npz", label=np.load(DIGITS / "labels.npz")["label"][:LABELLED])
+    status = main(
+        [
+            *("run", str(DIGITS / "digits.onnx"), "--chip", chip, "--mode", mode),
+            *("--data", str(DIGITS / "calibration.npz"), "--samples", str(SAMPLES)),
+            *("--test-data", str(data / "test.npz"), "--labels", str(data / "labels.npz")),
+            *("--out", str(folder / "out")),
+        ]
+    )
+    assert status == 0
 
 
 def report_of(folder: Path) -> dict[str, Any]:

@@ -7,20 +7,19 @@ import warnings
 import numpy as np
 import onnx
 import pytest
+from compiling import to_calibrated, to_canonical, to_tpu
 from exported import FLOATS, HEADS, NETWORKS, Arrays, Net, T, gpt
 from rotation import first_of
 
 import tpusim
-from tpusim.calibration.stage import CalibrationConfig, apply_table
+from tpusim.calibration.stage import CalibrationConfig
 from tpusim.calibration.table import parse_table
-from tpusim.canonicalize import canonicalize
 from tpusim.errors import TableWarning
 from tpusim.frontend import as_called, import_onnx, onnx_outputs
 from tpusim.inference import dequantised, run
 from tpusim.ir.attrs import ints, op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import is_tensor, uniform_of
-from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops.add import TpuAdd
 
 
@@ -87,15 +86,13 @@ def test_an_integer_next_to_a_mask_has_its_scale_by_default() -> None:
     net = Net()
     lowest = np.triu(np.full((1, 1, T, T), np.finfo(np.float32).min, np.float32), 1)
     proto = net.model({"x": (FLOATS, (1, HEADS, T, T))}, net("Softmax", net("Add", "x", lowest), axis=-1))
-    top = apply_table(canonicalize(import_onnx(proto))[0], parse_table(MASKED, "table"))
-    (add,) = [op for op in lower(top, LoweringConfig("bm1684x", "int8"))[0].ops if isinstance(op, TpuAdd)]
+    top = to_calibrated(to_canonical(import_onnx(proto)), parse_table(MASKED, "table"))
+    (add,) = [op for op in to_tpu(top, "bm1684x").ops if isinstance(op, TpuAdd)]
     assert add.multipliers is not None
     assert add.rshifts is not None
     assert (ints(add.multipliers), ints(add.rshifts)) == ((0, 1), (0, 0))
     assert "DN-02 masks_in_integers" in str(add.attributes)
     (mended,) = [
-        op
-        for op in lower(top, LoweringConfig("bm1684x", "int8", quirks_off=("masks_in_integers",)))[0].ops
-        if isinstance(op, TpuAdd)
+        op for op in to_tpu(top, "bm1684x", "int8", quirks_off=("masks_in_integers",)).ops if isinstance(op, TpuAdd)
     ]
     assert mended.multipliers is None

@@ -1,7 +1,6 @@
 """Models as bytecode: recognised by content, weights in the file, and the commands that write and show it."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from xdsl.dialects import builtin
 from xdsl.ir import Attribute
 from xdsl.rewriter import Rewriter
 
+from tpusim.cli import main
 from tpusim.errors import ImportModelError
 from tpusim.frontend.content import is_module
 from tpusim.ir.bytecode import Blob, Bytecode, is_bytecode
@@ -102,15 +102,11 @@ def test_schema(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         load_model(tmp_path / "later", context())
 
 
-def tpusim(*words: object) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "tpusim", *map(str, words)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def test_commands(model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def tpusim(*words: object) -> str:
+        assert main(list(map(str, words))) == 0
+        return capsys.readouterr().out
 
-
-def test_commands(model: Model, tmp_path: Path) -> None:
     save_model(model, tmp_path / "net.mlir")
     tpusim("opt", tmp_path / "net.mlir", "--one-file", "--bytecode-for", "llvm19", "-o", tmp_path / "net.mlirbc")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["net.mlir", "net.mlirbc", "weights.npz"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiling import to_addressed, to_program, to_reordered
 from msgspec import structs
 from mutation.mutant import Mutant, Mutator
 from mutation.mutators_place import PLACE
@@ -17,15 +18,12 @@ from mutation.mutators_value import VALUE
 from networks import random_network, random_tokens
 from rows import lowered
 
-from tpusim.codegen import generate
 from tpusim.errors import TpusimError
 from tpusim.field import PRIME, Field, Scaling, product, requanted
 from tpusim.ir.module import Model
 from tpusim.isa.commands import Arith, Command, Conv, LaneCopy, Move, Rescale
 from tpusim.isa.stream import Program
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.memory import assign_addresses
+from tpusim.layer_group import LayerGroupConfig
 from tpusim.ops.add import TpuAdd
 from tpusim.ops.conv import TpuConv2D
 from tpusim.proof import Proof, prove
@@ -40,19 +38,19 @@ def images(seed: int, chip: str) -> Model:
     """A random network of images in INT8, ready for layer groups."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return reorder_weights(lower(random_network(seed).top(), LoweringConfig(chip, "int8"))[0])
+        return to_reordered(random_network(seed).top(), chip, "int8")
 
 
 @cache
 def tokens(seed: int) -> Model:
     """A random network of matrix products in INT8."""
-    return reorder_weights(lower(random_tokens(seed, (2, 10, 12)).top(), LoweringConfig("bm1684x", "int8"))[0])
+    return to_reordered(random_tokens(seed, (2, 10, 12)).top(), "bm1684x")
 
 
 @cache
 def final(seed: int, chip: str, opt: str = "2", cores: int = 1) -> Model:
     config = LayerGroupConfig(opt=opt, cores=cores)
-    return assign_addresses(group_layers(images(seed, chip), config))
+    return to_addressed(images(seed, chip), config)
 
 
 def judged(model: Model, program: Program, wanted: float = QUICK, *, explain: bool = False) -> Proof:
@@ -70,7 +68,7 @@ def judged(model: Model, program: Program, wanted: float = QUICK, *, explain: bo
 )
 def test_right_programs_are_proven(chip: str, opt: str, cores: int) -> None:
     model = final(1, chip, opt, cores)
-    proof = prove(model, Simulator(generate(model, cores)))
+    proof = prove(model, Simulator(to_program(model, share=cores)))
     assert proof.passed and not proof.unjudged and not proof.unseen
     assert proof.bits > 40
     assert set(proof.uncut.values()) <= {"tpu.Cast"}
@@ -100,8 +98,8 @@ def test_rows_are_proven(chip: str, mode: str) -> None:
     from op_cases import BY_ID
 
     for case in (row for row in ROWS if row in BY_ID):
-        model = assign_addresses(group_layers(reorder_weights(lowered(case, chip, mode)[0]), LayerGroupConfig()))
-        proof = prove(model, Simulator(generate(model)), wanted=QUICK)
+        model = to_addressed(lowered(case, chip, mode)[0])
+        proof = prove(model, Simulator(to_program(model)), wanted=QUICK)
         assert proof.passed, f"{case}: {proof.wrong}; {proof.why}"
         assert not proof.unjudged and not proof.unseen, case
 
@@ -109,7 +107,7 @@ def test_rows_are_proven(chip: str, mode: str) -> None:
 def test_other_groups_and_orders_are_the_same_expressions() -> None:
     """One module, three ways to cut it: each is proven by itself, and by the order of late DMA."""
     model = final(0, "bm1684x")
-    machine = Simulator(generate(model), options=SimulatorOptions(dma="late"))
+    machine = Simulator(to_program(model), options=SimulatorOptions(dma="late"))
     assert prove(model, machine, wanted=QUICK).passed
 
 
@@ -129,7 +127,7 @@ def first_of(program: Program, kind: type[Command], test: Callable[[Any], bool] 
 def test_a_shifted_window_is_named() -> None:
     """A load takes the rows after the right ones, and says so: the element found is one row further."""
     model = final(0, "bm1684x", "off")
-    program = generate(model)
+    program = to_program(model)
 
     def movable(c: Any) -> bool:
         view = c.input
@@ -149,7 +147,7 @@ def test_a_shifted_window_is_named() -> None:
 def test_exchanged_parts_of_a_concatenation_are_named() -> None:
     for seed in range(12):
         model = final(seed, "bm1684x", "off")
-        program = generate(model)
+        program = to_program(model)
         copies = [i for i, c in enumerate(program.commands) if isinstance(c, LaneCopy | Move) and "Concat" in c.op]
         pairs = [
             (i, j)
@@ -170,7 +168,7 @@ PROGRAMS: tuple[tuple[str, Callable[[], Model]], ...] = (
     ("images bm1684x", lambda: final(2, "bm1684x")),
     ("images bm1684", lambda: final(3, "bm1684")),
     ("images cv183x", lambda: final(0, "cv183x")),
-    ("tokens", lambda: assign_addresses(group_layers(tokens(1), LayerGroupConfig()))),
+    ("tokens", lambda: to_addressed(tokens(1))),
 )
 
 
@@ -185,7 +183,7 @@ def outputs_of(program: Program, seed: int) -> dict[str, bytes]:
 def test_mutants_that_give_other_values_are_exposed(name: str, make: Callable[[], Model]) -> None:
     """Every class of wrong places and values: what differs in values is refused, or is another expression."""
     model = make()
-    program = generate(model)
+    program = to_program(model)
     rng, exposed = np.random.default_rng(5), 0
     mutators: tuple[Mutator, ...] = (*PLACE, *VALUE)
     for mutator in mutators:
@@ -206,7 +204,7 @@ def test_mutants_that_give_other_values_are_exposed(name: str, make: Callable[[]
 def test_roundings_relus_and_shifts_are_part_of_the_expression() -> None:
     """What three inputs may not show: each field of a requant, however little it changes."""
     model = final(3, "bm1684x")
-    program = generate(model)
+    program = to_program(model)
     index = first_of(program, Rescale)
     command = program.commands[index]
     assert isinstance(command, Rescale)
@@ -275,11 +273,11 @@ def test_faults_of_the_compiler_are_located(what: str, monkeypatch: pytest.Monke
     found = 0
     for seed in (0, 1, 2, 3):
         model = final(seed, "bm1684x")
-        right = generate(model)
+        right = to_program(model)
         with monkeypatch.context() as patch:
             patch.setattr(cls, "emit", faulty)
             try:
-                wrong = generate(model)
+                wrong = to_program(model)
             except TpusimError:
                 continue  # the chip has no such command
         if wrong.commands == right.commands:

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any, cast
 
 from tpusim.cli.output import Output, make_safe, stderr_console
-from tpusim.cli.words import UsageError, WordError, option_of, refuse, registry, unknown
+from tpusim.cli.words import FROM_DOCSTRINGS, UsageError, WordError, option_of, refuse, registry, unknown
 from tpusim.errors import ConfigError, TpusimError, TpusimWarning, meant, spelled_as_options
 from tpusim.host.labels import one_line
 from tpusim.registry import CLI
@@ -259,7 +259,7 @@ def _parsed(name: str, command: type, words: Sequence[str]) -> Any:
 
     from tpusim.cli.help import flags_of, positionals_of
 
-    prog, read = f"tpusim {name}", partial(cast("Any", tyro.cli), command)
+    prog, read = f"tpusim {name}", partial(cast("Any", tyro.cli), command, config=FROM_DOCSTRINGS)
     for missing in range(MOST_WORDS):  # report a wrong value even if the model is missing, too
         try:
             found = read(args=[*["MODEL"] * missing, *words], prog=prog, registry=registry(), console_outputs=False)

@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 from rich.text import Text
 
-from tpusim.cli.words import registry
+from tpusim.cli.words import FROM_DOCSTRINGS, registry
 from tpusim.registry import CLI
 
 ABOUT = "Numerical simulator of the SOPHGO TPU and of the compiler in front of it."
@@ -94,7 +94,7 @@ def parser_of(command: type) -> argparse.ArgumentParser:
     """The options of a command."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # no other part of tyro lists them
-        return cast("Any", tyro.extras).get_parser(command, registry=registry())
+        return cast("Any", tyro.extras).get_parser(command, config=FROM_DOCSTRINGS, registry=registry())
 
 
 def flags_of(command: type) -> list[str]:

@@ -12,6 +12,8 @@ Made = tyro.constructors.PrimitiveConstructorSpec[Any]
 
 
 NUMBERS: dict[type, str] = {int: "a whole number", float: "a number"}
+FROM_DOCSTRINGS = (tyro.conf.HelptextFromCommentsOff,)
+"""For `tyro.cli`: options are described in docstrings, so it need not read the source of commands for comments."""
 
 
 class WordError(Exception):
