@@ -146,7 +146,7 @@ def test_what_cannot_be_fused_is_named() -> None:
         refused(dict(FUSED), "bm1684")
     with pytest.raises(ConfigError, match="customization_format='[A-Z_]*': needs fuse_preprocess=True"):
         refused({"customization_format": "BGR_PACKED"})
-    with pytest.raises(ConfigError, match="'image': customization_format='RGBA_PLANAR' cannot be fused; RGB_PLANAR"):
+    with pytest.raises(ConfigError, match="customization_format='RGBA_PLANAR' cannot be fused; RGB_PLANAR"):
         refused(frame("RGBA_PLANAR"))
     with pytest.raises(UnsupportedError, match="YUV_NV12' on bm1684x: frames in YUV require aligned frames, which"):
         refused(frame("YUV_NV12"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import fields, replace
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -302,6 +303,104 @@ def test_a_run_dumps_its_pipeline(tmp_path: Path, capsys: pytest.CaptureFixture[
     program.unlink()
     assert main(["opt", str(DIGITS / "digits.onnx"), "-p", text, "-o", str(tmp_path / "x.mlir")]) == 0
     assert program.read_bytes() == expected
+
+
+LOWERS = ["canonicalize", "calibrate", "import-calibration-table", "convert-top-to-tpu", "processor-tpu-optimize"]
+
+
+@pytest.mark.every
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["--to", "import"], []),
+        (["--to", "canonicalize"], LOWERS[:1]),
+        (["--to", "lower"], LOWERS),
+        (["--to", "verify"], [*LOWERS, "weight-reorder", "layer-group", "address-assign", "codegen"]),
+        (["--from", "group", "--to", "assign"], ["weight-reorder", "layer-group", "address-assign"]),
+        (["--from", "codegen"], ["codegen"]),
+        (["--from", "infer"], []),
+    ],
+)
+def test_the_dumped_pipeline_is_that_of_the_stages(
+    words: list[str], names: list[str], tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+):
+    folder = digits_run(tmp_path_factory, "bm1684x", "int8")
+    capsys.readouterr()
+    assert main(["run", str(DIGITS / "digits.onnx"), *words, "--out", str(folder), "--dump-pass-pipeline"]) == 0
+    found = list(parse_pipeline(capsys.readouterr().out.strip()).flat())
+    assert [step.name for step in found] == names
+    assert all(step.model_file == str(folder / "7_model.tpusim") for step in found if isinstance(step, Codegen))
+
+
+@pytest.mark.every
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["absent.onnx"], "absent.onnx, which the passes begin with, cannot be read"),
+        ([str(DIGITS)], "got a folder of no run"),
+        ([str(DIGITS / "digits.onnx"), "--from", "group", "--out", "absent"], "absent/4_tpu.mlir, which the passes"),
+        ([str(DIGITS / "digits.onnx"), "--data", "absent.npz"], "absent.npz is neither a file nor a folder"),
+        ([str(DIGITS / "digits.onnx"), "--table", "absent"], "absent"),
+        ([str(DIGITS / "digits.onnx"), "--resume"], "which stages are left depends on the folder"),
+        ([str(DIGITS / "digits.onnx"), "--from", "group", "--to", "lower"], "a stage up to --to lower is required"),
+    ],
+)
+def test_a_pipeline_of_no_run_is_not_dumped(words: list[str], says: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["run", *words, "--dump-pass-pipeline"]) == 1
+    said = capsys.readouterr()
+    assert says in said.err and not said.out
+
+
+TYPED = """func.func @main(%in: tensor<1x3x8x8xf32>) -> tensor<1x3x8x8xf32> {
+  %x = "top.Input"(%in) : (tensor<1x3x8x8xf32>) -> tensor<1x3x8x8xf32> loc("x")
+  %y = "top.Sin"(%x) : (tensor<1x3x8x8xf32>) -> tensor<1x3x8x8xf32> loc("y")
+  func.return %y : tensor<1x3x8x8xf32>
+}
+"""
+CONSTANT = """func.func @main(%in: tensor<2xf32>) -> tensor<2xf32> {
+  %x = "top.Input"(%in) : (tensor<2xf32>) -> tensor<2xf32> loc("x")
+  %y = "top.Weight"() : () -> tensor<2xf32> loc("y")
+  func.return %y : tensor<2xf32>
+}
+"""
+
+
+@pytest.mark.every
+@pytest.mark.parametrize(
+    ("given", "words", "says"),
+    [
+        (b"", ["-p", "canonicalize"], "standard input: a module is required, it is empty; name a file"),
+        (b" \n", ["-"], "standard input: a module is required, it is empty; name a file"),
+        (b"\xff\xfe", ["-p", "canonicalize"], "standard input: a module as text is required"),
+        (b"hello", ["-p", "canonicalize"], "module 'standard input' does not parse"),
+        (
+            CONSTANT.encode(),
+            ["-p", "canonicalize"],
+            "a module without weights is required, the data of y",
+        ),
+        (TYPED.encode(), ["--run-reproducer"], "the file that --crash-reproducer wrote is required, got none"),
+        (TYPED.encode(), ["-p", "codegen"], "pass codegen: a module in state TPU_ADDRESSED is required"),
+    ],
+)
+def test_what_standard_input_may_not_be(
+    given: bytes, words: list[str], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(given)))
+    assert main(["opt", *words]) == 1
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [(TYPED, ["-p", "canonicalize"]), (TYPED, ["-p", "canonicalize", "-"]), (CONSTANT, ["-"]), (CONSTANT, [])],
+    ids=str,
+)
+def test_a_module_comes_from_standard_input(
+    given: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(given.encode())))
+    assert main(["opt", *words]) == 0
+    assert 'module.state = "TOP_F32"' in capsys.readouterr().out
 
 
 def test_the_registry_loads_no_pass():

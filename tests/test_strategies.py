@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,10 +13,16 @@ import pytest
 from compiling import to_groups, to_program
 from networks import cached_lowered
 
-from tpusim.errors import ConfigError, UnsupportedError
+import tpusim
+from tpusim.errors import ConfigError, TpusimError, UnsupportedError
+from tpusim.frontend import import_onnx
+from tpusim.layer_group import LayerGroupConfig
+from tpusim.passes import PassManager
 from tpusim.registry import STRATEGIES
 from tpusim.registry import installed as read_again
 from tpusim.running.agreement import compare_local
+from tpusim.running.artefacts import RunConfig
+from tpusim.running.pipeline import run
 from tpusim.simulator import Simulator
 from tpusim.studies.explore import Space
 
@@ -94,3 +101,26 @@ def test_a_wrong_one_is_refused_by_name(installed: Path, name: str, why: str) ->
 def test_a_name_that_nobody_has_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="layer_group='halves': expected one of 1, 2, off"):
         to_groups(cached_lowered(1, "bm1684x")[0], "halves")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("number", "a callable of ops, chip, cores and memo is required, got int"),
+        ("missing", "wrong_strategies:missing of tpusim-halves 0.1.0 could not be imported"),
+        ("nobody", "layer_group='nobody': expected one of 1, 2, off"),
+    ],
+)
+def test_one_that_cannot_be_used_is_refused_before_any_work(
+    installed: Path, name: str, why: str, tmp_path: Path
+) -> None:
+    """In a pipeline, in a run, and in Python; nothing is imported, calibrated or written before."""
+    digits = EXAMPLE.parent / "digits" / "digits.onnx"
+    with pytest.raises(TpusimError, match=re.escape(why)):
+        PassManager(f"calibrate,layer-group{{opt={name}}}").run(import_onnx(digits))
+    config = RunConfig(digits, out=tmp_path / "out", layer_group=LayerGroupConfig(name))
+    with pytest.raises(TpusimError, match=re.escape(why)):
+        run(config)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(TpusimError, match=re.escape(why)):
+        tpusim.compile(digits, layer_group=name)

@@ -110,11 +110,28 @@ class Samples:
         return self._count
 
 
+def require_source(source: str | Path) -> None:
+    """Check the name of a source before its samples are read. Raises CalibrationError for what is none."""
+    if str(source).startswith("random:"):
+        _count_and_seed(str(source))
+    else:
+        _require_path(Path(source))
+
+
 def _random(text: str, inputs: Mapping[str, InputSpec]) -> Iterator[Sample]:
+    return _draw(*_count_and_seed(text), inputs)
+
+
+def _count_and_seed(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"random:([0-9]{1,9})(?::([0-9]{1,18}))?", text)
     if match is None or int(match[1]) == 0:
         raise CalibrationError(f"samples: 'random:N' or 'random:N:seed' with N >= 1 is required, got '{text}'")
-    return _draw(int(match[1]), int(match[2] or 0), inputs)
+    return int(match[1]), int(match[2] or 0)
+
+
+def _require_path(path: Path) -> None:
+    if not (path.is_file() or path.is_dir()):
+        raise CalibrationError(f"samples: {path} is neither a file nor a folder; give an .npz, a folder, or random:N")
 
 
 def _draw(count: int, seed: int, inputs: Mapping[str, InputSpec]) -> Iterator[Sample]:
@@ -144,8 +161,7 @@ def _files(path: Path, inputs: Mapping[str, InputSpec]) -> list[tuple[Path, ...]
     """The files of every sample, in order of their names or of the list."""
     if path.is_file():
         return _listed(path, len(inputs)) if path.suffix == ".txt" else [(path,)]
-    if not path.is_dir():
-        raise CalibrationError(f"samples: {path} is neither a file nor a folder; give an .npz, a folder, or random:N")
+    _require_path(path)
     suffixes = KINDS if len(inputs) == 1 else (".npz",)
     found = sorted((file for file in files_in(path) if file.suffix.lower() in suffixes), key=str)
     if not found:

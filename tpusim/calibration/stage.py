@@ -85,7 +85,7 @@ def calibrate(
     tensor and sample.
     """
     model.require_state("TOP_F32", stage="calibrate")
-    _require_method(config.method)
+    require_method(config.method)
     if state is not None and workers is not None:
         raise ConfigError(
             f"calibration state {state}: works in one process only; leave out {option('state')}, or "
@@ -190,7 +190,8 @@ def _finite(samples: Iterable[Tensors], before: int) -> Iterator[Tensors]:
         yield sample
 
 
-def _require_method(method: str) -> None:
+def require_method(method: str) -> None:
+    """Raise ConfigError for an unknown method."""
     if method not in METHODS:
         raise ConfigError(f"calibration: method '{method}' is unknown; the methods are {', '.join(METHODS)}")
 

@@ -51,15 +51,20 @@ def asked_patterns(weights: WeightStore, also: Sequence[str]) -> tuple[list[Rewr
 
     Raises ConfigError for an unknown name, or an installed package's entry that makes no pattern.
     """
+    require_patterns(also)
+    asked = [_made(name, weights) for name in also]
+    at_the_end = [isinstance(pattern, Requested) and pattern.ONCE for pattern in asked]
+    return list(compress(asked, map(not_, at_the_end))), list(compress(asked, at_the_end))
+
+
+def require_patterns(also: Sequence[str]) -> None:
+    """Raise ConfigError for a name of no optional pattern."""
     unknown = [name for name in also if name not in PATTERNS]
     if unknown:
         raise ConfigError(
             f"canonicalize: no optional pattern is called {unknown[0]!r}; the optional ones are {', '.join(PATTERNS)}"
             f"{meant(unknown[0], PATTERNS)}"
         )
-    asked = [_made(name, weights) for name in also]
-    at_the_end = [isinstance(pattern, Requested) and pattern.ONCE for pattern in asked]
-    return list(compress(asked, map(not_, at_the_end))), list(compress(asked, at_the_end))
 
 
 def _made(name: str, weights: WeightStore) -> RewritePattern:

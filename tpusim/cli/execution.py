@@ -218,12 +218,22 @@ def _to_stderr(text: str) -> None:
 
 
 def _dump(console: Output, config: "RunConfig") -> bool:
-    """Print the pipeline of a run; True."""
+    """Print the pipeline of a run; True. Raises a TpusimError for a run that would not begin."""
     from tpusim.frontend import WHOLE
     from tpusim.passes import print_pipeline
-    from tpusim.running.pipeline import checked, whole_pipeline
+    from tpusim.running.pipeline import checked, module_before, whole_pipeline
 
     checked(config)
+    if config.resume:
+        raise ConfigError(
+            f"{option('resume', True)}: which stages are left depends on the folder; give {option('start')} with the "
+            f"first one, or leave it out, to see passes with {option('dump_pass_pipeline', True)}"
+        )
+    module = module_before(config)
+    try:
+        module.open("rb").close()
+    except OSError as error:
+        raise ConfigError(f"{module}, which the passes begin with, cannot be read: {error.strerror}") from error
     if config.input_shapes or config.cut != WHOLE:
         raise ConfigError(
             f"{option('dump_pass_pipeline', True)}: passes begin with an imported module; shapes, values and cuts are "

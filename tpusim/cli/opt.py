@@ -21,8 +21,9 @@ from tpusim.frontend import read_model
 from tpusim.frontend.content import is_known, is_module
 from tpusim.host.files import replacing
 from tpusim.ir import text
+from tpusim.ir.attrs import op_name
 from tpusim.ir.bytecode import EVERYBODY, RELEASES
-from tpusim.ir.module import Model, load_model, packed_weights
+from tpusim.ir.module import Model, NamesWeight, load_model, packed_weights, without_weights
 from tpusim.ir.one_file import encode_module
 from tpusim.ir.weights import save_weights
 from tpusim.ops.framework.dialects import register_dialects
@@ -30,6 +31,9 @@ from tpusim.passes import PassContext, PassManager, parse_pipeline, pass_of, pri
 from tpusim.passes.instruments.numbers import NumbersChanged
 from tpusim.passes.instruments.reproducer import read_reproducer
 from tpusim.registry import FRONTENDS, PASSES, PIPELINES
+
+STDIN = "standard input"
+"""What messages call the module that no file is named for."""
 
 
 class OptMain(xDSLOptMain):
@@ -42,8 +46,8 @@ class OptMain(xDSLOptMain):
     printed: builtin.ModuleOp
     manager: PassManager
     numbers: NumbersChanged | None = None
-    read: Model | None = None
-    """What was named on the command line; None: it comes from stdin."""
+    read: Model
+    """What was named on the command line, or came from standard input."""
 
     def register_all_dialects(self) -> None:
         """Only the dialects of this project."""
@@ -66,11 +70,8 @@ class OptMain(xDSLOptMain):
         """Modules as MLIR text, and the files of frameworks, with their weights."""
 
         def parse(stream: Any) -> builtin.ModuleOp:
-            if self.read is not None:
-                return self.read.module
-            data = stream.read()
-            source = data.decode("utf-8") if isinstance(data, bytes) else data
-            return text.parse_module(source, self.ctx, self.get_input_name())
+            del stream  # `open` has read it
+            return self.read.module
 
         for suffix in ("mlir", *FRONTENDS):
             self.available_frontends[suffix] = parse
@@ -79,12 +80,32 @@ class OptMain(xDSLOptMain):
         """Read the module that was named, or import the model; its weights go into the context. Raises TpusimError."""
         if self.args.split_input_file:
             raise ConfigError("opt: --split-input-file: a file of one module is required, read with its weights")
-        if self.args.input_file:
-            path = Path(self.args.input_file)
-            framework = is_known(path) and not is_module(path)
-            self.read = read_model(path) if framework else load_model(path, ops.context())
-            self.args.frontend = "mlir"  # the file says what it is, not its suffix
-            cast("PassContext", self.ctx).weights = self.read.weights.copy()
+        if self.args.input_file == "-":
+            self.args.input_file = None
+        self.read = self._named(Path(self.args.input_file)) if self.args.input_file else self._from_stdin()
+        self.args.frontend = "mlir"  # the file says what it is, not its suffix
+        cast("PassContext", self.ctx).weights = self.read.weights.copy()
+
+    def _named(self, path: Path) -> Model:
+        framework = is_known(path) and not is_module(path)
+        return read_model(path) if framework else load_model(path, ops.context())
+
+    def _from_stdin(self) -> Model:
+        """The module on standard input. Raises ConfigError for what is no text, and for weights that passes need."""
+        named = "standard input: {} is required, {}; name a file instead".format
+        try:
+            source = sys.stdin.buffer.read().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ConfigError(named("a module as text", "it has bytes that are no UTF-8")) from error
+        if not source.strip():
+            raise ConfigError(named("a module", "it is empty"))
+        read = without_weights(text.parse_module(source, ops.context(), STDIN))
+        needed = [op_name(op) for op in read.module.walk() if op.has_trait(NamesWeight)]
+        if needed and self.manager.pipeline.steps:
+            shown = ", ".join(needed[:3]) + " ..." * (len(needed) > 3)
+            what = f"the data of {shown} does not come with it"
+            raise ConfigError(named("a module without weights", what))
+        return read
 
     def register_all_arguments(self, arg_parser: ArgumentParser) -> None:
         """Those of xDSL's driver, of the instruments, and of bytecode."""
@@ -109,8 +130,10 @@ class OptMain(xDSLOptMain):
 
     def setup_pipeline(self) -> None:
         """Read the pipeline in the text form of `tpusim.passes`, which xDSL's does not contain: it nests."""
+        if self.args.run_reproducer and self.args.input_file in (None, "-"):
+            raise ConfigError("opt: --run-reproducer: the file that --crash-reproducer wrote is required, got none")
         if self.args.run_reproducer:
-            pipeline = read_reproducer(Path(self.args.input_file or ""))
+            pipeline = read_reproducer(Path(self.args.input_file))
         else:
             pipeline = parse_pipeline(self.args.passes)
         self._require_sense()

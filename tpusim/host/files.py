@@ -41,8 +41,7 @@ def replacing(path: Path) -> Generator[Path]:
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        if path.exists() and not path.is_file():
-            raise ConfigError(f"{path}: a file is required, which this is not; give another path")
+        _require_no_folder(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         temporary.replace(path)
@@ -52,3 +51,16 @@ def replacing(path: Path) -> Generator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def require_file(path: Path) -> None:
+    """Check a path before the work whose result it is to hold. Raises ConfigError if no file can be made there."""
+    _require_no_folder(path)
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not folder.is_dir():
+        raise WriteError(f"{path}: cannot be written, {folder} is no folder; give a path you may write to")
+
+
+def _require_no_folder(path: Path) -> None:
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path}: a file is required, which this is not; give another path")

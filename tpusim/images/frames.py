@@ -74,6 +74,15 @@ def fused_of(op: TopInput) -> Fused:
     return Fused(frame, preprocess.mean, preprocess.scale, swap)
 
 
+def require_format(format: str) -> None:
+    """Raise ConfigError for a layout of bytes that no frame has; "" stands for that of the preprocessing."""
+    if format and format not in FORMATS:
+        raise ConfigError(
+            f"{option('customization_format', format)} cannot be fused; {', '.join(FORMATS)} can, others stay with the "
+            "host"
+        )
+
+
 def always_aligned(format: str) -> bool:
     """Whether frames of a format always have aligned rows and planes, as YUV frames do."""
     return format in YUV

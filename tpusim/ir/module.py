@@ -205,9 +205,7 @@ def load_model(path: Path, ctx: Context) -> Model:
         module, stored = read_module(path, ctx, NamesWeight)
     else:
         module, stored = text.parse_module(text.read_text(path), ctx, str(path)), None
-    model = Model(module, WeightStore())
-    if not model.state and (state := _state_of(module)):
-        model.set(state=state)
+    model = without_weights(module)
     weight_file = model.attribute("module.weight_file")
     if weight_file and not is_file_name(weight_file):
         raise ImportModelError(f"module '{path}': module.weight_file must be a file name, got '{weight_file}'")
@@ -216,6 +214,14 @@ def load_model(path: Path, ctx: Context) -> Model:
     weights = _unpacked(module, stored)
     _check_weights(module, weights, path, weight_file)
     return Model(module, weights)
+
+
+def without_weights(module: ModuleOp) -> Model:
+    """A module as it was read, before its weights; the state of one that does not say it."""
+    model = Model(module, WeightStore())
+    if not model.state and (state := _state_of(module)):
+        model.set(state=state)
+    return model
 
 
 def _state_of(module: ModuleOp) -> str:

@@ -44,6 +44,7 @@ from tpusim.layer_group.search import (
     orders,
     overlap_groups,
     require_named,
+    require_strategy,
     search_groups,
     searched,
 )
@@ -53,6 +54,6 @@ __all__ = [
     "ON_THE_CLOCK", "CostModel", "Costs", "Counts", "Decided", "ForcedGroup", "GlobalView", "GroupView",
     "LayerGroupConfig", "LowerBounds", "Refinements", "SearchOptions", "Strategy", "TypeName", "alone", "base_groups",
     "choose_cores", "combine_timesteps", "group_layers", "group_number", "groups_text", "lower_bounds", "merge_moves",
-    "orders", "overlap_groups", "plan", "products", "read_forced", "read_groups", "require_named", "search_groups",
-    "searched", "view_number", "views",
+    "orders", "overlap_groups", "plan", "products", "read_forced", "read_groups", "require_named", "require_strategy",
+    "search_groups", "searched", "view_number", "views",
 ]  # fmt: skip

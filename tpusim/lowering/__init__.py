@@ -8,13 +8,13 @@ compiler before layer groups, and `reorder` puts weights into the chip's layout.
 The stage names no op: an op's RangeRule says how it changes ranges, its `lower` what it becomes.
 """
 
-from tpusim.lowering.borders import FrameOptions, fuse_preprocess
+from tpusim.lowering.borders import FrameOptions, fuse_preprocess, require_frames
 from tpusim.lowering.chip_optimize import optimize_for_chip
-from tpusim.lowering.conversion import Conversion, lower
+from tpusim.lowering.conversion import Conversion, lower, require_lowering
 from tpusim.lowering.lower import ConversionConfig, LoweringConfig, config_for_chip
 from tpusim.lowering.reorder import reorder_weights
 
 __all__ = [
     "Conversion", "ConversionConfig", "FrameOptions", "LoweringConfig", "config_for_chip", "fuse_preprocess", "lower",
-    "optimize_for_chip", "reorder_weights",
+    "optimize_for_chip", "reorder_weights", "require_frames", "require_lowering",
 ]  # fmt: skip

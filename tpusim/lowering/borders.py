@@ -6,7 +6,7 @@ from warnings import warn
 from tpusim.chips import ChipSpec, available, load
 from tpusim.errors import ConfigError, ModeWarning, UnsupportedError, option
 from tpusim.images import Preprocess
-from tpusim.images.frames import always_aligned, frame_for
+from tpusim.images.frames import always_aligned, frame_for, require_format
 from tpusim.interfaces import rules
 from tpusim.ir.attrs import op_name, text
 from tpusim.ir.module import Model
@@ -28,15 +28,14 @@ class FrameOptions:
     aligned_input: bool = False
 
 
-def fuse_preprocess(model: Model, config: FrameOptions, chip: ChipSpec) -> None:
-    """Let the inputs of a top module that are images take frames; the lowering does their preprocessing.
+def require_frames(config: FrameOptions, chip: ChipSpec) -> None:
+    """Check the options of frames before there is a module.
 
-    Raises ConfigError for a network without images, UnsupportedError for a chip that cannot.
+    Raises UnsupportedError for a chip that cannot, ConfigError for an unknown format.
     """
     if (why := rules(chip, FusedFrames).why_not()) is not None:
         raise UnsupportedError(f"{option('fuse_preprocess', True)} on {chip.name}: {why}")
-    yuv = always_aligned(config.customization_format)
-    if yuv and chip.frame_alignment is None:
+    if always_aligned(config.customization_format) and chip.frame_alignment is None:
         able = ", ".join(name for name in available() if load(name).frame_alignment is not None)
         raise UnsupportedError(
             f"{option('customization_format', config.customization_format)} on {chip.name}: frames in YUV "
@@ -44,11 +43,21 @@ def fuse_preprocess(model: Model, config: FrameOptions, chip: ChipSpec) -> None:
             "(tpu.Yuv2rgbFormula), which tpusim has not; give "
             f"{option('customization_format', 'BGR_PLANAR')}, or leave {option('fuse_preprocess', True)} out"
         )
+    require_format(config.customization_format)
+
+
+def fuse_preprocess(model: Model, config: FrameOptions, chip: ChipSpec) -> None:
+    """Let the inputs of a top module that are images take frames; the lowering does their preprocessing.
+
+    Raises ConfigError for a network without images, UnsupportedError for a chip that cannot.
+    """
+    require_frames(config, chip)
     if config.aligned_input and chip.frame_alignment is None:
         warn(
             ModeWarning(f"{option('aligned_input', True)} on {chip.name}: its frames are not aligned; nothing changes"),
             stacklevel=4,
         )
+    yuv = always_aligned(config.customization_format)
     alignment = chip.frame_alignment if config.aligned_input or yuv else None
     inputs = [op for op in model.ops if isinstance(op, TopInput) and not op.takes_frames]
     images = [(op, preprocess) for op in inputs if (preprocess := Preprocess.of(op)) is not None]

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from xdsl.ir import Operation
 
-from tpusim.chips import available, load
-from tpusim.compat import Quirk
+from tpusim.chips import ChipSpec, available, load
+from tpusim.compat import Quirk, checked
 from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.interfaces import rules
 from tpusim.ir.attrs import op_name
@@ -23,6 +23,7 @@ from tpusim.lowering.lower import (
     config_for_chip,
     listed_formats,
     named_ops,
+    supported,
     table_of,
 )
 from tpusim.lowering.marks import float_marks, masks, parts
@@ -42,7 +43,7 @@ class Conversion:
     def __init__(self, top: Model, config: ConversionConfig) -> None:
         self.config = config_for_chip(config)
         self.chip = load(self.config.chip)
-        self._require_supported()
+        _require_supported(self.config, self.chip)
         self.top = top
         self._table = table_of(self.config, self.chip)
         self._names = {op_name(op) for op in top.ops if isinstance(op, TopOp)}
@@ -53,16 +54,6 @@ class Conversion:
         self._masked: dict[Operation, str] = {}
         self._apart: set[Operation] = set()
         self._stage: Lowering | None = None
-
-    def _require_supported(self) -> None:
-        require_fitting_rules(self.chip)
-        name, config = self.chip.name, self.config
-        if config.matmul_perchannel and not rules(self.chip, ProductRules).COLUMN_MULTIPLIERS:
-            able = ", ".join(one for one in available() if rules(load(one), ProductRules).COLUMN_MULTIPLIERS)
-            raise UnsupportedError(f"matmul_perchannel on {name}: a multiplier per column is required; {able} have it")
-        if config.asymmetric and not self.chip.hardware.asymmetric:
-            able = ", ".join(one for one in available() if load(one).hardware.asymmetric)
-            raise UnsupportedError(f"asymmetric quantisation on {name} is not supported; it is on {able}")
 
     def rewrite_top(self) -> None:
         """Rewrite the top module by the patterns that ops have for the chip."""
@@ -133,6 +124,29 @@ class Conversion:
     def fallbacks(self) -> list[Fallback]:
         """The ops that were asked for integers and run in float."""
         return [] if self._stage is None else self._stage.fallbacks
+
+
+def require_lowering(config: ConversionConfig) -> None:
+    """Check the options of a lowering before there is a module.
+
+    Raises UnsupportedError for a mode or option that the chip does not have, ConfigError for an unknown chip, mode or
+    quirk and for a table that cannot be read.
+    """
+    chip = load(config.chip)
+    _require_supported(supported(config), chip)
+    checked(config.quirks_off)
+    table_of(config, chip)
+
+
+def _require_supported(config: ConversionConfig, chip: ChipSpec) -> None:
+    require_fitting_rules(chip)
+    name = chip.name
+    if config.matmul_perchannel and not rules(chip, ProductRules).COLUMN_MULTIPLIERS:
+        able = ", ".join(one for one in available() if rules(load(one), ProductRules).COLUMN_MULTIPLIERS)
+        raise UnsupportedError(f"matmul_perchannel on {name}: a multiplier per column is required; {able} have it")
+    if config.asymmetric and not chip.hardware.asymmetric:
+        able = ", ".join(one for one in available() if load(one).hardware.asymmetric)
+        raise UnsupportedError(f"asymmetric quantisation on {name} is not supported; it is on {able}")
 
 
 def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:

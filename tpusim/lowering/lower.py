@@ -121,6 +121,15 @@ def config_for_chip(config: Config) -> Config:
 
     Raises ConfigError for an unknown chip, UnsupportedError for a mode that has no such replacement.
     """
+    found = supported(config)
+    if found is not config:
+        name = load(config.chip).name
+        warn(ModeWarning(f"mode {config.mode} on {name}: its float type is bf16, which is used"), stacklevel=3)
+    return found
+
+
+def supported(config: Config) -> Config:
+    """The same without the warning."""
     chip = load(config.chip)
     if isinstance(config.mode, NumberFormat) and config.mode.activation not in (*FLOAT_TYPES, "i8"):
         stored = f"activations in {', '.join(FLOAT_TYPES)} or i8 are required, got {config.mode.activation}"
@@ -130,7 +139,6 @@ def config_for_chip(config: Config) -> Config:
         return config
     if needs not in ("f32", "f16") or config.format.needs != config.format.name or not chip.hardware.bf16_unit:
         raise UnsupportedError(f"mode {config.mode} on {chip.name}: supported are {', '.join(chip.modes)}")
-    warn(ModeWarning(f"mode {config.mode} on {chip.name}: its float type is bf16, which is used"), stacklevel=3)
     return replace(config, mode="bf16")
 
 

@@ -41,8 +41,8 @@ class Pass(ModulePass):
     """A rewriting of a module. Fields are the options: of the text form, of the command line and of Python.
 
     requires: the states of a module that it takes; produces: the state that it leaves, None for the same. exact: it
-    leaves the numbers that the module computes. reads_only: it leaves the module as it is. composite: it runs
-    other passes, which are watched and verified one by one. anchor: the op that it works on in the text form.
+    leaves the numbers that the module computes. reads_only: it leaves the module as it is. anchor: the op that it works
+    on in the text form. continues: it goes on with what an earlier pass of the pipeline began in the context.
     """
 
     requires: ClassVar[frozenset[State]] = frozenset(State)
@@ -50,6 +50,7 @@ class Pass(ModulePass):
     exact: ClassVar[bool] = True
     reads_only: ClassVar[bool] = False
     anchor: ClassVar[str] = "builtin.module"
+    continues: ClassVar[bool] = False
     codecs: ClassVar[Mapping[str, Codec]] = {}
 
     @override
@@ -85,6 +86,17 @@ class Pass(ModulePass):
     def composite(self) -> bool:
         """Whether it runs other passes, which are watched and verified one by one."""
         return False
+
+    def check_options(self, ctx: PassContext) -> None:
+        """Raise a TpusimError for options that no module makes right; asked before any pass of a pipeline runs."""
+
+    def require_count(self, name: str, least: int = 0, most: int | None = None) -> None:
+        """Raise ConfigError unless the option's numbers are in these limits."""
+        value = getattr(self, name)
+        for number in value if isinstance(value, tuple) else (value,):  # type: ignore[reportUnknownVariableType]
+            if number < least or (most is not None and number > most):
+                limits = f"{least:,} or more" if most is None else f"{least:,} to {most:,}"
+                raise ConfigError(f"pass {self.name}: {name}: {limits} is required, got {number:,}")
 
     def alone(self, ctx: PassContext, path: Path) -> Pass:
         """The pass for a context without what it takes from this one, which is written to files named after `path`."""
@@ -143,6 +155,11 @@ class Pipeline(Pass):
     @override
     def composite(self) -> bool:
         return True
+
+    @override
+    def check_options(self, ctx: PassContext) -> None:
+        for step in self.steps:
+            step.check_options(ctx)
 
     @override
     def alone(self, ctx: PassContext, path: Path) -> Pass:

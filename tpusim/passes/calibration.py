@@ -6,9 +6,9 @@ from pathlib import Path
 from typing_extensions import override
 
 from tpusim.calibration.quantised import completed_table
-from tpusim.calibration.samples import Samples
+from tpusim.calibration.samples import Samples, require_source
 from tpusim.calibration.smooth import rewritten
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table
+from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, require_method, save_table
 from tpusim.calibration.table import read_table
 from tpusim.images import images_of
 from tpusim.inference import input_specs
@@ -18,6 +18,8 @@ from tpusim.passes.context import PassContext, Tensors
 
 DATA = "random:8"
 """Samples where no others are named."""
+MOST_BINS = 1 << 20
+"""Of a histogram: there is one for every tensor, of 8 bytes a bin."""
 TABLE = "cali_table"
 """The table where no other is named."""
 
@@ -40,6 +42,15 @@ class Calibrate(CalibrationConfig, Pass):
     requires = frozenset({State.TOP})
     reads_only = True
     data: str = DATA
+
+    @override
+    def check_options(self, ctx: PassContext) -> None:
+        require_method(self.method)
+        self.require_count("bins", 1, MOST_BINS)
+        self.require_count("max_samples")
+        self.require_count("tune_samples")
+        if ctx.samples is None:
+            require_source(self.data)
 
     @override
     def rewrite(self, model: Model, ctx: PassContext) -> Model:
@@ -65,6 +76,11 @@ class ImportCalibrationTable(Pass):
     asymmetric: bool = False
 
     @override
+    def check_options(self, ctx: PassContext) -> None:
+        if self.file:
+            read_table(Path(self.file))
+
+    @override
     def rewrite(self, model: Model, ctx: PassContext) -> Model:
         if self.file or ctx.table is None:
             ctx.table = read_table(Path(self.file or TABLE))
@@ -86,6 +102,12 @@ class _BySamples(Pass):
     requires = frozenset({State.TOP})
     data: str = DATA
     max_samples: int = 0
+
+    @override
+    def check_options(self, ctx: PassContext) -> None:
+        self.require_count("max_samples")
+        if ctx.samples is None:
+            require_source(self.data)
 
     @override
     def rewrite(self, model: Model, ctx: PassContext) -> Model:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from tpusim.canonicalize import canonicalize
+from tpusim.canonicalize import canonicalize, require_patterns
 from tpusim.ir.module import Model, State
 from tpusim.passes.base import Pass
 from tpusim.passes.context import PassContext
@@ -21,6 +21,10 @@ class Canonicalize(Pass):
     requires = frozenset({State.TOP})
     anchor = "func.func"
     also: tuple[str, ...] = ()
+
+    @override
+    def check_options(self, ctx: PassContext) -> None:
+        require_patterns(self.also)
 
     @override
     def rewrite(self, model: Model, ctx: PassContext) -> Model:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from tpusim.codegen import generate
+from tpusim.host.files import require_file
 from tpusim.ir.module import Model, State
 from tpusim.isa.stream import save
 from tpusim.passes.base import Pass
@@ -24,6 +25,12 @@ class Codegen(Pass):
     reads_only = True
     model_file: str = ""
     cores: int = 0
+
+    @override
+    def check_options(self, ctx: PassContext) -> None:
+        self.require_count("cores")
+        if self.model_file:
+            require_file(Path(self.model_file))
 
     @override
     def rewrite(self, model: Model, ctx: PassContext) -> Model:

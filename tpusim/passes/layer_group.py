@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 from typing_extensions import override
@@ -20,6 +21,7 @@ from tpusim.layer_group import (
     merge_moves,
     overlap_groups,
     read_forced,
+    require_strategy,
     search_groups,
 )
 from tpusim.layer_group.files import Forced
@@ -49,6 +51,8 @@ class _Search(SearchOptions, Pass):
 
     requires = frozenset({State.REORDERED})
     produces = State.GROUPED
+    ON_THE_CLOCK: ClassVar[bool] = False
+    """Whether it may compile every candidate."""
     codecs = {"force": Codec(read_pins, write_pins)}
 
     def __post_init__(self) -> None:
@@ -57,6 +61,11 @@ class _Search(SearchOptions, Pass):
             if self.force.better_shapes:
                 object.__setattr__(self, "shape_secs_search_strategy", "1")
             object.__setattr__(self, "force", self.force.groups)
+
+    @override
+    def check_options(self, ctx: PassContext) -> None:
+        require_strategy(self, clock=self.ON_THE_CLOCK)
+        self.require_count("cores", 1)
 
 
 @dataclass(frozen=True)
@@ -146,6 +155,7 @@ class LayerGroup(Refinements, _Search):
     """
 
     name = "layer-group"
+    ON_THE_CLOCK = True
 
     @property
     @override

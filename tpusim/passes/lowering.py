@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from tpusim.errors import ConfigError
 from tpusim.ir.module import Model, State
-from tpusim.lowering import Conversion, ConversionConfig, optimize_for_chip, reorder_weights
+from tpusim.lowering import Conversion, ConversionConfig, optimize_for_chip, reorder_weights, require_lowering
 from tpusim.passes.base import TOP, Pass, detached
 from tpusim.passes.codecs import CHIP, MODE
 from tpusim.passes.context import PassContext
@@ -22,6 +22,10 @@ class ProcessorAssign(ConversionConfig, Pass):
     codecs = {"chip": CHIP, "mode": MODE}
 
     @override
+    def check_options(self, ctx: PassContext) -> None:
+        require_lowering(self)
+
+    @override
     def rewrite(self, model: Model, ctx: PassContext) -> Model:
         ctx.conversion = Conversion(model, self)
         return model
@@ -30,6 +34,8 @@ class ProcessorAssign(ConversionConfig, Pass):
 @dataclass(frozen=True)
 class _Step(Pass):
     """A step of a lowering that `processor-assign` has begun."""
+
+    continues = True
 
     def begun(self, ctx: PassContext) -> Conversion:
         """The lowering. Raises ConfigError if none was begun in this pipeline."""
@@ -173,6 +179,10 @@ class ConvertTopToTpu(ConversionConfig, Pass):
     @override
     def composite(self) -> bool:
         return True
+
+    @override
+    def check_options(self, ctx: PassContext) -> None:
+        require_lowering(self)
 
     @override
     def rewrite(self, model: Model, ctx: PassContext) -> Model:

@@ -47,7 +47,11 @@ class PassManager:
         return ctx.program
 
     def apply(self, ctx: PassContext, module: ModuleOp) -> None:
-        """Rewrite a module in place; its weights are in the context. Raises TpusimError of a pass."""
+        """Rewrite a module in place; its weights are in the context. Raises TpusimError of a pass.
+
+        The options of all passes are checked before the first one runs.
+        """
+        self.pipeline.check_options(ctx)
         ctx.instruments = self.instruments
         ctx.run(self.pipeline.steps, module)
 

@@ -8,7 +8,7 @@ from tpusim import chips
 from tpusim.chips import ChipSpec
 from tpusim.images import Preprocess, with_preprocess
 from tpusim.ir.module import Model, State
-from tpusim.lowering import FrameOptions, LoweringConfig, fuse_preprocess
+from tpusim.lowering import FrameOptions, LoweringConfig, fuse_preprocess, require_frames
 from tpusim.passes.base import TOP, Pass
 from tpusim.passes.codecs import CHIP
 from tpusim.passes.context import PassContext
@@ -24,6 +24,10 @@ class SetPreprocess(Preprocess, Pass):
     name = "set-preprocess"
     requires = frozenset({State.TOP})
     inputs: tuple[int, ...] = ()
+
+    @override
+    def check_options(self, ctx: PassContext) -> None:
+        self.require_count("inputs", 1)
 
     @override
     def rewrite(self, model: Model, ctx: PassContext) -> Model:
@@ -42,6 +46,10 @@ class FusePreprocess(FrameOptions, Pass):
     exact = False
     codecs = {"chip": CHIP}
     chip: str | ChipSpec = LoweringConfig.chip
+
+    @override
+    def check_options(self, ctx: PassContext) -> None:
+        require_frames(self, chips.load(self.chip))
 
     @override
     def rewrite(self, model: Model, ctx: PassContext) -> Model:

@@ -166,10 +166,25 @@ def pipeline_of(stage: str, config: RunConfig) -> Sequence[Pass]:
     return COMPILES[stage](config)
 
 
+def compiling(config: RunConfig) -> list[Pass]:
+    """The passes of a run, from its first to its last stage."""
+    order = list(STAGES)
+    first, last = order.index(config.start or order[0]), order.index(config.to)
+    return [step for stage in order[first : last + 1] if stage in COMPILES for step in pipeline_of(stage, config)]
+
+
+def module_before(config: RunConfig) -> Path:
+    """The file that the passes of a run begin with: the model, or the module of the stages before its first."""
+    before = list(STAGES)[: list(STAGES).index(config.start or "import")]
+    modules = [name for stage in before for name in FILES[stage].names if name.endswith(".mlir")]
+    return config.out / modules[-1] if modules else config.model
+
+
 def whole_pipeline(config: RunConfig) -> Pipeline:
-    """From the imported module to the program of a run, which `tpusim opt` writes where the run would."""
-    steps = [step for stage in COMPILES for step in pipeline_of(stage, config)]
-    return Pipeline((*steps[:-1], Codegen(str(config.out / PROGRAM))))
+    """The passes of a run as a pipeline; `tpusim opt` writes the program where the run would."""
+    program = str(config.out / PROGRAM)
+    steps = compiling(config)
+    return Pipeline(tuple(replace(step, model_file=program) if isinstance(step, Codegen) else step for step in steps))
 
 
 def stage_infer(a: Artefacts) -> None:
@@ -377,6 +392,8 @@ def checked(config: RunConfig) -> RunConfig:
         read_table(config.table)  # a table that cannot be read is refused in float modes too
     if config.lowering.qtable is not None:
         read_qtable(config.lowering.qtable, config.lowering.format)
+    for step in compiling(config):
+        step.check_options(PassContext())
     return config
 
 

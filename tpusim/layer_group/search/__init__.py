@@ -12,6 +12,7 @@ from tpusim.layer_group.search.stage import (
     combine_timesteps,
     group_layers,
     overlap_groups,
+    require_strategy,
     search_groups,
     searched,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "orders",
     "overlap_groups",
     "require_named",
+    "require_strategy",
     "search_groups",
     "searched",
 ]

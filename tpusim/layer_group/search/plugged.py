@@ -13,14 +13,9 @@ from tpusim.schedule import GroupSchedule, Memo
 
 
 def plugged(
-    name: str, strategy: Any, ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None
+    name: str, search: Callable[..., Any], ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None
 ) -> list[Decided]:
     """The plug-in's groups for a run of ops. Raises ConfigError that names the plug-in if they cannot be used."""
-    if not callable(strategy):
-        raise ConfigError(
-            f"strategy '{name}': a callable of ops, chip, cores and memo is required, got {type(strategy).__name__}"
-        )
-    search: Callable[..., Any] = strategy
     try:
         answer = list(search(list(ops), chip, cores=cores, memo=memo))
     except Exception as error:  # somebody's code may raise anything

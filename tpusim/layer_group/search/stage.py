@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tpusim import chips
 from tpusim.chips import ChipSpec, require_cores
-from tpusim.errors import UnsupportedError, option
+from tpusim.errors import ConfigError, UnsupportedError, meant, option
 from tpusim.interfaces import rules
 from tpusim.ir.attrs import op_name, text
 from tpusim.ir.module import Model
@@ -100,15 +100,29 @@ def searched(opt: str, chip: ChipSpec) -> str:
     return "1" if opt == "2" and rules(chip, GroupRules).SEARCH != "2" else opt
 
 
-def _strategy(config: LayerGroupConfig, chip: ChipSpec) -> Strategy:
-    """The strategy that the options choose. Raises UnsupportedError for an unknown value."""
-    known = [name for name in STRATEGIES if name != ON_THE_CLOCK]
+def require_strategy(config: SearchOptions, *, clock: bool = False) -> None:
+    """Load the strategy that the options choose. clock: whether `ON_THE_CLOCK` may be chosen.
+
+    Raises UnsupportedError for an unknown value, ConfigError for a plug-in that cannot be used.
+    """
+    known = [name for name in STRATEGIES if clock or name != ON_THE_CLOCK]
     for name, value, able in (
         ("layer_group", config.opt, known),
         ("shape_secs_search_strategy", config.shape_secs_search_strategy, ("0", "1")),
     ):
         if value not in able:
-            raise UnsupportedError(f"{option(name, value)}: expected one of {', '.join(able)}")
+            raise UnsupportedError(f"{option(name, value)}: expected one of {', '.join(able)}{meant(value, able)}")
+    strategy = STRATEGIES.get(config.opt)
+    if not callable(strategy):
+        raise ConfigError(
+            f"strategy '{config.opt}': a callable of ops, chip, cores and memo is required, got "
+            f"{type(strategy).__name__}"
+        )
+
+
+def _strategy(config: LayerGroupConfig, chip: ChipSpec) -> Strategy:
+    """The strategy that the options choose. Raises as `require_strategy`."""
+    require_strategy(config)
     if config.opt in STRATEGIES.plugins:
         return partial(plugged, config.opt, STRATEGIES.get(config.opt))
     opt = config.opt if config.everywhere else searched(config.opt, chip)
