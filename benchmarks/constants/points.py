@@ -311,10 +311,10 @@ def _free(chip: ChipSpec) -> ChipSpec:
 
 
 def _interpolations(row: Fitted, _: str) -> Points:
-    """Of as many channels as lanes at most."""
+    """Of as many channels as lanes at most; weights, which later channels have already, of more."""
     for case, layers in _cases("resize"):
         c, h, w, rows, columns = case.sizes
-        if c > chips.load(case.chip).lanes:
+        if (c > chips.load(case.chip).lanes) != (row.number in _LATER):
             continue
         dtype = _DTYPES[case.mode]
         function = fn.Interp(h / rows, w / columns)
@@ -325,6 +325,9 @@ def _interpolations(row: Fitted, _: str) -> Points:
             return _cycles(command, _free(chip))
 
         yield _solved(row, model, case.chip, layers["Interp"][0].tiu, Range(0, 2000))
+
+
+_LATER = ("F-48", "F-49")
 
 
 def _norms(row: Fitted, _: str) -> Points:
@@ -434,6 +437,7 @@ _POINTS: dict[str, Callable[[Fitted, str], Points]] = {
     "F-42": _gathers,
     "F-45": _lrns,
     "F-46": _norms,
+    **dict.fromkeys(_LATER, _interpolations),
 }
 """By number; a row without an entry is fitted by nothing that is recorded."""
-_NEAR = {"F-11", "F-12", "F-13", "F-14", "F-45", "F-46"}
+_NEAR = {"F-11", "F-12", "F-13", "F-14", "F-45", "F-46", *_LATER}

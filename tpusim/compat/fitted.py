@@ -29,7 +29,7 @@ class Fitted(NamedTuple):
 
 _INTERPOLATION: Final = (
     "the three were fitted at once to 12 other sizes, within a tenth; at once these ask for 71, 43 and 175, and the "
-    "used ones are within 7 % of them; of more channels than lanes the profile has down to 0.7 of the model's cycles"
+    "used ones are within 7 % of them"
 )
 _ROWS: Final = (
     Fitted(
@@ -219,6 +219,14 @@ _ROWS: Final = (
     Fitted(
         "F-47", "_LOG_TERMS", "terms of the logarithm's series, each a constant, by bytes of an element", 1,
         needs="constants of LogSoftmax by ten lengths: the recorded ones are of one",
+    ),
+    Fitted(
+        "F-48", "_WEIGHT_STEPS[2]", "vector steps that make the weights of such an interpolation, of 16 bits", 1,
+        profiles="TIU cycles of interpolations by other factors, of more channels than lanes",
+    ),
+    Fitted(
+        "F-49", "_WEIGHT_STEPS[4]", "vector steps that make the weights of such an interpolation, of 32 bits", 1,
+        profiles="TIU cycles of interpolations by other factors, of more channels than lanes",
     ),
 )  # fmt: skip
 

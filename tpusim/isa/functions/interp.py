@@ -20,7 +20,11 @@ _WHOLE = 1e-4
 _INDEX_BYTES = 4
 _EVEN_STEPS, _UNEVEN_STEPS, _COORDINATES = 16, {2: 75, 4: 42}, 110
 """AR steps of an interpolation by whole factors (F-11); by other factors (computed in f32), for each number of bytes of
-an element (F-12, F-13); and the cycles before the latter (F-14)."""
+an element (F-12, F-13); and the cycles before the latter, for
+each image in the lanes (F-14)."""
+_WEIGHT_STEPS = {2: 49, 4: 20}
+"""How many of the AR steps by other factors make weights, by bytes of an element (F-48, F-49): images that follow in
+the same lanes, of the batch or of more channels than lanes, have them already."""
 _COORDINATE_BYTES = 4
 
 
@@ -80,7 +84,9 @@ def _cycles(view: View, output: View, function: Interp, chip: ChipSpec) -> int:
     if prod(view.shape[2:]) == 1:
         return steps
     if factors is None:
-        cycles, moved = _COORDINATES + 4 * rows * h * w + _UNEVEN_STEPS[size] * steps, _coordinates_ns(h, chip)
+        weights = _WEIGHT_STEPS[size] * (steps - steps // rows)
+        cycles = rows * (_COORDINATES + 4 * h * w) + _UNEVEN_STEPS[size] * steps - weights
+        moved = _coordinates_ns(h, chip)
     else:
         cycles, moved = rows * h * w + _EVEN_STEPS * steps, _gathered_ns(view, output, chip) if factors[0] > 1 else 0.0
     return cycles + round(moved * chip.tiu_mhz / 1000)
