@@ -34,7 +34,7 @@ def test_a_layer_norm_of_two_axes_is_global(shape: tuple[int, ...], name: str, c
 @pytest.mark.parametrize(
     ("shape", "alone"), [((8, 64), True), ((1, 64), True), ((64, 8), True), ((1, 64, 56, 56), False)]
 )
-def test_a_lone_op_is_global_where_that_is_quicker(shape: tuple[int, ...], alone: bool) -> None:
+def test_a_lone_op_of_two_axes_is_global_where_that_is_quicker(shape: tuple[int, ...], alone: bool) -> None:
     """Of two axes, a slice in local memory has one element in each lane, and its transfers are slow.
 
     The real compiler has each of these ops as a global layer; a group of one op has the cycles of its tiles.
@@ -42,4 +42,4 @@ def test_a_lone_op_is_global_where_that_is_quicker(shape: tuple[int, ...], alone
     b = Builder("lone")
     b.output(b.node("Relu", b.input("x", *shape)))
     found = reasons(b, "bm1684x")["tpu.Relu"]
-    assert ("quicker" in found or "less time" in found) == alone, found
+    assert ("quicker" in found) == alone, found

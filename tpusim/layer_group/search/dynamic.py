@@ -13,6 +13,7 @@ from math import inf, isfinite
 import numpy as np
 
 from tpusim.chips import ChipSpec
+from tpusim.ir.types import shape_of
 from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.planning import Crowded, Decided, placed, plan
 from tpusim.layer_group.search.bounds import Bounds, Evidence
@@ -164,11 +165,16 @@ class Run:
         return sum(not works and longest < e < end for e, works in ends.items()) >= PATIENCE
 
     def lone(self, op: TpuOp) -> Decided:
-        """One op as a group, or as a global layer if it must be one or takes less time as one."""
+        """One op as a group, or as a global layer: if it must be, or, of two axes, if that is quicker.
+
+        Decision: only of two axes, of which a slice has one element in each lane and takes ten times as long to move.
+        TPU-MLIR keeps ops of more axes in groups where the global form would be a little quicker.
+        """
         found = self.for_cores(alone(op, self.chip, self.memo))
-        if isinstance(found, GroupSchedule) and self.model.global_ns(op) < self.model.group_ns(found) * MARGIN:
-            return op, "alone it takes less time as a global layer"
-        return found
+        if not isinstance(found, GroupSchedule) or len(shape_of(op.results[0])) > 2:
+            return found
+        quicker = self.model.global_ns(op) < self.model.group_ns(found) * MARGIN
+        return (op, "of two axes it is quicker as a global layer") if quicker else found
 
     def for_cores(self, found: Decided) -> Decided:
         """A group with the sections that suit the cores."""
