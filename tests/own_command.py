@@ -11,7 +11,7 @@ from tpusim.chips import ChipSpec
 from tpusim.isa.commands import Command
 from tpusim.isa.finding import Finding
 from tpusim.isa.functions import Function, Misfit, Shape, Steps
-from tpusim.isa.functions.rules import alike
+from tpusim.isa.functions.rules import equal_shapes
 from tpusim.isa.region import View
 from tpusim.isa.steps import steps
 from tpusim.isa.transfers import transfer_ns
@@ -107,7 +107,7 @@ class Mirror(Function, frozen=True, tag="mirror"):
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """One operand of the result's shape."""
-        return alike(operands, result)
+        return equal_shapes(operands, result)
 
 
 def mirror(function: Mirror, operands: tuple[np.ndarray, ...], output: View) -> np.ndarray:
