@@ -12,6 +12,7 @@ from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.structure import TpuGroup
+from tpusim.proof.declared import differences
 from tpusim.proof.explain import Evidence, explained
 from tpusim.proof.flat import FlatProof
 from tpusim.simulator import Checker, Simulator
@@ -45,12 +46,14 @@ class Proof:
     wrong: Mismatch | None = None
     why: str = ""
 
+    declared: tuple[str, ...] = ()
+    """What the program declares otherwise than its module: tables, regions, work areas, transfers (`declared`)."""
     prime: int = PRIME
 
     @property
     def passed(self) -> bool:
         """Whether nothing wrong was found."""
-        return self.wrong is None
+        return self.wrong is None and not self.declared
 
     def to_json(self) -> dict[str, Any]:
         """The fields, with the wrong result in words."""
@@ -77,7 +80,7 @@ def prove(model: Model, machine: Simulator, *, wanted: float = WANTED, explain: 
                 more = [_once(model, machine, other, 0.0)[1] for other in range(seeds, seeds + 2)]
                 return replace(found, why=explained(found.wrong, [evidence, *more], machine.program))
             if found.wrong is not None or seed == seeds - 1:
-                return found
+                return replace(found, declared=() if found.wrong else differences(model, machine.program))
     raise AssertionError("one seed at least")
 
 
