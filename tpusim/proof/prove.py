@@ -102,24 +102,24 @@ def _once(model: Model, machine: Simulator, seed: int, bits: float) -> tuple[Pro
     field, program = Field(seed), machine.program
     flat = FlatProof(model, field).run()
     memory = field_machine(machine, field)
-    run = machine.over(memory)
+    cores = memory.of_cores({0, *(command.core for command in program.commands)})
     for entry in program.inputs:
         memory.write(entry.view, flat.inputs[entry.name].reshape(entry.view.shape))
     checker = Checker(program, machine.chip, flat.tensors, expected=field_machine(machine, field))
     wrong, unjudged = None, dict(flat.unjudged)
-    for index in run.order:
+    for index in machine.order:
         command = program.commands[index]
         try:
-            execute(command, run.memories[command.core])
+            execute(command, cores[command.core])
         except NotJudged as why:
             unjudged[command.op] = str(why)
             for name in dependents(model, command.op):
                 checker.forget(name)
         try:
-            checker.after(index, run.memories[command.core])
+            checker.after(index, cores[command.core])
         except WrongResult as error:
             wrong = error.mismatch
-            memory = run.memories[command.core]
+            memory = cores[command.core]
             break
     proof = Proof(
         compared=checker.checked, seeds=seed + 1, bits=bits, stated=tuple(flat.stated), uncut=flat.uncut,
