@@ -43,10 +43,13 @@ def check_regions(regions: Iterable[Region]) -> None:
 
 
 def check_slices(program: Program) -> None:
-    """Raise SimulationError for an op of a layer group without slices, and for sections that its slices have not."""
+    """Raise SimulationError for an op of a layer group without slices, and for sections that its slices have not.
+
+    A program without any slices has no such table.
+    """
     located = {location.tensor for location in program.locations}
     for index, command in enumerate(program.commands):
-        if command.in_group and command.engine == "tiu" and command.op not in located:
+        if located and command.in_group and command.engine == "tiu" and command.op not in located:
             raise SimulationError(
                 f"{command.label}: slices of tensor '{command.op}' in the table of slices are required, there are none "
                 f"(command {index}); generate the program again"
