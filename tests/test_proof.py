@@ -348,3 +348,73 @@ def test_bytes_read_as_another_type_or_from_elsewhere_are_other_elements() -> No
     assert not (field.of_bytes(words, "f32") == x).any()
     shifted = words.reshape(-1)[1:-3].reshape(-1, 4)
     assert not (field.of_bytes(shifted, "i32") == x[:-1]).any()
+
+
+# --------------------------------------------------------------------------------------------------- what is declared
+
+
+def redeclared(program: Program, what: str) -> Program:
+    """A program whose computation is right and whose declarations are not."""
+    commands = program.commands
+    match what:
+        case "kind":
+            index = first_of(program, Move, lambda c: c.of_tile)
+            return exchanged(program, index, kind="lanes" if commands[index].kind != "lanes" else "tensor")  # type: ignore[attr-defined]
+        case "work":
+            return exchanged(program, next(i for i, c in enumerate(commands) if c.work and c.in_group), work=())
+        case "macs":
+            return structs.replace(program, header=structs.replace(program.header, macs=program.header.macs + 1))
+        case "slice":
+            return structs.replace(program, locations=program.locations[1:])
+        case "peak":
+            first = structs.replace(program.groups[0], lmem_peak_bytes=1 << 16)
+            return structs.replace(program, groups=(first, *program.groups[1:]))
+        case "scale":
+            first, *rest = program.tensors
+            return structs.replace(program, tensors=(structs.replace(first, scale=0.5), *rest))
+        case _:
+            raise ValueError(what)
+
+
+@pytest.mark.parametrize("what", ["kind", "work", "macs", "slice", "peak", "scale"])
+def test_declarations_are_those_of_the_module(what: str) -> None:
+    for seed in range(6):
+        model = final(seed, "bm1684x", "off" if what == "kind" else "2")
+        program = generate(model)
+        try:
+            wrong = redeclared(program, what)
+        except StopIteration:
+            continue  # the program has none
+        proof = judged(model, wrong)
+        assert proof.wrong is None
+        assert len(proof.declared) >= 1
+        assert not proof.passed
+        assert not judged(model, program).declared
+        return
+    raise AssertionError(what)
+
+
+def test_regions_share_no_address() -> None:
+    program = generate(final(0, "bm1684x"))
+    header = program.header
+    wrong = structs.replace(header, io_regions=((header.coeff_address + header.coeff_bytes - 64, 4096),))
+    with pytest.raises(TpusimError, match="overlap"):
+        Simulator(structs.replace(program, header=wrong))
+
+
+def test_sections_are_those_of_the_slices() -> None:
+    """On another axis, or more than there are; and an op without slices."""
+    for seed in range(8):
+        program = generate(final(seed, "bm1684x"))
+        group = next((g for g in program.groups if any(c.in_group and c.group == g.id for c in program.commands)), None)
+        if group is None:
+            continue
+        secs = {**group.secs, "d": 2}
+        groups = tuple(structs.replace(g, secs=secs) if g is group else g for g in program.groups)
+        with pytest.raises(TpusimError, match="sections"):
+            Simulator(structs.replace(program, groups=groups))
+        name = program.locations[0].tensor
+        left = tuple(location for location in program.locations if location.tensor != name)
+        with pytest.raises(TpusimError):
+            Simulator(structs.replace(program, locations=left))
+        return

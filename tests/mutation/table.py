@@ -39,6 +39,9 @@ cores) are changed in one place, by a seeded random choice, and three checks are
 dependency that was dropped or weakened is found by the race detector, unless the order of conflicting commands is
 proven to be the same.
 
+A consistent lie passes structure, and three inputs may not show it; `tpusim simulate --prove` compares expressions
+instead ([proofs](proof.md)).
+
 The columns *legality*, *sanitizer* and *value* count what each check would catch by itself; *first* counts who is the
 first to catch, in this order. *fed* is the part of *value* that none of these inputs of the whole network shows: it is
 seen in the network that begins at the changed command, whose operands are then fed. *equivalent* names the proofs.

@@ -44,6 +44,8 @@ def proof_lines(proof: "Proof") -> list[str]:
             f"slices, stores and tensors are the module's expressions ({proof.seeds} x GF({proof.prime}); others would "
             f"agree with a chance below 2**-{int(proof.bits)})"
         ]
+    if proof.declared:
+        lines.append(f"declared otherwise than by the module: {'; '.join(proof.declared)}")
     if proof.uncut:
         kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(proof.uncut.values()).most_common())
         lines.append(f"judged by the commands of their whole tensors, which values alone compare with the op: {kinds}")

@@ -14,7 +14,7 @@ from tpusim.isa.commands import Command
 from tpusim.isa.region import View, is_packed
 from tpusim.isa.stream import Program
 from tpusim.simulator.checked import Mismatch
-from tpusim.simulator.memory import Machine
+from tpusim.simulator.field import FieldMachine
 
 _AXES = {4: "nchw", 5: "ncdhw"}
 
@@ -24,7 +24,7 @@ class Evidence:
     """One seed: the elements of the module's tensors, the memory after the wrong command, and what was wrong."""
 
     tensors: Mapping[str, Elements]
-    memory: Machine
+    memory: FieldMachine
     wrong: Mismatch | None
 
 
@@ -36,7 +36,7 @@ def explained(wrong: Mismatch, evidence: Sequence[Evidence], program: Program) -
     command = program.commands[wrong.index]
     if place:
         return f"the element found is {place}"
-    read = [f"{name} begins with {what}" for name, view in _operands(command) if (what := _first(view, same))]
+    read = [f"{name} begins with {what}" for name, view in _operands(command) if (what := _first(view, same, program))]
     return f"it computes another expression; {', '.join(read)}" if read else "it computes another expression"
 
 
@@ -64,9 +64,22 @@ def _operands(command: Command) -> list[tuple[str, View]]:
     return [(name, view) for name, view in body.operands() if name in body.inputs_ and view.address not in written]
 
 
-def _first(view: View, evidence: Sequence[Evidence]) -> str:
+def _first(view: View, evidence: Sequence[Evidence], program: Program) -> str:
     """What the first element of a view is."""
     if is_packed(view.dtype) or not view.elements:
         return ""
     values = [int(e.memory.read(view).reshape(-1)[0]) for e in evidence]
-    return located([e.tensors for e in evidence], values)
+    return located([e.tensors for e in evidence], values) or _constant(view, evidence, program)
+
+
+def _constant(view: View, evidence: Sequence[Evidence], program: Program) -> str:
+    """The constant, and its byte, from which the first byte of a view comes; empty if it comes from none."""
+    same = np.ones(program.coefficients.size, np.bool_)
+    for e in evidence:
+        same &= e.memory.gmem["coefficients"] == int(e.memory.raw(view).reshape(-1)[0])
+    places = np.flatnonzero(same) + program.header.coeff_address
+    for entry in program.constants:
+        inside = places[(places >= entry.address) & (places < entry.address + entry.size)]
+        if len(inside) and len(evidence) > 1:
+            return f"byte {int(inside[0]) - entry.address} of constant '{entry.name}'"
+    return ""

@@ -12,6 +12,7 @@ from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.structure import TpuGroup
+from tpusim.proof.declared import differences
 from tpusim.proof.explain import Evidence, explained
 from tpusim.proof.flat import FlatProof
 from tpusim.simulator import Checker, Simulator
@@ -45,12 +46,14 @@ class Proof:
     wrong: Mismatch | None = None
     why: str = ""
 
+    declared: tuple[str, ...] = ()
+    """What the program declares otherwise than its module: tables, regions, work areas, transfers (`declared`)."""
     prime: int = PRIME
 
     @property
     def passed(self) -> bool:
         """Whether nothing wrong was found."""
-        return self.wrong is None
+        return self.wrong is None and not self.declared
 
     def to_json(self) -> dict[str, Any]:
         """The fields, with the wrong result in words."""
@@ -77,7 +80,7 @@ def prove(model: Model, machine: Simulator, *, wanted: float = WANTED, explain: 
                 more = [_once(model, machine, other, 0.0)[1] for other in range(seeds, seeds + 2)]
                 return replace(found, why=explained(found.wrong, [evidence, *more], machine.program))
             if found.wrong is not None or seed == seeds - 1:
-                return found
+                return replace(found, declared=() if found.wrong else differences(model, machine.program))
     raise AssertionError("one seed at least")
 
 
@@ -99,24 +102,24 @@ def _once(model: Model, machine: Simulator, seed: int, bits: float) -> tuple[Pro
     field, program = Field(seed), machine.program
     flat = FlatProof(model, field).run()
     memory = field_machine(machine, field)
-    run = machine.over(memory)
+    cores = memory.of_cores({0, *(command.core for command in program.commands)})
     for entry in program.inputs:
         memory.write(entry.view, flat.inputs[entry.name].reshape(entry.view.shape))
     checker = Checker(program, machine.chip, flat.tensors, expected=field_machine(machine, field))
     wrong, unjudged = None, dict(flat.unjudged)
-    for index in run.order:
+    for index in machine.order:
         command = program.commands[index]
         try:
-            execute(command, run.memories[command.core])
+            execute(command, cores[command.core])
         except NotJudged as why:
             unjudged[command.op] = str(why)
             for name in dependents(model, command.op):
                 checker.forget(name)
         try:
-            checker.after(index, run.memories[command.core])
+            checker.after(index, cores[command.core])
         except WrongResult as error:
             wrong = error.mismatch
-            memory = run.memories[command.core]
+            memory = cores[command.core]
             break
     proof = Proof(
         compared=checker.checked, seeds=seed + 1, bits=bits, stated=tuple(flat.stated), uncut=flat.uncut,

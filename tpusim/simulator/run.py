@@ -29,7 +29,7 @@ from tpusim.simulator.sanitizer import check_bounds, check_cores, check_poison
 from tpusim.simulator.schedule import TIMINGS, Queues, Timing, order
 from tpusim.simulator.stored import StoredTensors
 from tpusim.simulator.summary import Summary, summary
-from tpusim.simulator.tables import check_sizes, check_tables
+from tpusim.simulator.tables import check_regions, check_sizes, check_slices, check_tables
 from tpusim.simulator.timing import Timeline, timeline
 from tpusim.simulator.watched import WatchedTensors
 
@@ -104,6 +104,7 @@ class Simulator:
         regions = regions_of(program)
         everything = Memory(self.chip, regions)
         check_bounds(program.commands, everything)
+        check_regions(regions)
         check_tables(program, everything)
         check_sizes(program, everything)
         lane_bytes = lane_reach(program, self.chip)
@@ -120,6 +121,7 @@ class Simulator:
             ownership = Ownership(program, self.chip, regions)
             ownership.check(self.order)
             self._restores = ownership.restores
+            check_slices(program)
             check_metadata(program, self.chip)
 
     def over(self, memory: Machine) -> Self:

@@ -4,13 +4,15 @@ A program file may have right checksums and wrong content; nothing here depends 
 machine allocates or runs anything.
 """
 
+from collections.abc import Iterable
+from itertools import pairwise
 from math import prod
 
 from tpusim.errors import SimulationError
 from tpusim.isa.commands import Command
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location, Program, TensorEntry
-from tpusim.simulator.memory import Memory
+from tpusim.simulator.memory import Memory, Region
 
 MAX_PADDED_ELEMENTS = 1 << 31
 """Most elements of a padded input; no tensor of a network comes near."""
@@ -28,6 +30,53 @@ def check_tables(program: Program, memory: Memory) -> None:
     for location in program.locations:
         _check_location(location, program, memory)
         _check_agree(first.setdefault(location.tensor, location), location)
+
+
+def check_regions(regions: Iterable[Region]) -> None:
+    """Raise SimulationError for regions of global memory that share an address: it is one address space."""
+    for first, second in pairwise(sorted((r for r in regions if r.nbytes), key=lambda region: region.start)):
+        if second.start < first.stop:
+            raise SimulationError(
+                f"the header's regions {first} and {second} overlap; global memory is one address space, give every "
+                "region addresses of its own"
+            )
+
+
+def check_slices(program: Program) -> None:
+    """Raise SimulationError for an op of a layer group without slices, and for sections that its slices have not.
+
+    A program without any slices has no such table.
+    """
+    located = {location.tensor for location in program.locations}
+    for index, command in enumerate(program.commands):
+        if located and command.in_group and command.engine == "tiu" and command.op not in located:
+            raise SimulationError(
+                f"{command.label}: slices of tensor '{command.op}' in the table of slices are required, there are none "
+                f"(command {index}); generate the program again"
+            )
+    starts: dict[int, dict[str, list[set[int]]]] = {}
+    for location in program.locations:
+        command = program.commands[location.command]
+        if command.in_group:
+            by_tensor = starts.setdefault(command.group, {}).setdefault(location.tensor, [set() for _ in _AXES])
+            for seen, start in zip(by_tensor, location.start, strict=True):
+                seen.add(start)
+    groups = {group.id: group for group in program.groups}
+    for number, tensors in starts.items():
+        group = groups.get(number)
+        if group is None:
+            continue
+        found = {axis: max(len(seen[i]) for seen in tensors.values()) for i, axis in enumerate(_AXES)}
+        wrong = [axis for axis in _AXES if group.secs.get(axis, 1) != found[axis]]
+        if wrong:
+            said = {axis: group.secs.get(axis, 1) for axis in wrong}
+            raise SimulationError(
+                f"group {number}: says sections {said}, its slices have { ({axis: found[axis] for axis in wrong}) }; "
+                "correct the table of groups"
+            )
+
+
+_AXES = ("n", "c", "d", "h", "w")
 
 
 def check_sizes(program: Program, memory: Memory) -> None:
