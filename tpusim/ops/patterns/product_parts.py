@@ -20,16 +20,16 @@ from tpusim.ops.matmul.product import Product
 from tpusim.ops.patterns.slices import SLICE, part_of_slice
 from tpusim.ops.structure import make_weight
 
-RESHAPE = "top.Reshape"
+RESHAPE, SQUEEZE = "top.Reshape", "top.Squeeze"
 
 
 @dataclass
 class SplitMatMul(RewritePattern):
     """MatMul by one constant matrix -> Slices that divide its columns: a MatMul by some of the columns for each.
 
-    Between them may be a Reshape that divides the columns, and the Slices then take rows of that. Each product has the
-    type of the whole one, which a Relu after it still narrows. Upstream does not look at the steps of the Slices; here
-    they must be 1.
+    Between them may be a Reshape that divides the columns; the Slices then take rows of that, and Squeezes after them
+    become part of the new Reshapes. Each product has the type of the whole one, which a Relu after it still narrows. A
+    name counts the Slices and Squeezes before it. Upstream does not look at the steps of Slices; here they must be 1.
     """
 
     weights: WeightStore
@@ -46,11 +46,16 @@ class SplitMatMul(RewritePattern):
         taken.sort(key=lambda t: t[0])
         if len(cuts) < 2 or len(taken) < len(cuts) or not _divide([t[0] for t in taken], shape_of(op.output)[-1]):
             return
-        for number, (part, cut) in enumerate(taken, 1):
-            result = self._product(op, cut, part, number, rewriter)
+        number = 1
+        for part, cut in taken:
+            result, squeeze = self._product(op, cut, part, number, rewriter), _squeeze_of(cut)
+            last = squeeze or cut
             if view is not None:
-                result = _viewed(op, cut, result, number, rewriter)
-            rewriter.replace(cut, [], [result])
+                result = _viewed(op, view, last, result, number, rewriter)
+            rewriter.replace(last, [], [result])
+            if squeeze is not None:
+                rewriter.erase(cut)
+            number += 1 if squeeze is None else 2
         for gone in (view, op) if view is not None else (op,):
             rewriter.erase(gone)
 
@@ -105,13 +110,21 @@ def _divide(parts: Sequence[tuple[int, int]], columns: int) -> bool:
     return [begin for begin, _ in parts] == edges[:-1] and edges[-1] == columns
 
 
-def _viewed(op: Product, cut: Operation, x: SSAValue, number: int, rewriter: PatternRewriter) -> SSAValue:
-    """A product in the shape of its Slice."""
-    view, shape = only_user(op.output), shape_of(cut.results[0])
-    assert view is not None  # the Reshape
+def _squeeze_of(cut: Operation) -> Operation | None:
+    """The Squeeze that alone reads a Slice of a view."""
+    user = only_user(cut.results[0])
+    reshaped = isinstance(cut.operands[0].owner, Operation) and cut.operands[0].owner.name == RESHAPE
+    return user if user is not None and user.name == SQUEEZE and reshaped else None
+
+
+def _viewed(
+    op: Product, view: Operation, last: Operation, x: SSAValue, number: int, rewriter: PatternRewriter
+) -> SSAValue:
+    """A product in the shape of its Slice, or of the Squeeze after that."""
+    shape = shape_of(last.results[0])
     made = type(view).create(
         operands=[x], result_types=[tensor(shape, element_of(x))], attributes={"shape": ints_attr(shape)}
     )
     set_op_name(made, f"{op_name(op)}_reshape_{number}")
-    rewriter.insert(made, InsertPoint.before(cut))
+    rewriter.insert(made, InsertPoint.before(last))
     return made.results[0]
