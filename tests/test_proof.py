@@ -380,7 +380,7 @@ def redeclared(program: Program, what: str) -> Program:
 def test_declarations_are_those_of_the_module(what: str) -> None:
     for seed in range(6):
         model = final(seed, "bm1684x", "off" if what == "kind" else "2")
-        program = generate(model)
+        program = to_program(model)
         try:
             wrong = redeclared(program, what)
         except StopIteration:
@@ -395,7 +395,7 @@ def test_declarations_are_those_of_the_module(what: str) -> None:
 
 
 def test_regions_share_no_address() -> None:
-    program = generate(final(0, "bm1684x"))
+    program = to_program(final(0, "bm1684x"))
     header = program.header
     wrong = structs.replace(header, io_regions=((header.coeff_address + header.coeff_bytes - 64, 4096),))
     with pytest.raises(TpusimError, match="overlap"):
@@ -405,7 +405,7 @@ def test_regions_share_no_address() -> None:
 def test_sections_are_those_of_the_slices() -> None:
     """On another axis, or more than there are; and an op without slices."""
     for seed in range(8):
-        program = generate(final(seed, "bm1684x"))
+        program = to_program(final(seed, "bm1684x"))
         group = next((g for g in program.groups if any(c.in_group and c.group == g.id for c in program.commands)), None)
         if group is None:
             continue

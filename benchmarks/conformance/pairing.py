@@ -79,4 +79,6 @@ def _sources(ops: Sequence[Op]) -> dict[str, str]:
 
 def _signature(op: Op, operands: Sequence[str]) -> tuple[object, ...]:
     """The properties that must be equal for ops without a common name."""
-    return kind(op), next(iter(operands), ""), op.types[0].storage, prod(op.types[0].shape)
+    shape = op.types[0].shape
+    extent = tuple(n for n in shape if n > 1) if op.kind == "tpu.Permute" else prod(shape)
+    return kind(op), next(iter(operands), ""), op.types[0].storage, extent

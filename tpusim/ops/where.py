@@ -1,6 +1,7 @@
 """Selection: `top.Where` and `tpu.Where` (numerics.md 3.3 step 8, 9.0, 17.2 where_const_no_round_mode)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -12,11 +13,12 @@ from xdsl.dialects.builtin import BoolAttr, FloatAttr, NoneType, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
 from tpusim.compat import Quirk
 from tpusim.ir.attrs import copy_name, flag, float_attr, op_name, value_name
-from tpusim.ir.types import shape_of, uniform_of
+from tpusim.ir.types import element_of, shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa.region import View
@@ -45,6 +47,7 @@ from tpusim.ops.framework.families import (
     aligned,
     broadcast_shape,
     broadcast_why_global,
+    constant_of,
     is_set,
     mixed_depth,
     relu_attributes,
@@ -53,6 +56,7 @@ from tpusim.ops.framework.families import (
 from tpusim.ops.framework.rewriting import Requested, made_by
 from tpusim.ops.interfaces import Selects
 from tpusim.ops.rescale import TOO_LARGE, positive_fit, requantised
+from tpusim.ops.structure import make_weight
 
 
 def _shapes(operands: Sequence[SSAValue]) -> list[Shape]:
@@ -152,9 +156,8 @@ class TopWhere(Where, TopOp, Selects):
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """A Where that only limits its operand becomes MaxConst or MinConst."""
-        del weights
-        return (CompareConstWhereToMinConst(),)
+        """A Where that only limits its operand becomes MaxConst or MinConst; a constant condition is tiled."""
+        return CompareConstWhereToMinConst(), WhereBroadcastToTile(weights)
 
     @override
     def constant_branches(self) -> tuple[float, ...]:
@@ -280,6 +283,24 @@ class CompareConstWhereToMinConst(RewritePattern):
         copy_name(made, op)
         rewriter.replace(op, made)
         rewriter.erase(compare)
+
+
+@dataclass
+class WhereBroadcastToTile(RewritePattern):
+    """A constant condition of a smaller shape becomes one of the result's; a computed one is broadcast as it is."""
+
+    weights: WeightStore
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the Where."""
+        condition = constant_of(op.cond, self.weights) if isinstance(op, TopWhere) else None
+        if not isinstance(op, TopWhere) or condition is None or shape_of(op.cond) == shape_of(op.output):
+            return
+        tiled = np.ascontiguousarray(np.broadcast_to(condition, shape_of(op.output)))
+        weight = make_weight(self.weights, f"{op_name(op)}_Tile", tiled, element_of(op.cond))
+        rewriter.insert(weight, InsertPoint.before(op))
+        op.operands[0] = weight.output
+        rewriter.notify_op_modified(op)
 
 
 class WhereTooLarge(Requested):

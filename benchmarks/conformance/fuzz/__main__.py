@@ -79,7 +79,10 @@ class Run:
     def _left(
         self, cases: Sequence[Case], of: Sequence[tuple[str, str]], upstream: Upstream, store: Store
     ) -> list[Case]:
-        """Judge cases as one network and keep the verdicts; return those for which that is refused."""
+        """Judge cases as one network and keep the verdicts, or each half of them if that is refused.
+
+        Returns the cases that are refused alone.
+        """
         judge, left = Judge(joined(cases), upstream, self.simulated, timed=False), dict[str, Case]()
         for chip, mode in of:
             new = [c for c in cases if store.read(c.name).get(Key(c.name, chip, mode)) is None]
@@ -91,7 +94,10 @@ class Run:
                 store.write(store.read(case.name).with_cell(found[case.name]), case.proto)
                 if found[case.name].findings:
                     print(f"  {case.name}: {told(found[case.name])}", flush=True)
-        return list(left.values())
+        if len(left) < 2:
+            return list(left.values())
+        some, half = [*left.values()], len(left) // 2
+        return [c for part in (some[:half], some[half:]) for c in self._left(part, of, upstream, store)]
 
     @property
     def _set(self) -> str:

@@ -6,16 +6,16 @@
 module attributes {module.weight_file = "weights.npz"} {
   func.func @main(%in: tensor<2x4x6xf32>) -> tensor<2x4x6xf32> {
     %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
-    %mask = "top.Weight"() : () -> tensor<1x1x6xf32> loc("mask")
+    %mask = "top.Weight"() : () -> tensor<2x4x6xf32> loc("mask")
     %none = "top.None"() : () -> none
-    %a = "top.Where"(%mask, %x, %none) {x_is_const = false, x_const_val = 0.000000e+00 : f64, y_is_const = true, y_const_val = -3.3999999521443642e+38 : f64} : (tensor<1x1x6xf32>, tensor<2x4x6xf32>, none) -> tensor<2x4x6xf32> loc("a")
+    %a = "top.Where"(%mask, %x, %none) {x_is_const = false, x_const_val = 0.000000e+00 : f64, y_is_const = true, y_const_val = -3.3999999521443642e+38 : f64} : (tensor<2x4x6xf32>, tensor<2x4x6xf32>, none) -> tensor<2x4x6xf32> loc("a")
     %y = "top.Softmax"(%a) {axis = 2} : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("y")
     func.return %y : tensor<2x4x6xf32>
   }
 }
 
 // CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
-// CHECK-NEXT: %mask = "top.Weight"() : () -> tensor<1x1x6xf32> loc("mask")
+// CHECK-NEXT: %mask = "top.Weight"() : () -> tensor<2x4x6xf32> loc("mask")
 // CHECK-NEXT: %none = "top.None"() {{.*}} -> none
 // CHECK-NEXT: %a = "top.Where"(%mask, %x, %none) {x_is_const = false, x_const_val = 0.000000e+00 : f64, y_is_const = true, y_const_val = -1.000000e+04 : f64}{{.*}} -> tensor<2x4x6xf32> loc("a")
 // CHECK-NEXT: %y = "top.Softmax"(%a) {axis = 2 : i64}{{.*}} -> tensor<2x4x6xf32> loc("y")

@@ -54,6 +54,7 @@ from tpusim.ops.patterns.heads import MatMulWithRightTranspose
 from tpusim.ops.patterns.layer_scale import FoldMulIntoMatMul
 from tpusim.ops.patterns.linear import MatMulWithBias
 from tpusim.ops.patterns.patches import PatchesAsProduct
+from tpusim.ops.patterns.product_parts import SplitMatMul
 from tpusim.ops.patterns.split_heads import MatmulWithPermuteAndSplit
 from tpusim.ops.patterns.wide_output import Output, stored_output
 from tpusim.ops.structure import TopWeight
@@ -112,8 +113,9 @@ class TopMatMul(Product, TopOp, ChipRewrites, Weighs):
     @classmethod
     @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """A Permute of the right operand becomes a transpose; convolutions of patches become products."""
-        return MatMulWithRightTranspose(cls), PatchesAsProduct(weights, cls, chip.forms.patch_products)
+        """A Permute of the right operand becomes a transpose, convolutions of patches products, parts products."""
+        patches = PatchesAsProduct(weights, cls, chip.forms.patch_products)
+        return MatMulWithRightTranspose(cls), patches, SplitMatMul(weights, cls)
 
     @override
     def float_rule(self, ctx: LoweringContext) -> FloatRule:
