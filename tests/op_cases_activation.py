@@ -56,10 +56,10 @@ def functions() -> list[OpCase]:
         case("Tanh"),
         case("Gelu", tolerance=Tolerance(1e-4, 1e-6, "ONNX Runtime's erf is an approximation in f32")),
         case("Gelu", form="-tanh", approximate="tanh", tolerance=Tolerance(1e-4, 1e-6, "f32 tanh of a cancelling sum")),
-        case("HardSigmoid", result="tpu.Lut|tpu.Active|tpu.MinConst|tpu.Clip"),
+        case("HardSigmoid", alpha=0.2, result="tpu.Lut|tpu.Active|tpu.MinConst|tpu.Clip"),
         case("HardSigmoid", form="-sixth", alpha=1 / 6, beta=0.5, result="tpu.Lut|tpu.Active|tpu.MinConst|tpu.Clip"),
         case("HardSwish", result="tpu.Lut|tpu.Active|tpu.Mul"),
-        case("Elu"),
+        case("Elu", alpha=1.0),
         case("Elu", form="-alpha", alpha=0.3),
         case("Mish", tolerance=EXPONENTS),
         case("Softplus", tolerance=EXPONENTS),
@@ -90,7 +90,7 @@ def slopes() -> list[OpCase]:
 
     x = {"x": image(SMALL)}
     return [
-        case("leaky", [node("LeakyRelu", "x")], x, "tpu.LeakyRelu", ranges=BROAD),
+        case("leaky", [node("LeakyRelu", "x", alpha=0.01)], x, "tpu.LeakyRelu", ranges=BROAD),
         case("leaky-wide", [node("LeakyRelu", "x", alpha=0.2)], {"x": image(WIDE)}, "tpu.LeakyRelu"),
         case("leaky-steep", [node("LeakyRelu", "x", alpha=-3.0)], {"x": image(SMALL, 6)}, "tpu.LeakyRelu"),
         case("leaky-2d", [node("LeakyRelu", "x", alpha=0.1)], {"x": (BATCH, 48)}, "tpu.LeakyRelu", axes="n"),

@@ -14,6 +14,7 @@ from op_row import network, node
 from plain_names import import_onnx
 from rows import canonical, table
 
+from tpusim.canonicalize import canonicalize
 from tpusim.compat import Quirk
 from tpusim.errors import ConfigError
 from tpusim.fidelity.spec import DECISIONS
@@ -254,3 +255,29 @@ def test_instance_norm_of_the_host(caplog: pytest.LogCaptureFixture) -> None:
         np.testing.assert_allclose(run(tpu, feeds)["y"], wanted, rtol=1e-5, atol=1e-5)
         program = to_program(tpu)
         np.testing.assert_allclose(Simulator(program).run(feeds).tensors["y"], wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("op", "theirs", "onnx_default"), [("Elu", 0.0, 1.0), ("LeakyRelu", 0.0, 0.01), ("HardSigmoid", 1 / 6, 0.2)]
+)
+def test_alpha_that_a_node_leaves_out(
+    op: str, theirs: float, onnx_default: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Theirs as model_transform.py writes it; the warning names op, attribute and switch, and the op is marked."""
+    top = import_onnx(network([node(op, "x")])({"x": (2, 5, 6)}))
+
+    def alpha(model: Model) -> Any:
+        return next(o for o in model.ops if o.name == f"top.{op}").attributes["alpha"]
+
+    assert alpha(top).value.data == pytest.approx(onnx_default)
+    with caplog.at_level(logging.WARNING):
+        canonical = to_canonical(top)
+    assert alpha(canonical).value.data == theirs
+    assert "has no alpha" in caplog.text and "quirks_off=importer_defaults" in caplog.text
+    ranged(canonical, {"x": (-2.0, 2.0), "y": (-2.0, 2.0)})
+    assert any("DN-02 importer_defaults" in str(o.attributes) for o in lowered(canonical).ops)
+    mended = canonicalize(top, quirks_off=["importer_defaults"])[0]
+    assert alpha(mended).value.data == pytest.approx(onnx_default)
+    assert "default_alpha" not in str(mended.module)
+    stated = to_canonical(import_onnx(network([node(op, "x", alpha=0.7)])({"x": (2, 5, 6)})))
+    assert alpha(stated).value.data == pytest.approx(0.7)

@@ -1,5 +1,6 @@
 """The driver of canonicalisation: all patterns to a fix point."""
 
+import logging
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from itertools import compress
@@ -10,8 +11,10 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 from xdsl.pattern_rewriter import RewritePattern
 
+from tpusim.compat import Quirk
+from tpusim.compat.quirks import checked
 from tpusim.errors import ConfigError, meant
-from tpusim.ir.attrs import copy_name, op_name
+from tpusim.ir.attrs import copy_name, float_attr, op_name
 from tpusim.ir.module import Model, is_returned
 from tpusim.ir.rewriting import rewrite, tell
 from tpusim.ir.text import verify
@@ -19,22 +22,30 @@ from tpusim.ir.weights import WeightStore
 from tpusim.ops import op_classes
 from tpusim.ops.framework.base import TopOp
 from tpusim.ops.framework.rewriting import Requested
+from tpusim.ops.interfaces import DefaultAlpha
 from tpusim.ops.patterns.recurrent import keep_parts, named_parts
 from tpusim.ops.structure import TopInput, TopNone, TopWeight
 from tpusim.registry import PATTERNS
 
+LOG = logging.getLogger(__name__)
+IMPORTER_DEFAULTS = str(Quirk.IMPORTER_DEFAULTS)
+"""The one quirk that canonicalisation knows."""
 MERGED = "CommonSubexpression"
 """The name under which merged identical ops are counted."""
 
 
-def canonicalize(model: Model, also: Sequence[str] = ()) -> tuple[Model, dict[str, int]]:
+def canonicalize(
+    model: Model, also: Sequence[str] = (), quirks_off: Sequence[str] = ()
+) -> tuple[Model, dict[str, int]]:
     """A simplified copy of a top module, and how often each pattern fired, by class name.
 
-    also: patterns that change INT8 numbers, by their names in `registry.PATTERNS`. Raises ImportModelError for a module
-    in another state than TOP_F32, or if a rewrite left an invalid one, ConfigError for an unknown name.
+    also: patterns that change INT8 numbers, by their names in `registry.PATTERNS`. quirks_off: as in
+    lowering. Raises ImportModelError for a module in another state than TOP_F32, or if a rewrite left an invalid one,
+    ConfigError for an unknown name.
     """
     model.require_state("TOP_F32", stage="canonicalize")
     work = model.clone()
+    take_defaults(work, quirks_off)
     parts = named_parts(work.ops)
     firings = apply_patterns(work, also)
     merge_identical(work.module, firings)
@@ -44,6 +55,20 @@ def canonicalize(model: Model, also: Sequence[str] = ()) -> tuple[Model, dict[st
     weights = remove_unused(work.module, work.weights)
     verify(work.module, "after canonicalize")
     return Model(work.module, weights), firings
+
+
+def take_defaults(model: Model, quirks_off: Sequence[str]) -> None:
+    """Give ops whose nodes have no alpha the default of TPU-MLIR's front end, with a warning, unless that is off."""
+    quirk, off = Quirk.IMPORTER_DEFAULTS, checked(quirks_off)
+    for op in model.ops:
+        if not isinstance(op, DefaultAlpha) or "default_alpha" not in op.attributes:
+            continue
+        if quirk in off:
+            del op.attributes["default_alpha"]
+            continue
+        op.attributes["alpha"] = float_attr(op.UPSTREAM_ALPHA)
+        told = f"has no alpha, which is {op.UPSTREAM_ALPHA:.6g} here ({quirk.rule.number}); write the attribute"
+        LOG.warning("%s '%s' %s, or give ONNX's default by quirks_off=%s", op.name, op_name(op), told, quirk)
 
 
 def asked_patterns(weights: WeightStore, also: Sequence[str]) -> tuple[list[RewritePattern], list[RewritePattern]]:

@@ -105,6 +105,12 @@ class Quirk(StrEnum):
         "ops that make or read a mask run in float",
     )  # fmt: skip
 
+    IMPORTER_DEFAULTS = (
+        "U-102", "importer_defaults", "canonicalize",
+        "Elu and LeakyRelu without alpha have 0, HardSigmoid has 1/6",
+        "they have ONNX's defaults: 1, 0.01 and 0.2",
+    )  # fmt: skip
+
     @property
     def decision(self) -> str:
         """The name under which an op that follows it is marked."""

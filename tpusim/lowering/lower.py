@@ -43,7 +43,7 @@ from tpusim.ops.cast import TpuCast
 from tpusim.ops.frames import lower_frame
 from tpusim.ops.framework.base import PART_OF, FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
 from tpusim.ops.framework.dialects import load_dialect_of
-from tpusim.ops.interfaces import FloatRule, FloatRules, FloatTypes
+from tpusim.ops.interfaces import DefaultAlpha, FloatRule, FloatRules, FloatTypes
 from tpusim.ops.interfaces import Lowering as LoweringInterface
 from tpusim.ops.patterns.recurrent import float_type_of_part
 from tpusim.ops.rescale import requantised_indices
@@ -432,6 +432,8 @@ class Lowering:
     def run(self) -> Model:
         """Lower every op, then cast the results to f32."""
         for op in self._top.ops:
+            if isinstance(op, DefaultAlpha) and "default_alpha" in op.attributes:
+                self.decision(op, Quirk.IMPORTER_DEFAULTS.decision)
             if isinstance(op, TopInput):
                 self._input(op)
             elif isinstance(op, TopOp):

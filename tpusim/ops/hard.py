@@ -3,25 +3,28 @@
 from typing import ClassVar
 
 from typing_extensions import override
-from xdsl.dialects.builtin import FloatAttr
+from xdsl.dialects.builtin import BoolAttr, FloatAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition
+from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
 
 from tpusim.ir.attrs import float_attr
 from tpusim.ops.activation.top import Activation
 from tpusim.ops.framework.base import Builder, FloatRule
 from tpusim.ops.framework.building import names_op
+from tpusim.ops.interfaces import DefaultAlpha
 
 
 @irdl_op_definition
-class TopHardSigmoid(Activation):
+class TopHardSigmoid(Activation, DefaultAlpha):
     """`top.HardSigmoid`: max(0, min(1, alpha*x + beta))."""
 
     name = "top.HardSigmoid"
     MODE: ClassVar[str] = "HSIGMOID"
     FLOAT: ClassVar[FloatRule] = FloatRule(f16="f32")
+    UPSTREAM_ALPHA: ClassVar[float] = 1 / 6
 
     alpha = attr_def(FloatAttr)
+    default_alpha = opt_attr_def(BoolAttr)
     beta = attr_def(FloatAttr)
 
     @classmethod

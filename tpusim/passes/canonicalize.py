@@ -14,13 +14,14 @@ from tpusim.passes.context import PassContext
 class Canonicalize(Pass):
     """Simplify: the patterns of every op and fusions, to a fix point.
 
-    also: patterns on request, which change INT8 numbers.
+    also: patterns on request, which change INT8 numbers. quirks_off: quirks of TPU-MLIR not to reproduce.
     """
 
     name = "canonicalize"
     requires = frozenset({State.TOP})
     anchor = "func.func"
     also: tuple[str, ...] = ()
+    quirks_off: tuple[str, ...] = ()
 
     @override
     def check_options(self, ctx: PassContext) -> None:
@@ -28,6 +29,6 @@ class Canonicalize(Pass):
 
     @override
     def rewrite(self, model: Model, ctx: PassContext) -> Model:
-        found, patterns = canonicalize(model, self.also)
+        found, patterns = canonicalize(model, self.also, self.quirks_off)
         ctx.patterns.update(patterns)
         return found

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tpusim.calibration.smooth import measured_rewrites, patterns_of
 from tpusim.calibration.stage import CalibrationConfig
+from tpusim.canonicalize import IMPORTER_DEFAULTS
 from tpusim.images import Preprocess
 from tpusim.layer_group import LayerGroupConfig
 from tpusim.lowering import LoweringConfig
@@ -30,9 +31,12 @@ def imported(preprocess: Preprocess | None, inputs: tuple[int, ...] = ()) -> Ste
     return () if preprocess is None else (SetPreprocess.from_config(preprocess, inputs=inputs),)
 
 
-def canonical(also: Sequence[str] = (), data: str = DATA, max_samples: int = 0) -> Steps:
+def canonical(
+    also: Sequence[str] = (), data: str = DATA, max_samples: int = 0, quirks_off: Sequence[str] = ()
+) -> Steps:
     """From an imported module to a canonical one. also: rewrites on request, by samples too, which `data` names."""
-    function = Pipeline((Canonicalize(patterns_of(also)),), Canonicalize.anchor)
+    here = tuple(quirk for quirk in quirks_off if quirk == IMPORTER_DEFAULTS)
+    function = Pipeline((Canonicalize(patterns_of(also), here),), Canonicalize.anchor)
     return (function, *(MEASURED[name](data, max_samples) for name in MEASURED if name in measured_rewrites(also)))
 
 

@@ -149,7 +149,7 @@ def stage_codegen(a: Artefacts) -> None:
 
 COMPILES: dict[str, Callable[[RunConfig], Sequence[Pass]]] = {
     "import": lambda c: () if is_module(c.model) else imported(c.preprocess, c.preprocess_list),
-    "canonicalize": lambda c: canonical(c.also, c.data, c.calibration.max_samples),
+    "canonicalize": lambda c: canonical(c.also, c.data, c.calibration.max_samples, c.lowering.quirks_off),
     "calibrate": lambda c: (
         calibrated(c.table, c.calibration, c.data, asymmetric=c.lowering.asymmetric) if is_calibrated(c) else ()
     ),

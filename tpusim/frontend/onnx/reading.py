@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from xdsl.ir import OpResult, SSAValue
+from xdsl.ir import Operation, OpResult, SSAValue
 
 from tpusim.errors import ImportModelError, TpusimError, UnsupportedError
 from tpusim.frontend.onnx.advice import no_such_op
@@ -31,8 +31,10 @@ from tpusim.frontend.onnx.node import ConstantNeeded, Node
 from tpusim.frontend.onnx.outcome import How
 from tpusim.frontend.onnx.parts import Parts
 from tpusim.frontend.onnx.table import MAPPERS, mapper_of
+from tpusim.ir.attrs import flag
 from tpusim.ir.types import shape_of
 from tpusim.ops.framework.building import BuildError, TooLarge
+from tpusim.ops.interfaces import DefaultAlpha
 from tpusim.ops.patterns.recurrent import mark_parts
 
 MOST_COMPUTED = 1 << 30
@@ -179,6 +181,8 @@ class Reader(Known):
         if unfinished:
             read.outputs = (f"{node.output[0]}_exact",)
         value = mapper(read)
+        if self._depth == 0 and isinstance(value, SSAValue) and "alpha" not in read.attributes:
+            _note_default_alpha(value)
         if unfinished:
             assert isinstance(value, SSAValue)  # ops of arithmetic have one result
             value = finished(self._module, value, node.op_type, result, node.output[0])
@@ -272,6 +276,12 @@ class Reader(Known):
         if known is None or known.default_value.type == onnx.AttributeProto.UNDEFINED:
             return False
         return bool(_attribute_value(known.default_value) == read.attributes[key])
+
+
+def _note_default_alpha(value: SSAValue) -> None:
+    """Note that a node has no alpha, if its op has one (U-102)."""
+    if isinstance(value.owner, DefaultAlpha) and isinstance(value.owner, Operation):
+        value.owner.attributes["default_alpha"] = flag(True)
 
 
 def is_imported(node: onnx.NodeProto, version: int) -> bool:

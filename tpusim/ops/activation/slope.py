@@ -10,7 +10,7 @@ from tpusim_kernels import arith as kernels
 from tpusim_kernels.arith_shift import sloped_int
 from tpusim_kernels.prim.multiplier import best_fit, shared_small_multiplier
 from typing_extensions import override
-from xdsl.dialects.builtin import FloatAttr, IntegerAttr, TensorType
+from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
@@ -33,7 +33,7 @@ from tpusim.ops.framework.base import (
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import ElementwiseTpu, UnaryTop, UnaryTpu, constant_of, value_dtype
 from tpusim.ops.framework.views import on_four_axes
-from tpusim.ops.interfaces import SharedWindows
+from tpusim.ops.interfaces import DefaultAlpha, SharedWindows
 from tpusim.ops.rescale import TOO_LARGE, lower_same_scale, requantised
 
 SLOPED = RangeRule(backward_keep_min=True, forward=True)
@@ -44,14 +44,16 @@ NO_ZERO_POINTS = "there is no integer form with zero points (numerics.md 9.0)"
 
 
 @irdl_op_definition
-class TopLeakyRelu(UnaryTop):
+class TopLeakyRelu(UnaryTop, DefaultAlpha):
     """`top.LeakyRelu`: x > 0 ? x : alpha*x."""
 
     name = "top.LeakyRelu"
     SPEC: ClassVar[tuple[str, ...]] = ("9.7", "5.6")
     RANGE: ClassVar[RangeRule] = SLOPED
+    UPSTREAM_ALPHA: ClassVar[float] = 0.0
 
     alpha = attr_def(FloatAttr)
+    default_alpha = opt_attr_def(BoolAttr)
 
     @classmethod
     @names_op

@@ -7,9 +7,9 @@ import numpy as np
 from tpusim_kernels import activation as kernels
 from tpusim_kernels.prim.table import Bytes, lookup_table, table_values
 from typing_extensions import override
-from xdsl.dialects.builtin import FloatAttr, StringAttr
+from xdsl.dialects.builtin import BoolAttr, FloatAttr, StringAttr
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition
+from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
@@ -30,7 +30,7 @@ from tpusim.ops.framework.base import (
 )
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import UnaryTop
-from tpusim.ops.interfaces import ChipRewrites
+from tpusim.ops.interfaces import ChipRewrites, DefaultAlpha
 from tpusim.ops.patterns.activations import DivToReciprocal, DivToSoftSign, MergeGeluTanh, MulToSiLU
 from tpusim.ops.patterns.gelu import ConvertToQGELU, MergeGelu, MergeGeluPattern
 from tpusim.ops.rescale import lower_same_scale
@@ -202,14 +202,16 @@ def gelu_by_tanh(weights: WeightStore) -> RewritePattern:
 
 
 @irdl_op_definition
-class TopElu(Activation):
+class TopElu(Activation, DefaultAlpha):
     """`top.Elu`: x > 0 ? x : alpha*(e^x - 1)."""
 
     name = "top.Elu"
+    UPSTREAM_ALPHA: ClassVar[float] = 0.0
     MODE: ClassVar[str] = "ELU"
     FLOAT: ClassVar[FloatRule] = WIDE
 
     alpha = attr_def(FloatAttr)
+    default_alpha = opt_attr_def(BoolAttr)
 
     @classmethod
     @names_op

@@ -59,7 +59,7 @@ from tpusim.ops.interfaces.slicing import (
     slice_table_of,
     splits_weight,
 )
-from tpusim.ops.interfaces.values import Joins, ScalarOperand, Selects, Weighs, number_of
+from tpusim.ops.interfaces.values import DefaultAlpha, Joins, ScalarOperand, Selects, Weighs, number_of
 
 __all__ = [
     "Accumulates",
@@ -68,6 +68,7 @@ __all__ = [
     "ChipInference",
     "ChipRewrites",
     "ChipSlicing",
+    "DefaultAlpha",
     "Estimate",
     "Estimated",
     "FilledUp",

@@ -1,5 +1,7 @@
 """Properties of the tensors and numbers of a top op."""
 
+from typing import ClassVar
+
 import numpy as np
 
 
@@ -30,6 +32,15 @@ class Selects:
     def constant_branches(self) -> tuple[float, ...]:
         """The numbers among its branches."""
         raise NotImplementedError
+
+
+class DefaultAlpha:
+    """An op with an attribute `alpha` whose default in TPU-MLIR's front end is not ONNX's (U-102).
+
+    `default_alpha`: the node left alpha out.
+    """
+
+    UPSTREAM_ALPHA: ClassVar[float]
 
 
 def number_of(op: object) -> float | None:
