@@ -48,7 +48,12 @@ from tpusim.ops.framework.logical import EVERY_TYPE, WHOLE
 from tpusim.ops.framework.views import turned
 from tpusim.ops.interfaces import Accumulates, KernelConstants, LoweredRewrites, Macs, OperandSlices, Reorder
 from tpusim.ops.matmul.product import HEADS, Exchanged, Product
-from tpusim.ops.patterns.lowered_heads import HeadsIntoProduct, PermuteBehindRows, PermuteMulconstSwap
+from tpusim.ops.patterns.lowered_heads import (
+    HeadsIntoProduct,
+    PermuteAddWeightReorderPattern,
+    PermuteBehindRows,
+    PermuteMulconstSwap,
+)
 from tpusim.ops.patterns.whole_image import WholeImageAsProduct
 from tpusim.ops.structure import TopWeight
 
@@ -204,7 +209,8 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Products absorb Permutes of heads before and after them; convolutions of a whole image become products."""
         types = chip.forms.whole_image_products
-        heads = HeadsIntoProduct(cls), PermuteBehindRows(), PermuteMulconstSwap(cls)
+        rows = PermuteBehindRows(), PermuteMulconstSwap(cls), PermuteAddWeightReorderPattern(weights)
+        heads = HeadsIntoProduct(cls), *rows
         return *heads, *[WholeImageAsProduct(weights, cls, types)] * bool(types)
 
     # ----------------------------------------------------------------------------------------------------- local memory

@@ -13,18 +13,19 @@ from xdsl.rewriter import InsertPoint
 
 from tpusim.ir.attrs import copy_name, flag, ints, ints_attr, op_name, set_op_name
 from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, tensor_of
+from tpusim.ir.weights import WeightStore
 from tpusim.ops.activation.tpu import TpuActive
 from tpusim.ops.add import TpuAdd
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.const_binary.tpu import TpuAddConst, TpuMulConst
 from tpusim.ops.framework.base import OpT, is_none
-from tpusim.ops.framework.families import is_set, only_user
+from tpusim.ops.framework.families import constant_of, is_set, only_user
 from tpusim.ops.matmul.product import COLUMNS_FIRST, HEADS, Product
 from tpusim.ops.permute import TpuPermute, permuted
 from tpusim.ops.relu import TpuRelu
 from tpusim.ops.rescale import TpuMulShift, TpuRequantInt
 from tpusim.ops.softmax import TpuSoftmax
-from tpusim.ops.structure import TopWeight
+from tpusim.ops.structure import TopWeight, make_weight
 
 ELEMENTWISE = (TpuCast, TpuMulConst, TpuAddConst, TpuMulShift, TpuRelu, TpuRequantInt, TpuActive)
 ALWAYS = (TpuCast, TpuMulConst, TpuMulShift, TpuSoftmax)
@@ -78,6 +79,34 @@ class PermuteBehindRows(RewritePattern):
             user.operands[list(user.operands).index(op.output)] = op.input
             rewriter.erase(op)
             _exchange(user, rewriter)
+
+
+@dataclass
+class PermuteAddWeightReorderPattern(RewritePattern):
+    """Permute by (0, 2, 1, 3) -> Add of a constant of four axes, both used once: the Permute last, the constant turned.
+
+    So the causal mask of attention does not keep heads and rows apart.
+    """
+
+    weights: WeightStore
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the Permute."""
+        user = only_user(op.output) if isinstance(op, TpuPermute) and ints(op.order) == HEADS else None
+        if not isinstance(user, TpuAdd) or len(user.inputs) != 2 or only_user(user.output) is None:
+            return
+        constant = constant_of(user.inputs[1], self.weights)
+        if constant is None or constant.ndim != len(HEADS) or user.inputs[0] is not op.results[0]:
+            return
+        name, element = f"{op_name(user)}_transposed_add_weight", element_of(user.inputs[1])
+        turned = make_weight(self.weights, name, constant.transpose(HEADS), element)
+        rewriter.insert(turned, InsertPoint.before(user))
+        old = user.inputs[1].owner
+        user.operands[0], user.operands[1] = op.operands[0], turned.output
+        rewriter.erase(op)
+        if isinstance(old, TopWeight) and old.output.first_use is None:
+            rewriter.erase(old)
+        _exchange(user, rewriter, HEADS, TRANSPOSED)
 
 
 @dataclass
