@@ -106,7 +106,7 @@ class PermuteAddWeightReorderPattern(RewritePattern):
         rewriter.erase(op)
         if isinstance(old, TopWeight) and old.output.first_use is None:
             rewriter.erase(old)
-        _exchange(user, rewriter, HEADS, TRANSPOSED)
+        _exchange(user, rewriter, HEADS, f"_{TRANSPOSED}")
 
 
 @dataclass
