@@ -20,7 +20,7 @@ from compiling import to_calibrated, to_tpu, to_tpu_with_fallbacks
 from onnx import TensorProto, helper, numpy_helper
 from plain_names import import_onnx
 from rotation import marks
-from xdsl.dialects.builtin import NoneType
+from xdsl.dialects.builtin import ModuleOp, NoneType, StringAttr
 from xdsl.ir import Operation, SSAValue
 
 from tpusim import chips
@@ -908,13 +908,19 @@ def test_what_stays_global() -> None:
 # --------------------------------------------------------------------------------------------------- views and helpers
 
 
-def test_reshape_is_in_place_while_no_packed_batch_moves() -> None:
-    def reshape(before: tuple[int, ...], after: tuple[int, ...], element: Any) -> TpuReshape:
-        return made(TpuReshape, [value(before, element)], after, element, shape=ints_attr(after))
+@pytest.mark.parametrize(("chip", "free"), [("", False), ("bm1684", False), ("bm1684x", True), ("cv183x", True)])
+def test_reshape_is_in_place_while_no_packed_batch_moves(chip: str, free: bool) -> None:
+    """In a module of the chip, or in none; TPU-MLIR's profiles of BM1684X have no command for such a Reshape."""
 
-    assert reshape((2, 6), (2, 3, 2), UniformType.of(0.1)).in_place()
-    assert not reshape((2, 6), (12,), UniformType.of(0.1)).in_place()
-    assert reshape((2, 6), (12,), f32).in_place()
+    def reshape(before: tuple[int, ...], after: tuple[int, ...], element: Any) -> bool:
+        op = made(TpuReshape, [value(before, element)], after, element, shape=ints_attr(after))
+        module = ModuleOp([op], {"module.chip": StringAttr(chip)} if chip else {})
+        assert op.get_toplevel_object() is module
+        return op.in_place()
+
+    assert reshape((2, 6), (2, 3, 2), UniformType.of(0.1))
+    assert reshape((2, 6), (12,), UniformType.of(0.1)) == free
+    assert reshape((2, 6), (12,), f32)
 
 
 def test_long_axes_are_cut_for_commands() -> None:

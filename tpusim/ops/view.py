@@ -9,14 +9,16 @@ from typing import ClassVar
 
 import msgspec
 from typing_extensions import override
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, TensorType
-from xdsl.ir import SSAValue
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, ModuleOp, TensorType
+from xdsl.ir import Operation, SSAValue
 from xdsl.ir.affine import AffineMap
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 from xdsl.pattern_rewriter import RewritePattern
 
+from tpusim import chips
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import int_attr, ints, ints_attr, set_op_name
+from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, shape_of, storage_dtype, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -228,6 +230,13 @@ def why_other_view(op: "TpuReshape", chip: ChipSpec) -> str | None:
     return f"{chip.name} has no local form of a view of {x} as {y}, which is free in global memory"
 
 
+def _chip_of_module(op: Operation) -> ChipSpec | None:
+    """The chip that the op's module is for, None if it is in none or the module names no chip."""
+    module = op.get_toplevel_object()
+    model = Model(module, WeightStore()) if isinstance(module, ModuleOp) else None
+    return chips.of(model) if model is not None and model.attribute("module.chip") else None
+
+
 @irdl_op_definition
 class TpuReshape(TpuOp, Rearranges, InPlace, MovedByTransfers, Overwrites):
     """`tpu.Reshape`: the same elements in the same order, the same stored type."""
@@ -292,9 +301,15 @@ class TpuReshape(TpuOp, Rearranges, InPlace, MovedByTransfers, Overwrites):
 
     @override
     def in_place(self) -> bool:
-        """Whether the batch stays, or elements have 32 bits: batches of shorter elements may share words (4N, 2N)."""
+        """True, unless batches of elements shorter than 32 bits share words (4N, 2N) and the batch changes.
+
+        The chip is that of the module; they may share words if the op is in none.
+        """
         wide = storage_dtype(element_of(self.output)).itemsize == 4
-        return wide or shape_of(self.input)[:1] == shape_of(self.output)[:1]
+        if wide or shape_of(self.input)[:1] == shape_of(self.output)[:1]:
+            return True
+        chip = _chip_of_module(self)
+        return chip is not None and not chip.hardware.batch_packing
 
     @override
     def emit(self, ctx: EmitContext) -> None:
