@@ -1,5 +1,6 @@
 """Element-wise maximum and minimum: `top.Max`, `tpu.Max`, `top.Min` and `tpu.Min` (numerics.md 3.3 step 4, 9.0)."""
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
@@ -32,6 +33,8 @@ from tpusim.ops.interfaces import Overwrites
 from tpusim.ops.rescale import lowered_once, requantised_operand
 
 Kernel = Callable[..., Array]
+
+LOG = logging.getLogger(__name__)
 
 
 class ExtremeTop(ArithmeticTop):
@@ -72,6 +75,11 @@ class ExtremeTop(ArithmeticTop):
     def _integer(self, ctx: LoweringContext, value: SSAValue, out: QuantParams) -> SSAValue | str:
         constant, quant = ctx.array(value), ctx.quant(value)
         if constant is not None:
+            LOG.warning(
+                "%s '%s': a computed operand is required in INT8, got the constant '%s', at which TPU-MLIR's back end "
+                "stops or compares other bytes; give the op a float mode in the quantisation table (%s:F16)",
+                self.name, op_name(self), value_name(value), op_name(self),
+            )  # fmt: skip
             stored = round_half_away(constant.astype("float64") / out.scale) + out.zero_point
             return ctx.weight(value_name(value) + "_int8", saturate_np(stored, out.dtype))
         if quant is None:
