@@ -38,6 +38,10 @@ IMPORT: Final = (
         "the division divides", "interface.md 7.3",
     ),
     Rule(
+        "U-103", "factors_near_one", "patterns of Mul",
+        "a constant factor within 2e-5 of 1 is left out", "only the factor 1 is", "observed: model_transform.py",
+    ),
+    Rule(
         "U-22", "mul_too_large", "patterns of MulConst",
         "a factor of 1e10 or more in magnitude becomes 1e4 with its sign",
         "the factor stays", "interface.md 7.3", "off unless --also mul_too_large",

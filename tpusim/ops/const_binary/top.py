@@ -52,6 +52,8 @@ from tpusim.ops.rescale import TOO_LARGE, TpuMulShift, requantised
 from tpusim.ops.structure import make_weight
 from tpusim.ops.sub import is_invertible
 
+NEAR_ONE = np.float32(2e-5)
+"""How far from 1 a factor has no effect (U-103)."""
 LARGEST = {"f16": 65504.0, "bf16": (2 - 2.0**-7) * 2.0**127}
 """The largest finite number of the 16-bit types."""
 
@@ -306,10 +308,16 @@ def is_one_number(constant: np.ndarray) -> bool:
 
 
 class MulToMulConst(ToConst):
-    """Mul by a scalar weight -> MulConst."""
+    """Mul by a scalar weight -> MulConst; a factor within 2e-5 of 1 counts as 1 (U-103)."""
 
     FROM: ClassVar[str] = "top.Mul"
     TO: ClassVar[type[ConstTop]] = TopMulConst
+
+    @override
+    def form(self, number: float, reverse: bool) -> tuple[type[ConstTop], float] | None:
+        """MulConst by the number, or by 1."""
+        del reverse
+        return self.TO, 1.0 if abs(np.float32(number) - np.float32(1)) < NEAR_ONE else number
 
 
 class ClipToExtremes(RewritePattern):
