@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compiling import to_canonical
 from exporter_forms import FORMS, ROWS, WIDTH, layer_norm, network
 from rotation import first_of
 
-from tpusim.canonicalize import canonicalize
 from tpusim.frontend import import_onnx, onnx_outputs
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name, value_name
@@ -38,14 +38,14 @@ def test_every_form_is_recorded() -> None:
 
 @pytest.mark.parametrize("name", FORMS)
 def test_a_form_becomes_the_ops_that_it_becomes_there(name: str) -> None:
-    assert made(canonicalize(import_onnx(FORMS[name]()))[0]) == RECORDED[name]
+    assert made(to_canonical(import_onnx(FORMS[name]()))) == RECORDED[name]
 
 
 @pytest.mark.parametrize("name", first_of([name for name in FORMS if "tanh" not in name]))
 def test_a_form_computes_what_onnx_runtime_does(name: str) -> None:
     """Not GELU by tanh, which TPU-MLIR takes for that by the error function (U-24)."""
     proto = FORMS[name]()
-    model = canonicalize(import_onnx(proto))[0]
+    model = to_canonical(import_onnx(proto))
     shape = [dim.dim_value for dim in proto.graph.input[0].type.tensor_type.shape.dim]
     x = np.random.default_rng(7).standard_normal(shape).astype(np.float32)
     (wanted,) = onnx_outputs(proto, {"x": x}, [proto.graph.output[0].name]).values()

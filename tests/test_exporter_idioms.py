@@ -103,9 +103,9 @@ def test_a_constant_row_of_an_extreme_is_warned_of(kind: str, caplog: pytest.Log
     """At which TPU-MLIR's back end stops on BM1684X; in F16 it compiles."""
     net = Net()
     proto = net.model({"x": (FLOATS, (1, HEADS, T, T))}, net(kind, "x", np.linspace(-1, 1, T, dtype=np.float32)))
-    top = canonicalize(import_onnx(proto))[0]
-    lower(top, LoweringConfig("bm1684x", "f16"))
+    top = to_canonical(import_onnx(proto))
+    to_tpu(top, "bm1684x", "f16")
     assert not caplog.text
-    lower(apply_table(top, parse_table(f"# two\nx 1 -1 1\nt0_{kind} 1 -1 1\n", "table")), LoweringConfig("bm1684x"))
+    to_tpu(to_calibrated(top, parse_table(f"# two\nx 1 -1 1\nt0_{kind} 1 -1 1\n", "table")))
     assert f"top.{kind} 't0_{kind}': a computed operand is required in INT8" in caplog.text
     assert f"(t0_{kind}:F16)" in caplog.text
