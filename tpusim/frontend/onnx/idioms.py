@@ -134,6 +134,9 @@ SEQUENCES = (
 
 def with_idioms(model: onnx.ModelProto, numbers: Numbers) -> onnx.ModelProto:
     """The model with a node in place of each sequence; the given model if it has none."""
+    types = {node.op_type for node in model.graph.node}
+    if not any(types.issuperset(step.op_type for step in idiom.steps) for idiom in SEQUENCES):
+        return model
     nodes = _Rewriting(model, numbers).rewritten()
     if nodes is None:
         return model
@@ -178,6 +181,7 @@ class _Rewriting:
             if foldable(node) and self._fixed.issuperset(name for name in node.input if name):
                 self._fixed.update(node.output)
         self._makers = {name: node for node in self._nodes for name in node.output}
+        self._considered = [(node, node.op_type) for node in self._nodes if not self._is_passed_over(node)]
         self._readers: dict[str, list[onnx.NodeProto]] = {}
         for node in self._nodes:
             for name in reads(node):
@@ -205,7 +209,8 @@ class _Rewriting:
             place = next(i for i, node in enumerate(self._nodes) if node is match.nodes[-1])
             self._nodes[place] = made
             self._nodes = [node for node in self._nodes if id(node) not in gone]
-        self._index()
+        if found:
+            self._index()
         return bool(found)
 
     def _made(self, idiom: Idiom, match: Match) -> onnx.NodeProto:
@@ -218,8 +223,9 @@ class _Rewriting:
     def _matches(self, idiom: Idiom) -> Iterator[Match]:
         """Occurrences in the order of the graph; a node that does not continue one may begin the next."""
         match = Match()
-        for node in self._nodes:
-            if self._is_passed_over(node):
+        first = idiom.steps[0].op_type
+        for node, op_type in self._considered:
+            if not match.nodes and op_type != first:
                 continue
             if not self._continues(idiom, match, node):
                 match = Match()
