@@ -18,6 +18,7 @@ from mutation.mutators_value import VALUE
 from networks import random_network, random_tokens
 from rows import lowered
 
+from tpusim.cli.proof import proof_lines
 from tpusim.errors import TpusimError
 from tpusim.field import PRIME, Field, Scaling, product, requanted
 from tpusim.ir.module import Model
@@ -404,7 +405,7 @@ def redeclared(program: Program, what: str) -> Program:
 def test_declarations_are_those_of_the_module(what: str) -> None:
     for seed in range(6):
         model = final(seed, "bm1684x", "off" if what == "kind" else "2")
-        program = generate(model)
+        program = to_program(model)
         try:
             wrong = redeclared(program, what)
         except StopIteration:
@@ -419,7 +420,7 @@ def test_declarations_are_those_of_the_module(what: str) -> None:
 
 
 def test_regions_share_no_address() -> None:
-    program = generate(final(0, "bm1684x"))
+    program = to_program(final(0, "bm1684x"))
     header = program.header
     wrong = structs.replace(header, io_regions=((header.coeff_address + header.coeff_bytes - 64, 4096),))
     with pytest.raises(TpusimError, match="overlap"):
@@ -429,7 +430,7 @@ def test_regions_share_no_address() -> None:
 def test_sections_are_those_of_the_slices() -> None:
     """On another axis, or more than there are; and an op without slices."""
     for seed in range(8):
-        program = generate(final(seed, "bm1684x"))
+        program = to_program(final(seed, "bm1684x"))
         group = next((g for g in program.groups if any(c.in_group and c.group == g.id for c in program.commands)), None)
         if group is None:
             continue
@@ -442,3 +443,17 @@ def test_sections_are_those_of_the_slices() -> None:
         with pytest.raises(TpusimError):
             Simulator(structs.replace(program, locations=left))
         return
+
+
+def test_the_terminal_says_what_was_proven_and_what_not() -> None:
+    model = final(3, "bm1684x")
+    program = to_program(model)
+    first, *_ = proof_lines(prove(model, Simulator(program)))
+    assert first.startswith("proven for all inputs: ")
+    assert "a chance below 2**-" in first
+    index = first_of(program, Rescale)
+    found = judged(model, exchanged(program, index, input_zero=1), explain=True)
+    wrong, why, *_ = proof_lines(found)
+    assert wrong.startswith("not proven: ")
+    assert found.wrong is not None and found.wrong.command in wrong
+    assert why.strip()
