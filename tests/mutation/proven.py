@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from compiling import to_addressed, to_program, to_reordered
 from networks import random_network, random_tokens
 
 from mutation.corpus import Subject
@@ -21,13 +22,9 @@ from mutation.mutant import Mutant
 from mutation.mutators_place import PLACE
 from mutation.mutators_value import VALUE
 from mutation.study import mutants
-from tpusim.codegen import generate
 from tpusim.errors import TpusimError
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.memory import assign_addresses
 from tpusim.proof import prove
 from tpusim.simulator import Simulator, SimulatorOptions
 
@@ -52,10 +49,10 @@ def right_programs(count: int) -> Iterator[Proven]:
         net = random_tokens(seed, (2, 10, 12)) if seed % 5 == 0 else random_network(seed)  # noqa: PLR2004
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tpu = reorder_weights(lower(net.top(), LoweringConfig(chip, "int8"))[0])
+            tpu = to_reordered(net.top(), chip, "int8")
         opt = ("2", "1", "off")[seed % 3]
-        model = assign_addresses(group_layers(tpu, LayerGroupConfig(opt=opt)))
-        yield Proven(f"{seed} {chip} {opt}", model, generate(model))
+        model = to_addressed(tpu, opt)
+        yield Proven(f"{seed} {chip} {opt}", model, to_program(model))
 
 
 def outputs(program: Program, seed: int) -> dict[str, bytes]:

@@ -15,14 +15,18 @@ _NAMED = 8
 """How many names a line has before it says that there are more."""
 
 
-def proven(console: Output, network: "Network", machine: "Simulator", path: object) -> bool:
-    """Prove a program against its module and say so; True if nothing wrong was found. Raises ConfigError."""
-    from tpusim.proof import prove
-
+def require_module(network: "Network", path: object) -> None:
+    """Raise ConfigError for a program without its module."""
     if not network.has("final"):
         raise ConfigError(
             f"--prove: the module of {path} is required, 6_final.mlir next to it; give the folder of the run"
         )
+
+
+def proven(console: Output, network: "Network", machine: "Simulator") -> bool:
+    """Prove a program against its module and say so; True if nothing wrong was found."""
+    from tpusim.proof import prove
+
     return show_proof(console, prove(network.final, machine))
 
 

@@ -48,32 +48,36 @@ def check_slices(program: Program) -> None:
     A program without any slices has no such table.
     """
     located = {location.tensor for location in program.locations}
-    for index, command in enumerate(program.commands):
-        if located and command.in_group and command.engine == "tiu" and command.op not in located:
+    for command in program.commands if located else ():
+        if command.in_group and command.engine == "tiu" and command.op not in located:
             raise SimulationError(
-                f"{command.label}: slices of tensor '{command.op}' in the table of slices are required, there are none "
-                f"(command {index}); generate the program again"
+                f"{command.label}: slices of tensor '{command.op}' in the table of slices are required, there are "
+                "none; generate the program again"
             )
-    starts: dict[int, dict[str, list[set[int]]]] = {}
+    found = _sections(program)
+    for group in program.groups:
+        said = {axis: group.secs.get(axis, 1) for axis in _AXES}
+        if group.id in found and said != found[group.id]:
+            raise SimulationError(
+                f"group {group.id}: says sections {said}, its slices have {found[group.id]}; correct the table "
+                "of groups"
+            )
+
+
+def _sections(program: Program) -> dict[int, dict[str, int]]:
+    """Group -> along every axis the most places at which slices of one tensor begin."""
+    starts: dict[tuple[int, str], list[set[int]]] = {}
     for location in program.locations:
         command = program.commands[location.command]
         if command.in_group:
-            by_tensor = starts.setdefault(command.group, {}).setdefault(location.tensor, [set() for _ in _AXES])
-            for seen, start in zip(by_tensor, location.start, strict=True):
-                seen.add(start)
-    groups = {group.id: group for group in program.groups}
-    for number, tensors in starts.items():
-        group = groups.get(number)
-        if group is None:
-            continue
-        found = {axis: max(len(seen[i]) for seen in tensors.values()) for i, axis in enumerate(_AXES)}
-        wrong = [axis for axis in _AXES if group.secs.get(axis, 1) != found[axis]]
-        if wrong:
-            said = {axis: group.secs.get(axis, 1) for axis in wrong}
-            raise SimulationError(
-                f"group {number}: says sections {said}, its slices have { ({axis: found[axis] for axis in wrong}) }; "
-                "correct the table of groups"
-            )
+            seen = starts.setdefault((command.group, location.tensor), [set() for _ in _AXES])
+            for places, start in zip(seen, location.start, strict=True):
+                places.add(start)
+    found: dict[int, dict[str, int]] = {}
+    for (group, _), seen in starts.items():
+        most = found.setdefault(group, dict.fromkeys(_AXES, 1))
+        most.update({axis: max(most[axis], len(places)) for axis, places in zip(_AXES, seen, strict=True)})
+    return found
 
 
 _AXES = ("n", "c", "d", "h", "w")
