@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from math import prod
 from pathlib import Path
 from warnings import warn
 
@@ -27,7 +28,7 @@ from tpusim.ir.imported_scales import ImportedRange, set_imported_ranges, set_im
 from tpusim.ir.module import Model, update_function_type
 from tpusim.ir.names import names_in
 from tpusim.ir.text import verify
-from tpusim.ir.types import CalibratedType, retyped, set_type
+from tpusim.ir.types import CalibratedType, retyped, set_type, shape_of
 from tpusim.ops.framework.base import TopOp
 from tpusim.ops.interfaces import Weighs
 from tpusim.ops.structure import TopWeight
@@ -287,7 +288,10 @@ def _set_weight_scales(model: Model, ops: Sequence[TopOp], table: CalibrationTab
 
 
 def entries_of(ops: Sequence[TopOp], table: CalibrationTable) -> dict[TopOp, Entry]:
-    """The entry of each op. An op that TPU-MLIR lacks inherits it from or across an adjacent reshape or permute."""
+    """The entry of each op. An op that TPU-MLIR lacks inherits it from or across an adjacent reshape or permute.
+
+    Places of elements that only look-ups read, which TPU-MLIR does not list, have the range of all places.
+    """
     names = names_in(ops, table.entries)
     found = {op: table.entries[name] for op in ops if (name := names.get(op)) is not None}
     for op in ops:
@@ -298,7 +302,17 @@ def entries_of(ops: Sequence[TopOp], table: CalibrationTable) -> dict[TopOp, Ent
         user = op.results[0].get_user_of_unique_use()
         if op not in found and isinstance(user, TopOp) and user.MOVES and user in found:
             found[op] = found[user]
+    for op in ops:
+        if op not in found and _makes_only_places(op):
+            last = float(prod(shape_of(op.operands[0])))
+            found[op] = Entry(last, 0.0, last)
     return found
+
+
+def _makes_only_places(op: TopOp) -> bool:
+    """Whether the result of an op is only read as places of elements."""
+    uses = list(op.results[0].uses)
+    return bool(uses) and all(isinstance(u.operation, TopOp) and u.index in u.operation.INDICES for u in uses)
 
 
 def _refuse_blocks(table: CalibrationTable) -> None:

@@ -95,6 +95,8 @@ class TopOp(ShapedOp, Lowering, IntegerLowering, FloatLowering, FloatTypes, Rang
 
     HOLDS: ClassVar[Holds] = "real"
     """What the numbers of the results are: real numbers, bools, indices or integers."""
+    INDICES: ClassVar[tuple[int, ...]] = ()
+    """Operands that are places of elements."""
     MOVES: ClassVar[bool] = False
     """Whether the op only moves elements of its first operand. Its result then holds what the operand holds."""
     SPEC: ClassVar[tuple[str, ...]] = ()

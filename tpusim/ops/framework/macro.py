@@ -20,7 +20,6 @@ class MacroTop(TopOp):
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "12.1")
 
     TPU: ClassVar[OpT]
-    INDICES: ClassVar[tuple[int, ...]] = ()
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
