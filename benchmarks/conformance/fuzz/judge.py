@@ -28,6 +28,8 @@ from tpusim.ops.framework.base import TopOp
 STAGES = ("import", "table", "compile", "lowering", "ops", "tensors", "outputs", "groups", "cycles", "bytes")
 """The stages of a cell, in the order in which a difference of one may explain those of later ones."""
 VALUES = STAGES[:7]
+LARGEST = 1e300
+"""The distance of a number from an infinity or NaN, which JSON cannot write."""
 CYCLES, BYTES = 0.10, 0.02
 """How far the clock may be off: shares of the real number."""
 
@@ -160,7 +162,8 @@ class Judge:
 
 
 _TELLING = re.compile(r"UNREACHABLE|Assertion|LLVM ERROR|[Nn]ot support|Error:|error:|Segmentation")
-_SAYS_NOTHING = re.compile(r"\[!Error\]|^\s*raise |--mlir-?print|Program arguments")
+_FOLDERS = re.compile(r"(?:/[\w.+-]+)+/+(?=[\w.+-]+)")
+_SAYS_NOTHING = re.compile(r"File \"|_os_system|\[!Error\]|^\s*raise |--mlir-?print|Program arguments")
 
 
 def cause(files: Files, log: str = "deploy.log") -> str:
@@ -171,7 +174,12 @@ def cause(files: Files, log: str = "deploy.log") -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip() and not _SAYS_NOTHING.search(line)]
     told = [number for number, line in enumerate(lines) if _TELLING.search(line)]
     number = told[-1] if told else len(lines) - 1
-    return " ".join(line[-160:] for line in lines[max(number - 1, 0) : number + 1])
+    return without_folders(" ".join(line[-160:] for line in lines[max(number - 1, 0) : number + 1]))
+
+
+def without_folders(text: str) -> str:
+    """A message with the names of files alone: folders say where a tool was built and installed, not what is wrong."""
+    return _FOLDERS.sub("", text)
 
 
 def _judged(cell: Cell, found: Sequence[Finding]) -> Judged:
@@ -196,7 +204,7 @@ def _of_cell(cell: Cell, ours: Sequence[Op], theirs: Sequence[Op]) -> Iterator[F
         part = cell.parts.get(stage)
         for d in part.differences if part else ():
             if not d.tolerated and not d.inherited:
-                yield Finding(stage, kinds.get(d.tensor, ""), d.what, d.tensor, d.share, d.largest)
+                yield Finding(stage, kinds.get(d.tensor, ""), d.what, d.tensor, d.share, min(d.largest, LARGEST))
     groups = cell.parts.get("groups")
     if groups is not None and groups.differences and not cell.refused:
         yield _of_groups(groups.differences[0], kinds)

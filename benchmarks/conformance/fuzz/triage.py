@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from benchmarks.conformance.fuzz.judge import Finding, Judged
+from benchmarks.conformance.fuzz.judge import Finding, Judged, without_folders
 
 _NUMBER = re.compile(r"-?\d[\d,]*(\.\d+)?(e[-+]?\d+)?")
 _NAME = re.compile(r"'[^']*'|`[^`]*`|: [\w, ]+;")
@@ -55,5 +55,5 @@ def refusals(cells: Iterable[Judged]) -> dict[str, int]:
     found = defaultdict[str, int](int)
     for cell in cells:
         if cell.there:
-            found[_NUMBER.sub("#", _NAME.sub("*", cell.there))[:LONGEST]] += 1
+            found[_NUMBER.sub("#", _NAME.sub("*", without_folders(cell.there)))[:LONGEST]] += 1
     return dict(sorted(found.items(), key=lambda item: -item[1]))
