@@ -15,6 +15,7 @@ from rotation import one_in
 
 from tpusim import chips, zoo
 from tpusim.interfaces import rules
+from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.weights import WeightStore
 from tpusim.isa.cycles import peak_macs
@@ -57,14 +58,17 @@ class Costed:
 
     def __init__(self, chip: chips.ChipSpec) -> None:
         self.cost = CostModel(chip)
-        self.groups_ns: list[float] = []
+        self.groups_ns: dict[str, float] = {}
+        """Last op of a group -> its cost when it was last written; each pass of the stage writes the groups."""
 
     def add(self, found: GroupSchedule) -> None:
-        self.groups_ns.append(self.cost.group_ns(found))
+        self.groups_ns[op_name(found.graph.ops[-1])] = self.cost.group_ns(found)
 
     def check(self, divided: Model, tolerance: float) -> None:
         """All groups and global layers against the simulator's clock."""
-        estimate = sum(self.groups_ns) + sum(self.cost.global_ns(op) for op in divided.ops if isinstance(op, TpuOp))
+        estimate = sum(self.groups_ns.values()) + sum(
+            self.cost.global_ns(op) for op in divided.ops if isinstance(op, TpuOp)
+        )
         measured = timeline(to_program(divided), self.cost.chip).milliseconds * 1e6
         assert estimate == pytest.approx(measured, rel=tolerance)
 

@@ -75,7 +75,7 @@ GROUPS = {
     "quant-output customization-format aligned-input float-mode fast-f32",
     "grouping": "layer-group shape-secs-search-strategy strategies cores force timestep-moves in-place group-overlap "
     "timestep-combine wide-rows",
-    "verification": "dma seed sanitize check collect ulps tolerance compare-samples verify-passes local-samples "
+    "verification": "dma seed sanitize check prove collect ulps tolerance compare-samples verify-passes local-samples "
     "max-drop",
     "passes": "dump-pass-pipeline print-ir-before print-ir-before-all print-ir-after print-ir-after-all "
     "print-ir-after-change print-ir-after-failure dump-before dump-after dump-after-change dump-form timing "
