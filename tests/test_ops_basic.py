@@ -631,7 +631,7 @@ def test_average_with_another_output_range_on_a_chip_that_only_shifts() -> None:
     """Without range propagation the table of 1/k keeps the input's scale and a requant brings the output's."""
     top, calibrated = _imported("avg-global")
     formats = {op: INT8 for op in calibrated.ops}
-    model = Lowering(calibrated, LoweringConfig(chip="bm1684"), chips.load("bm1684"), formats, {}, {}).run()
+    model = Lowering(calibrated, LoweringConfig(chip="bm1684"), chips.load("bm1684"), formats, {}).run()
     ops = [op for op in tpu_ops(model) if op.name != "tpu.Cast"]
     assert [op.name for op in ops] == ["tpu.Pool2D", "tpu.MulShift"] and op_name(ops[1]) == "y"
     pooled, final = (uniform_of(op.results[0]) for op in ops)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from tpusim.canonicalize import canonicalize, require_patterns
+from tpusim.compat import checked
 from tpusim.ir.module import Model, State
 from tpusim.passes.base import Pass
 from tpusim.passes.context import PassContext
@@ -26,6 +27,7 @@ class Canonicalize(Pass):
     @override
     def check_options(self, ctx: PassContext) -> None:
         require_patterns(self.also)
+        checked(self.quirks_off)
 
     @override
     def rewrite(self, model: Model, ctx: PassContext) -> Model:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from tpusim.errors import ConfigError
-from tpusim.ir.module import Model, State
+from tpusim.ir.module import Model, State, update_function_type
 from tpusim.lowering import Conversion, ConversionConfig, optimize_for_chip, reorder_weights, require_lowering
 from tpusim.passes.base import TOP, Pass, detached
 from tpusim.passes.codecs import CHIP, MODE
@@ -57,6 +57,7 @@ class ProcessorTopOptimize(_Step):
     @override
     def rewrite(self, model: Model, ctx: PassContext) -> Model:
         self.begun(ctx).rewrite_top()
+        update_function_type(model)  # a result that is returned may have another type now
         return model
 
 

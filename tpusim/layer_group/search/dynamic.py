@@ -13,6 +13,7 @@ from math import inf, isfinite
 import numpy as np
 
 from tpusim.chips import ChipSpec
+from tpusim.interfaces import rules
 from tpusim.ir.types import shape_of
 from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.planning import Crowded, Decided, placed, plan
@@ -22,6 +23,7 @@ from tpusim.layer_group.search.interval_names import Names
 from tpusim.layer_group.search.multicore import for_cores
 from tpusim.layer_group.search.shapes import better
 from tpusim.ops.framework.base import TpuOp
+from tpusim.ops.interfaces import KernelLibrary
 from tpusim.schedule import GroupSchedule, Memo
 
 CLUSTERS = 50
@@ -168,10 +170,12 @@ class Run:
         """One op as a group, or as a global layer: if it must be, or, of two axes, if that is quicker.
 
         Decision: only of two axes, of which a slice has one element in each lane and takes ten times as long to move.
-        TPU-MLIR keeps ops of more axes in groups where the global form would be a little quicker.
+        TPU-MLIR keeps ops of more axes in groups where the global form would be a little quicker. BM1684 and CV18xx
+        have no kernels for lone ops.
         """
         found = self.for_cores(alone(op, self.chip, self.memo))
-        if not isinstance(found, GroupSchedule) or len(shape_of(op.results[0])) > 2:
+        kernels = rules(self.chip, KernelLibrary).LONE_CASTS
+        if not isinstance(found, GroupSchedule) or len(shape_of(op.results[0])) > 2 or not kernels:
             return found
         quicker = self.model.global_ns(op) < self.model.group_ns(found) * MARGIN
         return (op, "of two axes it is quicker as a global layer") if quicker else found
