@@ -96,7 +96,8 @@ class Field:
     def constant(self, value: float) -> int:
         """The element of a number: whole numbers and simple fractions are the field's, others are random elements.
 
-        A fraction is simple if its f32 is the number's, for so few fractions that no two are one element.
+        A fraction is simple if its f32 is the number's, for so few fractions that no two are one element. The element
+        of -x is minus that of x.
         """
         number = float(value)
         if number == np.floor(number) and abs(number) < 1 << 62:
@@ -105,7 +106,8 @@ class Field:
             simple = Fraction(number).limit_denominator(_LARGEST_DENOMINATOR)
             if abs(simple.numerator) <= _LARGEST_NUMERATOR and np.float32(float(simple)) == np.float32(number):
                 return simple.numerator * pow(simple.denominator, -1, PRIME) % PRIME
-        return self._key(("constant", number)) % PRIME
+        found = self._key(("constant", abs(number))) % PRIME
+        return found if number > 0 else -found % PRIME
 
     def constants(self, values: np.ndarray) -> Elements:
         """`constant` of every value."""

@@ -230,7 +230,7 @@ def why_other_view(op: "TpuReshape", chip: ChipSpec) -> str | None:
     return f"{chip.name} has no local form of a view of {x} as {y}, which is free in global memory"
 
 
-def _chip_of_module(op: Operation) -> ChipSpec | None:
+def chip_of_module(op: Operation) -> ChipSpec | None:
     """The chip that the op's module is for, None if it is in none or the module names no chip."""
     module = op.get_toplevel_object()
     model = Model(module, WeightStore()) if isinstance(module, ModuleOp) else None
@@ -308,7 +308,7 @@ class TpuReshape(TpuOp, Rearranges, InPlace, MovedByTransfers, Overwrites):
         wide = storage_dtype(element_of(self.output)).itemsize == 4
         if wide or shape_of(self.input)[:1] == shape_of(self.output)[:1]:
             return True
-        chip = _chip_of_module(self)
+        chip = chip_of_module(self)
         return chip is not None and not chip.hardware.batch_packing
 
     @override

@@ -8,12 +8,13 @@ import numpy as np
 from tpusim.field import PRIME, Elements, Field, Scaling, requanted, saturated, shifted, summed
 from tpusim.field.integers import by_channel, clamped
 from tpusim.ir.attrs import floats, ints
-from tpusim.ir.types import uniform_of
+from tpusim.ir.types import element_of, storage_dtype, uniform_of
 from tpusim.ops.activation.tpu import FloatFunction
 from tpusim.ops.add import DIFFERENCE, TpuAdd
 from tpusim.ops.concat import TpuConcat
 from tpusim.ops.framework.families import relu_limit_of, relu_of, zero_point
 from tpusim.ops.mul import TpuMul
+from tpusim.ops.pad import TpuPad
 from tpusim.ops.relu import TpuRelu
 from tpusim.ops.requant_axis import TpuRequantIntAxis
 from tpusim.ops.rescale import Requantising
@@ -127,3 +128,14 @@ def moved(op: Any, operands: Sequence[Any], field: Field) -> Elements | None:
     """The elements where the op's function moves them, of whatever kind they are."""
     del field
     return np.asarray(op.inference(operands)[0], np.int64)
+
+
+def padded(op: TpuPad, operands: Sequence[Any], field: Field) -> Elements | None:
+    """The tensor with a border: a number as the result stores it, the reflected tensor, or its edge repeated."""
+    (x,), widths, dtype = operands, ints(op.paddings), storage_dtype(element_of(op.output))
+    pairs, mode = list(zip(widths[: x.ndim], widths[x.ndim :], strict=True)), op.mode.data
+    if mode == "constant":
+        with np.errstate(over="ignore"):
+            stored = float(np.float32(op.val.value.data).astype(dtype))
+        return np.pad(x, pairs, constant_values=field.constant(stored))
+    return np.pad(x, pairs, mode="reflect" if mode == "reflect" else "edge")

@@ -97,7 +97,12 @@ def arith(command: Arith, memory: FieldMachine) -> None:
     )
     if is_float(output.dtype):
         found = floats_limited(field, found, command.relu, command.relu_limit)
-        exact = keeps and command.a.dtype in (output.dtype, "f16", "bf16") and output.dtype in ("f32", command.a.dtype)
+        negated = kind == "mul" and command.b == -1.0
+        exact = (
+            (keeps or negated)
+            and command.a.dtype in (output.dtype, "f16", "bf16")
+            and output.dtype in ("f32", command.a.dtype)
+        )
         (memory.write if exact else memory.store)(output, found)
         return
     known = command.a.dtype if keeps else ""

@@ -1,0 +1,71 @@
+"""Functions of an element and its row: Softmax and the norms (numerics.md 11.1, 11.2).
+
+What such a function computes of floats is uninterpreted. Its name has all parameters: those of the op, the steps that
+are rounded, and the constants. Its operands are the element, the hash of its row in order, and its place.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tpusim_kernels.prim.floattable import SLOPE_RANGES
+
+from tpusim.field import Elements, Field
+from tpusim.ir.types import shape_of, uniform_of
+from tpusim.ops.framework.families import is_set, zero_point
+from tpusim.ops.groupnorm import GroupedTpu
+from tpusim.ops.layernorm import TpuLayerNorm
+from tpusim.ops.rmsnorm import TpuRMSNorm
+from tpusim.ops.softmax import TpuSoftmax
+from tpusim.proof.meanings.stored import stored_float, type_of
+
+
+def softmax(op: TpuSoftmax, operands: Sequence[Any], field: Field) -> Elements | None:
+    """In floats, on bytes by a table of exponentials, or in BF16 by four tables."""
+    (x, *tables), axis, log = operands, op.axis.value.data, is_set(op.log)
+    length, rank = shape_of(op.input)[axis], len(shape_of(op.input))
+    uniform, beta = uniform_of(op.output), 1.0 if op.beta is None else op.beta.value.data
+    places = np.arange(length).reshape([-1 if i == axis else 1 for i in range(rank)])
+    given = [field.row(table).reshape(()) for table in tables if table is not None]
+    name: tuple[object, ...] = ("softmax", ("log", log), ("beta", beta), "")
+    if op.more_tables:
+        name = ("softmax_tables", ("limit", SLOPE_RANGES["EXP"]), ("log", log), "")
+    elif uniform is not None:
+        zero, dtype = zero_point(op.output), type_of(op.output)
+        name = ("softmax_int", ("scale", uniform.scale.data), ("zero_point", zero), dtype)
+    return stored_float(field.apply(name, x, field.row(x, (axis,)), places, *given), op.output, field)
+
+
+def layernorm(op: TpuLayerNorm, operands: Sequence[Any], field: Field) -> Elements | None:
+    """Of the axes from `axis` on, with weight and bias of the place; in BF16 every step is rounded."""
+    x, weight, bias, *tables = operands
+    in_bf16 = type_of(op.output) == "bf16"
+    name = (
+        "layernorm", ("epsilon", op.eps.value.data), ("weight", weight is not None), ("bias", bias is not None),
+        ("bf16_steps", in_bf16), ("tables", bool(tables)), "",
+    )  # fmt: skip
+    given = [v for v in (weight, bias) if v is not None] + [field.row(table).reshape(()) for table in tables]
+    row = field.row(x, range(op.axis.value.data, x.ndim))
+    return stored_float(field.apply(name, x, row, *given), op.output, field)
+
+
+def rmsnorm(op: TpuRMSNorm, operands: Sequence[Any], field: Field) -> Elements | None:
+    """Of the last axis, with the factor of the place; the quotient is rounded to the type of the result."""
+    x, gamma = operands
+    name = ("rmsnorm", ("epsilon", op.eps.value.data), ("weight", gamma is not None), type_of(op.output))
+    given = [] if gamma is None else [gamma]
+    return stored_float(field.apply(name, x, field.row(x, (-1,)), *given), op.output, field)
+
+
+def groupnorm(op: GroupedTpu, operands: Sequence[Any], field: Field) -> Elements | None:
+    """Of each sample's runs of channels, with weight and bias of the channel; a first weight may divide instead."""
+    (x, weight, bias), shape = operands, shape_of(op.input)
+    name = (
+        "groupnorm", ("groups", op.groups), ("epsilon", op.eps.value.data), ("weight", weight is not None),
+        ("bias", bias is not None), ("weight_as_factor", op.weight_as_factor),
+        ("bf16_steps", type_of(op.output) == "bf16"),
+    )  # fmt: skip
+    rows = field.row(x.reshape(shape[0], op.groups, -1), (2,))[..., 0]
+    of_channel = np.repeat(rows, shape[1] // op.groups, 1).reshape(*shape[:2], *(1,) * (len(shape) - 2))
+    given = [v.reshape(1, -1, *(1,) * (len(shape) - 2)) for v in (weight, bias) if v is not None]
+    return stored_float(field.apply(name, x, of_channel, *given), op.output, field)
