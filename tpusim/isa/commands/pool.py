@@ -3,6 +3,8 @@
 from math import prod
 from typing import Literal
 
+from msgspec.structs import replace
+
 from tpusim.chips import ChipSpec
 from tpusim.isa.commands.base import Command, Need
 from tpusim.isa.commands.requant import Requant
@@ -64,6 +66,12 @@ class Pool(Command, frozen=True, tag="pool"):
         none = len(self.kernel)
         return Window(self.kernel, self.strides, self.pads, (1,) * none, (0,) * none, channelwise=True)
 
+    @property
+    def _windows(self) -> View:
+        """The result with as many axes as the operand: one window for each plane leaves out the last ones."""
+        shape = self.output.shape
+        return replace(self.output, shape=(*shape, *(1,) * (len(self.input.shape) - len(shape))))
+
     def cycles(self, chip: ChipSpec) -> int:
         """One PorD; a volume has one for each output depth and kernel depth, and AR to combine the depths."""
         views = (view for _, view in self.operands())
@@ -74,18 +82,18 @@ class Pool(Command, frozen=True, tag="pool"):
         if (folded := self._folded_plane(size, chip)) is not None:
             return folded
         if size == 1 and self.mode == "avg" and self.offset:
-            wide = window_steps(self.output, self.strides, 4, chip) * prod(self.kernel)
+            wide = window_steps(self._windows, self.strides, 4, chip) * prod(self.kernel)
             return wide + _OFFSET_STEPS * steps(self.output, 4, chip)
         *depths, _, _ = self.kernel
         combined = steps(self.output, size, chip) * (prod(depths) - 1)
-        windows = window_steps(self.output, self.strides, size, chip) * prod(self.kernel)
+        windows = window_steps(self._windows, self.strides, size, chip) * prod(self.kernel)
         return windows + combined + self._borders(max(size, 2), chip)
 
     def _borders(self, size: int, chip: ChipSpec) -> int:
         """Two AR along every edge where windows reach pads that do not count: these means have fewer elements."""
         if self.mode != "avg" or self.count_include_pad or len(self.kernel) != 2:  # noqa: PLR2004  an image
             return 0
-        (n, c, oh, ow), (h, w) = self.output.shape, self.input.shape[2:]
+        (n, c, oh, ow), (h, w) = self._windows.shape, self.input.shape[2:]
         top, left, bottom, right = self.pads
         (kh, kw), (sh, sw) = self.kernel, self.strides
         rows = (top > 0) + ((oh - 1) * sh - top + kh > h and bottom > 0)
