@@ -322,6 +322,23 @@ def data_cases() -> list[OpCase]:
     focus = [node("Slice", f"x {at} e a s", f"{at}{at}") for at in "opqr"]
     focus.append(node("Concat", "oo pp qq rr", axis=1))
     shuffle = [node("Reshape", "x s1", "a"), node("Transpose", "a", "t", perm=[0, 2, 1, 3, 4]), node("Reshape", "t s2")]
+    merged = [node("Slice", f"x {at} e a s", f"{at}{at}") for at in "oprq"]
+    merged.append(node("Concat", "oo pp rr qq", axis=3))
+    patches = [
+        node("Reshape", "x s1", "a"),
+        node("Transpose", "a", "t", perm=[0, 1, 3, 4, 2, 5]),
+        node("Reshape", "t s2"),
+    ]
+
+    def roll(name: str, axis: int, **more: Any) -> OpCase:
+        parts = [
+            node("Slice", "x two far a", "b"),
+            node("Slice", "x zero two a", "c"),
+            node("Concat", "b c", axis=axis),
+        ]
+        constants = {"two": np.array([2]), "far": np.array([2**40]), "zero": np.array([0]), "a": np.array([axis])}
+        return view(name, parts, result="tpu.SwapDimInner", constants=constants, **more)
+
     factor = {"w": np.array(2.0, np.float32)}  # x is halved for the Concat, so that every odd byte is a tie
     return [
         concat("concat", two, 1),
@@ -359,6 +376,14 @@ def data_cases() -> list[OpCase]:
         view("focus", focus, shape=image((5, 6, 10)), result="tpu.Depth2Space",
              constants={"o": np.zeros(2, np.int64), "s": np.full(2, 2), "e": np.full(2, 99), "a": np.array([2, 3]),
                         "p": np.array([1, 0]), "q": np.array([0, 1]), "r": np.ones(2, np.int64)}),
+        view("patch-merging", merged, shape=(BATCH, 6, 10, 5), result="tpu.Depth2Space",
+             constants={"o": np.zeros(2, np.int64), "s": np.full(2, 2), "e": np.full(2, 99), "a": np.array([1, 2]),
+                        "p": np.array([1, 0]), "r": np.array([0, 1]), "q": np.ones(2, np.int64)}),
+        view("patch-merging-reshaped", patches, shape=(BATCH, 60, 5), result="tpu.Depth2Space",
+             constants={"s1": np.array([0, 3, 2, 5, 2, 5]), "s2": np.array([0, 3, 5, 20])}),
+        roll("roll-channels", 1, shape=image(WIDE), axes="n"),
+        roll("roll-rows", 2, axes="n"),
+        roll("roll-tokens", 1, shape=(BATCH, 70, 5)),
         view("pool-flatten-fc", [node("GlobalAveragePool", "x", "p"), node("Flatten", "p", "f"), node("MatMul", "f w")],
              constants={"w": values((5, 7))}, tolerance=SUMS,
              steps={"bm1684": 2.2}),  # on this chip the average keeps the wider scale of its input

@@ -252,10 +252,10 @@ def blocks(op: Any, operands: Sequence[Array]) -> Array:
     """Depth2Space element by element: pixel (h*rows + i, w*columns + j) of channel c is channel (c, i, j) at (h, w)."""
     rows, columns = op.block_h.value.data, op.block_w.value.data
     inverse, first, swapped = (bool(flag.value.data) for flag in (op.is_inversed, op.is_crd, op.swap_cr))
-    x = np.asarray(operands[0])
-    image = x.shape if inverse else tuple(op.output.type.get_shape())
-    n, c, height, width = image
-    y = np.empty(tuple(op.output.type.get_shape()), x.dtype)
+    last = [flag is not None and not flag.value.data for flag in (op.in_is_nchw, op.out_is_nchw)]
+    x, result = np.asarray(operands[0]), np.empty(tuple(op.output.type.get_shape()), operands[0].dtype)
+    x, y = (np.moveaxis(a, 3, 1) if at_end else a for a, at_end in zip((x, result), last, strict=True))
+    _, c, height, width = (x if inverse else y).shape
     for channel, row, column in np.ndindex(c, height, width):
         (h, i), (w, j) = divmod(row, rows), divmod(column, columns)
         block = j * rows + i if swapped else i * columns + j
@@ -264,7 +264,7 @@ def blocks(op: Any, operands: Sequence[Array]) -> Array:
             y[:, deep, h, w] = x[:, channel, row, column]
         else:
             y[:, channel, row, column] = x[:, deep, h, w]
-    return y
+    return result
 
 
 ORACLES: dict[str, Oracle] = {
@@ -289,6 +289,7 @@ ORACLES: dict[str, Oracle] = {
     "tpu.Reshape": lambda op, x: x[0].reshape(ints(op.shape)),
     "tpu.Scale": scale,
     "tpu.Softmax": softmax,
+    "tpu.SwapDimInner": lambda op, x: np.roll(x[0], [-o for o in ints(op.offset)], range(x[0].ndim)),
     **ELEMENTWISE,
     **CONVOLUTIONS,
     **LOGIC,

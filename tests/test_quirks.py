@@ -153,6 +153,23 @@ def test_bytes_of_a_branch_with_another_scale() -> None:
     np.testing.assert_array_equal(run(ours, feeds)["b"], feeds["x"])
 
 
+@pytest.mark.parametrize(
+    ("axis", "shape"), [(1, (2, 5, 6)), (2, (2, 5, 6)), (1, (2, 5, 6, 3)), (3, (2, 5, 3, 6)), (0, (5, 3))]
+)
+def test_bytes_of_a_cyclic_shift_with_another_scale(axis: int, shape: tuple[int, ...]) -> None:
+    """The shift keeps the bytes of x, which count hundredths; the result's count two of them. Off: they are halved."""
+    nodes = [node("Slice", "x two far at", "b"), node("Slice", "x zero two at", "c"), node("Concat", "b c", axis=axis)]
+    constants = {"two": np.array([2]), "far": np.array([99]), "zero": np.array([0]), "at": np.array([axis])}
+    top = to_canonical(import_onnx(network(nodes, constants)({"x": shape})))
+    ranged(top, {"x": (-1.27, 1.27)} | {n: (-2.54, 2.54) for n in "bcy"})
+    theirs, ours = lowered(top), lowered(top, ("swap_dim_raw_bytes",))
+    halves = np.random.default_rng(0).integers(-63, 64, shape)
+    feeds = {"x": (halves / 50).astype(np.float32)}
+    np.testing.assert_array_equal(run(theirs, feeds)["y"], np.roll(2 * halves, -2, axis))
+    assert "swap_dim_raw_bytes" in marks(named(theirs, "tpu.SwapDimInner"))
+    np.testing.assert_array_equal(run(ours, feeds)["y"], np.roll(halves, -2, axis))
+
+
 def test_relu_behind_a_product_with_a_number() -> None:
     nodes = [node("Mul", "x w", "a"), node("Relu", "a")]
     top = to_canonical(import_onnx(network(nodes, {"w": np.array(2.0, np.float32)})({"x": (2, 5, 6)})))

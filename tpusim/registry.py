@@ -536,6 +536,7 @@ FIELD_OPS = Table[Any](
         "tpu.Slice": "tpusim.proof.meanings.arithmetic:moved",
         "tpu.Tile": "tpusim.proof.meanings.arithmetic:moved",
         "tpu.Depth2Space": "tpusim.proof.meanings.arithmetic:moved",
+        "tpu.SwapDimInner": "tpusim.proof.meanings.arithmetic:moved",
         "tpu.Reshape": "tpusim.proof.meanings.arithmetic:moved",
         "tpu.Upsample": "tpusim.proof.meanings.arithmetic:moved",
         "tpu.Cast": "tpusim.proof.meanings.casts:cast",

@@ -53,6 +53,7 @@ from tpusim.ops import (
     softmax,
     structure,
     sub,
+    swap_dim,
     tile,
     view,
     where,
@@ -63,7 +64,7 @@ MODULES: tuple[ModuleType, ...] = (
     structure, cast, rescale, requant_axis, conv, deconv, matmul, attention, pool, add, mul, concat, view, permute,
     softmax, lrn, norm, relu, activation, hard, layernorm, groupnorm, reduce,
     sub, minmax, const_binary, pad, slice, tile, resize, compare, where, arg, elements,
-    cumulate, power, grid_sampler, depth2space, rmsnorm, frames, nms,
+    cumulate, power, grid_sampler, depth2space, swap_dim, rmsnorm, frames, nms,
 )  # fmt: skip
 
 

@@ -6,18 +6,20 @@ write them as views around a Permute or as a Concat of Slices.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from math import prod
+from typing import ClassVar, TypeAlias
 
 import msgspec
 from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, IntegerAttr
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition
+from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import copy_name, flag, int_attr, ints
-from tpusim.ir.types import shape_of
+from tpusim.ir.attrs import copy_name, flag, int_attr, ints, ints_attr
+from tpusim.ir.types import shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.concat import TopConcat
 from tpusim.ops.framework.base import (
@@ -37,7 +39,9 @@ from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.slice import TopSlice
 from tpusim.ops.view import TopReshape
 
-ATTRIBUTES = ("block_h", "block_w", "is_CRD", "is_inversed", "swap_cr")
+Axes: TypeAlias = tuple[str, ...]
+"""The parts of each axis, the outermost first, by their letters."""
+ATTRIBUTES = ("block_h", "block_w", "is_CRD", "is_inversed", "swap_cr", "in_is_NCHW", "out_is_NCHW")
 SHUFFLES: dict[tuple[int, ...], bool] = {(0, 1, 4, 2, 5, 3): True, (0, 3, 4, 1, 5, 2): False}
 """Orders of the Permute of a pixel shuffle -> is_CRD."""
 REORGS: dict[tuple[int, ...], tuple[bool, bool]] = {
@@ -46,13 +50,15 @@ REORGS: dict[tuple[int, ...], tuple[bool, bool]] = {
     (0, 5, 3, 1, 2, 4): (False, True),
 }
 """Orders of the Permute of an inverse pixel shuffle -> (is_CRD, swap_cr)."""
+MERGING = (0, 1, 3, 4, 2, 5)
+"""The order of the Permute that merges patches of images (n, h, w, c): block_w comes before block_h."""
 
 
 class Depth2Space(Unary):
     """Channels become blocks of pixels; with is_inversed, pixels become channels.
 
     The channels are (c, block_h, block_w) with is_CRD, else (block_h, block_w, c). swap_cr: block_w comes before
-    block_h.
+    block_h. in_is_NCHW, out_is_NCHW: whether the channels of operand and result are axis 1 (so if absent) or the last.
     """
 
     block_h = attr_def(IntegerAttr)
@@ -60,6 +66,8 @@ class Depth2Space(Unary):
     is_crd = attr_def(BoolAttr, attr_name="is_CRD")
     is_inversed = attr_def(BoolAttr)
     swap_cr = attr_def(BoolAttr)
+    in_is_nchw = opt_attr_def(BoolAttr, attr_name="in_is_NCHW")
+    out_is_nchw = opt_attr_def(BoolAttr, attr_name="out_is_NCHW")
 
     @property
     def blocks(self) -> tuple[int, int]:
@@ -69,32 +77,42 @@ class Depth2Space(Unary):
     @override
     def infer(self) -> tuple[Shape, ...]:
         """(n, c*bh*bw, h, w) -> (n, c, h*bh, w*bw), or the inverse. Raises ValueError if the blocks do not fit."""
-        (n, c, h, w), (rows, columns) = _image(shape_of(self.input)), self.blocks
-        area = rows * columns
-        if min(self.blocks) < 1 or (h % rows or w % columns if self._inverse else c % area):
-            raise ValueError(f"blocks of {rows} x {columns} that divide {(n, c, h, w)} are required")
-        if self._inverse:
-            return ((n, c * area, h // rows, w // columns),)
-        return ((n, c // area, h * rows, w * columns),)
+        size, axes = self._sizes(), self._axes[1]
+        return (tuple(prod(size[part] for part in axis) for axis in axes),)
 
     @property
     def _inverse(self) -> bool:
         return bool(self.is_inversed.value.data)
 
     @property
+    def _axes(self) -> tuple[Axes, Axes]:
+        """The parts of each axis of the operand and of the result; rows i and columns j of a block are parts."""
+        block = "ji" if self.swap_cr.value.data else "ij"
+        deep = "c" + block if self.is_crd.value.data else block + "c"
+        channels, planes = ("c", deep), (("hi", "wj"), ("h", "w"))
+        ends = (0, 1) if self._inverse else (1, 0)
+        made: list[Axes] = []
+        for end, layout in zip(ends, (self.in_is_nchw, self.out_is_nchw), strict=True):
+            first = layout is None or bool(layout.value.data)
+            made.append(("n", channels[end], *planes[end]) if first else ("n", *planes[end], channels[end]))
+        return made[0], made[1]
+
+    def _sizes(self) -> dict[str, int]:
+        """The extent of each part of an axis. Raises ValueError if the blocks do not fit."""
+        shape, (rows, columns) = _image(shape_of(self.input)), self.blocks
+        sizes = {"i": rows, "j": columns}
+        for axis, size in zip(self._axes[0], shape, strict=True):
+            inner = prod(sizes[part] for part in axis if part in "ij")
+            if min(self.blocks) < 1 or size % inner:
+                raise ValueError(f"blocks of {rows} x {columns} that divide {shape} are required")
+            sizes |= {part: size // inner for part in axis if part not in "ij"}
+        return sizes
+
+    @property
     def split(self) -> tuple[Shape, tuple[int, ...]]:
         """(the input's shape over six axes, the order of these axes in the result)."""
-        (n, c, h, w), (rows, columns) = shape_of(self.input), self.blocks
-        swapped, first = bool(self.swap_cr.value.data), bool(self.is_crd.value.data)
-        if self._inverse:
-            block = (5, 3) if swapped else (3, 5)
-            order = (0, 1, *block, 2, 4) if first else (0, *block, 1, 2, 4)
-            return (n, c, h // rows, rows, w // columns, columns), order
-        block_shape, left = (columns, rows) if swapped else (rows, columns), c // (rows * columns)
-        shape = (n, left, *block_shape, h, w) if first else (n, *block_shape, left, h, w)
-        channel, block = (1, (2, 3)) if first else (3, (1, 2))
-        row, column = block[::-1] if swapped else block
-        return shape, (0, channel, 4, row, 5, column)
+        sizes, (source, target) = self._sizes(), ("".join(axes) for axes in self._axes)
+        return tuple(sizes[part] for part in source), tuple(source.index(part) for part in target)
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -122,16 +140,27 @@ class TopDepth2Space(Depth2Space, TopOp):
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """Match what exporters write: a Permute between two Reshapes, or a Concat of strided Slices."""
         del weights
-        return TopPermuteToPixelShuffle(), TopPermuteToReorg(), ConcatToDepth2SpacePattern()
+        return (
+            TopPermuteToPixelShuffle(),
+            TopPermuteToReorg(),
+            Reshape4Depth2SpacePattern(),
+            ConcatToDepth2SpacePattern(),
+        )
 
     @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        return lower_same_scale(self, ctx, TpuDepth2Space, {key: self.attributes[key] for key in ATTRIBUTES})
+        return lower_same_scale(
+            self, ctx, TpuDepth2Space, {k: v for k, v in self.attributes.items() if k in ATTRIBUTES}
+        )
 
 
-def attributes_of(blocks: tuple[int, int], crd: bool, inverse: bool, swapped: bool) -> dict[str, Attribute]:
-    """The attributes of a Depth2Space or of its inverse."""
+def attributes_of(
+    blocks: tuple[int, int], crd: bool, inverse: bool, swapped: bool, *, last: bool = False
+) -> dict[str, Attribute]:
+    """The attributes of a Depth2Space or of its inverse; last: the channels are the last axis."""
     flags = {"is_CRD": flag(crd), "is_inversed": flag(inverse), "swap_cr": flag(swapped)}
+    if last:
+        flags |= {"in_is_NCHW": flag(False), "out_is_NCHW": flag(False)}
     return {"block_h": int_attr(blocks[0]), "block_w": int_attr(blocks[1]), **flags}
 
 
@@ -212,29 +241,66 @@ class TopPermuteToReorg(RewritePattern):
             _replace(op, x, attributes_of((rows, columns), crd, inverse=True, swapped=swapped), rewriter)
 
 
+class Reshape4Depth2SpacePattern(RewritePattern):
+    """Reshape -> Permute of six axes -> Reshape of an image (n, h, w, c): Depth2Space from pixels to channels.
+
+    So exporters write the merging of patches. The first Reshape stays, to four axes, if the image has three.
+    """
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the second Reshape."""
+        permute = made_by(op.operands[0], "top.Permute") if isinstance(op, TopReshape) else None
+        view = None if permute is None else made_by(permute.operands[0], "top.Reshape")
+        if not isinstance(permute, TopPermute) or view is None or ints(permute.order) != MERGING:
+            return
+        n, h, rows, w, columns, c = shape_of(permute.input)
+        x, image = view.operands[0], (n, h * rows, w * columns, c)
+        if shape_of(op.results[0]) != (n, h, w, c * rows * columns):
+            return
+        if shape_of(x) == (n, h * rows * w * columns, c):
+            four = TopReshape.create(operands=[x], result_types=[tensor(image)], attributes={"shape": ints_attr(image)})
+            copy_name(four, view)
+            rewriter.insert(four, InsertPoint.before(op))
+            x = four.output
+        if shape_of(x) == image:
+            _replace(op, x, attributes_of((rows, columns), crd=False, inverse=True, swapped=True, last=True), rewriter)
+
+
 @dataclass
 class ConcatToDepth2SpacePattern(RewritePattern):
     """Concat of all strided Slices of one image, by rows or by columns: Depth2Space from pixels to channels.
 
-    TPU-MLIR has one pattern for each of the two orders, but makes the order by columns of both.
+    The image is (n, c, h, w) or (n, h, w, c). TPU-MLIR has one pattern for each of the two orders, but makes the order
+    by columns of both.
     """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """`op` is the Concat."""
-        if not isinstance(op, TopConcat) or op.axis.value.data != 1:
+        if not isinstance(op, TopConcat) or op.axis.value.data not in (1, 3):
             return
         slices = [v.owner for v in op.inputs]
         first = slices[0]
         if not isinstance(first, TopSlice) or len(shape_of(first.input)) != 4:
             return
-        x, (rows, columns) = first.input, first.cut[1][2:]
-        n, c, h, w = shape_of(x)
-        if rows * columns != len(slices) or len(slices) == 1 or h % rows or w % columns:
+        last = op.axis.value.data == 3
+        channel, rows_at, columns_at = (3, 1, 2) if last else (1, 2, 3)
+        x, steps = first.input, first.cut[1]
+        rows, columns = steps[rows_at], steps[columns_at]
+        shape = list(shape_of(x))
+        if rows * columns != len(slices) or len(slices) == 1 or shape[rows_at] % rows or shape[columns_at] % columns:
             return
-        wanted = [((0, 0, i, j), (1, 1, rows, columns)) for i in range(rows) for j in range(columns)]
+        shape[rows_at] //= rows
+        shape[columns_at] //= columns
+
+        def placed(row: int, column: int, channels: int) -> tuple[int, ...]:
+            by_axis = {rows_at: row, columns_at: column, channel: channels, 0: channels}
+            return tuple(by_axis[axis] for axis in range(4))
+
+        wanted = [(placed(i, j, 0), placed(rows, columns, 1)) for i in range(rows) for j in range(columns)]
         got = [s.cut[:2] for s in slices if isinstance(s, TopSlice) and s.input is x]
         by_columns = [wanted[i * columns + j] for j in range(columns) for i in range(rows)]
-        whole = all(shape_of(v) == (n, c, h // rows, w // columns) for v in op.inputs)
+        whole = all(shape_of(v) == tuple(shape) for v in op.inputs)
         if whole and got in (wanted, by_columns):
             swapped = got != wanted
-            _replace(op, x, attributes_of((rows, columns), crd=False, inverse=True, swapped=swapped), rewriter)
+            attributes = attributes_of((rows, columns), crd=False, inverse=True, swapped=swapped, last=last)
+            _replace(op, x, attributes, rewriter)

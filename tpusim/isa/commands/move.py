@@ -14,7 +14,9 @@ from tpusim.isa.layout import ceil_div, gmem_strides
 from tpusim.isa.region import Length, View, is_packed, itemsize
 from tpusim.isa.transposition import Matrices, transposition, turned_matrices
 
-TransferKind = Literal["", "tensor", "lanes", "heads", "matrix", "broadcast", "turns"]
+TransferKind = Literal["", "tensor", "lanes", "heads", "matrix", "broadcast", "turns", "rows"]
+INSIDE: tuple[TransferKind, ...] = ("turns", "rows")
+"""The kinds of copies inside global memory."""
 
 
 class Move(Command, frozen=True, tag="move"):
@@ -29,7 +31,8 @@ class Move(Command, frozen=True, tag="move"):
     start and whole are given together; without them the command moves a constant, or belongs to no group and no tile.
     kind: for a tile of a global layer, how the library moves it: a tensor, a tensor lane by lane, heads of attention, a
         matrix over all lanes, or a constant for every lane. For a copy in global memory: "turns", several
-        transpositions of matrices in sequence. The kinds differ in cost (hardware.md 5.2).
+        transpositions of matrices in sequence; "rows", whose rows are moved one by one even if they are neighbours. The
+        kinds differ in cost (hardware.md 5.2).
     width: for a matrix, how many columns of a row the library gives to one lane; 0: as in the views.
     """
 
@@ -76,10 +79,10 @@ class Move(Command, frozen=True, tag="move"):
         return {"s2l": "load", "l2s": "store"}.get(self.direction, "copy")
 
     def memory_misfit(self) -> Finding | None:
-        """A copy by turns stays in global memory."""
-        if self.kind == "turns" and (self.input.laned or self.output.laned):
+        """A copy by turns or by rows stays in global memory."""
+        if self.kind in INSIDE and (self.input.laned or self.output.laned):
             got = f"{self.input.memory} and {self.output.memory}"
-            return Finding("a copy by turns inside gmem", got, "take kind away")
+            return Finding(f"a copy by {self.kind} inside gmem", got, "take kind away")
         return None
 
     def traffic(self) -> tuple[int, int]:
@@ -91,7 +94,7 @@ class Move(Command, frozen=True, tag="move"):
 
     def dma_ns(self, chip: ChipSpec) -> float:
         """Latency + bytes / bandwidth of the direction; by runs on chips where short runs cost as much as long ones."""
-        if self.kind not in ("", "turns") and chip.dma_run_bytes:
+        if self.kind not in ("", *INSIDE) and chip.dma_run_bytes:
             return self._tile_ns(chip)
         system = [view for _, view in self.operands() if view.memory == "gmem"]
         plain = all(view.interleave == 1 and not is_packed(view.dtype) for _, view in self.operands())
@@ -115,6 +118,8 @@ class Move(Command, frozen=True, tag="move"):
         if self.kind == "turns" and chip.dma_run_bytes:
             return sum(_transposition_ns(self.input, matrices, chip) for matrices in turned_matrices(self.input))
         size, run = self.input.nbytes, transfers.common_run(self.input, self.output, chip)
+        if self.kind == "rows":
+            run = min(run, self.input.shape[-1] * itemsize(self.input.dtype))
         moved = transfers.by_runs(size, run, chip.dma_channels, chip)
         if chip.dma_run_bytes:
             for end in (self.input, self.output)[: chip.copy_page_ends]:

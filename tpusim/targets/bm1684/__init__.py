@@ -22,6 +22,7 @@ from tpusim.targets.bm1684 import (
     reduce,
     relu,
     sub,
+    swap_dim,
     work_areas,
 )
 from tpusim.targets.bm1684.target import TARGET
@@ -49,5 +50,6 @@ __all__ = [
     "reduce",
     "relu",
     "sub",
+    "swap_dim",
     "work_areas",
 ]

@@ -26,6 +26,7 @@ from tpusim.targets.cv18xx import (
     slope,
     softmax,
     sub,
+    swap_dim,
 )
 from tpusim.targets.cv18xx.target import TARGET
 
@@ -56,4 +57,5 @@ __all__ = [
     "slope",
     "softmax",
     "sub",
+    "swap_dim",
 ]
