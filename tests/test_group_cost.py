@@ -98,6 +98,10 @@ def estimate_agrees(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     for opt in ("1", "2", "off"):
         costed = Costed(chips.load(model.attribute("module.chip")))
 
+        def spy(found: GroupSchedule, weights: WeightStore, costed: Costed = costed) -> None:
+            costed.add(found)
+            write_group(found, weights)
+
         monkeypatch.setattr("tpusim.layer_group.search.stage.write_group", spy)
         costed.check(to_groups(model, opt), 0.03)
         assert costed.groups_ns
