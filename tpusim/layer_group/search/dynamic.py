@@ -170,8 +170,8 @@ class Run:
         """One op as a group, or as a global layer: if it must be, or, of two axes, if that is quicker.
 
         Decision: only of two axes, of which a slice has one element in each lane and takes ten times as long to move.
-        TPU-MLIR keeps ops of more axes in groups where the global form would be a little quicker. BM1684 and CV18xx
-        have no kernels for lone ops.
+        TPU-MLIR keeps ops of more axes in groups where the global form would be a little quicker. Only some libraries
+        have kernels for lone ops.
         """
         found = self.for_cores(alone(op, self.chip, self.memo))
         kernels = rules(self.chip, KernelLibrary).LONE_CASTS
