@@ -15,6 +15,7 @@ from benchmarks.conformance.replay import Replay, known_differences, told
 from benchmarks.conformance.results import Part
 from tests.upstream.networks import NETWORKS
 from tpusim.errors import TpusimError
+from tpusim.ir.module import Model
 
 KNOWN = {which: told(which, first) for which, first in known_differences().items()}
 FIRST = "bm1684x/int8"
@@ -28,8 +29,9 @@ LOWERED = (FIRST, "bm1684/int8", "cv183x/int8")
 
 
 @cache
-def replay(network: str) -> Replay:
-    return Replay(network)
+def module(network: str, cell: str) -> Model:
+    """Our lowered module, which both tests of a cell read."""
+    return Replay(network).lowered(cell)
 
 
 def others(network: str, but: tuple[str, ...]) -> list[str]:
@@ -96,7 +98,7 @@ def check(part: Part) -> None:
 @pytest.mark.parametrize("cell", params(lowered(), "lowering"))
 def test_constants_of_lowering(cell):
     name, _, where = cell.partition("/")
-    check(replay(name).constants(where, replay(name).lowered(where)))
+    check(Replay(name).constants(where, module(name, where)))
 
 
 @pytest.mark.every
@@ -104,6 +106,6 @@ def test_constants_of_lowering(cell):
 def test_every_tensor(cell):
     """Bit for bit, the floats too."""
     name, _, where = cell.partition("/")
-    found = replay(name).tensors(where, replay(name).lowered(where))
+    found = Replay(name).tensors(where, module(name, where))
     check(found)
     assert not found.differences, "\n".join(map(str, found.differences))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 
 import msgspec
 
@@ -36,33 +36,48 @@ REASONED = {"lowering": "lowering", "tensors": "ops"}
 """Part of a recorded cell -> the part of the comparison with its reasons."""
 
 
+@cache
+def _data(name: str) -> recorded.Recorded:
+    found, now = recorded.read(name), small.fingerprint(small.build(name))
+    if found.content.fingerprint != now:
+        raise TpusimError(
+            f"tests/upstream/data/{name}.npz: the data of network {now:#x} is required, got "
+            f"{found.content.fingerprint:#x}; record it again (make upstream-data)"
+        )
+    return found
+
+
+@cache
+def _canonical(name: str) -> Model:
+    return canonicalize(import_onnx(small.build(name), name=name))[0]
+
+
+@cache
+def _table(name: str) -> CalibrationTable:
+    content = _data(name).content
+    return Shared(content.table, content.own, content.top).by_our_names(_ops(_canonical(name)))
+
+
 @dataclass
 class Replay:
-    """One of our networks with its recorded file."""
+    """One of our networks with its recorded file; a process reads, imports and canonicalizes each network once."""
 
     name: str
 
-    @cached_property
+    @property
     def data(self) -> recorded.Recorded:
         """The recorded file. Raises TpusimError if it was made from another network than `small.build` gives."""
-        found, now = recorded.read(self.name), small.fingerprint(small.build(self.name))
-        if found.content.fingerprint != now:
-            raise TpusimError(
-                f"tests/upstream/data/{self.name}.npz: the data of network {now:#x} is required, got "
-                f"{found.content.fingerprint:#x}; record it again (make upstream-data)"
-            )
-        return found
+        return _data(self.name)
 
-    @cached_property
+    @property
     def canonical(self) -> Model:
         """Our canonical module."""
-        return canonicalize(import_onnx(small.build(self.name), name=self.name))[0]
+        return _canonical(self.name)
 
-    @cached_property
+    @property
     def table(self) -> CalibrationTable:
         """The recorded table by our names."""
-        content = self.data.content
-        return Shared(content.table, content.own, content.top).by_our_names(_ops(self.canonical))
+        return _table(self.name)
 
     def lowered(self, cell: str) -> Model:
         """Our lowered module of a cell CHIP/MODE."""

@@ -25,6 +25,7 @@ import numpy as np
 from jax import lax
 from jax.core import Tracer
 
+from tpusim_kernels.batches import is_batched
 from tpusim_kernels.gradient import differentiable
 from tpusim_kernels.prim.forms import is_plain, plain
 from tpusim_kernels.store import Stored, text_with_imports
@@ -86,7 +87,7 @@ def _strong(x: Any) -> Any:
 
 
 def _leave(x: Any) -> Any:
-    return pin_shared(x) if isinstance(x, Tracer) else x
+    return pin_shared(x) if isinstance(x, Tracer) and not is_batched(x) else x
 
 
 def _leave_inline(x: Any) -> Any:

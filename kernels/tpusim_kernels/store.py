@@ -3,7 +3,8 @@
 The key of JAX's compilation cache is known only after tracing and lowering; for kernels as small as these that costs
 more (20 to 40 ms) than anything else. Here the key is what a kernel depends on: its name and attributes, the shapes and
 dtypes of its arrays, the text of its module and of the modules that it imports, the versions and flags of JAX and XLA,
-and the processor. Loading takes a few milliseconds. Kernels inside another trace are not looked up.
+and the processor. Loading takes a few milliseconds. Kernels inside another trace are not looked up; those in a
+`jax.vmap` outside of a trace are, as functions of the whole batch.
 
 A file holds machine code, and JAX's form of it is a pickle: loading it can run anything. So a file is loaded only if it
 is this user's or the administrator's and nobody else can write it, and a folder that others can write is not used.
@@ -33,6 +34,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.experimental import serialize_executable
 
+from tpusim_kernels.batches import Axis, is_batched, on_whole_batch
 from tpusim_kernels.prim.forms import choice, processor
 
 Key = tuple[object, ...]
@@ -277,6 +279,12 @@ def _described(value: object) -> object:
     raise _Unknown
 
 
+def _are_batched(arrays: Any) -> bool:
+    """Whether all traced arrays are samples of a batch that is not traced itself; there is at least one."""
+    traced = [leaf for leaf in jax.tree.leaves(arrays) if isinstance(leaf, Tracer)]
+    return bool(traced) and all(map(is_batched, traced))
+
+
 @functools.cache
 def _name_of(dtype: Any) -> str:
     """The name of a dtype, cached: NumPy builds it anew each time, which takes as long as the rest of a key."""
@@ -402,6 +410,8 @@ class Stored:
         try:
             key = self._key(args, kwargs, arrays, named)
         except _Unknown:
+            if _are_batched((arrays, named)):
+                return self._on_batch(args, kwargs, arrays, named)
             return self._traced()(*args, **kwargs)
         run = self._known.get(key)
         if run is None:
@@ -412,6 +422,54 @@ class Stored:
                 kept.put(name, run, arrays, named)
             self._known[key] = run
         return run(*arrays, **named)
+
+    def _on_batch(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], arrays: list[Any], named: Mapping[str, Any]
+    ) -> Any:
+        """Run it on every sample of a batch, as one function that is stored as well."""
+        leaves, tree = jax.tree.flatten((arrays, named))
+        at = [i for i, leaf in enumerate(leaves) if is_batched(leaf)]
+        attributes = tuple((i, args[i]) for i in self._at if i < len(args))
+        more = tuple((k, kwargs[k]) for k in sorted(self._static & kwargs.keys()))
+        form: list[Any] = []
+
+        def whole(batches: Sequence[Any], axes: Sequence[Axis]) -> Sequence[Any]:
+            given, along = dict(zip(at, batches, strict=True)), dict(zip(at, axes, strict=True))
+            filled = tree.unflatten([given.get(i, leaf) for i, leaf in enumerate(leaves)])
+            every = tuple(along.get(i) for i in range(len(leaves)))
+            results, of_results = jax.tree.flatten(self._of_each(*filled, every, attributes, more))
+            form.append(of_results)
+            return results
+
+        results = on_whole_batch(whole, [leaves[i] for i in at])
+        return form[0].unflatten(results)
+
+    @functools.cached_property
+    def _of_each(self) -> Stored:
+        """The function mapped over samples. axes: of the leaves of arrays and named; the others are its attributes."""
+
+        def of_each(
+            arrays: list[Any],
+            named: dict[str, Any],
+            axes: tuple[Axis, ...],
+            attributes: tuple[tuple[int, Any], ...],
+            more: tuple[tuple[str, Any], ...],
+        ) -> Any:
+            leaves, tree = jax.tree.flatten((arrays, named))
+
+            def one(*own: Any) -> Any:
+                args, kwargs = tree.unflatten(own)
+                for i, value in attributes:
+                    args.insert(i, value)
+                return self._body(*args, **kwargs, **dict(more))
+
+            return cast("Any", jax).vmap(one, in_axes=axes)(*leaves)
+
+        def identity() -> str | None:
+            alone = self._identity()
+            return alone and f"{alone} on each sample"
+
+        return Stored(of_each, identity, ("axes", "attributes", "more"))
 
     def _key(self, args: Sequence[Any], kwargs: Mapping[str, Any], arrays: list[Any], named: Mapping[str, Any]) -> Key:
         known = self._fixed is not None and bool(arrays) and arrays[0] is self._fixed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +145,8 @@ def test_traces_of_others_and_unknown_attributes_are_not_stored(counted: Counted
     by = jnp.float32(3)
     expected = X * 3
     assert np.array_equal(jax.jit(lambda x: counted.call(x, by))(X), expected)
-    assert np.array_equal(jax.vmap(lambda x: counted.call(x, by))(X), expected)
+    assert np.array_equal(jax.jit(jax.vmap(lambda x: counted.call(x, by)))(X), expected)
+    assert np.array_equal(jax.vmap(jax.jit(lambda x: counted.call(x, by)))(X), expected)
     assert np.array_equal(counted.call(X, by, mode=frozenset({1})), expected)
     with jax.disable_jit():
         assert np.array_equal(counted.call(X, by), expected)
@@ -153,6 +154,58 @@ def test_traces_of_others_and_unknown_attributes_are_not_stored(counted: Counted
     store.use(None)
     assert np.array_equal(counted.call(X, by), expected)
     assert not files(tmp_path)
+
+
+BATCH = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)
+BATCHED: dict[str, tuple[Callable[[Callable[..., Any]], Any], np.ndarray]] = {
+    "an operand that all samples share": (lambda f: jax.vmap(lambda x: f(x, X[:4]))(BATCH), BATCH * X[:4]),
+    "a number": (lambda f: jax.vmap(lambda x: f(x, 3.0))(BATCH), BATCH * np.float32(3)),
+    "both operands": (lambda f: jax.vmap(f)(BATCH, BATCH[::-1]), BATCH * BATCH[::-1]),
+    "the other operand": (lambda f: jax.vmap(lambda y: f(X[:4], y))(BATCH), X[:4] * BATCH),
+    "another axis": (lambda f: jax.vmap(f, in_axes=(1, 0))(BATCH, X[:4]), BATCH.T * X[:4, None]),
+    "by name": (lambda f: jax.vmap(lambda x, y: f(by=y, x=x))(BATCH, BATCH), BATCH * BATCH),
+    "an attribute": (lambda f: jax.vmap(lambda x: f(x, X[:4], power=2))(BATCH), BATCH * X[:4] ** 2),
+    "an array of a device": (lambda f: jax.vmap(f)(jnp.asarray(BATCH), jnp.asarray(BATCH)), BATCH * BATCH),
+    "nested": (lambda f: jax.vmap(lambda x: f(jax.vmap(f)(x, x), x))(BATCH), BATCH**3),
+}
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("name", BATCHED)
+def test_a_batch_outside_of_a_trace_is_stored_as_one_function(counted: Counted, tmp_path: Path, name: str) -> None:
+    run, expected = BATCHED[name]
+    first = run(counted.call)
+    made, traces = files(tmp_path), counted.traces
+    assert made and (len(made) == traces or name == "nested")
+    counted.new()
+    again = run(counted.call)
+    assert files(tmp_path) == made and (counted.traces == traces or name == "nested")
+    assert np.asarray(first).tobytes() == np.asarray(again).tobytes()
+    np.testing.assert_allclose(again, expected, rtol=2e-7)
+
+
+def test_several_results_of_a_batch_and_its_derivative(tmp_path: Path) -> None:
+    """A result without an element of the batch is one for each sample; a gradient is taken through the batch."""
+
+    def several(x: Any, y: Any) -> Any:
+        return {"sum": x + y, "other": (y, x * y)}
+
+    several.__module__ = "tpusim_kernels.base"
+    before, call = store.store(), kernel()(several)
+    store.use(tmp_path)
+    try:
+        found = jax.vmap(lambda x: call(x, X[:4]))(BATCH)
+        assert len(files(tmp_path)) == 1
+        np.testing.assert_array_equal(found["sum"], BATCH + X[:4])
+        np.testing.assert_array_equal(found["other"][0], np.broadcast_to(X[:4], BATCH.shape))
+        np.testing.assert_array_equal(found["other"][1], BATCH * X[:4])
+        for one in (
+            jax.vmap(jax.grad(lambda x: call(x, X[:4])["other"][1].sum())),
+            jax.grad(lambda b: jax.vmap(lambda x: call(x, X[:4])["other"][1])(b).sum()),
+        ):
+            np.testing.assert_array_equal(one(BATCH), np.broadcast_to(X[:4], BATCH.shape))
+    finally:
+        store.use(before.folder if before else None)
 
 
 def test_a_folder_that_cannot_be_written_changes_nothing(counted: Counted, tmp_path: Path) -> None:
