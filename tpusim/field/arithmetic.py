@@ -20,6 +20,8 @@ _BLOCK = 1 << 15
 """Elements that are hashed at once; they fit a cache."""
 _LARGEST_DENOMINATOR, _LARGEST_NUMERATOR = 1023, 2047
 """Twice the product of both is below p."""
+_SIGN = 31
+"""Shifted by it, an int32 is -1 if it is negative, else 0. Elements and their sums and differences fit int32."""
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 """The constants of splitmix64 (Steele, Lea and Flood 2014)."""
 _ODD = tuple(_GOLDEN * (2 * i + 1) & 0xFFFFFFFFFFFFFFFF for i in range(1, 17))
@@ -28,9 +30,9 @@ _ODD = tuple(_GOLDEN * (2 * i + 1) & 0xFFFFFFFFFFFFFFFF for i in range(1, 17))
 
 def centred(x: Elements) -> np.ndarray:
     """The elements between -p/2 and p/2, in float64."""
-    found = x.astype(np.float64)
-    found -= (found > PRIME // 2) * float(PRIME)
-    return found
+    narrow = x.astype(np.int32)
+    narrow -= (PRIME // 2 - narrow) >> _SIGN & PRIME
+    return narrow.astype(np.float64)
 
 
 def reduced(x: np.ndarray) -> np.ndarray:
@@ -87,7 +89,7 @@ class Field:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self._key = lru_cache(1 << 14)(self._new_key)
-        self._stored: dict[tuple[int, bytes], np.ndarray] = {}
+        self._stored: list[tuple[int, np.ndarray, np.ndarray]] = []
 
     def _new_key(self, parts: tuple[object, ...]) -> int:
         digest = blake2b(repr(parts).encode(), digest_size=8, salt=self.seed.to_bytes(8, "little"))
@@ -128,7 +130,7 @@ class Field:
             z = found[start : start + _BLOCK]
             z[...] = key
             for operand, factor in zip(flat, _ODD, strict=False):
-                z += operand[start : start + _BLOCK].astype(np.uint64) * np.uint64(factor)
+                z += operand[start : start + _BLOCK].astype(np.uint64, copy=False) * np.uint64(factor)
             _mix(z)
         return found.view(np.int64).reshape(shape)
 
@@ -159,10 +161,10 @@ class Field:
         """The elements of a type whose bytes have these numbers, along the last axis."""
         weights = self._weights[cells.shape[-1]]
         if len(weights) == 1:
-            found = cells[..., 0].astype(np.int64)
-            found -= self.tag(dtype)
-            found += (found < 0) * np.int64(PRIME)
-            return found
+            narrow = cells[..., 0].astype(np.int32)
+            narrow -= self.tag(dtype)
+            narrow += narrow >> _SIGN & PRIME
+            return narrow.astype(np.int64)
         total = np.zeros(cells.shape[:-1], np.int64) + (PRIME - self.tag(dtype))
         for i, weight in enumerate(weights):
             total += cells[..., i].astype(np.int64) * np.int64(weight)
@@ -170,8 +172,8 @@ class Field:
 
     def to_bytes(self, x: Elements, dtype: str) -> Elements:
         """The number that every byte of the elements of a type has."""
-        found = x + self.tag(dtype)
-        found -= (found >= PRIME) * np.int64(PRIME)
+        found = (x + (self.tag(dtype) - PRIME)).astype(np.int32)
+        found += found >> _SIGN & PRIME
         return found
 
     def words(self, x: Elements, dtype: str, wide: str) -> Elements:
@@ -183,11 +185,13 @@ class Field:
 
         Both sides of a proof ask for the same bytes.
         """
-        key = address, blake2b(np.ascontiguousarray(data).data).digest()
-        if key not in self._stored:
-            self._stored[key] = found = np.empty(data.size, np.int32)
-            for start in range(0, data.size, _BLOCK):
-                part = data[start : start + _BLOCK]
-                at = np.arange(address + start, address + start + part.size)
-                found[start : start + _BLOCK] = self.apply(("constant byte",), part, at)
-        return self._stored[key]
+        for begin, known, found in self._stored:
+            if begin == address and np.array_equal(known, data):
+                return found
+        found = np.empty(data.size, np.int32)
+        for start in range(0, data.size, _BLOCK):
+            part = data[start : start + _BLOCK]
+            at = np.arange(address + start, address + start + part.size)
+            found[start : start + _BLOCK] = self.apply(("constant byte",), part, at)
+        self._stored.append((address, data, found))
+        return found

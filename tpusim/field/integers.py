@@ -67,5 +67,5 @@ def requanted(field: Field, x: Elements, by: Scaling, dtype: str, *, relu: bool 
 
 def by_channel(field: Field, x: Elements, words: Elements, dtype: str, *, relu: bool, rounding: str) -> Elements:
     """Requant with a row (channels, words) of parameters as the chip stores them; channels are axis 1."""
-    columns = [words[:, i].reshape(-1, *(1,) * (x.ndim - 2)) for i in range(words.shape[1])]
-    return field.apply(("channel requant", rounding, dtype, relu), x, *columns)
+    rows = field.row(words, (1,)).reshape(-1, *(1,) * (x.ndim - 2))
+    return field.apply(("channel requant", rounding, dtype, relu), x, rows)
