@@ -426,6 +426,7 @@ NOT_REACHED: dict[str, str] = {
     "top.Attention": "is made of a calibrated module for one chip; tests/test_attention.py",
     "tpu.Attention": "made of the products of a block on one chip; tests/test_attention.py lowers to it",
     "tpu.FAttention": "made of attention in 16 bits on BM1688 and 1690; tests/test_flash_attention.py lowers to it",
+    "top.SwapDimInner": "is made of the Slices and the Concat of a calibrated module; rows roll-channels and others",
     "tpu.LutBF16": "neither chip of these tests has BF16 tables; tests/test_lut_bf16.py lowers to it",
 }
 """Op classes that no row can reach, and why."""

@@ -58,7 +58,7 @@ class TopSwapDimInner(SwapDimInner, TopOp, ChipRewrites):
     """`top.SwapDimInner`: a cyclic shift along one axis."""
 
     name = "top.SwapDimInner"
-    SPEC: ClassVar[tuple[str, ...]] = ("9.0", "17.2")
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
     MOVES: ClassVar[bool] = True
 
     @classmethod
