@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from compiling import to_calibrated, to_canonical, to_program, to_reordered, to_tpu
+from compiling import to_addressed, to_calibrated, to_canonical, to_program, to_reordered, to_tpu
 from msgspec.structs import replace
 from plain_names import import_onnx
 
@@ -17,7 +17,8 @@ from tpusim.ir.module import Model
 from tpusim.ir.types import uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa.commands import Fn, GlobalKernel, MatMul
-from tpusim.simulator import Simulator
+from tpusim.proof import prove
+from tpusim.simulator import Simulator, SimulatorOptions
 
 BATCH, ROWS, OTHERS, WIDTH, HEADS = 2, 6, 5, 12, 3
 SIZE = WIDTH // HEADS
@@ -142,3 +143,25 @@ def test_a_mask_with_a_zero_point() -> None:
         assert (uniform_of(mask.owner.operands[0]).zero_point.value.data) != 0  # type: ignore[union-attr]
         biases[off] = (run(model, feeds)[op_name(mask.owner)] != 0).mean()
     assert biases[()] == 1 and 0 < biases[("attention_mask_bytes",)] < 1
+
+
+@pytest.mark.parametrize("mode", ["int8", "f16"])
+@pytest.mark.parametrize("local", [True, False], ids=["local", "global"])
+def test_heads_are_proven(mode: str, local: bool) -> None:
+    """A head in a layer group has the expression of the whole block, with a mask for each batch item."""
+    model = to_addressed(to_reordered(lowered(block(), mode=mode, chip=CHIP if local else GLOBAL)[0]))
+    program = to_program(model)
+    assert prove(model, Simulator(program), wanted=10).passed
+
+
+def test_a_wrong_head_is_located() -> None:
+    """Scores with the values instead of the keys."""
+    model = to_addressed(to_reordered(lowered(block(mask=False), mode="f16")[0]))
+    program = to_program(model)
+    commands = list(program.commands)
+    at = next(i for i, c in enumerate(commands) if isinstance(c, MatMul) and c.right_transpose)
+    weights = next(c for c in commands[at:] if isinstance(c, MatMul) and not c.right_transpose)
+    commands[at] = replace(commands[at], right=weights.right)
+    machine = Simulator(replace(program, commands=tuple(commands)), options=SimulatorOptions(sanitize=False))
+    proof = prove(model, machine, wanted=10)
+    assert proof.wrong is not None and commands[at].op in proof.wrong.command

@@ -469,7 +469,7 @@ FIELD_MEANINGS = Table[Any](
         "softmax_tables": "tpusim.simulator.field.functions:along_axis",
         "cumulate": "tpusim.simulator.field.functions:along_axis",
         "attention_weights": "tpusim.simulator.field.functions:attention_weights",
-        "attention": "tpusim.simulator.field.functions:by_sample",
+        "attention": "tpusim.simulator.field.functions:attention",
         "flash_attention": "tpusim.simulator.field.functions:flash_attention",
         "flash_mix": "tpusim.simulator.field.functions:flash_mix",
         "flash_scores": "tpusim.simulator.field.functions:flash_scores",

@@ -38,8 +38,8 @@ def attention(function: fn.Attention, operands: Operands, output: View) -> np.nd
     """Product by product; floats are rounded to the type of the result wherever a result is stored."""
     sources, rest = list(operands[: function.sources]), list(operands[function.sources :])
     sources += sources[-1:] * (3 - function.sources)
-    matrices = _unpacked(rest.pop(0), function.sizes)
-    biases = _biases(rest.pop(0), function) if function.has_bias else [None] * 4
+    matrices = unpacked_matrices(rest.pop(0), function.sizes)
+    biases = unpacked_biases(rest.pop(0), function) if function.has_bias else [None] * 4
     last = rest.pop(0)[0]
     mask = rest.pop(0) if function.mask else None
     table = rest.pop(0) if function.requants else None
@@ -100,7 +100,8 @@ def _matrices(x: np.ndarray, times: int) -> np.ndarray:
     return np.repeat(x[:, :, 0].astype(np.float32), times, axis=0)
 
 
-def _unpacked(packed: np.ndarray, sizes: tuple[int, int, int, int]) -> list[np.ndarray]:
+def unpacked_matrices(packed: np.ndarray, sizes: tuple[int, int, int, int]) -> list[np.ndarray]:
+    """The matrices of queries, keys and values of an attention."""
     _, lanes, rows, width = packed.shape
     joined, start, found = packed[0].swapaxes(0, 1).reshape(rows * lanes, width), 0, list[np.ndarray]()
     for length in (sizes[0], sizes[1], sizes[1]):
@@ -109,7 +110,8 @@ def _unpacked(packed: np.ndarray, sizes: tuple[int, int, int, int]) -> list[np.n
     return found
 
 
-def _biases(row: np.ndarray, function: fn.Attention) -> list[np.ndarray | None]:
+def unpacked_biases(row: np.ndarray, function: fn.Attention) -> list[np.ndarray | None]:
+    """The biases of queries, keys, values and the last layer of an attention; None for absent ones."""
     found, start, sizes = list[np.ndarray | None](), 0, function.sizes
     for i, length in enumerate((sizes[2],) * 3 + (sizes[3],)):
         there = function.has_bias >> i & 1

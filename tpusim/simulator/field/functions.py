@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from tpusim.field import PRIME, Elements, Field, product, saturated, shifted, summed
+from tpusim.field import PRIME, Elements, Field, Scaling, product, requanted, saturated, shifted, summed
 from tpusim.field.integers import clamped
 from tpusim.isa import functions as fn
 from tpusim.isa.commands import Fn
 from tpusim.isa.region import View
 from tpusim.registry import FIELD_MEANINGS
+from tpusim.simulator.attention import unpacked_biases, unpacked_matrices
 from tpusim.simulator.field.memory import NotJudged
 from tpusim.simulator.integer import is_float
 from tpusim.simulator.meanings import meaning_of
@@ -259,6 +260,41 @@ def attention_weights(field: Field, function: fn.AttentionWeights, operands: Ope
     if function.mask:
         scores = field.apply(("masked",), scores, operands[-1])
     return field.apply(_named(function), scores, field.row(scores, (-1,)), *tables)
+
+
+def attention(field: Field, function: fn.Attention, operands: Operands, output: View) -> Elements:
+    """Product by product, as the commands of a head in a layer group."""
+    sources, rest = list(operands[: function.sources]), list(operands[function.sources :])
+    sources += sources[-1:] * (3 - function.sources)
+    matrices = unpacked_matrices(rest.pop(0), function.sizes)
+    biases = unpacked_biases(rest.pop(0), function) if function.has_bias else [None] * 4
+    last, more = rest[0][0], rest[1:]
+
+    def stored(total: Elements, layer: int) -> Elements:
+        if not function.requants:
+            return _narrowed(field, total, output)
+        return requanted(field, total, Scaling(*function.requants[layer], rounding="half_away"), "i8")
+
+    layers = enumerate(zip(sources, matrices, biases[:3], strict=True))
+    q, k, v = (stored(_with_bias(product(x, w), bias), i) for i, (x, w, bias) in layers)
+    scores = product(q, k.swapaxes(-1, -2))
+    scores = stored(scores, 3) if function.requants else scores
+    rows = [more.pop(0)] if function.mask else []
+    table = more if function.requants else []
+    named = fn.AttentionWeights(function.scale, integer=bool(table), mask=function.mask)
+    weights = attention_weights(field, named, (scores, *table, *(x.reshape(-1, 1, x.shape[-1]) for x in rows)), output)
+    mixed = stored(product(weights if function.requants else _narrowed(field, weights, output), v), 4)
+    result = _with_bias(product(mixed, last), biases[3])
+    return (requanted(field, result, Scaling(), output.dtype) if function.requants else result).reshape(output.shape)
+
+
+def _with_bias(total: Elements, bias: Elements | None) -> Elements:
+    return total if bias is None else (total + bias) % PRIME
+
+
+def _narrowed(field: Field, x: Elements, output: View) -> Elements:
+    """As a command stores a result of this type."""
+    return x if output.dtype == "f32" else field.apply(("narrow", output.dtype), x)
 
 
 def _heads(x: Elements, times: int) -> Elements:
