@@ -96,6 +96,21 @@ def test_machine_and_top(mode: str, tmp_path: Path) -> None:
     assert sum(isinstance(function, FlashMix) for function in functions) == 2
 
 
+@pytest.mark.parametrize(
+    ("chip", "batch", "rows", "heads"),
+    [("bm1688", 2, 5, 3), ("bm1688", 3, 8, 2), ("bm1690", 2, 5, 3), ("bm1688", 2, 5, 1), ("bm1688", 1, 5, 3)],
+)
+def test_batches_of_several_heads(chip: str, batch: int, rows: int, heads: int) -> None:
+    """A window is of the heads of one batch item; the machine accepts it, and the program computes its module."""
+    rng = np.random.default_rng(0)
+    sizes = {"q": (batch, rows, heads, 8), "k": (batch, 6, heads, 8), "v": (batch, 6, heads, 8)}
+    x = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in sizes.items()}
+    compiled = tpusim.compile(block(mask=False, batch=batch, rows=rows, heads=heads), [x], chip=chip, mode="f16")
+    assert any(isinstance(c, Fn) and isinstance(c.function, FlashMix) for c in compiled.program.commands)
+    assert compiled.verify(x).passed
+    assert compiled.prove().passed
+
+
 PROFILE = [
     ("bm1688", "f16", (1, 12, 12, 4, 8, False), 6424, 3840, 768),
     ("bm1688", "f16", (1, 197, 197, 12, 64, False), 181605, 1512960, 302592),

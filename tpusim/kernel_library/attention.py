@@ -132,11 +132,13 @@ class _Tile:
     def _moved(self, view: View, first: int, count: int, address: int) -> Transfer:
         """The transfer of some rows, or keys, of the tile's heads."""
         batch, head, _ = self.start
-        _, length, heads, size = view.shape
-        each, at = heads // self.whole.heads, view.address + batch * length * heads * size * itemsize(view.dtype)
-        image = seen(replace(view, address=at), (heads, length, 1, size), (size, heads * size, size, 1))
+        batches, length, heads, size = view.shape
+        each, item = heads // self.whole.heads, length * heads * size
+        at = view.address + batch * item * itemsize(view.dtype)
+        image = seen(replace(view, address=at), (heads, length, 1, size), (size, heads * size, item, 1))
+        frame = ((0, 0, batch, 0), (heads, length, batches, size))
         window = ([head * each, first, 0, 0], [self.heads * each, count, 1, size])
-        return transfers(Part(image, kind="heads"))(window, address)
+        return transfers(Part(image, kind="heads", frame=frame))(window, address)
 
     def _values(self, key: int, count: int) -> Transfer:
         """The transfer of the values of some keys, to their place among the values of all keys."""
