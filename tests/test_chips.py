@@ -91,6 +91,7 @@ def test_a_definition_makes_the_same_chip_again(small: Path) -> None:
             'extends = "bm1688"\n[forms]\nwide_windows = "rewritten"',
             "forms.wide_windows: family 'bm1684x' decides it now",
         ),
+        *((f"extends = 'bm1688'\nname = '{n}'", "can name a folder") for n in ("../x", "/tmp/x", "a/b", "..\\x", "..")),
         ('extends = "bm1688"\nlanes = 0', "lanes: from 1 to 4,096 is required, got 0"),
         ('extends = "bm1688"\nlmem_bytes = 1000', "lmem_bytes: a multiple of lmem_banks"),
         ('extends = "bm1688"\nlanes = "many"', "Expected `int`, got `str`"),

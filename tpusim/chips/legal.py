@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from tpusim.host.files import is_file_name
+
 if TYPE_CHECKING:
     from tpusim.chips.spec import ChipSpec
 
@@ -111,8 +113,8 @@ def _illegal(chip: "ChipSpec") -> Iterator[str]:
         for one in cast("tuple[float, ...]", value if isinstance(value, tuple) else (value,)):
             if not (isfinite(one) and legal.allows(one)):
                 yield f"{name}: {legal} is required, got {one:,}"
-    if not chip.name.strip() or not chip.name.isprintable():
-        yield f"name: printable text of one line is required, got {chip.name!r}"
+    if not chip.name.strip() or not chip.name.isprintable() or not is_file_name(chip.name):
+        yield f"name: printable text of one line that can name a folder is required, got {chip.name!r}"
     if not chip.modes or len(set(chip.modes)) < len(chip.modes):
         yield f"modes: one mode or several different ones are required, got {', '.join(chip.modes) or 'none'}"
 
