@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,21 +16,23 @@ from msgspec import structs
 from mutation.mutant import Mutant, Mutator
 from mutation.mutators_place import PLACE
 from mutation.mutators_value import VALUE
-from networks import random_network, random_tokens
+from networks import Network, random_network, random_tokens
 from rows import lowered
 
-from tpusim.cli.proof import proof_lines
+from tpusim.cli.proof import module_of, proof_lines
 from tpusim.errors import TpusimError
 from tpusim.field import PRIME, Field, Scaling, product, requanted
-from tpusim.ir.module import Model
+from tpusim.ir.module import Model, save_model
 from tpusim.isa.commands import Arith, Command, Conv, LaneCopy, Move, Pool, Rescale
-from tpusim.isa.stream import Program
+from tpusim.isa.stream import Program, save
 from tpusim.layer_group import LayerGroupConfig
 from tpusim.ops.add import TpuAdd
 from tpusim.ops.conv import TpuConv2D
 from tpusim.ops.pool.tpu import TpuPool2D
 from tpusim.ops.rescale import TpuMulShift
 from tpusim.proof import Proof, prove
+from tpusim.proof.declared import differences
+from tpusim.running.network import open_network
 from tpusim.simulator import Simulator, SimulatorOptions
 
 QUICK = 10
@@ -457,3 +460,34 @@ def test_the_terminal_says_what_was_proven_and_what_not() -> None:
     assert wrong.startswith("not proven: ")
     assert found.wrong is not None and found.wrong.command in wrong
     assert why.strip()
+
+
+@pytest.mark.parametrize("other", [(1, 2, 5, 5), (2, 3, 5, 5)])
+def test_a_module_with_other_inputs_is_refused(other: tuple[int, ...]) -> None:
+    def compiled(shape: tuple[int, ...]) -> Model:
+        net = Network(np.random.default_rng(0))
+        net.relu(net.input(shape))
+        return to_addressed(to_reordered(net.top(), "bm1684x", "f32"))
+
+    program = to_program(compiled((1, 3, 5, 5)))
+    words = r"program's inputs 't0' \(1, 3, 5, 5\) is required, got 't0' .*; give the module"
+    with pytest.raises(TpusimError, match=words):
+        prove(compiled(other), Simulator(program))
+
+
+def test_the_module_of_a_program_is_next_to_it(tmp_path: Path) -> None:
+    """A file of a program, and the module in its folder: right, absent, of an earlier stage, or no module."""
+    model = final(1, "bm1684x")
+    path, file = tmp_path / "7_model.tpusim", tmp_path / "6_final.mlir"
+    save(to_program(model), path)
+    network = open_network(path)
+    with pytest.raises(TpusimError, match="6_final.mlir next to it"):
+        module_of(network, path)
+    save_model(model, file)
+    assert differences(module_of(network, path), to_program(model)) == ()
+    save_model(images(1, "bm1684x"), file)
+    with pytest.raises(TpusimError, match="TPU_ADDRESSED is required"):
+        module_of(network, path)
+    file.write_text("nothing")
+    with pytest.raises(TpusimError, match="does not parse"):
+        module_of(network, path)

@@ -456,7 +456,7 @@ class Simulate(Command):
 
     def execute(self, console: Output) -> bool:
         """Simulate every sample; True if nothing was wrong."""
-        from tpusim.cli.proof import proven, require_module
+        from tpusim.cli.proof import module_of, proven
         from tpusim.cli.show import engines_line, estimate, ops_table
         from tpusim.cli.stream import said_alone, show_check
         from tpusim.running.persistence import require_kept
@@ -472,8 +472,7 @@ class Simulate(Command):
         options_given = (self.network, self.preprocessing, self.calibration, self.lowering, self.grouping)
         given = compiled_of(self.program, options_given)
         program = given.program
-        if self.prove:
-            require_module(given, self.program)
+        module = module_of(given, self.program) if self.prove else None
         machine = Simulator(program, options=options)
         keep.require_tensors(entry.name for entry in program.tensors)
         checker = None
@@ -497,7 +496,7 @@ class Simulate(Command):
         console.note(engines_line(engines))
         if self.sanitize and machine.unconfirmed:
             console.note(said_alone(machine.unconfirmed))
-        right = not self.prove or proven(console, given, machine)
+        right = module is None or proven(console, module, machine)
         return (checker is None or show_check(console, checker)) and right
 
     def _save(

@@ -1,33 +1,46 @@
 """What a proof has shown, for the terminal."""
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tpusim.ir.module import Model
     from tpusim.proof import Proof
     from tpusim.running.network import Network
     from tpusim.simulator import Simulator
 
+MODULE = "6_final.mlir"
+"""The file of a program's module in the folder of a run."""
 _NAMED = 8
 """How many names a line has before it says that there are more."""
 
 
-def require_module(network: "Network", path: object) -> None:
-    """Raise ConfigError for a program without its module."""
-    if not network.has("final"):
-        raise ConfigError(
-            f"--prove: the module of {path} is required, 6_final.mlir next to it; give the folder of the run"
-        )
+def module_of(network: "Network", path: Path) -> "Model":
+    """The module that a program was generated from: the network's, or the one next to the program's file.
+
+    Raises ConfigError for a program without its module.
+    """
+    if network.has("final"):
+        return network.final
+    neighbour = path.parent / MODULE
+    if not neighbour.is_file():
+        raise ConfigError(f"--prove: the module of {path} is required, {MODULE} next to it; give the folder of the run")
+    from tpusim.cli.options import load
+
+    model = load(neighbour)
+    model.require_state("TPU_ADDRESSED", stage="prove")
+    return model
 
 
-def proven(console: Output, network: "Network", machine: "Simulator") -> bool:
+def proven(console: Output, model: "Model", machine: "Simulator") -> bool:
     """Prove a program against its module and say so; True if nothing wrong was found."""
     from tpusim.proof import prove
 
-    return show_proof(console, prove(network.final, machine))
+    return show_proof(console, prove(model, machine))
 
 
 def show_proof(console: Output, proof: "Proof") -> bool:

@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from math import ceil, log2
+from math import ceil, log2, prod
 from typing import Any
 
 from xdsl.ir import Operation
 
-from tpusim.field import PRIME, Field
+from tpusim.errors import ConfigError
+from tpusim.field import PRIME, Elements, Field
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
+from tpusim.isa.stream import Program
 from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.structure import TpuGroup
 from tpusim.proof.declared import differences
@@ -103,6 +105,7 @@ def _once(model: Model, machine: Simulator, seed: int, bits: float) -> tuple[Pro
     flat = FlatProof(model, field).run()
     memory = field_machine(machine, field)
     cores = memory.of_cores({0, *(command.core for command in program.commands)})
+    _require_inputs(flat.inputs, program)
     for entry in program.inputs:
         memory.write(entry.view, flat.inputs[entry.name].reshape(entry.view.shape))
     checker = Checker(program, machine.chip, flat.tensors, expected=field_machine(machine, field))
@@ -126,6 +129,21 @@ def _once(model: Model, machine: Simulator, seed: int, bits: float) -> tuple[Pro
         unjudged=unjudged, unseen=checker.unknown, wrong=wrong,
     )  # fmt: skip
     return proof, Evidence(flat.tensors, memory, wrong)
+
+
+def _require_inputs(inputs: Mapping[str, Elements], program: Program) -> None:
+    """Raise ConfigError for a module with other inputs than the program."""
+    wanted = {entry.name: entry.view.shape for entry in program.inputs}
+    got = {name: elements.shape for name, elements in inputs.items()}
+    if {name: prod(shape) for name, shape in wanted.items()} != {name: prod(shape) for name, shape in got.items()}:
+        raise ConfigError(
+            f"prove: a module with the program's inputs {_shapes(wanted)} is required, got {_shapes(got)}; "
+            "give the module from which the program was generated"
+        )
+
+
+def _shapes(inputs: Mapping[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"'{name}' {shape}" for name, shape in inputs.items()) or "none"
 
 
 def field_machine(machine: Simulator, field: Field) -> FieldMachine:
