@@ -11,14 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compiling import to_addressed, to_program, to_reordered
+from compiling import to_addressed, to_canonical, to_program, to_reordered
 from msgspec import structs
 from mutation.mutant import Mutant, Mutator
 from mutation.mutators_place import PLACE
 from mutation.mutators_value import VALUE
 from networks import Network, random_network, random_tokens
+from plain_names import import_onnx
 from rows import lowered
 
+from tests.upstream.networks import Builder
 from tpusim.cli.proof import module_of, proof_lines
 from tpusim.errors import TpusimError
 from tpusim.field import PRIME, Field, Scaling, product, requanted
@@ -491,3 +493,14 @@ def test_the_module_of_a_program_is_next_to_it(tmp_path: Path) -> None:
     file.write_text("nothing")
     with pytest.raises(TpusimError, match="does not parse"):
         module_of(network, path)
+
+
+@pytest.mark.parametrize("opt", ["2", "off"])
+@pytest.mark.parametrize("number", [-1.0, -3.0, 0.5, 1e-3])
+def test_products_with_a_number_are_proven(number: float, opt: str) -> None:
+    """In 16 bits -x is not rounded again; other products are."""
+    net = Builder("numbers")
+    net.output(net.node("Mul", net.node("Abs", net.input("x", 1, 3, 5, 5)), net.constant(number)))
+    tpu = to_reordered(to_canonical(import_onnx(net.model())), "bm1684x", "f16")
+    model = to_addressed(tpu, LayerGroupConfig(opt=opt))
+    assert prove(model, Simulator(to_program(model)), wanted=QUICK).passed

@@ -15,11 +15,13 @@ from tpusim.proof.meanings.stored import rectified, stored_float, type_of, witho
 
 
 def with_number(op: ConstTpu, operands: Sequence[Any], field: Field) -> Elements | None:
-    """Floats with the number, relu. Integers times m with the stored number, relu, one requant (9.3)."""
+    """Floats with the number, relu; -x is not rounded. Integers times m with the stored number, relu, requant (9.3)."""
     (x,), reverse = operands, reversed_(op)
     if op.scaling is None:
-        number = field.constant(op.const_val.value.data)
-        return stored_float(rectified(_combined(op.KIND, x, number, reverse=reverse), op, field), op.output, field)
+        number = op.const_val.value.data
+        found = rectified(_combined(op.KIND, x, field.constant(number), reverse=reverse), op, field)
+        negated = op.KIND == "mul" and number == -1.0 and type_of(op.input) == type_of(op.output)
+        return found if negated else stored_float(found, op.output, field)
     (m, r), dtype, relu = op.scaling, type_of(op.output), relu_of(op)
     if op.KIND == "mul":
         zero = zero_point(op.input)
