@@ -13,6 +13,6 @@ benchmarks/fit_constants.py fits them again.
 from tpusim.compat.fitted import FITTED, Fitted
 from tpusim.compat.quirks import Quirk, checked
 from tpusim.compat.rule import UPSTREAM, Rule
-from tpusim.compat.rules import RULES
+from tpusim.compat.rules import ERF_FOR_TANH, RULES
 
-__all__ = ["FITTED", "RULES", "UPSTREAM", "Fitted", "Quirk", "Rule", "checked"]
+__all__ = ["ERF_FOR_TANH", "FITTED", "RULES", "UPSTREAM", "Fitted", "Quirk", "Rule", "checked"]

@@ -6,6 +6,11 @@ from typing import Final
 from tpusim.compat.quirks import Quirk
 from tpusim.compat.rule import Rule
 
+ERF_FOR_TANH: Final = (
+    "a GELU by tanh is computed by the error function, as TPU-MLIR does (U-24); its values differ by up to 5e-4"
+)
+"""What the user is told where the values of a network change so."""
+
 IMPORT: Final = (
     Rule(
         "U-16", "tensor_names", "import",

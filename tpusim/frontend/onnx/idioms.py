@@ -6,6 +6,7 @@ but not those of the first node.
 Unlike TPU-MLIR, which fails then, a sequence stays as it is if one of its inner tensors is read elsewhere or returned.
 """
 
+import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod, sqrt
@@ -15,6 +16,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from tpusim.compat import ERF_FOR_TANH
 from tpusim.frontend.onnx.folding import evaluate, foldable
 from tpusim.frontend.onnx.model_file import (
     DEFAULT_DOMAINS,
@@ -25,6 +27,7 @@ from tpusim.frontend.onnx.model_file import (
     reads,
 )
 
+LOG = logging.getLogger(__name__)
 PASSED_ON = frozenset({"Identity", "Dropout"})
 """Nodes that TPU-MLIR removes before it looks for sequences."""
 CLOSE = 1e-4
@@ -73,6 +76,8 @@ class Idiom:
     steps: tuple[Step, ...]
     operands: tuple[str, ...] = (X,)
     attributes: Callable[["Match"], dict[str, Any]] = lambda _: {}
+    told: str = ""
+    """What the user is warned of, if the node has other values than the sequence."""
 
 
 @dataclass
@@ -127,7 +132,7 @@ SEQUENCES = (
         Step("Mul", (X, 0.5)), Step("Pow", (X, 3.0)), Step("Mul", (Result(1), About(0.044715))),
         Step("Add", (X, Result(2))), Step("Mul", (Result(3), About(TANH))), Step("Tanh", (Result(4),)),
         Step("Add", (Result(5), 1.0)), Step("Mul", (Result(0), Result(6))),
-    )),
+    ), told=ERF_FOR_TANH),
 )  # fmt: skip
 """In the order in which they are looked for, each in the whole graph, until none is found."""
 
@@ -211,6 +216,8 @@ class _Rewriting:
             self._nodes = [node for node in self._nodes if id(node) not in gone]
         if found:
             self._index()
+        if found and idiom.told:
+            LOG.warning("%s: %s", ", ".join(match.nodes[-1].output[0] for match in found), idiom.told)
         return bool(found)
 
     def _made(self, idiom: Idiom, match: Match) -> onnx.NodeProto:

@@ -1,17 +1,20 @@
 """The parts of a GELU become one op, in the forms that TPU-MLIR recognises (U-24)."""
 
+import logging
 from dataclasses import dataclass
 
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from tpusim.ir.attrs import copy_name, text
+from tpusim.compat import ERF_FOR_TANH
+from tpusim.ir.attrs import copy_name, op_name, text
 from tpusim.ir.types import shape_of
 from tpusim.ops.framework.base import OpT
 from tpusim.ops.framework.families import only_user, relu_of
 from tpusim.ops.framework.rewriting import made_by, users
 from tpusim.ops.interfaces import number_of
 
+LOG = logging.getLogger(__name__)
 TOLERANCE = 1e-4
 """How far a constant may be from the exact one."""
 INVERSE_ROOT, TANH_SLOPE, TANH_CUBE = 0.5**0.5, 0.7978845608028654, 0.044715
@@ -86,6 +89,7 @@ class MergeGeluPattern(RewritePattern):
         if total is None or not _is_sum_with_cube(total, parts[0]):
             return
         if shape_of(view.operands[0]) == shape_of(op.results[0]):
+            LOG.warning("%s: %s", op_name(op), ERF_FOR_TANH)
             _put(self.gelu, op, view.operands[0], rewriter)
 
 
