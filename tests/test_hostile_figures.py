@@ -122,7 +122,7 @@ def test_nonsense_in_a_chip_is_refused(chip: str, field: str, value: object, say
 
 @pytest.mark.parametrize("name", ["", "  ", "a\nb", "a\x1b[1m"])
 def test_a_chip_has_a_printable_name(name: str):
-    with pytest.raises(ConfigError, match="name: printable text of one line is required"):
+    with pytest.raises(ConfigError, match="name: printable text of one line that can name a folder is required"):
         chips.load("bm1688").replace(name, cores=1)
 
 
