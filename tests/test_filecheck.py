@@ -61,7 +61,7 @@ def test_what_a_pass_makes_of_an_example(path: Path, tmp_path: Path, monkeypatch
 
 VERIFY = "--verify-passes=random:1"
 CHANGES = {row.example for row in PATTERNS if row.request} | {("canonicalize", "MergeGeluPattern")}
-"""Examples of patterns that change numbers: those asked for, and the GELU by tanh of U-24, of which the user is told."""
+"""Examples of patterns that change numbers: those asked for, and the GELU by tanh of U-24, which the user is told."""
 KEPT = [path for of, files in examples().items() if of not in CHANGES for path in files]
 
 
