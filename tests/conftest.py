@@ -48,13 +48,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
     Only if tests are selected by the expression of pyproject.toml, and not by their names.
     """
-    config = metafunc.config
+    config, marks = metafunc.config, metafunc.definition.own_markers
     if config.getoption("markexpr") != DEFAULT or any("::" in word for word in config.args):
         return
-    for mark in metafunc.definition.iter_markers("parametrize"):
-        values = mark.args[1] if len(mark.args) > 1 else None
-        if isinstance(values, list) and any(not is_marked_slow(value) for value in values):
-            values[:] = [value for value in values if not is_marked_slow(value)]
+    for i, mark in enumerate(marks):
+        values = mark.args[1] if mark.name == "parametrize" and len(mark.args) > 1 else None
+        quick = [value for value in values if not is_marked_slow(value)] if isinstance(values, list) else []
+        if quick and not isinstance(mark.kwargs.get("ids"), list):
+            marks[i] = pytest.mark.parametrize(mark.args[0], quick, *mark.args[2:], **mark.kwargs).mark
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -168,7 +168,8 @@ cosine of all tensors of the imported module against ONNX Runtime in f32. A cell
 results against ONNX Runtime's in f32 over {TESTS} samples, followed by *exact* if every integer of the local-memory
 machine equals the flat network's (in f32 and f16: *agrees*, its floats are within their bound). *ONNX Runtime INT8* is
 the same figure of ONNX Runtime's static quantisation (QDQ, weights per channel). Both sides use the largest magnitude
-over the same {CALIBRATION} samples as threshold.
+over the same {CALIBRATION} samples as threshold. The networks are compiled with `--quirks-off {QUIRKS_OFF}`:
+without it, as by TPU-MLIR, those with masks of the lowest float lose their scores in INT8 (U-100).
 
 yolo_v8 joins boxes (pixels) and scores (0 to 1) in one Concat, whose operands share one scale. The scores of all
 candidates then have 5 or 6 different bytes (8 or 9 in ONNX Runtime, whose bytes have zero points), and TopK chooses
