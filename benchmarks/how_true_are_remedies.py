@@ -29,7 +29,9 @@ from tpusim.calibration.table import read_table
 from tpusim.cli import main as command
 from tpusim.inference import Flat, dequantised
 from tpusim.ir.module import Model
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering import LoweringConfig
+from tpusim.passes import PassManager
+from tpusim.passes.pipelines import converted
 from tpusim.running.persistence import load_module
 
 SAMPLES, NEAR = 64, 0.05
@@ -155,7 +157,7 @@ class Bed:
     def errors(self, model: Model, qtable: Path | None = None) -> Array:
         """(samples,) squared errors of a calibrated module in integers, as shares of the mean squares."""
         config = LoweringConfig(self.chip, "int8", qtable=None if qtable is None else str(qtable))
-        lowered, _ = lower(model, config)
+        lowered = PassManager(converted(config)).run(model)
         (found,) = Flat(lowered)(self.samples).items()
         real = dequantised(lowered, {found[0]: np.asarray(found[1])})[found[0]].reshape(self.wanted.shape)
         return np.sum((real.astype(np.float64) - self.wanted) ** 2, axis=1)

@@ -23,7 +23,6 @@ from tpusim.ir.attrs import ints, op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import print_module
 from tpusim.ir.types import element_of, f32, is_tensor, uniform_of
-from tpusim.lowering import LoweringConfig, lower
 from tpusim.lowering.marks import float_marks
 from tpusim.lowering.propagate import propagate
 from tpusim.ops.framework.base import TpuOp
@@ -660,4 +659,4 @@ def test_a_range_of_one_number_has_no_asymmetric_scale(kind: str) -> None:
     model = module(*rows)
     _, fallbacks = to_tpu_with_fallbacks(model, asymmetric=True)
     assert [f.op for f in fallbacks] == ["y"]
-    assert not lower(model, LoweringConfig())[1]
+    assert not to_tpu_with_fallbacks(model)[1]

@@ -94,7 +94,7 @@ def in_a_new_process(code: str) -> dict[str, object]:
 
 READ = """
 from tpusim.ir.text import parse_module
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering import LoweringConfig
 from tpusim.lowering.qtable import read_qtable
 from tpusim.ops import context
 from tpusim.registry import DIALECTS, when_loaded

@@ -30,12 +30,11 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import print_module
 from tpusim.isa.stream import Program
-from tpusim.lowering import lower
 from tpusim.ops.structure import TopNone, TopWeight
 from tpusim.passes import PassManager
 from tpusim.passes.codegen import Codegen
 from tpusim.passes.memory import AddressAssign
-from tpusim.passes.pipelines import grouped
+from tpusim.passes.pipelines import converted, grouped
 from tpusim.simulator import Timeline, timeline
 
 NETWORKS: tuple[str, ...] = (*small.NETWORKS, TRAINED, *zoo.ZOO)
@@ -211,7 +210,7 @@ class Compiled:
         """Lower. Raises TpusimError where the compiler refuses."""
         settings = config(chip, mode)
         module = network.for_mode(asymmetric=settings.asymmetric, integers=settings.mode == "int8")
-        return cls(lower(module, settings)[0], network.sample, chip)
+        return cls(PassManager(converted(settings)).run(module), network.sample, chip)
 
     def ops(self) -> list[Op]:
         """The lowered module's ops."""

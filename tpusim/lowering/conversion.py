@@ -11,15 +11,13 @@ from tpusim.interfaces import rules
 from tpusim.ir.attrs import op_name
 from tpusim.ir.formats import NumberFormat
 from tpusim.ir.module import Model
-from tpusim.ir.text import verify
-from tpusim.lowering.borders import fuse_preprocess, strip_input_casts
+from tpusim.lowering.borders import strip_input_casts
 from tpusim.lowering.chip_forms import fuse_for_chip, require_fitting_rules, rewrite_for_chip
 from tpusim.lowering.kept_scales import mark_changed_scales
 from tpusim.lowering.lower import (
     ConversionConfig,
     Fallback,
     Lowering,
-    LoweringConfig,
     config_for_chip,
     listed_formats,
     named_ops,
@@ -35,7 +33,7 @@ from tpusim.ops.interfaces import ProductRules
 
 
 class Conversion:
-    """The lowering of a top module, which it changes: its methods in their order, as `lower` calls them.
+    """The lowering of a top module, which it changes: its methods are the steps, in their order.
 
     Raises UnsupportedError for a mode or option that the chip does not have, ConfigError for a wrong table.
     """
@@ -147,24 +145,3 @@ def _require_supported(config: ConversionConfig, chip: ChipSpec) -> None:
     if config.asymmetric and not chip.hardware.asymmetric:
         able = ", ".join(one for one in available() if load(one).hardware.asymmetric)
         raise UnsupportedError(f"asymmetric quantisation on {name} is not supported; it is on {able}")
-
-
-def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
-    """Lower a top module; returns the tpu module and the ops that fell back to float.
-
-    Raises UnsupportedError for a mode the chip does not have, ImportModelError for a module in the wrong state.
-    """
-    top, frames = model.clone(), config.frames
-    if frames is not None:
-        fuse_preprocess(top, frames, load(config.chip))
-    conversion = Conversion(top, config)
-    conversion.rewrite_top()
-    conversion.choose_formats()
-    conversion.propagate()
-    lowered = conversion.convert()
-    conversion.fold_swaps(lowered)
-    conversion.strip_casts(lowered)
-    conversion.fuse(lowered)
-    conversion.check(lowered)
-    verify(lowered.module, "after lowering")
-    return lowered, conversion.fallbacks

@@ -4,6 +4,7 @@ TPU-MLIR rewrites it so (U-29). Products read and write heads inside, as (batch,
 after a product moves past the ops up to the next product, which takes it in, or up to a Permute that undoes it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import TensorType
@@ -60,6 +61,19 @@ class HeadsIntoProduct(RewritePattern):
         _exchange(op, rewriter)
 
 
+def _move_on(op: Operation, rewriter: PatternRewriter, passes: Callable[[Operation], bool]) -> None:
+    """Put the only user of a Permute of heads before it, if it works by rows and `passes`; two Permutes cancel out."""
+    if not isinstance(op, TpuPermute) or ints(op.order) != HEADS:
+        return
+    user = only_user(op.output)
+    if isinstance(user, TpuPermute) and ints(user.order) == HEADS:
+        _cancel(op, user, rewriter)
+    elif user is not None and _by_rows(user, op.output) and passes(user):
+        user.operands[list(user.operands).index(op.output)] = op.input
+        rewriter.erase(op)
+        _exchange(user, rewriter)
+
+
 @dataclass
 class PermuteBehindRows(RewritePattern):
     """Permute by (0, 2, 1, 3) -> op by rows used once: the op, then the Permute, which a product or store may take in.
@@ -70,15 +84,7 @@ class PermuteBehindRows(RewritePattern):
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """`op` is the Permute."""
-        if not isinstance(op, TpuPermute) or ints(op.order) != HEADS:
-            return
-        user = only_user(op.output)
-        if isinstance(user, TpuPermute) and ints(user.order) == HEADS:
-            _cancel(op, user, rewriter)
-        elif user is not None and _by_rows(user, op.output) and (isinstance(user, ALWAYS) or _ends_inside(user)):
-            user.operands[list(user.operands).index(op.output)] = op.input
-            rewriter.erase(op)
-            _exchange(user, rewriter)
+        _move_on(op, rewriter, lambda user: isinstance(user, ALWAYS) or _ends_inside(user))
 
 
 @dataclass
@@ -118,15 +124,8 @@ class PermuteBehindUser(RewritePattern):
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """`op` is the Permute."""
-        if not isinstance(op, TpuPermute) or ints(op.order) != HEADS:
-            return
-        user = only_user(op.output)
-        if isinstance(user, TpuPermute) and ints(user.order) == HEADS:
-            _cancel(op, user, rewriter)
-        elif isinstance(user, (*ELEMENTWISE, TpuSoftmax)) and _by_rows(user, op.output) and only_user(user.results[0]):
-            user.operands[list(user.operands).index(op.output)] = op.input
-            rewriter.erase(op)
-            _exchange(user, rewriter)
+        kinds = (*ELEMENTWISE, TpuSoftmax)
+        _move_on(op, rewriter, lambda user: isinstance(user, kinds) and only_user(user.results[0]) is not None)
 
 
 @dataclass
