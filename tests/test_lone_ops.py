@@ -1,45 +1,48 @@
-"""An op in no group with others: a global layer, if that is quicker, or if the op has no local form."""
+"""Tensors of two axes, of which a slice in local memory has one element in each lane: groups are seldom worth it.
+
+tests/upstream/data/two_axes.npz has what TPU-MLIR makes of Relu and LayerNorm of such tensors, and of some others.
+"""
 
 from __future__ import annotations
 
 import pytest
-from compiling import to_canonical, to_groups, to_tpu
-from upstream.networks import Builder
 
-from tpusim.frontend.onnx import import_onnx
+from benchmarks.conformance import recorded
+from benchmarks.conformance.ours import Compiled
+from benchmarks.conformance.pairing import computing, pair
+from benchmarks.conformance.replay import Replay
+from benchmarks.conformance.timing import Group, matching_groups, our_groups, recorded_clock
 from tpusim.ops.framework.base import TpuOp
 
-
-def reasons(b: Builder, chip: str) -> dict[str, str]:
-    """The reason of each op of a network in F16 that is a global layer, by its kind; "" for the ops in groups."""
-    module = to_groups(to_tpu(to_canonical(import_onnx(b.model())), chip, "f16")).module
-    ops = [op for op in module.walk() if isinstance(op, TpuOp) and op.name in ("tpu.Relu", "tpu.LayerNorm")]
-    return {op.name: str(op.attributes.get("global_reason", "")) for op in ops}
+NETWORK = "two_axes"
 
 
-@pytest.mark.parametrize(
-    ("shape", "name"),
-    [((8, 64), "tpu.LayerNorm"), ((1, 64), "tpu.LayerNorm"), ((4, 6, 40), ""), ((2, 6, 5, 8), "")],
-)
-@pytest.mark.parametrize("chip", ["bm1684x", "bm1688"])
-def test_a_layer_norm_of_two_axes_is_global(shape: tuple[int, ...], name: str, chip: str) -> None:
-    """As in the real compiler's final modules for these shapes."""
-    b = Builder("rows")
-    b.output(b.norm(b.node("Relu", b.input("x", *shape)), shape[-1]))
-    found = reasons(b, chip)
-    assert ("two axes" in found["tpu.LayerNorm"]) == (name == "tpu.LayerNorm")
-    assert (found["tpu.LayerNorm"] != "") == (name == "tpu.LayerNorm")
+def compared(cell: str) -> tuple[list[Group], list[Group], list[bool], Compiled]:
+    """(our groups, those of TPU-MLIR, whether we have each of theirs, the network)."""
+    replay = Replay(NETWORK)
+    there: recorded.Cell = replay.data.content.cells[cell]
+    compiled = Compiled(replay.lowered(cell), {}, cell.split("/")[0])
+    pairs = pair(computing(compiled.ops()), computing(there.ops))
+    ours, theirs = our_groups(compiled), recorded_clock(there)[0]
+    return ours, theirs, matching_groups(ours, theirs, pairs), compiled
 
 
-@pytest.mark.parametrize(
-    ("shape", "alone"), [((8, 64), True), ((1, 64), True), ((64, 8), True), ((1, 64, 56, 56), False)]
-)
-def test_a_lone_op_of_two_axes_is_global_where_that_is_quicker(shape: tuple[int, ...], alone: bool) -> None:
-    """Of two axes, a slice in local memory has one element in each lane, and its transfers are slow.
+@pytest.mark.parametrize("cell", ["bm1684x/int8", "bm1684x/f16"])
+def test_every_group_and_global_layer_is_the_real_one(cell: str) -> None:
+    ours, theirs, equal, compiled = compared(cell)
+    assert all(equal) and len(equal) > 10
+    assert sum(not group.sections for group in theirs) > 8  # most are global layers
+    told = {
+        str(op.attributes.get("global_reason", "")) for op in compiled.grouped().module.walk() if isinstance(op, TpuOp)
+    }
+    assert any("of two axes it is quicker as a global layer" in reason for reason in told)
+    assert sum(bool(group.sections) for group in ours) == sum(bool(group.sections) for group in theirs)
 
-    The real compiler has each of these ops as a global layer; a group of one op has the cycles of its tiles.
-    """
-    b = Builder("lone")
-    b.output(b.node("Relu", b.input("x", *shape)))
-    found = reasons(b, "bm1684x")["tpu.Relu"]
-    assert ("quicker" in found) == alone, found
+
+def test_another_chip_keeps_most_of_them_in_a_group() -> None:
+    """BM1688 has 32 lanes: there a LayerNorm of (1, 64) is in a group, one of (8, 64) is not."""
+    _, theirs, equal, compiled = compared("bm1688/int8")
+    assert [group.sections == () for group in theirs] == [False, True, True]
+    assert equal[1:] == [True, True]  # the large group is two here
+    norms = [op for op in compiled.grouped().module.walk() if getattr(op, "name", "") == "tpu.LayerNorm"]
+    assert ["global_reason" in op.attributes for op in norms].count(True) == 1

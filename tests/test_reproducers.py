@@ -75,7 +75,7 @@ def snapshots() -> Mapping[str, tuple[Model, PassContext, str]]:
 def test_a_planted_crash_is_reproduced(
     name: str, snapshots: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From the file alone, in a context of its own."""
+    """From the file alone, in a new context."""
 
     def crash(self: Any, model: Model, ctx: PassContext) -> Model:
         raise UnsupportedError(f"planted in {name}, table {ctx.table is not None}")

@@ -217,7 +217,7 @@ def load_model(path: Path, ctx: Context) -> Model:
 
 
 def without_weights(module: ModuleOp) -> Model:
-    """A module as it was read, before its weights; the state of one that does not say it."""
+    """A module as it was read, before its weights; its state follows from its ops if the text does not say it."""
     model = Model(module, WeightStore())
     if not model.state and (state := _state_of(module)):
         model.set(state=state)

@@ -66,7 +66,7 @@ class WindowAxis:
     def gathered(self, taps: range) -> Taps:
         """The copies that put the elements for each element of the result next to each other.
 
-        Padding at both ends is left to the product, unless there is nothing but padding.
+        Padding at both ends is left to the product, unless all is padding.
         """
         copies: list[tuple[range, range]] = []
         fills: list[range] = []

@@ -224,13 +224,6 @@ class TpuLayerNorm(LayerNorm, RowsNormalisedTpu):
         return (compute(*operands, axis=self.axis.value.data, epsilon=self.eps.value.data),)
 
     @override
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """Of two axes it is a global layer, too (U-82)."""
-        if len(shape_of(self.input)) == 2:
-            return "a LayerNorm of two axes has its rows in the lanes, as only the global form has"
-        return super().why_global(chip)
-
-    @override
     def emit(self, ctx: EmitContext) -> None:
         axis = self.view_axis(ctx.group_type) if ctx.local else self.axis.value.data
         assert axis is not None  # why_not_in refuses such groups

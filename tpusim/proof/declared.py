@@ -1,4 +1,4 @@
-"""What a program declares beside its computation, compared with the module: tables, regions, work areas, transfers.
+"""Declarations of a program that its computation does not use, compared with the module: tables, regions, work areas.
 
 None of it changes a value, so no expression shows it. Tables are those of the module. What commands say (work areas,
 the kind and width of a transfer, names) is compared where the program has as many commands, of the same classes, as the

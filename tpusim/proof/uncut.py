@@ -1,7 +1,7 @@
 """What an op means by the commands of its whole tensors: its commands in global memory, without tiles and slices.
 
-This is the meaning of an op that has none of its own (`registry.FIELD_OPS`). It shows that cutting,
-placing, moving and scheduling keep what the op's commands compute. That these commands are right for the op is shown by
+This is the meaning of an op that `registry.FIELD_OPS` does not have. It shows that cutting, placing, moving and
+scheduling keep what the op's commands compute. That these commands are right for the op is shown by
 values alone, so a proof counts such ops and names them.
 """
 

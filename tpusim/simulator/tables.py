@@ -37,8 +37,8 @@ def check_regions(regions: Iterable[Region]) -> None:
     for first, second in pairwise(sorted((r for r in regions if r.nbytes), key=lambda region: region.start)):
         if second.start < first.stop:
             raise SimulationError(
-                f"the header's regions {first} and {second} overlap; global memory is one address space, give every "
-                "region addresses of its own"
+                f"the header's regions {first} and {second} overlap; global memory is one address space, give each "
+                "region other addresses"
             )
 
 

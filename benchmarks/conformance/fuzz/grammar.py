@@ -68,7 +68,7 @@ def _step(net: Net) -> bool:
 
 
 def _value(net: Net) -> str:
-    """A float value, most often one that nothing has read."""
+    """A float value, usually one without a reader."""
     unread = [v for v in net.unread() if net.is_float(v)]
     known = [v for v in net.values() if net.is_float(v)]
     return net.pick(*unread) if unread and net.chance(0.75) else net.pick(*known)
@@ -101,5 +101,5 @@ def is_finite(proto: onnx.ModelProto) -> bool:
     try:
         session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
         return all(np.isfinite(a).all() for sample in samples(proto) for a in session.run(None, sample))
-    except Exception:  # noqa: BLE001  ONNX Runtime raises classes of its own without a common base
+    except Exception:  # noqa: BLE001  the classes that ONNX Runtime raises have no common base
         return False

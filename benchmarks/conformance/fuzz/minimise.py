@@ -42,7 +42,7 @@ def minimise(proto: onnx.ModelProto, holds: Holds, tries: int = MOST_TRIES) -> o
 
 
 def is_valid(proto: onnx.ModelProto) -> bool:
-    """Whether the network is one that ONNX Runtime runs to finite values."""
+    """Whether ONNX Runtime computes finite values of the network."""
     try:
         onnx.checker.check_model(proto)
     except onnx.checker.ValidationError:

@@ -143,7 +143,7 @@ def expand(net: Net, x: str) -> str | None:
 
 @FAMILY.add("Gather")
 def gather(net: Net, x: str) -> str:
-    """Constant indices: one, several, or one that takes the axis away."""
+    """Constant indices: one, several, or a scalar, which removes the axis."""
     at = net.between(0, len(net.shape(x)) - 1)
     size = net.shape(x)[at]
     count = net.between(1, 4)

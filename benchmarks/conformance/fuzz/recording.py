@@ -26,8 +26,8 @@ LARGEST_BYTES = 100_000
 def keep(proto: onnx.ModelProto, name: str, cells: Sequence[str], upstream: Upstream) -> int:
     """Record a network as `name` with cells CHIP/MODE; returns the size of its results in bytes.
 
-    Raises ConfigError for a name that is taken by a network of our own, for one that the real tool refuses, and for
-    results above `LARGEST_BYTES`.
+    Raises ConfigError for the name of a network of tests/upstream/networks.py, for a network that the real tool
+    refuses, and for results above `LARGEST_BYTES`.
     """
     if name in small.NETWORKS:
         raise ConfigError(f"'{name}': a name of no network of tests/upstream/networks.py is required; choose another")

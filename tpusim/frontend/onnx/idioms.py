@@ -345,7 +345,7 @@ def _to_float(node: onnx.NodeProto) -> bool:
 
 
 def _is_constant(constant: np.ndarray, wanted: Operand) -> bool:
-    """Whether a constant is the one that a step reads."""
+    """Whether a constant is what a step wants as its operand."""
     if constant.dtype.kind != "f":
         return False
     if isinstance(wanted, Given):
