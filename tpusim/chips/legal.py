@@ -140,7 +140,7 @@ def _of_memory(chip: "ChipSpec") -> Iterator[str]:
 
 
 def _of_regions(chip: "ChipSpec") -> Iterator[str]:
-    """Weights, neurons and outputs have aligned regions in this order; address 0 means that neurons or outputs have none."""
+    """Weights, neurons and outputs have aligned regions in this order; neurons or outputs may have none (0)."""
     if chip.coeff_start < chip.gmem_base:
         yield f"coeff_start: at least gmem_base = {chip.gmem_base:#x} is required, got {chip.coeff_start:#x}"
     below = "coeff_start"
