@@ -12,7 +12,10 @@ from benchmarks.conformance.ours import Compiled
 from benchmarks.conformance.pairing import computing, pair
 from benchmarks.conformance.replay import Replay
 from benchmarks.conformance.timing import Group, matching_groups, our_groups, recorded_clock
+from tpusim.ir.attrs import op_name
+from tpusim.ir.types import shape_of
 from tpusim.ops.framework.base import TpuOp
+from tpusim.ops.groupnorm import TpuGroupNorm
 
 NETWORK = "two_axes"
 
@@ -25,6 +28,15 @@ def compared(cell: str) -> tuple[list[Group], list[Group], list[bool], Compiled]
     pairs = pair(computing(compiled.ops()), computing(there.ops))
     ours, theirs = our_groups(compiled), recorded_clock(there)[0]
     return ours, theirs, matching_groups(ours, theirs, pairs), compiled
+
+
+def test_a_group_norm_has_two_axes_on_bm1684() -> None:
+    """LayerNorm of (8, 64) from axis 1 becomes a GroupNorm of one group, as in TPU-MLIR; its values are in the record."""
+    replay = Replay(NETWORK)
+    norms = [op for op in replay.lowered("bm1684/f32").module.walk() if isinstance(op, TpuGroupNorm)]
+    there = [op for op in replay.data.content.cells["bm1684/f32"].ops if op.kind == "tpu.GroupNorm"]
+    assert [op_name(op) for op in norms] == [op.name for op in there]
+    assert sorted(len(shape_of(op.output)) for op in norms) == [2, 2, 3]
 
 
 @pytest.mark.parametrize("cell", ["bm1684x/int8", "bm1684x/f16"])

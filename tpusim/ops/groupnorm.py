@@ -61,7 +61,7 @@ from tpusim.ops.view import TopReshape
 def groupnorm_shape(op: Operation, groups: int) -> Shape:
     """The input's shape. Raises ValueError unless `groups` divide its channels and weight and bias are (C,)."""
     x = shape_of(op.operands[0])
-    if len(x) < 3 or groups < 1 or x[1] % groups:
+    if len(x) < 2 or groups < 1 or x[1] % groups:
         raise ValueError(f"an input (n, c, ...) of channels that {groups} groups divide is required, got {x}")
     for value in op.operands[1:]:
         if not is_none(value) and shape_of(value) not in ((x[1],), (1, x[1], 1, 1)):
