@@ -31,7 +31,7 @@ def compared(cell: str) -> tuple[list[Group], list[Group], list[bool], Compiled]
 
 
 def test_a_group_norm_has_two_axes_on_bm1684() -> None:
-    """LayerNorm of (8, 64) from axis 1 becomes a GroupNorm of one group, as in TPU-MLIR; its values are in the record."""
+    """LayerNorm of (8, 64) from axis 1 becomes a GroupNorm of one group, as in TPU-MLIR (the record has its values)."""
     replay = Replay(NETWORK)
     norms = [op for op in replay.lowered("bm1684/f32").module.walk() if isinstance(op, TpuGroupNorm)]
     there = [op for op in replay.data.content.cells["bm1684/f32"].ops if op.kind == "tpu.GroupNorm"]
