@@ -13,7 +13,7 @@ from tpusim_kernels.base import Array, along_axis, divide, f32, kernel, pin
 from tpusim_kernels.lut_bf16 import lut_mantissa
 from tpusim_kernels.prim.bf16 import bf16_add, bf16_mul, stored_bf16, sum_in_order
 from tpusim_kernels.prim.inorder import added_up, float_sum, float_sum_of_squares, sum_in_lanes
-from tpusim_kernels.prim.smallfloat import to_bf16, to_finite_bf16
+from tpusim_kernels.prim.smallfloat import to_bf16, to_f16, to_finite_bf16
 
 
 @kernel(static=("size", "alpha", "beta", "bias"))
@@ -142,6 +142,31 @@ def rmsnorm_float(x: Array, weight: Array | None, *, epsilon: float, dtype: str 
     y = divide(x, jnp.sqrt(_mean(pin(x * x)) + jnp.float32(epsilon)))
     y = y.astype(dtype).astype(jnp.float32)
     return y if weight is None else y * _leading(f32(weight), x.ndim)
+
+
+@kernel(static=("epsilon", "narrow"))
+def rmsnorm_chip(x: Array, weight: Array | None, *, epsilon: float, narrow: str) -> Array:
+    """Compute R(R(x * rstd) * R(w)) over the last axis as BM chips do; R rounds to float16 or bfloat16 (numerics 11.2).
+
+    rstd = 1/sqrt(mean(x^2) + epsilon) in f32. The sum of squares is in f64, so that its order does not count.
+    """
+    rounded, x = to_f16 if narrow == "float16" else to_bf16, f32(x)
+    squares = jnp.square(x.astype(jnp.float64))
+    mean = jnp.mean(squares, axis=-1, keepdims=True).astype(jnp.float32)
+    rstd = divide(jnp.ones_like(mean), jnp.sqrt(mean + jnp.float32(epsilon)))
+    y = rounded(x * rstd)
+    return y if weight is None else rounded(y * _leading(rounded(f32(weight)), x.ndim))
+
+
+@kernel(static=("epsilon",))
+def rmsnorm_bf16(x: Array, weight: Array | None, *, epsilon: float) -> Array:
+    """Compute the RMSNorm of TPU-MLIR's interpreter in BF16: as `layernorm_bf16`, without the mean."""
+    x, axes = f32(x), (x.ndim - 1,)
+    average = to_bf16(jnp.float32(1.0 / x.shape[-1]))
+    mean = to_bf16(_total_bf16(to_bf16(to_bf16(x * x) * average), axes) + to_bf16(jnp.float32(epsilon)))
+    rstd = to_bf16(divide(jnp.ones_like(mean), to_bf16(jnp.sqrt(mean))))
+    y = to_bf16(x * rstd)
+    return y if weight is None else to_bf16(y * _leading(f32(weight), x.ndim))
 
 
 def _leading(p: Array, ndim: int) -> Array:
