@@ -13,7 +13,7 @@ PYENVS = $(wildcard $(foreach shims,$(filter %/shims,$(subst :, ,$(PATH))),$(dir
 NEWEST ?= $(firstword $(foreach name,python3.14 python3.13 python3.12,$(shell $(name) -c 'import sys; print(sys.executable)' 2>/dev/null)) \
   $(lastword $(sort $(PYENVS))))
 
-.PHONY: help demo test newest release slow models zoo fuzz lint types bench support onnx-coverage exporters accuracy mutation right-programs hostile faults isa compat constants patterns cli docs notebooks wheel-test golden groups conformance conformance-fuzz clock upstream-data digits clean
+.PHONY: help demo test newest release slow models zoo fuzz lint types bench support onnx-coverage exporters accuracy mutation right-programs hostile faults isa compat dialects constants patterns cli docs notebooks wheel-test golden groups conformance conformance-fuzz clock upstream-data digits clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
@@ -107,6 +107,9 @@ isa: $(VENV)/.base ## write docs/isa.md: commands, legality rules, layouts, from
 
 compat: $(VENV)/.base ## write docs/compat.md: the rules that are TPU-MLIR's, from tpusim/compat
 	$(BIN)/python -m tpusim.compat.page docs/compat.md
+
+dialects: $(VENV)/.base ## write docs/dialects.md: the ops and attributes of the dialects top and tpu, as TPU-MLIR spells them
+	$(BIN)/python -m tpusim.fidelity.dialects docs/dialects.md
 
 patterns: $(VENV)/.test ## write docs/patterns.md: every pass and rewrite pattern, and the examples of tests/filecheck
 	PYTHONPATH=tests $(BIN)/python -m pattern_page docs/patterns.md

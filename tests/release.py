@@ -18,6 +18,7 @@ from pattern_page import page as patterns_page
 
 from tpusim.cli.page import page as command_line_page
 from tpusim.compat.page import page as compat_page
+from tpusim.fidelity.dialects import page as dialects_page
 from tpusim.isa.page import page as instruction_page
 from tpusim.version import __version__
 
@@ -27,6 +28,7 @@ PAGE = 120
 PAGES = {
     "docs/cli.md": command_line_page,
     "docs/compat.md": compat_page,
+    "docs/dialects.md": dialects_page,
     "docs/isa.md": instruction_page,
     "docs/patterns.md": patterns_page,
 }

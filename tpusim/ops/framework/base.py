@@ -21,6 +21,7 @@ from tpusim.interfaces import ask, implementation
 from tpusim.ir.attrs import LayerGroupAttr, op_name
 from tpusim.ir.module import OfChip
 from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, uniform_of
+from tpusim.ir.upstream import Meaning, meaning, refusal
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.framework.contexts import (
     Array,
@@ -82,6 +83,8 @@ class ShapedOp(IRDLOperation):
             inferred = self.infer()
         except ValueError as error:
             raise VerifyException(f"{self.name} '{op_name(self)}': {error}") from error
+        if refused := refusal(self):
+            raise VerifyException(f"{self.name} '{op_name(self)}': {refused}")
         declared = tuple(shape_of(r) for r in self.results)
         if inferred != declared:
             raise VerifyException(f"{self.name} '{op_name(self)}': result shapes {declared} must be {inferred}")
@@ -108,6 +111,8 @@ class TopOp(ShapedOp, Lowering, IntegerLowering, FloatLowering, FloatTypes, Rang
         super().verify_()
         known = set(type(self).get_irdl_definition().attributes)
         for key in self.attributes.keys() - known - {PART_OF}:
+            if meaning(self.name, key) is not Meaning.UNKNOWN:
+                continue
             near = get_close_matches(key, known, 1)
             hint = f", did you mean '{near[0]}'" if near else ""
             listed = ", ".join(sorted(known)) or "none"
