@@ -15,7 +15,7 @@ from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.interfaces import Model, Rules, Target, ask, ask_class, implementation, rules, target_of
 from tpusim.ops import interfaces
 from tpusim.ops.framework.base import TpuOp
-from tpusim.ops.framework.dialects import dialect
+from tpusim.ir.dialects import dialect
 from tpusim.registry import TARGETS
 
 

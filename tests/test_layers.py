@@ -177,7 +177,7 @@ FROM_OPS: dict[str, set[str] | None] = {
     "tpusim.ops.view": {"make_view"},  # the importer names copies of a returned value
     "tpusim.ops": {"context", "op_classes"},  # all ops, as data
     "tpusim.ops.framework.rewriting": {"Requested"},  # which patterns run once
-    "tpusim.ops.framework.dialects": {"is_op", "load_dialect_of"},  # the existing ones
+    "tpusim.ir.dialects": {"is_op", "load_dialect_of"},  # the existing ones
     "tpusim.ops.framework.builder": {"ModuleBuilder"},  # what a front end appends ops to
     "tpusim.ops.framework.building": {
         "BuildError",

@@ -149,6 +149,9 @@ def _package(entry: "EntryPoint") -> str:
 DIALECTS = Table[Any]("dialect", "tpusim.dialects", {"top": "tpusim.ops:Top", "tpu": "tpusim.ops:Tpu"})
 """xDSL dialects by namespace."""
 
+UNIVERSES = Table[Any]("universe", "xdsl.universe", {})
+"""xDSL's dialects and passes, and those that packages add to it: `xdsl.universe.Universe` by package."""
+
 when_loaded = DIALECTS.when_loaded
 """`when_loaded(namespace, callback)`: call `callback` with the dialect when it is loaded, or now if it is loaded."""
 

@@ -23,7 +23,7 @@ from tpusim.host.labels import one_line
 from tpusim.registry import CLI
 from tpusim.version import __version__
 
-COLLECT_AFTER = 20_000
+COLLECT_AFTER = 200_000
 """New objects between two collections of garbage: modules are many objects that live long."""
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as in shells: 128 plus the number of the signal."""

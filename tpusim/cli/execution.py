@@ -301,7 +301,7 @@ class Infer(Command):
     def execute(self, console: Output) -> bool:
         """Run every sample and save its tensors."""
         from tpusim.frontend import front_end
-        from tpusim.frontend.content import is_known, is_module, is_program
+        from tpusim.ir.content import is_known, is_module, is_program
         from tpusim.verify.npz import save_tensors
 
         if self.model.is_dir():
@@ -350,7 +350,7 @@ class Infer(Command):
 
     def _described(self) -> "Model":
         """The module, whose inputs have the preprocessing options."""
-        from tpusim.frontend.content import is_module
+        from tpusim.ir.content import is_module
 
         if not is_module(self.model):
             raise ConfigError(

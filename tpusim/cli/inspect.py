@@ -29,7 +29,7 @@ class Inspect(Command):
     def execute(self, console: Output) -> bool:
         """Print what the tables of the file say."""
         from tpusim.ir.bytecode import Bytecode, is_bytecode
-        from tpusim.ops import context
+        from tpusim.ir.dialects import context
 
         if not is_bytecode(self.file):
             raise ConfigError(f"inspect: '{self.file}' is no file of MLIR bytecode, which is required")

@@ -5,7 +5,7 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from xdsl.dialects import builtin
@@ -13,24 +13,22 @@ from xdsl.targets.mlir import MLIRTarget
 from xdsl.utils.exceptions import ArgSpecParseError, ParseError, VerifyException
 from xdsl.xdsl_opt_main import xDSLOptMain
 
-from tpusim import ops
 from tpusim.cli.instruments import DATA, add_arguments, numbers_of, options_of
 from tpusim.cli.output import stderr_console
 from tpusim.errors import ConfigError, ImportModelError
-from tpusim.frontend import read_model
-from tpusim.frontend.content import is_known, is_module
 from tpusim.host.files import replacing
 from tpusim.ir import text
 from tpusim.ir.attrs import op_name
 from tpusim.ir.bytecode import EVERYBODY, RELEASES
+from tpusim.ir.content import is_known, is_module
+from tpusim.ir.dialects import open_context, register_dialects
 from tpusim.ir.module import Model, NamesWeight, load_model, packed_weights, without_weights
-from tpusim.ir.one_file import encode_module
 from tpusim.ir.weights import save_weights
-from tpusim.ops.framework.dialects import register_dialects
 from tpusim.passes import PassContext, PassManager, parse_pipeline, pass_of, print_pipeline
-from tpusim.passes.instruments.numbers import NumbersChanged
-from tpusim.passes.instruments.reproducer import read_reproducer
 from tpusim.registry import FRONTENDS, PASSES, PIPELINES
+
+if TYPE_CHECKING:
+    from tpusim.passes.instruments.numbers import NumbersChanged
 
 STDIN = "standard input"
 """What messages call the module that no file is named for."""
@@ -45,15 +43,13 @@ class OptMain(xDSLOptMain):
     weight_file = ""
     printed: builtin.ModuleOp
     manager: PassManager
-    numbers: NumbersChanged | None = None
+    numbers: "NumbersChanged | None" = None
     read: Model
     """What was named on the command line, or came from standard input."""
 
     def register_all_dialects(self) -> None:
-        """Only the dialects of this project."""
-        self.ctx = PassContext()
-        for dialect in (builtin.Builtin, text.Func, text.Quant):
-            self.ctx.load_dialect(dialect)
+        """Those of this project, of xDSL and of packages; each is loaded when the file names it."""
+        self.ctx = text.context(into=PassContext())
         register_dialects(self.ctx)
 
     @property
@@ -87,8 +83,11 @@ class OptMain(xDSLOptMain):
         cast("PassContext", self.ctx).weights = self.read.weights.copy()
 
     def _named(self, path: Path) -> Model:
-        framework = is_known(path) and not is_module(path)
-        return read_model(path) if framework else load_model(path, ops.context())
+        if not is_known(path) or is_module(path):
+            return load_model(path, open_context())
+        from tpusim.frontend import read_model
+
+        return read_model(path)
 
     def _from_stdin(self) -> Model:
         """The module on standard input. Raises ConfigError for what is no text, and for weights that passes need."""
@@ -99,7 +98,7 @@ class OptMain(xDSLOptMain):
             raise ConfigError(named("a module as text", "it has bytes that are no UTF-8")) from error
         if not source.strip():
             raise ConfigError(named("a module", "it is empty"))
-        read = without_weights(text.parse_module(source, ops.context(), STDIN))
+        read = without_weights(text.parse_module(source, open_context(), STDIN))
         needed = [op_name(op) for op in read.module.walk() if op.has_trait(NamesWeight)]
         if needed and self.manager.pipeline.steps:
             shown = ", ".join(needed[:3]) + " ..." * (len(needed) > 3)
@@ -133,6 +132,8 @@ class OptMain(xDSLOptMain):
         if self.args.run_reproducer and self.args.input_file in (None, "-"):
             raise ConfigError("opt: --run-reproducer: the file that --crash-reproducer wrote is required, got none")
         if self.args.run_reproducer:
+            from tpusim.passes.instruments.reproducer import read_reproducer
+
             pipeline = read_reproducer(Path(self.args.input_file))
         else:
             pipeline = parse_pipeline(self.args.passes)
@@ -240,6 +241,8 @@ def _write(driver: OptMain, context: PassContext, output: Path) -> None:
 
 def _bytecode(driver: OptMain, weights: Mapping[str, np.ndarray]) -> bytes:
     """The module as bytecode in the version and with the codes that were asked for."""
+    from tpusim.ir.one_file import encode_module
+
     args = driver.args
     reader = RELEASES[args.bytecode_for] if args.bytecode_for else EVERYBODY
     return encode_module(driver.printed, weights if args.one_file else None, version=args.emit_bytecode, release=reader)

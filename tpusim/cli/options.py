@@ -501,7 +501,7 @@ def lowered_of(folder: Path) -> Path:
 def compiled_of(path: Path, options: "Sequence[Options]") -> "NetworkGiven":
     """The network of a program or of a run's folder; a network in any other form is compiled first."""
     from tpusim import chips
-    from tpusim.frontend.content import is_program
+    from tpusim.ir.content import is_program
     from tpusim.isa.stream import load as load_program
 
     if not is_program(path):

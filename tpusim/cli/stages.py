@@ -229,7 +229,7 @@ class Group(Command):
 
     def _opened(self, *, reads: bool) -> "GivenNetwork":
         """The network. Raises ConfigError for options that have no effect on an already grouped module."""
-        from tpusim.frontend.content import is_module
+        from tpusim.ir.content import is_module
 
         asked = (self.network, self.preprocessing, self.calibration, self.lowering)
         if reads and is_module(self.module):
@@ -340,7 +340,7 @@ class Codegen(Command):
 
     def execute(self, console: Output) -> bool:
         """Generate the program and write it."""
-        from tpusim.frontend.content import is_module
+        from tpusim.ir.content import is_module
         from tpusim.isa.stream import save
         from tpusim.passes import PassManager, codegen
 

@@ -23,14 +23,14 @@ from tpusim.host.files import is_file_name, replacing
 from tpusim.ir import text
 from tpusim.ir.attrs import int_attr, op_name
 from tpusim.ir.bytecode import is_bytecode
-from tpusim.ir.one_file import encode_module, read_module, write_module
 from tpusim.ir.packing import pack, packed_shape, unpack
 from tpusim.ir.types import AnyTensor, calibrated_range, is_packed, is_tensor, storage_dtype, tensor_of
+from tpusim.ir.universe import OpenContext
 from tpusim.ir.weights import WeightStore, load_weights, save_weights
 
 
 @dataclass
-class ModelContext(Context):
+class ModelContext(OpenContext):
     """An xDSL context that also carries the weights of the module a pass runs on; a pass may replace them."""
 
     weights: WeightStore = field(default_factory=WeightStore)
@@ -196,12 +196,16 @@ def _unpacked(module: ModuleOp, weights: WeightStore) -> WeightStore:
 
 def save_one_file(model: Model, path: Path) -> None:
     """Write module and weights as one file of bytecode (`tpusim.ir.one_file`); it appears whole or not at all."""
+    from tpusim.ir.one_file import encode_module, write_module
+
     write_module(path, encode_module(model.module, packed_weights(model.module, model.weights)))
 
 
 def load_model(path: Path, ctx: Context) -> Model:
     """Read a module, text or bytecode, and its weights. Raises ImportModelError."""
     if is_bytecode(path):
+        from tpusim.ir.one_file import read_module
+
         module, stored = read_module(path, ctx, NamesWeight)
     else:
         module, stored = text.parse_module(text.read_text(path), ctx, str(path)), None
@@ -226,7 +230,7 @@ def without_weights(module: ModuleOp) -> Model:
 
 def _state_of(module: ModuleOp) -> str:
     """The state of a module that does not say it, as a person types one: top ops, calibrated types or not; else ""."""
-    if any(op.has_trait(OfChip) for op in module.walk()):
+    if any(op.has_trait(OfChip) for op in module.walk()) or not text.is_network(module):
         return ""
     calibrated = any(is_tensor(v) and calibrated_range(v) is not None for op in module.walk() for v in op.results)
     return "TOP_CALIBRATED" if calibrated else "TOP_F32"

@@ -6,7 +6,7 @@ xDSL's parser requires an alias before its use; MLIR prints `#loc1 = loc("input"
 
 import io
 import re
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -15,8 +15,9 @@ from pathlib import Path
 from xdsl.context import Context
 from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, Builtin, FusedLoc, LocationAttr, ModuleOp, NoneAttr
 from xdsl.dialects.func import Func
-from xdsl.ir import Attribute, Block, Dialect, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Dialect, Operation, Region, SSAValue
 from xdsl.irdl import IRDLOperation
+from xdsl.irdl.dominance import DominanceInfo
 from xdsl.parser import Parser
 from xdsl.parser.generic_parser import ParserState
 from xdsl.printer import Printer
@@ -27,6 +28,7 @@ from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 from tpusim.errors import ConfigError, ImportModelError
 from tpusim.ir.attrs import int_attr, name_place, op_name
 from tpusim.ir.types import Quant, is_tensor, shape_of, tensor_of
+from tpusim.registry import DIALECTS
 
 _LOCATION_ALIAS = re.compile(r"^(#[A-Za-z_][\w$.]*)\s*=\s*(?=loc\s*\()", re.MULTILINE)
 
@@ -39,9 +41,9 @@ DEEPEST = 100
 _INTEGER = re.compile(r"(-?\d+)(?: : i64)?", re.ASCII)
 
 
-def context(dialects: Iterable[Dialect] = ()) -> Context:
+def context(dialects: Iterable[Dialect] = (), into: Context | None = None) -> Context:
     """An xDSL context with builtin, func, quant and the given dialects; anything else is an error."""
-    ctx = Context()
+    ctx = Context() if into is None else into
     for dialect in (Builtin, Func, Quant, *dialects):
         ctx.load_dialect(dialect)
     return ctx
@@ -157,7 +159,8 @@ def parse_module(text: str, ctx: Context, name: str = "<text>") -> ModuleOp:
 def checked(module: ModuleOp, name: str) -> ModuleOp:
     """A module that was read from `name`, in the form that the stages take, and verified. Raises ImportModelError."""
     _read_properties_as_attributes(module)
-    _require_static_shapes(module, name)
+    if is_network(module):
+        _require_static_shapes(module, name)
     try:
         require_order(module, name)
         verify(module, name)
@@ -206,6 +209,11 @@ def _read_properties_as_attributes(module: ModuleOp) -> None:
             op.properties.clear()
 
 
+def is_network(module: ModuleOp) -> bool:
+    """Whether a module has an op of the registered dialects, which are those of networks."""
+    return any(op.dialect_name() in DIALECTS for op in module.walk())
+
+
 def _require_static_shapes(module: ModuleOp, where: str) -> None:
     """Raises ImportModelError for a `?` in the shape of a value or a function's type: every extent has to be known."""
     for op in module.walk():
@@ -244,9 +252,8 @@ def verify(module: ModuleOp, where: str) -> None:
 
 def require_order(module: ModuleOp, where: str) -> None:
     """Raise ImportModelError for a value that is used before it is made."""
-    made: set[SSAValue] = set()
 
-    def follow(block: Block) -> None:
+    def follow(block: Block, made: set[SSAValue]) -> None:
         made.update(block.args)
         for op in block.ops:
             early = next((i for i, value in enumerate(op.operands) if value not in made), None)
@@ -256,11 +263,22 @@ def require_order(module: ModuleOp, where: str) -> None:
                     "it in front of this one"
                 )
             for region in op.regions:
-                for inner in region.blocks:
-                    follow(inner)
+                enter(region, made)
             made.update(op.results)
 
-    follow(module.body.block)
+    def enter(region: Region, made: set[SSAValue]) -> None:
+        dominance = DominanceInfo(region) if len(region.blocks) > 1 else None
+        for block in region.blocks:
+            above = () if dominance is None else (b for b in region.blocks if dominance.strictly_dominates(b, block))
+            follow(block, made.union(*map(_made_in, above)) if dominance else made)
+
+    enter(module.body, set())
+
+
+def _made_in(block: Block) -> Iterator[SSAValue]:
+    yield from block.args
+    for op in block.ops:
+        yield from op.results
 
 
 def _culprit(module: ModuleOp) -> str:

@@ -3,11 +3,11 @@
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError
 from tpusim.interfaces import ask_class
+from tpusim.ir.dialects import is_op
 from tpusim.ir.module import Model
 from tpusim.ir.rewriting import rewrite
 from tpusim.ops import op_classes
 from tpusim.ops.framework.base import TopOp, TpuOp
-from tpusim.ops.framework.dialects import is_op
 from tpusim.ops.interfaces import ChipRewrites, FusingRewrites
 from tpusim.ops.patterns.recurrent import TYPES, keep_parts, named_parts
 

@@ -20,6 +20,7 @@ from tpusim.errors import ConfigError, ModeWarning, UnsupportedError, option
 from tpusim.images.frames import fused_of
 from tpusim.interfaces import ask, rules
 from tpusim.ir.attrs import flag, op_name, set_op_name, value_name
+from tpusim.ir.dialects import load_dialect_of
 from tpusim.ir.formats import NumberFormat, number_format
 from tpusim.ir.module import Model
 from tpusim.ir.names import names_in
@@ -42,7 +43,6 @@ from tpusim.lowering.qtable import read_qtable, table_for_chip
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.frames import lower_frame
 from tpusim.ops.framework.base import PART_OF, FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
-from tpusim.ops.framework.dialects import load_dialect_of
 from tpusim.ops.interfaces import DefaultAlpha, FloatRule, FloatRules, FloatTypes
 from tpusim.ops.interfaces import Lowering as LoweringInterface
 from tpusim.ops.patterns.recurrent import float_type_of_part

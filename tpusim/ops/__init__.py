@@ -4,7 +4,7 @@
 line in `MODULES`, a kernel in `tpusim_kernels` and a row in tests/op_cases.py. This package knows no stage and no
 framework; it uses ir, isa, chips and the kernels. Front ends build modules with the `make` of top ops and a
 `framework.builder.ModuleBuilder`. The dialects `top` and `tpu` below contain the ops of both levels;
-`framework.dialects` loads these dialects and those of other packages.
+`tpusim.ir.dialects` loads these dialects and those of other packages.
 """
 
 from types import ModuleType
@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import UnregisteredOp
 from xdsl.ir import Dialect, Operation
 
 from tpusim.ir.attrs import LayerGroupAttr
+from tpusim.ir.dialects import context, op_classes
 from tpusim.ir.modes import MODE_ATTRIBUTES
 from tpusim.ops import (
     activation,
@@ -58,7 +59,6 @@ from tpusim.ops import (
     view,
     where,
 )
-from tpusim.ops.framework.dialects import context, op_classes
 
 MODULES: tuple[ModuleType, ...] = (
     structure, cast, rescale, requant_axis, conv, deconv, matmul, attention, pool, add, mul, concat, view, permute,

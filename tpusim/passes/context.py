@@ -12,18 +12,18 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass, PassPipeline
 
-from tpusim.calibration.table import CalibrationTable
 from tpusim.errors import ImportModelError
-from tpusim.host.workers import Workers
 from tpusim.ir.module import Model, ModelContext
 from tpusim.ir.rewriting import watching
-from tpusim.isa.stream import Program
-from tpusim.layer_group import Costs
-from tpusim.lowering import Conversion
-from tpusim.lowering.lower import Fallback
 from tpusim.passes.instruments.base import Instrument, Step
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what stages make: a pipeline without them imports none
+    from tpusim.calibration.table import CalibrationTable
+    from tpusim.host.workers import Workers
+    from tpusim.isa.stream import Program
+    from tpusim.layer_group import Costs
+    from tpusim.lowering import Conversion
+    from tpusim.lowering.lower import Fallback
     from tpusim.passes.base import Pass
 
 Tensors = Iterable[Mapping[str, np.ndarray]]
@@ -49,7 +49,7 @@ class PassContext(ModelContext):
     measured: int = 0
     patterns: Counter[str] = field(default_factory=Counter[str])
     conversion: Conversion | None = None
-    fallbacks: list[Fallback] = field(default_factory=list[Fallback])
+    fallbacks: list[Fallback] = field(default_factory=list["Fallback"])
     program: Program | None = None
     instruments: tuple[Instrument, ...] = ()
     path: tuple[Pass, ...] = ()

@@ -1,16 +1,21 @@
 """The pass manager: runs a pipeline on a copy of a module, watched by instruments."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import ModuleOp
 
 from tpusim.errors import ConfigError
 from tpusim.ir.module import Model
-from tpusim.isa.stream import Program
 from tpusim.passes.base import Pass, Pipeline
 from tpusim.passes.context import PassContext
 from tpusim.passes.instruments import Instrument, Verify
 from tpusim.passes.text import parse_pipeline, print_pipeline
+
+if TYPE_CHECKING:
+    from tpusim.isa.stream import Program
 
 
 class PassManager:

@@ -23,11 +23,11 @@ from tpusim.calibration.table import CalibrationTable, read_table, rewrite_thres
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, option
 from tpusim.frontend import OnnxReference, import_onnx
-from tpusim.frontend.content import is_module, is_program
 from tpusim.frontend.onnx import ModelProto
 from tpusim.frontend.torch import Exporter, import_torch
 from tpusim.images import images_of, with_preprocess
 from tpusim.inference import input_specs
+from tpusim.ir.content import is_module, is_program
 from tpusim.ir.formats import NumberFormat
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program

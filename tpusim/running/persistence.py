@@ -22,13 +22,13 @@ from tpusim.calibration.stage import save_table
 from tpusim.calibration.table import read_table
 from tpusim.canonicalize import IMPORTER_DEFAULTS
 from tpusim.errors import ConfigError, option
-from tpusim.frontend.content import is_module
 from tpusim.frontend.onnx import external_files
 from tpusim.host.documents import read_json
 from tpusim.host.files import files_in, is_file_name
 from tpusim.inference import quantisation
 from tpusim.inference import run as run_flat
 from tpusim.ir.attrs import value_name
+from tpusim.ir.content import is_module
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.ir.types import calibrated_range, is_tensor
 from tpusim.isa.region import numpy_dtype

@@ -26,12 +26,12 @@ from tpusim.chips import require_cores
 from tpusim.errors import ConfigError, meant, option
 from tpusim.fidelity import card_of
 from tpusim.frontend import read_model
-from tpusim.frontend.content import is_module
 from tpusim.host.heap import give_back
 from tpusim.host.threads import background_thread
 from tpusim.images import images_of
 from tpusim.inference import input_specs
 from tpusim.ir.attrs import value_name
+from tpusim.ir.content import is_module
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
 from tpusim.isa.stream import Program

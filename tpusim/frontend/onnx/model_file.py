@@ -21,7 +21,7 @@ from ml_dtypes import bfloat16
 from onnx import TensorProto, helper, numpy_helper
 
 from tpusim.errors import ImportModelError, option
-from tpusim.frontend.content import ONNX, what_it_is
+from tpusim.ir.content import ONNX, what_it_is
 
 PROTO_LIMIT = 2**31 - 1
 """Bytes that protobuf can serialise; the ONNX checker needs a serialised model."""

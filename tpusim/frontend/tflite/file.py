@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tpusim.errors import ConfigError, ImportModelError, first_line
-from tpusim.frontend.content import what_it_is
+from tpusim.ir.content import what_it_is
 
 IDENTIFIER = b"TFL3"
 TYPES: Mapping[str, Any] = {

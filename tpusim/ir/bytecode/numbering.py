@@ -9,8 +9,8 @@ from xdsl.dialects.builtin import UnregisteredAttr
 from xdsl.ir import Attribute, BuiltinAttribute, TypeAttribute
 from xdsl.printer import Printer
 
-from tpusim.ir.bytecode.dialects import Release
 from tpusim.ir.bytecode.forms import DialectCodes, Form
+from tpusim.ir.bytecode.releases import Release
 from tpusim.ir.bytecode.strings import StringTable
 from tpusim.ir.bytecode.varints import flagged, varint
 

@@ -26,15 +26,6 @@ from tpusim.ir.bytecode.strings import Strings
 from tpusim.ir.bytecode.text import parser_for
 
 
-def is_bytecode(path: Path) -> bool:
-    """Whether a file begins like MLIR bytecode."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False
-
-
 class Bytecode:
     """An opened file of MLIR bytecode.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from enum import IntEnum
+from pathlib import Path
 
 from tpusim.ir.bytecode.cursor import PADDING, Cursor
 from tpusim.ir.bytecode.varints import varint
@@ -11,6 +12,15 @@ VERSIONS = range(7)
 """Versions of the format. 1: versions of dialects; 2: sections around isolated regions; 3: use-list orders; 4: number
 of op names, no unknown locations of arguments; 5: properties; 6: segment sizes as sparse arrays."""
 ALIGNED = 0x80
+
+
+def is_bytecode(path: Path) -> bool:
+    """Whether a file begins like MLIR bytecode."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
 
 
 class Section(IntEnum):

@@ -11,11 +11,12 @@ from xdsl.traits import IsolatedFromAbove
 
 from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.ir.bytecode import headers
-from tpusim.ir.bytecode.dialects import EVERYBODY, Release, by_name
+from tpusim.ir.bytecode.dialects import by_name
 from tpusim.ir.bytecode.forms import DialectCodes
 from tpusim.ir.bytecode.names import encode_names
 from tpusim.ir.bytecode.numbering import LANES, Entry, Lane, Numbering, Order, Token, order_of, references
 from tpusim.ir.bytecode.properties import Property, encoded_segments, layout_to_write
+from tpusim.ir.bytecode.releases import EVERYBODY, Release
 from tpusim.ir.bytecode.resources import EncodedResources, Groups, Resource, encode_resources
 from tpusim.ir.bytecode.sections import MAGIC, VERSIONS, Section, aligned_section, section_bytes
 from tpusim.ir.bytecode.strings import StringTable

@@ -16,13 +16,13 @@ from xdsl.irdl import IRDLOperation
 
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import name_location, op_name
+from tpusim.ir.dialects import dialect, load_dialect_of
 from tpusim.ir.module import Model
 from tpusim.ir.text import verify
 from tpusim.ir.types import tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.framework.base import ShapedOp, TopOp
 from tpusim.ops.framework.building import BuildError, require_size
-from tpusim.ops.framework.dialects import dialect, load_dialect_of
 from tpusim.ops.structure import TopNone, TopWeight, make_input, make_none, make_weight
 
 

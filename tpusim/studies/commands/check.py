@@ -87,8 +87,8 @@ class Check(Command):
 
 def _files(model: Path) -> list[Path]:
     """The files of a model."""
-    from tpusim.frontend.content import is_module
     from tpusim.frontend.onnx import external_files
+    from tpusim.ir.content import is_module
 
     return [model, *(external_files(model) if model.is_file() and not is_module(model) else ())]
 

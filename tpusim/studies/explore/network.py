@@ -15,10 +15,10 @@ from tpusim.calibration.stage import calibrate, require_names, save_table
 from tpusim.calibration.table import CalibrationTable, read_table
 from tpusim.errors import ConfigError, UnsupportedError, option
 from tpusim.frontend import WHOLE, Cut, front_end, import_onnx, keeping_batch, read_model
-from tpusim.frontend.content import is_module
 from tpusim.frontend.onnx import read_onnx
 from tpusim.host.workers import Workers
 from tpusim.inference import input_specs
+from tpusim.ir.content import is_module
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
 from tpusim.passes import PassManager

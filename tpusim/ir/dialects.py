@@ -15,6 +15,7 @@ from xdsl.ir import Dialect, Operation
 
 from tpusim.errors import ConfigError
 from tpusim.ir.text import context as ir_context
+from tpusim.ir.universe import OpenContext
 from tpusim.registry import DIALECTS
 
 OpT = TypeVar("OpT", bound=Operation)
@@ -51,6 +52,13 @@ def register_dialects(ctx: Context) -> None:
 def context() -> Context:
     """An xDSL context of builtin, func, quant and all registered dialects; those are loaded when a text needs them."""
     ctx = ir_context()
+    register_dialects(ctx)
+    return ctx
+
+
+def open_context() -> Context:
+    """As `context`, with the dialects of xDSL and of packages' universes."""
+    ctx = ir_context(into=OpenContext())
     register_dialects(ctx)
     return ctx
 
