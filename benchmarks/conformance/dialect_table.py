@@ -121,7 +121,7 @@ def ops(path: Path, dialect: str, words: dict[str, str]) -> Table:
 
     table: Table = {}
     for record, (_, mnemonic, body) in records.items():
-        if not mnemonic or not body.startswith("def") or not record.startswith(f"{dialect.title()}_"):
+        if not mnemonic or not body.startswith("def") or not record.lower().startswith(f"{dialect}_"):
             continue
         if re.match(r"def\s+\w+\s*:\s*(EnumAttr|I32EnumAttr|\w+_Attr)\b", body):
             continue
