@@ -1,10 +1,11 @@
 """Flat inference: any top or tpu module -> tensors, in JAX.
 
-Input: a `Model` at any stage (layer groups are executed op by op, loads and stores change nothing) and arrays by input
-name. Output: arrays by tensor name, quantised tensors as their stored integers. Three ways with the same INT8 bits:
-`run` goes op by op and keeps every tensor; `Graph` compiles the whole network once and runs sample after sample
-(`Gradual` does so when there are enough of them); `Flat` takes any number of samples in one call.
-`to_stablehlo` gives the same function to other compilers. It decides nothing: every op's `inference` defines the op. It must not know commands, slices or memories.
+Input: a `Model` at any stage (layer groups are executed op by op, loads and stores change nothing) and arrays by
+input name. Output: arrays by tensor name, quantised tensors as their stored integers. Three ways with the same INT8
+bits: `run` goes op by op and keeps every tensor; `Graph` compiles the whole network once and runs sample after sample
+(`Gradual` does so when there are enough of them); `Flat` takes any number of samples in one call. `to_stablehlo`
+gives the same function to other compilers. It decides nothing: every op's `inference` defines the op. It must not
+know commands, slices or memories.
 """
 
 from tpusim.inference.batched import Flat, Inputs

@@ -40,7 +40,8 @@ class Iree:
         given = self._main(*(x.reshape(a.shape) for x, a in zip(arguments, self._found.inputs, strict=True)))
         results = given if isinstance(given, tuple | list) else (given,)
         return {
-            to.name: _typed(np.asarray(y.to_host()), to.dtype) for to, y in zip(self._found.results, results, strict=True)
+            to.name: _typed(np.asarray(y.to_host()), to.dtype)
+            for to, y in zip(self._found.results, results, strict=True)
         }
 
 

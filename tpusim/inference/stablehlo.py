@@ -9,18 +9,18 @@ module has sums in any order (`quick` of `Graph`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from jax import export
 from typing_extensions import override
 
-from tpusim.errors import UnsupportedError
+from tpusim.errors import UnsupportedError, option
 from tpusim.inference.executor import Graph, chip_of, input_specs, inputs_of
-from tpusim.ir.attrs import op_name
 from tpusim.ir.types import storage_dtype, tensor_of
 
 if TYPE_CHECKING:
@@ -30,10 +30,14 @@ if TYPE_CHECKING:
 GROUPS = "n"
 """The number of the module's batches in a call, where it is left open."""
 
+_JAX: Any = jax
+"""Its tree functions are only partly annotated."""
+_LIMIT = "jax_traceback_in_locations_limit"
+
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument or a result of the function: its name in the module, shape and dtype; a name stands for any length."""
+    """An argument or a result: its name in the module, shape, dtype; a name in a shape stands for any length."""
 
     name: str
     shape: tuple[int | str, ...]
@@ -81,23 +85,30 @@ def to_stablehlo(
     """
     graph = Graph(model, keep, quick=chip_of(model) is None)
     specs = input_specs(model)
-    groups = export.symbolic_shape(GROUPS)[0] if open_batch else 1
+    single = next((name for name, (shape, _) in specs.items() if not shape), None)
+    if open_batch and single is not None:
+        raise UnsupportedError(
+            f"{option('open_batch')}: inputs with an axis of samples are required, '{single}' has none"
+        )
+    groups: Any = export.symbolic_shape(GROUPS)[0] if open_batch else 1
     stored = [storage_dtype(tensor_of(op.input).element_type) for op in inputs_of(model)]
-    taken = [jax.ShapeDtypeStruct((groups * s[0], *s[1:]), t) for (s, _), t in zip(specs.values(), stored, strict=True)]
-    leaves, tree = jax.tree_util.tree_flatten_with_path(graph.weights)
+    taken = [jax.ShapeDtypeStruct(_of_samples(s, groups), t) for (s, _), t in zip(specs.values(), stored, strict=True)]
+    leaves, tree = _JAX.tree_util.tree_flatten_with_path(graph.weights)
     names = [_name(path) for path, _ in leaves]
     values = [np.asarray(leaf) for _, leaf in leaves]
-    vmapped: Callable[..., list[Array]] = cast("Any", jax).vmap(graph.trace, in_axes=(None, 0))
+    vmapped: Callable[..., list[Array]] = _JAX.vmap(graph.trace, in_axes=(None, 0))
 
     def main(*given: Array) -> list[Array]:
         inputs, rest = given[: len(taken)], given[len(taken) :]
-        weights = jax.tree_util.tree_unflatten(tree, rest) if arguments else graph.weights
+        weights = _JAX.tree_util.tree_unflatten(tree, rest) if arguments else graph.weights
         stacked = [x.reshape(-1, *shape) for x, (shape, _) in zip(inputs, specs.values(), strict=True)]
         return [y.reshape(-1, *y.shape[2:]) if y.ndim > 1 else y for y in vmapped(weights, stacked)]
 
     try:
-        with jax.enable_x64(True):
-            exported = export.export(jax.jit(main), platforms=("cpu",))(*taken, *(values if arguments else ()))
+        with jax.enable_x64(True), _without_tracebacks():
+            exported = export.export(_JAX.jit(main, keep_unused=True), platforms=("cpu",))(
+                *taken, *(values if arguments else ())
+            )
     except (ValueError, NotImplementedError, TypeError) as error:
         raise UnsupportedError(f"StableHLO: {_first_line(error)}") from error
     return StableHlo(
@@ -108,13 +119,29 @@ def to_stablehlo(
     )
 
 
+@contextmanager
+def _without_tracebacks() -> Generator[None]:
+    """Locations in this package's files, whose paths are this machine's, are left out."""
+    before = _JAX.config.jax_traceback_in_locations_limit
+    _JAX.config.update(_LIMIT, 0)
+    try:
+        yield
+    finally:
+        _JAX.config.update(_LIMIT, before)
+
+
+def _of_samples(shape: tuple[int, ...], groups: Any) -> tuple[Any, ...]:
+    """The shape of an input for so many of the module's batches."""
+    return (groups * shape[0], *shape[1:]) if shape else ()
+
+
 def _argument(name: str, aval: Any) -> Argument:
     return Argument(name, tuple(d if isinstance(d, int) else str(d) for d in aval.shape), np.dtype(aval.dtype))
 
 
 def _name(path: Sequence[Any]) -> str:
     """The name of a weight, of a part of one with the part's place."""
-    return f"{path[0].key}{jax.tree_util.keystr(tuple(path[1:]))}"
+    return f"{path[0].key}{_JAX.tree_util.keystr(tuple(path[1:]))}"
 
 
 def _first_line(error: Exception) -> str:

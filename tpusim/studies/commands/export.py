@@ -1,7 +1,6 @@
 """`tpusim export`: a network for other programs, as QDQ ONNX or as StableHLO."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
@@ -69,7 +68,9 @@ class Export(Command):
         if self.to == "stablehlo":
             return self._stablehlo(console)
         useless = [
-            flag for flag, given in (("--weights", self.weights != "constants"), ("--open-batch", self.open_batch)) if given
+            flag
+            for flag, given in (("--weights", self.weights != "constants"), ("--open-batch", self.open_batch))
+            if given
         ]
         if useless:
             raise ConfigError(f"{' and '.join(useless)}: needs --to stablehlo, got --to {self.to}; leave it out")
