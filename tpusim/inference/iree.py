@@ -36,13 +36,10 @@ class Iree:
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """One sample: the kept tensors by name. Raises ConfigError for inputs that do not fit."""
-        arguments = check_inputs(self._model, inputs)
-        given = self._main(*(x.reshape(a.shape) for x, a in zip(arguments, self._found.inputs, strict=True)))
-        results = given if isinstance(given, tuple | list) else (given,)
-        return {
-            to.name: _typed(np.asarray(y.to_host()), to.dtype)
-            for to, y in zip(self._found.results, results, strict=True)
-        }
+        given = self._main(*check_inputs(self._model, inputs))
+        results: list[Any] = list(given) if len(self._found.results) > 1 else [given]
+        pairs = zip(self._found.results, results, strict=True)
+        return {to.name: _typed(np.asarray(y.to_host()), to.dtype) for to, y in pairs}
 
 
 def _packages() -> tuple[Any, Any]:

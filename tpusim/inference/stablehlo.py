@@ -102,7 +102,8 @@ def to_stablehlo(
         inputs, rest = given[: len(taken)], given[len(taken) :]
         weights = _JAX.tree_util.tree_unflatten(tree, rest) if arguments else graph.weights
         stacked = [x.reshape(-1, *shape) for x, (shape, _) in zip(inputs, specs.values(), strict=True)]
-        return [y.reshape(-1, *y.shape[2:]) if y.ndim > 1 else y for y in vmapped(weights, stacked)]
+        whole = [y if open_batch else y[0] for y in vmapped(weights, stacked)]
+        return [y.reshape(-1, *y.shape[2:]) if open_batch and y.ndim > 1 else y for y in whole]
 
     try:
         with jax.enable_x64(True), _without_tracebacks():
