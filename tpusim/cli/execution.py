@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from warnings import warn
 
 import tyro
@@ -296,6 +296,9 @@ class Infer(Command):
     'layer4*'."""
     fast_f32: bool = False
     """Add the products of a float network in the fastest order, not in TPU-MLIR's: the results differ by rounding."""
+    engine: Literal["jax", "iree"] = "jax"
+    """What runs a .mlir: JAX, or IREE from StableHLO, which asks another compiler (extra 'iree'). Integers and a
+    lowered network's floats are the same bits; a float network is added in any order there."""
     network: Network = NetworkOptions()
 
     def execute(self, console: Output) -> bool:
@@ -321,6 +324,9 @@ class Infer(Command):
             raise ConfigError(
                 f"--fast-f32: needs a .mlir of a float network, got {self.model}, which has no such order"
             )
+        if self.engine != "jax" and (self.fast_f32 or not is_module(self.model)):
+            got = "--fast-f32, which is JAX's" if self.fast_f32 else str(self.model)
+            raise ConfigError(f"--engine {self.engine}: needs a .mlir alone, got {got}; leave one out")
         keep = self._keep()
         prepare = self._onnx if of_framework else self._module
         run, about = prepare(keep)
@@ -390,6 +396,11 @@ class Infer(Command):
             )
         if self.fast_f32:
             return Graph(model, quick=True), about
+        if self.engine == "iree":
+            from tpusim.inference.iree import Iree
+
+            engine = Iree(model, None if keep.asked == ("outputs",) else "all")
+            return lambda inputs: self._kept(engine(inputs), _result_names(model), keep), about
         if keep.asked == ("outputs",):
             return Gradual(model), about
         return lambda inputs: self._kept(run(model, inputs), _result_names(model), keep), about

@@ -107,7 +107,8 @@ class Steps:
 
     chip: None for a top module; record: called with the results of every op that computes; forms: constant operands in
     the form that their op's kernel reads; quick: compute float ops of a top module by their estimates; shuffled: ops
-    whose work is done by earlier constants, and the values that are their results.
+    whose work is done by earlier constants, and the values that are their results; located: traced instructions have
+    the op's name as their location, which compilers and profilers show.
     """
 
     weights: Mapping[str, Array]
@@ -116,6 +117,7 @@ class Steps:
     forms: Mapping[Place, Any] = field(default_factory=dict[Place, Any])
     quick: bool = False
     shuffled: Mapping[Operation, SSAValue] = field(default_factory=dict[Operation, SSAValue])
+    located: bool = False
 
     @classmethod
     def of(cls, model: Model, record: Recorder | None = None) -> "Steps":
@@ -143,7 +145,8 @@ class Steps:
             environment[op.results[0]] = environment[self.shuffled[op]]
         elif isinstance(op, ShapedOp):
             operands = [self.forms.get((op, i), environment[v]) for i, v in enumerate(op.operands)]
-            results = self.results(op, operands)
+            with jax.named_scope(op_name(op)) if self.located else nullcontext():
+                results = self.results(op, operands)
             environment.update(zip(op.results, results, strict=True))
             if self.record is not None and not isinstance(op, Transfer):
                 self.record(op, results)
@@ -269,7 +272,7 @@ class Graph:
 
         environment: Environment = dict(zip(self.model.body.args, arguments, strict=True))
         forms = {place: weights[key] for place, key in self._forms.items()}
-        steps = Steps({**weights, **self._fixed}, self._chip, record, forms, self._quick, self.shuffled)
+        steps = Steps({**weights, **self._fixed}, self._chip, record, forms, self._quick, self.shuffled, located=True)
         with estimates() if self._quick else nullcontext():
             steps.block(self.model.body, environment)
         return [found[name] for name in self.keep]
