@@ -25,6 +25,7 @@ from tpusim.registry import FUNCTIONS, MEANINGS
 
 IMAGE, TABLE = (2, 6, 4, 5), (1, 1, 1, 256)
 ATTENTION = fn.Attention((6, 6, 4, 6), sources=1, has_bias=0, mask=False, scale=0.5, requants=())
+A16 = fn.A16MatMul(4, bias=True, depth=32)
 FLASH = fn.FlashAttention(0.5, mask=False)
 
 
@@ -66,6 +67,17 @@ ROWS = [
         (
             (ATTENTION, ((1, 7, 5), (1, 64, 1, 4), (1, 1, 6, 6)), "an input (1, 7, 6)"),
             (ATTENTION, ((1, 7, 6), (1, 64, 1, 4)), "3 operands, got 2"),
+        ),
+    ),
+    Row(
+        A16,
+        ((1, 2, 8), (3, 4), (3, 2), (3, 2), (3,)),
+        (1, 2, 3),
+        (
+            (A16, ((1, 2, 8), (3, 8), (3, 2), (3, 2), (3,)), "3 rows of 8 codes of 4 bits"),
+            (A16, ((1, 2, 8), (3, 4), (3, 3), (3, 3), (3,)), "equal groups of 8 in 3 rows"),
+            (A16, ((1, 2, 8), (3, 4), (3, 2), (3, 2), (2,)), "a bias of 3"),
+            (A16, ((1, 2, 8), (3, 4), (3, 2), (3, 2)), "5 operands, got 4"),
         ),
     ),
     Row(

@@ -170,6 +170,10 @@ FORMATS = Table[Any](
         "f16": "tpusim.ir.formats:F16",
         "bf16": "tpusim.ir.formats:BF16",
         "int8": "tpusim.ir.formats:INT8",
+        "w4f16": "tpusim.ir.formats:W4F16",
+        "w4bf16": "tpusim.ir.formats:W4BF16",
+        "w8f16": "tpusim.ir.formats:W8F16",
+        "w8bf16": "tpusim.ir.formats:W8BF16",
     },
 )
 """Number formats by name in small letters, as `--mode` and quantisation tables take them: `NumberFormat` values."""
@@ -266,6 +270,7 @@ FUNCTIONS = Table[Any](
     {
         "softmax": "tpusim.isa.functions.softmax:Softmax",
         "softmax_int": "tpusim.isa.functions.softmax:SoftmaxInt",
+        "a16_matmul": "tpusim.isa.functions.a16:A16MatMul",
         "attention_weights": "tpusim.isa.functions.attention:AttentionWeights",
         "attention": "tpusim.isa.functions.attention:Attention",
         "flash_attention": "tpusim.isa.functions.flash:FlashAttention",
@@ -391,6 +396,7 @@ MEANINGS = Table[Any](
         "softmax": "tpusim.simulator.function:softmax",
         "softmax_int": "tpusim.simulator.function:softmax_int",
         "attention_weights": "tpusim.simulator.attention:attention_weights",
+        "a16_matmul": "tpusim.simulator.a16:a16_matmul",
         "attention": "tpusim.simulator.attention:attention",
         "flash_attention": "tpusim.simulator.attention:flash_attention",
         "flash_mix": "tpusim.simulator.attention:flash_mix",
@@ -472,6 +478,7 @@ FIELD_MEANINGS = Table[Any](
         "softmax_tables": "tpusim.simulator.field.functions:along_axis",
         "cumulate": "tpusim.simulator.field.functions:along_axis",
         "attention_weights": "tpusim.simulator.field.functions:attention_weights",
+        "a16_matmul": "tpusim.simulator.field.functions:a16_matmul",
         "attention": "tpusim.simulator.field.functions:attention",
         "flash_attention": "tpusim.simulator.field.functions:flash_attention",
         "flash_mix": "tpusim.simulator.field.functions:flash_mix",
@@ -553,6 +560,7 @@ FIELD_OPS = Table[Any](
         "tpu.Pad": "tpusim.proof.meanings.arithmetic:padded",
         "tpu.Softmax": "tpusim.proof.meanings.rows:softmax",
         "tpu.LayerNorm": "tpusim.proof.meanings.rows:layernorm",
+        "tpu.A16MatMul": "tpusim.proof.meanings.matrices:a16_matmul",
         "tpu.RMSNorm": "tpusim.proof.meanings.rows:rmsnorm",
         "tpu.GroupNorm": "tpusim.proof.meanings.rows:groupnorm",
         "tpu.InstanceNorm": "tpusim.proof.meanings.rows:groupnorm",

@@ -428,6 +428,11 @@ CLOCK: Final = (
         "the operations of their formula", "hardware.md DH-07",
     ),
     Rule(
+        "U-105", "products_of_few_bits", "global layers, clock",
+        "products with weights of 4 and 8 bits have the library's tiles and take its steps",
+        "the cheapest tiles", "hardware.md DH-07",
+    ),
+    Rule(
         "U-91", "steps_of_functions", "clock",
         "activations, norms and attention weights take as many vector steps as the library issues",
         "the length of a series", "hardware.md DH-07",

@@ -5,6 +5,7 @@ made of. The machine says what it computes: the registry's table `MEANINGS` has 
 In text a function is JSON, `{"name":"softmax","axis":1}`.
 """
 
+from tpusim.isa.functions.a16 import A16MatMul
 from tpusim.isa.functions.attention import Attention, AttentionWeights
 from tpusim.isa.functions.base import AnyFunction, Function, Misfit, Shape, Steps, Unit
 from tpusim.isa.functions.flash import FlashAttention, FlashMix, FlashScores
@@ -52,6 +53,7 @@ from tpusim.isa.functions.upsample import Upsample
 
 __all__ = [
     "ACTIVATIONS",
+    "A16MatMul",
     "Active",
     "AddInt",
     "AnyFunction",

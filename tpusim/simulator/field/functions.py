@@ -309,6 +309,20 @@ def _scores(field: Field, scale: float, operands: Operands, *, half: bool) -> El
     return (found + mask[0]) % PRIME if mask else found
 
 
+def a16_matmul(field: Field, function: fn.A16MatMul, operands: Operands, output: View) -> Elements:
+    """Every result is a function of a row of the input, and of codes, scales, zero points and bias of its column."""
+    inner = operands[0].shape[-1]
+    x = operands[0].reshape(-1, inner)
+    columns = int(np.prod(output.shape)) // len(x)
+    codes, *grouped = operands[1:4]
+    rows = [codes, *(part if part.ndim == 2 else part.swapaxes(-3, -2) for part in grouped)]  # noqa: PLR2004  by lanes
+    weights = [field.row(part.reshape(columns, -1), (1,)).reshape(1, -1) for part in rows]
+    bias = [operands[4].reshape(1, -1)] if function.bias else []
+    return field.apply(
+        (*_named(function, "depth"), output.dtype), field.row(x, (1,)).reshape(-1, 1), *weights, *bias
+    ).reshape(output.shape)
+
+
 def flash_scores(field: Field, function: fn.FlashScores, operands: Operands, output: View) -> Elements:
     """Products of queries and keys, scaled, with the mask added."""
     return _scores(field, function.scale, operands, half=output.dtype == "f16")
