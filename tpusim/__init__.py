@@ -141,7 +141,8 @@ def compile(
     calibration: a method or all options; layer_group: a strategy or all options. preprocess: how inputs are made of
     images. also: patterns on request. input_values: as of `load`. inputs, outputs: tensors by ONNX name between which
     the network lies. reference: what `verify` holds the top module against, a function of such a dict for one; ONNX
-    Runtime for an ONNX file. The others are as the options of `tpusim run`. Raises a TpusimError of the stage that cannot do its part.
+    Runtime for an ONNX file. The others are as the options of `tpusim run`. Raises a TpusimError of the stage that
+    cannot do its part.
     """
     arguments = {**locals()}
     from tpusim.compiled import compile_network
