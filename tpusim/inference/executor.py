@@ -24,6 +24,7 @@ from tpusim.inference.layout import with_few_transpositions
 from tpusim.inference.shuffles import shuffles
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
+from tpusim.ir.opaque import require_known
 from tpusim.ir.text import print_module
 from tpusim.ir.types import is_tensor, shape_of, storage_dtype, tensor_of, uniform_of
 from tpusim.numbers import border
@@ -90,15 +91,15 @@ def run(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
     def record(op: Operation, results: Sequence[Array]) -> None:
         found.update((value_name(v), np.asarray(y)) for v, y in zip(op.results, results, strict=True))
 
-    arguments = check_inputs(model, inputs)
+    steps, arguments = Steps.of(model, record), check_inputs(model, inputs)
     environment: Environment = dict(zip(model.body.args, arguments, strict=True))
-    Steps.of(model, record).block(model.body, environment)
+    steps.block(model.body, environment)
     return found
 
 
 def chip_of(model: Model) -> ChipSpec | None:
     """The chip of a lowered module; None for a top module, which does not depend on a chip."""
-    return chips.of(model) if model.attribute("module.chip") else None
+    return chips.of(model) if model.attribute("module.chip") not in ("", "ALL") else None
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,8 @@ class Steps:
 
     @classmethod
     def of(cls, model: Model, record: Recorder | None = None) -> "Steps":
-        """The steps of a module with its weights, on its chip."""
+        """The steps of a module with its weights, on its chip. Raises UnsupportedError for opaque ops."""
+        require_known(model.module.walk(), f"inference of module '{model.name}'")
         return cls(model.weights, chip_of(model), record)
 
     def block(self, block: Block, environment: Environment) -> None:
@@ -211,6 +213,7 @@ class Graph:
     """
 
     def __init__(self, model: Model, keep: Sequence[str] | str | None = None, *, quick: bool = False) -> None:
+        require_known(model.module.walk(), f"inference of module '{model.name}'")
         self.model, self.keep, self._quick = model, kept_names(model, keep), quick
         concrete = _concrete_weights(model)
         self._chip = chip_of(model)

@@ -33,6 +33,7 @@ from tpusim.ops import (
     grid_sampler,
     groupnorm,
     hard,
+    host_function,
     layernorm,
     lrn,
     matmul,
@@ -62,7 +63,7 @@ from tpusim.ops import (
 
 MODULES: tuple[ModuleType, ...] = (
     structure, cast, rescale, requant_axis, conv, deconv, matmul, attention, pool, add, mul, concat, view, permute,
-    softmax, lrn, norm, relu, activation, hard, layernorm, groupnorm, reduce,
+    softmax, lrn, norm, relu, activation, hard, host_function, layernorm, groupnorm, reduce,
     sub, minmax, const_binary, pad, slice, tile, resize, compare, where, arg, elements,
     cumulate, power, grid_sampler, depth2space, swap_dim, rmsnorm, frames, nms,
 )  # fmt: skip
