@@ -16,7 +16,7 @@ PRIME = 4_194_301
 _TERMS = 2048
 """How many products of two elements between -p/2 and p/2 add up below 2**53, exact in float64."""
 _HASH_BITS = 22
-_BLOCK = 1 << 15
+_BLOCK = 1 << 13
 """Elements that are hashed at once; they fit a cache."""
 _LARGEST_DENOMINATOR, _LARGEST_NUMERATOR = 1023, 2047
 """Twice the product of both is below p."""
@@ -24,7 +24,8 @@ _SIGN = 31
 """Shifted by it, an int32 is -1 if it is negative, else 0. Elements and their sums and differences fit int32."""
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 """The constants of splitmix64 (Steele, Lea and Flood 2014)."""
-_ODD = tuple(_GOLDEN * (2 * i + 1) & 0xFFFFFFFFFFFFFFFF for i in range(1, 17))
+_WORD = 0xFFFFFFFFFFFFFFFF
+_ODD = tuple(_GOLDEN * (2 * i + 1) & _WORD for i in range(1, 17))
 """Factors of the operands of a function, in order."""
 
 
@@ -35,22 +36,26 @@ def centred(x: Elements) -> np.ndarray:
     return narrow.astype(np.float64)
 
 
-def reduced(x: np.ndarray) -> np.ndarray:
-    """Exact whole float64 below 2**53, modulo p, in place."""
-    x -= np.floor(x * (1.0 / PRIME)) * PRIME
-    x += (x < 0) * float(PRIME)  # the quotient was rounded
-    x -= (x >= PRIME) * float(PRIME)
-    return x
+def reduced(x: np.ndarray) -> Elements:
+    """Exact whole float64 below 2**53, modulo p."""
+    flat, found = x.reshape(-1), np.empty(x.size, np.int64)
+    for start in range(0, x.size, _BLOCK):
+        part = flat[start : start + _BLOCK]
+        part = (part - np.floor(part * (1.0 / PRIME)) * PRIME).astype(np.int32)  # the quotient was rounded: one p off
+        part += part >> _SIGN & PRIME
+        part -= PRIME
+        part += part >> _SIGN & PRIME
+        found[start : start + _BLOCK] = part
+    return found.reshape(x.shape)
 
 
 def of_centred(left: np.ndarray, right: np.ndarray) -> Elements:
     """(..., m, k) x (..., k, n) of `centred` elements."""
-    total: np.ndarray | None = None
-    for start in range(0, max(left.shape[-1], 1), _TERMS):
-        part = reduced(left[..., start : start + _TERMS] @ right[..., start : start + _TERMS, :])
-        total = part if total is None else total + part
-    assert total is not None  # one block at least
-    return total.astype(np.int64) % PRIME if left.shape[-1] > _TERMS else total.astype(np.int64)
+    parts = (
+        reduced(left[..., start : start + _TERMS] @ right[..., start : start + _TERMS, :])
+        for start in range(0, max(left.shape[-1], 1), _TERMS)
+    )
+    return summed(parts) if left.shape[-1] > _TERMS else next(parts)
 
 
 def summed(terms: Iterable[Elements]) -> Elements:
@@ -74,13 +79,16 @@ def product(left: Elements, right: Elements) -> Elements:
     return of_centred(centred(left), centred(right))
 
 
-def _mix(z: np.ndarray) -> None:
-    """splitmix64 of z, reduced to an element, in place."""
+def _mix(z: np.ndarray, scratch: np.ndarray) -> None:
+    """splitmix64 of z, reduced to an element, in place; scratch: as long as z."""
     for shift, factor in ((30, _FIRST), (27, _SECOND)):
-        z ^= z >> np.uint64(shift)
+        np.right_shift(z, np.uint64(shift), out=scratch)
+        z ^= scratch
         z *= np.uint64(factor)
     z >>= np.uint64(64 - _HASH_BITS)
-    z -= (z >= PRIME) * np.uint64(PRIME)
+    signed = z.view(np.int64)
+    signed -= PRIME
+    signed += signed >> 63 & PRIME
 
 
 class Field:
@@ -124,15 +132,25 @@ class Field:
         """An uninterpreted function of elements (any integers below 2**40), which broadcast; the tuple is its name."""
         assert 0 < len(operands) <= len(_ODD)
         shape = np.broadcast_shapes(*(operand.shape for operand in operands))
-        flat = [np.broadcast_to(operand, shape).reshape(-1) for operand in operands]
-        found, key = np.empty(flat[0].shape, np.uint64), np.uint64(self._key(function))
-        for start in range(0, found.size, _BLOCK):
-            z = found[start : start + _BLOCK]
-            z[...] = key
-            for operand, factor in zip(flat, _ODD, strict=False):
-                z += operand[start : start + _BLOCK].astype(np.uint64, copy=False) * np.uint64(factor)
-            _mix(z)
-        return found.view(np.int64).reshape(shape)
+        whole, start = list[tuple[np.ndarray, np.uint64]](), np.full((1,) * len(shape), self._key(function), np.uint64)
+        for operand, odd in zip(operands, _ODD, strict=False):
+            factor = np.uint64(odd)
+            if operand.shape == shape:
+                whole.append((operand.reshape(-1), factor))
+            else:  # few elements for many results
+                start = (
+                    start
+                    + operand.reshape((1,) * (len(shape) - operand.ndim) + operand.shape).astype(np.uint64) * factor
+                )
+        found = np.empty(shape, np.uint64)
+        found[...] = start
+        flat, scratch = found.reshape(-1), np.empty(_BLOCK, np.uint64)
+        for first in range(0, flat.size, _BLOCK):
+            part = flat[first : first + _BLOCK]
+            for operand, factor in whole:
+                part += operand[first : first + _BLOCK].astype(np.uint64, copy=False) * factor
+            _mix(part, scratch[: part.size])
+        return found.view(np.int64)
 
     def row(self, x: Elements, axes: Sequence[int] | None = None) -> Elements:
         """A random linear combination of the elements along `axes` (all: None) in order; these axes have length 1."""
@@ -188,10 +206,15 @@ class Field:
         for begin, known, found in self._stored:
             if begin == address and np.array_equal(known, data):
                 return found
-        found = np.empty(data.size, np.int32)
+        found, z, scratch = np.empty(data.size, np.int32), np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, np.uint64)
+        of_byte = np.arange(256, dtype=np.uint64) * np.uint64(_ODD[0]) + np.uint64(self._key(("constant byte",)))
+        of_place = np.arange(_BLOCK, dtype=np.uint64) * np.uint64(_ODD[1])
         for start in range(0, data.size, _BLOCK):
             part = data[start : start + _BLOCK]
-            at = np.arange(address + start, address + start + part.size)
-            found[start : start + _BLOCK] = self.apply(("constant byte",), part, at)
+            np.take(of_byte, part, out=z[: part.size], mode="clip")
+            z += of_place
+            z += np.uint64((address + start) * _ODD[1] & _WORD)
+            _mix(z, scratch)
+            found[start : start + _BLOCK] = z[: part.size]
         self._stored.append((address, data, found))
         return found

@@ -4,6 +4,7 @@ import numpy as np
 
 from tpusim.field import PRIME, Elements, Field, product, requanted, saturated, shifted
 from tpusim.field.integers import by_channel, clamped
+from tpusim.field.selected import chosen, related
 from tpusim.isa.commands import (
     Arith,
     ChannelRescale,
@@ -112,9 +113,6 @@ def arith(command: Arith, memory: FieldMachine) -> None:
     memory.write(output, saturated(field, found, output.dtype, floor=floor, known=known))
 
 
-_SYMMETRIC = ("Equal", "NotEqual", "And", "Or", "Xor")
-
-
 def compare(command: Compare, memory: FieldMachine) -> None:
     """A relation of two elements."""
     a, b = memory.read(command.a), _operand(command.b, memory)
@@ -122,20 +120,11 @@ def compare(command: Compare, memory: FieldMachine) -> None:
     memory.write(command.output, np.broadcast_to(found, command.output.shape))
 
 
-def related(field: Field, kind: str, a: Elements, b: Elements) -> Elements:
-    """A relation; greater is less with the operands exchanged."""
-    if kind in _SYMMETRIC:
-        a, b = np.minimum(a, b), np.maximum(a, b)
-    elif kind.startswith("Greater"):
-        kind, a, b = kind.replace("Greater", "Less"), b, a
-    return field.apply(("relation", kind), a, b)
-
-
 def where(command: Where, memory: FieldMachine) -> None:
     """A selection by the condition, unless both branches are equal."""
     condition = memory.read(command.condition)
     true, false = (_operand(branch, memory) for branch in (command.on_true, command.on_false))
-    found = np.where(true == false, true, memory.field.apply(("where",), condition, true, false))
+    found = chosen(memory.field, condition, true, false)
     memory.write(command.output, np.broadcast_to(found, command.output.shape))
 
 
