@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tpusim.field import PRIME, Elements, Field, Scaling, requanted, saturated, shifted, summed
+from tpusim.field import PRIME, Elements, Field, Scaling, requanted, saturated, shifted, summed, times
 from tpusim.field.integers import by_channel, clamped
 from tpusim.ir.attrs import floats, ints
 from tpusim.ir.types import element_of, storage_dtype, uniform_of
@@ -35,7 +35,7 @@ def add(op: TpuAdd, operands: Sequence[Any], field: Field) -> Elements | None:
         if dtype == "i32":
             return clamped(field, total, 0, None) if relu else total
         return stored_float(rectified(total, op, field), op.output, field)
-    terms = [(x - z) * (m % PRIME) % PRIME for x, z, m in zip(operands, zeros, ints(ms), strict=True)]
+    terms = [times(without_zero(x, z), m) for x, z, m in zip(operands, zeros, ints(ms), strict=True)]
     if len(ints(rs)) == 1:
         total = clamped(field, summed(terms), 0, None) if relu else summed(terms)
         return saturated(field, shifted(field, total, ints(rs)[0], "half_up"), dtype)
@@ -50,7 +50,7 @@ def sub(op: TpuSub, operands: Sequence[Any], field: Field) -> Elements | None:
     dtype, relu = type_of(op.output), relu_of(op)
     if op.multipliers is None or op.rshifts is None:
         return stored_float(rectified((operands[0] - operands[1]) % PRIME, op, field), op.output, field)
-    first, second = (x * (m % PRIME) % PRIME for x, m in zip(operands, ints(op.multipliers), strict=True))
+    first, second = (times(x, m) for x, m in zip(operands, ints(op.multipliers), strict=True))
     rs = ints(op.rshifts)
     if len(rs) == 1:
         total = (first - second) % PRIME
@@ -94,7 +94,7 @@ def extreme(op: ExtremeTpu, operands: Sequence[Any], field: Field) -> Elements |
     pick, dtype = {"max": np.maximum, "min": np.minimum}[op.KIND], type_of(op.output)
     if op.scaling is not None:
         ms, r = op.scaling
-        operands = [shifted(field, x * (m % PRIME) % PRIME, r, "half_up") for x, m in zip(operands, ms, strict=True)]
+        operands = [shifted(field, times(x, m), r, "half_up") for x, m in zip(operands, ms, strict=True)]
     found = operands[0]
     for x in operands[1:]:
         found = pick(found, x)
@@ -108,7 +108,7 @@ def scale(op: TpuScale, operands: Sequence[Any], field: Field) -> Elements | Non
     """Factor and summand of the channel; integers clamped to 16 bits, shifted down by the channel, relu."""
     x, *constants = operands
     factor, summand, *rshift = (v.reshape(1, -1, *(1,) * (x.ndim - 2)) for v in constants if v is not None)
-    total, dtype = (x * factor + summand) % PRIME, type_of(op.output)
+    total, dtype = summed((times(x, factor), summand)), type_of(op.output)
     if uniform_of(op.output) is None:
         return rectified_in_steps(total, op, field)
     if is_set(op.clamp16):

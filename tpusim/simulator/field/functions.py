@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tpusim.field import PRIME, Elements, Field, Scaling, product, requanted, saturated, shifted, summed
+from tpusim.field import PRIME, Elements, Field, Scaling, product, requanted, saturated, shifted, summed, times
 from tpusim.field.integers import clamped
 from tpusim.field.selected import channels_around, gathered, of_samples, of_whole, picked, weighed
 from tpusim.isa import functions as fn
@@ -76,7 +76,7 @@ def _requanted(
     field: Field, function: fn.AddInt | fn.SubInt, operands: Operands, zeros: tuple[int, ...]
 ) -> list[Elements]:
     terms = zip(operands, zeros, function.multipliers, function.rshifts, strict=True)
-    return [shifted(field, (x - z) * (m % PRIME) % PRIME, r, "half_up") for x, z, m, r in terms]
+    return [shifted(field, times((x - z) % PRIME if z else x, m), r, "half_up") for x, z, m, r in terms]
 
 
 def add_int(field: Field, function: fn.AddInt, operands: Operands, output: View) -> Elements:
@@ -98,9 +98,9 @@ def mul_int(field: Field, function: fn.MulInt, operands: Operands, output: View)
     """The product, relu, one requant."""
     found = np.ones((), np.int64)
     for x, zero in zip(operands, function.operand_zero_points, strict=True):
-        found = found * ((x - zero) % PRIME) % PRIME
+        found = times(found, (x - zero) % PRIME)
     found = clamped(field, found, 0, None) if function.relu else found
-    found = found * (function.multiplier % PRIME) % PRIME
+    found = times(found, function.multiplier)
     if function.qdm:
         scaled = field.apply(("doubling product", function.rshift), found)
     else:
@@ -110,7 +110,7 @@ def mul_int(field: Field, function: fn.MulInt, operands: Operands, output: View)
 
 def const_int(field: Field, function: fn.ConstInt, operands: Operands, output: View) -> Elements:
     """The operation with a constant, then one requant."""
-    term, number = operands[0] * (function.multiplier % PRIME) % PRIME, int(function.constant) % PRIME
+    term, number = times(operands[0], function.multiplier), int(function.constant) % PRIME
     match function.kind:
         case "add":
             term = (term + number) % PRIME
@@ -126,7 +126,7 @@ def const_int(field: Field, function: fn.ConstInt, operands: Operands, output: V
 
 
 def _multiplied(operands: Operands, multipliers: tuple[int, ...]) -> list[Elements]:
-    return [x * (m % PRIME) % PRIME for x, m in zip(operands, multipliers, strict=True)]
+    return [times(x, m) for x, m in zip(operands, multipliers, strict=True)]
 
 
 def sum_shift(field: Field, function: fn.SumShift, operands: Operands, output: View) -> Elements:

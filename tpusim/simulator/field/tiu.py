@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tpusim.field import PRIME, Elements, Field, product, requanted, saturated, shifted
+from tpusim.field import PRIME, Elements, Field, product, requanted, saturated, shifted, summed, times
 from tpusim.field.integers import by_channel, clamped
 from tpusim.field.selected import chosen, related
 from tpusim.isa.commands import (
@@ -58,7 +58,7 @@ def _requantised(command: MatMul, total: Elements, batch: tuple[int, ...], memor
     if command.multipliers is not None:
         by = command.requant or Requant()
         columns = memory.read(command.multipliers).reshape(-1)
-        found = shifted(field, total * columns % PRIME, by.rshift, by.rounding)
+        found = shifted(field, times(total, columns), by.rshift, by.rounding)
         return saturated(field, (found + by.zero_point) % PRIME, dtype)
     if not command.requants:
         return requanted(field, total, scaling(command.requant or Requant()), dtype)
@@ -70,11 +70,11 @@ def _requantised(command: MatMul, total: Elements, batch: tuple[int, ...], memor
 def _combined(field: Field, kind: str, a: Elements, b: Elements) -> Elements:
     match kind:
         case "add":
-            return (a + b) % PRIME
+            return summed((a, b))
         case "sub":
             return (a - b) % PRIME
         case "mul":
-            return a * b % PRIME
+            return times(a, b)
         case "max":
             return np.maximum(a, b)
         case "min":
@@ -166,7 +166,7 @@ def dequantize(command: Dequantize, memory: FieldMachine) -> None:
 def channel_scale(command: ChannelScale, memory: FieldMachine) -> None:
     """AR mac: the field's product and sum; integers by the shifts of their channels."""
     field, output = memory.field, command.output
-    total = memory.read(command.input) * memory.read(command.scale) % PRIME
+    total = times(memory.read(command.input), memory.read(command.scale))
     if command.bias is not None:
         total = (total + memory.read(command.bias)) % PRIME
     if is_float(output.dtype):
