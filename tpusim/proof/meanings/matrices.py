@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tpusim.field import PRIME, Elements, Field, Scaling, product, requanted, saturated, shifted
+from tpusim.field import PRIME, Elements, Field, Scaling, product, requanted, saturated, shifted, times
 from tpusim.field.integers import clamped
 from tpusim.ir.attrs import ints
 from tpusim.ir.types import shape_of
@@ -43,7 +43,7 @@ def matmul(op: TpuMatMul, operands: Sequence[Any], field: Field) -> Elements | N
     if is_set(op.fuse_rq):
         if not columns:
             return None
-        found = shifted(field, total * columns[0].reshape(-1) % PRIME, op.scaling[1], "half_up")
+        found = shifted(field, times(total, columns[0].reshape(-1)), op.scaling[1], "half_up")
         return saturated(field, (found + zero) % PRIME, dtype)
     if not several:
         return requanted(field, total, Scaling(*op.scaling, zero, mode=mode), dtype)
