@@ -122,6 +122,8 @@ def compile(
     matmul_perchannel: bool | None = None,
     q_group_size: int | None = None,
     q_symmetric: bool | None = None,
+    arithmetic: str | None = None,
+    high_precision: bool | None = None,
     fuse_preprocess: bool | None = None,
     customization_format: str | None = None,
     aligned_input: bool | None = None,

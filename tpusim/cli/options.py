@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Mode = str
 else:  # so that --help names plug-ins too
     Opt, Mode = Literal[STRATEGIES.names()], Literal[FORMATS.names()]
+Arithmetic = Literal["chip", "interpreter"]
 Shapes = Literal["0", "1"]
 Method = Literal["kl", "max", "percentile9999", "mse", "aciq_gauss", "aciq_laplace"]
 FrameFormat = Literal[
@@ -380,6 +381,10 @@ class LoweringOptions:
     """With w4f16, w4bf16, w8f16 or w8bf16: how many weights share a scale, 0: a row; default 64."""
     q_symmetric: bool = usual(False)
     """With such a mode: the zero point of every group is the middle of the codes."""
+    arithmetic: Arithmetic = usual("chip")
+    """How ops in 16 bits round where TPU-MLIR's interpreter and the chip differ."""
+    high_precision: bool = usual(False)
+    """Attention in one op keeps scores, sums and results in f32."""
 
     fuse_preprocess: bool = usual(False)
     """Image inputs are camera bytes; mean, scale, order of channels and cropping are ops of the module."""

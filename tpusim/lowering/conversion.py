@@ -1,6 +1,7 @@
 """One lowering step by step: the order of the steps, and what one leaves for the next besides the module."""
 
 from collections.abc import Mapping
+from typing import get_args
 
 from xdsl.ir import Operation
 
@@ -29,7 +30,7 @@ from tpusim.lowering.overflow import warn_of_overflow
 from tpusim.lowering.propagate import keep_ranges, propagate
 from tpusim.ops.frames import fold_swaps
 from tpusim.ops.framework.base import TopOp
-from tpusim.ops.interfaces import ProductRules
+from tpusim.ops.interfaces import Arithmetic, ProductRules, TwoArithmetics
 
 
 class Conversion:
@@ -109,8 +110,11 @@ class Conversion:
             strip_input_casts(lowered)
 
     def fuse(self, lowered: Model) -> None:
-        """Fuse tpu ops as the chip's lowering does."""
+        """Fuse tpu ops as the chip's lowering does, and give ops their arithmetic."""
         fuse_for_chip(lowered, self.chip)
+        for op in lowered.ops:
+            if isinstance(op, TwoArithmetics):
+                op.choose_arithmetic(self.chip, self.config.arithmetic, high_precision=self.config.high_precision)
 
     def check(self, lowered: Model) -> None:
         """Mark scales of a quantised network that are not kept; warn of accumulators that can overflow."""
@@ -154,6 +158,8 @@ def _require_groups(config: ConversionConfig, chip: ChipSpec) -> None:
 def _require_supported(config: ConversionConfig, chip: ChipSpec) -> None:
     require_fitting_rules(chip)
     name = chip.name
+    if config.arithmetic not in get_args(Arithmetic):
+        raise ConfigError(f"arithmetic '{config.arithmetic}': one of {', '.join(get_args(Arithmetic))} is required")
     if config.matmul_perchannel and not rules(chip, ProductRules).COLUMN_MULTIPLIERS:
         able = ", ".join(one for one in available() if rules(load(one), ProductRules).COLUMN_MULTIPLIERS)
         raise UnsupportedError(f"matmul_perchannel on {name}: a multiplier per column is required; {able} have it")

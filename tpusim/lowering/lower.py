@@ -43,7 +43,7 @@ from tpusim.lowering.qtable import read_qtable, table_for_chip
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.frames import lower_frame
 from tpusim.ops.framework.base import PART_OF, FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
-from tpusim.ops.interfaces import DefaultAlpha, FloatRule, FloatRules, FloatTypes
+from tpusim.ops.interfaces import Arithmetic, DefaultAlpha, FloatRule, FloatRules, FloatTypes
 from tpusim.ops.interfaces import Lowering as LoweringInterface
 from tpusim.ops.patterns.recurrent import float_type_of_part
 from tpusim.ops.rescale import requantised_indices
@@ -64,6 +64,8 @@ class ConversionConfig:
     q_group_size: elements of a weight's row that share a scale in the formats w4f16, w4bf16, w8f16 and w8bf16, 0: all,
     None: the format's (64). q_symmetric: the zero point of their groups is the middle of the codes.
     matmul_perchannel: quantise the constant matrix of an integer MatMul by columns (numerics.md 5.1).
+    arithmetic: "chip", or "interpreter" for ops that TPU-MLIR's interpreter rounds otherwise than the chip (DN-24).
+    high_precision: attention in one op keeps scores, sums and results in f32 (numerics.md 11.6).
     quant_input, quant_output: inputs and results are stored numbers, without casts from and to f32.
     """
 
@@ -75,6 +77,8 @@ class ConversionConfig:
     matmul_perchannel: bool = False
     q_group_size: int | None = None
     q_symmetric: bool = False
+    arithmetic: Arithmetic = "chip"
+    high_precision: bool = False
     quant_input: bool = False
     quant_output: bool = False
 

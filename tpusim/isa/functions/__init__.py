@@ -8,7 +8,7 @@ In text a function is JSON, `{"name":"softmax","axis":1}`.
 from tpusim.isa.functions.a16 import A16MatMul
 from tpusim.isa.functions.attention import Attention, AttentionWeights
 from tpusim.isa.functions.base import AnyFunction, Function, Misfit, Shape, Steps, Unit
-from tpusim.isa.functions.flash import FlashAttention, FlashMix, FlashScores
+from tpusim.isa.functions.flash import FlashAttention, FlashBlock, FlashMix, FlashResult, FlashScores
 from tpusim.isa.functions.floats import (
     ACTIVATIONS,
     Active,
@@ -67,7 +67,9 @@ __all__ = [
     "Cumulate",
     "ExtremeShift",
     "FlashAttention",
+    "FlashBlock",
     "FlashMix",
+    "FlashResult",
     "FlashScores",
     "Function",
     "Gather",

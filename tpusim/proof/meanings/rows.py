@@ -57,7 +57,11 @@ def layernorm(op: TpuLayerNorm, operands: Sequence[Any], field: Field) -> Elemen
 def rmsnorm(op: TpuRMSNorm, operands: Sequence[Any], field: Field) -> Elements | None:
     """Of the last axis, with the factor of the place; the quotient is rounded to the type of the result."""
     x, gamma = operands
-    name = ("rmsnorm", ("epsilon", op.eps.value.data), ("weight", gamma is not None), type_of(op.output))
+    arithmetic = "interpreter" if op.as_interpreter else "chip"
+    name = (
+        "rmsnorm", ("epsilon", op.eps.value.data), ("weight", gamma is not None), ("arithmetic", arithmetic),
+        type_of(op.output),
+    )  # fmt: skip
     given = [] if gamma is None else [gamma]
     return stored_float(field.apply(name, x, field.row(x, (-1,)), *given), op.output, field)
 

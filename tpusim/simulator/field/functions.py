@@ -325,9 +325,48 @@ def flash_mix(field: Field, function: fn.FlashMix, operands: Operands, output: V
     return product(_heads(weights, 1), _heads(values, len(scores) // len(values)))[:, :, None]
 
 
+def flash_block(field: Field, function: fn.FlashBlock, operands: Operands, output: View) -> Elements:
+    """The state of a query is a function of the query, the keys, the values of its place, the mask and the state."""
+    q, k, v, *more = operands
+    times, (heads, rows, _, size) = len(q) // len(k), q.shape
+    keys = np.repeat(field.row(k[:, :, 0], (1, 2)).reshape(-1, 1, 1), times, 0)
+    values = np.repeat(field.row(v[:, :, 0], (1,)).reshape(len(v), 1, size), times, 0)
+    values = np.concatenate([values, np.zeros((heads, 1, 2), values.dtype)], -1)
+    places = np.concatenate([np.zeros(size, np.int64), np.array([1, 2])])
+    state = (
+        [] if function.first else [more[-1][:, :, 0], field.row(more[-1][:, :, 0, -2:], (2,)).reshape(heads, rows, 1)]
+    )
+    mask = [field.row(more[0][:, :, 0], (2,)).reshape(1, rows, 1)] if function.mask else []
+    query = field.row(q[:, :, 0], (2,)).reshape(heads, rows, 1)
+    found = field.apply(_named(function, "depth"), query, keys, values, places, *mask, *state)
+    return np.broadcast_to(found, (heads, rows, size + 2))[:, :, None]
+
+
+def flash_result(field: Field, function: fn.FlashResult, operands: Operands, output: View) -> Elements:
+    """A function of a weighed value and the sum of the weights."""
+    (state,) = operands
+    return field.apply(_named(function), state[..., :-2], state[..., -2:-1])
+
+
+def _by_blocks(field: Field, function: fn.FlashAttention, operands: Operands, output: View) -> Elements:
+    found, narrow = list[Elements](), output.dtype
+    assert narrow in ("f16", "bf16")
+    for q, k, v in zip(*(x.swapaxes(1, 2)[:, :, :, None] for x in operands[:3]), strict=True):
+        state = ()
+        for key in range(0, k.shape[1], function.key_block):
+            part = slice(key, key + function.key_block)
+            mask = tuple(x.reshape(1, x.shape[2], 1, x.shape[3])[..., part] for x in operands[3:])
+            block = fn.FlashBlock(function.scale, function.mask, not key, function.depth, narrow)
+            state = (flash_block(field, block, (q, k[:, part], v[:, part], *mask, *state), output),)
+        found.append(flash_result(field, fn.FlashResult(), state, output).swapaxes(0, 1))
+    return np.stack(found).reshape(output.shape)
+
+
 def flash_attention(field: Field, function: fn.FlashAttention, operands: Operands, output: View) -> Elements:
-    """Batch by batch, as a tile with all keys."""
+    """Batch by batch, as a tile with all keys or with its blocks of keys."""
     half, found = output.dtype == "f16", list[Elements]()
+    if function.key_block:
+        return _by_blocks(field, function, operands, output)
     for q, k, v in zip(*(x.swapaxes(1, 2)[:, :, :, None] for x in operands[:3]), strict=True):
         mask = tuple(x.reshape(1, x.shape[2], 1, x.shape[3]) for x in operands[3:])
         scores = _scores(field, function.scale, (q, k, *mask), half=half)
