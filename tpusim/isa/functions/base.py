@@ -69,6 +69,11 @@ class Function(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
             + made.shifts * _shift(view, chip)
         )
 
+    @property
+    def loads(self) -> bool:
+        """Whether the kernel loads its operands; not if the command before has loaded them for this result too."""
+        return True
+
     def kernel_run(self, run: int) -> int:
         """Adjacent elements that a library kernel moves at once; run: elements of a plane."""
         return run
