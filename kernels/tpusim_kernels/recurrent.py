@@ -61,6 +61,10 @@ def _both_ways(ways: list[tuple[Array, States]]) -> tuple[Array, ...]:
     return jnp.stack(results, axis=1), *(jnp.stack(state) for state in zip(*states, strict=True))
 
 
+def _by_table(table: Array, slope: Array, limit: float) -> Callable[[Array], Array]:
+    return lambda x: lut_slope(x, table, slope, low=-limit, high=limit)
+
+
 def _bias(b: Array | None, like: Array) -> Array:
     """The biases of input and state, (D, 2, G*H); zeros if they are absent."""
     ways, rows = like.shape[:2]
@@ -116,11 +120,7 @@ def lstm_tables(
     bias = jnp.zeros((ways, 4 * size), jnp.float32) if b is None else f32(b).reshape(ways, 4 * size)
     first = (_start(h, shape), _start(c, shape))
 
-    def gate(value: Array) -> Array:
-        return lut_slope(value, sigmoid, sigmoid_slope, low=-SIGMOID_LIMIT, high=SIGMOID_LIMIT)
-
-    def bent(value: Array) -> Array:
-        return lut_slope(value, tanh, tanh_slope, low=-TANH_LIMIT, high=TANH_LIMIT)
+    gate, bent = _by_table(sigmoid, sigmoid_slope, SIGMOID_LIMIT), _by_table(tanh, tanh_slope, TANH_LIMIT)
 
     def way(d: int) -> tuple[Array, States]:
         def step(states: States, row: Array) -> States:
@@ -157,6 +157,36 @@ def gru_float(x: Array, w: Array, r: Array, b: Array | None, h: Array | None) ->
             return (pin((jnp.float32(1) - z) * new) + pin(z * h),)
 
         return _over_steps(step, _product(x, w[d], bias[d, 0]), (first[d],), backwards=d == 1)
+
+    y, last = _both_ways([way(d) for d in range(ways)])
+    return y, last
+
+
+@kernel()
+def gru_tables(
+    x: Array, r: Array, b: Array | None, h: Array | None,
+    sigmoid: Array, sigmoid_slope: Array, tanh: Array, tanh_slope: Array,
+) -> tuple[Array, Array]:  # fmt: skip
+    """`gru_float` in BF16 by tables, with the input's products given (CV18xx); operands as of `lstm_tables`.
+
+    Every step is rounded: BF16(h r^T + b), the sums with x, the tables, the products, and the result, which is
+    z*h + g - z*g.
+    """
+    x, r = f32(x), f32(r)
+    ways, size = r.shape[0], r.shape[2]
+    bias = jnp.zeros((ways, 3 * size), jnp.float32) if b is None else f32(b).reshape(ways, 3 * size)
+    first = _start(h, (ways, x.shape[1], size))
+    gate, bent = _by_table(sigmoid, sigmoid_slope, SIGMOID_LIMIT), _by_table(tanh, tanh_slope, TANH_LIMIT)
+
+    def way(d: int) -> tuple[Array, States]:
+        def step(states: States, row: Array) -> States:
+            (h,) = states
+            (xz, xr, xh), (hz, hr, hh) = _gates(row, 3), _gates(to_finite_bf16(_product(h, r[d], bias[d])), 3)
+            z, reset = gate(bf16_add(xz, hz)), gate(bf16_add(xr, hr))
+            new = bent(bf16_add(bf16_mul(reset, hh), xh))
+            return (bf16_add(bf16_add(bf16_mul(z, h), new), -bf16_mul(z, new)),)
+
+        return _over_steps(step, x[..., d * 3 * size : (d + 1) * 3 * size], (first[d],), backwards=d == 1)
 
     y, last = _both_ways([way(d) for d in range(ways)])
     return y, last

@@ -140,6 +140,8 @@ class TopRecurrent(Recurrent, TopOp):
     MULTIPLY_ADDS: ClassVar[int] = 1
     """How TPU-MLIR counts the products of the op's gates."""
     TPU: ClassVar[OpT]
+    MORE: ClassVar[dict[str, Attribute]] = {}
+    """Attributes that have one value in every op of the kind."""
 
     @classmethod
     @names_op
@@ -152,7 +154,7 @@ class TopRecurrent(Recurrent, TopOp):
         given = [absent if value is None else value for value in operands]
         attributes: dict[str, Attribute] = {
             "hidden_size": int_attr(hidden), "bidirectional": flag(bidirectional), "batch_first": flag(False),
-            "result": text(result), "whole": text(whole),
+            "result": text(result), "whole": text(whole), **cls.MORE,
         }  # fmt: skip
         return builder.build(cls, [x, *given, *[absent] * (wanted - len(given))], attributes, name)
 
@@ -334,3 +336,61 @@ class TopLSTM(LSTM, TopRecurrent):
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         return self.chosen(kernels.lstm_float(*operands[:6]))
+
+
+# ----------------------------------------------------------------------------------------------------------------- GRU
+
+
+class GRU(Recurrent):
+    """z, r = sigmoid(x W^T + h R^T + b), g = tanh(x W^T + b_w + r*(h R^T + b_r)); h' = (1 - z)*g + z*h."""
+
+    KIND: ClassVar[functions.Cell] = "GRU"
+    OUTPUTS: ClassVar[tuple[str, ...]] = ("Y", "Y_h")
+
+    linear_before_reset = attr_def(BoolAttr)
+
+
+@irdl_op_definition
+class TpuGRU(GRU, TpuRecurrent):
+    """`tpu.GRU`: in f32 with one rounding of the result, or with every step rounded to BF16 by tables (11.7)."""
+
+    name = "tpu.GRU"
+    TABLES: ClassVar[int] = 6
+
+    input = operand_def(TensorType)
+    filter = operand_def(TensorType | NoneType)
+    recurrence = operand_def(TensorType | NoneType)
+    bias = operand_def(TensorType | NoneType)
+    initial_h = operand_def(TensorType | NoneType)
+    buffer = operand_def(NoneType)
+    sigmoid_table = operand_def(TensorType | NoneType)
+    sigmoid_slope_table = operand_def(TensorType | NoneType)
+    tanh_table = operand_def(TensorType | NoneType)
+    tanh_slope_table = operand_def(TensorType | NoneType)
+
+    @override
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        x, state = operands[0], operands[4]
+        if self.by_tables:
+            return self.chosen(kernels.gru_tables(x, *operands[2:4], state, *operands[6:]))
+        return self.chosen(kernels.gru_float(x, *self.onnx_constants(operands), state))
+
+
+@irdl_op_definition
+class TopGRU(GRU, TopRecurrent):
+    """`top.GRU`: a GRU with linear_before_reset and the default activations, in f32."""
+
+    name = "top.GRU"
+    TPU: ClassVar[OpT] = TpuGRU
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32", bf16="f32")
+    MORE: ClassVar[dict[str, Attribute]] = {"linear_before_reset": flag(True)}
+
+    input = operand_def(TensorType)
+    filter = operand_def(TensorType)
+    recurrence = operand_def(TensorType)
+    bias = operand_def(TensorType | NoneType)
+    initial_h = operand_def(TensorType | NoneType)
+
+    @override
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        return self.chosen(kernels.gru_float(*operands))

@@ -122,7 +122,9 @@ def _gru(layer: _Layer, t: int, d: int, states: States) -> States:
     (zx, zh), (rx, rh), (hx, hh) = ((layer.of_row(t, d, name), layer.of_state(h, d, name)) for name in "zrh")
     z, r = layer.sigmoid(plus(zx, zh)), layer.sigmoid(plus(rx, rh))
     new = layer.tanh(plus(times(r, hh), hx))
-    return (plus(times(plus(np.float32(1), -z), new), times(z, h)),)
+    if layer.function.tables:
+        return (plus(plus(times(z, h), new), -times(z, new)),)
+    return (times(np.float32(1) - z, new) + times(z, h),)
 
 
 def _arithmetic(layer: _Layer) -> tuple[Callable[..., np.ndarray], Callable[..., np.ndarray]]:

@@ -6,7 +6,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.frontend.onnx.node import Mapper, Node
 from tpusim.frontend.onnx.part_recurrent import DEFAULTS
-from tpusim.ops.recurrent import TopLSTM, TopRecurrent
+from tpusim.ops.recurrent import TopGRU, TopLSTM, TopRecurrent
 
 WITHOUT_EFFECT: dict[str, Any] = {
     "layout": 0, "clip": 0.0, "input_forget": 0, "activation_alpha": (), "activation_beta": ()
@@ -21,6 +21,8 @@ def _require_plain(node: Node, kind: str, ways: int) -> None:
     for key, wanted in WITHOUT_EFFECT.items():
         if node.take(key, wanted) != wanted:
             raise ValueError(f"{key} {wanted} is required")
+    if kind == "GRU" and not node.take("linear_before_reset", 0):
+        raise ValueError("linear_before_reset 1 is required")
     given = [f.lower() for f in node.take("activations", ())]
     if given and given != [f.lower() for f in DEFAULTS[kind]] * ways:
         raise ValueError("the default activations are required")
@@ -51,4 +53,4 @@ def _recurrent(cls: type[TopRecurrent]) -> Mapper:
     return read
 
 
-MAPPERS: dict[str, Mapper] = {"LSTM": _recurrent(TopLSTM)}
+MAPPERS: dict[str, Mapper] = {"GRU": _recurrent(TopGRU), "LSTM": _recurrent(TopLSTM)}

@@ -67,6 +67,11 @@ class Fn(Command, frozen=True, tag="fn"):
         """Whether the function loads its operands."""
         return self.function.loads
 
+    @property
+    def counts_transfers(self) -> bool:
+        """Whether the function's cycles count its kernel's transfers."""
+        return self.function.counts_transfers
+
     def kernel_run(self, view: View) -> int:
         """The run that the function states; if rows have one element, the whole tensor."""
         run = self.function.kernel_run(super().kernel_run(view))

@@ -2,27 +2,17 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.functions.base import Function, Misfit, Shape, Steps
+from tpusim.isa.functions.recurrent_time import GATES, Extents, Layer, layer_cycles, layer_traffic
 from tpusim.isa.functions.rules import counted
-from tpusim.isa.region import View
+from tpusim.isa.region import View, itemsize
 
 Cell: TypeAlias = Literal["LSTM", "GRU"]
-GATES: dict[Cell, int] = {"LSTM": 4, "GRU": 3}
 _TABLES = 4
 _AXES = 3
-
-
-class Extents(NamedTuple):
-    """Steps, batch, elements of a row of the input, elements of a state, directions."""
-
-    steps: int
-    batch: int
-    width: int
-    hidden: int
-    ways: int
 
 
 class Recurrent(Function, frozen=True, tag="recurrent"):
@@ -62,7 +52,19 @@ class Recurrent(Function, frozen=True, tag="recurrent"):
         """The kernel's time with its transfers, which it waits for; nothing for a further result."""
         if not self.first:
             return 0
-        return super().cycles(inputs, output, chip)
+        return layer_cycles(self._layer(inputs[0].shape), itemsize(output.dtype), chip)
+
+    def _layer(self, rows: Shape) -> Layer:
+        return Layer(self.extents(rows), self.cell, self.biased, self.outputs)
+
+    @property
+    def counts_transfers(self) -> bool:
+        """The kernel waits for its transfers, which `cycles` counts; a further result was stored with the first."""
+        return True
+
+    def moved(self, operands: Sequence[Shape], result: Shape, size: int) -> tuple[int, int]:
+        """The gates, which change their layout through global memory, and weights that are loaded again."""
+        return layer_traffic(self._layer(operands[0]), size) if self.first else (0, 0)
 
     def multiplications(self, operands: Sequence[Shape]) -> int:
         """The products of rows and states with weights, for the first command."""
