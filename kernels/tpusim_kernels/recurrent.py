@@ -36,7 +36,7 @@ def _tanh(x: Array) -> Array:
 
 
 def _product(x: Array, w: Array, b: Array) -> Array:
-    """x @ w.T + b, in f32."""
+    """Compute x @ w.T + b in f32."""
     return matmul_float(x, w, b, left_transpose=False, right_transpose=True, do_relu=False)
 
 

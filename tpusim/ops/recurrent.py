@@ -11,10 +11,9 @@ import numpy as np
 from tpusim_kernels import recurrent as kernels
 from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, IntegerAttr, NoneType, StringAttr, TensorType
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 
-from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import flag, int_attr, op_name, text
 from tpusim.ir.types import element_of, shape_of
 from tpusim.isa import commands as isa
@@ -149,7 +148,7 @@ class TopRecurrent(Recurrent, TopOp):
         cls, builder: Builder, x: SSAValue, operands: Sequence[SSAValue | None], *, hidden: int, bidirectional: bool,
         result: str, whole: str, name: str,
     ) -> SSAValue:  # fmt: skip
-        """operands: filter, recurrence, bias and initial states; None for absent ones. result: an output of the node."""
+        """operands: filter, recurrence, bias, initial states; None for absent ones. result: an output of the node."""
         absent, wanted = builder.none(), len(cls.get_irdl_definition().operands) - 1
         given = [absent if value is None else value for value in operands]
         attributes: dict[str, Attribute] = {
@@ -168,10 +167,8 @@ class TopRecurrent(Recurrent, TopOp):
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """One tpu op; all ops of a node have the same operands."""
-        return ctx.build(
-            self.TPU, self.shared_operands(ctx, self.tpu_operands), dict(self.attributes), ctx.float_type(self), shape_of(self.output),
-            op_name(self),
-        )  # fmt: skip
+        operands, attributes = self.shared_operands(ctx, self.tpu_operands), dict(self.attributes)
+        return ctx.build(self.TPU, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
     def shared_operands(self, ctx: LoweringContext, made: Made) -> Sequence[SSAValue]:
         """The operands of the node's op that is lowered already, else those that `made` gives."""
@@ -372,7 +369,7 @@ class TpuGRU(GRU, TpuRecurrent):
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         x, state = operands[0], operands[4]
         if self.by_tables:
-            return self.chosen(kernels.gru_tables(x, *operands[2:4], state, *operands[6:]))
+            return self.chosen(kernels.gru_tables(x, operands[2], operands[3], state, *operands[6:]))
         return self.chosen(kernels.gru_float(x, *self.onnx_constants(operands), state))
 
 

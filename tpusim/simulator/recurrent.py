@@ -50,7 +50,7 @@ class _Layer:
         states = [rest.pop(0).reshape(shape) if given else np.zeros(shape, np.float32) for given in function.states]
         gates: tuple[Gate, Gate] = (_sigmoid, _tanh)
         if function.tables:
-            gates = tuple(_table(*pair, limit) for pair, limit in ((rest[:2], _SIGMOID_LIMIT), (rest[2:], _TANH_LIMIT)))
+            gates = _table(rest[0], rest[1], _SIGMOID_LIMIT), _table(rest[2], rest[3], _TANH_LIMIT)
         found = [dict(_weights(function, weights.reshape(ways, -1)[d], rows.shape[2])) for d in range(ways)]
         offsets = [dict(_biases(function, bias.reshape(ways, -1)[d])) for d in range(ways)]
         return cls(function, rows, found, offsets, states, *gates)
@@ -133,7 +133,7 @@ def _arithmetic(layer: _Layer) -> tuple[Callable[..., np.ndarray], Callable[...,
 
 
 def _chain(x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """x @ w in f32: a chain of fused multiply-adds over the inner axis, in blocks that are added in order (U-34)."""
+    """Compute x @ w in f32: a chain of fused multiply-adds over the inner axis, in blocks added in order (U-34)."""
     block, found = _LONG_BLOCK if len(w) > _LONG_BLOCK else _BLOCK, None
     for start in range(0, len(w), block):
         part = np.zeros((len(x), w.shape[1]), np.float32)

@@ -252,7 +252,8 @@ class Reader(Known):
         results = [value] if isinstance(value, SSAValue) else list(value)
         if isinstance(value, OpResult) and value.index == 0 and len(value.op.results) == len(node.output):
             results = list(value.op.results)
-        self._values.update((name, found) for name, found in zip(node.output, results, strict=False) if found is not None)
+        made = zip(node.output, results, strict=False)
+        self._values.update((name, result) for name, result in made if result is not None)
         self._refuse_outputs(node, [n for n in self._used_outputs(node) if n in node.output[len(results) :]])
 
     def _used_outputs(self, node: onnx.NodeProto) -> list[str]:

@@ -110,9 +110,7 @@ def _resident(layer: Layer, chip: ChipSpec) -> int:
     last = n * (columns - 3 * size // each * each)
     out, back = move.store(last * _F32, last / each), move.tensor(3 * size * _F32, 3 * size / state_each)
     others = move.store(3 * n * size * _F32, 3 * n * size / each)
-    gate, bent, new = (
-        _functions(n, c, more, chip) for c, more in ((each, 0), (state_each, 3), (state_each, 7))
-    )
+    gate, bent, new = (_functions(n, c, more, chip) for c, more in ((each, 0), (state_each, 3), (state_each, 7)))
     before_row = 4 * n * ceil_div(state_each, chip.eu_elements(_F32))
     step = out + max(gate, load_state) + max(others, bent) + n * back
     total = weights + 2 * load_state + row + steps * step + products + (steps - 1) * max(products, store_state)

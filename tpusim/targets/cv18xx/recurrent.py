@@ -1,4 +1,4 @@
-"""Recurrent layers: the products of the rows as a matrix product of their own, the gates by tables (numerics.md 11.7)."""
+"""Recurrent layers: a matrix product of all rows, then step by step with gates from tables (numerics.md 11.7)."""
 
 from math import prod
 
