@@ -23,7 +23,7 @@ States: TypeAlias = tuple[Array, ...]
 Step: TypeAlias = Callable[[States, Array], States]
 
 SIGMOID_LIMIT, TANH_LIMIT = 12.0, 15.0
-"""The tables of the gates on CV18xx reach from minus this number to this number."""
+"""The tables of the gates reach from minus this number to this number."""
 
 
 def _sigmoid(x: Array) -> Array:
@@ -108,7 +108,7 @@ def lstm_tables(
     x: Array, r: Array, b: Array | None, h: Array | None, c: Array | None,
     sigmoid: Array, sigmoid_slope: Array, tanh: Array, tanh_slope: Array,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
-    """`lstm_float` in BF16 by tables, with the input's products given (CV18xx).
+    """`lstm_float` in BF16 by tables, with the input's products given.
 
     x (T, N, D*4H) are the products of the input with its biases; r (D, 4H, H); b (D, 4H), the biases of the state, or
     None; tables of 256 entries. Every step is rounded: BF16(h r^T + b), the sum with x, the table, both products and
@@ -167,7 +167,7 @@ def gru_tables(
     x: Array, r: Array, b: Array | None, h: Array | None,
     sigmoid: Array, sigmoid_slope: Array, tanh: Array, tanh_slope: Array,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """`gru_float` in BF16 by tables, with the input's products given (CV18xx); operands as of `lstm_tables`.
+    """`gru_float` in BF16 by tables, with the input's products given; operands as of `lstm_tables`.
 
     Every step is rounded: BF16(h r^T + b), the sums with x, the tables, the products, and the result, which is
     z*h + g - z*g.

@@ -197,7 +197,7 @@ FLOATS: Final = (
         "numerics.md 12.1",
     ),
     Rule(
-        "U-110", "recurrent_nodes", "import of LSTM and GRU",
+        "U-106", "recurrent_nodes", "import of LSTM and GRU",
         "a node is one op; a node of one reverse direction, with layout 1, peepholes, clip, input_forget, other "
         "activations or a GRU without linear_before_reset gets an op that computes another function, and sequence "
         "lengths or computed weights are refused",
@@ -440,7 +440,7 @@ CLOCK: Final = (
         "the cheapest tiles", "hardware.md DH-07",
     ),
     Rule(
-        "U-111", "recurrent_kernels", "clock",
+        "U-107", "recurrent_kernels", "clock",
         "LSTM and GRU take the commands of the library's kernel one after the other, gates pass through global memory, "
         "and transfers that turn 16-bit weights take no time",
         "transfers and computation overlap", "numerics.md 11.7",

@@ -37,7 +37,7 @@ from tpusim.ops.framework.macro import MacroTpu
 from tpusim.ops.interfaces import Macs, Reorder
 
 CHIP_ORDER: dict[str, tuple[int, ...]] = {"LSTM": (0, 2, 1, 3), "GRU": (1, 0, 2)}
-"""The gates in the order in which constants have them on BM168x: i, f, o, g and r, z, h."""
+"""The gates in the order in which the weights of a chip have them: i, f, o, g and r, z, h."""
 
 
 Made: TypeAlias = Callable[[LoweringContext], Sequence[SSAValue]]
@@ -45,7 +45,7 @@ Made: TypeAlias = Callable[[LoweringContext], Sequence[SSAValue]]
 
 
 class Recurrent(ShapedOp):
-    """A sequence (T, N, I), forwards, and if `bidirectional` also backwards; in the order of an ONNX node.
+    """A sequence (T, N, I), forwards, and if `bidirectional` also backwards; in the order of the node.
 
     result: which output of the node the op gives: Y (T, D, N, H), or a last state (D, N, H). whole: the name that
     TPU-MLIR's op has. filter (D, G*H, I), recurrence (D, G*H, H), bias (D, 2*G*H), initial states (D, N, H).
@@ -216,7 +216,7 @@ class TpuRecurrent(Recurrent, MacroTpu, Reorder, Macs):
             return found | {3: (self.ways, rows)}
         return found | {1: (self.ways, (width + self.hidden) * self.gates, self.hidden)} if self.is_packed else found
 
-    def onnx_constants(self, operands: Sequence[Array]) -> tuple[Array, Array, Array | None]:
+    def node_constants(self, operands: Sequence[Array]) -> tuple[Array, Array, Array | None]:
         """Filter, recurrence and bias in the order of the node."""
         w, r, b = operands[1:4]
         if not self.is_packed:
@@ -310,7 +310,7 @@ class TpuLSTM(LSTM, TpuRecurrent):
         x, states = operands[0], operands[4:6]
         if self.by_tables:
             return self.chosen(kernels.lstm_tables(x, *operands[2:4], *states, *operands[8:]))
-        return self.chosen(kernels.lstm_float(x, *self.onnx_constants(operands), *states))
+        return self.chosen(kernels.lstm_float(x, *self.node_constants(operands), *states))
 
 
 @irdl_op_definition
@@ -370,7 +370,7 @@ class TpuGRU(GRU, TpuRecurrent):
         x, state = operands[0], operands[4]
         if self.by_tables:
             return self.chosen(kernels.gru_tables(x, operands[2], operands[3], state, *operands[6:]))
-        return self.chosen(kernels.gru_float(x, *self.onnx_constants(operands), state))
+        return self.chosen(kernels.gru_float(x, *self.node_constants(operands), state))
 
 
 @irdl_op_definition

@@ -1,4 +1,4 @@
-"""LSTM and GRU nodes that TPU-MLIR computes as one op; others are unrolled (part_recurrent.py, U-110)."""
+"""LSTM and GRU nodes that TPU-MLIR computes as one op; others are unrolled (part_recurrent.py, U-106)."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
-"""How long the library's kernel of a recurrent layer takes (U-111): its commands, added up.
+"""How long the library's kernel of a recurrent layer takes (U-107): its commands, added up.
 
 The kernel waits for nearly all of its transfers, so its time is a sum. Established cycle by cycle from the profiles of
-20 layers on BM1684X and BM1688. The cycles of a transfer are rounded down, as in the profile.
+20 layers on two chips. The cycles of a transfer are rounded down, as in the profile.
 """
 
 from typing import NamedTuple
