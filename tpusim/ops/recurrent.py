@@ -159,7 +159,7 @@ class TopRecurrent(Recurrent, TopOp):
 
     @override
     def flops(self) -> int:
-        """As TPU-MLIR counts them, for the first op of a node."""
+        """The operations of the node (DN-27), for its first op."""
         steps, batch, width = self.sizes
         gates = self.gates * self.hidden * (width + self.hidden)
         return 2 * self.MULTIPLY_ADDS * gates * steps * batch * self.ways * self.is_first
