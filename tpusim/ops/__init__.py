@@ -45,6 +45,7 @@ from tpusim.ops import (
     permute,
     pool,
     power,
+    recurrent,
     reduce,
     relu,
     requant_axis,
@@ -66,6 +67,7 @@ MODULES: tuple[ModuleType, ...] = (
     softmax, lrn, norm, relu, activation, hard, host_function, layernorm, groupnorm, reduce,
     sub, minmax, const_binary, pad, slice, tile, resize, compare, where, arg, elements,
     cumulate, power, grid_sampler, depth2space, swap_dim, rmsnorm, frames, nms,
+    recurrent,
 )  # fmt: skip
 
 

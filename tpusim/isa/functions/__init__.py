@@ -47,6 +47,7 @@ from tpusim.isa.functions.picked import (
     TopK,
     YuvToBgr,
 )
+from tpusim.isa.functions.recurrent import Cell, Recurrent
 from tpusim.isa.functions.reduce import Reduce, ReduceMode
 from tpusim.isa.functions.softmax import Softmax, SoftmaxInt, SoftmaxTables
 from tpusim.isa.functions.upsample import Upsample
@@ -60,6 +61,7 @@ __all__ = [
     "Arg",
     "Attention",
     "AttentionWeights",
+    "Cell",
     "ChannelTables",
     "Concat",
     "ConcatShift",
@@ -88,6 +90,7 @@ __all__ = [
     "Pad",
     "PadMode",
     "Power",
+    "Recurrent",
     "Reduce",
     "ReduceInt",
     "ReduceMode",
