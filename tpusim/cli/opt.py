@@ -28,6 +28,7 @@ from tpusim.passes import PassContext, PassManager, parse_pipeline, pass_of, pri
 from tpusim.registry import FRONTENDS, PASSES, PIPELINES
 
 if TYPE_CHECKING:
+    from tpusim.host.workers import Workers
     from tpusim.passes.instruments.numbers import NumbersChanged
 
 STDIN = "standard input"
@@ -138,6 +139,7 @@ class OptMain(xDSLOptMain):
             help="write MLIR bytecode of this version (0 to 6) to -o; by default the version that the reader needs",
         )
         add("--bytecode-for", choices=tuple(RELEASES), help="the reader of the bytecode: its version and its codes")
+        add("--jobs", type=int, default=1, help="processes for the functions of cse, dce, fold, sccp and canonicalize")
         add("--one-file", action="store_true", help="write bytecode with the weights in it, no npz")  # fmt: skip
         add(
             "--verify-passes", metavar="DATA", nargs="?", const=DATA, default="",
@@ -160,6 +162,7 @@ class OptMain(xDSLOptMain):
         if self.args.verify_passes:
             self.numbers = numbers_of(self.args.verify_passes)
             instruments.append(self.numbers)
+        cast("PassContext", self.ctx).workers = _workers(self.args.jobs)
         self.manager = PassManager(pipeline, instruments, verify=not self.args.disable_verify)
 
     def _require_sense(self) -> None:
@@ -193,6 +196,16 @@ class OptMain(xDSLOptMain):
         if self.weight_file:
             prog.attributes["module.weight_file"] = builtin.StringAttr(self.weight_file)
         return super().output_resulting_program(prog).rstrip("\n") + "\n"
+
+
+def _workers(jobs: int) -> "Workers | None":
+    if jobs < 1:
+        raise ConfigError(f"opt: --jobs {jobs}: 1 or more is required")
+    if jobs == 1:
+        return None
+    from tpusim.host.workers import processes
+
+    return processes(jobs)
 
 
 def _to_stderr(text: str) -> None:

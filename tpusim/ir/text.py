@@ -233,6 +233,12 @@ def is_network(module: ModuleOp) -> bool:
     return any(op.dialect_name() in DIALECTS for op in module.walk())
 
 
+def only_network(module: ModuleOp) -> bool:
+    """Whether a module has, besides modules and functions, only ops of the registered dialects."""
+    known = {"builtin", "func", *DIALECTS}
+    return all(op.dialect_name() in known for op in module.walk()) and is_network(module)
+
+
 def _require_static_shapes(module: ModuleOp, where: str) -> None:
     """Raises ImportModelError for a `?` in the shape of a value or a function's type: every extent has to be known."""
     for op in module.walk():
