@@ -103,7 +103,7 @@ def _fits(call: CallOp, callee: FuncOp) -> bool:
 def _rename(copy: FuncOp, call: CallOp) -> None:
     """Names that the caller has already get another one, but those of weights; what a named call gives has its name."""
     caller = call.parent_op()
-    taken = set() if caller is None else {op_name(op) for op in caller.walk()}
+    taken = {"" if caller is None else op_name(op) for op in (caller or copy).walk()}
     for op in copy.walk():
         if op_name(op) in taken - {""} and not is_weight(op):
             set_op_name(op, next(name for i in count(1) if (name := f"{op_name(op)}_{i}") not in taken))

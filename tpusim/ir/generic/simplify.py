@@ -49,7 +49,7 @@ class Fold(RewritePattern):
         self._ctx = ctx
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """Erase or replace."""
+        """Erase the op if it is dead, or replace it by what it folds to."""
         if is_dead(op):
             rewriter.erase(op)
             return
