@@ -218,19 +218,21 @@ def _has_weights(module: ModuleOp) -> bool:
 def _as_typed(module: ModuleOp, weights: WeightStore) -> WeightStore:
     """The weights in the shapes and types of their ops, as far as they are the same bytes.
 
-    TPU-MLIR stores weights of lowered modules without their shape, and 16-bit floats as uint16.
+    TPU-MLIR stores weights of lowered modules without their shape or in one of a stage before, and 16-bit floats as
+    uint16.
     """
     found: dict[str, np.ndarray] = {}
+    lowered = any(op.has_trait(OfChip) for op in module.walk())
     for op in module.walk():
         if op.has_trait(NamesWeight) and (stored := weights.get(op_name(op))) is not None:
-            found[op_name(op)] = _in_type(stored, tensor_of(op.results[0]))
+            found[op_name(op)] = _in_type(stored, tensor_of(op.results[0]), any_shape=lowered)
     return WeightStore({**weights, **found}) if found else weights
 
 
-def _in_type(stored: np.ndarray, wanted: AnyTensor) -> np.ndarray:
+def _in_type(stored: np.ndarray, wanted: AnyTensor, *, any_shape: bool) -> np.ndarray:
     """A flat array in a shape, and 16 bits as the 16-bit float of a type; any other array as it is."""
     shape = wanted.get_shape()
-    if stored.ndim == 1 and stored.size == math.prod(shape):
+    if (any_shape or stored.ndim == 1) and stored.size == math.prod(shape):
         stored = stored.reshape(shape)
     if stored.dtype == np.uint16 and isinstance(wanted.element_type, Float16Type | BFloat16Type):
         stored = stored.view(storage_dtype(wanted.element_type))
