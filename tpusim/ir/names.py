@@ -6,7 +6,7 @@ print only on request; as the attribute `tpusim.name` they keep it.
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from xdsl.dialects.builtin import ArrayAttr, FusedLoc, ModuleOp, NoneAttr, StringAttr
 from xdsl.ir import Attribute, Operation
@@ -60,9 +60,6 @@ def names_from_attributes(module: ModuleOp) -> None:
         stated = op.attributes.pop(NAME, None)
         if isinstance(stated, StringAttr) and op_name(op) != stated.data:
             name_place(op, stated.data)
-        elif isinstance(stated, ArrayAttr) and all(isinstance(name, StringAttr) for name in _items(stated)):
-            op.location = FusedLoc(tuple(map(name_location, texts(stated))), NoneAttr())
-
-
-def _items(array: ArrayAttr[Attribute]) -> tuple[Attribute, ...]:
-    return array.data
+        elif isinstance(stated, ArrayAttr):
+            names = texts(cast("ArrayAttr[Attribute]", stated))
+            op.location = FusedLoc(tuple(map(name_location, names)), NoneAttr())
