@@ -23,6 +23,7 @@ from tpusim.ir.bytecode import EVERYBODY, RELEASES
 from tpusim.ir.content import is_known, is_module
 from tpusim.ir.dialects import open_context, register_dialects
 from tpusim.ir.module import Model, NamesWeight, load_model, packed_weights, without_weights
+from tpusim.ir.names import names_to_attributes
 from tpusim.ir.weights import save_weights
 from tpusim.passes import PassContext, PassManager, parse_pipeline, pass_of, print_pipeline
 from tpusim.registry import FRONTENDS, PASSES, PIPELINES
@@ -145,6 +146,11 @@ class OptMain(xDSLOptMain):
             "--verify-passes", metavar="DATA", nargs="?", const=DATA, default="",
             help=f"run a sample of DATA ({DATA}) after every pattern and pass; fail if one changed numbers",
         )  # fmt: skip
+        add(
+            "--names-as-attributes",
+            action="store_true",
+            help="state names as attributes, for tools that drop locations",
+        )
         add("--run-reproducer", action="store_true", help="the input is what --crash-reproducer wrote: run its passes")
 
     def setup_pipeline(self) -> None:
@@ -193,6 +199,8 @@ class OptMain(xDSLOptMain):
     def output_resulting_program(self, prog: builtin.ModuleOp) -> str:
         """In the form that was asked for, always with locations: they are the op names."""
         self.args.print_debuginfo, self.printed = True, prog
+        if self.args.names_as_attributes:
+            names_to_attributes(prog)
         if self.weight_file:
             prog.attributes["module.weight_file"] = builtin.StringAttr(self.weight_file)
         return super().output_resulting_program(prog).rstrip("\n") + "\n"

@@ -27,6 +27,8 @@ from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 
 from tpusim.errors import ConfigError, ImportModelError
 from tpusim.ir.attrs import int_attr, name_place, op_name
+from tpusim.ir.functions import merge_functions
+from tpusim.ir.names import names_from_attributes
 from tpusim.ir.opaque import TableContext
 from tpusim.ir.reading import take
 from tpusim.ir.types import Quant, is_tensor, shape_of, tensor_of
@@ -167,7 +169,10 @@ def parse_module(text: str, ctx: Context, name: str = "<text>", *, keep: bool = 
 def checked(module: ModuleOp, name: str, *, keep: bool = False) -> ModuleOp:
     """A module that was read from `name`, in the form that the stages take, and verified. Raises ImportModelError."""
     _read_properties_as_attributes(module)
+    names_from_attributes(module)
     if is_network(module):
+        if not keep:
+            merge_functions(module, name)
         take(module, keep=keep)
         _require_static_shapes(module, name)
     try:

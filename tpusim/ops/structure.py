@@ -110,7 +110,7 @@ class TopWeight(IRDLOperation):
     output = result_def(TensorType)
     scale = opt_attr_def(ArrayAttr)
     """Scales of a weight that was imported as integers: one, or one per output channel (imported_scales.py)."""
-    traits = traits_def(Pure(), NamesWeight())
+    traits = traits_def(NamesWeight())
 
     @override
     def verify_(self) -> None:
