@@ -126,6 +126,14 @@ def _rows() -> Iterator[tuple[str, Callable[..., str], tuple[int, ...], dict[str
         yield f"layer_norm-{name}", layer_norm, rows, options
     yield "layer_norm-2d", layer_norm, (ROWS, WIDTH), {}
     yield "layer_norm-4d", layer_norm, (1, 3, ROWS, WIDTH), {}
+    channels = {"axes": (1,), "shape": (WIDTH, 1, 1)}
+    for name, shape, options in (
+        ("affine", IMAGE, {}), ("plain", IMAGE, {"affine": 0}), ("weight", IMAGE, {"affine": 1}),
+        ("swapped", IMAGE, {"swap": True}), ("four-axes", IMAGE, {"shape": (1, WIDTH, 1, 1)}),
+        ("power-axes", IMAGE, {"power": 3}), ("product", IMAGE, {"power": None}), ("front", IMAGE, {"axes": (-3,)}),
+        ("tokens", (2, WIDTH, ROWS), {"shape": (WIDTH, 1)}), ("rows", (ROWS, WIDTH), {"shape": (WIDTH,)}),
+    ):  # fmt: skip
+        yield f"pixel_norm-{name}", layer_norm, shape, channels | options
     for opset in (10, 11, 17):
         yield f"hard_swish-{opset}", hard_swish, IMAGE, {"opset": opset}
     for name, options in {

@@ -321,9 +321,9 @@ class Lowering:
             raise UnsupportedError(f"tensor '{value_name(value)}': a calibrated range is required to quantise it")
         return UniformType.of_params(quant)
 
-    def operand(self, value: SSAValue, mode: NumberMode, user: Operation, reader: str = "") -> SSAValue:
+    def operand(self, value: SSAValue, mode: NumberMode, user: Operation, reader: str | None = None) -> SSAValue:
         """The lowered value as float or as its quantised integer; inserts or reuses a cast."""
-        reader = reader or op_name(user)
+        reader = op_name(user) if reader is None else reader
         constant = self.array(value)
         if constant is not None:
             return self.weight(value_name(value), constant if mode == "int8" else _in_type(constant, mode, self.chip))
