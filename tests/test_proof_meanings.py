@@ -93,7 +93,17 @@ FAMILIES: tuple[type[TpuOp], ...] = (
 SOME = (
     *("leaky-steep", "prelu-2d", "addconst-relu", "subconst-reverse", "mulconst-negative", "maxconst", "clip"),
     *("pad-edge", "pad-reflect", "pad", "softmax-channels", "log-softmax", "layernorm-no-bias", "rmsnorm-op"),
-    *("groupnorm", "instancenorm-5d", "pixelnorm", "max-three", "max-requant", "min-wide", "greater", "less-const-left", "xor"),
+    *(
+        "groupnorm",
+        "instancenorm-5d",
+        "pixelnorm",
+        "max-three",
+        "max-requant",
+        "min-wide",
+        "greater",
+        "less-const-left",
+        "xor",
+    ),
     *("where-const", "where-rank", "reduce-mean", "reduce-l2", "argmax", "div-relu", "resize-linear", "resize-corners"),
     *("gather", "topk-places", "scatter-elements-add", "lrn", "cumsum", "pow-tensor"),
 )

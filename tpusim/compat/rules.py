@@ -253,7 +253,7 @@ INTEGERS: Final = (
     Rule(
         "U-101", "sums_without_effect", "lowering of AddConst",
         "an AddConst whose number is 0 in the result's steps, and whose operand has the same scale, is left out; its "
-        "operand may be a float",
+        "operand may be a float, whose cast to integers has the operand's range and the name of the sum",
         "the op stays, or the network's number is added before the values are quantised", "observed: m_tpu.mlir",
     ),
     Rule(

@@ -330,9 +330,21 @@ class Lowering:
         lowered = self._lowered[value]
         if mode == "int8" and self.stored_indices(value) is not None:
             return self._indices(value, lowered, reader)
+        if mode == "int8" and uniform_of(lowered) is None:
+            while (first := self._left_out(value)) is not None:
+                reader, value = op_name(first), first.operands[0]
+            return self._cast(lowered, self.quantised_type(value), reader)
         if mode == "int8":
-            return lowered if uniform_of(lowered) else self._cast(lowered, self.quantised_type(value), reader)
+            return lowered
         return self._cast(lowered, FLOAT_TYPES[mode], reader)
+
+    def _left_out(self, value: SSAValue) -> Operation | None:
+        """The op that makes a value, if it is left out: it would have read its operand as integers (U-101)."""
+        op = value.owner
+        left_out = (
+            isinstance(op, TopOp) and bool(op.operands) and self._lowered.get(op.operands[0]) is self._lowered[value]
+        )
+        return op if isinstance(op, TopOp) and left_out else None
 
     def stored(self, value: SSAValue) -> SSAValue | None:
         """The lowered value, None for a constant."""

@@ -116,6 +116,8 @@ def cumulate(op: TpuCumSum, operands: Sequence[Any], field: Field) -> Elements |
 def _places(count: int, axis: int, rank: int) -> Elements:
     """Numbers from 0 along an axis."""
     return np.arange(count).reshape([-1 if i == axis else 1 for i in range(rank)])
+
+
 def pixelnorm(op: TpuPixelNorm, operands: Sequence[Any], field: Field) -> Elements | None:
     """Of axis 1, with weight and bias of the channel; bytes count in their scale, BF16 in rounded steps."""
     (x, weight, bias), uniform = operands, uniform_of(op.input)
