@@ -10,8 +10,7 @@ from tpusim.ir.module import Model
 from tpusim.ir.rewriting import rewrite
 from tpusim.ops import op_classes
 from tpusim.ops.framework.base import TopOp, TpuOp
-from tpusim.ops.framework.rewriting import QuirkRewrite
-from tpusim.ops.interfaces import ChipRewrites, FusingRewrites
+from tpusim.ops.interfaces import ChipRewrites, FusingRewrites, QuirkRewrite
 from tpusim.ops.patterns.recurrent import TYPES, keep_parts, named_parts
 
 

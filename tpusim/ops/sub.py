@@ -48,8 +48,8 @@ from tpusim.ops.framework.families import (
     value_dtype,
 )
 from tpusim.ops.framework.logical import EVERY_TYPE, WITH_SMALL_C, GroupType
-from tpusim.ops.framework.rewriting import QuirkRewrite, made_by
-from tpusim.ops.interfaces import ChipRewrites, Overwrites
+from tpusim.ops.framework.rewriting import made_by
+from tpusim.ops.interfaces import ChipRewrites, Overwrites, QuirkRewrite
 from tpusim.ops.mul import TopMul
 from tpusim.ops.rescale import positive_fit
 from tpusim.ops.structure import make_weight
@@ -278,7 +278,7 @@ class DivToMul(RewritePattern):
 
 
 class RootToReciprocal(QuirkRewrite):
-    """Div by a Sqrt that nothing else reads -> Mul by the Rsqrt `NAME_inv`, which has the range of the Sqrt (U-105)."""
+    """Div by a Sqrt that nothing else reads -> Mul by the Rsqrt `NAME_inv`, which has the range of the Sqrt (U-106)."""
 
     QUIRK = Quirk.ROOT_IN_RANGE_OF_ROOT
 

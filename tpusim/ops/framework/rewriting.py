@@ -6,7 +6,6 @@ from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from tpusim.compat import Quirk
 from tpusim.ir.attrs import copy_name, ints
 from tpusim.ir.module import is_returned
 from tpusim.ir.weights import WeightStore
@@ -23,12 +22,6 @@ class Requested(RewritePattern):
 
     def __init__(self, weights: WeightStore) -> None:
         self.weights = weights
-
-
-class QuirkRewrite(RewritePattern):
-    """A rewrite for a chip that reproduces a quirk; it is left out if the quirk is off."""
-
-    QUIRK: ClassVar[Quirk]
 
 
 def users(value: SSAValue) -> list[Operation]:
