@@ -117,7 +117,7 @@ class Quirk(StrEnum):
     )  # fmt: skip
 
     ROOT_IN_RANGE_OF_ROOT = (
-        "U-106", "reciprocal_root_in_range_of_root", "lowering of Div",
+        "U-108", "reciprocal_root_in_range_of_root", "lowering of Div",
         "a / sqrt(b) is the product with 1/sqrt(b), whose range in integers is that of sqrt(b)",
         "it is a quotient in float",
     )  # fmt: skip

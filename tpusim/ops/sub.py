@@ -278,7 +278,7 @@ class DivToMul(RewritePattern):
 
 
 class RootToReciprocal(QuirkRewrite):
-    """Div by a Sqrt that nothing else reads -> Mul by the Rsqrt `NAME_inv`, which has the range of the Sqrt (U-106)."""
+    """Div by a Sqrt that nothing else reads -> Mul by the Rsqrt `NAME_inv`, which has the range of the Sqrt (U-108)."""
 
     QUIRK = Quirk.ROOT_IN_RANGE_OF_ROOT
 

@@ -297,7 +297,7 @@ class TopRsqrt(Activation):
 
     @override
     def entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
-        """The table; numbers outside the result's range are its ends (U-106)."""
+        """The table; numbers outside the result's range are its ends (U-108)."""
         table, values = super().entries(ctx, x, y), table_values(self.mode, (), x) / y.scale
         return ctx.quirked(self, Quirk.ROOT_IN_RANGE_OF_ROOT, table, np.where(values > table.max(), values, table))
 
