@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from xdsl.dialects.builtin import ArrayAttr
@@ -245,7 +246,8 @@ def _other_op(mine: Operation, model: Model, theirs: Operation, their_model: Mod
 
 
 def _numbers(attribute: Attribute) -> tuple[int, ...]:
-    return ints(attribute if isinstance(attribute, ArrayAttr) else ArrayAttr([attribute]))
+    several = cast("ArrayAttr[Attribute]", attribute) if isinstance(attribute, ArrayAttr) else ArrayAttr([attribute])
+    return ints(several)
 
 
 def _shown(numbers: tuple[int, ...]) -> str:
