@@ -86,6 +86,7 @@ def test_the_interpreters_arithmetic() -> None:
     (model, x), (other, _) = compiled("cache_bm1684x_w4bf16"), compiled("cache_bm1684x_w4bf16", "interpreter")
     assert not any(op.as_interpreter for op in model.tpu.ops if isinstance(op, TwoArithmetics))
     assert all(op.as_interpreter for op in other.tpu.ops if isinstance(op, TwoArithmetics))
+    assert set(model.fidelity.by_arithmetic()) == {"chip"} and set(other.fidelity.by_arithmetic()) == {"interpreter"}
     y, z = (results(run(found.tpu, x), "output_states") for found in (model, other))
     assert 0.1 < np.mean(y == z) < 0.9
     with pytest.raises(ConfigError, match="arithmetic 'real': one of chip, interpreter is required"):
