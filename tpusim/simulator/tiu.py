@@ -46,7 +46,7 @@ from tpusim.simulator.integer import (
 )
 from tpusim.simulator.meanings import function
 from tpusim.simulator.memory import Machine
-from tpusim.simulator.product import carrier
+from tpusim.simulator.product import carrier, product_by_depth
 
 
 def matrices(array: np.ndarray, view: View, transpose: bool) -> np.ndarray:
@@ -60,6 +60,9 @@ def matmul(command: MatMul, memory: Machine) -> None:
     """MM2: batched product; f32 accumulates in float64 with one rounding; relu comes before the requant (9.2)."""
     left = matrices(memory.load(command.left), command.left, command.left_transpose)
     right = matrices(memory.load(command.right), command.right, command.right_transpose)
+    if command.depth:
+        _product_by_depth(command, left, right, memory)
+        return
     wide = carrier(left.dtype, right.dtype, left.shape[-1])
     acc = left.astype(wide) @ right.astype(wide)
     bias = None if command.bias is None else bias_rows(memory.load(command.bias), right.shape)
@@ -76,6 +79,16 @@ def matmul(command: MatMul, memory: Machine) -> None:
         columns = None if command.multipliers is None else memory.load(command.multipliers)
         result = _requantized(command, total, right.shape[:-2], columns)
     memory.store(command.output, result.reshape(command.output.shape))
+
+
+def _product_by_depth(command: MatMul, left: np.ndarray, right: np.ndarray, memory: Machine) -> None:
+    """16-bit floats as the array adds them up (numerics.md 14, DN-24)."""
+    narrow = numpy_dtype(command.output.dtype)
+    y = product_by_depth(left, right, command.depth)
+    y = y.astype(narrow).astype(np.float32) if command.bias_after else y
+    y = y if command.bias is None else y + bias_rows(memory.load(command.bias), right.shape).astype(np.float32)
+    y = np.maximum(y, 0) if command.relu else y
+    memory.store(command.output, y.reshape(command.output.shape))
 
 
 def bias_rows(bias: np.ndarray, right: tuple[int, ...]) -> np.ndarray:
