@@ -117,6 +117,6 @@ def card_of(model: Model) -> Card:
     arithmetics = tuple(
         ("interpreter" if op.as_interpreter else "chip", op_name(op))
         for op in ops
-        if isinstance(op, TwoArithmetics) and number_type(op) in ("f16", "bf16")
+        if isinstance(op, TwoArithmetics) and not isinstance(op, TpuCast) and number_type(op) in ("f16", "bf16")
     )
     return Card(tuple(fidelity_of(op) for op in ops if not isinstance(op, TpuCast)), casts, arithmetics)

@@ -28,7 +28,7 @@ from tpusim.isa.commands import (
     Select,
     Where,
 )
-from tpusim.isa.region import View, numpy_dtype
+from tpusim.isa.region import DType, View, numpy_dtype
 from tpusim.simulator.float_tables import by_mantissa, by_slope
 from tpusim.simulator.integer import (
     channel_parameters,
@@ -116,6 +116,16 @@ def _truncated(a: Any, b: Any) -> Any:
     return (np.ascontiguousarray(a).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
 
 
+def _rounded_away(a: np.ndarray, dtype: DType) -> np.ndarray:
+    """Each f32 as the nearest number of the 16-bit type, halves away from zero."""
+    narrow = a.astype(numpy_dtype(dtype))
+    nearest = narrow.astype(np.float32)
+    outward = np.nextafter(narrow, np.copysign(np.array(np.inf, narrow.dtype), narrow)).astype(np.float32)
+    with np.errstate(invalid="ignore", over="ignore"):
+        tied = np.abs(a) - np.abs(nearest) == np.abs(outward) - np.abs(a)  # exact: neighbours in 16 bits
+    return np.where(tied & (np.abs(nearest) < np.abs(a)), outward, nearest)
+
+
 def _quotient(a: Any, b: Any) -> Any:
     """IEEE division: by zero gives an infinity or NaN, no warning."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -140,7 +150,7 @@ def arith(command: Arith, memory: Machine) -> None:
     kind = np.dtype(np.float32 if floating else np.int64)
     a = memory.load(command.a).astype(kind)
     b = memory.load(command.b).astype(kind) if isinstance(command.b, View) else kind.type(command.b)
-    result = _ARITH[command.kind](a, b)
+    result = _rounded_away(a, command.output.dtype) if command.away else _ARITH[command.kind](a, b)
     if command.relu:
         result = np.maximum(result, 0)
         result = np.minimum(result, kind.type(command.relu_limit)) if command.relu_limit >= 0 else result
