@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import BoolAttr, IntegerAttr, NoneType, StringAttr, T
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 
-from tpusim.ir.attrs import flag, int_attr, op_name, text
+from tpusim.ir.attrs import flag, int_attr, op_name, text, value_name
 from tpusim.ir.types import element_of, shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -177,6 +177,10 @@ class TopRecurrent(Recurrent, TopOp):
             if stored is not None and isinstance(stored.owner, self.TPU):
                 return tuple(stored.owner.operands)
         return made(ctx)
+
+    def name_of_products(self) -> str:
+        """The name of the products of all rows, on a chip that computes them first."""
+        return f"{self.whole.data}_fc"
 
     def tpu_operands(self, ctx: LoweringContext) -> list[SSAValue]:
         """Input, constants and initial states in the op's float type; no buffer and no tables."""
@@ -387,6 +391,10 @@ class TopGRU(GRU, TopRecurrent):
     recurrence = operand_def(TensorType)
     bias = operand_def(TensorType | NoneType)
     initial_h = operand_def(TensorType | NoneType)
+
+    @override
+    def name_of_products(self) -> str:
+        return f"{value_name(self.rows)}_FC"
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
