@@ -15,7 +15,7 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 
 from tpusim.ir.attrs import flag, int_attr, op_name, text, value_name
-from tpusim.ir.types import element_of, shape_of
+from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.ops.framework.base import (
@@ -253,7 +253,9 @@ class TpuRecurrent(Recurrent, MacroTpu, Reorder, Macs):
     @override
     def emit(self, ctx: EmitContext) -> None:
         inputs = tuple(ctx.input(i) for i, value in enumerate(self.operands) if not is_none(value))
-        ctx.emit(isa.Fn, function=self.function(), inputs=inputs, output=ctx.output())
+        size = storage_dtype(element_of(self.output)).itemsize
+        function = self.function().with_moves(shape_of(self.rows), size, ctx.chip)
+        ctx.emit(isa.Fn, function=function, inputs=inputs, output=ctx.output())
 
     @override
     def reorder_weights(self, ctx: ReorderContext) -> None:

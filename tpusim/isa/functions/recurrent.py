@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Literal, TypeAlias
 
+from msgspec.structs import replace
+
 from tpusim.chips import ChipSpec
 from tpusim.isa.functions.base import Function, Misfit, Shape, Steps
 from tpusim.isa.functions.recurrent_time import GATES, Extents, Layer, layer_cycles, layer_traffic
@@ -22,6 +24,7 @@ class Recurrent(Function, frozen=True, tag="recurrent"):
     the chip's order of gates, or with tables the recurrence (D, G*H, H); the biases of input and state (D, 2*G*H), with
     tables (D, G*H); the initial states (D, N, H) that `states` says; with tables four tables. outputs: all results that
     the kernel makes; `first`: this command does the work, other commands for the same layer only store their result.
+    moves: bytes that the kernel loads and stores in addition to operands and results (`with_moves`).
     """
 
     cell: Cell
@@ -33,6 +36,7 @@ class Recurrent(Function, frozen=True, tag="recurrent"):
     tables: bool
     outputs: tuple[str, ...]
     first: bool
+    moves: tuple[int, int] = (0, 0)
 
     @property
     def loads(self) -> bool:
@@ -62,9 +66,14 @@ class Recurrent(Function, frozen=True, tag="recurrent"):
         """The kernel waits for its transfers, which `cycles` counts; a further result was stored with the first."""
         return True
 
+    def with_moves(self, rows: Shape, size: int, chip: ChipSpec) -> "Recurrent":
+        """The function with the bytes that the chip's kernel moves; size: bytes of an element."""
+        moves = layer_traffic(self._layer(rows), size, chip) if self.first and not self.tables else (0, 0)
+        return replace(self, moves=moves)
+
     def moved(self, operands: Sequence[Shape], result: Shape, size: int) -> tuple[int, int]:
         """The gates, which change their layout through global memory, and weights that are loaded again."""
-        return layer_traffic(self._layer(operands[0]), size) if self.first else (0, 0)
+        return self.moves
 
     def multiplications(self, operands: Sequence[Shape]) -> int:
         """The products of rows and states with weights, for the first command."""
