@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from msgspec.structs import replace
 
@@ -27,6 +27,8 @@ class Recurrent(Function, frozen=True, tag="recurrent"):
     moves: bytes that the kernel loads and stores in addition to operands and results (`with_moves`).
     """
 
+    OVER_INPUT: ClassVar[bool] = True
+
     cell: Cell
     hidden: int
     bidirectional: bool
@@ -49,8 +51,8 @@ class Recurrent(Function, frozen=True, tag="recurrent"):
         return Extents(steps, batch, width, self.hidden, 1 + self.bidirectional)
 
     def made_of(self, operands: int) -> Steps:
-        """Decision: for each element of the result the gates' functions, sums and products."""
-        return Steps(arithmetic=20, series=GATES[self.cell] + 1)
+        """Decision: for each given product of a row a product for each element of a state, five more, and a table."""
+        return Steps(arithmetic=self.hidden + 5, series=1) if self.first else Steps(arithmetic=0)
 
     def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
         """The kernel's time with its transfers, which it waits for; nothing for a further result."""
