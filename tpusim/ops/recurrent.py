@@ -66,7 +66,7 @@ class Recurrent(ShapedOp):
 
     @property
     def rows(self) -> SSAValue:
-        """The sequence."""
+        """The sequence that the layer reads, (T, N, I)."""
         return self.operands[0]
 
     @property

@@ -91,6 +91,8 @@ class Recurrent(Function, frozen=True, tag="recurrent"):
         if len(operands[0]) != _AXES:
             return Misfit("rows (T, N, I)", f"{operands[0]}")
         at = self.extents(operands[0])
+        if self.hidden < 1:
+            return Misfit("a state of one element or more", f"{self.hidden}")
         rows, state = GATES[self.cell] * at.hidden, (at.ways, at.batch, at.hidden)
         inner = at.hidden if self.tables else at.width + at.hidden
         sizes = [at.ways * rows * inner, *[at.ways * rows * (2 - self.tables)] * self.biased, *[prod(state)] * states]
