@@ -73,7 +73,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.calibration": {*OPS, "tpusim.inference", "tpusim.images"},
     "tpusim.field": set(),
     "tpusim.simulator": {*CHIP, "tpusim.field"},
-    "tpusim.proof": {*OPS, "tpusim.codegen", "tpusim.simulator"},
+    "tpusim.proof": {*OPS, "tpusim.codegen", "tpusim.simulator", "tpusim.passes"},
     "tpusim.verify": set(),
     "tpusim.page": {*CHIP, "tpusim.layer_group", "tpusim.simulator", "tpusim.verify"},
     "tpusim.fidelity": OPS,
