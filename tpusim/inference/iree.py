@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from tpusim.ir.module import Model
 
-BACKEND, DRIVER, PROCESSOR = "llvm-cpu", "local-task", "--iree-llvmcpu-target-cpu=host"
-"""Code for the processor of this machine."""
+BACKEND, DRIVER = "llvm-cpu", "local-task"
+OPTIONS = ("--iree-llvmcpu-target-cpu=host", "--iree-input-demote-f64-to-f32=false")
+"""Code for the processor of this machine, and f64 as it stands."""
 
 
 class Iree:
@@ -53,7 +54,7 @@ def _packages() -> tuple[Any, Any]:
 
 def _compiled(compiler: Any, found: StableHlo) -> bytes:
     """IREE's code of a function. Raises UnsupportedError with IREE's first words."""
-    options: dict[str, Any] = {"target_backends": [BACKEND], "input_type": "stablehlo", "extra_args": [PROCESSOR]}
+    options: dict[str, Any] = {"target_backends": [BACKEND], "input_type": "stablehlo", "extra_args": [*OPTIONS]}
     try:
         return bytes(compiler.compile_str(found.artefact, **options))
     except compiler.CompilerToolError as error:
