@@ -1,5 +1,6 @@
 """Modules as TPU-MLIR writes them: read, printed back, computed as its interpreter computes them."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -166,3 +167,22 @@ def test_weights_are_stored_flat_and_16_bit_floats_as_integers(tmp_path: Path):
     save_weights({**stored, name: stored[name][:-1]}, file)
     with pytest.raises(ImportModelError, match=f"'{name}' is"):
         load_model(next(place.glob("m_*_tpu.mlir")), ops.context())
+
+
+@pytest.mark.parametrize(
+    ("op", "words"),
+    [
+        ('"top.Reshape"(%1) {shape = "a"}', "should be of base attribute array"),
+        ('"top.Slice"(%1) {offset = "a", steps = [1], ends = [2]}', "should be of base attribute array"),
+        ('"top.Softmax"(%1) {axis = -99 : si32}', "an axis in [0, 3) is required, got -96"),
+        ('"tpu.GenericCpu"(%1)', "attribute 'cpu_op_name' expected"),
+        ('"tpu.Softmax"(%1) {axis = 1 : si32}', "Expected at least 2 operands, but got 1"),
+        ('"tpu.Scale"(%1)', "Expected 4 operands, but got 1"),
+        ('"top.Flatten"(%1) {start_dim = "a", end_dim = 7 : i64}', "attribute 'axis' expected"),
+    ],
+)
+def test_ops_without_what_their_class_requires_are_refused(op: str, words: str):
+    source = of_op("top.Csc").splitlines()
+    source[4] = f'    %2 = {op} : (tensor<1x4x8xf32>) -> tensor<1x4x8xf32> loc("y")'
+    with pytest.raises(ImportModelError, match=re.escape(words)):
+        text.parse_module("\n".join(source), ops.context())

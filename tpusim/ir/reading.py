@@ -16,6 +16,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import IRDLOperation, OptOperandDef, OptResultDef, VarOperandDef, VarResultDef
 from xdsl.utils.exceptions import VerifyException
 
+from tpusim.errors import TpusimError
 from tpusim.ir.attrs import op_name
 from tpusim.ir.opaque import made_opaque
 from tpusim.ir.types import address_of, element_of, is_tensor, set_type, shape_of, tensor
@@ -99,7 +100,12 @@ def _formed(op: Operation) -> str:
         value = op.attributes[name]
         if isinstance(value, UnregisteredAttr):  # `#tpu<active_mode SILU>`; the class has the word
             op.attributes[name] = StringAttr(value.value.data.strip())
-    return op.take_form() if isinstance(op, Taking) else ""
+    try:
+        return op.take_form() if isinstance(op, Taking) else ""
+    except TpusimError:
+        raise
+    except Exception:  # noqa: BLE001  an op without what its class requires, which verification says
+        return ""
 
 
 def refused(op: Operation) -> str:
