@@ -17,7 +17,7 @@ from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model, load_model
 from tpusim.ir.opaque import OpaqueOp, opaque_ops
 from tpusim.ir.types import is_tensor, uniform_of
-from tpusim.ir.weights import save_weights
+from tpusim.ir.weights import WeightStore, save_weights
 
 
 def arrays(path: Path) -> dict[str, np.ndarray]:
@@ -186,3 +186,43 @@ def test_ops_without_what_their_class_requires_are_refused(op: str, words: str):
     source[4] = f'    %2 = {op} : (tensor<1x4x8xf32>) -> tensor<1x4x8xf32> loc("y")'
     with pytest.raises(ImportModelError, match=re.escape(words)):
         text.parse_module("\n".join(source), ops.context())
+
+
+QUANT = [
+    "!quant.uniform<i8<-127:127>:f32, 0.5>",
+    "!quant.uniform<u8<0:15>:f32:0, {0.5:1,0.25}>",
+    "!quant.any<i8<-16:15>:f32>",
+    "!quant.any<i8>",
+    "!quant.uniform<i8:f32:{0:1,1:4}, {{0.5:1, 2.0}, {0.25, 1.0:-3}}>",
+]
+
+
+@pytest.mark.parametrize("element", QUANT)
+def test_quant_types_of_mlir_are_kept_and_named(element: str):
+    kind = f"tensor<2x8x{element}>"
+    source = of_op("top.Relu", kind).replace("1x4x8xf32", f"2x8x{element}").replace("(%1, %0)", "(%1)")
+    source = re.sub(r" \{mode = [^}]*\}", "", source.replace(", none)", ")"))
+    module = text.parse_module(source, ops.context())
+    printed = text.print_module(module)
+    assert kind in printed and text.print_module(text.parse_module(printed, ops.context())) == printed
+    with pytest.raises(UnsupportedError, match="does not compute with the type !quant"):
+        run(Model(module, WeightStore()), {"x": np.zeros((2, 8), np.float32)})
+
+
+@pytest.mark.parametrize("element", ["!quant.uniform<i64<0:1>:f32, 0.5>", "!quant.uniform<i8:f32:{0:1}, {{0.5}, 0.5}>"])
+def test_wrong_quant_types_are_refused(element: str):
+    source = of_op("top.Relu").replace("1x4x8xf32", f"2x8x{element}")
+    with pytest.raises(ImportModelError, match="does not parse"):
+        text.parse_module(source, ops.context())
+
+
+@pytest.mark.parametrize("place", ['loc("f.py":1:2 to 3:4)', 'loc("f.py":1:2 to :4)', 'loc("y"("f.py":1:2 to 3:4))'])
+def test_places_with_an_end_are_kept(place: str):
+    module = text.parse_module(of_op("top.Csc").replace('loc("y")', place), ops.context())
+    assert place in text.print_module(module)
+
+
+def test_resources_of_tools_are_read_over():
+    more = '{-#\n external_resources: {\n  mlir_reproducer: {\n   pipeline: "x()",\n   n: false\n  }\n }\n#-}\n'
+    module = text.parse_module(of_op("top.Csc") + more, ops.context())
+    assert [op.name for op in opaque_ops(module.walk())] == ["top.Csc"]

@@ -17,9 +17,12 @@ from xdsl.rewriter import Rewriter
 
 from tpusim.errors import UnsupportedError
 from tpusim.ir.attrs import op_name
+from tpusim.ir.types import CalibratedType, UniformType, is_tensor, tensor_of
 from tpusim.ir.upstream.table import attribute_names, entry
 
 NO_CLASS = "tpusim has no arithmetic for this op"
+KNOWN = (UniformType, CalibratedType)
+"""The quant types that are computed with."""
 SHOWN = 8
 """Ops that a message names."""
 
@@ -58,9 +61,18 @@ def opaque_ops(ops: Iterable[Operation]) -> Iterator[OpaqueOp]:
     return (op for op in ops if isinstance(op, OpaqueOp))
 
 
+def _why_unknown(op: Operation) -> str:
+    """Why an op is not computed: it is opaque, or the type of a result is one that is only kept; "" if it is."""
+    if isinstance(op, OpaqueOp):
+        return op.why
+    elements = [tensor_of(result).element_type for result in op.results if is_tensor(result)]
+    kept = next((e for e in elements if e.name.startswith("quant.") and not isinstance(e, KNOWN)), None)
+    return "" if kept is None else f"tpusim does not compute with the type {kept}"
+
+
 def require_known(ops: Iterable[Operation], what: str) -> None:
     """Raise UnsupportedError that names the opaque ones of these ops and why they are; `what` needs to compute them."""
-    listed = [f"{op.name} '{op_name(op)}' ({op.why})" for op in opaque_ops(ops)]
+    listed = [f"{op.name} '{op_name(op)}' ({why})" for op in ops if (why := _why_unknown(op))]
     if listed:
         more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
         raise UnsupportedError(

@@ -13,7 +13,19 @@ from functools import cache
 from pathlib import Path
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, Builtin, FusedLoc, LocationAttr, ModuleOp, NoneAttr
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    ArrayAttr,
+    Builtin,
+    FileLineColLoc,
+    FusedLoc,
+    IntAttr,
+    LocationAttr,
+    ModuleOp,
+    NameLoc,
+    NoneAttr,
+    StringAttr,
+)
 from xdsl.dialects.func import Func
 from xdsl.ir import Attribute, Block, Dialect, Operation, Region, SSAValue
 from xdsl.irdl import IRDLOperation
@@ -111,7 +123,60 @@ class ModuleParser(Parser):
             return self._resolve(self._consume_token().text)
         if self.parse_optional_keyword("fused"):
             return self._parse_fused()
-        return super()._parse_location()
+        if (text := self.parse_optional_str_literal()) is None:
+            return super()._parse_location()
+        if self.parse_optional_punctuation(":") is not None:
+            return self._parse_place(StringAttr(text))
+        from tpusim.ir.bytecode.builtin_attributes import made_location
+
+        inner = self.parse_optional_punctuation("(") and self._parse_location()
+        if inner is not None:
+            self.parse_punctuation(")")
+        return made_location(NameLoc, desc=StringAttr(text), location=inner or NoneAttr())
+
+    def _parse_place(self, file: StringAttr) -> LocationAttr:
+        """The rest of a place in a file, `1:2`, or of a range, `1:2 to 3:4` or `1:2 to :4` on the same line."""
+        line = IntAttr(self.parse_integer(allow_boolean=False, allow_negative=False))
+        self.parse_punctuation(":")
+        place = FileLineColLoc(file, line, IntAttr(self.parse_integer(allow_boolean=False, allow_negative=False)))
+        if self.parse_optional_keyword("to") is None:
+            return place
+        from tpusim.ir.bytecode.missing import FileRangeLoc
+
+        last = self.parse_optional_integer(allow_boolean=False, allow_negative=False)
+        self.parse_punctuation(":")
+        end = IntAttr(self.parse_integer(allow_boolean=False, allow_negative=False))
+        places = [place.line, place.column, *([] if last is None else [IntAttr(last)]), end]
+        return FileRangeLoc(place.filename, ArrayAttr(places))  # type: ignore[return-value]
+
+    def _parse_dialect_type_or_attribute_body(
+        self, attr_name: str, is_type: bool, is_opaque: bool, starting_opaque_pos: int | None
+    ) -> Attribute:
+        """Also the quant types that are kept only."""
+        if is_type and attr_name in ("quant.any", "quant.uniform"):
+            from tpusim.ir.quant_text import KEPT, parse_kept
+
+            if attr_name == "quant.any" or KEPT.match(self.lexer.input.content, self.pos):
+                return parse_kept(self, attr_name)
+        return super()._parse_dialect_type_or_attribute_body(attr_name, is_type, is_opaque, starting_opaque_pos)
+
+    def _parse_external_resources(self) -> None:
+        """Resources of tools, as `mlir_reproducer`, say nothing about the module: they are read over."""
+
+        def key() -> None:
+            if self.parse_optional_str_literal() is None:
+                self.parse_identifier("resource key")
+            self.parse_punctuation(":")
+
+        def group() -> None:
+            key()
+            self.parse_comma_separated_list(self.Delimiter.BRACES, entry)
+
+        def entry() -> None:
+            key()
+            self.parse_attribute()
+
+        self.parse_comma_separated_list(self.Delimiter.BRACES, group)
 
     def _parse_fused(self) -> FusedLoc:
         """`fused[...]` or `fused<metadata>[...]`; xDSL prints the metadata and does not read it."""

@@ -71,7 +71,7 @@ NUMBERS, TENSOR = (
 )
 
 
-def _made(cls: Any, **fields: object) -> Any:
+def made_location(cls: Any, **fields: object) -> Any:
     """A location without xDSL's checks, which know no `FileRangeLoc`; its parts were checked when they were read."""
     found = object.__new__(cls)
     for name, value in fields.items():
@@ -164,11 +164,11 @@ def _file_location(filename: StringAttr, places: list[int]) -> Attribute:
 
 
 def _named(name: StringAttr, location: Attribute) -> Attribute:
-    return _made(NameLoc, desc=name, location=NoneAttr() if isinstance(location, UnknownLoc) else location)
+    return made_location(NameLoc, desc=name, location=NoneAttr() if isinstance(location, UnknownLoc) else location)
 
 
 def _fused(parts: list[Attribute], metadata: Attribute | None = None) -> Attribute:
-    return _made(FusedLoc, locations=ArrayAttr(parts), metadata=metadata or NoneAttr())
+    return made_location(FusedLoc, locations=ArrayAttr(parts), metadata=metadata or NoneAttr())
 
 
 def _parts_of(value: FusedLoc) -> tuple[Attribute, ...]:
@@ -207,7 +207,7 @@ ATTRIBUTES = (
     Form(9, FloatAttr, (FLOAT,), _itself, _same),
     Form(9, BitsFloatAttr, (FLOAT,), _itself, _same),
     Form(10, CallSiteLoc, (LOCATION, LOCATION), lambda a: (a.callee, a.caller),
-         lambda callee, caller: _made(CallSiteLoc, callee=callee, caller=caller)),
+         lambda callee, caller: made_location(CallSiteLoc, callee=callee, caller=caller)),
     Form(11, FileLineColLoc, (STRING, VARINT, VARINT), lambda a: (a.filename, a.line.data, a.column.data),
          lambda filename, line, column: FileLineColLoc(filename, IntAttr(line), IntAttr(column))),
     Form(12, FusedLoc, (many(LOCATION),), lambda a: (_parts_of(a),), _fused, lambda a: not _has_metadata(a)),
