@@ -3,9 +3,10 @@
 import re
 from collections.abc import Callable
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 from xdsl.dialects.builtin import (
+    AnyFloat,
     ArrayAttr,
     DenseIntOrFPElementsAttr,
     FloatData,
@@ -14,7 +15,7 @@ from xdsl.dialects.builtin import (
     NoneAttr,
     TensorType,
 )
-from xdsl.ir import Attribute
+from xdsl.ir import Attribute, ParametrizedAttribute
 from xdsl.parser import AttrParser
 
 from tpusim.ir.bytecode.missing import AnyQuantType, RangedUniformType, SubChannelType
@@ -23,7 +24,7 @@ KEPT = re.compile(r"<\s*[iu]\d+\s*(?:<|:[^,:>]*:\s*\{)")
 """The begin of a `!quant.uniform` with a narrower range or with blocks."""
 
 
-def parse_kept(parser: AttrParser, name: str) -> Attribute:
+def parse_kept(parser: AttrParser, name: str) -> ParametrizedAttribute:
     """Read the parameters of `!quant.any`, or of a `!quant.uniform` that begins like KEPT."""
     with parser.in_angle_brackets():
         head = _storage(parser)
@@ -102,6 +103,7 @@ def _sub_channel(
     if prod(shape) != len(pairs) or len(depths) > 1:
         parser.raise_error("equally many scales in all braces of a level are required", start)
     axes, sizes = (ArrayAttr(map(IntAttr, part)) for part in zip(*blocks, strict=True))
-    scales = DenseIntOrFPElementsAttr.from_list(TensorType(expressed, shape), [s for s, _ in pairs])  # type: ignore[arg-type]
+    real = cast("TensorType[AnyFloat]", TensorType(expressed, shape))
+    scales: DenseIntOrFPElementsAttr = DenseIntOrFPElementsAttr.from_list(real, [s for s, _ in pairs])
     zeros = DenseIntOrFPElementsAttr.from_list(TensorType(head[1], shape), [z for _, z in pairs])
     return SubChannelType(head[0], head[1], expressed, *head[2:], axes, sizes, scales, zeros)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import (
@@ -25,9 +26,10 @@ from xdsl.dialects.builtin import (
     NameLoc,
     NoneAttr,
     StringAttr,
+    UnregisteredAttr,
 )
 from xdsl.dialects.func import Func
-from xdsl.ir import Attribute, Block, Dialect, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Block, Data, Dialect, Operation, ParametrizedAttribute, Region, SSAValue
 from xdsl.irdl import IRDLOperation
 from xdsl.irdl.dominance import DominanceInfo
 from xdsl.parser import Parser
@@ -151,7 +153,7 @@ class ModuleParser(Parser):
 
     def _parse_dialect_type_or_attribute_body(
         self, attr_name: str, is_type: bool, is_opaque: bool, starting_opaque_pos: int | None
-    ) -> Attribute:
+    ) -> UnregisteredAttr | ParametrizedAttribute | Data[Any]:
         """Also the quant types that are kept only."""
         if is_type and attr_name in ("quant.any", "quant.uniform"):
             from tpusim.ir.quant_text import KEPT, parse_kept
