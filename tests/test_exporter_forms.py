@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from compiling import to_canonical
-from exporter_forms import FORMS, ROWS, WIDTH, layer_norm, network
+from exporter_forms import FORMS, ROWS, WIDTH, layer_norm, network, padded_row
 from rotation import first_of
 
 from tpusim.frontend import import_onnx, onnx_outputs
@@ -81,6 +81,21 @@ def test_a_factor_of_another_axis_is_a_product() -> None:
     model = to_canonical(import_onnx(proto))
     assert [kind for kind, *_ in made(model)] == ["top.PixelNorm", "top.Mul", "top.Add"]
     x = np.random.default_rng(7).standard_normal((1, WIDTH, 4, WIDTH + 2)).astype(np.float32)
+    (wanted,) = onnx_outputs(proto, {"x": x}, [proto.graph.output[0].name]).values()
+    np.testing.assert_allclose(run(model, {"x": x})[value_name(model.results[0])], wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("pads", "value", "kept"),
+    [((4, 0), 0.0, 0), ((2, 1), 0.0, 0), ((0, 3), 0.0, 0), ((4, 0), 1.0, 1), ((0, 0), 0.0, 0)],
+)
+def test_a_pad_of_a_row_becomes_pads_of_its_convolution(pads: tuple[int, int], value: float, kept: int) -> None:
+    """As TPU-MLIR's canonical module has it, where a 1-D Conv is one op."""
+    shape = (1, ROWS, WIDTH)
+    proto = network(padded_row, shape, pads=pads, value=value)
+    model = to_canonical(import_onnx(proto))
+    assert sum(op.name == "top.Pad" for op in model.ops) == kept
+    x = np.random.default_rng(7).standard_normal(shape).astype(np.float32)
     (wanted,) = onnx_outputs(proto, {"x": x}, [proto.graph.output[0].name]).values()
     np.testing.assert_allclose(run(model, {"x": x})[value_name(model.results[0])], wanted, rtol=1e-4, atol=1e-5)
 
