@@ -128,6 +128,12 @@ def column(net: Net, x: str, *, width: int = 1, shape: Sequence[int] = (1,), swa
     return net("Add", *_ordered(y, np.full(tuple(shape), 0.25, np.float32), swap))
 
 
+def log_softmax(net: Net, x: str, *, axis: int = -1, between: bool = False) -> str:
+    """The logarithm of a softmax; between: something else reads the softmax."""
+    y = net("Softmax", x, axis=axis)
+    return net("Add", net("Log", y), y) if between else net("Log", y)
+
+
 def _ordered(a: str | np.ndarray, b: str | np.ndarray, swap: bool) -> tuple[str | np.ndarray, str | np.ndarray]:
     return (b, a) if swap else (a, b)
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from compiling import to_canonical
-from exporter_forms import FORMS, ROWS, WIDTH, layer_norm, network, padded_row
+from exporter_forms import FORMS, ROWS, WIDTH, layer_norm, log_softmax, network, padded_row
 from rotation import first_of
 
 from tpusim.frontend import import_onnx, onnx_outputs
@@ -95,6 +96,26 @@ def test_a_pad_of_a_row_becomes_pads_of_its_convolution(pads: tuple[int, int], v
     proto = network(padded_row, shape, pads=pads, value=value)
     model = to_canonical(import_onnx(proto))
     assert sum(op.name == "top.Pad" for op in model.ops) == kept
+    x = np.random.default_rng(7).standard_normal(shape).astype(np.float32)
+    (wanted,) = onnx_outputs(proto, {"x": x}, [proto.graph.output[0].name]).values()
+    np.testing.assert_allclose(run(model, {"x": x})[value_name(model.results[0])], wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "kinds"),
+    [
+        ({}, ["top.LogSoftmax", "top.Relu"]),
+        ({"axis": 1}, ["top.LogSoftmax", "top.Relu"]),
+        ({"opset": 11, "axis": 2}, ["top.LogSoftmax", "top.Relu"]),
+        ({"between": True}, ["top.Softmax", "top.Log", "top.Add"]),
+    ],
+)
+def test_the_logarithm_of_a_softmax_is_one_op(options: dict[str, Any], kinds: list[str]) -> None:
+    """As in the modules of TPU-MLIR, where the op is called by a number unless it is returned."""
+    shape = (1, ROWS, WIDTH)
+    proto = network(log_softmax, shape, **options)
+    model = to_canonical(import_onnx(proto))
+    assert [kind for kind, *_ in made(model)] == kinds
     x = np.random.default_rng(7).standard_normal(shape).astype(np.float32)
     (wanted,) = onnx_outputs(proto, {"x": x}, [proto.graph.output[0].name]).values()
     np.testing.assert_allclose(run(model, {"x": x})[value_name(model.results[0])], wanted, rtol=1e-4, atol=1e-5)
