@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiling import to_canonical
+from exported import Net
 from exporter_forms import FORMS, ROWS, WIDTH, layer_norm, log_softmax, network, padded_row
 from rotation import first_of
 
@@ -119,6 +120,19 @@ def test_the_logarithm_of_a_softmax_is_one_op(options: dict[str, Any], kinds: li
     x = np.random.default_rng(7).standard_normal(shape).astype(np.float32)
     (wanted,) = onnx_outputs(proto, {"x": x}, [proto.graph.output[0].name]).values()
     np.testing.assert_allclose(run(model, {"x": x})[value_name(model.results[0])], wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("perm", "kinds"), [
+    ((0, 1, 2), ["top.MatMul", "top.Relu"]), ((0, 2, 1), ["top.Permute", "top.MatMul", "top.Relu"]),
+])  # fmt: skip
+def test_a_transpose_that_moves_nothing_vanishes(perm: tuple[int, ...], kinds: list[str]) -> None:
+    """TPU-MLIR's optimiser of ONNX leaves it out."""
+
+    def turned(net: Net, x: str) -> str:
+        return net("MatMul", net("Transpose", x, perm=perm), net.rng.standard_normal((WIDTH, 3)))
+
+    model = to_canonical(import_onnx(network(turned, (1, WIDTH, WIDTH))))
+    assert [kind for kind, *_ in made(model)] in (kinds, kinds[:-1])
 
 
 def test_opset_18_is_fused_too() -> None:
