@@ -115,10 +115,23 @@ def focus(net: Net, x: str, *, places: str, conv: bool = True, group: int = 1) -
     return net("Conv", y, net.rng.standard_normal((WIDTH, 4 * IMAGE[1] // group, 1, 1)), group=group) if conv else y
 
 
+def padded_row(net: Net, x: str, *, pads: Sequence[int] = (4, 0), value: float = 0.0) -> str:
+    """A causal convolution of a row: a Pad and a Conv with dilations."""
+    paddings = np.array([0, 0, pads[0], 0, 0, pads[1]])
+    y = net("Pad", x, paddings, np.array(value, np.float32))
+    return net("Conv", y, net.rng.standard_normal((WIDTH, ROWS, 3)), dilations=[2])
+
+
 def column(net: Net, x: str, *, width: int = 1, shape: Sequence[int] = (1,), swap: bool = False) -> str:
     """A linear layer of `width` columns with a number as its bias."""
     y = net("MatMul", x, net.rng.standard_normal((WIDTH, width)))
     return net("Add", *_ordered(y, np.full(tuple(shape), 0.25, np.float32), swap))
+
+
+def log_softmax(net: Net, x: str, *, axis: int = -1, between: bool = False) -> str:
+    """The logarithm of a softmax; between: something else reads the softmax."""
+    y = net("Softmax", x, axis=axis)
+    return net("Add", net("Log", y), y) if between else net("Log", y)
 
 
 def _ordered(a: str | np.ndarray, b: str | np.ndarray, swap: bool) -> tuple[str | np.ndarray, str | np.ndarray]:

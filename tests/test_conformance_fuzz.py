@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from builders.calibrated import ranged
+from compiling import to_canonical, to_tpu
 from msgspec.structs import replace
 
 from benchmarks.accuracy.results import Key
@@ -22,6 +24,9 @@ from benchmarks.conformance.fuzz.store import Record, Store
 from benchmarks.conformance.fuzz.summary import Summary, publish, published, section
 from benchmarks.conformance.fuzz.triage import kinds, refusals, signature
 from benchmarks.conformance.upstream import Files
+from tpusim.frontend import import_onnx
+from tpusim.ir.attrs import op_name
+from tpusim.ops.framework.base import TopOp
 
 
 def types(proto: onnx.ModelProto) -> list[str]:
@@ -230,3 +235,14 @@ def test_a_batch_is_its_cases_side_by_side_and_each_gets_the_findings_of_its_ten
     assert not any(c.timed for c in found)
     assert not list(split(cases, cell("batch", there="crash")))
     assert not list(split(cases, cell("batch", Finding("compile", "", "refused"))))
+
+
+@pytest.mark.parametrize("mode", ["int8", "f16"])
+def test_heads_that_share_keys_stay_in_parts(mode: str) -> None:
+    """Multi-query attention: one pair of keys and values for all queries, where an Attention has one for each head."""
+    row = next(row for row in ROWS if row.name == "multi_query")
+    _, proto = next(iter(row.variants()))
+    top = to_canonical(import_onnx(proto))
+    ranges = {op_name(op): (-3.0, 3.0) for op in top.ops if isinstance(op, TopOp)}
+    tpu = to_tpu(ranged(top, ranges), "bm1684x", mode)
+    assert not any(op.name == "tpu.Attention" for op in tpu.ops)

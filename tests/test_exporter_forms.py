@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from compiling import to_canonical
-from exporter_forms import FORMS, ROWS, WIDTH, layer_norm, network
+from exported import Net
+from exporter_forms import FORMS, ROWS, WIDTH, layer_norm, log_softmax, network, padded_row
 from rotation import first_of
 
 from tpusim.frontend import import_onnx, onnx_outputs
@@ -83,6 +85,54 @@ def test_a_factor_of_another_axis_is_a_product() -> None:
     x = np.random.default_rng(7).standard_normal((1, WIDTH, 4, WIDTH + 2)).astype(np.float32)
     (wanted,) = onnx_outputs(proto, {"x": x}, [proto.graph.output[0].name]).values()
     np.testing.assert_allclose(run(model, {"x": x})[value_name(model.results[0])], wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("pads", "value", "kept"),
+    [((4, 0), 0.0, 0), ((2, 1), 0.0, 0), ((0, 3), 0.0, 0), ((4, 0), 1.0, 1), ((0, 0), 0.0, 0)],
+)
+def test_a_pad_of_a_row_becomes_pads_of_its_convolution(pads: tuple[int, int], value: float, kept: int) -> None:
+    """As TPU-MLIR's canonical module has it, where a 1-D Conv is one op."""
+    shape = (1, ROWS, WIDTH)
+    proto = network(padded_row, shape, pads=pads, value=value)
+    model = to_canonical(import_onnx(proto))
+    assert sum(op.name == "top.Pad" for op in model.ops) == kept
+    x = np.random.default_rng(7).standard_normal(shape).astype(np.float32)
+    (wanted,) = onnx_outputs(proto, {"x": x}, [proto.graph.output[0].name]).values()
+    np.testing.assert_allclose(run(model, {"x": x})[value_name(model.results[0])], wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "kinds"),
+    [
+        ({}, ["top.LogSoftmax", "top.Relu"]),
+        ({"axis": 1}, ["top.LogSoftmax", "top.Relu"]),
+        ({"opset": 11, "axis": 2}, ["top.LogSoftmax", "top.Relu"]),
+        ({"between": True}, ["top.Softmax", "top.Log", "top.Add"]),
+    ],
+)
+def test_the_logarithm_of_a_softmax_is_one_op(options: dict[str, Any], kinds: list[str]) -> None:
+    """As in the modules of TPU-MLIR, where the op is called by a number unless it is returned."""
+    shape = (1, ROWS, WIDTH)
+    proto = network(log_softmax, shape, **options)
+    model = to_canonical(import_onnx(proto))
+    assert [kind for kind, *_ in made(model)] == kinds
+    x = np.random.default_rng(7).standard_normal(shape).astype(np.float32)
+    (wanted,) = onnx_outputs(proto, {"x": x}, [proto.graph.output[0].name]).values()
+    np.testing.assert_allclose(run(model, {"x": x})[value_name(model.results[0])], wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("perm", "kinds"), [
+    ((0, 1, 2), ["top.MatMul", "top.Relu"]), ((0, 2, 1), ["top.Permute", "top.MatMul", "top.Relu"]),
+])  # fmt: skip
+def test_a_transpose_that_moves_nothing_vanishes(perm: tuple[int, ...], kinds: list[str]) -> None:
+    """TPU-MLIR's optimiser of ONNX leaves it out."""
+
+    def turned(net: Net, x: str) -> str:
+        return net("MatMul", net("Transpose", x, perm=perm), net.rng.standard_normal((WIDTH, 3)))
+
+    model = to_canonical(import_onnx(network(turned, (1, WIDTH, WIDTH))))
+    assert [kind for kind, *_ in made(model)] in (kinds, kinds[:-1])
 
 
 def test_opset_18_is_fused_too() -> None:

@@ -111,8 +111,8 @@ IMPORT: Final = (
     ),
     Rule(
         "U-97", "sequences_of_nodes", "import",
-        "nine sequences of ONNX nodes that follow each other become LayerNorm, PixelNorm, HardSigmoid, HardSwish or "
-        "GELU, with constants of one axis at most and exact numbers",
+        "ten sequences of ONNX nodes that follow each other become LayerNorm, PixelNorm, HardSigmoid, HardSwish, GELU "
+        "or LogSoftmax, with constants of one axis at most and exact numbers",
         "every form of these functions is one op", "observed: model_transform.py",
     ),
     Rule(

@@ -96,6 +96,38 @@ def _pages_met(axes: tuple[tuple[int, int], ...], run: int, chip: ChipSpec) -> i
     return len({page for each in pages for page in each if page < chip.dma_channels})
 
 
+def plane_bytes(source: View) -> tuple[int, int]:
+    """(planes, bytes loaded of each) if the last two axes are loaded from the first to the last element of each row."""
+    rows, columns = source.shape[-2:]
+    run = (columns - 1) * gmem_strides(source)[-1] + 1
+    return source.elements // (rows * columns), rows * run * itemsize(source.dtype)
+
+
+def plane_by_plane(source: View, target: View, chip: ChipSpec) -> float:
+    """Nanoseconds of a copy whose planes (the last two axes) pass local memory one after the other."""
+    (planes, loaded), rows, ns = plane_bytes(source), source.shape[-2], 0.0
+    for way, view, moved in (("s2l", source, loaded), ("l2s", target, source.nbytes // planes)):
+        step = gmem_strides(view)[-2] * itemsize(view.dtype)
+        met = _pages_met(((rows, step),), moved // rows, chip)
+        ns += planes * transfer_ns(way, by_runs(moved, moved // rows, met, chip), chip)
+    return ns
+
+
+def rows_of_blocks(source: View, target: View, chip: ChipSpec) -> float:
+    """Nanoseconds of a copy by rows of blocks: the last axes are rows of blocks, rows and columns in a block.
+
+    For each row of the blocks the library loads runs of the columns and stores whole rows of the target.
+    """
+    height, columns, width = source.shape[-3:]
+    size, ns = itemsize(source.dtype), 0.0
+    for way, view, run in (("s2l", source, columns * size), ("l2s", target, columns * width * size)):
+        axes = [(n, step * size) for n, step in zip(view.shape, gmem_strides(view), strict=True)]
+        begun = [(n, step) for n, step in (*axes[:-3], *axes[-2:]) if n > 1 and step >= run]
+        met = _pages_met(tuple(sorted(begun, key=lambda axis: -axis[1])), run, chip)
+        ns += height * transfer_ns(way, by_runs(source.nbytes // height, run, met, chip), chip)
+    return ns
+
+
 def begun_pages(view: View, chip: ChipSpec) -> int:
     """Pages in which the runs of a tensor's last two axes begin, in the order of memory."""
     strides, size = gmem_strides(view), itemsize(view.dtype)

@@ -21,6 +21,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import copy_name, flag, int_attr, ints, ints_attr, op_name, set_op_name
 from tpusim.ir.types import shape_of, tensor
 from tpusim.ir.weights import WeightStore
+from tpusim.isa.commands import TransferKind
 from tpusim.ops.concat import TopConcat
 from tpusim.ops.framework.base import (
     Array,
@@ -185,7 +186,18 @@ class TpuDepth2Space(Depth2Space, TpuOp):
         parts = msgspec.structs.replace(
             target, shape=tuple(shape[axis] for axis in order), layout="dense", strides=None
         )
-        ctx.move(*shorter_axes(turned(wide, order), parts))
+        ctx.move(*shorter_axes(turned(wide, order), parts), kind=self._transfers)
+
+    @property
+    def _transfers(self) -> TransferKind:
+        """How the library moves an image (n, c, h, w): blocks through local memory, or single elements (U-88)."""
+        sizes, by_channels = self._sizes(), bool(self.is_crd.value.data)
+        images = self.in_is_nchw is None or bool(self.in_is_nchw.value.data)
+        if not images or min(sizes[part] for part in "hwij") == 1:
+            return ""
+        if self._inverse == by_channels:
+            return "elements"
+        return "planes" if self._inverse else "blocks"
 
 
 # ------------------------------------------------------------------------------------------------------------ rewrites

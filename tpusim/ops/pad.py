@@ -16,7 +16,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import flag, float_attr, ints, ints_attr, text
-from tpusim.ir.types import element_of, shape_of, storage_dtype
+from tpusim.ir.types import element_of, set_type, shape_of, storage_dtype, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -36,10 +36,12 @@ from tpusim.ops.framework.base import (
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import Unary, is_set, only_user, part_of, shorter_axes
 from tpusim.ops.framework.moves import offset_map, pairs_of
+from tpusim.ops.framework.rewriting import made_by
 from tpusim.ops.interfaces import LoweredRewrites, MovedByTransfers
 from tpusim.ops.patterns.wide_pads import PadsInSteps
 from tpusim.ops.pool import PoolTop, TopAvgPool, TopMaxPool
 from tpusim.ops.rescale import lower_same_scale
+from tpusim.ops.view import TopReshape
 
 _MOST_AXES = 4
 """The largest rank that has a view in local memory."""
@@ -243,21 +245,49 @@ class TopFusePad(RewritePattern):
         """The convolution or pool keeps its name; it must be the only reader of the Pad."""
         if not isinstance(op, TopConv | PoolTop):
             return
-        before = op.input.owner
+        view = _as_image(op.input)
+        before = (op if view is None else view).operands[0].owner
         if not isinstance(before, TopPad) or before.mode.data != "constant" or only_user(before.output) is None:
             return
-        widths, present = ints(before.paddings), ints(op.pads)
-        if len(widths) != 8 or any(widths[i] for i in (0, 1, 4, 5)):
+        widths, present = _of_image(ints(before.paddings), view is not None), ints(op.pads)
+        if widths is None:
             return
-        pads = tuple(a + b for a, b in zip(present, (widths[2], widths[3], widths[6], widths[7]), strict=True))
+        pads = tuple(a + b for a, b in zip(present, widths, strict=True))
         if not _takes(op, before.val.value.data, pads):
             return
         if isinstance(op, TopAvgPool):
             op.attributes["count_include_pad"] = flag(True)
         op.attributes["pads"] = ints_attr(pads)
-        op.operands[0] = before.input
+        if view is None:
+            op.operands[0] = before.input
+        else:
+            _view_again(view, before.input)
         rewriter.erase(before)
         rewriter.notify_op_modified(op)
+
+
+def _as_image(value: SSAValue) -> TopReshape | None:
+    """The Reshape of a row (n, c, w) to the image (n, c, w, 1), which one op reads."""
+    view = made_by(value, "top.Reshape")
+    if not isinstance(view, TopReshape) or shape_of(view.output) != (*shape_of(view.input), 1):
+        return None
+    return view if len(shape_of(view.input)) == 3 else None
+
+
+def _of_image(paddings: Sequence[int], of_row: bool) -> tuple[int, ...] | None:
+    """(top, left, bottom, right) of the paddings of an image or of a row as an image; None if others are not 0."""
+    rank = 3 if of_row else 4
+    if len(paddings) != 2 * rank or any(paddings[i] for i in (0, 1, rank, rank + 1)):
+        return None
+    return (paddings[2], 0, paddings[5], 0) if of_row else (paddings[2], paddings[3], paddings[6], paddings[7])
+
+
+def _view_again(view: TopReshape, x: SSAValue) -> None:
+    """Let a Reshape to an image read another row."""
+    shape = (*shape_of(x), 1)
+    view.operands[0] = x
+    view.attributes["shape"] = ints_attr(shape)
+    set_type(view.output, tensor(shape, element_of(view.output)))
 
 
 def _takes(op: TopConv | PoolTop, value: float, pads: tuple[int, ...]) -> bool:

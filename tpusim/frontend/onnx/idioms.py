@@ -118,6 +118,10 @@ def _pixel_norm(found: Match) -> dict[str, Any]:
     return {"epsilon": float(found.numbers["eps"].reshape(-1)[0])}
 
 
+def _axis(found: Match) -> dict[str, Any]:
+    return {a.name: a.i for a in found.nodes[0].attribute if a.name == "axis"}
+
+
 SIXTH = numpy_helper.from_array(np.array(1 / 6), "alpha")
 """The slope of the HardSigmoid of a sequence, in double."""
 SQUASHED = (Step("Add", (X, 3.0)), Step("Clip", (Result(0), 0.0, 6.0)))
@@ -144,6 +148,7 @@ SEQUENCES = (
         Step("Add", (X, Result(2))), Step("Mul", (Result(3), About(TANH))), Step("Tanh", (Result(4),)),
         Step("Add", (Result(5), 1.0)), Step("Mul", (Result(0), Result(6))),
     ), told=ERF_FOR_TANH),
+    Idiom("LogSoftmax", (Step("Softmax", (X,)), Step("Log", (Result(0),))), (X,), _axis),
 )  # fmt: skip
 """In the order in which they are looked for, each in the whole graph, until none is found."""
 

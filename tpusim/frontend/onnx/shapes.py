@@ -52,7 +52,10 @@ def unsqueeze(node: Node) -> SSAValue:
 
 
 def transpose(node: Node) -> SSAValue:
-    """Transpose; without perm the axes are reversed."""
+    """Transpose; without perm the axes are reversed. One that leaves every axis in its place is its operand."""
+    if list(node.attributes.get("perm", ())) == list(range(len(node.shape(0)))):
+        node.take("perm")
+        return node.value(0)
     return TopPermute.make(node.builder, node.value(0), **node.options(order="perm"), name=node.output)
 
 

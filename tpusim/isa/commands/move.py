@@ -14,8 +14,10 @@ from tpusim.isa.layout import ceil_div, gmem_strides
 from tpusim.isa.region import Length, View, is_packed, itemsize
 from tpusim.isa.transposition import Matrices, transposition, turned_matrices
 
-TransferKind = Literal["", "tensor", "lanes", "heads", "matrix", "broadcast", "turns", "rows"]
-INSIDE: tuple[TransferKind, ...] = ("turns", "rows")
+TransferKind = Literal[
+    "", "tensor", "lanes", "heads", "matrix", "broadcast", "turns", "rows", "elements", "planes", "blocks"
+]
+INSIDE: tuple[TransferKind, ...] = ("turns", "rows", "elements", "planes", "blocks")
 """The kinds of copies inside global memory."""
 
 
@@ -31,8 +33,10 @@ class Move(Command, frozen=True, tag="move"):
     start and whole are given together; without them the command moves a constant, or belongs to no group and no tile.
     kind: for a tile of a global layer, how the library moves it: a tensor, a tensor lane by lane, heads of attention, a
         matrix over all lanes, or a constant for every lane. For a copy in global memory: "turns", several
-        transpositions of matrices in sequence; "rows", whose rows are moved one by one even if they are neighbours. The
-        kinds differ in cost (hardware.md 5.2).
+        transpositions of matrices in sequence; "rows", whose rows are moved one by one even if they are neighbours;
+        "elements", one by one; "planes", the last two axes one after the other through local memory; "blocks", rows of
+        blocks, whose last axes are (row in a block, column, column in a block). The kinds differ in cost (hardware.md
+        5.2).
     width: for a matrix, how many columns of a row the library gives to one lane; 0: as in the views.
     """
 
@@ -87,6 +91,9 @@ class Move(Command, frozen=True, tag="move"):
 
     def traffic(self) -> tuple[int, int]:
         """Its bytes; each of several transpositions loads and stores all of them."""
+        if self.kind == "planes":
+            planes, loaded = transfers.plane_bytes(self.input)
+            return planes * loaded, self.output.nbytes
         times = len(turned_matrices(self.input)) if self.kind == "turns" else 1
         sides = (self.reads(), self.writes())
         load, store = (times * sum(view.nbytes for view in views if view.memory == "gmem") for views in sides)
@@ -115,6 +122,12 @@ class Move(Command, frozen=True, tag="move"):
         The pages of an end are those in which its runs of rows begin. Single elements of a transposition go through
         local memory, where they are put in order.
         """
+        if self.kind == "planes" and chip.dma_run_bytes:
+            return transfers.plane_by_plane(self.input, self.output, chip)
+        if self.kind == "blocks" and chip.dma_run_bytes:
+            return transfers.rows_of_blocks(self.input, self.output, chip)
+        if self.kind == "elements" and chip.dma_run_bytes:
+            return transfers.transfer_ns("s2s", self.input.elements * chip.dma_run_bytes, chip)
         if self.kind == "turns" and chip.dma_run_bytes:
             return sum(_transposition_ns(self.input, matrices, chip) for matrices in turned_matrices(self.input))
         size, run = self.input.nbytes, transfers.common_run(self.input, self.output, chip)

@@ -165,12 +165,18 @@ def _heads(block: Block) -> int:
 
 
 def _fits(block: Block, op: TopMatMul) -> bool:
-    """Whether the inputs and the size of a block are within the limits of U-25."""
+    """Whether the inputs and the size of a block are within the limits of U-25.
+
+    Decision: heads that share keys or values stay in parts. TPU-MLIR gives each head a part of their columns.
+    """
     q, k, v = (product.input for product in (block.queries, block.keys, block.values))
     batch = shape_of(q)[0]
     if (q is k and q is not v) or any(shape_of(x)[0] != batch for x in (k, v)) or shape_of(op.input)[0] != batch:
         return False
-    weights = [prod(shape_of(p.right)) for p in (block.queries, block.keys, block.values)]
+    products = (block.queries, block.keys, block.values)
+    if len({shape_of(p.right)[1] for p in products}) > 1:
+        return False
+    weights = [prod(shape_of(p.right)) for p in products]
     few = prod(shape_of(q)) // batch <= MOST_ROWS
     return few and (2 * weights[0] + weights[1] + weights[2]) // _heads(block) <= MOST_WEIGHTS
 
