@@ -109,9 +109,10 @@ def flash_block(function: fn.FlashBlock, operands: Operands, output: View) -> np
 
 
 def flash_result(function: fn.FlashResult, operands: Operands, output: View) -> np.ndarray:
-    """The product with the reciprocal of the sum."""
+    """The product with the reciprocal of the sum; NaN if every score is minus infinity."""
     (state,) = operands
-    return state[..., :-2] * (np.float32(1) / state[..., -2:-1])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return state[..., :-2] * (np.float32(1) / state[..., -2:-1])
 
 
 def flash_scores(function: fn.FlashScores, operands: Operands, output: View) -> np.ndarray:
