@@ -23,8 +23,8 @@ from tpusim.host.labels import one_line
 from tpusim.registry import CLI
 from tpusim.version import __version__
 
-COLLECT_AFTER = 200_000
-"""New objects between two collections of garbage: modules are many objects that live long."""
+COLLECT_AFTER = 400_000, 2, 10
+"""Thresholds of the garbage collector: importing all libraries makes 320,000 objects, which stay to the end."""
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as in shells: 128 plus the number of the signal."""
 UNREADABLE = 2
@@ -116,7 +116,7 @@ def _interrupt_later() -> None:
 
 def enter(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand, as `tpusim.cli.main` does; the exit status."""
-    gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
+    gc.set_threshold(*COLLECT_AFTER)
     make_safe()
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import ClassVar
 
-import jax.numpy as jnp
 from tpusim_kernels.arith import mulshift_int
+from tpusim_kernels.movement import joined
 from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, TensorType
 from xdsl.ir import SSAValue
@@ -84,7 +84,7 @@ class TopConcat(TopOp, Joins):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        return (jnp.concatenate(list(operands), axis=self.axis.value.data),)
+        return (joined(operands, self.axis.value.data),)
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
@@ -155,7 +155,7 @@ class TpuConcat(TpuOp, LibraryKernel, SharedWindows):
             operands = [
                 mulshift_int(x, m, r, 0, 0, out_dtype=dtype) for x, (m, r) in zip(operands, self.scaling, strict=True)
             ]
-        return (jnp.concatenate(list(operands), axis=self.along),)
+        return (joined(operands, self.along),)
 
     @property
     def offsets(self) -> tuple[int, ...]:

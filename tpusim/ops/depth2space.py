@@ -10,6 +10,7 @@ from math import prod
 from typing import ClassVar, TypeAlias
 
 import msgspec
+from tpusim_kernels.movement import moved
 from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, IntegerAttr
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -119,7 +120,7 @@ class Depth2Space(Unary):
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         shape, order = self.split
-        return (operands[0].reshape(shape).transpose(order).reshape(self.infer()[0]),)
+        return (moved(lambda _, x: x.reshape(shape).transpose(order).reshape(self.infer()[0]), operands[0]),)
 
 
 def _image(shape: Shape) -> Shape:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
+from tpusim_kernels.movement import moved
 from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Operation, SSAValue
@@ -48,7 +49,7 @@ class Permute(Unary):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        return (operands[0].transpose(ints(self.order)),)
+        return (moved(lambda m, x: m.transpose(x, ints(self.order)), operands[0]),)
 
 
 @irdl_op_definition

@@ -8,6 +8,7 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 from tpusim_kernels.indexing import gather
+from tpusim_kernels.movement import moved
 from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, TensorType
 from xdsl.ir import Operation, SSAValue
@@ -93,7 +94,8 @@ class Slice(Unary):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        return (operands[0][tuple(slice(o, e, s) for o, s, e in zip(*self.cut, strict=True))],)
+        places = tuple(slice(o, e, s) for o, s, e in zip(*self.cut, strict=True))
+        return (moved(lambda _, x: x[places], operands[0]),)
 
 
 @irdl_op_definition

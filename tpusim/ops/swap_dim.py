@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-import jax.numpy as jnp
 import msgspec
 import numpy as np
+from tpusim_kernels.movement import moved
 from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Operation, SSAValue
@@ -71,7 +71,7 @@ class TopSwapDimInner(SwapDimInner, TopOp, ChipRewrites):
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         axis, offset = self.swap
-        return (jnp.roll(operands[0], -offset, axis),)
+        return (moved(lambda m, x: m.roll(x, -offset, axis), operands[0]),)
 
     @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
@@ -104,10 +104,8 @@ class TpuSwapDimInner(SwapDimInner, TpuOp):
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """The bytes, read as the type of the result."""
         axis, offset = self.swap
-        moved = jnp.roll(operands[0], -offset, axis)
-        return (
-            moved if value_dtype(self.input) == value_dtype(self.output) else moved.astype(value_dtype(self.output)),
-        )
+        rolled, dtype = moved(lambda m, x: m.roll(x, -offset, axis), operands[0]), value_dtype(self.output)
+        return (rolled if value_dtype(self.input) == dtype else rolled.astype(dtype),)
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-import jax.numpy as jnp
 import msgspec
+from tpusim_kernels.movement import moved
 from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Operation, SSAValue
@@ -53,7 +53,7 @@ class Tile(Unary):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        return (jnp.tile(operands[0], ints(self.tile)),)
+        return (moved(lambda m, x: m.tile(x, ints(self.tile)), operands[0]),)
 
 
 @irdl_op_definition

@@ -8,6 +8,7 @@ from math import prod
 from typing import ClassVar
 
 import msgspec
+from tpusim_kernels.movement import moved
 from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, ModuleOp, TensorType
 from xdsl.ir import Operation, SSAValue
@@ -67,7 +68,7 @@ class ViewTop(TopOp):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        return (operands[0].reshape(shape_of(self.output)),)
+        return (moved(lambda m, x: m.reshape(x, shape_of(self.output)), operands[0]),)
 
     @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
@@ -292,7 +293,7 @@ class TpuReshape(TpuOp, Rearranges, InPlace, MovedByTransfers, Overwrites):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        return (operands[0].reshape(shape_of(self.output)),)
+        return (moved(lambda m, x: m.reshape(x, shape_of(self.output)), operands[0]),)
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:

@@ -18,6 +18,7 @@ from tpusim.codegen import generate
 from tpusim.errors import CapacityError, ConfigError
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
+from tpusim.isa.stream import Program
 from tpusim.layer_group import (
     ON_THE_CLOCK,
     Costs,
@@ -33,7 +34,7 @@ from tpusim.layer_group import (
 )
 from tpusim.memory import assign_addresses
 from tpusim.ops.framework.base import TpuOp
-from tpusim.simulator.timing import timeline
+from tpusim.simulator.timing import Timeline, timeline
 
 LONGEST = 3
 """How many groups are changed: those that take the longest on the clock."""
@@ -94,7 +95,13 @@ def candidates(config: LayerGroupConfig) -> Iterator[LayerGroupConfig]:
 
 def cycles(grouped: Model) -> int:
     """TIU cycles of a module in groups on the clock."""
-    return timeline(generate(assign_addresses(grouped)), chips.of(grouped)).cycles
+    return _on_the_clock(grouped)[1].cycles
+
+
+def _on_the_clock(grouped: Model) -> tuple[Program, Timeline]:
+    """The commands of a module in groups, and when they run."""
+    program = generate(assign_addresses(grouped))
+    return program, timeline(program, chips.of(grouped))
 
 
 def _tried(model: Model, config: LayerGroupConfig) -> Model | None:
@@ -131,9 +138,8 @@ def _beyond(forced: Pins, pins: Pins, model: Model) -> Pins:
 
 def _longest(grouped: Model) -> list[str]:
     """The first ops of the longest groups and global layers on the clock."""
-    program = generate(assign_addresses(grouped))
-    costs = timeline(program, chips.of(grouped)).groups
-    return [entry.ops[0] for entry in sorted(program.groups, key=lambda g: -costs[g.id].cycles)[:LONGEST]]
+    program, times = _on_the_clock(grouped)
+    return [entry.ops[0] for entry in sorted(program.groups, key=lambda g: -times.groups[g.id].cycles)[:LONGEST]]
 
 
 def _finer(grouped: Model) -> Iterator[Pins]:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -46,7 +45,7 @@ def in_rows(function: Elementwise[P]) -> Elementwise[P]:
             out = np.empty(flat.size, done.dtype) if out is None else out
             out[start : start + part.size] = done[: part.size]
         found = cast("np.ndarray", out).reshape(array.shape)
-        return cast("Array", found) if isinstance(x, np.ndarray) else jnp.asarray(found)
+        return cast("Array", found) if isinstance(x, np.ndarray) else jax.device_put(found)
 
     return call
 

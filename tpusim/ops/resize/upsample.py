@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import ClassVar
 
-import jax.numpy as jnp
 import msgspec
+from tpusim_kernels.movement import moved
 from typing_extensions import override
 from xdsl.dialects.builtin import IntegerAttr, TensorType
 from xdsl.ir import SSAValue
@@ -58,7 +58,7 @@ def upsampled_shape(shape: Shape, factors: tuple[int, int]) -> Shape:
 
 def upsampled(x: Array, factors: tuple[int, int]) -> Array:
     """Every element repeated along h and w."""
-    return jnp.repeat(jnp.repeat(x, factors[0], axis=2), factors[1], axis=3)
+    return moved(lambda m, x: m.repeat(m.repeat(x, factors[0], axis=2), factors[1], axis=3), x)
 
 
 class Upsampling(ShapedOp):
