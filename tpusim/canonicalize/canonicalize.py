@@ -61,10 +61,10 @@ def take_defaults(model: Model, quirks_off: Sequence[str]) -> None:
     """Give ops whose nodes have no alpha the default of TPU-MLIR's front end, with a warning, unless that is off."""
     quirk, off = Quirk.IMPORTER_DEFAULTS, checked(quirks_off)
     for op in model.ops:
-        if not isinstance(op, DefaultAlpha) or "default_alpha" not in op.attributes:
+        if not isinstance(op, DefaultAlpha) or op.default_alpha is None:
             continue
         if quirk in off:
-            del op.attributes["default_alpha"]
+            op.default_alpha = None
             continue
         op.attributes["alpha"] = float_attr(op.UPSTREAM_ALPHA)
         told = f"has no alpha, which is {op.UPSTREAM_ALPHA:.6g} here ({quirk.rule.number}); write the attribute"

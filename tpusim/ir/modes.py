@@ -36,6 +36,22 @@ class LutMode(StrEnum):
     LOG = "Log"
 
 
+class ResizeMode(StrEnum):
+    """How a resize computes an element from its neighbours."""
+
+    NEAREST = "nearest"
+    LINEAR = "linear"
+
+
+class ResizeCoordinates(StrEnum):
+    """Which place of the input an element of a resize is at (numerics.md 11.4)."""
+
+    ALIGN_CORNERS = "align_corners"
+    HALF_PIXEL = "half_pixel"
+    PYTORCH_HALF_PIXEL = "pytorch_half_pixel"
+    ASYMMETRIC = "asymmetric"
+
+
 @irdl_attr_definition
 class RequantModeAttr(EnumAttribute[RequantMode], SpacedOpaqueSyntaxAttribute):
     """A requant mode, written `#tpu<rq_mode MultiplierShift>`."""
@@ -64,7 +80,28 @@ class LutModeAttr(EnumAttribute[LutMode], SpacedOpaqueSyntaxAttribute):
     name = "tpu.lut_mode"
 
 
-MODE_ATTRIBUTES = (RequantModeAttr, RoundModeAttr, PoolModeAttr, LutModeAttr)
+@irdl_attr_definition
+class ResizeModeAttr(EnumAttribute[ResizeMode], SpacedOpaqueSyntaxAttribute):
+    """A mode of resizing, written `#tpu<mode linear>`."""
+
+    name = "tpu.mode"
+
+
+@irdl_attr_definition
+class ResizeCoordinatesAttr(EnumAttribute[ResizeCoordinates], SpacedOpaqueSyntaxAttribute):
+    """Coordinates of a resize, written `#tpu<coord_mode half_pixel>`."""
+
+    name = "tpu.coord_mode"
+
+
+MODE_ATTRIBUTES = (
+    RequantModeAttr,
+    RoundModeAttr,
+    PoolModeAttr,
+    LutModeAttr,
+    ResizeModeAttr,
+    ResizeCoordinatesAttr,
+)
 """All of them, for the dialect."""
 
 

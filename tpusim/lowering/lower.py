@@ -36,13 +36,14 @@ from tpusim.ir.types import (
     tensor,
     uniform_of,
 )
+from tpusim.ir.upstream import DECISIONS, FALLBACK, PART_OF
 from tpusim.ir.weights import WeightStore
 from tpusim.lowering.borders import FrameOptions
 from tpusim.lowering.marks import counts
 from tpusim.lowering.qtable import read_qtable, table_for_chip
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.frames import lower_frame
-from tpusim.ops.framework.base import PART_OF, FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
+from tpusim.ops.framework.base import FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
 from tpusim.ops.interfaces import DefaultAlpha, FloatRule, FloatRules, FloatTypes
 from tpusim.ops.interfaces import Lowering as LoweringInterface
 from tpusim.ops.patterns.recurrent import float_type_of_part
@@ -432,7 +433,7 @@ class Lowering:
     def run(self) -> Model:
         """Lower every op, then cast the results to f32."""
         for op in self._top.ops:
-            if isinstance(op, DefaultAlpha) and "default_alpha" in op.attributes:
+            if isinstance(op, DefaultAlpha) and op.default_alpha is not None:
                 self.decision(op, Quirk.IMPORTER_DEFAULTS.decision)
             if isinstance(op, TopInput):
                 self._input(op)
@@ -455,10 +456,10 @@ class Lowering:
         self._standing.add(stands)
         stands.attributes.pop(PART_OF, None)  # some ops pass on all their attributes
         if op in self._decisions:
-            stands.attributes["decisions"] = ArrayAttr([StringAttr(d) for d in sorted(self._decisions[op])])
+            stands.attributes[DECISIONS] = ArrayAttr([StringAttr(d) for d in sorted(self._decisions[op])])
         reason = self._reasons.get(op) or self._other_float_type(op, value)
         if reason is not None:
-            stands.attributes["fallback"] = StringAttr(reason)
+            stands.attributes[FALLBACK] = StringAttr(reason)
         return value
 
     def _other_float_type(self, op: TopOp, value: SSAValue) -> str | None:

@@ -15,6 +15,7 @@ from tpusim.interfaces import rules
 from tpusim.ir.attrs import op_name, text
 from tpusim.ir.module import Model
 from tpusim.ir.text import verify
+from tpusim.ir.upstream import GLOBAL_REASON
 from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.files import ForcedGroup, dissolved, merge_moves, write_group
@@ -232,7 +233,7 @@ def _divided(model: Model, decided: Sequence[Decided], chip: ChipSpec, cores: in
     """The module, which changes, with these groups, and without constants that nothing reads any more."""
     for item in decided:
         if not isinstance(item, GroupSchedule):
-            item[0].attributes["global_reason"] = text(explained(*item, chip))
+            item[0].attributes[GLOBAL_REASON] = text(explained(*item, chip))
             if isinstance(item[0], SliceTables):
                 item[0].drop_local_constants()
     _write(model, decided)

@@ -91,6 +91,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
     inserts = opt_attr_def(ArrayAttr)
     use_3ic_optimize = opt_attr_def(IntegerAttr)
     rows_in_channels = opt_attr_def(BoolAttr)
+    coeff_layout = opt_attr_def(ArrayAttr)
 
     @override
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
@@ -251,8 +252,8 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
             super().reorder_weights(ctx)
             return
         packing = ctx.chip.filter_packing(filter.dtype.itemsize, filter.shape[1], self.groups)
-        self.attributes["filter_packing"] = int_attr(packing)
-        self.attributes["with_bias"] = flag(bias is not None)
+        self.filter_packing = int_attr(packing)
+        self.with_bias = flag(bias is not None)
         self._merge(ctx, self.packed_rows(filter, packing), bias, value_name(self.filter))
 
     def _merge(self, ctx: ReorderContext, rows: np.ndarray, bias: np.ndarray | None, name: str) -> None:
@@ -266,14 +267,14 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         self.operands[1] = ctx.weight(name + "_merged", image.reshape(shape))
         self.operands[2] = ctx.none()
         self.attributes["coeff_merged"] = flag(True)
-        self.attributes["coeff_layout"] = _layout_attr(layout)
+        self.coeff_layout = _layout_attr(layout)
         for key in ("multiplier", "rshift"):
             del self.attributes[key]
 
     def merged_layout_of_type(self) -> MergedLayout:
         """The layout in `coeff_layout`. Raises ImportModelError if it is missing or has not five numbers."""
-        layout = self.attributes.get("coeff_layout")
-        numbers = ints(cast("ArrayAttr[Attribute]", layout)) if isinstance(layout, ArrayAttr) else ()
+        layout = self.coeff_layout
+        numbers = ints(layout) if layout else ()
         if len(numbers) != 5:
             raise ImportModelError(
                 f"tpu.Conv2D '{op_name(self)}': merged coefficients (coeff_merged) require a coeff_layout of five "

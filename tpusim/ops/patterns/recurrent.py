@@ -13,7 +13,8 @@ from xdsl.ir import Attribute, Operation
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import rules
 from tpusim.ir.attrs import op_name, text
-from tpusim.ops.framework.base import PART_OF, FloatMode, TopOp, holds
+from tpusim.ir.upstream import PART_OF
+from tpusim.ops.framework.base import FloatMode, TopOp, holds
 from tpusim.ops.interfaces import FloatRules
 from tpusim.ops.structure import TopInput
 

@@ -1,0 +1,118 @@
+"""How the ops of a dialect of TPU-MLIR spell their attributes: names and integer types as the table has them."""
+
+from copy import copy
+from functools import cache
+from typing import Any, cast
+
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, IntegerType, Signedness, i1, i32, i64
+from xdsl.ir import Attribute, Operation
+from xdsl.irdl import IRDLOperation
+
+from tpusim.ir.upstream.table import OpEntry, entry
+
+OWN = "tpusim."
+"""The prefix of attributes that TPU-MLIR does not have; its tools keep and ignore them."""
+PART_OF = OWN + "part_of"
+"""Of a top op: the node of the source that was decomposed into this op and others."""
+DECISIONS = OWN + "decisions"
+"""Of a lowered op: the decisions (DN-...) that its form follows."""
+FALLBACK = OWN + "fallback"
+"""Of a lowered op: why it runs in another float type than its mode requests."""
+GLOBAL_REASON = OWN + "global_reason"
+"""Of an op outside groups: why it is in none."""
+NOTES = frozenset({PART_OF, DECISIONS, FALLBACK, GLOBAL_REASON})
+"""Attributes that stages add to any op."""
+RENAMED = {"group_info": "ginfo", **{note.removeprefix(OWN): note for note in NOTES}}
+"""Attributes of any op that earlier releases spelled otherwise."""
+INTEGERS = {
+    "i64": i64,
+    "i32": i32,
+    "si32": IntegerType(32, Signedness.SIGNED),
+    "ui32": IntegerType(32, Signedness.UNSIGNED),
+    "bool": i1,
+}
+
+
+class Spelled(IRDLOperation):
+    """An op whose attributes are spelled as in TPU-MLIR, however they are given or read.
+
+    A class defines attributes by their Python names. One that TPU-MLIR's op of this name does not have gets the prefix
+    `tpusim.` in the IR. An integer gets the type that the table states.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Give the attributes that the class defines or inherits their names in the IR."""
+        super().__init_subclass__(**kwargs)
+        known = entry(cls.__dict__.get("name", ""))
+        if known is None:
+            return
+        for field, definition in _definitions(cls).items():
+            if field not in known.attributes and definition.ir_name is None:
+                own = copy(definition)
+                own.ir_name = OWN + field
+                setattr(cls, field, own)
+
+    def derived(self, name: str) -> Attribute | None:
+        """The value of an attribute that TPU-MLIR requires and tpusim does not, if it follows from the op."""
+        del name
+        return None
+
+    def __post_init__(self) -> None:
+        """Spell the attributes that the op was made with, and state those that follow from the rest of the op."""
+        super().__post_init__()
+        renamed = _renamed(type(self))
+        for name in renamed.keys() & self.attributes.keys():
+            self.attributes[renamed[name]] = self.attributes.pop(name)
+        types = _integer_types(self.name)
+        for name, attribute in self.attributes.items():
+            if name in types:
+                self.attributes[name] = retyped(attribute, types[name])
+        for name in _required(self.name):
+            if name not in self.attributes and (value := self.derived(name)) is not None:
+                self.attributes[name] = value
+
+
+def _definitions(cls: type[IRDLOperation]) -> dict[str, Any]:
+    """The attributes that a class and its bases define, by Python name, before xDSL makes properties of them."""
+    fields = {name: value for base in reversed(cls.mro()) for name, value in base.__dict__.items()}
+    return {name: value for name, value in fields.items() if hasattr(value, "ir_name")}
+
+
+@cache
+def _renamed(cls: type[IRDLOperation]) -> dict[str, str]:
+    """Former and Python names of attributes -> their names in the IR, where they differ."""
+    fields = cls.get_irdl_definition().accessor_names
+    return RENAMED | {field: name for field, (name, _) in fields.items() if field != name}
+
+
+@cache
+def _required(op: str) -> tuple[str, ...]:
+    """The attributes that TPU-MLIR's op must state."""
+    known = entry(op)
+    return tuple(attribute.name for attribute in known.required) if known else ()
+
+
+@cache
+def _integer_types(op: str) -> dict[str, IntegerType]:
+    """The types of an op's attributes of integers and of arrays of integers."""
+    known: OpEntry | None = entry(op)
+    types = {name: attribute.type.removesuffix("[]") for name, attribute in (known.attributes if known else {}).items()}
+    return {name: INTEGERS[kind] for name, kind in types.items() if kind in INTEGERS}
+
+
+def retyped(attribute: Attribute, wanted: IntegerType) -> Attribute:
+    """An integer, or an array of integers, in a type; any other attribute as it is, to be refused by the op."""
+    if isinstance(attribute, IntegerAttr):
+        number = cast("IntegerAttr[IntegerType]", attribute)
+        return number if number.type == wanted else IntegerAttr(number.value.data, wanted)
+    if isinstance(attribute, ArrayAttr) and attribute.data:
+        items = cast("ArrayAttr[Attribute]", attribute).data
+        first = items[0]
+        if isinstance(first, IntegerAttr) and first.type != wanted:
+            return ArrayAttr([retyped(item, wanted) for item in items])
+    return attribute
+
+
+def ir_name(op: Operation, field: str) -> str:
+    """The name in the IR of an attribute that an op's class calls `field`."""
+    return _renamed(type(op)).get(field, field) if isinstance(op, Spelled) else field
