@@ -21,6 +21,7 @@ from tpusim.ir.bytecode.resources import Groups, Resource
 from tpusim.ir.packing import packed_shape
 from tpusim.ir.text import checked
 from tpusim.ir.types import AnyTensor, is_packed, storage_dtype, tensor_of
+from tpusim.ir.upstream.absent import completed
 from tpusim.ir.weights import WeightStore
 
 SCHEMA = 1
@@ -39,7 +40,7 @@ def encode_module(
     if weights is not None:
         groups[WEIGHTS] = {name: Blob(array) for name, array in weights.items()}
     external: Groups = groups
-    return encode(module, version=version, release=release, external=external)
+    return encode(completed(module), version=version, release=release, external=external)
 
 
 def write_module(path: Path, data: bytes) -> None:

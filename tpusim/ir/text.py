@@ -28,6 +28,7 @@ from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 from tpusim.errors import ConfigError, ImportModelError
 from tpusim.ir.attrs import int_attr, name_place, op_name
 from tpusim.ir.types import Quant, is_tensor, shape_of, tensor_of
+from tpusim.ir.upstream.absent import completed, drop_absent
 from tpusim.registry import DIALECTS
 
 _LOCATION_ALIAS = re.compile(r"^(#[A-Za-z_][\w$.]*)\s*=\s*(?=loc\s*\()", re.MULTILINE)
@@ -159,6 +160,7 @@ def parse_module(text: str, ctx: Context, name: str = "<text>") -> ModuleOp:
 def checked(module: ModuleOp, name: str) -> ModuleOp:
     """A module that was read from `name`, in the form that the stages take, and verified. Raises ImportModelError."""
     _read_properties_as_attributes(module)
+    drop_absent(module)
     if is_network(module):
         _require_static_shapes(module, name)
     try:
@@ -310,9 +312,9 @@ def _line_at(text: str, position: int) -> int:
 
 
 def print_module(module: ModuleOp) -> str:
-    """The module as text that tpusim and MLIR parse, with locations."""
+    """The module as text that tpusim and MLIR parse, with locations and all operands that TPU-MLIR's ops have."""
     stream = io.StringIO()
-    Printer(stream, print_debuginfo=True).print_op(module)
+    Printer(stream, print_debuginfo=True).print_op(completed(module))
     return stream.getvalue() + "\n"
 
 

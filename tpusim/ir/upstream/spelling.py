@@ -8,7 +8,7 @@ from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, IntegerType, Signednes
 from xdsl.ir import Attribute, Operation
 from xdsl.irdl import IRDLOperation
 
-from tpusim.ir.upstream.table import OpEntry, entry
+from tpusim.ir.upstream.table import entry
 
 OWN = "tpusim."
 """The prefix of attributes that TPU-MLIR does not have; its tools keep and ignore them."""
@@ -95,8 +95,10 @@ def _required(op: str) -> tuple[str, ...]:
 @cache
 def _integer_types(op: str) -> dict[str, IntegerType]:
     """The types of an op's attributes of integers and of arrays of integers."""
-    known: OpEntry | None = entry(op)
-    types = {name: attribute.type.removesuffix("[]") for name, attribute in (known.attributes if known else {}).items()}
+    known = entry(op)
+    if known is None:
+        return {}
+    types = {name: attribute.type.removesuffix("[]") for name, attribute in known.attributes.items()}
     return {name: INTEGERS[kind] for name, kind in types.items() if kind in INTEGERS}
 
 
@@ -105,12 +107,11 @@ def retyped(attribute: Attribute, wanted: IntegerType) -> Attribute:
     if isinstance(attribute, IntegerAttr):
         number = cast("IntegerAttr[IntegerType]", attribute)
         return number if number.type == wanted else IntegerAttr(number.value.data, wanted)
-    if isinstance(attribute, ArrayAttr) and attribute.data:
+    if isinstance(attribute, ArrayAttr):
         items = cast("ArrayAttr[Attribute]", attribute).data
-        first = items[0]
-        if isinstance(first, IntegerAttr) and first.type != wanted:
+        if items and retyped(items[0], wanted) is not items[0]:
             return ArrayAttr([retyped(item, wanted) for item in items])
-    return attribute
+    return cast("Attribute", attribute)
 
 
 def ir_name(op: Operation, field: str) -> str:
