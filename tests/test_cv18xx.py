@@ -390,7 +390,7 @@ def test_reciprocal_of_zero_is_the_largest_value() -> None:
 )
 def test_decisions_are_recorded(case: str, decision: str) -> None:
     tpu, _ = lowered(case, "cv183x", "int8")
-    noted = [d.data for op in tpu.ops for d in getattr(op.attributes.get("decisions"), "data", ())]
+    noted = [d.data for op in tpu.ops for d in getattr(op.attributes.get("tpusim.decisions"), "data", ())]
     assert decision in noted
 
 
@@ -546,7 +546,9 @@ def test_compact_operands(case: str, mode: str, compact: tuple[int, ...]) -> Non
 def test_what_is_not_local(case: str, reason: str) -> None:
     """Layer_group.md 2."""
     grouped = to_groups(lowered(case, "cv183x", "int8")[0])
-    reasons = [str(op.attributes["global_reason"]) for op in grouped.ops if "global_reason" in op.attributes]
+    reasons = [
+        str(op.attributes["tpusim.global_reason"]) for op in grouped.ops if "tpusim.global_reason" in op.attributes
+    ]
     assert any(reason in r for r in reasons)
 
 
@@ -576,7 +578,7 @@ def test_a_long_axis_is_not_local() -> None:
         tpu = to_tpu(model, "cv183x")
         grouped = to_groups(tpu)
         relu = ops_of(grouped, "tpu.Relu")[0]
-        assert ("global_reason" in relu.attributes) != local
+        assert ("tpusim.global_reason" in relu.attributes) != local
         view = lmem(0, (1, 1, 1, width), "i8")
         command = isa.Arith(id=1, dep=0, op="y", kind="copy", a=view, output=lmem(8192, (1, 1, 1, width), "i8"))
         if local:

@@ -122,10 +122,12 @@ def test_int8_is_accumulators_and_a_requant_per_channel(case_id: str, suffix: st
 
 def test_bm1684_shifts_a_deconv_and_has_no_integer_volume() -> None:
     (deconv,) = (op for op in tpu_ops(lowered("deconv-4x4-s2", "bm1684", "int8")[0]) if op.name == "tpu.Deconv")
-    assert op_name(deconv) == "y" and "DN-12" in str(deconv.attributes["decisions"])
+    assert op_name(deconv) == "y" and "DN-12" in str(deconv.attributes["tpusim.decisions"])
     assert len(ints(deconv.attributes["rshift"])) == 1 and "OnlyShift" in str(deconv.attributes["quant_mode"])
     (conv,) = (op for op in tpu_ops(lowered("conv3d", "bm1684", "int8")[0]) if op.name == "tpu.Conv3D")
-    assert storage_dtype(element_of(conv.results[0])) == np.float32 and "DN-12" in str(conv.attributes["decisions"])
+    assert storage_dtype(element_of(conv.results[0])) == np.float32 and "DN-12" in str(
+        conv.attributes["tpusim.decisions"]
+    )
 
 
 def test_cv18xx_scales_a_deconv_by_qdm_and_has_no_integer_volume() -> None:
@@ -249,7 +251,7 @@ def alone(case_id: str) -> Model:
         if op.name != "tpu.Conv3D" and isinstance(found, GroupSchedule):
             write_group(found)
         else:
-            op.attributes["global_reason"] = text("as the test says")
+            op.attributes["tpusim.global_reason"] = text("as the test says")
     work.set(state="TPU_DIVIDED")
     return work
 

@@ -418,6 +418,6 @@ def sections_of(case: OpCase, model: Model) -> Sections | str:
     op = under_test(case, model)
     group = op.parent_op()
     if not isinstance(group, TpuGroup):
-        return str(op.attributes["global_reason"])
+        return str(op.attributes["tpusim.global_reason"])
     found = group.sections()
     return Sections(**found)

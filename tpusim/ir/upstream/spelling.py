@@ -22,7 +22,11 @@ GLOBAL_REASON = OWN + "global_reason"
 """Of an op outside groups: why it is in none."""
 NOTES = frozenset({PART_OF, DECISIONS, FALLBACK, GLOBAL_REASON})
 """Attributes that stages add to any op."""
-RENAMED = {"group_info": "ginfo", **{note.removeprefix(OWN): note for note in NOTES}}
+RENAMED = {
+    "group_info": "ginfo",
+    "frame_strides": OWN + "frame_strides",
+    **{note.removeprefix(OWN): note for note in NOTES},
+}
 """Attributes of any op that earlier releases spelled otherwise."""
 INTEGERS = {
     "i64": i64,
@@ -61,8 +65,8 @@ class Spelled(IRDLOperation):
         """Spell the attributes that the op was made with, and state those that follow from the rest of the op."""
         super().__post_init__()
         renamed = _renamed(type(self))
-        for name in renamed.keys() & self.attributes.keys():
-            self.attributes[renamed[name]] = self.attributes.pop(name)
+        if not renamed.keys().isdisjoint(self.attributes):
+            self.attributes = {renamed.get(name, name): value for name, value in self.attributes.items()}
         types = _integer_types(self.name)
         for name, attribute in self.attributes.items():
             if name in types:
