@@ -13,9 +13,9 @@ from xdsl.irdl import IRDLOperation, irdl_op_definition
 from tpusim import chips
 from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.interfaces import Model, Rules, Target, ask, ask_class, implementation, rules, target_of
+from tpusim.ir.dialects import dialect
 from tpusim.ops import interfaces
 from tpusim.ops.framework.base import TpuOp
-from tpusim.ir.dialects import dialect
 from tpusim.registry import TARGETS
 
 

@@ -12,8 +12,8 @@ from xdsl.rewriter import Rewriter
 
 from tpusim.cli import main
 from tpusim.errors import ImportModelError
-from tpusim.ir.content import is_module
 from tpusim.ir.bytecode import Blob, Bytecode, is_bytecode
+from tpusim.ir.content import is_module
 from tpusim.ir.module import Model, load_model, save_model, save_one_file
 from tpusim.ir.one_file import SCHEMA, TOOL, WEIGHTS, encode_module
 from tpusim.ir.text import parse_module, print_module

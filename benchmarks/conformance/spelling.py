@@ -60,7 +60,7 @@ class Spelling:
             with tempfile.TemporaryDirectory() as folder:
                 model, out = Path(folder) / f"{network}.onnx", Path(folder) / "out"
                 onnx.save(source(network)[0], model)
-                words = f"--chip {chip} --mode {mode} --to memory --data random:2 --method max --tune-num 0 --quiet"
+                words = f"--chip {chip} --mode {mode} --to assign --data random:2 --method max --tune-num 0 --quiet"
                 said = StringIO()
                 with redirect_stderr(said), redirect_stdout(said):
                     code = tpusim(["run", str(model), *words.split(), "--out", str(out)])

@@ -448,7 +448,7 @@ class Lowering:
     def _noted(self, op: TopOp, value: SSAValue) -> SSAValue:
         """Record provenance as attributes of the tpu op that replaces the op, for texts and later stages.
 
-        `decisions`: the decisions it follows; `fallback`: why it runs in another float type than its mode requests.
+        `tpusim.decisions`: those it follows; `tpusim.fallback`: why it runs in another float type than its mode requests.
         """
         stands = value.owner
         if not isinstance(stands, Operation) or stands in self._standing:

@@ -10,7 +10,7 @@ from functools import cache
 from xdsl.dialects.builtin import ModuleOp, NoneType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import IRDLOperation, OperandDef, OptOperandDef, VarOperandDef, traits_def
+from xdsl.irdl import IRDLOperation, OptOperandDef, VarOperandDef, traits_def
 
 from tpusim.ir.upstream.table import entry
 
@@ -89,4 +89,4 @@ def _is_absent(value: SSAValue) -> bool:
 def _fixed(kind: type[IRDLOperation]) -> int:
     """The number of operands that an op of the class always has."""
     operands = (definition for _, definition in kind.get_irdl_definition().operands)
-    return sum(isinstance(d, OperandDef) and not isinstance(d, VarOperandDef | OptOperandDef) for d in operands)
+    return sum(not isinstance(operand, VarOperandDef | OptOperandDef) for operand in operands)

@@ -84,9 +84,10 @@ def _definitions(cls: type[IRDLOperation]) -> dict[str, Any]:
 
 @cache
 def _renamed(cls: type[IRDLOperation]) -> dict[str, str]:
-    """Former and Python names of attributes -> their names in the IR, where they differ."""
-    fields = cls.get_irdl_definition().accessor_names
-    return RENAMED | {field: name for field, (name, _) in fields.items() if field != name}
+    """Former and Python names of attributes, and those on other ops, -> their names in the IR, where they differ."""
+    names = set(cls.get_irdl_definition().attributes)
+    fields = {name.removeprefix(OWN): name for name in names if name.startswith(OWN)}
+    return RENAMED | fields | {OWN + name: name for name in names if not name.startswith(OWN)}
 
 
 @cache

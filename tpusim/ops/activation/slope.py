@@ -10,7 +10,7 @@ from tpusim_kernels import arith as kernels
 from tpusim_kernels.arith_shift import sloped_int
 from tpusim_kernels.prim.multiplier import best_fit, shared_small_multiplier
 from typing_extensions import override
-from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, TensorType
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
@@ -53,7 +53,6 @@ class TopLeakyRelu(UnaryTop, DefaultAlpha):
     UPSTREAM_ALPHA: ClassVar[float] = 0.0
 
     alpha = attr_def(FloatAttr)
-    default_alpha = opt_attr_def(BoolAttr)
 
     @classmethod
     @names_op

@@ -139,7 +139,7 @@ class TopInterp(Interpolation, TopOp):
         """tpu.Interp (numerics.md 11.4, 12)."""
         operand, attributes = (
             ctx.operand(self.input, ctx.float_mode(self), self),
-            {key: self.attributes[key] for key in self.attributes.keys() - {"mode", "coord_mode"}},
+            {key: value for key, value in self.attributes.items() if key not in ("mode", "coord_mode")},
         )
         if not self.geometry[2]:
             steps = self._steps(ctx)

@@ -162,7 +162,7 @@ def _attributes(op: Operation) -> Iterator[tuple[str, str]]:
         if isinstance(outside.owner, TopWeight):
             yield f"constant {i}", value_name(outside)
     for name, attribute in op.attributes.items():
-        if name != "group_info" and _is_short(attribute):
+        if name != "ginfo" and _is_short(attribute):
             yield name, str(attribute)
 
 
