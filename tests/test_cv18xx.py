@@ -74,7 +74,7 @@ def test_another_float_mode_becomes_bf16_with_a_warning(mode: str) -> None:
         assert config_for_chip(config) == LoweringConfig("cv182x", "bf16")
     with pytest.warns(ModeWarning):
         tpu = to_tpu(canonical("conv-3x3"), config)
-    assert tpu.attribute("module.mode") == "bf16"
+    assert tpu.mode == "bf16"
     assert storage_dtype(element_of(ops_of(tpu, "tpu.Conv2D")[0].results[0])) == ml_dtypes.bfloat16
 
 

@@ -53,6 +53,7 @@ def canonicalize(
     if MERGED in firings:
         tell(MERGED, work)
     weights = remove_unused(work.module, work.weights)
+    work.set(FLOPs=sum(op.flops() for op in work.ops if isinstance(op, TopOp)))
     verify(work.module, "after canonicalize")
     return Model(work.module, weights), firings
 

@@ -80,10 +80,10 @@ def _header(model: Model) -> Header:
     return Header(
         format_version=FORMAT_VERSION,
         tpusim=__version__,
-        chip=model.attribute("module.chip"),
+        chip=model.chip,
         chip_definition=model.attribute("module.chip_definition") or msgspec.UNSET,
         model=model.name,
-        mode=model.attribute("module.mode"),
+        mode=model.mode,
         coeff_address=model.number("module.coeff_addr"),
         coeff_bytes=model.number("module.coeff_size"),
         neuron_address=model.number("module.neuron_addr"),

@@ -38,7 +38,7 @@ class OpFidelity:
 
 
 def fidelity_of(op: Operation) -> OpFidelity:
-    """The fidelity of a tpu op, from its attributes `tpusim.fallback` and `tpusim.decisions`, and the element type of its result."""
+    """The fidelity of a tpu op, from the notes that lowering wrote on it, and from the element type of its result."""
     listed, why = op.attributes.get(upstream.DECISIONS), op.attributes.get(upstream.FALLBACK)
     decisions: tuple[str, ...] = ()
     if isinstance(listed, ArrayAttr):

@@ -22,7 +22,7 @@ from tpusim.interfaces import ask, rules
 from tpusim.ir.attrs import flag, op_name, set_op_name, value_name
 from tpusim.ir.dialects import load_dialect_of
 from tpusim.ir.formats import NumberFormat, number_format
-from tpusim.ir.module import Model
+from tpusim.ir.module import LOWERED, Model
 from tpusim.ir.names import names_in
 from tpusim.ir.once import once
 from tpusim.ir.quantisation import QuantParams
@@ -448,7 +448,7 @@ class Lowering:
     def _noted(self, op: TopOp, value: SSAValue) -> SSAValue:
         """Record provenance as attributes of the tpu op that replaces the op, for texts and later stages.
 
-        `tpusim.decisions`: those it follows; `tpusim.fallback`: why it runs in another float type than its mode requests.
+        DECISIONS: those it follows. FALLBACK: why it runs in another float type than its mode requests.
         """
         stands = value.owner
         if not isinstance(stands, Operation) or stands in self._standing:
@@ -493,10 +493,11 @@ class Lowering:
         function = FuncOp("main", types, Region(self._block))
         module = ModuleOp([function], dict(self._top.module.attributes))
         model = Model(module, self.weights)
-        model.set(state="TPU_LOWERED", chip=self.chip.name, mode=self._config.format.name)
+        spelled = self._config.format.spelling
+        model.set(state="TPU_LOWERED", chip=self.chip.name, mode=spelled, asymmetric=self._config.asymmetric)
+        model.set(cores=1, **LOWERED)
         if definition := define(self.chip):
             model.set(chip_definition=definition)
-        model.set(asymmetric=int(self._config.asymmetric))
         return model
 
 

@@ -216,7 +216,7 @@ def choose_cores(model: Model, *, everywhere: bool) -> None:
     with _regrouped(model, Refinements(), everywhere=everywhere) as (refiner, decided):
         shared = _shares_well(decided, refiner.chip, refiner.model.cores)
     if not shared:
-        model.module.attributes.pop("module.cores", None)
+        model.set(cores=1)
 
 
 @contextmanager
@@ -239,9 +239,7 @@ def _divided(model: Model, decided: Sequence[Decided], chip: ChipSpec, cores: in
     _write(model, decided)
     used = {op_name(op) for op in model.ops if isinstance(op, TopWeight)}
     model = Model(model.module, model.weights.restricted(used))
-    model.set(state="TPU_DIVIDED")
-    if cores > 1:
-        model.set(cores=cores)
+    model.set(state="TPU_DIVIDED", cores=cores)
     return model
 
 

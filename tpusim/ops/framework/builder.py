@@ -17,13 +17,16 @@ from xdsl.irdl import IRDLOperation
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import name_location, op_name
 from tpusim.ir.dialects import dialect, load_dialect_of
-from tpusim.ir.module import Model
+from tpusim.ir.module import ANY_CHIP, Model
 from tpusim.ir.text import verify
 from tpusim.ir.types import tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.framework.base import ShapedOp, TopOp
 from tpusim.ops.framework.building import BuildError, require_size
 from tpusim.ops.structure import TopNone, TopWeight, make_input, make_none, make_weight
+
+PLATFORM = "ONNX"
+"""The framework that a module names; models of other frameworks are converted to ONNX first."""
 
 
 class ModuleBuilder:
@@ -147,7 +150,7 @@ class ModuleBuilder:
         kept = self._drop_unread()
         types = ([a.type for a in self._block.args], [r.type for r in results])
         model = Model(ModuleOp([FuncOp("main", types, Region(self._block))]), self._weights.restricted(kept))
-        model.set(name=name, state="TOP_F32")
+        model.set(name=name, state="TOP_F32", chip=ANY_CHIP, platform=PLATFORM, top_run_mode="STATIC")
         verify(model.module, name)
         return model
 

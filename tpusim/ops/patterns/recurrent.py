@@ -1,7 +1,7 @@
 """Recurrent nodes as several ops; TPU-MLIR has one float op for each node (U-46, numerics.md 12.1, DN-34).
 
-Front ends set the attribute `tpusim.part_of` on the ops of a node, such as "LSTM:Y" for the LSTM of the tensor Y. It is part
-of the module's text.
+Front ends set the attribute `tpusim.part_of` on the ops of a node, such as "LSTM:Y" for the LSTM of the tensor Y. It is
+part of the module's text.
 """
 
 from collections.abc import Iterable
