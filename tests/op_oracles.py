@@ -272,7 +272,7 @@ ORACLES: dict[str, Oracle] = {
     "tpu.Active": lambda op, x: np.abs(x[0].astype(np.int64)).astype(x[0].dtype),
     "tpu.LeakyRelu": leaky_relu,
     "tpu.Lut": lut,
-    "tpu.PRelu": prelu,
+    "tpu.PReluOp": prelu,
     "tpu.Add": add,
     "tpu.Cast": cast,
     "tpu.Concat": lambda op, x: np.concatenate(x, axis=number(op, "axis")),

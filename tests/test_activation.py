@@ -453,7 +453,7 @@ def test_prelu_is_python_integers(slopes: list[float], chip: str) -> None:
     proto = one("PRelu", BYTES, 16, {"w": slope.reshape(2, 1, 1)})
     tpu, fallbacks = to_tpu_with_fallbacks(byte_calibrated(proto), chip, "int8")
     assert not fallbacks
-    op = the(tpu, "tpu.PRelu")
+    op = the(tpu, "tpu.PReluOp")
     shift, multipliers = shared_shift([float(s) for s in slope])
     assert op.rshift.value.data == shift
     assert weight(tpu, op, 1).ravel().tolist() == multipliers

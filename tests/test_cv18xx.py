@@ -328,7 +328,7 @@ def test_leaky_relu_has_a_multiplier_for_each_side() -> None:
 def test_prelu_scales_both_sides() -> None:
     """9.7: th_x/th_y = 5/4: (80, 6); slopes floor(0.25*1.25*2^8 + .5) = 80 with shift 8."""
     tpu = to_tpu(sloped("PRelu", operand="a s"), "cv183x")
-    (op,) = ops_of(tpu, "tpu.PRelu")
+    (op,) = ops_of(tpu, "tpu.PReluOp")
     found = {k: op.attributes[k].value.data for k in ("multiplier_pos", "rshift_pos", "rshift")}  # type: ignore[attr-defined]
     assert found == {"multiplier_pos": 80, "rshift_pos": 6, "rshift": 8}
     assert set(tpu.weights["y_slope"].reshape(-1).tolist()) == {80}
@@ -528,7 +528,7 @@ def test_filters_have_channels_innermost_and_an_even_number_of_them() -> None:
 )  # fmt: skip
 def test_compact_operands(case: str, mode: str, compact: tuple[int, ...]) -> None:
     tpu = to_reordered(lowered(case, "cv183x", mode)[0])
-    kind = "tpu.PRelu" if case == "prelu" else "tpu.Conv2D"
+    kind = "tpu.PReluOp" if case == "prelu" else "tpu.Conv2D"
     assert [op.compact_operands(CV) for op in ops_of(tpu, kind)] == [compact]
 
 

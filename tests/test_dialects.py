@@ -20,7 +20,7 @@ from tpusim.ops import context as ops_context
 ROOT = Path(__file__).parents[1]
 OURS = {
     *("top.Arcsin", "top.Arctan", "top.LogSoftmax", "top.Trunc"),
-    *("tpu.Mod", "tpu.PRelu", "tpu.Pow3"),
+    *("tpu.Mod", "tpu.Pow3"),
 }
 """Ops that TPU-MLIR does not have."""
 
@@ -203,3 +203,10 @@ def test_attributes_are_spelled_as_in_the_table(op: str, stated: str, written: s
 def test_an_integer_that_the_type_does_not_hold_is_refused() -> None:
     with pytest.raises(ImportModelError, match=r"axis.*2147483648|2147483648"):
         parse_module(MODULE.format(op="Softmax", attribute="axis = 2147483648 : i64"), ops_context())
+
+
+def test_a_mode_may_be_given_as_a_string() -> None:
+    text = MODULE.format(op="Active", attribute='mode = "ABSVAL"').replace("top.Active", "tpu.Active")
+    assert "mode = #tpu<active_mode ABSVAL>" in print_module(parse_module(text, ops_context()))
+    with pytest.raises(ImportModelError, match=r"tpu.Active"):
+        parse_module(text.replace("ABSVAL", "ABS"), ops_context())

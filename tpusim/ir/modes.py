@@ -52,6 +52,58 @@ class ResizeCoordinates(StrEnum):
     ASYMMETRIC = "asymmetric"
 
 
+class ActiveMode(StrEnum):
+    """The function that a `tpu.Active` computes."""
+
+    TANH = "TANH"
+    SIGMOID = "SIGMOID"
+    RELU = "RELU"
+    EXP = "EXP"
+    ELU = "ELU"
+    SQRT = "SQRT"
+    SQUARE = "SQUARE"
+    RSQRT = "RSQRT"
+    ABSVAL = "ABSVAL"
+    LN = "LN"
+    ROUND = "ROUND"
+    CEIL = "CEIL"
+    FLOOR = "FLOOR"
+    SIN = "SIN"
+    COS = "COS"
+    IS_FINITE = "IS_FINITE"
+    MISH = "MISH"
+    SWISH = "SWISH"
+    HSWISH = "HSWISH"
+    SILU = "SILU"
+    ARCSIN = "ARCSIN"
+    ARCCOS = "ARCCOS"
+    ARCSINH = "ARCSINH"
+    ARCCOSH = "ARCCOSH"
+    ARCTANH = "ARCTANH"
+    SINH = "SINH"
+    COSH = "COSH"
+    TAN = "TAN"
+    SIGN = "SIGN"
+    GELU = "GELU"
+    ERF = "ERF"
+    HSIGMOID = "HSIGMOID"
+    LOG_SIGMOID = "LOG_SIGMOID"
+    SOFT_PLUS = "SOFT_PLUS"
+    SOFT_SIGN = "SOFT_SIGN"
+    LOG2 = "LOG2"
+    TGELU = "TGELU"
+    QGELU = "QGELU"
+
+
+class PaddingMode(StrEnum):
+    """Which values a pad adds."""
+
+    CONSTANT = "constant"
+    REFLECT = "reflect"
+    SYMMETRIC = "symmetric"
+    EDGE = "edge"
+
+
 @irdl_attr_definition
 class RequantModeAttr(EnumAttribute[RequantMode], SpacedOpaqueSyntaxAttribute):
     """A requant mode, written `#tpu<rq_mode MultiplierShift>`."""
@@ -94,6 +146,20 @@ class ResizeCoordinatesAttr(EnumAttribute[ResizeCoordinates], SpacedOpaqueSyntax
     name = "tpu.coord_mode"
 
 
+@irdl_attr_definition
+class ActiveModeAttr(EnumAttribute[ActiveMode], SpacedOpaqueSyntaxAttribute):
+    """A function, written `#tpu<active_mode EXP>`."""
+
+    name = "tpu.active_mode"
+
+
+@irdl_attr_definition
+class PaddingModeAttr(EnumAttribute[PaddingMode], SpacedOpaqueSyntaxAttribute):
+    """A mode of padding, written `#tpu<Pad_Mode constant>`."""
+
+    name = "tpu.Pad_Mode"
+
+
 MODE_ATTRIBUTES = (
     RequantModeAttr,
     RoundModeAttr,
@@ -101,6 +167,8 @@ MODE_ATTRIBUTES = (
     LutModeAttr,
     ResizeModeAttr,
     ResizeCoordinatesAttr,
+    ActiveModeAttr,
+    PaddingModeAttr,
 )
 """All of them, for the dialect."""
 

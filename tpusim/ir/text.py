@@ -28,6 +28,7 @@ from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 from tpusim.errors import ConfigError, ImportModelError
 from tpusim.ir.attrs import int_attr, name_place, op_name
 from tpusim.ir.types import Quant, is_tensor, shape_of, tensor_of
+from tpusim.ir.upstream import FORMER_OPS
 from tpusim.ir.upstream.absent import completed, drop_absent
 from tpusim.registry import DIALECTS
 
@@ -85,6 +86,9 @@ class ModuleParser(Parser):
             return super()._parse_optional_array_attr()
         self._resume_from(integers.end())
         return ArrayAttr([self._int_attr(int(digits)) for digits in _INTEGER.findall(integers[0])])
+
+    def _get_op_by_name(self, name: str) -> type[Operation]:
+        return super()._get_op_by_name(FORMER_OPS.get(name, name))
 
     def _register_ssa_definition(self, name: str, values: Sequence[SSAValue], span: Span) -> None:
         super()._register_ssa_definition(name, values, span)

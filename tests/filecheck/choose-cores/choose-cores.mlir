@@ -16,5 +16,5 @@ module attributes {module.state = "TPU_REORDERED", module.chip = "bm1688", modul
 
 // CHECK:      builtin.module attributes {module.state = "TPU_DIVIDED", module.chip = "bm1688", module.mode = "f32", module.weight_file = "weights.npz", module.cores = 1 : i64} {
 // CHECK:      %0 = "top.None"() {{.*}} -> none
-// CHECK-NEXT: %none = "top.None"() {{.*}} -> none
-// CHECK-NEXT: %1 = "tpu.Group"(%x, %w_packed) ({
+// CHECK:      %none = "top.None"() {{.*}} -> none
+// CHECK:      %1 = "tpu.Group"(%x, %w_packed) ({

@@ -14,6 +14,7 @@ printed as it was read, because it changes no number. All attributes of an op wi
 from tpusim.ir.upstream.spelling import (
     DECISIONS,
     FALLBACK,
+    FORMER_OPS,
     GLOBAL_REASON,
     NOTES,
     OWN,
@@ -36,6 +37,7 @@ from tpusim.ir.upstream.table import (
 __all__ = [
     "DECISIONS",
     "FALLBACK",
+    "FORMER_OPS",
     "GLOBAL_REASON",
     "NOTES",
     "OWN",

@@ -4,10 +4,13 @@ from copy import copy
 from functools import cache
 from typing import Any, cast
 
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, IntegerType, Signedness, i1, i32, i64
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, IntegerType, Signedness, StringAttr, i1, i32, i64
+from xdsl.dialects.utils import EnumAttribute
 from xdsl.ir import Attribute, Operation
 from xdsl.irdl import IRDLOperation
+from xdsl.utils.str_enum import StrEnum
 
+from tpusim.ir.modes import MODE_ATTRIBUTES
 from tpusim.ir.upstream.table import entry
 
 OWN = "tpusim."
@@ -28,6 +31,8 @@ RENAMED = {
     **{note.removeprefix(OWN): note for note in NOTES},
 }
 """Attributes of any op that earlier releases spelled otherwise."""
+FORMER_OPS = {"tpu.PRelu": "tpu.PReluOp"}
+"""Ops that earlier releases called otherwise."""
 INTEGERS = {
     "i64": i64,
     "i32": i32,
@@ -41,7 +46,7 @@ class Spelled(IRDLOperation):
     """An op whose attributes are spelled as in TPU-MLIR, however they are given or read.
 
     A class defines attributes by their Python names. One that TPU-MLIR's op of this name does not have gets the prefix
-    `tpusim.` in the IR. An integer gets the type that the table states.
+    `tpusim.` in the IR. An integer gets the type that the table states; a mode may be given as a string.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -67,10 +72,12 @@ class Spelled(IRDLOperation):
         renamed = _renamed(type(self))
         if not renamed.keys().isdisjoint(self.attributes):
             self.attributes = {renamed.get(name, name): value for name, value in self.attributes.items()}
-        types = _integer_types(self.name)
+        types, modes = _integer_types(self.name), _modes(self.name)
         for name, attribute in self.attributes.items():
             if name in types:
                 self.attributes[name] = retyped(attribute, types[name])
+            elif name in modes and isinstance(attribute, StringAttr):
+                self.attributes[name] = as_mode(attribute, modes[name])
         for name in _required(self.name):
             if name not in self.attributes and (value := self.derived(name)) is not None:
                 self.attributes[name] = value
@@ -105,6 +112,20 @@ def _integer_types(op: str) -> dict[str, IntegerType]:
         return {}
     types = {name: attribute.type.removesuffix("[]") for name, attribute in known.attributes.items()}
     return {name: INTEGERS[kind] for name, kind in types.items() if kind in INTEGERS}
+
+
+@cache
+def _modes(op: str) -> dict[str, type[EnumAttribute[StrEnum]]]:
+    """The classes of an op's attributes that are modes, `#tpu<round_mode HalfUp>`."""
+    known = entry(op)
+    classes: dict[str, Any] = {cls.name: cls for cls in MODE_ATTRIBUTES}
+    stated = known.attributes.items() if known else ()
+    return {name: cls for name, attribute in stated if (cls := classes.get(attribute.type))}
+
+
+def as_mode(attribute: StringAttr, mode: type[EnumAttribute[StrEnum]]) -> Attribute:
+    """A mode by its name; another string stays as it is, to be refused by the op."""
+    return mode(mode.enum_type(attribute.data)) if attribute.data in list(mode.enum_type) else attribute
 
 
 def retyped(attribute: Attribute, wanted: IntegerType) -> Attribute:

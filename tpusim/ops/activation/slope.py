@@ -206,7 +206,7 @@ class TopPRelu(TopOp):
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.PRelu with one shift for all slopes (numerics.md 5.3)."""
+        """tpu.PReluOp with one shift for all slopes (numerics.md 5.3)."""
         source, name = ctx.quant(self.input), op_name(self)
         if source is None or ctx.quant(self.output) is None:
             return "input or output is not calibrated"
@@ -223,12 +223,12 @@ class TopPRelu(TopOp):
 
 @irdl_op_definition
 class TpuPRelu(ElementwiseTpu, SharedWindows):
-    """`tpu.PRelu`: bytes q >= 0 ? q : RSR(q*slope[c], rshift, HALF_UP), saturated; f32 x > 0 ? x : slope[c]*x.
+    """`tpu.PReluOp`: bytes q >= 0 ? q : RSR(q*slope[c], rshift, HALF_UP), saturated; f32 x > 0 ? x : slope[c]*x.
 
     slope is (1, C, 1, 1), int8 or float. If multiplier_pos is set, bytes q >= 0 are scaled by it and rshift_pos.
     """
 
-    name = "tpu.PRelu"
+    name = "tpu.PReluOp"
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = (("rshift",),)
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1,)
 
