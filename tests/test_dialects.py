@@ -11,6 +11,7 @@ from xdsl.irdl import IRDLOperation, OptOperandDef, VarOperandDef
 
 from tpusim.errors import ImportModelError
 from tpusim.fidelity.dialects import page
+from tpusim.ir.attrs import framework_name, op_name
 from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.upstream import Meaning, entry, meaning, names
 from tpusim.ir.upstream.values import plain
@@ -198,6 +199,16 @@ def test_all_operands_are_written_and_absent_ones_are_not_read() -> None:
 )
 def test_attributes_are_spelled_as_in_the_table(op: str, stated: str, written: str) -> None:
     assert written in print_module(parse_module(MODULE.format(op=op, attribute=stated), ops_context()))
+
+
+def test_the_framework_name_of_an_earlier_release_becomes_an_attribute() -> None:
+    text = MODULE.format(op="Relu", attribute="").replace('loc("y")', 'loc("y_Relu"("y"))')
+    module = parse_module(text, ops_context())
+    (relu,) = (op for op in module.walk() if op.name == "top.Relu")
+    assert (op_name(relu), framework_name(relu)) == ("y_Relu", "y")
+    assert '{tpusim.framework = "y"}' in print_module(module) and 'loc("y_Relu")' in print_module(module)
+    place = MODULE.format(op="Relu", attribute="").replace('loc("y")', 'loc("y"("model.py":3:7))')
+    assert 'loc("y"("model.py":3:7))' in print_module(parse_module(place, ops_context()))
 
 
 def test_an_integer_that_the_type_does_not_hold_is_refused() -> None:

@@ -18,6 +18,7 @@ from tpusim.ir.attrs import copy_name, float_attr, op_name
 from tpusim.ir.module import Model, is_returned
 from tpusim.ir.rewriting import rewrite, tell
 from tpusim.ir.text import verify
+from tpusim.ir.upstream import FRAMEWORK
 from tpusim.ir.weights import WeightStore
 from tpusim.ops import op_classes
 from tpusim.ops.framework.base import TopOp
@@ -140,7 +141,8 @@ def _mergeable(op: Operation) -> bool:
 
 def _identity(op: Operation) -> Hashable:
     """A key that is equal for ops that compute the same."""
-    return op.name, tuple(op.operands), tuple(sorted(op.attributes.items(), key=lambda item: item[0]))
+    stated = {name: attribute for name, attribute in op.attributes.items() if name != FRAMEWORK}
+    return op.name, tuple(op.operands), tuple(sorted(stated.items(), key=lambda item: item[0]))
 
 
 def _is_returned(op: Operation) -> bool:

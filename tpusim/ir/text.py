@@ -26,9 +26,9 @@ from xdsl.utils.lexer import Input, Span
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 
 from tpusim.errors import ConfigError, ImportModelError
-from tpusim.ir.attrs import int_attr, name_place, op_name
+from tpusim.ir.attrs import int_attr, name_place, op_name, take_framework_name
 from tpusim.ir.types import Quant, is_tensor, shape_of, tensor_of
-from tpusim.ir.upstream import FORMER_OPS
+from tpusim.ir.upstream import FORMER_OPS, entry
 from tpusim.ir.upstream.absent import completed, drop_absent
 from tpusim.registry import DIALECTS
 
@@ -164,6 +164,9 @@ def parse_module(text: str, ctx: Context, name: str = "<text>") -> ModuleOp:
 def checked(module: ModuleOp, name: str) -> ModuleOp:
     """A module that was read from `name`, in the form that the stages take, and verified. Raises ImportModelError."""
     _read_properties_as_attributes(module)
+    for op in module.walk():
+        if entry(op.name) is not None:
+            take_framework_name(op)
     drop_absent(module)
     if is_network(module):
         _require_static_shapes(module, name)

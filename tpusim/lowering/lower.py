@@ -36,7 +36,7 @@ from tpusim.ir.types import (
     tensor,
     uniform_of,
 )
-from tpusim.ir.upstream import DECISIONS, FALLBACK, PART_OF
+from tpusim.ir.upstream import DECISIONS, FALLBACK, FRAMEWORK, PART_OF
 from tpusim.ir.weights import WeightStore
 from tpusim.lowering.borders import FrameOptions
 from tpusim.lowering.marks import counts
@@ -454,7 +454,8 @@ class Lowering:
         if not isinstance(stands, Operation) or stands in self._standing:
             return value  # the operand itself: nothing was computed
         self._standing.add(stands)
-        stands.attributes.pop(PART_OF, None)  # some ops pass on all their attributes
+        for note in (PART_OF, FRAMEWORK):  # some ops pass on all their attributes
+            stands.attributes.pop(note, None)
         if op in self._decisions:
             stands.attributes[DECISIONS] = ArrayAttr([StringAttr(d) for d in sorted(self._decisions[op])])
         reason = self._reasons.get(op) or self._other_float_type(op, value)

@@ -23,6 +23,8 @@ FALLBACK = OWN + "fallback"
 """Of a lowered op: why it runs in another float type than its mode requests."""
 GLOBAL_REASON = OWN + "global_reason"
 """Of an op outside groups: why it is in none."""
+FRAMEWORK = OWN + "framework"
+"""Of a top op: the framework's tensor that its (first) result equals, if that is called otherwise."""
 NOTES = frozenset({PART_OF, DECISIONS, FALLBACK, GLOBAL_REASON})
 """Attributes that stages add to any op."""
 RENAMED = {

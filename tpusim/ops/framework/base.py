@@ -21,7 +21,7 @@ from tpusim.interfaces import ask, implementation
 from tpusim.ir.attrs import LayerGroupAttr, op_name
 from tpusim.ir.module import OfChip
 from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, uniform_of
-from tpusim.ir.upstream import NOTES, Meaning, Spelled, ir_name, meaning, refusal
+from tpusim.ir.upstream import FRAMEWORK, NOTES, Meaning, Spelled, ir_name, meaning, refusal
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.framework.contexts import (
     Array,
@@ -106,7 +106,7 @@ class TopOp(ShapedOp, Lowering, IntegerLowering, FloatLowering, FloatTypes, Rang
         """Check the result shapes, and refuse unknown attributes: a misspelt one would silently do nothing."""
         super().verify_()
         known = set(type(self).get_irdl_definition().attributes)
-        for key in self.attributes.keys() - known - NOTES:
+        for key in self.attributes.keys() - known - NOTES - {FRAMEWORK}:
             if meaning(self.name, key) is not Meaning.UNKNOWN:
                 continue
             near = get_close_matches(key, known, 1)
