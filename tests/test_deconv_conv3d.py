@@ -170,7 +170,7 @@ def test_coefficients_of_a_deconv_by_the_formulas() -> None:
     s_in, s_out = (uniform.scale.data for uniform in found if uniform)
     stored = model.weights[op_name(deconv.operands[2].owner)]  # type: ignore[arg-type]
     np.testing.assert_allclose(stored, b / (scale * s_in), atol=0.5 + 1e-3)
-    m, r = (np.array(ints(requant.attributes[k]), np.float64) for k in ("multiplier", "rshift"))
+    m, r = (np.array(ints(requant.attributes[f"tpusim.{k}"]), np.float64) for k in ("multiplier", "rshift"))
     np.testing.assert_allclose(m / 2**r, scale * s_in / s_out, rtol=1e-6)
 
 
@@ -184,7 +184,7 @@ def test_requant_tables_are_packed_by_chip(chip: str, words: int) -> None:
     after = next(op for op in tpu_ops(reordered) if op.name == "tpu.RequantIntAxis")
     table = reordered.weights[op_name(after.operands[1].owner)]  # type: ignore[arg-type]
     assert table.shape == (1, 12, 1, words) and table.dtype == np.int32
-    m, r = (np.array(ints(before.attributes[k])) for k in ("multiplier", "rshift"))
+    m, r = (np.array(ints(before.attributes[f"tpusim.{k}"])) for k in ("multiplier", "rshift"))
     uniform = uniform_of(before.results[0])
     assert uniform is not None
     zero = uniform.zero_point.value.data
