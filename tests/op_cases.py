@@ -16,6 +16,7 @@ from op_cases_conv import CASES as CONV_CASES
 from op_cases_elementwise import CASES as ELEMENTWISE_CASES
 from op_cases_logic import CASES as LOGIC_CASES
 from op_cases_positions import CASES as POSITION_CASES
+from op_cases_recurrent import CASES as RECURRENT_CASES
 from op_row import (
     BATCH,
     CHIPS,
@@ -417,6 +418,7 @@ def softmax_cases() -> list[OpCase]:
 CASES: tuple[OpCase, ...] = (
     *conv_cases(), *matmul_cases(), *add_cases(), *mul_cases(), *norm_cases(), *activation_cases(), *pool_cases(),
     *data_cases(), *softmax_cases(), *ACTIVATION_CASES, *ELEMENTWISE_CASES, *CONV_CASES, *LOGIC_CASES, *POSITION_CASES,
+    *RECURRENT_CASES,
 )  # fmt: skip
 BY_ID = {case.id: case for case in CASES}
 assert len(BY_ID) == len(CASES)

@@ -227,6 +227,16 @@ def test_rules_for_ops_that_do_not_exist(rules: dict[str, object], field: str) -
         to_tpu(digits(), chip, "f32")
 
 
+@pytest.mark.parametrize("words", [("show", "odd.toml"), ("diff", "bm1684x", "odd.toml")])
+def test_chips_are_shown_only_with_ops_that_exist(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("odd.toml").write_text('extends = "bm1684x"\n[local]\nglobal_only = ["tpu.Sbu"]\n')
+    assert main(["chips", *words]) == 1
+    assert "local.global_only: an op of the tpu dialect is required, got tpu.Sbu" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("base", "family", "told"),
     [

@@ -39,7 +39,7 @@ INT8_F32 = {
     "Conv": "dynamic filter", "Deconv": "dynamic filter", "Div": "", "GroupNorm": "", "InstanceNorm": "", "LRN": "",
     "Compare": "unequal scales",
     "Where": "unequal scales, as Compare", "Arg": "", "CumSum": "", "Mod": "", "TopK": "", "Nms": "", "Pow3": "",
-    "Tan": "", "Arccos": "", "Arctanh": "", "Arcsin": "", "Arctan": "", "Trunc": "",
+    "Tan": "", "Arccos": "", "Arctanh": "", "Arcsin": "", "Arctan": "", "Trunc": "", "GRU": "",
 }  # fmt: skip
 """12.1, rows F32 and F32 (BF16c), 9.6 for AvgPool; every other fallback is F16."""
 
@@ -73,6 +73,8 @@ F16_F32 = frozenset(
         "InstanceNorm",
         "Sigmoid",
         "Sqrt",
+        "GRU",
+        "LSTM",
     ]
 )
 """12.2, rows F32 and F32 (BF16c)."""
@@ -110,6 +112,7 @@ BF16_F32 = frozenset(
         "LRN",
         "Reciprocal",
         "Softplus",
+        "GRU",
     ]
 )
 """12.3, rows F32 and F32 unless CV184X/SGTPUV8."""
@@ -121,6 +124,8 @@ BF16_CHIPS = {
 
 def expected(kind: str, mode: str, chip: str, *, dynamic_filter: bool = False, constant_left: bool = False) -> str:
     """The float type of the op `top.<kind>`."""
+    if kind == "LSTM" and mode == "int8":
+        return "f32" if chip in BM1688 else "bf16"
     if mode == "int8":
         return "f32" if dynamic_filter or (kind in INT8_F32 and not constant_left) else "f16"
     if dynamic_filter:  # 9.1: F32 in every mode

@@ -25,6 +25,8 @@ from tpusim.registry import FUNCTIONS, MEANINGS
 
 IMAGE, TABLE = (2, 6, 4, 5), (1, 1, 1, 256)
 ATTENTION = fn.Attention((6, 6, 4, 6), sources=1, has_bias=0, mask=False, scale=0.5, requants=())
+A16 = fn.A16MatMul(4, bias=True, depth=32)
+BLOCK = fn.FlashBlock(0.5, mask=True, first=False, depth=32, narrow="f16")
 FLASH = fn.FlashAttention(0.5, mask=False)
 
 
@@ -69,6 +71,17 @@ ROWS = [
         ),
     ),
     Row(
+        A16,
+        ((1, 2, 8), (3, 4), (3, 2), (3, 2), (3,)),
+        (1, 2, 3),
+        (
+            (A16, ((1, 2, 8), (3, 8), (3, 2), (3, 2), (3,)), "3 rows of 8 codes of 4 bits"),
+            (A16, ((1, 2, 8), (3, 4), (3, 3), (3, 3), (3,)), "equal groups of 8 in 3 rows"),
+            (A16, ((1, 2, 8), (3, 4), (3, 2), (3, 2), (2,)), "a bias of 3"),
+            (A16, ((1, 2, 8), (3, 4), (3, 2), (3, 2)), "5 operands, got 4"),
+        ),
+    ),
+    Row(
         fn.FlashAttention(0.5, mask=True),
         ((1, 5, 4, 8), (1, 7, 2, 8), (1, 7, 2, 8), (1, 1, 5, 7)),
         (1, 5, 32),
@@ -89,6 +102,26 @@ ROWS = [
             (fn.FlashScores(0.5, mask=False), ((4, 5, 1, 8), (2, 6, 1, 8)), "a result (4, 5, 1, 6)"),
             (fn.FlashScores(0.5, mask=True), ((4, 5, 1, 8), (2, 7, 1, 8)), "3 operands, got 2"),
             (fn.FlashScores(0.5, mask=True), ((4, 5, 1, 8), (2, 7, 1, 8), (4, 5, 1, 7)), "a mask (1, 5, 1, 7)"),
+        ),
+    ),
+    Row(
+        BLOCK,
+        ((4, 5, 1, 8), (2, 6, 1, 8), (2, 6, 1, 8), (1, 5, 1, 6), (4, 5, 1, 10)),
+        (4, 5, 1, 10),
+        (
+            (BLOCK, ((4, 5, 1, 8), (2, 6, 1, 8), (2, 7, 1, 8), (1, 5, 1, 6), (4, 5, 1, 10)), "as many values as keys"),
+            (BLOCK, ((4, 5, 1, 8), (2, 6, 1, 8), (2, 6, 1, 8), (1, 5, 1, 6)), "5 operands, got 4"),
+            (BLOCK, ((4, 5, 1, 8), (2, 6, 1, 8), (2, 6, 1, 8), (1, 5, 1, 7), (4, 5, 1, 10)), "(1, 5, 1, 6)"),
+            (BLOCK, ((4, 5, 1, 6), (2, 6, 1, 6), (2, 6, 1, 6), (1, 5, 1, 6), (4, 5, 1, 10)), "a result (4, 5, 1, 8)"),
+        ),
+    ),
+    Row(
+        fn.FlashResult(),
+        ((4, 5, 1, 10),),
+        (4, 5, 1, 8),
+        (
+            (fn.FlashResult(), ((4, 5, 1, 8),), "a state (4, 5, 1, 10)"),
+            (fn.FlashResult(), ((4, 5, 1, 10),) * 2, "1 operands, got 2"),
         ),
     ),
     Row(

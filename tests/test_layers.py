@@ -135,7 +135,7 @@ NAMELESS = {*STAGES, "passes", "schedule", "inference", "fidelity", "diagnosis",
 
 MAPPERS = {
     f"tpusim.frontend.onnx.{name}"
-    for name in ("activations", "arithmetic", "integers", "norms", "products", "reductions")
+    for name in ("activations", "arithmetic", "integers", "norms", "products", "recurrent", "reductions")
 } | {f"tpusim.frontend.onnx.{name}" for name in ("resizing", "shapes", "windows")}
 """Modules of a front end that say which op a node is."""
 

@@ -137,7 +137,9 @@ def test_a_table_may_name_the_format() -> None:
     model = tpusim.compile(compiled().top, [feeds()], mode=W4A8, qtable="a:W4A8,p:INT8")
     product = next(op for op in model.tpu.ops if op.name == "tpu.MatMul")
     assert not isinstance(element_of(product.operands[1]), UniformType)
-    with pytest.raises(ConfigError, match="MODE one of F32, F16, BF16, INT8 is required, got 'p W4A8'"):
+    with pytest.raises(
+        ConfigError, match="MODE one of F32, F16, BF16, INT8, W4F16, W4BF16, W8F16, W8BF16 is required, got 'p W4A8'"
+    ):
         tpusim.compile(compiled().top, [feeds()], qtable="p:W4A8")
 
 

@@ -21,9 +21,10 @@ from plain_names import import_onnx
 from rows import lowered
 
 from tests.upstream.networks import Builder
+from tpusim.cli import main
 from tpusim.cli.proof import module_of, proof_lines
 from tpusim.errors import TpusimError
-from tpusim.field import PRIME, Field, Scaling, product, requanted
+from tpusim.field import PRIME, Field, Scaling, Sliding, convolved, product, requanted, summed, times
 from tpusim.ir.module import Model, save_model
 from tpusim.isa.commands import Arith, Command, Conv, LaneCopy, Move, Pool, Rescale
 from tpusim.isa.stream import Program, save
@@ -334,12 +335,57 @@ def test_products_are_exact() -> None:
     assert product(a, b).tolist() == expected
 
 
-def test_the_modulus_is_the_largest_prime_below_2_22() -> None:
-    def is_prime(n: int) -> bool:
-        return all(n % d for d in range(2, int(n**0.5) + 1))
+def test_products_that_numpy_may_lay_out_in_another_order_are_folded() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, PRIME, (3, 5, 4)), rng.integers(0, PRIME, (4,))
+    turned = a.swapaxes(0, 2)
+    assert times(turned, turned).tolist() == [[[int(x) ** 2 % PRIME for x in r] for r in p] for p in turned.tolist()]
+    assert times(a, b).tolist() == [[[x * y % PRIME for x, y in zip(r, b.tolist(), strict=True)] for r in p]
+                                    for p in a.tolist()]  # fmt: skip
+    assert times(b, -7).tolist() == [-7 * x % PRIME for x in b.tolist()]
+    assert times(b, 1 << 40).tolist() == [(x << 40) % PRIME for x in b.tolist()]
 
-    assert is_prime(PRIME)
-    assert not any(is_prime(n) for n in range(PRIME + 1, 1 << 22))
+
+SLIDING = Sliding((3, 2), (2, 1), (1, 0, 1, 1), (1, 2))
+
+
+def windows(change: Callable[[np.ndarray, np.ndarray], None] = lambda x, w: None, pad: int = 3) -> np.ndarray:
+    """Sums over windows of a small image after a change of image or filter."""
+    rng, field = np.random.default_rng(4), Field(2)
+    x, w = rng.integers(0, PRIME, (2, 6, 7, 5)), rng.integers(0, PRIME, (4, 3, 6))
+    change(x, w)
+    return convolved(field, x, w, SLIDING, 2, (4, 4), pad)
+
+
+def test_sums_over_windows_depend_on_every_element_and_its_place() -> None:
+    right = windows()
+
+    def exchange(x: np.ndarray, w: np.ndarray) -> None:
+        w[1, [0, 2]] = w[1, [2, 0]]
+
+    def both(x: np.ndarray, w: np.ndarray) -> None:
+        x[:, [0, 2]], w[:, [0, 2]] = x[:, [2, 0]], w[:, [2, 0]]
+
+    def one(x: np.ndarray, w: np.ndarray) -> None:
+        x[1, 5, 4, 2] += 1
+
+    assert (windows(exchange) != right).any((0, 2, 3)).tolist() == [False, True, False, False]
+    assert (windows(both) != right).any()
+    changed = windows(one) != right
+    assert changed[1, 2:].any() and not changed[0].any() and not changed[:, :2].any()
+    assert (windows(pad=4) != right)[:, :, 0].all() and (windows(pad=4) == right)[:, :, 1:3, :3].all()
+
+
+def test_windows_of_zeros_are_zero_and_volumes_are_sums_of_planes() -> None:
+    rng, field = np.random.default_rng(4), Field(2)
+    x, w = rng.integers(0, PRIME, (1, 2, 4, 5, 5)), rng.integers(0, PRIME, (3, 2, 12))
+    whole = convolved(field, x, w, Sliding((3, 2, 2), (1, 1, 1), (0,) * 6), 1, (2, 4, 4), 0)
+    planes = [
+        convolved(field, x[:, :, 1 + d], w[:, :, 4 * d : 4 * d + 4], Sliding((2, 2), (1, 1), (0,) * 4), 1, (4, 4), 0)
+        for d in range(3)
+    ]
+    assert (summed(planes) == whole[:, :, 1]).all()
+    assert not convolved(field, x * 0, w, Sliding((3, 2, 2), (1, 1, 1), (0,) * 6), 1, (2, 4, 4), 0).any()
 
 
 def test_constants_of_different_value_are_different_elements() -> None:
@@ -493,6 +539,18 @@ def test_the_module_of_a_program_is_next_to_it(tmp_path: Path) -> None:
     file.write_text("nothing")
     with pytest.raises(TpusimError, match="does not parse"):
         module_of(network, path)
+
+
+def test_a_proof_needs_no_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A program of a folder is proven alone; without a proof, inputs are required."""
+    model = final(1, "bm1684x")
+    save(to_program(model), tmp_path / "7_model.tpusim")
+    save_model(model, tmp_path / "6_final.mlir")
+    assert main(["simulate", str(tmp_path / "7_model.tpusim"), "--prove"]) == 0
+    assert "proven for all inputs: " in capsys.readouterr().out
+    assert not (tmp_path / "local_outputs.npz").exists()
+    assert main(["simulate", str(tmp_path / "7_model.tpusim")]) == 1
+    assert "--input: inputs are required" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("opt", ["2", "off"])

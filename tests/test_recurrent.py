@@ -42,7 +42,7 @@ def network(kind: str) -> Model:
         helper.make_node(kind, ["a", "W", "R", "B", "n"], ["Y"], hidden_size=SIZE),
         helper.make_node("Squeeze", ["Y", "one"], ["s"]),
         helper.make_node("Add", ["s", "c"], ["between"]),
-        helper.make_node(kind, ["between", "W", "R", "B"], ["Z"], hidden_size=SIZE),
+        helper.make_node(kind, ["between", "W", "R", "B", "n"], ["Z"], hidden_size=SIZE),
         helper.make_node("Squeeze", ["Z", "one"], ["t"]),
         helper.make_node("MatMul", ["t", "v"], ["y"]),
     ]

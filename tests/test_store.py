@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tpusim.errors import ConfigError
 from tpusim.running.persistence import model_key
-from tpusim.running.store import LOCK, MANIFEST, UNFINISHED, Store
+from tpusim.running.store import LOCK, MANIFEST, UNFINISHED, Store, note_written
 
 
 def test_a_run_replaces_the_run_before(tmp_path: Path):
@@ -50,6 +50,33 @@ def test_a_file_that_was_edited_is_never_replaced_or_removed(tmp_path: Path):
         keep(store, "first", "x")
         store.publish(lambda path: False)
     assert content(tmp_path) == {"a.txt": "x", "c.txt": "edited"}
+
+
+@pytest.mark.parametrize("name", ["b.txt", "c.txt"])
+def test_a_command_s_file_may_be_replaced_and_ends_what_was_complete(tmp_path: Path, name: str):
+    """What a command wrote by default into a run's folder: a file that the run wrote, and one that it did not."""
+    run(tmp_path, "1", "2", "3") if name == "c.txt" else run(tmp_path, "1", "2")
+    (tmp_path / name).write_text("of a command")
+    with pytest.raises(ConfigError, match="would be lost"):
+        run(tmp_path, "x", "y", "z")
+    note_written(tmp_path / name, "simulate", NAMES)
+    left = json.loads((tmp_path / MANIFEST).read_text())["stages"]
+    assert list(left) == (["first"] if name == "b.txt" else ["first", "second"])
+    run(tmp_path, "x", "y", "z")
+    assert content(tmp_path) == {"a.txt": "x", "b.txt": "y", "c.txt": "z"}
+
+
+def test_a_command_notes_nothing_without_a_run_or_of_other_names(tmp_path: Path):
+    (tmp_path / "a.txt").write_text("mine")
+    note_written(tmp_path / "a.txt", "simulate", NAMES)
+    assert not (tmp_path / MANIFEST).exists()
+    (tmp_path / "a.txt").unlink()
+    run(tmp_path, "1")
+    before = (tmp_path / MANIFEST).read_text()
+    (tmp_path / "mine.txt").write_text("mine")
+    note_written(tmp_path / "mine.txt", "simulate", NAMES)
+    note_written(tmp_path / "a.txt", "simulate", NAMES)  # as the run wrote it
+    assert (tmp_path / MANIFEST).read_text() == before
 
 
 def test_a_file_that_appears_while_the_run_goes_on_stops_it_before_anything_is_moved(tmp_path: Path):

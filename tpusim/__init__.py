@@ -120,6 +120,10 @@ def compile(
     also: Sequence[str] | None = None,
     quirks_off: Sequence[str] | None = None,
     matmul_perchannel: bool | None = None,
+    q_group_size: int | None = None,
+    q_symmetric: bool | None = None,
+    arithmetic: str | None = None,
+    high_precision: bool | None = None,
     fuse_preprocess: bool | None = None,
     customization_format: str | None = None,
     aligned_input: bool | None = None,
@@ -134,12 +138,13 @@ def compile(
     model: an ONNX or TFLite file, an onnx.ModelProto, a module or its file, the folder of a run, or a torch.nn.Module
     with an `example` of its inputs. samples: dicts of arrays by input name, an array of them for a network with one
     input, a dict of stacked arrays, or a source as of `tpusim run --data`. chip: bm1684x by default; mode: int8 (the
-    default), f32, f16 or bf16, or a NumberFormat; a run's folder and a lowered module have theirs.
-    qtable: modes of single ops, a file, "name:MODE,..." or a dict. table: a calibration table or its file. calibration:
-    a method or all options; layer_group: a strategy or all options. preprocess: how inputs are made of images. also:
-    patterns on request. input_values: as of `load`. inputs, outputs: tensors by ONNX name between which the network
-    lies. reference: what `verify` holds the top module against, a function of such a dict for one; ONNX Runtime for an
-    ONNX file. The others are as the options of `tpusim run`. Raises a TpusimError of the stage that cannot do its part.
+    default), f32, f16, bf16, w4f16, w4bf16, w8f16 or w8bf16, or a NumberFormat; a run's folder and a lowered module
+    have theirs. qtable: modes of single ops, a file, "name:MODE,..." or a dict. table: a calibration table or its file.
+    calibration: a method or all options; layer_group: a strategy or all options. preprocess: how inputs are made of
+    images. also: patterns on request. input_values: as of `load`. inputs, outputs: tensors by ONNX name between which
+    the network lies. reference: what `verify` holds the top module against, a function of such a dict for one; ONNX
+    Runtime for an ONNX file. The others are as the options of `tpusim run`. Raises a TpusimError of the stage that
+    cannot do its part.
     """
     arguments = {**locals()}
     from tpusim.compiled import compile_network

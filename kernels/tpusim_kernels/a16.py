@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
 from tpusim_kernels.base import Array, along_axis, f32, kernel
 from tpusim_kernels.matmul import matmul_float
@@ -16,12 +18,31 @@ def narrowing(narrow: str) -> Callable[[Array], Array]:
     return to_f16 if narrow == "float16" else to_bf16
 
 
-def wide_product(x: Array, w: Array) -> Array:
-    """The product of two matrices with sums in f64, rounded to f32 once.
+def product_by_depth(x: Array, w: Array, depth: int) -> Array:
+    """(..., M, K) @ (..., K, N) as the multiplier array adds it up: `depth` products at once, exactly, then in f32.
 
-    Products of two 16-bit floats and nearly all of their sums are exact in f64, so that the order does not count.
+    The products of two 16-bit floats and their sums are exact in f64 but for the rarest.
     """
-    return jnp.matmul(x.astype(jnp.float64), w.astype(jnp.float64)).astype(jnp.float32)
+    inner = x.shape[-1]
+    if inner <= depth:
+        return jnp.matmul(x.astype(jnp.float64), w.astype(jnp.float64)).astype(jnp.float32)
+    left = jnp.moveaxis(_parts(x, depth, x.ndim - 1), -2, 0)
+    right = jnp.moveaxis(_parts(w, depth, w.ndim - 2), -3, 0)
+
+    def add(total: Array, part: tuple[Array, Array]) -> tuple[Array, None]:
+        one, other = (p.astype(jnp.float64) for p in part)
+        return total + jnp.matmul(one, other).astype(jnp.float32), None
+
+    shape = (*np.broadcast_shapes(x.shape[:-2], w.shape[:-2]), x.shape[-2], w.shape[-1])
+    return lax.scan(add, jnp.zeros(shape, jnp.float32), (left, right))[0]
+
+
+def _parts(x: Array, depth: int, axis: int) -> Array:
+    """The axis as (parts, depth), filled up with zeros."""
+    widths = [(0, 0)] * x.ndim
+    widths[axis] = (0, -x.shape[axis] % depth)
+    x = jnp.pad(x, widths)
+    return x.reshape(*x.shape[:axis], -1, depth, *x.shape[axis + 1 :])
 
 
 @kernel(static=("bits",), inline=True)
@@ -40,18 +61,19 @@ def dequantised(codes: Array, scales: Array, zero_points: Array, *, bits: int) -
     return (f32(q) - zeros) * factors
 
 
-@kernel(static=("bits", "narrow"))
+@kernel(static=("bits", "narrow", "depth"))
 def a16_matmul(
-    x: Array, codes: Array, scales: Array, zero_points: Array, bias: Array | None, *, bits: int, narrow: str
+    x: Array, codes: Array, scales: Array, zero_points: Array, bias: Array | None, *, bits: int, narrow: str, depth: int
 ) -> Array:
     """Compute R(R(x @ R(w)^T) + R(bias)) as the chip does; R rounds to `narrow`, float16 or bfloat16.
 
-    x (..., K), w (N, K) as in `dequantised`, bias (N,) or None; the sums over K are those of `wide_product`. Returns
-    (..., N) in f32.
+    x (..., K), w (N, K) as in `dequantised`, bias (N,) or None; the sums over K are those of `product_by_depth`.
+    Returns (..., N) in f32.
     """
     rounded = narrowing(narrow)
     w = rounded(dequantised(codes, scales, zero_points, bits=bits))
-    y = rounded(wide_product(f32(x), w.T))
+    rows = f32(x).reshape(-1, x.shape[-1])
+    y = rounded(product_by_depth(rows, w.T, depth)).reshape(*x.shape[:-1], w.shape[0])
     return y if bias is None else rounded(y + along_axis(rounded(f32(bias).reshape(-1)), y.ndim, y.ndim - 1))
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tpusim_kernels.a16 import narrowing, wide_product
+from tpusim_kernels.a16 import narrowing, product_by_depth
 from tpusim_kernels.base import Array, divide, f32, kernel, pin
 from tpusim_kernels.matmul import matmul_float
 from tpusim_kernels.prim.smallfloat import to_bf16, to_f16
@@ -39,20 +39,20 @@ def flash_attention(q: Array, k: Array, v: Array, mask: Array | None, *, scale: 
     return rounded(mixed.transpose(0, 2, 1, 3).reshape(q.shape[0], q.shape[2], heads * size))
 
 
-@kernel(static=("scale", "narrow", "key_block"))
+@kernel(static=("scale", "narrow", "key_block", "depth"))
 def flash_attention_by_blocks(
-    q: Array, k: Array, v: Array, mask: Array | None, *, scale: float, narrow: str, key_block: int
+    q: Array, k: Array, v: Array, mask: Array | None, *, scale: float, narrow: str, key_block: int, depth: int
 ) -> Array:
     """Compute `flash_attention` as the chip does with high precision: in f32, over blocks of `key_block` keys.
 
     For each block s = f32(q k^T) * scale + mask; the largest score so far is m; sums and result are multiplied by
     exp(m before - m), and exp(s - m) is added, which is rounded to `narrow` for the product with the values. The
-    result is multiplied by the reciprocal of the sum at the end, and rounded. Products, exponentials and sums of a
-    block are in f64 and rounded to f32 once, so that their order does not count.
+    result is multiplied by the reciprocal of the sum at the end, and rounded. Products are
+    those of `product_by_depth`; exponentials and sums of a block are in f64 and rounded to f32 once.
     """
     rounded, heads = narrowing(narrow), q.shape[2]
     q, k, v = (_by_heads(f32(x), heads) for x in (q, k, v))
-    scores = pin(wide_product(q, jnp.swapaxes(k, -1, -2)) * jnp.float32(scale))
+    scores = pin(product_by_depth(q, jnp.swapaxes(k, -1, -2), depth) * jnp.float32(scale))
     scores = scores if mask is None else pin(scores + f32(mask))
     scores, v = _in_blocks(scores, key_block, 3, -jnp.inf), _in_blocks(v, key_block, 2, 0.0)
 
@@ -61,7 +61,7 @@ def flash_attention_by_blocks(
         most = jnp.maximum(largest, jnp.max(s, axis=-1, keepdims=True))
         factor, powers = _exp(largest - most), _exp(s - most)
         total = pin(total * factor) + jnp.sum(powers.astype(jnp.float64), -1, keepdims=True).astype(jnp.float32)
-        return (most, total, pin(mixed * factor) + wide_product(rounded(powers), values)), None
+        return (most, total, pin(mixed * factor) + product_by_depth(rounded(powers), values, depth)), None
 
     row = (*q.shape[:3], 1)
     start = jnp.full(row, LEAST_SCORE[narrow], jnp.float32), jnp.zeros(row, jnp.float32), jnp.zeros_like(q)

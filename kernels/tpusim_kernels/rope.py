@@ -1,4 +1,4 @@
-"""Rotary positions: pairs of elements of a head, turned by an angle (numerics 11.7)."""
+"""Rotary positions: pairs of elements of a head, turned by an angle (numerics 11.2)."""
 
 from __future__ import annotations
 

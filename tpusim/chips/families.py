@@ -39,6 +39,8 @@ class Hardware(msgspec.Struct, frozen=True):
     """The float unit is BF16 only: casts go through BF16, results are finite (numerics.md 8.1, 8.2)."""
     float_tables: bool = False
     """Functions in BF16, and the reciprocals and roots inside Softmax and LayerNorm, are table lookups (10, 11)."""
+    weights_of_few_bits: bool = True
+    """A product with weights of 4 or 8 bits and activations of 16 is a tpu.A16MatMul (numerics.md 14)."""
     float_only: tuple[FloatOnly, ...] = ()
     """Ops without an integer form (numerics.md 9.0, 10, 12.1)."""
     on_host: tuple[str, ...] = ()
@@ -85,6 +87,7 @@ BM1684 = Hardware(
     coefficients="separate",
     merges_kernels=False,
     batch_packing=True,
+    weights_of_few_bits=False,
     float_only=(_NO_SOFTMAX, *_without_table("Erf", "Ceil", "Round")),
     global_only=("tpu.Div", "tpu.Reduce", "tpu.Where"),
 )
@@ -95,6 +98,7 @@ CV18XX = Hardware(
     merges_kernels=False,
     bf16_unit=True,
     float_tables=True,
+    weights_of_few_bits=False,
     float_only=(
         _NO_SOFTMAX,
         FloatOnly("top.CompareConst", "CompareConst runs in float (numerics.md 12.1)"),

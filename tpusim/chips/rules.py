@@ -32,6 +32,8 @@ class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A block of attention is a tpu.Attention for each head; else products, softmax and Permutes."""
     flash_attention: bool = False
     """Attention in 16 bits is one tpu.FAttention for all heads."""
+    grouped_attention: bool = False
+    """Attention in 16 bits with fewer heads of keys than of queries is one tpu.FAttention."""
     patch_products: int = 0
     """A convolution of up to 3 channels with adjacent windows of at least 14 and fewer than this many rows and columns
     becomes a product with a row for each patch."""

@@ -15,7 +15,7 @@ from tpusim.chips.families import Hardware, hardware_of
 from tpusim.chips.legal import problem
 from tpusim.chips.rules import FloatOnly, IntegerRules, LocalRules, OpForms
 from tpusim.errors import ConfigError
-from tpusim.ir.formats import ModeName
+from tpusim.ir.formats import UnitName
 from tpusim.registry import TARGETS
 
 FloatType = Literal["f32", "f16", "bf16"]
@@ -78,7 +78,7 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     gmem_align_bytes: int
     requant_words: int
     """int32 words per channel in the requant block of merged coefficients: 3, 2 when packed; 0: nothing is merged."""
-    modes: tuple[ModeName, ...]
+    modes: tuple[UnitName, ...]
     max_stride: int
     max_conv_channels: int
     max_axis: int
@@ -140,6 +140,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """Steps of a pooling or depthwise window with strided columns for each step without strides."""
     quantize_steps: int = 4
     """Steps of 32 bits in a cast from f32 to an integer; one fewer in the tiles of a global layer."""
+    nibble_steps: int = 1
+    """Steps that make bytes without zero point of weights of 4 bits: 1, or 3 if the halves of a byte are separated."""
     balances_depth: bool = False
     """3D groups divide a total of sections over d and h by halo cost; else d is cut first (layer_group.md 5)."""
     integers: IntegerRules = IntegerRules()

@@ -25,7 +25,7 @@ class Chips(Command):
 
     def execute(self, console: Output) -> bool:
         """Print two lines per chip, one per chip of a package that cannot be loaded, or a line per field."""
-        from tpusim.chips import described, differences, load, loadable
+        from tpusim.chips import described, differences, loadable
 
         match self.words:
             case ():
@@ -34,11 +34,11 @@ class Chips(Command):
                 lines += [f"{name}: {why}" for name, why in faulty.items()]
                 console.result(chips=[described(one) for one in chips], faulty=faulty)
             case ("show", chip):
-                fields = described(load(chip))
+                fields = described(_fitting(chip))
                 lines = [f"{name} = {_toml(value)}" for name, value in fields.items()]
                 console.result(chips=[fields])
             case ("diff", one, other):
-                found = differences(load(one), load(other))
+                found = differences(_fitting(one), _fitting(other))
                 lines = [f"{name}: {_toml(a)} | {_toml(b)}" for name, (a, b) in found.items()]
                 console.result(differences=found)
             case words:
@@ -46,6 +46,16 @@ class Chips(Command):
         for line in lines:
             console.print(line, highlight=False, markup=False, soft_wrap=True)
         return True
+
+
+def _fitting(name: str) -> "ChipSpec":
+    """The chip of this name or file. Raises ConfigError for ops in it that do not exist, too."""
+    from tpusim.chips import load
+    from tpusim.lowering.chip_forms import require_fitting_rules
+
+    chip = load(name)
+    require_fitting_rules(chip)
+    return chip
 
 
 def _toml(value: object) -> str:

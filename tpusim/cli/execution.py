@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from warnings import warn
 
 import tyro
@@ -296,6 +296,9 @@ class Infer(Command):
     'layer4*'."""
     fast_f32: bool = False
     """Add the products of a float network in the fastest order, not in TPU-MLIR's: the results differ by rounding."""
+    engine: Literal["jax", "iree"] = "jax"
+    """What runs a .mlir: JAX, or IREE from StableHLO, which asks another compiler (extra 'iree'). Integers and a
+    lowered network's floats are the same bits; a float network is added in any order there."""
     network: Network = NetworkOptions()
 
     def execute(self, console: Output) -> bool:
@@ -321,6 +324,9 @@ class Infer(Command):
             raise ConfigError(
                 f"--fast-f32: needs a .mlir of a float network, got {self.model}, which has no such order"
             )
+        if self.engine != "jax" and (self.fast_f32 or not is_module(self.model)):
+            got = "--fast-f32, which is JAX's" if self.fast_f32 else str(self.model)
+            raise ConfigError(f"--engine {self.engine}: needs a .mlir alone, got {got}; leave one out")
         keep = self._keep()
         prepare = self._onnx if of_framework else self._module
         run, about = prepare(keep)
@@ -390,6 +396,11 @@ class Infer(Command):
             )
         if self.fast_f32:
             return Graph(model, quick=True), about
+        if self.engine == "iree":
+            from tpusim.inference.iree import Iree
+
+            engine = Iree(model, None if keep.asked == ("outputs",) else "all")
+            return lambda inputs: self._kept(engine(inputs), _result_names(model), keep), about
         if keep.asked == ("outputs",):
             return Gradual(model), about
         return lambda inputs: self._kept(run(model, inputs), _result_names(model), keep), about
@@ -418,9 +429,9 @@ class Simulate(Command):
     says = "`cycles`, milliseconds, `engines` as in report.json; with --check the `mismatches`"
 
     program: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="PROGRAM|NETWORK")]
-    input: Path
+    input: OptionalPath = None
     """Inputs: npz keyed by input name; an image, if the run's module next to the program has preprocessing options; or
-    a folder of these, with a separate output for each.
+    a folder of these, with a separate output for each. Required but with --prove, which is for all inputs.
     """
     out: OptionalPath = None
     """Tensors to write; default local_outputs.npz next to the program. For a folder: the folder of outputs."""
@@ -459,12 +470,15 @@ class Simulate(Command):
         from tpusim.cli.proof import module_of, proven
         from tpusim.cli.show import engines_line, estimate, ops_table
         from tpusim.cli.stream import said_alone, show_check
-        from tpusim.running.persistence import require_kept
+        from tpusim.running.persistence import ARTEFACTS, require_kept
+        from tpusim.running.store import note_written
         from tpusim.simulator import Checker, Simulator, trace
         from tpusim.verify.kept import Keep
         from tpusim.verify.npz import load_tensors, write_atomically
 
-        if self.check is not None and self.input.is_dir():
+        if self.input is None and (self.check is not None or not self.prove):
+            raise ConfigError("--input: inputs are required, got none; only --prove alone runs without them")
+        if self.check is not None and self.input is not None and self.input.is_dir():
             raise ConfigError(f"--check {self.check}: is one sample's, got the folder {self.input}; give its --input")
         require_ulps(self.ulps, self.check)
         keep = Keep(self.keep)
@@ -483,11 +497,15 @@ class Simulate(Command):
             raise ConfigError("--collect: --check REF.npz is required, it says what to compare with")
         of_program = described_by(self.program, program.header.chip)
         described, known = (lambda: given.tpu) if given.has("tpu") else of_program, machine.chip.calibration
-        for file, path in each_input(self.input, output_file(self.program, "local_outputs.npz", self.out)):
+        outputs = output_file(self.program, "local_outputs.npz", self.out)
+        for file, path in () if self.input is None else each_input(self.input, outputs):
             result = machine.run(read_input(file, described), after=checker and checker.after)
             self._save(console, program, result.tensors, keep, path)
         content = json.dumps(trace(program, machine.timeline)).encode()
-        write_atomically(output_file(self.program, "trace.json", self.trace), lambda file: file.write(content))
+        traced = output_file(self.program, "trace.json", self.trace)
+        write_atomically(traced, lambda file: file.write(content))
+        for path in (*((outputs,) if self.out is None else ()), *((traced,) if self.trace is None else ())):
+            note_written(path, "simulate", ARTEFACTS)
         cycles, milliseconds = machine.timeline.cycles, machine.timeline.milliseconds
         console.tell(f"{cycles:,} cycles = {estimate(milliseconds, known.factor, known.residual)}")
         engines = machine.summary.to_json()

@@ -45,6 +45,7 @@ class OptMain(xDSLOptMain):
     printed: builtin.ModuleOp
     manager: PassManager
     numbers: "NumbersChanged | None" = None
+    parts: "list[Model] | tuple[()]" = ()
     read: Model
     """What was named on the command line, or came from standard input."""
 
@@ -68,27 +69,43 @@ class OptMain(xDSLOptMain):
 
         def parse(stream: Any) -> builtin.ModuleOp:
             del stream  # `open` has read it
-            return self.read.module
+            return self.parts.pop(0).module if self.parts else self.read.module
 
         for suffix in ("mlir", *FRONTENDS):
             self.available_frontends[suffix] = parse
 
     def open(self) -> None:
         """Read the module that was named, or import the model; its weights go into the context. Raises TpusimError."""
-        if self.args.split_input_file:
-            raise ConfigError("opt: --split-input-file: a file of one module is required, read with its weights")
         if self.args.input_file == "-":
             self.args.input_file = None
-        self.read = self._named(Path(self.args.input_file)) if self.args.input_file else self._from_stdin()
+        if self.args.split_input_file:
+            self.parts = self._split()
+            self.read = self.parts[0]
+        else:
+            self.read = self._named(Path(self.args.input_file)) if self.args.input_file else self._from_stdin()
         self.args.frontend = "mlir"  # the file says what it is, not its suffix
         cast("PassContext", self.ctx).weights = self.read.weights.copy()
 
     def _named(self, path: Path) -> Model:
         if not is_known(path) or is_module(path):
-            return load_model(path, open_context())
+            return load_model(path, open_context(), keep=not self.manager.pipeline.steps)
         from tpusim.frontend import read_model
 
         return read_model(path)
+
+    def _split(self) -> list[Model]:
+        """The modules of a file that `// -----` separates, without weights. Raises ConfigError for passes."""
+        if not self.args.input_file or self.manager.pipeline.steps or self.args.output_file:
+            raise ConfigError(
+                "opt: --split-input-file: a named file, no pass and no -o are required: passes and -o take one module "
+                "with its weights"
+            )
+        parts = text.read_text(Path(self.args.input_file)).split(text.SEPARATOR)
+        named = f"{self.args.input_file}, part {{}}".format
+        return [
+            without_weights(text.parse_module(part, open_context(), named(number), keep=True))
+            for number, part in enumerate(parts, 1)
+        ]
 
     def _from_stdin(self) -> Model:
         """The module on standard input. Raises ConfigError for what is no text, and for weights that passes need."""
@@ -99,7 +116,8 @@ class OptMain(xDSLOptMain):
             raise ConfigError(named("a module as text", "it has bytes that are no UTF-8")) from error
         if not source.strip():
             raise ConfigError(named("a module", "it is empty"))
-        read = without_weights(text.parse_module(source, open_context(), STDIN))
+        keep = not self.manager.pipeline.steps
+        read = without_weights(text.parse_module(source, open_context(), STDIN, keep=keep))
         needed = [op_name(op) for op in read.module.walk() if op.has_trait(NamesWeight)]
         if needed and self.manager.pipeline.steps:
             shown = ", ".join(needed[:3]) + " ..." * (len(needed) > 3)
@@ -229,14 +247,19 @@ def _optimise(driver: OptMain) -> int:
 
 def _write(driver: OptMain, context: PassContext, output: Path) -> None:
     """Write the module in the form that was asked for, and its weights next to it."""
-    driver.weight_file = f"{output.stem}_weights.npz"
+    absent = bool(driver.read.attribute("module.weight_file")) and not context.weights
+    if absent and driver.args.one_file:
+        raise ConfigError(
+            f"opt: --one-file: the weights of '{driver.args.input_file}' are required, they are not there"
+        )
+    driver.weight_file = "" if absent else f"{output.stem}_weights.npz"
     with replacing(output) as temporary:
         driver.args.output_file = str(temporary)
         driver.run()
         weights = packed_weights(driver.printed, context.weights)
         if driver.binary:
             temporary.write_bytes(_bytecode(driver, weights))
-        if not driver.args.one_file:
+        if not driver.args.one_file and not absent:
             save_weights(weights, output.parent / driver.weight_file)
 
 

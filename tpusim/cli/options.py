@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Mode = str
 else:  # so that --help names plug-ins too
     Opt, Mode = Literal[STRATEGIES.names()], Literal[FORMATS.names()]
+Arithmetic = Literal["chip", "interpreter"]
 Shapes = Literal["0", "1"]
 Method = Literal["kl", "max", "percentile9999", "mse", "aciq_gauss", "aciq_laplace"]
 FrameFormat = Literal[
@@ -376,6 +377,14 @@ class LoweringOptions:
     """Quirks of TPU-MLIR not to reproduce, by name (uint8_filter_zp_zero ...; an unknown name lists them all)."""
     matmul_perchannel: bool = usual(False)
     """Quantise the constant matrix of an INT8 MatMul by columns (BM1684X, BM1688, CV186X)."""
+    q_group_size: int | None = None
+    """With w4f16, w4bf16, w8f16 or w8bf16: how many weights share a scale, 0: a row; default 64."""
+    q_symmetric: bool = usual(False)
+    """With such a mode: the zero point of every group is the middle of the codes."""
+    arithmetic: Arithmetic = usual("chip")
+    """How ops in 16 bits round where TPU-MLIR's interpreter and the chip differ."""
+    high_precision: bool = usual(False)
+    """Attention in one op keeps scores, sums and results in f32."""
 
     fuse_preprocess: bool = usual(False)
     """Image inputs are camera bytes; mean, scale, order of channels and cropping are ops of the module."""
@@ -400,11 +409,16 @@ class LoweringOptions:
 
 
 def _with_effect(config: "LoweringConfig") -> "LoweringConfig":
-    """The given configuration. Raises ConfigError for an integer option in a float mode."""
+    """The given configuration. Raises ConfigError for an option of other modes."""
     integers = {"--asymmetric": config.asymmetric, "--matmul-perchannel": config.matmul_perchannel}
     for flag, asked in integers.items():
         if asked and not number_format(config.mode).calibrated and config.qtable is None:
             raise ConfigError(f"{flag}: needs --mode int8, or a --qtable with INT8 ops; got --mode {config.mode}")
+    grouped = config.q_group_size is not None or config.q_symmetric
+    if grouped and config.qtable is None and number_format(config.mode).family != "weight_only":
+        flag = "--q-symmetric" if config.q_group_size is None else f"--q-group-size {config.q_group_size}"
+        able = ", ".join(name for name in FORMATS if number_format(name).family == "weight_only")
+        raise ConfigError(f"{flag}: needs a --mode of weights in groups, one of {able}; got --mode {config.mode}")
     return config
 
 

@@ -197,6 +197,13 @@ FLOATS: Final = (
         "numerics.md 12.1",
     ),
     Rule(
+        "U-106", "recurrent_nodes", "import of LSTM and GRU",
+        "a node is one op; a node of one reverse direction, with layout 1, peepholes, clip, input_forget, other "
+        "activations or a GRU without linear_before_reset gets an op that computes another function, and sequence "
+        "lengths or computed weights are refused",
+        "a node is one op if the op computes its function, any other is unrolled", "numerics.md 11.7",
+    ),
+    Rule(
         "U-47", "indices_are_i32", "lowering of Arg",
         "indices are 32-bit integers in every mode; as bytes they take one requant for two casts",
         "they have the type that the next op reads", "numerics.md 8.1",
@@ -426,6 +433,17 @@ CLOCK: Final = (
         "U-90", "kernels_of_the_library", "clock",
         "interpolation, softmax, attention in 16 bits, f32 products and transpositions take the library's steps",
         "the operations of their formula", "hardware.md DH-07",
+    ),
+    Rule(
+        "U-105", "products_of_few_bits", "global layers, clock",
+        "products with weights of 4 and 8 bits have the library's tiles and take its steps",
+        "the cheapest tiles", "hardware.md DH-07",
+    ),
+    Rule(
+        "U-107", "recurrent_kernels", "clock",
+        "LSTM and GRU take the commands of the library's kernel one after the other, gates pass through global memory, "
+        "and transfers that turn 16-bit weights take no time",
+        "transfers and computation overlap", "numerics.md 11.7",
     ),
     Rule(
         "U-91", "steps_of_functions", "clock",

@@ -32,6 +32,7 @@ SECTIONS: Final[dict[str, str]] = {
     "11.3": "Reduce",
     "11.4": "Interp",
     "11.5": "Attention",
+    "11.7": "LSTM and GRU",
     "12.1": "float types in INT8 mode",
     "12.2": "float types in F16 mode",
     "12.3": "float types in BF16 mode",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TypeAlias
 
@@ -11,12 +11,14 @@ import numpy as np
 Elements: TypeAlias = np.ndarray
 """int64, 0 <= x < PRIME, in the shape of the tensor."""
 
-PRIME = 4_194_301
-"""The largest prime below 2**22."""
-_TERMS = 2048
-"""How many products of two elements between -p/2 and p/2 add up below 2**53, exact in float64."""
-_HASH_BITS = 22
-_BLOCK = 1 << 15
+PRIME = (1 << 31) - 1
+"""A Mersenne prime: differences of elements fit int32, products of two int64."""
+_HALF = 15
+"""Bits of the lower half of an element."""
+_TERMS = 256
+"""How many products of an element and a half, both around 0, add up below 2**53, exact in float64."""
+_HASH_BITS = 31
+_BLOCK = 1 << 13
 """Elements that are hashed at once; they fit a cache."""
 _LARGEST_DENOMINATOR, _LARGEST_NUMERATOR = 1023, 2047
 """Twice the product of both is below p."""
@@ -24,41 +26,58 @@ _SIGN = 31
 """Shifted by it, an int32 is -1 if it is negative, else 0. Elements and their sums and differences fit int32."""
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 """The constants of splitmix64 (Steele, Lea and Flood 2014)."""
-_ODD = tuple(_GOLDEN * (2 * i + 1) & 0xFFFFFFFFFFFFFFFF for i in range(1, 17))
+_WORD = 0xFFFFFFFFFFFFFFFF
+_ODD = tuple(_GOLDEN * (2 * i + 1) & _WORD for i in range(1, 17))
 """Factors of the operands of a function, in order."""
 
 
 def centred(x: Elements) -> np.ndarray:
-    """The elements between -p/2 and p/2, in float64."""
+    """The elements between -p/2 and p/2, in int32."""
     narrow = x.astype(np.int32)
     narrow -= (PRIME // 2 - narrow) >> _SIGN & PRIME
-    return narrow.astype(np.float64)
+    return narrow
 
 
-def reduced(x: np.ndarray) -> np.ndarray:
-    """Exact whole float64 below 2**53, modulo p, in place."""
-    x -= np.floor(x * (1.0 / PRIME)) * PRIME
-    x += (x < 0) * float(PRIME)  # the quotient was rounded
-    x -= (x >= PRIME) * float(PRIME)
+def reduced(x: np.ndarray) -> Elements:
+    """Exact whole float64 below 2**53, modulo p."""
+    flat, found = x.reshape(-1), np.empty(x.size, np.int64)
+    for start in range(0, x.size, _BLOCK):
+        part = flat[start : start + _BLOCK]
+        part = (part - np.floor(part * (1.0 / PRIME)) * PRIME).astype(np.int64)  # the quotient was rounded: one p off
+        part += part >> 63 & PRIME
+        part -= PRIME
+        part += part >> 63 & PRIME
+        found[start : start + _BLOCK] = part
+    return found.reshape(x.shape)
+
+
+def folded(x: np.ndarray) -> Elements:
+    """Products of two elements, or sums, from 0 to 2**62, modulo p; x may be overwritten."""
+    x = np.ascontiguousarray(x)
+    flat = x.reshape(-1)
+    for start in range(0, flat.size, _BLOCK):
+        part = flat[start : start + _BLOCK]
+        above = part >> _HASH_BITS
+        part &= PRIME
+        part += above
+        part -= PRIME
+        part += part >> 63 & PRIME
     return x
 
 
-def of_centred(left: np.ndarray, right: np.ndarray) -> Elements:
-    """(..., m, k) x (..., k, n) of `centred` elements."""
-    total: np.ndarray | None = None
-    for start in range(0, max(left.shape[-1], 1), _TERMS):
-        part = reduced(left[..., start : start + _TERMS] @ right[..., start : start + _TERMS, :])
-        total = part if total is None else total + part
-    assert total is not None  # one block at least
-    return total.astype(np.int64) % PRIME if left.shape[-1] > _TERMS else total.astype(np.int64)
+def times(x: Elements, factor: int | Elements) -> Elements:
+    """The product with an integer of any size and sign, or with elements; they broadcast."""
+    if isinstance(factor, int):
+        return x if factor == 1 else folded(x * (factor % PRIME))
+    return folded(x * factor)
 
 
 def summed(terms: Iterable[Elements]) -> Elements:
     """The sum of some elements each, which broadcast."""
-    found = np.zeros((), np.int64)
-    for term in terms:
-        found = found + term
-    return found % PRIME
+    total, *others = terms
+    for term in others:
+        total = total + term
+    return folded(total) if others else total
 
 
 def inverse(numbers: np.ndarray) -> Elements:
@@ -70,17 +89,40 @@ def inverse(numbers: np.ndarray) -> Elements:
 
 
 def product(left: Elements, right: Elements) -> Elements:
-    """(..., m, k) x (..., k, n) in the field."""
-    return of_centred(centred(left), centred(right))
+    """(..., m, k) x (..., k, n) in the field: the right matrix in two halves, in blocks that are exact in float64."""
+    first, second = centred(left).astype(np.float64), centred(right)
+    halves = (second >> _HALF).astype(np.float64), (second & (1 << _HALF) - 1).astype(np.float64)
+    total = np.zeros((), np.int64)
+    for start in range(0, max(left.shape[-1], 1), _TERMS):
+        block = first[..., start : start + _TERMS]
+        upper, lower = (reduced(block @ half[..., start : start + _TERMS, :]) for half in halves)
+        total = total + folded((upper << _HALF) + lower)
+    return total % PRIME if left.shape[-1] > _TERMS else total
 
 
-def _mix(z: np.ndarray) -> None:
-    """splitmix64 of z, reduced to an element, in place."""
-    for shift, factor in ((30, _FIRST), (27, _SECOND)):
-        z ^= z >> np.uint64(shift)
-        z *= np.uint64(factor)
+def _mix(z: np.ndarray, scratch: np.ndarray) -> None:
+    """splitmix64 of z without its constant, reduced to an element, in place; scratch: as long as z. 0 stays 0."""
+    _spread(z, scratch)
     z >>= np.uint64(64 - _HASH_BITS)
-    z -= (z >= PRIME) * np.uint64(PRIME)
+    signed = z.view(np.int64)
+    signed -= PRIME
+    signed += signed >> 63 & PRIME
+
+
+def _spread(z: np.ndarray, scratch: np.ndarray) -> None:
+    for shift, factor in ((30, _FIRST), (27, _SECOND)):
+        np.right_shift(z, np.uint64(shift), out=scratch)
+        z ^= scratch
+        z *= np.uint64(factor)
+
+
+def mixed(z: np.ndarray) -> Elements:
+    """Elements that 64-bit numbers (uint64, contiguous) determine, in place; 0 is 0."""
+    flat, scratch = z.reshape(-1), np.empty(_BLOCK, np.uint64)
+    for start in range(0, flat.size, _BLOCK):
+        part = flat[start : start + _BLOCK]
+        _mix(part, scratch[: part.size])
+    return z.view(np.int64)
 
 
 class Field:
@@ -124,34 +166,42 @@ class Field:
         """An uninterpreted function of elements (any integers below 2**40), which broadcast; the tuple is its name."""
         assert 0 < len(operands) <= len(_ODD)
         shape = np.broadcast_shapes(*(operand.shape for operand in operands))
-        flat = [np.broadcast_to(operand, shape).reshape(-1) for operand in operands]
-        found, key = np.empty(flat[0].shape, np.uint64), np.uint64(self._key(function))
-        for start in range(0, found.size, _BLOCK):
-            z = found[start : start + _BLOCK]
-            z[...] = key
-            for operand, factor in zip(flat, _ODD, strict=False):
-                z += operand[start : start + _BLOCK].astype(np.uint64, copy=False) * np.uint64(factor)
-            _mix(z)
-        return found.view(np.int64).reshape(shape)
+        whole, start = list[tuple[np.ndarray, np.uint64]](), np.full((1,) * len(shape), self._key(function), np.uint64)
+        for operand, odd in zip(operands, _ODD, strict=False):
+            factor = np.uint64(odd)
+            if operand.shape == shape:
+                whole.append((operand.reshape(-1), factor))
+            else:  # few elements for many results
+                start = (
+                    start
+                    + operand.reshape((1,) * (len(shape) - operand.ndim) + operand.shape).astype(np.uint64) * factor
+                )
+        found = np.empty(shape, np.uint64)
+        found[...] = start
+        flat, scratch = found.reshape(-1), np.empty(_BLOCK, np.uint64)
+        for first in range(0, flat.size, _BLOCK):
+            part = flat[first : first + _BLOCK]
+            for operand, factor in whole:
+                part += operand[first : first + _BLOCK].astype(np.uint64, copy=False) * factor
+            _mix(part, scratch[: part.size])
+        return found.view(np.int64)
+
+    def factors(self, *counts: int) -> np.ndarray:
+        """Random odd 64-bit numbers for the places of a row of up to two axes: sums of products name the row."""
+        z = np.full(counts, self._key(("factors",)), np.uint64)
+        for place, odd in zip(np.indices(counts), _ODD, strict=False):
+            z += place.astype(np.uint64) * np.uint64(odd)
+        _spread(z, np.empty_like(z))
+        return z | np.uint64(1)
 
     def row(self, x: Elements, axes: Sequence[int] | None = None) -> Elements:
-        """A random linear combination of the elements along `axes` (all: None) in order; these axes have length 1."""
+        """A hash of the elements along `axes` (all: None) in order; these axes have length 1. Zeros have the hash 0."""
         axes = tuple(axis % x.ndim for axis in (range(x.ndim) if axes is None else axes))
         last = np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim))
         kept = last.shape[: x.ndim - len(axes)]
-        flat = last.reshape(1, -1, int(np.prod(last.shape[x.ndim - len(axes) :])))
-        factors = self.random((flat.shape[-1], 1), "row")
-        found = product(flat, factors).reshape(kept)
-        return np.expand_dims(found, axes)
-
-    @cached_property
-    def _weights(self) -> dict[int, list[int]]:
-        """Factors of the bytes of an element, by its size; they add up to 1."""
-        found: dict[int, list[int]] = {}
-        for size in (1, 2, 4, 8):
-            some = [self._key(("byte", size, i)) % PRIME for i in range(size - 1)]
-            found[size] = [*some, (1 - sum(some)) % PRIME]
-        return found
+        flat = last.reshape(-1, int(np.prod(last.shape[x.ndim - len(axes) :])))
+        sums = np.einsum("rk,k->r", np.asarray(flat, np.int64).view(np.uint64), self.factors(flat.shape[-1]))
+        return np.expand_dims(mixed(sums).reshape(kept), axes)
 
     def tag(self, dtype: str) -> int:
         """What is added to the bytes of an element of this type, so that bytes read as another type differ."""
@@ -159,16 +209,20 @@ class Field:
 
     def of_bytes(self, cells: np.ndarray, dtype: str) -> Elements:
         """The elements of a type whose bytes have these numbers, along the last axis."""
-        weights = self._weights[cells.shape[-1]]
-        if len(weights) == 1:
-            narrow = cells[..., 0].astype(np.int32)
-            narrow -= self.tag(dtype)
-            narrow += narrow >> _SIGN & PRIME
-            return narrow.astype(np.int64)
-        total = np.zeros(cells.shape[:-1], np.int64) + (PRIME - self.tag(dtype))
-        for i, weight in enumerate(weights):
-            total += cells[..., i].astype(np.int64) * np.int64(weight)
-        return total % PRIME
+        first = cells[..., 0]
+        if cells.shape[-1] > 1:
+            same = (cells[..., 1:] == cells[..., :1]).all(-1)
+            if not same.all():
+                others = self.apply(("bytes", cells.shape[-1]), *(cells[..., i] for i in range(cells.shape[-1])))
+                first = np.where(same, first, others)
+        found, tag, flat = np.empty(first.shape, np.int64), self.tag(dtype), first.reshape(-1)
+        out = found.reshape(-1)
+        for start in range(0, out.size, _BLOCK):
+            part = out[start : start + _BLOCK]
+            part[...] = flat[start : start + _BLOCK]
+            part -= tag
+            part += part >> 63 & PRIME
+        return found
 
     def to_bytes(self, x: Elements, dtype: str) -> Elements:
         """The number that every byte of the elements of a type has."""
@@ -188,10 +242,15 @@ class Field:
         for begin, known, found in self._stored:
             if begin == address and np.array_equal(known, data):
                 return found
-        found = np.empty(data.size, np.int32)
+        found, z, scratch = np.empty(data.size, np.int32), np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, np.uint64)
+        of_byte = np.arange(256, dtype=np.uint64) * np.uint64(_ODD[0]) + np.uint64(self._key(("constant byte",)))
+        of_place = np.arange(_BLOCK, dtype=np.uint64) * np.uint64(_ODD[1])
         for start in range(0, data.size, _BLOCK):
             part = data[start : start + _BLOCK]
-            at = np.arange(address + start, address + start + part.size)
-            found[start : start + _BLOCK] = self.apply(("constant byte",), part, at)
+            np.take(of_byte, part, out=z[: part.size], mode="clip")
+            z += of_place
+            z += np.uint64((address + start) * _ODD[1] & _WORD)
+            _mix(z, scratch)
+            found[start : start + _BLOCK] = z[: part.size]
         self._stored.append((address, data, found))
         return found

@@ -7,7 +7,7 @@ that rounds, a doubling multiplication and a saturation to bytes are functions t
 from dataclasses import dataclass
 from typing import Literal
 
-from tpusim.field.arithmetic import PRIME, Elements, Field
+from tpusim.field.arithmetic import PRIME, Elements, Field, times
 
 _BYTES = {"i8": (-128, 127), "u8": (0, 255), "i4": (-8, 7), "u4": (0, 15)}
 _UNSIGNED = ("u16", "u8", "u4")
@@ -27,7 +27,7 @@ class Scaling:
 def shifted(field: Field, x: Elements, rshift: int, rounding: str) -> Elements:
     """RSR(x, r) of numerics.md 4.3; shifts to the left are products."""
     if rshift <= 0:
-        return x * pow(2, -rshift, PRIME) % PRIME if rshift else x
+        return times(x, pow(2, -rshift, PRIME))
     return field.apply(("shift", rshift, rounding), x)
 
 
@@ -51,7 +51,7 @@ def scaled(field: Field, x: Elements, by: Scaling) -> Elements:
     """The requant without zero point and saturation."""
     if by.mode == "f32":
         return field.apply(("f32 product", by.multiplier, by.rshift), x)
-    wide = x * (by.multiplier % PRIME) % PRIME if by.multiplier != 1 else x
+    wide = times(x, by.multiplier)
     if by.mode == "qdm":
         return field.apply(("doubling product", by.rshift), wide)
     return shifted(field, wide, by.rshift, by.rounding)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpusim.field.arithmetic import PRIME, Elements, centred, of_centred
+from tpusim.field.arithmetic import PRIME, Elements, Field, folded, mixed
 
-_PATCH_ELEMENTS = 8 << 20
-"""Most elements of the patches that are made at once."""
+_VOLUME = 3
+"""Axes of the kernel of a volume."""
 
 
 @dataclass(frozen=True)
@@ -54,33 +54,40 @@ def seen(image: np.ndarray, window: Sliding, at: tuple[int, ...], size: tuple[in
 
 
 def convolved(
-    image: Elements, filter: Elements, window: Sliding, groups: int, size: tuple[int, ...], pad: int
+    field: Field, image: Elements, filter: Elements, window: Sliding, groups: int, size: tuple[int, ...], pad: int
 ) -> Elements:
     """Sums of products (n, oc, *size) of an image (n, ic, ...) and a filter (oc, ic / groups, taps); pad: an element.
 
-    Every channel has its taps in the order of the kernel's positions.
+    Every channel has its taps in the order of the kernel's positions. A sum is an uninterpreted function of what the
+    window sees and of the filter, both in order: the product of their hashes. Where nothing but zeros is seen it is 0.
+    A volume's is the sum of the sums of its planes, each with its part of the kernel.
     """
-    n, (oc, each, taps) = image.shape[0], filter.shape
-    if each == 1 and groups == oc == image.shape[1]:
-        return _channelwise(padded(image, window, pad), filter[:, 0], window, size)
-    wide = padded(centred(image), window, float(centred(np.array(pad))))
-    rows = centred(filter).reshape(groups, oc // groups, each * taps)
-    out = np.empty((n, oc, *size), np.int64)
-    step = max(1, _PATCH_ELEMENTS // max(1, image.shape[1] * taps * int(np.prod(size[1:]))))
-    for item in range(n):
-        for first in range(0, size[0], step):
-            count = min(step, size[0] - first)
-            part = wide[item : item + 1, :, first * window.strides[0] :]
-            patches = [seen(part, window, at, (count, *size[1:]))[0] for at in window.positions()]
-            columns = np.stack(patches, axis=1) if taps > 1 else patches[0]
-            sums = of_centred(rows, columns.reshape(groups, each * taps, -1))
-            out[item, :, first : first + count] = sums.reshape(oc, count, *size[1:])
-    return out
+    depths = window.kernel[0] if len(window.kernel) == _VOLUME else 1
+    wide = padded(image, window, pad)
+    taps = filter.shape[2] // depths
+    total = np.zeros((), np.int64)
+    for depth in range(depths):
+        part = slice(depth * taps, (depth + 1) * taps)
+        total = total + _plane(field, wide, filter[:, :, part], list(window.positions())[part], window, groups, size)
+    return total % PRIME if depths > 1 else total
 
 
-def _channelwise(image: Elements, filter: Elements, window: Sliding, size: tuple[int, ...]) -> Elements:
-    """One filter (taps) per channel; sums of up to 2**19 products fit int64."""
-    total = np.zeros((*image.shape[:2], *size), np.int64)
-    for tap, at in enumerate(window.positions()):
-        total += seen(image, window, at, size) * filter[:, tap].reshape(-1, *(1,) * len(size))
-    return total % PRIME
+def _plane(
+    field: Field, image: Elements, filter: Elements, at: list[tuple[int, ...]], window: Sliding, groups: int,
+    size: tuple[int, ...],
+) -> Elements:  # fmt: skip
+    """The sums of some positions of the kernel, over the padded image."""
+    (n, _, *extents), (oc, each, taps) = image.shape, filter.shape
+    factors = field.factors(taps, each)
+    rows = mixed(np.einsum("oit,ti->o", filter.view(np.uint64), factors)).reshape(1, groups, oc // groups, -1)
+    hashes = np.zeros((n, groups, *size), np.uint64)
+    for tap, place in enumerate(at):
+        if len(at) == 1 and each > 1:  # other elements are seen by no position
+            met = seen(image, window, place, size).reshape(n, groups, each, -1)
+            hashes += np.einsum("ngip,i->ngp", met.view(np.uint64), factors[tap]).reshape(hashes.shape)
+            continue
+        met = image.reshape(n, groups, each, -1).view(np.uint64)
+        sums = np.einsum("ngip,i->ngp", met, factors[tap]).reshape(n, groups, *extents)
+        hashes += seen(sums, window, place, size)
+    seen_hashes = mixed(hashes).reshape(n, groups, 1, -1)
+    return folded(seen_hashes * rows).reshape(n, oc, *size)

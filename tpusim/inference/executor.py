@@ -24,6 +24,7 @@ from tpusim.inference.layout import with_few_transpositions
 from tpusim.inference.shuffles import shuffles
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
+from tpusim.ir.opaque import require_known
 from tpusim.ir.text import print_module
 from tpusim.ir.types import is_tensor, shape_of, storage_dtype, tensor_of, uniform_of
 from tpusim.numbers import border
@@ -90,9 +91,9 @@ def run(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
     def record(op: Operation, results: Sequence[Array]) -> None:
         found.update((value_name(v), np.asarray(y)) for v, y in zip(op.results, results, strict=True))
 
-    arguments = check_inputs(model, inputs)
+    steps, arguments = Steps.of(model, record), check_inputs(model, inputs)
     environment: Environment = dict(zip(model.body.args, arguments, strict=True))
-    Steps.of(model, record).block(model.body, environment)
+    steps.block(model.body, environment)
     return found
 
 
@@ -107,7 +108,8 @@ class Steps:
 
     chip: None for a top module; record: called with the results of every op that computes; forms: constant operands in
     the form that their op's kernel reads; quick: compute float ops of a top module by their estimates; shuffled: ops
-    whose work is done by earlier constants, and the values that are their results.
+    whose work is done by earlier constants, and the values that are their results; located: traced instructions have
+    the op's name as their location, which compilers and profilers show.
     """
 
     weights: Mapping[str, Array]
@@ -116,10 +118,12 @@ class Steps:
     forms: Mapping[Place, Any] = field(default_factory=dict[Place, Any])
     quick: bool = False
     shuffled: Mapping[Operation, SSAValue] = field(default_factory=dict[Operation, SSAValue])
+    located: bool = False
 
     @classmethod
     def of(cls, model: Model, record: Recorder | None = None) -> "Steps":
-        """The steps of a module with its weights, on its chip."""
+        """The steps of a module with its weights, on its chip. Raises UnsupportedError for opaque ops."""
+        require_known(model.module.walk(), f"inference of module '{model.name}'")
         return cls(model.weights, chip_of(model), record)
 
     def block(self, block: Block, environment: Environment) -> None:
@@ -143,7 +147,8 @@ class Steps:
             environment[op.results[0]] = environment[self.shuffled[op]]
         elif isinstance(op, ShapedOp):
             operands = [self.forms.get((op, i), environment[v]) for i, v in enumerate(op.operands)]
-            results = self.results(op, operands)
+            with jax.named_scope(op_name(op)) if self.located else nullcontext():
+                results = self.results(op, operands)
             environment.update(zip(op.results, results, strict=True))
             if self.record is not None and not isinstance(op, Transfer):
                 self.record(op, results)
@@ -208,6 +213,7 @@ class Graph:
     """
 
     def __init__(self, model: Model, keep: Sequence[str] | str | None = None, *, quick: bool = False) -> None:
+        require_known(model.module.walk(), f"inference of module '{model.name}'")
         self.model, self.keep, self._quick = model, kept_names(model, keep), quick
         concrete = _concrete_weights(model)
         self._chip = chip_of(model)
@@ -269,7 +275,7 @@ class Graph:
 
         environment: Environment = dict(zip(self.model.body.args, arguments, strict=True))
         forms = {place: weights[key] for place, key in self._forms.items()}
-        steps = Steps({**weights, **self._fixed}, self._chip, record, forms, self._quick, self.shuffled)
+        steps = Steps({**weights, **self._fixed}, self._chip, record, forms, self._quick, self.shuffled, located=True)
         with estimates() if self._quick else nullcontext():
             steps.block(self.model.body, environment)
         return [found[name] for name in self.keep]

@@ -18,7 +18,9 @@ from typing import Any, Literal, TypeAlias
 from tpusim.errors import ConfigError, meant
 from tpusim.registry import FORMATS
 
-ModeName = Literal["int8", "f32", "f16", "bf16"]
+UnitName = Literal["int8", "f32", "f16", "bf16"]
+"""The modes in which a chip computes, as a type."""
+ModeName = Literal["int8", "f32", "f16", "bf16", "w4f16", "w4bf16", "w8f16", "w8bf16"]
 """The names of the formats that ship, as a type."""
 Granularity = Literal["tensor", "channel", "group"]
 LoweringMethod: TypeAlias = Callable[[Any, Any], Any]
@@ -33,7 +35,8 @@ class NumberFormat:
     name: as `--mode` spells it. family: the lowering method of an op that it uses. activation, weight, accumulator:
     element types as MLIR spells them; a signed integer includes the unsigned integer for ranges without negative
     values. granularity: the parts of a weight that have separate scales, if the op's form has several; group_size:
-    elements of a "group". zero_points: whether integers have them. fallback: families that are tried in order for an op
+    elements of a "group", 0: a whole row; symmetric: the zero point of every group is the middle of the codes.
+    zero_points: whether integers have them. fallback: families that are tried in order for an op
     that has no method of `family`, or declines. unit: the chip's mode whose arithmetic it needs, by default `name`.
     methods: top op -> lowering method of `family`, in place of the op's method.
     """
@@ -45,6 +48,7 @@ class NumberFormat:
     accumulator: str = "i32"
     granularity: Granularity = "tensor"
     group_size: int = 0
+    symmetric: bool = False
     zero_points: bool = False
     fallback: tuple[str, ...] = ()
     unit: str = ""
@@ -90,7 +94,7 @@ class NumberFormat:
         return int(self.weight.lstrip("bfiu"))
 
 
-def _float_format(name: ModeName) -> NumberFormat:
+def _float_format(name: UnitName) -> NumberFormat:
     return NumberFormat(name, "float", name, name, "f32")
 
 
@@ -101,8 +105,38 @@ INT8_ASYMMETRIC = replace(INT8, zero_points=True)
 F32, F16, BF16 = _float_format("f32"), _float_format("f16"), _float_format("bf16")
 
 
+def _few_bits(bits: int, of: UnitName) -> NumberFormat:
+    """Weights of products in 4 or 8 bits with a scale and a zero point per group, all else in 16 bits (numerics 14)."""
+    name = f"w{bits}{of}"
+    return NumberFormat(name, "weight_only", of, f"u{bits}", "f32", "group", 64, fallback=("float",), unit=of)
+
+
+W4F16, W4BF16, W8F16, W8BF16 = (_few_bits(bits, of) for bits in (4, 8) for of in ("f16", "bf16"))
+LEAST_GROUP = 16
+"""The fewest elements of a group of weights; a group is a multiple of it."""
+
+
+def grouped(format: NumberFormat, group_size: int | None = None, *, symmetric: bool = False) -> NumberFormat:
+    """The format with other groups of weights, if it has groups. Raises ConfigError for a wrong size."""
+    if format.family != "weight_only":
+        return format
+    size = format.group_size if group_size is None else group_size
+    if size < 0 or size % LEAST_GROUP:
+        raise ConfigError(
+            f"groups of {size} weights ({format}): 0 for whole rows, or a multiple of {LEAST_GROUP} that divides the "
+            "inner axis is required, as in 32, 64 or 128"
+        )
+    return replace(format, group_size=size, symmetric=symmetric or format.symmetric)
+
+
 def number_format(mode: str | NumberFormat, *, asymmetric: bool = False) -> NumberFormat:
-    """The format of a mode, with zero points if asked for and stored as integers. Raises ConfigError for no mode."""
+    """The format of a mode, with zero points if asked for and stored as integers. Raises ConfigError for no mode.
+
+    "w4bf16 32" is a format of weights in groups with the size of its groups, as quantisation tables list it.
+    """
+    if isinstance(mode, str) and " " in mode:
+        name, _, size = mode.partition(" ")
+        return grouped(number_format(name), int(size))
     if not isinstance(mode, NumberFormat) and mode.lower() not in FORMATS:
         raise ConfigError(
             f"mode '{mode}': one of {', '.join(FORMATS)}, or a tpusim.ir.formats.NumberFormat is required"

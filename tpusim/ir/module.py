@@ -7,6 +7,7 @@ final modules `module.inputs`, `module.outputs`, `module.coeff_addr`, `module.co
 framework).
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from xdsl.context import Context
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, IntegerAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.traits import OpTrait
@@ -24,6 +25,7 @@ from tpusim.host.files import is_file_name, replacing
 from tpusim.ir import text
 from tpusim.ir.attrs import flag, int_attr, op_name, texts_attr
 from tpusim.ir.bytecode import is_bytecode
+from tpusim.ir.opaque import require_known
 from tpusim.ir.packing import pack, packed_shape, unpack
 from tpusim.ir.types import AnyTensor, calibrated_range, is_packed, is_tensor, storage_dtype, tensor_of
 from tpusim.ir.universe import OpenContext
@@ -80,8 +82,9 @@ class Model:
 
     @property
     def name(self) -> str:
-        """The network's name: the attribute `module.name`."""
-        return self.attribute("module.name")
+        """The network's name: the attribute `module.name`, else the symbol of the module."""
+        symbol = self.module.sym_name
+        return self.attribute("module.name", symbol.data if symbol else "")
 
     @property
     def state(self) -> str:
@@ -161,12 +164,13 @@ class Model:
         return Model(self.module.clone(), self.weights.copy())
 
     def require_state(self, *states: str, stage: str) -> None:
-        """Raise ImportModelError unless the module is in one of `states`."""
+        """Raise ImportModelError unless the module is in one of `states`, UnsupportedError for its opaque ops."""
         if self.state not in states:
             raise ImportModelError(
                 f"{stage}: a module in state {' or '.join(states)} is required, '{self.name}' is in state "
                 f"{self.state or '(none)'}; run the stages in order"
             )
+        require_known(self.module.walk(), f"{stage}, module '{self.name}'")
 
 
 def _attribute(value: str | int | bool | Sequence[str]) -> Attribute:
@@ -221,6 +225,33 @@ def _unpacked(module: ModuleOp, weights: WeightStore) -> WeightStore:
     return WeightStore(found)
 
 
+def _has_weights(module: ModuleOp) -> bool:
+    """Whether a module has weights; without, TPU-MLIR names a file that it does not write."""
+    return any(op.has_trait(NamesWeight) for op in module.walk())
+
+
+def _as_typed(module: ModuleOp, weights: WeightStore) -> WeightStore:
+    """The weights in the shapes and types of their ops, as far as they are the same bytes.
+
+    TPU-MLIR stores weights of lowered modules without their shape, and 16-bit floats as uint16.
+    """
+    found: dict[str, np.ndarray] = {}
+    for op in module.walk():
+        if op.has_trait(NamesWeight) and (stored := weights.get(op_name(op))) is not None:
+            found[op_name(op)] = _in_type(stored, tensor_of(op.results[0]))
+    return WeightStore({**weights, **found}) if found else weights
+
+
+def _in_type(stored: np.ndarray, wanted: AnyTensor) -> np.ndarray:
+    """A flat array in a shape, and 16 bits as the 16-bit float of a type; any other array as it is."""
+    shape = wanted.get_shape()
+    if stored.ndim == 1 and stored.size == math.prod(shape):
+        stored = stored.reshape(shape)
+    if stored.dtype == np.uint16 and isinstance(wanted.element_type, Float16Type | BFloat16Type):
+        stored = stored.view(storage_dtype(wanted.element_type))
+    return stored
+
+
 def save_one_file(model: Model, path: Path) -> None:
     """Write module and weights as one file of bytecode (`tpusim.ir.one_file`); it appears whole or not at all."""
     from tpusim.ir.one_file import encode_module, write_module
@@ -228,21 +259,27 @@ def save_one_file(model: Model, path: Path) -> None:
     write_module(path, encode_module(model.module, packed_weights(model.module, model.weights)))
 
 
-def load_model(path: Path, ctx: Context) -> Model:
-    """Read a module, text or bytecode, and its weights. Raises ImportModelError."""
+def load_model(path: Path, ctx: Context, *, keep: bool = False) -> Model:
+    """Read a module, text or bytecode, and its weights. Raises ImportModelError.
+
+    keep: to print the module again. Ops that their classes refuse are kept (`text.parse_module`), and where no file of
+    weights is next to the module, it is read without them.
+    """
     if is_bytecode(path):
         from tpusim.ir.one_file import read_module
 
         module, stored = read_module(path, ctx, NamesWeight)
     else:
-        module, stored = text.parse_module(text.read_text(path), ctx, str(path)), None
+        module, stored = text.parse_module(text.read_text(path), ctx, str(path), keep=keep), None
     model = without_weights(module)
     weight_file = model.attribute("module.weight_file")
     if weight_file and not is_file_name(weight_file):
         raise ImportModelError(f"module '{path}': module.weight_file must be a file name, got '{weight_file}'")
     if stored is None:
-        stored = load_weights(path.parent / weight_file) if weight_file else model.weights
-    weights = _unpacked(module, stored)
+        if keep and not (path.parent / weight_file).is_file():
+            return model
+        stored = load_weights(path.parent / weight_file) if weight_file and _has_weights(module) else model.weights
+    weights = _as_typed(module, _unpacked(module, stored))
     _check_weights(module, weights, path, weight_file)
     return Model(module, weights)
 

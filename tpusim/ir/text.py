@@ -27,6 +27,8 @@ from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 
 from tpusim.errors import ConfigError, ImportModelError
 from tpusim.ir.attrs import int_attr, name_place, op_name, take_framework_name
+from tpusim.ir.opaque import TableContext
+from tpusim.ir.reading import take
 from tpusim.ir.types import Quant, is_tensor, shape_of, tensor_of
 from tpusim.ir.upstream import FORMER_OPS, entry
 from tpusim.ir.upstream.absent import completed, drop_absent
@@ -38,14 +40,16 @@ _INTEGERS = re.compile(r"\[-?\d{1,18}(?: : i64)?(?:, -?\d{1,18}(?: : i64)?)*\]",
 """A list of i64 as it is printed; 18 digits always fit."""
 _NESTING = re.compile(r'"(?:[^"\\\n]|\\.)*+"|//[^\n]*|->|[<>]=|[\[({<\])}>]')
 """A bracket, or what has brackets that are none: a string, a comment, an arrow."""
+SEPARATOR = "// -----"
+"""What separates the modules of a file of several, as in MLIR."""
 DEEPEST = 100
 """Brackets in brackets: parser, printer and passes call themselves for them. Modules of networks have 20."""
 _INTEGER = re.compile(r"(-?\d+)(?: : i64)?", re.ASCII)
 
 
 def context(dialects: Iterable[Dialect] = (), into: Context | None = None) -> Context:
-    """An xDSL context with builtin, func, quant and the given dialects; anything else is an error."""
-    ctx = Context() if into is None else into
+    """An xDSL context with builtin, func, quant, the given dialects, and opaque ops; anything else is an error."""
+    ctx = TableContext() if into is None else into
     for dialect in (Builtin, Func, Quant, *dialects):
         ctx.load_dialect(dialect)
     return ctx
@@ -145,10 +149,14 @@ class ModuleParser(Parser):
         self.parse_optional_location()
 
 
-def parse_module(text: str, ctx: Context, name: str = "<text>") -> ModuleOp:
-    """Parse and verify one module. Raises ImportModelError with file, line and what was wrong."""
+def parse_module(text: str, ctx: Context, name: str = "<text>", *, keep: bool = False) -> ModuleOp:
+    """Parse and verify one module. Raises ImportModelError with file, line and what was wrong.
+
+    keep: an op that its class refuses is kept as it is, as an opaque op, in place of an error.
+    """
     parser: ModuleParser | None = None
     _require_shallow(text, name)
+    _require_one(text, name)
     try:
         parser = ModuleParser(ctx, text, name)
         module = parser.parse_module()
@@ -158,10 +166,10 @@ def parse_module(text: str, ctx: Context, name: str = "<text>") -> ModuleOp:
         reached = "" if parser is None or isinstance(error, ParseError) else f"line {_line_at(text, parser.pos)}: "
         raise ImportModelError(f"module '{name}' does not parse: {reached}{_explained(error, ctx)}") from error
     parser.name_ops()
-    return checked(module, name)
+    return checked(module, name, keep=keep)
 
 
-def checked(module: ModuleOp, name: str) -> ModuleOp:
+def checked(module: ModuleOp, name: str, *, keep: bool = False) -> ModuleOp:
     """A module that was read from `name`, in the form that the stages take, and verified. Raises ImportModelError."""
     _read_properties_as_attributes(module)
     for op in module.walk():
@@ -169,6 +177,7 @@ def checked(module: ModuleOp, name: str) -> ModuleOp:
             take_framework_name(op)
     drop_absent(module)
     if is_network(module):
+        take(module, keep=keep)
         _require_static_shapes(module, name)
     try:
         require_order(module, name)
@@ -208,6 +217,16 @@ def _require_shallow(text: str, name: str) -> None:
                 )
         elif bracket in ")]}>":
             depth = max(depth - 1, 0)
+
+
+def _require_one(text: str, name: str) -> None:
+    """Raise ImportModelError for a file of several modules, which may give one alias several meanings."""
+    parts = sum(bool(part.strip()) for part in text.split(f"\n{SEPARATOR}"))
+    if parts > 1:
+        raise ImportModelError(
+            f"module '{name}': one module is required, the file has {parts}, separated by `{SEPARATOR}`; write each "
+            "into a file, or print them with `tpusim opt --split-input-file`"
+        )
 
 
 def _read_properties_as_attributes(module: ModuleOp) -> None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from typing_extensions import override
-from xdsl.context import Context
 from xdsl.ir import Attribute, Dialect, Operation, TypeAttribute
 
 from tpusim.errors import ConfigError
+from tpusim.ir.opaque import TableContext
 from tpusim.registry import UNIVERSES
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ def in_universes(name: str, kind: str) -> Callable[[], Any] | None:
 
 
 @dataclass
-class OpenContext(Context):
+class OpenContext(TableContext):
     """An xDSL context that looks a dialect that nobody registered up in the universes."""
 
     _unknown: set[str] = field(default_factory=set[str])

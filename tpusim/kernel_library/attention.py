@@ -8,13 +8,13 @@ stored. In local memory heads are batches, and queries and keys are divided over
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, product
-from typing import cast
+from typing import Literal, cast
 
 from msgspec.structs import replace
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.commands import Command, Fn
-from tpusim.isa.functions import FlashAttention, FlashMix, FlashScores
+from tpusim.isa.functions import FlashAttention, FlashBlock, FlashMix, FlashResult, FlashScores
 from tpusim.isa.layout import align, ceil_div, lmem_bytes, lmem_strides
 from tpusim.isa.region import DType, View, itemsize
 from tpusim.kernel_library.forms import Part, seen
@@ -24,15 +24,38 @@ _MOST_ROWS = 8
 """The most rows of lanes that the queries or keys of a tile fill."""
 _SCORE_BYTES, _HEAD_BYTES = 14, 10
 """Bytes of a lane that a tile needs for each score (F-25) and for each element of a head (F-26)."""
+_HALF_BYTES, _DECODE_BYTES = 2, 8192
+"""Bytes of an element, and of a lane that the keys of a block fill at most if there is one query."""
 
 
-def block_sizes(rows: int, keys: int, heads: int, size: int, chip: ChipSpec) -> tuple[int, int]:
-    """(queries = keys of a block, heads) of a tile: a power of two; the heads are halved until the tile fits."""
+def block_sizes(rows: int, keys: int, heads: int, size: int, chip: ChipSpec, shared: int = 1) -> tuple[int, int, int]:
+    """(queries, keys of a block, heads of keys) of a tile; shared: heads of queries that read one head of keys.
+
+    Blocks are powers of two. Heads are halved until the tile fits, then the block. One query reads half of the keys at
+    a time, at least a row of lanes, if these keys of all heads fit.
+    """
+    if rows == 1 and keys > 1:
+        return (1, *_decode_sizes(keys, heads, size, chip, shared))
     block = min(1 << min(rows, keys).bit_length() - 1, _MOST_ROWS * chip.lanes)
-    each = ceil_div(block, chip.lanes) * (_SCORE_BYTES * block + _HEAD_BYTES * size)
     room = min(chip.lmem_bytes, chip.kernel_memory_bytes // chip.lanes or chip.lmem_bytes)
-    while heads > 1 and heads * each > room:
+
+    def each(block: int) -> int:
+        return shared * ceil_div(block, chip.lanes) * (_SCORE_BYTES * block + _HEAD_BYTES * size)
+
+    while heads > 1 and heads * each(block) > room:
         heads //= 2
+    while block > chip.lanes and each(block) > room:
+        block //= 2
+    return block, block, heads
+
+
+def _decode_sizes(keys: int, heads: int, size: int, chip: ChipSpec, shared: int) -> tuple[int, int]:
+    """Decision: several heads share a tile if their number of queries is a power of two, as in all measured blocks."""
+    least = min(chip.lanes, 1 << keys.bit_length() - 1)
+    block = max(1 << (keys // 2).bit_length() - 1, least)
+    heads = heads if shared & (shared - 1) == 0 else 1
+    while block > least and heads * ceil_div(block, chip.lanes) * size * _HALF_BYTES > _DECODE_BYTES:
+        block //= 2
     return block, heads
 
 
@@ -42,10 +65,10 @@ _LEAST_ROWS = 4
 def attention_pieces(body: Fn, chip: ChipSpec) -> tuple[Piece, ...]:
     """The tiles of FlashAttention over tensors in global memory; none if four queries of one head do not fit."""
     whole = _Whole(body, chip)
-    rows, heads = block_sizes(whole.rows, whole.keys, whole.heads, whole.size, chip)
-    keys = rows
+    rows, keys, heads = block_sizes(whole.rows, whole.keys, whole.heads, whole.size, chip, whole.shared)
+    keys = whole.function.key_block or rows
     while whole.areas(rows, heads, keys)[-1] > chip.lmem_bytes:
-        if rows <= _LEAST_ROWS and heads == 1:
+        if rows <= min(_LEAST_ROWS, whole.rows) and heads == 1:
             return ()
         rows, heads = (rows, heads // 2) if heads > 1 else (rows // 2, heads)
     starts = product(range(whole.batch), range(0, whole.heads, heads), range(0, whole.rows, rows))
@@ -73,6 +96,11 @@ class _Whole:
         self.scores: DType = "f16" if self.dtype == "f16" else "f32"
 
     @property
+    def narrow(self) -> Literal["f16", "bf16"]:
+        """The type of operands and result."""
+        return "f16" if self.dtype == "f16" else "bf16"
+
+    @property
     def function(self) -> FlashAttention:
         """The function of the body."""
         return cast("FlashAttention", self.body.function)
@@ -80,10 +108,22 @@ class _Whole:
     def areas(self, rows: int, heads: int, keys: int) -> list[int]:
         """Addresses of queries, two blocks of keys, two of the mask, values, scores and result; then the end."""
         queries = self._bytes(heads * self.shared, rows, self.size, self.dtype)
+        if self.function.key_block:
+            return self._areas_of_blocks(rows, heads, queries)
         block, values = (self._bytes(heads, count, self.size, self.dtype) for count in (keys, self.keys))
         mask = self._bytes(len(self.masks), rows, keys, self.dtype)
         scores = self._bytes(heads * self.shared, rows, self.keys, self.scores)
         return list(accumulate([0, queries, block, block, mask, mask, values, scores, queries]))
+
+    def _areas_of_blocks(self, rows: int, heads: int, queries: int) -> list[int]:
+        """The same with two blocks of values, two states and the result in place of values, scores and result."""
+        keys = self.function.key_block
+        block, mask = (
+            self._bytes(heads, keys, self.size, self.dtype),
+            self._bytes(len(self.masks), rows, keys, self.dtype),
+        )
+        state = self._bytes(heads * self.shared, rows, self.size + 2, "f32")
+        return list(accumulate([0, queries, block, block, mask, mask, block, block, state, state, queries]))
 
     def _bytes(self, batches: int, lanes: int, width: int, dtype: DType) -> int:
         return align(lmem_bytes((batches, lanes, 1, width), dtype, self.chip, packed=False), self.chip.eu_bytes)
@@ -104,6 +144,9 @@ class _Tile:
     def pieces(self) -> Iterator[Piece]:
         """A piece for each block of keys, then one for the product with the values."""
         whole = self.whole
+        if whole.function.key_block:
+            yield from self._by_blocks()
+            return
         for turn, key in enumerate(range(0, whole.keys, self.keys)):
             yield self._block(turn, key, min(self.keys, whole.keys - key))
         values, store = self._values(0, whole.keys), self._moved(whole.result, self.start[2], self.rows, self.at[7])
@@ -114,19 +157,51 @@ class _Tile:
         whole, (_, _, row) = self.whole, self.start
         queries = self._moved(whole.queries, row, self.rows, self.at[0])
         operands = [queries, self._moved(whole.keys_of, key, count, self.at[1 + turn % 2])]
-        for view in whole.masks:
-            part, window = (
-                Part(seen(view, (1, whole.rows, 1, whole.keys))),
-                ([0, row, 0, key], [1, self.rows, 1, count]),
-            )
-            operands.append(transfers(part)(window, self.at[3 + turn % 2]))
+        operands += self._masks(turn, key, count)
         loads = (*operands[min(turn, 1) : 2], self._values(key, count), *operands[2:])
         function = FlashScores(whole.function.scale, whole.function.mask)
         body = self._command(function, tuple(t.inside for t in operands), self._scores(key, count))
         by = (self.number,) * len(operands)
         return Piece(self.number, loads, tuple(operands), by, body, None, first=not turn)
 
-    def _command(self, function: FlashScores | FlashMix, inputs: tuple[View, ...], output: View) -> Command:
+    def _by_blocks(self) -> Iterator[Piece]:
+        """A piece for each block of keys and values, which takes the state of the one before, then the division."""
+        whole, state = self.whole, None
+        for turn, key in enumerate(range(0, whole.keys, self.keys)):
+            count, following = min(self.keys, whole.keys - key), self._state(turn)
+            operands = [
+                self._moved(whole.queries, self.start[2], self.rows, self.at[0]),
+                self._moved(whole.keys_of, key, count, self.at[1 + turn % 2]),
+                self._moved(whole.values, key, count, self.at[5 + turn % 2]),
+                *self._masks(turn, key, count),
+            ]
+            function = FlashBlock(
+                whole.function.scale, whole.function.mask, state is None, whole.function.depth, whole.narrow
+            )
+            views = (*(t.inside for t in operands), *(() if state is None else (state,)))
+            body, by = self._command(function, views, following), (self.number,) * len(operands)
+            loads = tuple(operands[min(turn, 1) :])
+            yield Piece(self.number, loads, tuple(operands), by, body, None, kept=int(turn > 0), first=not turn)
+            state = following
+        assert state is not None  # there are keys
+        store = self._moved(whole.result, self.start[2], self.rows, self.at[9])
+        yield Piece(self.number, (), (), (), self._command(FlashResult(), (state,), store.inside), store, kept=1)
+
+    def _state(self, turn: int) -> View:
+        """The state after a block; two areas are used alternately."""
+        shape = (self.heads * self.whole.shared, self.rows, 1, self.whole.size + 2)
+        return View("lmem", self.at[7 + turn % 2], shape, "f32", "aligned")
+
+    def _masks(self, turn: int, key: int, count: int) -> Iterator[Transfer]:
+        """The transfer of the mask of some keys, if there is one."""
+        whole, row = self.whole, self.start[2]
+        for view in whole.masks:
+            part = Part(seen(view, (1, whole.rows, 1, whole.keys)))
+            yield transfers(part)(([0, row, 0, key], [1, self.rows, 1, count]), self.at[3 + turn % 2])
+
+    def _command(
+        self, function: FlashScores | FlashMix | FlashBlock | FlashResult, inputs: tuple[View, ...], output: View
+    ) -> Command:
         return replace(self.whole.body, function=function, inputs=inputs, output=output)
 
     def _moved(self, view: View, first: int, count: int, address: int) -> Transfer:

@@ -1,7 +1,7 @@
 """The sizes of the tiles of a form, their addresses in local memory, and their transfers."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import product
 from math import inf
@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.commands import Command, Fn, MatMul
-from tpusim.isa.functions import FlashAttention
+from tpusim.isa.functions import A16MatMul, FlashAttention, Function
 from tpusim.isa.layout import align, lmem_bytes
+from tpusim.kernel_library.a16 import a16_pieces
 from tpusim.kernel_library.attention import attention_pieces
 from tpusim.kernel_library.forms import Form, Part, forms, with_views
 from tpusim.kernel_library.pieces import Piece, Transfer, Window, transfers
@@ -50,8 +51,8 @@ def _based(piece: Piece, bases: Sequence[int]) -> Piece:
 @lru_cache(16)
 def _symbolic(body: Command, chip: ChipSpec) -> tuple[Piece, ...]:
     """The tiles for symbolic addresses, which are far apart; cached, because layers and heads repeat."""
-    if isinstance(body, Fn) and isinstance(body.function, FlashAttention):
-        return attention_pieces(body, chip)
+    if isinstance(body, Fn) and (pieces_of := _PIECES.get(type(body.function))) is not None:
+        return pieces_of(body, chip)
     if isinstance(body, MatMul) and body.on_vectors and (pieces := product_pieces(body, chip)):
         return pieces
     found: list[Piece] = []
@@ -65,6 +66,13 @@ def _symbolic(body: Command, chip: ChipSpec) -> tuple[Piece, ...]:
         found += _pieces(form, sizes, chip, base, len(found))
         base += sum(_laid_out(form, sizes, chip)[-1])
     return tuple(found)
+
+
+_PIECES: dict[type[Function], Callable[[Fn, ChipSpec], tuple[Piece, ...]]] = {
+    A16MatMul: a16_pieces,
+    FlashAttention: attention_pieces,
+}
+"""Functions whose tiles are more than windows of the result."""
 
 
 def _pieces(form: Form, sizes: Sizes, chip: ChipSpec, base: int, before: int) -> list[Piece]:

@@ -1,6 +1,7 @@
 """One lowering step by step: the order of the steps, and what one leaves for the next besides the module."""
 
 from collections.abc import Mapping
+from typing import get_args
 
 from xdsl.ir import Operation
 
@@ -29,7 +30,7 @@ from tpusim.lowering.overflow import warn_of_overflow
 from tpusim.lowering.propagate import keep_ranges, propagate
 from tpusim.ops.frames import fold_swaps
 from tpusim.ops.framework.base import TopOp
-from tpusim.ops.interfaces import ProductRules
+from tpusim.ops.interfaces import Arithmetic, ProductRules, TwoArithmetics
 
 
 class Conversion:
@@ -85,7 +86,7 @@ class Conversion:
     def propagate(self) -> None:
         """Let ranges follow the ops, if there are integers."""
         if self._integers:
-            in_float = {op for op, format in self._listed.items() if format.name in ("f32", "f16")}
+            in_float = {op for op, format in self._listed.items() if format.activation in ("f32", "f16")}
             propagate(self.top, self.chip, in_float | self._apart)
 
     def convert(self) -> Model:
@@ -109,8 +110,11 @@ class Conversion:
             strip_input_casts(lowered)
 
     def fuse(self, lowered: Model) -> None:
-        """Fuse tpu ops as the chip's lowering does."""
+        """Fuse tpu ops as the chip's lowering does, and give ops their arithmetic."""
         fuse_for_chip(lowered, self.chip)
+        for op in lowered.ops:
+            if isinstance(op, TwoArithmetics):
+                op.choose_arithmetic(self.chip, self.config.arithmetic, high_precision=self.config.high_precision)
 
     def check(self, lowered: Model) -> None:
         """Mark scales of a quantised network that are not kept; warn of accumulators that can overflow."""
@@ -136,12 +140,30 @@ def require_lowering(config: ConversionConfig) -> None:
     table_of(config, chip)
 
 
+def _require_groups(config: ConversionConfig, chip: ChipSpec) -> None:
+    """Refuse weights of few bits where the chip has no product of them, and groups that it would compute wrongly."""
+    for format in (config.format, *table_of(config, chip).values()):
+        if format.family != "weight_only":
+            continue
+        if not chip.hardware.weights_of_few_bits:
+            able = ", ".join(one for one in available() if load(one).hardware.weights_of_few_bits)
+            raise UnsupportedError(f"mode {format} on {chip.name}: it has no product of such weights; {able} have it")
+        if format.weight_bits == 8 and not format.group_size:  # noqa: PLR2004
+            raise UnsupportedError(
+                f"mode {format} without groups (group size 0) on {chip.name}: its weights are signed bytes, which the "
+                "chip reads as unsigned, so that all negative weights are wrong; use groups of 64, or 4 bits"
+            )
+
+
 def _require_supported(config: ConversionConfig, chip: ChipSpec) -> None:
     require_fitting_rules(chip)
     name = chip.name
+    if config.arithmetic not in get_args(Arithmetic):
+        raise ConfigError(f"arithmetic '{config.arithmetic}': one of {', '.join(get_args(Arithmetic))} is required")
     if config.matmul_perchannel and not rules(chip, ProductRules).COLUMN_MULTIPLIERS:
         able = ", ".join(one for one in available() if rules(load(one), ProductRules).COLUMN_MULTIPLIERS)
         raise UnsupportedError(f"matmul_perchannel on {name}: a multiplier per column is required; {able} have it")
+    _require_groups(config, chip)
     if config.asymmetric and not chip.hardware.asymmetric:
         able = ", ".join(one for one in available() if load(one).hardware.asymmetric)
         raise UnsupportedError(f"asymmetric quantisation on {name} is not supported; it is on {able}")

@@ -21,7 +21,7 @@ from tpusim.images.frames import fused_of
 from tpusim.interfaces import ask, rules
 from tpusim.ir.attrs import flag, op_name, set_op_name, value_name
 from tpusim.ir.dialects import load_dialect_of
-from tpusim.ir.formats import NumberFormat, number_format
+from tpusim.ir.formats import NumberFormat, grouped, number_format
 from tpusim.ir.module import LOWERED, Model
 from tpusim.ir.names import names_in
 from tpusim.ir.once import once
@@ -44,7 +44,7 @@ from tpusim.lowering.qtable import read_qtable, table_for_chip
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.frames import lower_frame
 from tpusim.ops.framework.base import FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
-from tpusim.ops.interfaces import DefaultAlpha, FloatRule, FloatRules, FloatTypes
+from tpusim.ops.interfaces import Arithmetic, DefaultAlpha, FloatRule, FloatRules, FloatTypes
 from tpusim.ops.interfaces import Lowering as LoweringInterface
 from tpusim.ops.patterns.recurrent import float_type_of_part
 from tpusim.ops.rescale import requantised_indices
@@ -62,7 +62,11 @@ class ConversionConfig:
     itself. asymmetric: quantise with zero points; a format with zero points sets it for the run. qtable: a quantisation
     table (file, or name:MODE,...) with the modes of single ops, by the names of FORMATS and of `mode`.
     quirks_off: names of upstream's quirks that are not to be reproduced (`tpusim.compat.Quirk`).
+    q_group_size: elements of a weight's row that share a scale in the formats w4f16, w4bf16, w8f16 and w8bf16, 0: all,
+    None: the format's (64). q_symmetric: the zero point of their groups is the middle of the codes.
     matmul_perchannel: quantise the constant matrix of an integer MatMul by columns (numerics.md 5.1).
+    arithmetic: "chip", or "interpreter" for ops that TPU-MLIR's interpreter rounds otherwise than the chip (DN-24).
+    high_precision: attention in one op keeps scores, sums and results in f32 (numerics.md 11.6).
     quant_input, quant_output: inputs and results are stored numbers, without casts from and to f32.
     """
 
@@ -72,6 +76,10 @@ class ConversionConfig:
     qtable: str | None = None
     quirks_off: tuple[str, ...] = ()
     matmul_perchannel: bool = False
+    q_group_size: int | None = None
+    q_symmetric: bool = False
+    arithmetic: Arithmetic = "chip"
+    high_precision: bool = False
     quant_input: bool = False
     quant_output: bool = False
 
@@ -88,7 +96,11 @@ class ConversionConfig:
     @property
     def format(self) -> NumberFormat:
         """The format of `mode`. Raises ConfigError for an unknown name."""
-        return number_format(self.mode, asymmetric=self.asymmetric)
+        return self.grouped(number_format(self.mode, asymmetric=self.asymmetric))
+
+    def grouped(self, format: NumberFormat) -> NumberFormat:
+        """A format with the groups of weights that are asked for."""
+        return grouped(format, self.q_group_size, symmetric=self.q_symmetric)
 
 
 @dataclass(frozen=True)
@@ -135,7 +147,7 @@ def supported(config: Config) -> Config:
     if isinstance(config.mode, NumberFormat) and config.mode.activation not in (*FLOAT_TYPES, "i8"):
         stored = f"activations in {', '.join(FLOAT_TYPES)} or i8 are required, got {config.mode.activation}"
         raise UnsupportedError(f"mode {config.mode}: {stored}; weights may be of other types")
-    needs = config.mode.needs if isinstance(config.mode, NumberFormat) else config.mode
+    needs = config.format.needs if config.mode in FORMATS or isinstance(config.mode, NumberFormat) else config.mode
     if needs in chip.modes:
         return config
     if needs not in ("f32", "f16") or config.format.needs != config.format.name or not chip.hardware.bf16_unit:
@@ -232,14 +244,15 @@ class Lowering:
     def _attempt(self, op: Operation, format: NumberFormat, family: str, table: Lowerings) -> SSAValue | str:
         """The lowered value, or why it has none; "" if an op without constants has no method.
 
-        Such an op computes only with activations, which are equal in the families to which a format falls back.
+        Such an op computes only with activations, which are equal in the families to which a format falls back; so are
+        its constants in a format of floats.
         """
         method = format.methods.get(op.name) if family == format.family else None
         if method is not None:
             return method(op, self)
         if family in table:
             return table[family](self)
-        constant = any(self.array(v) is not None for v in op.operands)
+        constant = format.calibrated and any(self.array(v) is not None for v in op.operands)
         return f"{op.name.removeprefix('top.')} has no form with weights in {format.weight} ({format})" * constant
 
     def asks_for_float(self, op: Operation) -> bool:
@@ -546,9 +559,15 @@ def table_of(config: ConversionConfig, chip: ChipSpec) -> dict[str, NumberFormat
     if config.qtable is None:
         return {}
     table = read_qtable(config.qtable, config.format)
-    modes = {name: config.format if mode == config.format.name else mode for name, mode in table.items()}
-    listed = {name: number_format(mode, asymmetric=config.asymmetric) for name, mode in modes.items()}
-    return table_for_chip(listed, chip)
+    return table_for_chip({name: _listed_format(mode, config) for name, mode in table.items()}, chip)
+
+
+def _listed_format(mode: str, config: ConversionConfig) -> NumberFormat:
+    """The format of a line of the table; one that states a size of groups keeps that size."""
+    if mode == config.format.name:
+        return config.format
+    found = number_format(mode, asymmetric=config.asymmetric)
+    return grouped(found, symmetric=config.q_symmetric) if " " in mode else config.grouped(found)
 
 
 def _cast_name(value: SSAValue, element: Attribute, user: str) -> str:

@@ -1,7 +1,8 @@
 """Quantisation tables: which op runs in which mode (docs/spec/numerics.md 13).
 
-Text, one `name MODE` per line (F32, F16, BF16, INT8), `#` comments and blank lines ignored; or the same inline as
-`name:MODE,name:MODE`. A name may have blanks inside.
+Text, one `name MODE` per line (F32, F16, BF16, INT8, W4BF16 ...), `#` comments and blank lines ignored; or the same
+inline as `name:MODE,name:MODE`. A name may have blanks inside. A mode of weights in groups may have the size of its
+groups after it, `name W4BF16 32` or `name:W4BF16:32`.
 """
 
 import re
@@ -18,7 +19,7 @@ from tpusim.registry import FORMATS
 
 
 def read_qtable(source: str | Path, also: NumberFormat | None = None) -> dict[str, str]:
-    """Op name -> mode. Raises ConfigError that names the line and what is wrong with it.
+    """Op name -> mode as `number_format` takes it. Raises ConfigError that names the line and what is wrong with it.
 
     also: a format that may be named in addition to those of `tpusim.registry.FORMATS`.
     """
@@ -35,26 +36,43 @@ def read_qtable(source: str | Path, also: NumberFormat | None = None) -> dict[st
         raise ConfigError(
             f"quantisation table '{text}': a file, or name:MODE,name:MODE is required; the file does not exist"
         )
-    pairs = (part.rpartition(":") for part in text.split(","))
-    lines = ((i, f"{name} {mode}") for i, (name, _, mode) in enumerate(pairs, 1))
+    lines = ((i, _INLINE.sub(r"\1 \2 \3", part)) for i, part in enumerate(text.split(","), 1))
     return dict(_entries(lines, "inline table", known))
 
 
+_INLINE = re.compile(r"^(.*?):([^:]*?)(?::(-?\d+))?$", re.DOTALL)
+"""An entry of an inline table: name, mode, and perhaps the size of groups. A name may have a : inside."""
+_GROUPS = re.compile(r"^(.*\S)\s+(-?\d+)$", re.DOTALL)
+"""A line that ends with the size of groups."""
 _COMMENT = re.compile(r"(?:^|(?<=\s))#")
 """Where a comment begins: a name may have a # inside."""
 
 
 def _entries(lines: Iterator[tuple[int, str]], where: str, known: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for number, line in lines:
-        words = _COMMENT.split(line, maxsplit=1)[0].strip().rsplit(maxsplit=1)
-        if not words:
+        entry = _COMMENT.split(line, maxsplit=1)[0].strip()
+        groups = _GROUPS.match(entry)
+        words = (groups[1] if groups else entry).rsplit(maxsplit=1)
+        if not entry:
             continue
         if len(words) != 2 or words[1].upper() not in known:
             raise ConfigError(
                 f"quantisation table {where}, line {number}: 'name MODE' with MODE one of {', '.join(known)} is "
                 f"required, got '{line.strip()[:80]}'"
             )
-        yield words[0], known[words[1].upper()]
+        mode = known[words[1].upper()]
+        yield words[0], _with_groups(mode, groups[2], f"{where}, line {number}") if groups else mode
+
+
+def _with_groups(mode: str, size: str, where: str) -> str:
+    """The mode with the size of its groups. Raises ConfigError for a mode without groups and for a wrong size."""
+    if mode not in FORMATS or number_format(mode).family != "weight_only":
+        able = ", ".join(name.upper() for name in FORMATS if number_format(name).family == "weight_only")
+        raise ConfigError(f"quantisation table {where}: groups of {size} need a mode of {able}, got {mode.upper()}")
+    try:
+        return f"{mode} {number_format(f'{mode} {size}').group_size}"
+    except ConfigError as error:
+        raise ConfigError(f"quantisation table {where}: {error}") from error
 
 
 def table_for_chip(table: Mapping[str, NumberFormat], chip: ChipSpec) -> dict[str, NumberFormat]:

@@ -33,6 +33,7 @@ from tpusim.ops import (
     grid_sampler,
     groupnorm,
     hard,
+    host_function,
     layernorm,
     lrn,
     matmul,
@@ -44,6 +45,7 @@ from tpusim.ops import (
     permute,
     pool,
     power,
+    recurrent,
     reduce,
     relu,
     requant_axis,
@@ -62,9 +64,10 @@ from tpusim.ops import (
 
 MODULES: tuple[ModuleType, ...] = (
     structure, cast, rescale, requant_axis, conv, deconv, matmul, attention, pool, add, mul, concat, view, permute,
-    softmax, lrn, norm, relu, activation, hard, layernorm, groupnorm, reduce,
+    softmax, lrn, norm, relu, activation, hard, host_function, layernorm, groupnorm, reduce,
     sub, minmax, const_binary, pad, slice, tile, resize, compare, where, arg, elements,
     cumulate, power, grid_sampler, depth2space, swap_dim, rmsnorm, frames, nms,
+    recurrent,
 )  # fmt: skip
 
 

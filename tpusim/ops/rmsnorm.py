@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from tpusim_kernels import norm as kernels
 from typing_extensions import override
-from xdsl.dialects.builtin import FloatAttr, NoneType, TensorType, f32
+from xdsl.dialects.builtin import FloatAttr, NoneType, StringAttr, TensorType, f32
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.ir.attrs import copy_name, flag, float_attr, ints, ints_attr, op_name, set_op_name, text
@@ -33,6 +33,7 @@ from tpusim.ops.framework.base import (
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import built_in_float, constant_of, relu_attributes, relu_of
 from tpusim.ops.framework.rewriting import made_by
+from tpusim.ops.interfaces import TwoArithmetics
 from tpusim.ops.layernorm import RowsNormalisedTpu, layernorm_shape
 from tpusim.ops.mul import TopMul
 from tpusim.ops.reduce import TopReduce
@@ -94,16 +95,25 @@ class TopRMSNorm(RMSNorm, TopOp):
 
 
 @irdl_op_definition
-class TpuRMSNorm(RMSNorm, RowsNormalisedTpu):
-    """`tpu.RMSNorm`: in f32; the quotient is rounded to the output's type before the product with gamma (11.2)."""
+class TpuRMSNorm(RMSNorm, RowsNormalisedTpu, TwoArithmetics):
+    """`tpu.RMSNorm`: in f32; the quotient is rounded to the output's type before the product with gamma (11.2).
+
+    The interpreter rounds only the result in F16, and every step in BF16.
+    """
 
     name = "tpu.RMSNorm"
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1,)
 
+    arithmetic = opt_attr_def(StringAttr)
+
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        dtype = storage_dtype(element_of(self.output)).name
-        return (kernels.rmsnorm_float(*operands, epsilon=self.eps.value.data, dtype=dtype),)
+        dtype, epsilon = storage_dtype(element_of(self.output)).name, self.eps.value.data
+        if dtype == "float32" or (self.as_interpreter and dtype == "float16"):
+            return (kernels.rmsnorm_float(*operands, epsilon=epsilon),)
+        if self.as_interpreter:
+            return (kernels.rmsnorm_bf16(*operands, epsilon=epsilon),)
+        return (kernels.rmsnorm_chip(*operands, epsilon=epsilon, narrow=dtype),)
 
     @override
     def emit(self, ctx: EmitContext) -> None:
@@ -111,7 +121,8 @@ class TpuRMSNorm(RMSNorm, RowsNormalisedTpu):
         axis = self.view_axis(ctx.group_type) if ctx.local else self.first_axis
         assert axis is not None  # why_not_in refuses such groups
         given = [i for i, v in enumerate(self.operands) if not is_none(v)]
-        function = functions.RMSNorm(axis, self.eps.value.data, weight=1 in given)
+        arithmetic = "interpreter" if self.as_interpreter else "chip"
+        function = functions.RMSNorm(axis, self.eps.value.data, 1 in given, arithmetic)
         ctx.emit(isa.Fn, function=function, inputs=tuple(ctx.input(i) for i in given), output=ctx.output())
 
 

@@ -49,6 +49,10 @@ Cut = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 """(first indices, steps > 0, ends), each one number per axis; ends are exclusive."""
 
 
+TO_THE_END = (1 << 63) - 1
+"""An end in TPU-MLIR's modules that is that of the axis."""
+
+
 def cut_shape(shape: Shape, cut: Cut) -> Shape:
     """The extents of a part. Raises ValueError if the part is empty or reaches outside."""
     offsets, steps, ends = cut
@@ -71,6 +75,17 @@ class Slice(Unary):
     def cut(self) -> Cut:
         """(offset, steps, ends) by axis."""
         return ints(self.offset), ints(self.steps), ints(self.ends)
+
+    @override
+    def take_form(self) -> str:
+        """Count the negative indices of TPU-MLIR from the start of their axis, and replace its largest integer."""
+        sizes = shape_of(self.input)
+        for name, stated in (("offset", ints(self.offset)), ("ends", ints(self.ends))):
+            if len(stated) == len(sizes) and any(index < 0 or index == TO_THE_END for index in stated):
+                pairs = zip(stated, sizes, strict=True)
+                indices = (size if i == TO_THE_END else i + size * (i < 0) for i, size in pairs)
+                self.attributes[name] = ints_attr(indices)
+        return super().take_form()
 
     @override
     def infer(self) -> tuple[Shape, ...]:

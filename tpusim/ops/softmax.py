@@ -15,6 +15,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, ints, ints_attr, op_name, set_op_name
+from tpusim.ir.reading import reshape_constant
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -161,6 +162,13 @@ class TpuSoftmax(TpuOp, LibraryKernel):
     axis = attr_def(IntegerAttr)
     log = opt_attr_def(BoolAttr)
     beta = opt_attr_def(FloatAttr)
+
+    @override
+    def take_form(self) -> str:
+        """TPU-MLIR states the table of exponentials with the axes of an image."""
+        if not is_none(self.table) and not self.more_tables and uniform_of(self.input) is not None:
+            reshape_constant(self.table, (ENTRIES,))
+        return super().take_form()
 
     @override
     def infer(self) -> tuple[Shape, ...]:

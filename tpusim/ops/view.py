@@ -19,7 +19,7 @@ from tpusim import chips
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import int_attr, ints, ints_attr, set_op_name
 from tpusim.ir.module import Model
-from tpusim.ir.types import element_of, shape_of, storage_dtype, tensor
+from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -92,6 +92,10 @@ class TopReshape(ViewTop):
         return builder.build(cls, [x], {"shape": ints_attr(target)}, name)
 
     @override
+    def take_form(self) -> str:
+        return _stated_shape(self) or super().take_form()
+
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The attribute `shape`. Raises ValueError if it has another number of elements."""
         return (same_elements(shape_of(self.input), ints(self.shape)),)
@@ -103,6 +107,23 @@ class TopReshape(ViewTop):
         del weights
         undone = InValidReshapeMergePattern(), TopFuseSqueeze(), TopFuseUnsqueeze()
         return TopFuseReshape2(), *undone, TopRemoveReshapeAndUnsqueezeWhenScalar(), TopReshapeFuse()
+
+
+def _stated_shape(op: "TopReshape | TpuReshape") -> str:
+    """Resolve the -1 and 0 of `shape`, or take the shape of the result if none is stated; or why there is no shape."""
+    stated = op.attributes.get("shape")
+    shape = ints(stated) if stated is not None else ()
+    if shape and min(shape) > 0:
+        return ""
+    ranked = is_tensor(op.output)
+    if not (shape or ranked):
+        return "neither `shape` nor the type of its result says its shape"
+    try:
+        resolved = shape_of(op.output) if ranked else resolve_shape(shape_of(op.input), shape, allow_zero=False)
+    except ValueError as error:
+        return str(error)
+    op.attributes["shape"] = ints_attr(resolved)
+    return ""
 
 
 def reshaped(value: SSAValue, shape: Shape, name: str) -> TopReshape:
@@ -126,6 +147,18 @@ class TopFlatten(ViewTop):
     name = "top.Flatten"
 
     axis = attr_def(IntegerAttr)
+
+    @override
+    def take_form(self) -> str:
+        """TPU-MLIR states the first and the last axis that become one; here everything after the first one does."""
+        first, last = (self.attributes.get(name) for name in ("start_dim", "end_dim"))
+        if isinstance(first, IntegerAttr) and isinstance(last, IntegerAttr):
+            rank = len(shape_of(self.input))
+            if (first.value.data, last.value.data % rank) != (1, rank - 1):
+                return f"axes {first.value.data} to {last.value.data} as one are not computed, only 1 to -1 are"
+            del self.attributes["start_dim"], self.attributes["end_dim"]
+            self.axis = int_attr(1)
+        return super().take_form()
 
     @classmethod
     @names_op
@@ -247,6 +280,10 @@ class TpuReshape(TpuOp, Rearranges, InPlace, MovedByTransfers, Overwrites):
     input = operand_def(TensorType)
     output = result_def(TensorType)
     shape = attr_def(ArrayAttr)
+
+    @override
+    def take_form(self) -> str:
+        return _stated_shape(self) or super().take_form()
 
     @override
     def infer(self) -> tuple[Shape, ...]:

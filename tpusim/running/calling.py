@@ -218,12 +218,15 @@ _READ: dict[str, Callable[[object], Any]] = {
     "input_shapes": shapes_of,
     "also": lambda given: names_of("also", given),
     "quirks_off": lambda given: names_of("quirks_off", given),
+    "arithmetic": lambda given: _kind("arithmetic", given, str, "chip or interpreter"),
+    "q_group_size": lambda given: int(_kind("q_group_size", given, int, "a number of elements")),
     "customization_format": lambda given: _kind("customization_format", given, str, "the name of a format of frames"),
     "simulator": lambda given: _kind("simulator", given, SimulatorOptions, "SimulatorOptions"),
     **{
         name: _switch(name)
         for name in (
-            "asymmetric", "matmul_perchannel", "fuse_preprocess", "aligned_input", "quant_input", "quant_output",
+            "asymmetric", "matmul_perchannel", "q_symmetric", "high_precision", "fuse_preprocess", "aligned_input",
+            "quant_input", "quant_output",
         )
     },
 }  # fmt: skip

@@ -161,6 +161,23 @@ class Folder:
             self.path.rmdir()
 
 
+def note_written(path: Path, command: str, known: Collection[str]) -> None:
+    """Record that a command wrote a file of a run's folder by default, so that a later run may replace it.
+
+    Stages of which it is a file are complete no more, for it has other content. Without a manifest, it is the user's.
+    """
+    manifest = Manifest.read(path.parent)
+    if manifest is None or path.name not in known or path.is_symlink() or not path.is_file():
+        return
+    sha256, entry = digest(path), manifest.files.get(path.name)
+    if entry is not None and entry.sha256 == sha256:
+        return
+    manifest.files[path.name] = FileEntry(sha256, command)
+    stale = next((i for i, e in enumerate(manifest.stages.values()) if path.name in e.files), len(manifest.stages))
+    manifest.stages = dict(list(manifest.stages.items())[:stale])
+    manifest.write(path.parent)
+
+
 class Store:
     """The folder of a run, open for one run: `with Store(out, names, version, known) as store`.
 

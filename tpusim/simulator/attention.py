@@ -6,6 +6,7 @@ from tpusim.isa import functions as fn
 from tpusim.isa.commands import Requant
 from tpusim.isa.layout import align
 from tpusim.isa.region import View, numpy_dtype
+from tpusim.simulator.a16 import product_by_depth
 from tpusim.simulator.integer import float_to_integer, requantize, round_half_away
 from tpusim.simulator.product import carrier
 
@@ -58,7 +59,9 @@ def attention(function: fn.Attention, operands: Operands, output: View) -> np.nd
 
 
 def flash_attention(function: fn.FlashAttention, operands: Operands, output: View) -> np.ndarray:
-    """Batch by batch, heads first, like a tile with all keys."""
+    """Batch by batch, heads first, like a tile with all keys, or like one with its blocks of keys."""
+    if function.key_block:
+        return _flash_by_blocks(function, operands, output)
     half, found = output.dtype == "f16", list[np.ndarray]()
     for q, k, v in zip(*(x.swapaxes(1, 2)[:, :, :, None] for x in operands[:3]), strict=True):
         mask = tuple(x.reshape(1, x.shape[2], 1, x.shape[3]) for x in operands[3:])
@@ -66,6 +69,50 @@ def flash_attention(function: fn.FlashAttention, operands: Operands, output: Vie
         scores = _narrow(scores, output) if half else scores
         found.append(flash_mix(fn.FlashMix(), (v, scores), output).swapaxes(0, 1))
     return np.stack(found).reshape(output.shape)
+
+
+def _flash_by_blocks(function: fn.FlashAttention, operands: Operands, output: View) -> np.ndarray:
+    found, narrow = list[np.ndarray](), output.dtype
+    assert narrow in ("f16", "bf16")
+    for q, k, v in zip(*(x.swapaxes(1, 2)[:, :, :, None] for x in operands[:3]), strict=True):
+        state = ()
+        for key in range(0, k.shape[1], function.key_block):
+            part = slice(key, key + function.key_block)
+            mask = tuple(x.reshape(1, x.shape[2], 1, x.shape[3])[..., part] for x in operands[3:])
+            block = fn.FlashBlock(function.scale, function.mask, not key, function.depth, narrow)
+            state = (flash_block(block, (q, k[:, part], v[:, part], *mask, *state), output),)
+        found.append(flash_result(fn.FlashResult(), state, output).swapaxes(0, 1))
+    return np.stack(found).reshape(output.shape)
+
+
+_LEAST_SCORE = {"f16": -15000.0, "bf16": -1.5e10}
+"""The largest score before the first block."""
+
+
+def flash_block(function: fn.FlashBlock, operands: Operands, output: View) -> np.ndarray:
+    """Products as the array makes them; exponentials and the sum of a block in float64, rounded to f32 once."""
+    q, k, v, *more = operands
+    times, narrow = len(q) // len(k), numpy_dtype(function.narrow)
+    scores = product_by_depth(_matrices(q, 1), _matrices(k, times).swapaxes(-1, -2), function.depth)
+    scores = scores * np.float32(function.scale)
+    scores = scores + more[0][:, :, 0].astype(np.float32) if function.mask else scores
+    if function.first:
+        total = np.zeros((*scores.shape[:2], 1), np.float32)
+        largest, mixed = np.full_like(total, _LEAST_SCORE[function.narrow]), np.zeros(q[:, :, 0].shape, np.float32)
+    else:
+        mixed, total, largest = np.split(more[-1][:, :, 0], [-2, -1], axis=-1)
+    most = np.maximum(largest, scores.max(axis=-1, keepdims=True))
+    factor, powers = (np.exp((s - most).astype(np.float64)).astype(np.float32) for s in (largest, scores))
+    total = total * factor + powers.sum(axis=-1, keepdims=True, dtype=np.float64).astype(np.float32)
+    weights = powers.astype(narrow).astype(np.float32)
+    mixed = mixed * factor + product_by_depth(weights, _matrices(v, times), function.depth)
+    return np.concatenate([mixed, total, most], axis=-1)[:, :, None]
+
+
+def flash_result(function: fn.FlashResult, operands: Operands, output: View) -> np.ndarray:
+    """The product with the reciprocal of the sum."""
+    (state,) = operands
+    return state[..., :-2] * (np.float32(1) / state[..., -2:-1])
 
 
 def flash_scores(function: fn.FlashScores, operands: Operands, output: View) -> np.ndarray:

@@ -150,26 +150,32 @@ def arg(function: fn.Arg, operands: Operands, output: View) -> np.ndarray:
 
 def interp(function: fn.Interp, operands: Operands, output: View) -> np.ndarray:
     """Rows, then columns; coordinates in f32; the last element has no right neighbour."""
-    (image,), half = operands, np.float32(0.5)
+    (image,) = operands
+    axes = [neighbours(function, i, image.shape[2 + i], count) for i, count in enumerate(output.shape[2:])]
     if function.host:
-        return _interp_on_host(image, output.shape[2:], function)
-    for axis, scale in ((2, np.float32(function.scale_h)), (3, np.float32(function.scale_w))):
-        last, places = image.shape[axis] - 1, np.arange(output.shape[axis], dtype=np.float32)
-        source = places * scale if function.align_corners else (places + half) * scale - half
-        source = np.minimum(np.maximum(source, np.float32(0)), np.float32(last))
-        left = source.astype(np.int64)
-        d = (source - left.astype(np.float32)).reshape([-1 if i == axis else 1 for i in range(4)])
-        a, b = image.take(left, axis), image.take(np.minimum(left + 1, last), axis)
-        image = a + d * (b - a)
+        return _interp_on_host(image, axes, function)
+    for axis, (left, right, _, d) in enumerate(axes, 2):
+        a, b = image.take(left, axis), image.take(right, axis)
+        image = a + d.reshape([-1 if i == axis else 1 for i in range(4)]) * (b - a)
     return image
 
 
-def _interp_on_host(image: np.ndarray, size: tuple[int, ...], function: fn.Interp) -> np.ndarray:
+def neighbours(function: fn.Interp, axis: int, before: int, after: int) -> tuple[np.ndarray, ...]:
+    """(first neighbour, second, weight of the first, of the second) of every place along h (axis 0) or w, in f32."""
+    scale = (function.scale_h, function.scale_w)[axis]
+    if function.host:
+        return _weights(before, after, function.align_corners, at_start=scale == 1)
+    places, step, half = np.arange(after, dtype=np.float32), np.float32(scale), np.float32(0.5)
+    source = places * step if function.align_corners else (places + half) * step - half
+    source = np.minimum(np.maximum(source, np.float32(0)), np.float32(before - 1))
+    left = source.astype(np.int64)
+    d = source - left.astype(np.float32)
+    return left, np.minimum(left + 1, before - 1), np.float32(1) - d, d
+
+
+def _interp_on_host(image: np.ndarray, axes: list[tuple[np.ndarray, ...]], function: fn.Interp) -> np.ndarray:
     """Four neighbours by the product of their weights; to the corners, columns first."""
-    scales = (function.scale_h, function.scale_w)
-    (top, bottom, above, below), (left, right, before, after) = (
-        _weights(image.shape[2 + i], size[i], function.align_corners, at_start=scales[i] == 1) for i in (0, 1)
-    )
+    (top, bottom, above, below), (left, right, before, after) = axes
     a, b, c, d = (image[:, :, y][:, :, :, x] for y in (top, bottom) for x in (left, right))
     above, below = above[:, None], below[:, None]
     if function.align_corners:

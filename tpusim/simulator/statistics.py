@@ -73,12 +73,23 @@ def layernorm(function: fn.LayerNorm, operands: Operands, output: View) -> np.nd
 
 
 def rmsnorm(function: fn.RMSNorm, operands: Operands, output: View) -> np.ndarray:
-    """In f32; the quotient as the result is stored."""
+    """In f32; the quotient as the result is stored, or for the interpreter in F32 or in BF16 steps."""
     x, *rest = operands
     axes = tuple(range(function.axis, x.ndim))
+    if function.arithmetic == "interpreter" and output.dtype == "bf16":
+        return _rmsnorm_bf16(x, rest[0] if rest else None, axes, function.epsilon)
     y = x * (np.float32(1) / np.sqrt(_mean(x * x, axes) + np.float32(function.epsilon)))
-    y = narrowed(y, output.dtype).astype(np.float32)
+    y = narrowed(y, output.dtype).astype(np.float32) if function.arithmetic == "chip" else y
     return y * rest[0] if function.weight else y
+
+
+def _rmsnorm_bf16(x: np.ndarray, weight: np.ndarray | None, axes: tuple[int, ...], epsilon: float) -> np.ndarray:
+    """Every step rounded to BF16, the sum in float64."""
+    average = _bf16(np.full((), 1.0 / prod(x.shape[a] for a in axes), np.float32))
+    squares = _bf16(_bf16(x * x) * average).astype(np.float64)
+    mean = _bf16(_bf16(squares.sum(axis=axes, keepdims=True)) + _bf16(np.full((), epsilon, np.float32)))
+    y = _bf16(x * _bf16(np.float32(1) / _bf16(np.sqrt(mean))))
+    return y if weight is None else _bf16(y * weight)
 
 
 def _bf16(values: np.ndarray) -> np.ndarray:

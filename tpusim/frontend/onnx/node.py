@@ -43,6 +43,10 @@ class Tensors(Protocol):
         """Whether the graph returns a tensor that no node reads."""
         ...
 
+    def is_read(self, name: str) -> bool:
+        """Whether a node that the results need reads a tensor, or the graph returns it."""
+        ...
+
     @property
     def types(self) -> ElementTypes:
         """The ONNX element types of tensors by name."""
@@ -155,5 +159,5 @@ def as_float(constant: np.ndarray, name: str) -> np.ndarray:
     return real
 
 
-Mapper: TypeAlias = Callable[[Node], SSAValue | Sequence[SSAValue]]
-"""Reads one node: the value of its first output, or those of all."""
+Mapper: TypeAlias = Callable[[Node], SSAValue | Sequence[SSAValue | None]]
+"""Reads one node: the value of its first output, or those of all; None for an output that nothing reads."""

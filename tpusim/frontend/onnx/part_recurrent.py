@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN, one step after the other: products with matrices, gates and sums."""
+"""RNN, and LSTM and GRU that are not one op (recurrent.py), step by step: products with matrices, gates and sums."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -247,16 +247,21 @@ class Reader(Known):
             self._depth -= 1
         self._refuse_outputs(node, [name for name in needed if not self._is_known(name)])
 
-    def _bind(self, node: onnx.NodeProto, value: SSAValue | Sequence[SSAValue]) -> None:
+    def _bind(self, node: onnx.NodeProto, value: SSAValue | Sequence[SSAValue | None]) -> None:
         """Name the results: the values of the mapper; if it gives one value, all results of that value's op."""
         results = [value] if isinstance(value, SSAValue) else list(value)
         if isinstance(value, OpResult) and value.index == 0 and len(value.op.results) == len(node.output):
             results = list(value.op.results)
-        self._values.update(zip(node.output, results, strict=False))
+        made = zip(node.output, results, strict=False)
+        self._values.update((name, result) for name, result in made if result is not None)
         self._refuse_outputs(node, [n for n in self._used_outputs(node) if n in node.output[len(results) :]])
 
     def _used_outputs(self, node: onnx.NodeProto) -> list[str]:
         return [name for i, name in enumerate(node.output) if i == 0 or (name and name in self._readable)]
+
+    def is_read(self, name: str) -> bool:
+        """Whether a live node reads a tensor, or the graph returns it."""
+        return name in self._readable
 
     @cached_property
     def _readable(self) -> set[str]:

@@ -4,12 +4,22 @@ from types import ModuleType
 
 import onnx
 
-from tpusim.frontend.onnx import activations, arithmetic, norms, products, reductions, resizing, shapes, windows
+from tpusim.frontend.onnx import (
+    activations,
+    arithmetic,
+    norms,
+    products,
+    recurrent,
+    reductions,
+    resizing,
+    shapes,
+    windows,
+)
 from tpusim.frontend.onnx.model_file import DEFAULT_DOMAINS, IDIOMS
 from tpusim.frontend.onnx.node import Mapper
 
 FAMILIES: tuple[ModuleType, ...] = (
-    windows, activations, arithmetic, shapes, resizing, reductions, norms, products
+    windows, activations, arithmetic, shapes, resizing, reductions, norms, products, recurrent,
 )  # fmt: skip
 
 MAPPERS: dict[str, Mapper] = {op_type: mapper for family in FAMILIES for op_type, mapper in family.MAPPERS.items()}

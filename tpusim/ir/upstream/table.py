@@ -176,3 +176,10 @@ def refusal(op: Operation) -> str:
             accepted = " or ".join(found.without_effect) or "no such attribute"
             return f"{name} requires {accepted}, got {op.attributes[name]}; tpusim does not compute it"
     return ""
+
+
+@cache
+def attribute_names() -> frozenset[str]:
+    """The names of the attributes that the dialects define, such as `tpu.round_mode`."""
+    types = {a.partition(" ")[0].rstrip("?[]") for op in _table().ops.values() for a in op.attributes.values()}
+    return frozenset({kind for kind in (*types, *_table().choices) if kind.startswith("tpu.")})

@@ -219,6 +219,16 @@ class Command(
         """(bytes loaded from, bytes stored to) global memory: payload, without padding."""
         return 0, 0
 
+    @property
+    def loads(self) -> bool:
+        """Whether a kernel loads the operands of this command."""
+        return True
+
+    @property
+    def counts_transfers(self) -> bool:
+        """Whether the cycles of this command count the time of its kernel's transfers too."""
+        return False
+
     def fills_lanes(self, chip: ChipSpec) -> bool:
         """Whether a kernel gives every lane an equal share of its elements, whatever their shape."""
         return self.casts and chip.casts_fill_lanes and self.writes()[0].memory == "gmem"

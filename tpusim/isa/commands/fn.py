@@ -62,6 +62,16 @@ class Fn(Command, frozen=True, tag="fn"):
         shapes = [view.shape for view in self.inputs]
         return self.function.moved(shapes, self.output.shape, itemsize(self.output.dtype))
 
+    @property
+    def loads(self) -> bool:
+        """Whether the function loads its operands."""
+        return self.function.loads
+
+    @property
+    def counts_transfers(self) -> bool:
+        """Whether the function's cycles count its kernel's transfers."""
+        return self.function.counts_transfers
+
     def kernel_run(self, view: View) -> int:
         """The run that the function states; if rows have one element, the whole tensor."""
         run = self.function.kernel_run(super().kernel_run(view))

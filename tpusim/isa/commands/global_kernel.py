@@ -68,11 +68,14 @@ class GlobalKernel(Command, frozen=True, tag="global"):
         return self.body
 
     def traffic(self) -> tuple[int, int]:
-        """The bytes that its tiles load and store."""
-        return self.load_bytes, self.store_bytes
+        """The bytes that its tiles load and store, and what the body states in addition."""
+        load, store = self.body.traffic() if self.body.counts_transfers else (0, 0)
+        return self.load_bytes + load, self.store_bytes + store
 
     def dma_ns(self, chip: ChipSpec) -> float:
         """Loads and stores, with one latency each per tile (DL-06); by runs on chips where runs count."""
+        if self.body.counts_transfers:
+            return 0.0
         load, store = chip.kernel_gbs or chip.bandwidth.s2l, chip.kernel_gbs or chip.bandwidth.l2s
         loaded, stored = float(self.load_bytes), float(self.store_bytes)
         if chip.dma_run_bytes:

@@ -5,9 +5,10 @@ made of. The machine says what it computes: the registry's table `MEANINGS` has 
 In text a function is JSON, `{"name":"softmax","axis":1}`.
 """
 
+from tpusim.isa.functions.a16 import A16MatMul
 from tpusim.isa.functions.attention import Attention, AttentionWeights
 from tpusim.isa.functions.base import AnyFunction, Function, Misfit, Shape, Steps, Unit
-from tpusim.isa.functions.flash import FlashAttention, FlashMix, FlashScores
+from tpusim.isa.functions.flash import FlashAttention, FlashBlock, FlashMix, FlashResult, FlashScores
 from tpusim.isa.functions.floats import (
     ACTIVATIONS,
     Active,
@@ -46,18 +47,21 @@ from tpusim.isa.functions.picked import (
     TopK,
     YuvToBgr,
 )
+from tpusim.isa.functions.recurrent import Cell, Recurrent
 from tpusim.isa.functions.reduce import Reduce, ReduceMode
 from tpusim.isa.functions.softmax import Softmax, SoftmaxInt, SoftmaxTables
 from tpusim.isa.functions.upsample import Upsample
 
 __all__ = [
     "ACTIVATIONS",
+    "A16MatMul",
     "Active",
     "AddInt",
     "AnyFunction",
     "Arg",
     "Attention",
     "AttentionWeights",
+    "Cell",
     "ChannelTables",
     "Concat",
     "ConcatShift",
@@ -65,7 +69,9 @@ __all__ = [
     "Cumulate",
     "ExtremeShift",
     "FlashAttention",
+    "FlashBlock",
     "FlashMix",
+    "FlashResult",
     "FlashScores",
     "Function",
     "Gather",
@@ -84,6 +90,7 @@ __all__ = [
     "Pad",
     "PadMode",
     "Power",
+    "Recurrent",
     "Reduce",
     "ReduceInt",
     "ReduceMode",

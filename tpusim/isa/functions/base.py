@@ -69,6 +69,16 @@ class Function(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
             + made.shifts * _shift(view, chip)
         )
 
+    @property
+    def loads(self) -> bool:
+        """Whether the kernel loads its operands; not if the command before has loaded them for this result too."""
+        return True
+
+    @property
+    def counts_transfers(self) -> bool:
+        """Whether `cycles` counts the time of the kernel's transfers too, and `moved` all further bytes of it."""
+        return False
+
     def kernel_run(self, run: int) -> int:
         """Adjacent elements that a library kernel moves at once; run: elements of a plane."""
         return run

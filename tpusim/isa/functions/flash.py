@@ -8,7 +8,7 @@ that a tile needs once.
 
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.functions.base import Function, Misfit, Shape, Steps
@@ -33,10 +33,16 @@ class _Steps16(NamedTuple):
 
 
 class FlashAttention(Function, frozen=True, tag="flash_attention"):
-    """Attention of all heads in 16 bits in global memory (11.6). Operands: queries, keys, values, maybe a mask."""
+    """Attention of all heads in 16 bits in global memory (11.6). Operands: queries, keys, values, maybe a mask.
+
+    key_block: keys whose scores are known at a time, with f32 sums over `depth` products at once (high precision); 0:
+    all scores are known before the softmax, whose steps are rounded.
+    """
 
     scale: float
     mask: bool
+    key_block: int = 0
+    depth: int = 0
 
     def made_of(self, operands: int) -> Steps:
         """Decision: a softmax of the result's size with two products, as the number of scores is not known here."""
@@ -57,6 +63,57 @@ class FlashAttention(Function, frozen=True, tag="flash_attention"):
             return Misfit(f"keys and values ({q[0]}, N, H', {q[3]})", f"{k} and {v}")
         wanted = (1, 1, q[1], k[1])
         return Misfit(f"a mask {wanted}", f"{operands[3]}") if self.mask and operands[3] != wanted else None
+
+
+class FlashBlock(Function, frozen=True, tag="flash_block"):
+    """Some queries and a block of keys of a tile of FlashAttention with high precision (11.6), in f32.
+
+    Operands: queries (H, M, 1, D), keys and values (H', N, 1, D), maybe a mask (1, M, 1, N), and, but for the first
+    block, the result of the block before; the result is (H, M, 1, D + 2): the weighed values so far, the sum of the
+    weights and the largest score. narrow: the type in which weights meet the values.
+    """
+
+    scale: float
+    mask: bool
+    first: bool
+    depth: int
+    narrow: Literal["f16", "bf16"]
+
+    def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
+        """Both products and the softmax of a block of keys."""
+        return _scores(inputs[: 2 + self.mask], output, chip)
+
+    def multiplications(self, operands: Sequence[Shape]) -> int:
+        """The scores' product, and their product with the values."""
+        return 2 * prod(operands[0]) * operands[1][1]
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """Equal keys and values, a mask for all heads, and a state of the result's shape."""
+        count = 3 + self.mask + (not self.first)
+        if (why := counted(operands, count) or _headed(operands[:2])) is not None:
+            return why
+        (heads, rows, _, size), keys, values, *more = operands
+        if keys != values:
+            return Misfit(f"as many values as keys, {keys}", f"{values}")
+        if result != (heads, rows, 1, size + 2):
+            return Misfit(f"a result {(heads, rows, 1, size + 2)}", f"{result}")
+        wanted = [(1, rows, 1, keys[1])] * self.mask + [result] * (not self.first)
+        return None if more == wanted else Misfit(f"{wanted}", f"{more}")
+
+
+class FlashResult(Function, frozen=True, tag="flash_result"):
+    """The values weighed so far, divided by the sum of the weights: the end of a tile with high precision (11.6)."""
+
+    def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
+        """What a tile needs once."""
+        return _mix(output, chip)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """A state of two more elements than the result."""
+        if (why := counted(operands, 1)) is not None:
+            return why
+        wanted = (*result[:-1], result[-1] + 2)
+        return None if operands[0] == wanted else Misfit(f"a state {wanted}", f"{operands[0]}")
 
 
 class FlashScores(Function, frozen=True, tag="flash_scores"):

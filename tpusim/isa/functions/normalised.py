@@ -1,6 +1,7 @@
 """Functions that normalise: softmax, LRN, layer and group normalisation."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from tpusim.isa.functions.base import Function, Misfit, Shape, Steps, Unit
 from tpusim.isa.functions.rules import equal_shapes, has_axis, image
@@ -75,12 +76,14 @@ class LayerNorm(Function, frozen=True, tag="layernorm"):
 class RMSNorm(Function, frozen=True, tag="rmsnorm"):
     """Divide by the root of the mean of squares along the axes from `axis` on, times the weight if it has one (11.2).
 
-    Operands: x, then the weight. In 16 bits the quotient is rounded before the product.
+    Operands: x, then the weight. In 16 bits the quotient is rounded before the product; arithmetic "interpreter": in
+    F16 it is not, and in BF16 every step is.
     """
 
     axis: int
     epsilon: float
     weight: bool
+    arithmetic: Literal["chip", "interpreter"] = "chip"
 
     def made_of(self, operands: int) -> Steps:
         """Square, sum by windows, add, two products; the root takes half the steps that U-91 has for a layer norm."""

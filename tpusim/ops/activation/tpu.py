@@ -148,6 +148,8 @@ class TpuLut(ElementwiseTpu, LibraryKernel, SharedWindows, Uncounted):
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         x, table = operands
+        if table.dtype.itemsize == 4:  # TPU-MLIR may state a byte in each word
+            table = table.astype("uint8").view(value_dtype(self.output))
         return (kernels.lut(x, table.reshape(ENTRIES)),)
 
     @override

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import NamedTuple
 
-from tpusim_kernels.attention import flash_attention
+from msgspec.structs import replace
+from tpusim_kernels.attention import flash_attention, flash_attention_by_blocks
 from typing_extensions import override
-from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType
+from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, NoneType, StringAttr, TensorType
 from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
@@ -16,18 +18,21 @@ from tpusim.ir.attrs import copy_name, flag, int_attr, ints
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
+from tpusim.isa.steps import array
+from tpusim.kernel_library.attention import block_sizes
 from tpusim.ops.add import TpuAdd
 from tpusim.ops.const_binary.tpu import TpuMulConst
 from tpusim.ops.framework.base import Array, EmitContext, OpT, Shape, is_none
 from tpusim.ops.framework.families import is_set, only_user, relu_of
 from tpusim.ops.framework.macro import MacroTpu
-from tpusim.ops.interfaces import FusingRewrites, Macs
+from tpusim.ops.interfaces import Arithmetic, ChipInference, FusingRewrites, Macs, TwoArithmetics
 from tpusim.ops.matmul.product import COLUMNS_FIRST, HEADS
 from tpusim.ops.matmul.tpu import TpuMatMul
 from tpusim.ops.patterns.attention import erase_unused
 from tpusim.ops.permute import TpuPermute
 from tpusim.ops.softmax import TpuSoftmax
 from tpusim.ops.structure import make_none
+from tpusim.ops.tile import TpuTile
 from tpusim.ops.view import TpuReshape
 
 LARGEST_HEAD, FEWEST_KEYS = 128, 4
@@ -35,11 +40,12 @@ LARGEST_HEAD, FEWEST_KEYS = 128, 4
 
 
 @irdl_op_definition
-class TpuFAttention(MacroTpu, FusingRewrites, Macs):
+class TpuFAttention(MacroTpu, TwoArithmetics, ChipInference, FusingRewrites, Macs):
     """`tpu.FAttention`: softmax(scale * q x k^T + mask) x v in f16 or bf16, rounded step by step (numerics.md 11.6).
 
     queries (B, mq, q_head, dim), keys and values (B, mk, kv_head, dim), mask (1, 1, mq, mk) or none; the result is
-    (B, mq, q_head*dim), with keep_dims (B, mq, q_head, dim).
+    (B, mq, q_head*dim), with keep_dims (B, mq, q_head, dim). key_block: keys that the chip takes at a time in high
+    precision; without it the arithmetic is the interpreter's.
     """
 
     name = "tpu.FAttention"
@@ -58,12 +64,27 @@ class TpuFAttention(MacroTpu, FusingRewrites, Macs):
     mq = attr_def(IntegerAttr)
     mk = attr_def(IntegerAttr)
     keep_dims = attr_def(BoolAttr)
+    arithmetic = opt_attr_def(StringAttr)
+    key_block = opt_attr_def(IntegerAttr)
 
     @classmethod
     @override
     def fusing_patterns(cls, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """The pattern that forms the op, on chips that have the op."""
-        return (ProductsAsFlashAttention(cls),) if chip.forms.flash_attention else ()
+        """The pattern that forms the op, on chips that have the op, perhaps only for shared heads of keys."""
+        forms = chip.forms
+        able = forms.flash_attention or forms.grouped_attention
+        return (ProductsAsFlashAttention(cls, only_grouped=not forms.flash_attention),) if able else ()
+
+    @override
+    def choose_arithmetic(self, chip: ChipSpec, arithmetic: Arithmetic, *, high_precision: bool) -> None:
+        """The chip's with high precision only: what it computes without is not known (11.6)."""
+        if arithmetic == "chip" and high_precision:
+            rows, keys, heads, size, queries = (
+                number.value.data for number in (self.mq, self.mk, self.kv_head, self.dim, self.q_head)
+            )
+            self.key_block = int_attr(block_sizes(rows, keys, heads, size, chip, queries // heads)[1])
+        else:
+            super().choose_arithmetic(chip, "interpreter", high_precision=high_precision)
 
     @override
     def infer(self) -> tuple[Shape, ...]:
@@ -80,33 +101,44 @@ class TpuFAttention(MacroTpu, FusingRewrites, Macs):
         return ((batch, rows, heads, size) if is_set(self.keep_dims) else (batch, rows, heads * size),)
 
     @override
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """In f32; each step is rounded to the type of the result."""
-        narrow = storage_dtype(element_of(self.output)).name
-        y = flash_attention(*operands[:4], scale=self.scale.value.data, narrow=narrow)
+    def inference_on(self, operands: Sequence[Array], chip: ChipSpec) -> tuple[Array, ...]:
+        """In f32; each step is rounded to the type of the result, or few with high precision."""
+        narrow, scale = storage_dtype(element_of(self.output)).name, self.scale.value.data
+        if self.key_block is None:
+            y = flash_attention(*operands[:4], scale=scale, narrow=narrow)
+        else:
+            block, depth = self.key_block.value.data, self._depth(chip)
+            y = flash_attention_by_blocks(*operands[:4], scale=scale, narrow=narrow, key_block=block, depth=depth)
         return (y.reshape(shape_of(self.output)),)
+
+    def _depth(self, chip: ChipSpec) -> int:
+        """How many products the chip's array adds up at once."""
+        return array(chip, storage_dtype(element_of(self.output)).itemsize, self.dim.value.data).depth
 
     @override
     def macs(self) -> int:
         return self.function().multiplications([shape_of(self.queries), shape_of(self.keys)])
 
     @override
-    def function(self) -> functions.Function:
+    def function(self) -> functions.FlashAttention:
         """The whole block of attention as one function."""
         return functions.FlashAttention(self.scale.value.data, mask=not is_none(self.mask))
 
     @override
     def emit(self, ctx: EmitContext) -> None:
         inputs = tuple(ctx.input(i) for i, value in enumerate(self.operands) if not is_none(value))
-        ctx.emit(isa.Fn, function=self.function(), inputs=inputs, output=ctx.output())
+        function = self.function()
+        if self.key_block is not None:
+            function = replace(function, key_block=self.key_block.value.data, depth=self._depth(ctx.chip))
+        ctx.emit(isa.Fn, function=function, inputs=inputs, output=ctx.output())
 
 
 class Parts(NamedTuple):
     """The ops around the product of queries and keys that become one op together with it."""
 
     queries: TpuPermute
-    keys: TpuPermute
-    values: TpuPermute
+    keys: SSAValue
+    values: SSAValue
     scaled: TpuMulConst
     masked: TpuAdd | None
     joined: TpuReshape
@@ -121,6 +153,7 @@ class ProductsAsFlashAttention(RewritePattern):
     """
 
     attention: OpT
+    only_grouped: bool
 
     @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
@@ -128,15 +161,17 @@ class ProductsAsFlashAttention(RewritePattern):
         parts = _parts(op) if isinstance(op, TpuMatMul) else None
         if parts is None:
             return
-        q, k = shape_of(parts.queries.input), shape_of(parts.keys.input)
+        q, k = shape_of(parts.queries.input), shape_of(parts.keys)
+        if self.only_grouped and q[2] == k[2]:
+            return
         shape = shape_of(parts.joined.output)
-        if k != shape_of(parts.values.input) or q[3] > LARGEST_HEAD or k[1] < FEWEST_KEYS:
+        if k != shape_of(parts.values) or q[3] > LARGEST_HEAD or k[1] < FEWEST_KEYS:
             return
         none = make_none()
         mask = none.output if parts.masked is None else parts.masked.inputs[1]
         numbers = {"batch": q[0], "q_head": q[2], "kv_head": k[2], "dim": q[3], "mq": q[1], "mk": k[1]}
         made = self.attention.create(
-            operands=[parts.queries.input, parts.keys.input, parts.values.input, mask, none.output],
+            operands=[parts.queries.input, parts.keys, parts.values, mask, none.output],
             result_types=[parts.joined.output.type],
             attributes={
                 "scale": parts.scaled.const_val,
@@ -155,7 +190,7 @@ def _parts(op: TpuMatMul) -> Parts | None:
     if storage_dtype(element_of(op.output)).itemsize != 2 or not _is_plain(op):
         return None
     transposed = is_set(op.right_transpose)
-    queries, keys = _heads_of(op.input, HEADS), _heads_of(op.right, HEADS if transposed else COLUMNS_FIRST)
+    queries, keys = _heads_of(op.input, HEADS), _shared_heads(op.right, HEADS if transposed else COLUMNS_FIRST)
     scaled = only_user(op.output)
     if queries is None or keys is None or not isinstance(scaled, TpuMulConst) or relu_of(scaled):
         return None
@@ -168,7 +203,7 @@ def _parts(op: TpuMatMul) -> Parts | None:
     mixed = only_user(softmax.output) if isinstance(softmax, TpuSoftmax) and _is_last(softmax) else None
     if not isinstance(softmax, TpuSoftmax) or not isinstance(mixed, TpuMatMul) or mixed.input is not softmax.output:
         return None
-    values = _heads_of(mixed.right, HEADS) if _is_plain(mixed) and not is_set(mixed.right_transpose) else None
+    values = _shared_heads(mixed.right, HEADS) if _is_plain(mixed) and not is_set(mixed.right_transpose) else None
     joined = _joined(mixed)
     if values is None or joined is None:
         return None
@@ -185,6 +220,43 @@ def _heads_of(value: SSAValue, order: tuple[int, ...]) -> TpuPermute | None:
     if not isinstance(op, TpuPermute) or ints(op.order) != order or only_user(value) is None:
         return None
     return op
+
+
+def _shared_heads(value: SSAValue, order: tuple[int, ...]) -> SSAValue | None:
+    """The tensor (B, rows, heads, size) of which a value has each head one or several times, in this order of axes.
+
+    Heads are repeated after the Permute of heads or before it, as exporters expand them.
+    """
+    permute = _heads_of(value, order)
+    if permute is not None:
+        return _unrepeated(permute.input, 2) or permute.input
+    heads = _unrepeated(value, 1) if order == HEADS else None
+    permute = None if heads is None else _heads_of(heads, HEADS)
+    return None if permute is None else permute.input
+
+
+def _unrepeated(value: SSAValue, axis: int) -> SSAValue | None:
+    """The tensor whose elements along an axis a Tile between two Reshapes repeats one by one; None if none does."""
+    joined = value.owner
+    tile = joined.input.owner if isinstance(joined, TpuReshape) and only_user(value) is not None else joined
+    if not isinstance(tile, TpuTile) or only_user(tile.output) is None:
+        return None
+    times, source = ints(tile.tile), tile.input
+    split = source.owner
+    if isinstance(split, TpuReshape) and only_user(source) is not None:
+        source = split.input
+    shape = shape_of(source)
+    if len(shape) != 4 or not _repeats(times, shape_of(tile.input), shape, axis):  # noqa: PLR2004
+        return None
+    wide = (*shape[:axis], shape[axis] * prod(times), *shape[axis + 1 :])
+    return source if shape_of(value) == wide else None
+
+
+def _repeats(times: tuple[int, ...], tiled: Shape, shape: Shape, axis: int) -> bool:
+    """Whether a Tile repeats each entry of `axis` on a new axis after it, or the only entry of the axis."""
+    if tiled == (*shape[: axis + 1], 1, *shape[axis + 1 :]):
+        return all(n == 1 for i, n in enumerate(times) if i != axis + 1)
+    return tiled == shape and shape[axis] == 1 and all(n == 1 for i, n in enumerate(times) if i != axis)
 
 
 def _masks(add: TpuAdd, scaled: SSAValue) -> bool:

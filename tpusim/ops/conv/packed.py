@@ -16,8 +16,9 @@ from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, N
 from xdsl.ir import Attribute
 from xdsl.irdl import attr_def, operand_def, opt_attr_def, result_def
 
-from tpusim.ir.attrs import flag, int_attr, ints, value_name
+from tpusim.ir.attrs import flag, int_attr, ints, ints_attr, value_name
 from tpusim.ir.modes import RequantModeAttr
+from tpusim.ir.reading import reshape_constant
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.ops.conv.coeff import (
     bias_from_planes,
@@ -68,6 +69,17 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
         """`with_bias`, until the bias is packed with the filter."""
         stated = name == "with_bias" and len(self.operands) > 2
         return flag(not is_none(self.operands[2])) if stated else None
+
+    @override
+    def take_form(self) -> str:
+        """TPU-MLIR may give a filter an axis of groups, and states no multiplier for a requant by a shift alone."""
+        groups = shape_of(self.filter)
+        if len(groups) == len(self.kernel) + 3:
+            reshape_constant(self.filter, (groups[0] * groups[1], *groups[2:]))
+        only_shift = self.quant_mode is not None and self.quant_mode.data == "OnlyShift"
+        if only_shift and self.rshift is not None and self.multiplier is None:
+            self.multiplier = ints_attr([1] * len(self.rshift.data))
+        return super().take_form()
 
     @property
     def kernel(self) -> tuple[int, ...]:

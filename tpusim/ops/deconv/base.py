@@ -7,7 +7,7 @@ from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr
 from xdsl.irdl import attr_def
 
-from tpusim.ir.attrs import ints
+from tpusim.ir.attrs import ints, ints_attr
 from tpusim.ir.types import shape_of
 from tpusim.isa.multiplications import of_transposed
 from tpusim.ops.conv.packed import PackedConvTpu
@@ -26,6 +26,13 @@ class DeconvBase(PackedConvTpu, Macs):
     def geometry(self) -> dict[str, Any]:
         """strides, pads, output_padding, dilations, groups and relu, as the kernels take them."""
         return {**super().geometry, "output_padding": ints(self.output_padding)}
+
+    @override
+    def take_form(self) -> str:
+        """TPU-MLIR leaves an `output_padding` of zeros out."""
+        if "output_padding" not in self.attributes:
+            self.attributes["output_padding"] = ints_attr([0] * len(self.kernel))
+        return super().take_form()
 
     @override
     def infer(self) -> tuple[Shape, ...]:

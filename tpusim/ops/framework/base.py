@@ -6,11 +6,11 @@ through the contexts of `tpusim.ops.framework.contexts`, which op modules import
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from tpusim_kernels.prim.smallfloat import narrowed, widened
 from typing_extensions import override
-from xdsl.dialects.builtin import BoolAttr, NoneType
+from xdsl.dialects.builtin import BoolAttr, IntegerAttr, IntegerType, NoneType
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import opt_attr_def, traits_def
 from xdsl.pattern_rewriter import RewritePattern
@@ -21,7 +21,7 @@ from tpusim.interfaces import ask, implementation
 from tpusim.ir.attrs import LayerGroupAttr, op_name
 from tpusim.ir.module import OfChip
 from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, uniform_of
-from tpusim.ir.upstream import FRAMEWORK, NOTES, Meaning, Spelled, ir_name, meaning, refusal
+from tpusim.ir.upstream import FRAMEWORK, NOTES, Meaning, Spelled, entry, ir_name, meaning, refusal
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.framework.contexts import (
     Array,
@@ -71,6 +71,14 @@ class ShapedOp(Spelled):
     def infer(self) -> tuple[Shape, ...]:
         """Infer the shapes of the results. Raises ValueError for operands that do not fit."""
         raise NotImplementedError
+
+    def take_form(self) -> str:
+        """Bring an op that TPU-MLIR stated into the form that the class computes with; or why that is not possible."""
+        axis = self.attributes.get("axis")
+        if isinstance(axis, IntegerAttr) and axis.value.data < 0 and self.operands:
+            rank = len(shape_of(self.operands[0]))
+            self.attributes["axis"] = IntegerAttr(axis.value.data + rank, cast("IntegerAttr[IntegerType]", axis).type)
+        return ""
 
     @override
     def verify_(self) -> None:
@@ -187,6 +195,17 @@ class TpuOp(ShapedOp, Alignment, LocalGen, WorkArea):
             f"{self.name} '{op_name(self)}': {required}, got neither with {types}; add them, or compute in float "
             "between tpu.Cast"
         )
+
+    @override
+    def take_form(self) -> str:
+        """A requant with the defaults of TPU-MLIR on floats is none."""
+        known = entry(self.name)
+        if known and not any(uniform_of(v) for v in (*self.operands, *self.results) if is_tensor(v)):
+            for name in {name for form in self.INTEGER_FORMS for name in form} & self.attributes.keys():
+                stated = known.attributes.get(name)
+                if stated and stated.changes_nothing(self.attributes[name]):
+                    del self.attributes[name]
+        return super().take_form()
 
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
         """The sets of this op: INTEGER_FORMS, unless they depend on attributes or types."""

@@ -9,7 +9,7 @@ from xdsl.irdl import IRDLOperation
 
 from tpusim.chips import ChipSpec
 from tpusim.compat import Quirk
-from tpusim.ir.formats import ModeName, NumberFormat
+from tpusim.ir.formats import NumberFormat, UnitName
 from tpusim.ir.quantisation import QuantParams
 from tpusim.ir.weights import WeightStore
 from tpusim.isa.commands import Command, TransferKind
@@ -19,7 +19,7 @@ from tpusim.ops.framework.logical import GroupType, Shape, TensorSlice, Window, 
 Array: TypeAlias = Any
 """A JAX or NumPy array; None for an absent operand."""
 FloatMode: TypeAlias = Literal["f32", "f16", "bf16"]
-NumberMode: TypeAlias = ModeName
+NumberMode: TypeAlias = UnitName
 """The form of an operand: a float type, or its quantised integer."""
 Holds: TypeAlias = Literal["real", "bool", "index", "integer"]
 """What a tensor of a top module holds. All are stored as f32: a bool is 0 or 1, an index a whole number from an op that

@@ -217,7 +217,7 @@ class WholeContext(ABC):
         tile, or the reverse, whichever moves fewer bytes. Each half of local memory takes a tile of one of them. Only
         constants that this command reads count.
         """
-        values = [v for v in self.op.operands if is_tensor(v)]
+        values = [v for v in self.op.operands if is_tensor(v) and body.loads]
         moved = [v for v in values if not isinstance(v.owner, TopWeight)]
         constants = [v for v in values if v not in moved and self._is_read(v, body)]
         result = self.op.results[0]

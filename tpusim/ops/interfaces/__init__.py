@@ -5,6 +5,7 @@ has no model of the op.
 """
 
 from tpusim.ops.interfaces.arithmetic import Accumulates, ChipInference, Macs, ProductRules, macs_of
+from tpusim.ops.interfaces.arithmetics import Arithmetic, TwoArithmetics
 from tpusim.ops.interfaces.estimates import Estimate, Estimated, Squares, estimate_of
 from tpusim.ops.interfaces.floats import FloatRule, FloatRules, FloatTypes
 from tpusim.ops.interfaces.frames import FusedFrames
@@ -64,6 +65,7 @@ from tpusim.ops.interfaces.values import DefaultAlpha, Joins, ScalarOperand, Sel
 __all__ = [
     "Accumulates",
     "Alignment",
+    "Arithmetic",
     "ChannelOrder",
     "ChipInference",
     "ChipRewrites",
@@ -111,6 +113,7 @@ __all__ = [
     "SharedWindows",
     "SliceTables",
     "Squares",
+    "TwoArithmetics",
     "Uncounted",
     "Volumes",
     "Weighs",

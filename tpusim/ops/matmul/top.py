@@ -32,9 +32,9 @@ from tpusim.ops.framework.base import (
     Builder,
     FloatRule,
     LoweringContext,
+    Lowerings,
     QuantParams,
     Shape,
-    TopOp,
     is_none,
 )
 from tpusim.ops.framework.building import names_op
@@ -48,7 +48,7 @@ from tpusim.ops.framework.families import (
 )
 from tpusim.ops.framework.imported_scales import note_imported_scales
 from tpusim.ops.interfaces import ChipRewrites, ProductRules, Weighs
-from tpusim.ops.matmul.product import Product
+from tpusim.ops.matmul.a16 import WeightsOfFewBits
 from tpusim.ops.matmul.tpu import TpuMatMul
 from tpusim.ops.patterns.heads import MatMulWithRightTranspose
 from tpusim.ops.patterns.layer_scale import FoldMulIntoMatMul
@@ -66,7 +66,7 @@ SMALLEST_SCALE = 1e-5
 
 
 @irdl_op_definition
-class TopMatMul(Product, TopOp, ChipRewrites, Weighs):
+class TopMatMul(WeightsOfFewBits, ChipRewrites, Weighs):
     """`top.MatMul`: left (..., M, K) x right (..., K, N) + bias (N,), NumPy batches, optional relu."""
 
     name = "top.MatMul"
@@ -130,6 +130,11 @@ class TopMatMul(Product, TopOp, ChipRewrites, Weighs):
             return weight.reshape(1, -1)
         rows = weight.reshape(weight.shape[-2:])
         return rows if self.transposes[1] else rows.T
+
+    @override
+    def lowerings(self) -> Lowerings:
+        """Also by weights of few bits in groups (numerics.md 14)."""
+        return {**super().lowerings(), "weight_only": self.lower_weight_only}
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:

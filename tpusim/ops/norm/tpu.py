@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import BoolAttr, FloatAttr, NoneType, TensorType
 from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, result_def
 
 from tpusim.chips import ChipSpec
+from tpusim.ir.reading import reshape_constant
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import lmem_bytes
@@ -54,6 +55,14 @@ class TpuScale(ElementwiseTpu, Macs, Overwrites, SharedWindows):
     clamp16 = opt_attr_def(BoolAttr)
 
     @override
+    def take_form(self) -> str:
+        """TPU-MLIR may leave the axes of the image out of the shapes of constants."""
+        for value in (self.scale, self.bias, self.rshift):
+            if not is_none(value) and len(shape_of(value)) == 2:
+                reshape_constant(value, (*shape_of(value), 1, 1))
+        return super().take_form()
+
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The input's shape. Raises ValueError for constants that are not (1, C, 1, 1)."""
         x = shape_of(self.input)
@@ -69,8 +78,11 @@ class TpuScale(ElementwiseTpu, Macs, Overwrites, SharedWindows):
         scale, bias = scale.reshape(-1), bias.reshape(-1)
         if uniform_of(self.output) is None:
             return (limited(kernels.scale_float(x, scale, bias, do_relu=relu_of(self)), self),)
+        shifts = (
+            -rshift.astype("int32") if rshift.dtype.itemsize == 1 else rshift
+        )  # TPU-MLIR states left shifts in bytes
         y = kernels.scale_int(
-            x, scale, bias, rshift.reshape(-1), zero_point(self.output),
+            x, scale, bias, shifts.reshape(-1), zero_point(self.output),
             do_relu=relu_of(self), out_dtype=value_dtype(self.output), clamp16=self._clamp16,
         )  # fmt: skip
         return (y,)

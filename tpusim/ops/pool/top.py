@@ -105,6 +105,15 @@ class PoolTop(TopOp):
         return TpuPool3D if len(ints(self.kernel_shape)) == 3 else TpuPool2D
 
     @override
+    def take_form(self) -> str:
+        """TPU-MLIR states no kernel for a window over the whole image."""
+        image = shape_of(self.input)[2:]
+        if not self.kernel_shape.data and image:
+            whole = window_over(image, average=False)
+            self.attributes |= {name: whole[name] for name in ("kernel_shape", "strides", "pads")}
+        return super().take_form()
+
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """(n, c, oh, ow) or (n, c, od, oh, ow), or (n, c)."""
         return (kept_shape(self, pool_shape(shape_of(self.input), **self.geometry)),)

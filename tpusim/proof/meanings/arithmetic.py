@@ -1,25 +1,28 @@
 """Sums, differences, products, joined tensors, requants, casts and functions of one element."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tpusim.field import PRIME, Elements, Field, Scaling, requanted, saturated, shifted, summed
+from tpusim.field import PRIME, Elements, Field, Scaling, requanted, saturated, shifted, summed, times
 from tpusim.field.integers import by_channel, clamped
 from tpusim.ir.attrs import floats, ints
 from tpusim.ir.types import element_of, storage_dtype, uniform_of
 from tpusim.ops.activation.tpu import FloatFunction
 from tpusim.ops.add import DIFFERENCE, TpuAdd
 from tpusim.ops.concat import TpuConcat
-from tpusim.ops.framework.families import relu_limit_of, relu_of, zero_point
+from tpusim.ops.framework.base import TpuOp
+from tpusim.ops.framework.families import is_set, relu_limit_of, relu_of, zero_point
+from tpusim.ops.minmax import ExtremeTpu
 from tpusim.ops.mul import TpuMul
+from tpusim.ops.norm.tpu import TpuScale
 from tpusim.ops.pad import TpuPad
-from tpusim.ops.relu import TpuRelu
+from tpusim.ops.relu import TpuClip, TpuRelu
 from tpusim.ops.requant_axis import TpuRequantIntAxis
 from tpusim.ops.rescale import Requantising
-from tpusim.ops.sub import TpuSub
-from tpusim.proof.meanings.stored import NARROW, rectified, stored_float, type_of, without_zero
+from tpusim.ops.sub import TpuDiv, TpuSub
+from tpusim.proof.meanings.stored import rectified, rectified_in_steps, stored_float, type_of, without_zero
 
 
 def add(op: TpuAdd, operands: Sequence[Any], field: Field) -> Elements | None:
@@ -27,14 +30,12 @@ def add(op: TpuAdd, operands: Sequence[Any], field: Field) -> Elements | None:
     zeros, ms, rs = [zero_point(v) for v in op.inputs], op.multipliers, op.rshifts
     dtype, zero, relu = type_of(op.output), zero_point(op.output), relu_of(op)
     if ms is None or rs is None:
-        if len(operands) > 2 and dtype in NARROW:  # noqa: PLR2004  each sum is rounded
-            return None
         minus = op.coeff is not None and floats(op.coeff) == DIFFERENCE
-        total = (operands[0] - operands[1]) % PRIME if minus else summed(operands)
+        total = (operands[0] - operands[1]) % PRIME if minus else _chained(np.add, operands, op, field)
         if dtype == "i32":
             return clamped(field, total, 0, None) if relu else total
         return stored_float(rectified(total, op, field), op.output, field)
-    terms = [(x - z) * (m % PRIME) % PRIME for x, z, m in zip(operands, zeros, ints(ms), strict=True)]
+    terms = [times(without_zero(x, z), m) for x, z, m in zip(operands, zeros, ints(ms), strict=True)]
     if len(ints(rs)) == 1:
         total = clamped(field, summed(terms), 0, None) if relu else summed(terms)
         return saturated(field, shifted(field, total, ints(rs)[0], "half_up"), dtype)
@@ -49,7 +50,7 @@ def sub(op: TpuSub, operands: Sequence[Any], field: Field) -> Elements | None:
     dtype, relu = type_of(op.output), relu_of(op)
     if op.multipliers is None or op.rshifts is None:
         return stored_float(rectified((operands[0] - operands[1]) % PRIME, op, field), op.output, field)
-    first, second = (x * (m % PRIME) % PRIME for x, m in zip(operands, ints(op.multipliers), strict=True))
+    first, second = (times(x, m) for x, m in zip(operands, ints(op.multipliers), strict=True))
     rs = ints(op.rshifts)
     if len(rs) == 1:
         total = (first - second) % PRIME
@@ -61,16 +62,65 @@ def sub(op: TpuSub, operands: Sequence[Any], field: Field) -> Elements | None:
 
 def mul(op: TpuMul, operands: Sequence[Any], field: Field) -> Elements | None:
     """The product without zero points, relu, one requant."""
-    if op.scaling is None and len(operands) > 2 and type_of(op.output) in NARROW:  # noqa: PLR2004
-        return None
-    total = np.ones((), np.int64)
-    for x, value in zip(operands, op.inputs, strict=True):
-        total = total * without_zero(x, zero_point(value)) % PRIME
+    factors = [without_zero(x, zero_point(value)) for x, value in zip(operands, op.inputs, strict=True)]
+    total = _chained(np.multiply, factors, op, field)
     if op.scaling is None:
         return stored_float(rectified(total, op, field), op.output, field)
     total = clamped(field, total, 0, None) if relu_of(op) else total
     by = Scaling(*op.scaling, zero_point(op.output), mode="qdm" if op.qdm else "shift")
     return requanted(field, total, by, type_of(op.output))
+
+
+def _chained(combine: Callable[..., Elements], operands: Sequence[Elements], op: TpuOp, field: Field) -> Elements:
+    """The operands combined from left to right, each float result but the last rounded to the op's type."""
+    total = operands[0]
+    for number, x in enumerate(operands[1:], 1):
+        total = total if number == 1 else stored_float(total, op.results[0], field)
+        total = combine(total, x) % PRIME
+    return total
+
+
+def div(op: TpuDiv, operands: Sequence[Any], field: Field) -> Elements | None:
+    """The quotient of two elements, with relu."""
+    total = operands[0]
+    for number, x in enumerate(operands[1:], 1):
+        total = total if number == 1 else stored_float(total, op.output, field)
+        total = field.apply(("div",), total, x)
+    return stored_float(rectified(total, op, field), op.output, field)
+
+
+def extreme(op: ExtremeTpu, operands: Sequence[Any], field: Field) -> Elements | None:
+    """The largest or smallest element, with relu; with multipliers, of the requantised elements."""
+    pick, dtype = {"max": np.maximum, "min": np.minimum}[op.KIND], type_of(op.output)
+    if op.scaling is not None:
+        ms, r = op.scaling
+        operands = [shifted(field, times(x, m), r, "half_up") for x, m in zip(operands, ms, strict=True)]
+    found = operands[0]
+    for x in operands[1:]:
+        found = pick(found, x)
+    if uniform_of(op.output) is None:
+        return rectified(found, op, field)
+    floor = 0 if relu_of(op) else None
+    return saturated(field, found, dtype, floor=floor, known="" if op.scaling is not None else dtype)
+
+
+def scale(op: TpuScale, operands: Sequence[Any], field: Field) -> Elements | None:
+    """Factor and summand of the channel; integers clamped to 16 bits, shifted down by the channel, relu."""
+    x, *constants = operands
+    factor, summand, *rshift = (v.reshape(1, -1, *(1,) * (x.ndim - 2)) for v in constants if v is not None)
+    total, dtype = summed((times(x, factor), summand)), type_of(op.output)
+    if uniform_of(op.output) is None:
+        return rectified_in_steps(total, op, field)
+    if is_set(op.clamp16):
+        total = field.apply(("16 bits", dtype.startswith("u")), total)
+    total = field.apply(("channel shift", "down"), total, *rshift)
+    return saturated(field, (total + zero_point(op.output)) % PRIME, dtype, floor=0 if relu_of(op) else None)
+
+
+def clip(op: TpuClip, operands: Sequence[Any], field: Field) -> Elements | None:
+    """Not below the minimum, rounded, then not above the maximum, rounded."""
+    found = stored_float(np.maximum(operands[0], field.constant(op.minimum.value.data)), op.output, field)
+    return stored_float(np.minimum(found, field.constant(op.maximum.value.data)), op.output, field)
 
 
 def concat(op: TpuConcat, operands: Sequence[Any], field: Field) -> Elements | None:
@@ -87,7 +137,8 @@ def relu(op: TpuRelu, operands: Sequence[Any], field: Field) -> Elements | None:
     dtype, known = type_of(op.output), type_of(op.input)
     if uniform_of(op.output) is None:
         limit = relu_limit_of(op)
-        return clamped(field, operands[0], 0, limit if limit >= 0 else None) if dtype == known else None
+        found = clamped(field, operands[0], 0, limit if limit >= 0 else None)
+        return found if dtype in (known, "f32") else stored_float(found, op.output, field)
     if op.multiplier is None or op.rshift is None:
         return saturated(field, operands[0], dtype, floor=0, known=known)
     by = Scaling(op.multiplier.value.data, op.rshift.value.data)

@@ -5,13 +5,26 @@ from typing import Any
 
 import numpy as np
 
-from tpusim.field import PRIME, Elements, Field, Scaling, product, requanted, saturated, shifted
+from tpusim.field import PRIME, Elements, Field, Scaling, product, requanted, saturated, shifted, times
 from tpusim.field.integers import clamped
 from tpusim.ir.attrs import ints
 from tpusim.ir.types import shape_of
 from tpusim.ops.framework.families import is_set, relu_of, zero_point
+from tpusim.ops.matmul.a16 import TpuA16MatMul
 from tpusim.ops.matmul.tpu import TpuMatMul
-from tpusim.proof.meanings.stored import rectified_in_steps, type_of
+from tpusim.proof.meanings.stored import rectified_in_steps, stored_float, type_of
+
+
+def a16_matmul(op: TpuA16MatMul, operands: Sequence[Any], field: Field) -> Elements | None:
+    """A function of a row of the input, and of codes, scales, zero points and bias of a column."""
+    x, codes, scale, zp, bias = operands
+    columns, arithmetic = shape_of(op.weight)[0], "interpreter" if op.as_interpreter else "chip"
+    name = ("a16_matmul", ("bits", op.bits), ("bias", bias is not None), ("arithmetic", arithmetic), type_of(op.output))
+    rows = [codes, *(op.by_row(part) for part in (scale, zp))]
+    weights = [field.row(part, (1,)).reshape(1, -1) for part in rows]
+    given = [] if bias is None else [bias.reshape(1, -1)]
+    found = field.apply(name, field.row(x.reshape(-1, x.shape[-1]), (1,)).reshape(-1, 1), *weights, *given)
+    return stored_float(found.reshape(*x.shape[:-1], columns), op.output, field)
 
 
 def matmul(op: TpuMatMul, operands: Sequence[Any], field: Field) -> Elements | None:
@@ -30,7 +43,7 @@ def matmul(op: TpuMatMul, operands: Sequence[Any], field: Field) -> Elements | N
     if is_set(op.fuse_rq):
         if not columns:
             return None
-        found = shifted(field, total * columns[0].reshape(-1) % PRIME, op.scaling[1], "half_up")
+        found = shifted(field, times(total, columns[0].reshape(-1)), op.scaling[1], "half_up")
         return saturated(field, (found + zero) % PRIME, dtype)
     if not several:
         return requanted(field, total, Scaling(*op.scaling, zero, mode=mode), dtype)

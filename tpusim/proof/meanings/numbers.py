@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from xdsl.dialects.builtin import IntegerAttr
 
-from tpusim.field import PRIME, Elements, Field, Scaling, requanted
+from tpusim.field import PRIME, Elements, Field, Scaling, requanted, times
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ops.activation.slope import TpuLeakyRelu, TpuPRelu
 from tpusim.ops.const_binary.tpu import ConstTpu, Kind, reversed_
@@ -28,7 +28,7 @@ def with_number(op: ConstTpu, operands: Sequence[Any], field: Field) -> Elements
         known, by = "" if zero else type_of(op.input), Scaling(m, r, zero_point(op.output))
         return requanted(field, without_zero(x, zero), by, dtype, relu=relu, known=known)
     number = int(op.const_val.value.data) % PRIME
-    total = _combined(op.KIND, x * (m % PRIME) % PRIME, number, reverse=reverse)
+    total = _combined(op.KIND, times(x, m), number, reverse=reverse)
     zero = zero_point(op.output) if op.KIND == "sub" else 0
     return requanted(field, total, Scaling(rshift=r, zero_point=zero), dtype, relu=relu)
 
@@ -37,7 +37,7 @@ def _combined(kind: Kind, x: Elements, number: int, *, reverse: bool) -> Element
     """The operation of this kind. reverse: number - x."""
     match kind:
         case "mul":
-            return x * number % PRIME
+            return times(x, number)
         case "add":
             return (x + number) % PRIME
         case "sub":

@@ -1,4 +1,4 @@
-"""Functions of an element and its row: Softmax and the norms (numerics.md 11.1, 11.2).
+"""Functions of a row: Softmax, the norms, reductions and the places of extremes (numerics.md 11.1 to 11.3, 12.1).
 
 What such a function computes of floats is uninterpreted. Its name has all parameters: those of the op, the steps that
 are rounded, and the constants. Its operands are the element, the hash of its row in order, and its place.
@@ -11,10 +11,15 @@ import numpy as np
 from tpusim_kernels.prim.floattable import SLOPE_RANGES
 
 from tpusim.field import Elements, Field
-from tpusim.ir.types import shape_of, uniform_of
+from tpusim.ir.attrs import ints
+from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
+from tpusim.ops.arg import TpuArg
+from tpusim.ops.cumulate import TpuCumSum
+from tpusim.ops.elements import TpuTopK
 from tpusim.ops.framework.families import is_set, zero_point
 from tpusim.ops.groupnorm import GroupedTpu
 from tpusim.ops.layernorm import TpuLayerNorm
+from tpusim.ops.reduce import TpuReduce
 from tpusim.ops.rmsnorm import TpuRMSNorm
 from tpusim.ops.softmax import TpuSoftmax
 from tpusim.proof.meanings.stored import stored_float, type_of
@@ -25,7 +30,7 @@ def softmax(op: TpuSoftmax, operands: Sequence[Any], field: Field) -> Elements |
     (x, *tables), axis, log = operands, op.axis.value.data, is_set(op.log)
     length, rank = shape_of(op.input)[axis], len(shape_of(op.input))
     uniform, beta = uniform_of(op.output), 1.0 if op.beta is None else op.beta.value.data
-    places = np.arange(length).reshape([-1 if i == axis else 1 for i in range(rank)])
+    places = _places(length, axis, rank)
     given = [field.row(table).reshape(()) for table in tables if table is not None]
     name: tuple[object, ...] = ("softmax", ("log", log), ("beta", beta), "")
     if op.more_tables:
@@ -52,7 +57,11 @@ def layernorm(op: TpuLayerNorm, operands: Sequence[Any], field: Field) -> Elemen
 def rmsnorm(op: TpuRMSNorm, operands: Sequence[Any], field: Field) -> Elements | None:
     """Of the last axis, with the factor of the place; the quotient is rounded to the type of the result."""
     x, gamma = operands
-    name = ("rmsnorm", ("epsilon", op.eps.value.data), ("weight", gamma is not None), type_of(op.output))
+    arithmetic = "interpreter" if op.as_interpreter else "chip"
+    name = (
+        "rmsnorm", ("epsilon", op.eps.value.data), ("weight", gamma is not None), ("arithmetic", arithmetic),
+        type_of(op.output),
+    )  # fmt: skip
     given = [] if gamma is None else [gamma]
     return stored_float(field.apply(name, x, field.row(x, (-1,)), *given), op.output, field)
 
@@ -69,3 +78,44 @@ def groupnorm(op: GroupedTpu, operands: Sequence[Any], field: Field) -> Elements
     of_channel = np.repeat(rows, shape[1] // op.groups, 1).reshape(*shape[:2], *(1,) * (len(shape) - 2))
     given = [v.reshape(1, -1, *(1,) * (len(shape) - 2)) for v in (weight, bias) if v is not None]
     return stored_float(field.apply(name, x, of_channel, *given), op.output, field)
+
+
+def reduce(op: TpuReduce, operands: Sequence[Any], field: Field) -> Elements | None:
+    """Of the reduced elements in order; 1/n is rounded to the type of the result, integers are requantised."""
+    axes, mode = ints(op.axes), ("mode", op.mode.data)
+    row = field.row(operands[0], axes)
+    if op.scaling is not None:
+        m, r = op.scaling
+        return field.apply(("reduce_int", mode, ("multiplier", m), ("rshift", r)), row)
+    count = int(np.prod([shape_of(op.input)[axis] for axis in axes]))
+    scale = float(np.float32(1 / count).astype(storage_dtype(element_of(op.output))))
+    return stored_float(field.apply(("reduce", mode, ("scale", scale)), row), op.output, field)
+
+
+def arg(op: TpuArg, operands: Sequence[Any], field: Field) -> Elements | None:
+    """The place of the extreme of a row, the first or the last of equal ones."""
+    key = ("arg", ("mode", op.mode.data), ("select_last", is_set(op.select_last_index)))
+    return field.apply(key, field.row(operands[0], (op.axis.value.data,)))
+
+
+def topk(op: TpuTopK, operands: Sequence[Any], field: Field) -> Elements | None:
+    """The place of the element of each rank in its row."""
+    axis, k = op.axis.value.data, op.K.value.data
+    key = ("topk", ("k", k), ("largest", is_set(op.largest)))
+    return field.apply(key, field.row(operands[0], (axis,)), _places(k, axis, operands[0].ndim))
+
+
+def cumulate(op: TpuCumSum, operands: Sequence[Any], field: Field) -> Elements | None:
+    """Of the element, its row and its place in it."""
+    (x,), axis, dtype = operands, op.axis.value.data, type_of(op.output)
+    key = (
+        "cumulate", ("mode", op.mode.data), ("exclusive", is_set(op.exclusive)), ("reverse", is_set(op.reverse)),
+        "" if dtype in ("f32", "f16", "bf16") else dtype,
+    )  # fmt: skip
+    places = _places(x.shape[axis], axis, x.ndim)
+    return stored_float(field.apply(key, x, field.row(x, (axis,)), places), op.output, field)
+
+
+def _places(count: int, axis: int, rank: int) -> Elements:
+    """Numbers from 0 along an axis."""
+    return np.arange(count).reshape([-1 if i == axis else 1 for i in range(rank)])

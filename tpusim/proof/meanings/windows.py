@@ -18,6 +18,7 @@ from tpusim.field import (
     saturated,
     seen,
     summed,
+    times,
 )
 from tpusim.field.integers import by_channel, clamped
 from tpusim.field.windows import padded
@@ -45,11 +46,11 @@ def conv(op: PackedConvTpu, operands: Sequence[Any], field: Field) -> Elements |
     found, dtype, relu = _coefficients(op, operands, field), type_of(op.output), relu_of(op)
     taps = found.filter.reshape(len(found.filter), found.filter.shape[1], -1)
     x = operands[0]
-    total = _transposed(op, x, taps) if isinstance(op, DeconvBase) else _convolved(op, x, taps)
+    total = _transposed(op, x, taps, field) if isinstance(op, DeconvBase) else _convolved(op, x, taps, field)
     if found.words is not None and found.rounding == "packed":
         return by_channel(field, total, found.words, dtype, relu=relu, rounding=found.rounding)
     if found.bias is not None:
-        total = (total + found.bias.reshape(-1, *(1,) * (total.ndim - 2))) % PRIME
+        total = summed((total, found.bias.reshape(-1, *(1,) * (total.ndim - 2))))
     if found.words is not None:
         return by_channel(field, total, found.words, dtype, relu=relu, rounding=found.rounding)
     if not op.integer or dtype == "i32":
@@ -80,15 +81,15 @@ def _coefficients(op: PackedConvTpu, operands: Sequence[Any], field: Field) -> C
     return Coefficients(filter, field.apply(("halves of a float",), upper, lower))
 
 
-def _convolved(op: PackedConvTpu, x: Elements, filter: Elements) -> Elements:
+def _convolved(op: PackedConvTpu, x: Elements, filter: Elements, field: Field) -> Elements:
     """Sums of products with a filter (oc, ic/g, taps); padding is the input's zero point."""
     geometry, inserts = op.geometry, op.inserts if isinstance(op, TpuConv2D) else None
     between = () if inserts is None else ints(inserts)
     window = Sliding(op.kernel, geometry["strides"], geometry["pads"], geometry["dilations"], between)
-    return convolved(x, filter, window, op.groups, shape_of(op.output)[2:], zero_point(op.input) % PRIME)
+    return convolved(field, x, filter, window, op.groups, shape_of(op.output)[2:], zero_point(op.input) % PRIME)
 
 
-def _transposed(op: DeconvBase, x: Elements, filter: Elements) -> Elements:
+def _transposed(op: DeconvBase, x: Elements, filter: Elements, field: Field) -> Elements:
     """A convolution of the widened, widely padded image with the turned kernel, cropped."""
     strides, pads, size = ints(op.strides), ints(op.pads), shape_of(op.output)[2:]
     reach = tuple(extent - 1 for extent in op.reach)
@@ -96,7 +97,7 @@ def _transposed(op: DeconvBase, x: Elements, filter: Elements) -> Elements:
     inserts = tuple(stride - 1 for stride in strides)
     window = Sliding(op.kernel, (1,) * len(reach), reach + after, op.geometry["dilations"], inserts)
     whole = tuple((n - 1) * s + 1 + a for n, s, a in zip(x.shape[2:], strides, after, strict=True))
-    found = convolved(x, filter[:, :, ::-1], window, op.groups, whole, zero_point(op.input) % PRIME)
+    found = convolved(field, x, filter[:, :, ::-1], window, op.groups, whole, zero_point(op.input) % PRIME)
     return found[(slice(None), slice(None), *(slice(p, p + n) for p, n in zip(pads, size, strict=False)))]
 
 
@@ -122,11 +123,11 @@ def _mean(op: PoolTpu, total: Elements, counts: Elements, field: Field) -> Eleme
     whole, zero, relu = prod(op.geometry["kernel"]), zero_point(op.output), relu_of(op)
     if op.scale is not None and op.offset is not None:
         key = ("real mean", op.scale.value.data, op.offset.value.data)
-        found = field.apply(key, total * whole % PRIME, counts)
+        found = field.apply(key, times(total, whole), counts)
         return saturated(field, found, type_of(op.output), floor=zero if relu else None)
     if op.scaling is None:
-        return rectified_in_steps(total * inverse(counts) % PRIME, op, field)
-    rounded = field.apply(("mean", "half_up" if op.half_up else "half_away"), total * whole % PRIME, counts)
+        return rectified_in_steps(times(total, inverse(counts)), op, field)
+    rounded = field.apply(("mean", "half_up" if op.half_up else "half_away"), times(total, whole), counts)
     mean = np.where(counts == whole, total, rounded)
     return requanted(
         field, mean, Scaling(*op.scaling, mode="f32" if op.half_up else "shift"), type_of(op.output), relu=relu

@@ -10,14 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from tpusim.field import PRIME, Elements, Field, Scaling, product, requanted, saturated, shifted, summed
+from tpusim.field import PRIME, Elements, Field, Scaling, product, requanted, saturated, shifted, summed, times
 from tpusim.field.integers import clamped
+from tpusim.field.selected import channels_around, gathered, of_samples, of_whole, picked, weighed
 from tpusim.isa import functions as fn
 from tpusim.isa.commands import Fn
 from tpusim.isa.region import View
 from tpusim.registry import FIELD_MEANINGS
 from tpusim.simulator.attention import unpacked_biases, unpacked_matrices
 from tpusim.simulator.field.memory import NotJudged
+from tpusim.simulator.function import neighbours
 from tpusim.simulator.integer import is_float
 from tpusim.simulator.meanings import meaning_of
 
@@ -56,14 +58,6 @@ def pad(field: Field, function: fn.Pad, operands: Operands, output: View) -> Ele
     return np.pad(x, widths, mode=function.mode)
 
 
-def gathered(field: Field, data: Elements, indices: Elements, axis: int) -> Elements:
-    """Every element is a function of its line of the data along the axis, and of its index."""
-    lines = field.row(data, (axis,)).squeeze(axis)
-    before, after = lines.shape[:axis], lines.shape[axis:]
-    at = indices.reshape((1,) * len(before) + indices.shape + (1,) * len(after))
-    return field.apply(("gather",), lines.reshape(before + (1,) * indices.ndim + after), at)
-
-
 def gather(field: Field, function: fn.Gather, operands: Operands, output: View) -> Elements:
     """Lines of the data at indices."""
     return gathered(field, *operands, function.axis).reshape(output.shape)  # type: ignore[misc]
@@ -72,8 +66,7 @@ def gather(field: Field, function: fn.Gather, operands: Operands, output: View) 
 def gather_elements(field: Field, function: fn.GatherElements, operands: Operands, output: View) -> Elements:
     """A function of the data and of an index and its place."""
     data, indices = operands
-    places = np.arange(indices.size).reshape(indices.shape)
-    return field.apply(("gather elements", function.axis), field.row(data).reshape(()), indices, places)
+    return picked(field, ("gather elements", function.axis), indices, data)
 
 
 # ----------------------------------------------------------------------------------------------------------- integers
@@ -83,7 +76,7 @@ def _requanted(
     field: Field, function: fn.AddInt | fn.SubInt, operands: Operands, zeros: tuple[int, ...]
 ) -> list[Elements]:
     terms = zip(operands, zeros, function.multipliers, function.rshifts, strict=True)
-    return [shifted(field, (x - z) * (m % PRIME) % PRIME, r, "half_up") for x, z, m, r in terms]
+    return [shifted(field, times((x - z) % PRIME if z else x, m), r, "half_up") for x, z, m, r in terms]
 
 
 def add_int(field: Field, function: fn.AddInt, operands: Operands, output: View) -> Elements:
@@ -105,9 +98,9 @@ def mul_int(field: Field, function: fn.MulInt, operands: Operands, output: View)
     """The product, relu, one requant."""
     found = np.ones((), np.int64)
     for x, zero in zip(operands, function.operand_zero_points, strict=True):
-        found = found * ((x - zero) % PRIME) % PRIME
+        found = times(found, (x - zero) % PRIME)
     found = clamped(field, found, 0, None) if function.relu else found
-    found = found * (function.multiplier % PRIME) % PRIME
+    found = times(found, function.multiplier)
     if function.qdm:
         scaled = field.apply(("doubling product", function.rshift), found)
     else:
@@ -117,7 +110,7 @@ def mul_int(field: Field, function: fn.MulInt, operands: Operands, output: View)
 
 def const_int(field: Field, function: fn.ConstInt, operands: Operands, output: View) -> Elements:
     """The operation with a constant, then one requant."""
-    term, number = operands[0] * (function.multiplier % PRIME) % PRIME, int(function.constant) % PRIME
+    term, number = times(operands[0], function.multiplier), int(function.constant) % PRIME
     match function.kind:
         case "add":
             term = (term + number) % PRIME
@@ -133,7 +126,7 @@ def const_int(field: Field, function: fn.ConstInt, operands: Operands, output: V
 
 
 def _multiplied(operands: Operands, multipliers: tuple[int, ...]) -> list[Elements]:
-    return [x * (m % PRIME) % PRIME for x, m in zip(operands, multipliers, strict=True)]
+    return [times(x, m) for x, m in zip(operands, multipliers, strict=True)]
 
 
 def sum_shift(field: Field, function: fn.SumShift, operands: Operands, output: View) -> Elements:
@@ -236,11 +229,8 @@ def topk(field: Field, function: fn.TopK, operands: Operands, output: View) -> E
 def lrn(field: Field, function: fn.Lrn | fn.LrnTables, operands: Operands, output: View) -> Elements:
     """The result is a function of an element, the channels of its window, and tables."""
     x, *tables = operands
-    around = (function.size - 1) // 2
-    wide = np.pad(x, ((0, 0), (around, around), (0, 0), (0, 0)))
-    seen = np.stack([wide[:, i : i + x.shape[1]] for i in range(2 * around + 1)], -1)
     named = [field.row(table).reshape(()) for table in tables]
-    return field.apply(_named(function), x, field.row(seen, (-1,))[..., 0], *named)
+    return field.apply(_named(function), x, channels_around(field, x, function.size), *named)
 
 
 def channel_tables(field: Field, function: fn.ChannelTables, operands: Operands, output: View) -> Elements:
@@ -309,6 +299,20 @@ def _scores(field: Field, scale: float, operands: Operands, *, half: bool) -> El
     return (found + mask[0]) % PRIME if mask else found
 
 
+def a16_matmul(field: Field, function: fn.A16MatMul, operands: Operands, output: View) -> Elements:
+    """Every result is a function of a row of the input, and of codes, scales, zero points and bias of its column."""
+    inner = operands[0].shape[-1]
+    x = operands[0].reshape(-1, inner)
+    columns = int(np.prod(output.shape)) // len(x)
+    codes, *grouped = operands[1:4]
+    rows = [codes, *(part if part.ndim == 2 else part.swapaxes(-3, -2) for part in grouped)]  # noqa: PLR2004  by lanes
+    weights = [field.row(part.reshape(columns, -1), (1,)).reshape(1, -1) for part in rows]
+    bias = [operands[4].reshape(1, -1)] if function.bias else []
+    return field.apply(
+        (*_named(function, "depth"), output.dtype), field.row(x, (1,)).reshape(-1, 1), *weights, *bias
+    ).reshape(output.shape)
+
+
 def flash_scores(field: Field, function: fn.FlashScores, operands: Operands, output: View) -> Elements:
     """Products of queries and keys, scaled, with the mask added."""
     return _scores(field, function.scale, operands, half=output.dtype == "f16")
@@ -321,9 +325,48 @@ def flash_mix(field: Field, function: fn.FlashMix, operands: Operands, output: V
     return product(_heads(weights, 1), _heads(values, len(scores) // len(values)))[:, :, None]
 
 
+def flash_block(field: Field, function: fn.FlashBlock, operands: Operands, output: View) -> Elements:
+    """The state of a query is a function of the query, the keys, the values of its place, the mask and the state."""
+    q, k, v, *more = operands
+    times, (heads, rows, _, size) = len(q) // len(k), q.shape
+    keys = np.repeat(field.row(k[:, :, 0], (1, 2)).reshape(-1, 1, 1), times, 0)
+    values = np.repeat(field.row(v[:, :, 0], (1,)).reshape(len(v), 1, size), times, 0)
+    values = np.concatenate([values, np.zeros((heads, 1, 2), values.dtype)], -1)
+    places = np.concatenate([np.zeros(size, np.int64), np.array([1, 2])])
+    state = (
+        [] if function.first else [more[-1][:, :, 0], field.row(more[-1][:, :, 0, -2:], (2,)).reshape(heads, rows, 1)]
+    )
+    mask = [field.row(more[0][:, :, 0], (2,)).reshape(1, rows, 1)] if function.mask else []
+    query = field.row(q[:, :, 0], (2,)).reshape(heads, rows, 1)
+    found = field.apply(_named(function, "depth"), query, keys, values, places, *mask, *state)
+    return np.broadcast_to(found, (heads, rows, size + 2))[:, :, None]
+
+
+def flash_result(field: Field, function: fn.FlashResult, operands: Operands, output: View) -> Elements:
+    """A function of a weighed value and the sum of the weights."""
+    (state,) = operands
+    return field.apply(_named(function), state[..., :-2], state[..., -2:-1])
+
+
+def _by_blocks(field: Field, function: fn.FlashAttention, operands: Operands, output: View) -> Elements:
+    found, narrow = list[Elements](), output.dtype
+    assert narrow in ("f16", "bf16")
+    for q, k, v in zip(*(x.swapaxes(1, 2)[:, :, :, None] for x in operands[:3]), strict=True):
+        state = ()
+        for key in range(0, k.shape[1], function.key_block):
+            part = slice(key, key + function.key_block)
+            mask = tuple(x.reshape(1, x.shape[2], 1, x.shape[3])[..., part] for x in operands[3:])
+            block = fn.FlashBlock(function.scale, function.mask, not key, function.depth, narrow)
+            state = (flash_block(field, block, (q, k[:, part], v[:, part], *mask, *state), output),)
+        found.append(flash_result(field, fn.FlashResult(), state, output).swapaxes(0, 1))
+    return np.stack(found).reshape(output.shape)
+
+
 def flash_attention(field: Field, function: fn.FlashAttention, operands: Operands, output: View) -> Elements:
-    """Batch by batch, as a tile with all keys."""
+    """Batch by batch, as a tile with all keys or with its blocks of keys."""
     half, found = output.dtype == "f16", list[Elements]()
+    if function.key_block:
+        return _by_blocks(field, function, operands, output)
     for q, k, v in zip(*(x.swapaxes(1, 2)[:, :, :, None] for x in operands[:3]), strict=True):
         mask = tuple(x.reshape(1, x.shape[2], 1, x.shape[3]) for x in operands[3:])
         scores = _scores(field, function.scale, (q, k, *mask), half=half)
@@ -334,18 +377,16 @@ def flash_attention(field: Field, function: fn.FlashAttention, operands: Operand
 
 def whole(field: Field, function: fn.Function, operands: Operands, output: View) -> Elements:
     """The result is a function of all operands as a whole and of the place; such a function is never cut."""
-    named = [field.row(x).reshape(()) for x in operands]
-    return field.apply(_named(function), np.arange(int(np.prod(output.shape))).reshape(output.shape), *named)
+    return of_whole(field, _named(function), operands, output.shape)
 
 
 def by_sample(field: Field, function: fn.Function, operands: Operands, output: View) -> Elements:
     """The result is a function of all elements of a sample (axis 0) and the place in it."""
-    rows = [field.row(x, range(1, x.ndim)).reshape(-1, *(1,) * (len(output.shape) - 1)) for x in operands]
-    places = np.arange(int(np.prod(output.shape[1:]))).reshape(1, *output.shape[1:])
-    return field.apply(_named(function), places, *rows)
+    return of_samples(field, _named(function), operands, output.shape)
 
 
-def by_plane(field: Field, function: fn.Function, operands: Operands, output: View) -> Elements:
-    """The result is a function of all elements of a plane (axes 2 and 3) and the place in it."""
-    places = np.arange(int(np.prod(output.shape[2:]))).reshape(1, 1, *output.shape[2:])
-    return field.apply(_named(function), field.row(operands[0], (2, 3)), places)
+def interp(field: Field, function: fn.Interp, operands: Operands, output: View) -> Elements:
+    """The neighbours of every place, weighed, in the order of sums that the function's parameters name."""
+    (x,), size = operands, output.shape[2:]
+    key = ("interp", function.align_corners, function.host)
+    return weighed(field, key, x, [neighbours(function, i, x.shape[2 + i], count) for i, count in enumerate(size)])

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from tpusim.field.selected import gathered
 from tpusim.isa.commands import Fill, LaneCopy, Move, MoveRows
-from tpusim.simulator.field.functions import gathered
 from tpusim.simulator.field.memory import FieldMachine
 from tpusim.simulator.handlers import execute
 

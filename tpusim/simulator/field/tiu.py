@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from tpusim.field import PRIME, Elements, Field, product, requanted, saturated, shifted
+from tpusim.field import PRIME, Elements, Field, product, requanted, saturated, shifted, summed, times
 from tpusim.field.integers import by_channel, clamped
+from tpusim.field.selected import chosen, related
 from tpusim.isa.commands import (
     Arith,
     ChannelRescale,
@@ -57,7 +58,7 @@ def _requantised(command: MatMul, total: Elements, batch: tuple[int, ...], memor
     if command.multipliers is not None:
         by = command.requant or Requant()
         columns = memory.read(command.multipliers).reshape(-1)
-        found = shifted(field, total * columns % PRIME, by.rshift, by.rounding)
+        found = shifted(field, times(total, columns), by.rshift, by.rounding)
         return saturated(field, (found + by.zero_point) % PRIME, dtype)
     if not command.requants:
         return requanted(field, total, scaling(command.requant or Requant()), dtype)
@@ -69,11 +70,11 @@ def _requantised(command: MatMul, total: Elements, batch: tuple[int, ...], memor
 def _combined(field: Field, kind: str, a: Elements, b: Elements) -> Elements:
     match kind:
         case "add":
-            return (a + b) % PRIME
+            return summed((a, b))
         case "sub":
             return (a - b) % PRIME
         case "mul":
-            return a * b % PRIME
+            return times(a, b)
         case "max":
             return np.maximum(a, b)
         case "min":
@@ -112,9 +113,6 @@ def arith(command: Arith, memory: FieldMachine) -> None:
     memory.write(output, saturated(field, found, output.dtype, floor=floor, known=known))
 
 
-_SYMMETRIC = ("Equal", "NotEqual", "And", "Or", "Xor")
-
-
 def compare(command: Compare, memory: FieldMachine) -> None:
     """A relation of two elements."""
     a, b = memory.read(command.a), _operand(command.b, memory)
@@ -122,20 +120,11 @@ def compare(command: Compare, memory: FieldMachine) -> None:
     memory.write(command.output, np.broadcast_to(found, command.output.shape))
 
 
-def related(field: Field, kind: str, a: Elements, b: Elements) -> Elements:
-    """A relation; greater is less with the operands exchanged."""
-    if kind in _SYMMETRIC:
-        a, b = np.minimum(a, b), np.maximum(a, b)
-    elif kind.startswith("Greater"):
-        kind, a, b = kind.replace("Greater", "Less"), b, a
-    return field.apply(("relation", kind), a, b)
-
-
 def where(command: Where, memory: FieldMachine) -> None:
     """A selection by the condition, unless both branches are equal."""
     condition = memory.read(command.condition)
     true, false = (_operand(branch, memory) for branch in (command.on_true, command.on_false))
-    found = np.where(true == false, true, memory.field.apply(("where",), condition, true, false))
+    found = chosen(memory.field, condition, true, false)
     memory.write(command.output, np.broadcast_to(found, command.output.shape))
 
 
@@ -177,7 +166,7 @@ def dequantize(command: Dequantize, memory: FieldMachine) -> None:
 def channel_scale(command: ChannelScale, memory: FieldMachine) -> None:
     """AR mac: the field's product and sum; integers by the shifts of their channels."""
     field, output = memory.field, command.output
-    total = memory.read(command.input) * memory.read(command.scale) % PRIME
+    total = times(memory.read(command.input), memory.read(command.scale))
     if command.bias is not None:
         total = (total + memory.read(command.bias)) % PRIME
     if is_float(output.dtype):

@@ -4,7 +4,19 @@ from math import prod
 
 import numpy as np
 
-from tpusim.field import PRIME, Elements, Scaling, Sliding, convolved, inverse, requanted, saturated, seen
+from tpusim.field import (
+    PRIME,
+    Elements,
+    Scaling,
+    Sliding,
+    convolved,
+    inverse,
+    requanted,
+    saturated,
+    seen,
+    summed,
+    times,
+)
 from tpusim.field.integers import by_channel
 from tpusim.field.windows import padded
 from tpusim.isa.commands import Conv, Depthwise, Pool, Requant
@@ -25,7 +37,7 @@ def conv(command: Conv, memory: FieldMachine) -> None:
     weights = filter_rows(command, packed, memory.chip).reshape(-1, channels, taps)
     weights = weights[:, :, ::-1] if command.rotate else weights
     pad = memory.field.constant(command.pad_value)
-    sums = convolved(image, weights, _sliding(command), command.groups, command.output.shape[2:], pad)
+    sums = convolved(memory.field, image, weights, _sliding(command), command.groups, command.output.shape[2:], pad)
     if command.accumulate:
         sums = (sums + memory.read(command.output)) % PRIME
     _finish(command, sums, memory)
@@ -37,7 +49,7 @@ def depthwise(command: Depthwise, memory: FieldMachine) -> None:
     weights = packed.reshape(packed.shape[1], 1, -1)
     weights = weights[:, :, ::-1] if command.rotate else weights
     pad = memory.field.constant(command.pad_value)
-    sums = convolved(image, weights, _sliding(command), len(weights), command.output.shape[2:], pad)
+    sums = convolved(memory.field, image, weights, _sliding(command), len(weights), command.output.shape[2:], pad)
     _finish(command, sums, memory)
 
 
@@ -59,7 +71,7 @@ def _finish(command: Conv | Depthwise, sums: Elements, memory: FieldMachine) -> 
         memory.write(output, by_channel(field, sums, rows, output.dtype, relu=command.relu, rounding="packed"))
         return
     if command.bias is not None:
-        sums = (sums + _bias(command, memory)) % PRIME
+        sums = summed((sums, _bias(command, memory)))
     if is_float(command.input.dtype):
         memory.store(output, floats_limited(field, sums, command.relu, command.relu_limit))
     elif table is not None:
@@ -108,12 +120,12 @@ def mean(command: Pool, total: Elements, whole: int, divisors: np.ndarray, memor
     """Sums of windows divided by the elements that count; whole: elements of the kernel."""
     field, output = memory.field, command.output
     if is_float(command.input.dtype):
-        return floats_limited(field, total * inverse(divisors) % PRIME, command.relu, -1.0)
+        return floats_limited(field, times(total, inverse(divisors)), command.relu, -1.0)
     if command.scale > 0:
         key = ("real mean", command.scale, command.offset)
-        found = field.apply(key, total * whole % PRIME, divisors)
+        found = field.apply(key, times(total, whole), divisors)
         return saturated(field, found, output.dtype, floor=command.zero_point if command.relu else None)
-    rounded = field.apply(("mean", command.first_rounding), total * whole % PRIME, divisors)
+    rounded = field.apply(("mean", command.first_rounding), times(total, whole), divisors)
     average = np.where(divisors == whole, total, rounded)
     by: Scaling = scaling(command.requant or Requant())
     return requanted(field, average, by, output.dtype, relu=command.relu)

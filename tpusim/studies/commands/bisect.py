@@ -161,6 +161,10 @@ def _commands(chip: str, asked: "LoweringConfig", found: "Reproducer", tolerance
     """The commands of show.sh, to be run in the folder of the small network."""
     words = ["--chip", chip, "--mode", str(asked.mode)]
     words += ["--asymmetric"] * asked.asymmetric + ["--matmul-perchannel"] * asked.matmul_perchannel
+    words += ["--high-precision"] * asked.high_precision
+    words += ["--arithmetic", asked.arithmetic] if asked.arithmetic != "chip" else []
+    words += ["--q-symmetric"] * asked.q_symmetric
+    words += [] if asked.q_group_size is None else ["--q-group-size", str(asked.q_group_size)]
     words += ["--quirks-off", *asked.quirks_off] if asked.quirks_off else []
     words += ["--qtable", "qtable"] if found.modes else []
     words += ["--table", "cali_table"] if found.table is not None else []

@@ -1,7 +1,7 @@
-"""`tpusim export`: a lowered module as QDQ ONNX."""
+"""`tpusim export`: a network for other programs, as QDQ ONNX or as StableHLO."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -18,35 +18,66 @@ from tpusim.cli.options import (
     Preprocessing,
     PreprocessOptions,
     folder_of,
+    load,
     network_of,
 )
 from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 
+if TYPE_CHECKING:
+    from tpusim.ir.module import Model
+
+BY_SUFFIX = {".mlir": "text", ".mlirbc": "artefact", ".jax": "for_jax"}
+"""What a file of StableHLO contains, by the end of its name."""
+
 
 @dataclass
 class Export(Command):
-    """Write a quantised network as QDQ ONNX for ONNX Runtime: the model's nodes with the integers of 4_tpu.mlir.
+    """Write a network for other programs: as QDQ ONNX or as StableHLO.
 
-    Takes MODEL.onnx and the 4_tpu.mlir made from it, the folder of a run, or a model alone, which is compiled.
+    qdq: the nodes of the ONNX model with the integers of 4_tpu.mlir, for ONNX Runtime. Takes MODEL.onnx and the
+    4_tpu.mlir made from it, the folder of a run, or a model alone, which is compiled. Properties of the chip that QDQ
+    cannot express are printed, and are in the file's metadata (`tpusim.differences`).
 
-    Properties of the chip that QDQ cannot express are printed, and are in the file's metadata (`tpusim.differences`).
+    stablehlo: any stage, computed exactly as here, for XLA, IREE and JAX. Takes a module, or what qdq takes, of which
+    4_tpu.mlir is written.
     """
 
-    says = "`differences` of the exported model to the chip"
+    says = "of qdq the `differences` to the chip, of stablehlo `inputs`, `results` and `weights` of the function"
 
     model: NetworkPath
     module: Annotated[tyro.conf.Positional[OptionalPath], tyro.conf.arg(metavar="[4_tpu.mlir]")] = None
     """The lowered module of a MODEL; default: that of the folder, or MODEL is compiled."""
+    to: Literal["qdq", "stablehlo"] = "qdq"
+    """The format."""
     out: OptionalPath = None
-    """Model to write; default MODEL_CHIP_qdq.onnx in the module's folder."""
+    """File to write; default MODEL_CHIP_qdq.onnx or MODEL_stablehlo.mlir in the module's folder. StableHLO is text in a
+    .mlir, a portable artefact in a .mlirbc, and in a .jax what `jax.export.deserialize` reads."""
+    weights: Literal["constants", "arguments"] = "constants"
+    """With --to stablehlo: where weights are. Arguments follow the inputs; their values are written next to the file,
+    into an .npz in their order."""
+    open_batch: bool = False
+    """With --to stablehlo: leave the number of samples open."""
     network: Network = NetworkOptions()
     preprocessing: Preprocessing = PreprocessOptions()
     calibration: Calibration = CalibrationOptions()
     lowering: Lowering = LoweringOptions()
 
     def execute(self, console: Output) -> bool:
-        """Write the model and print its differences."""
+        """Write the file, and print what its reader must know."""
+        if self.to == "stablehlo":
+            return self._stablehlo(console)
+        useless = [
+            flag
+            for flag, given in (("--weights", self.weights != "constants"), ("--open-batch", self.open_batch))
+            if given
+        ]
+        if useless:
+            raise ConfigError(f"{' and '.join(useless)}: needs --to stablehlo, got --to {self.to}; leave it out")
+        return self._qdq(console)
+
+    def _qdq(self, console: Output) -> bool:
+        """QDQ ONNX, and its differences to the chip."""
         from tpusim.studies.export import export_qdq
         from tpusim.verify.npz import write_atomically
 
@@ -55,7 +86,7 @@ class Export(Command):
         if model is None:
             raise ConfigError(
                 f"{self.model}: its ONNX model is required, whose nodes are written: `tpusim export MODEL.onnx "
-                "4_tpu.mlir`, or the folder of a run whose model is where it was"
+                "4_tpu.mlir`, or the folder of a run whose model is where it was; `--to stablehlo` needs none"
             )
         tpu = given.tpu if self.module is None else network_of(self.module, ()).tpu
         found = export_qdq(str(model), tpu, input_shapes=given.config.input_shapes, cut=given.config.cut)
@@ -67,3 +98,38 @@ class Export(Command):
             console.print(f"{number}. {told}", markup=False, highlight=False, soft_wrap=True)
         console.wrote(path, f"{len(found.differences)} differences to {chip}")
         return True
+
+    def _stablehlo(self, console: Output) -> bool:
+        """StableHLO, and the arguments and results of its function."""
+        from tpusim.inference import to_stablehlo
+        from tpusim.verify.npz import save_tensors, write_atomically
+
+        path = self.out or folder_of(self.module or self.model) / f"{(self.module or self.model).stem}_stablehlo.mlir"
+        form = BY_SUFFIX.get(path.suffix)
+        if form is None:
+            raise ConfigError(f"--out {path}: with --to stablehlo one of {', '.join(BY_SUFFIX)} is required as its end")
+        found = to_stablehlo(self._module(), open_batch=self.open_batch, arguments=self.weights == "arguments")
+        content: str | bytes = getattr(found, form)
+        write_atomically(path, lambda file: file.write(content.encode() if isinstance(content, str) else content))
+        console.result(
+            inputs=list(map(str, found.inputs)), results=list(map(str, found.results)), weights=list(found.weights)
+        )
+        for what, those in (("input", found.inputs), ("result", found.results)):
+            for number, one in enumerate(those):
+                console.print(f"{what} {number}  {one}", markup=False, highlight=False, soft_wrap=True)
+        console.wrote(path)
+        if found.weights:
+            beside = path.with_name(f"{path.stem}_weights.npz")
+            save_tensors(beside, found.weights)
+            console.wrote(beside, f"{len(found.weights)} arguments")
+        return True
+
+    def _module(self) -> "Model":
+        """The module to write: a given one as it is, else the lowered one of the network."""
+        from tpusim.frontend.content import is_module
+
+        options = (self.network, self.preprocessing, self.calibration, self.lowering)
+        given = self.module or self.model
+        if not given.is_dir() and is_module(given):
+            return load(given)
+        return network_of(given, options).tpu

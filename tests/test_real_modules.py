@@ -1,0 +1,167 @@
+"""Modules as TPU-MLIR writes them: read, printed back, computed as its interpreter computes them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from xdsl.dialects.builtin import UnrankedTensorType
+
+from tests.real_folders import CELLS, TRANSFORM, folder_of, lowered
+from tpusim import ops
+from tpusim.cli.opt import optimise
+from tpusim.errors import ImportModelError, UnsupportedError
+from tpusim.inference.executor import run
+from tpusim.ir import text
+from tpusim.ir.attrs import op_name, value_name
+from tpusim.ir.module import Model, load_model
+from tpusim.ir.opaque import OpaqueOp, opaque_ops
+from tpusim.ir.types import is_tensor, uniform_of
+
+
+def arrays(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path) as found:
+        return dict(found)
+
+
+def computed(model: Model) -> dict[str, np.ndarray]:
+    return run(model, arrays(TRANSFORM / "in.npz"))
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_lowered_modules_compute_what_the_interpreter_computes(cell: str):
+    """Integers exactly; floats within 1e-3 of the largest: the interpreter adds in another order."""
+    model = load_model(lowered(cell), ops.context())
+    types = {value_name(v): uniform_of(v) for op in model.module.walk() for v in op.results if is_tensor(v)}
+    ours, theirs = computed(model), arrays(lowered(cell).parent / "tensors.npz")
+    assert set(theirs) == set(ours)
+    for name, real in theirs.items():
+        quantised = types[name]
+        if quantised is None:
+            np.testing.assert_allclose(ours[name].astype(np.float32), real, atol=1e-3 * np.abs(real).max())
+        else:
+            stored = np.rint(real / quantised.scale.data) + quantised.zero_point.value.data
+            np.testing.assert_array_equal(ours[name].astype(np.int64), stored.reshape(ours[name].shape))
+
+
+def test_the_imported_module_computes_what_the_interpreter_computes():
+    ours, theirs = computed(load_model(TRANSFORM / "m.mlir", ops.context())), arrays(TRANSFORM / "m_top_outputs.npz")
+    assert set(theirs) <= set(ours)
+    for name, real in theirs.items():
+        np.testing.assert_allclose(ours[name], real.reshape(ours[name].shape), atol=1e-5)
+
+
+def test_shapes_of_a_module_without_ranks_are_inferred():
+    """`*_origin.mlir` states no shapes; the module after its passes has those of the network."""
+    origin = load_model(TRANSFORM / "m_origin.mlir", ops.context())
+    assert not any(isinstance(v.type, UnrankedTensorType) for op in origin.module.walk() for v in op.results)
+    assert not list(opaque_ops(origin.module.walk()))
+    canonical = load_model(TRANSFORM / "m.mlir", ops.context())
+    assert origin.function.function_type.outputs == canonical.function.function_type.outputs
+    np.testing.assert_allclose(
+        next(reversed(computed(origin).values())), next(reversed(computed(canonical).values())), atol=1e-5
+    )
+
+
+ONE_OP = """module @m attributes {module.chip = "ALL", module.platform = "ONNX", module.state = "TOP_F32"} {
+  func.func @main(%arg0: tensor<1x4x8xf32> loc(unknown)) -> RESULT {
+    %0 = "top.None"() : () -> none loc(unknown)
+    %1 = "top.Input"(%arg0) : (tensor<1x4x8xf32>) -> tensor<1x4x8xf32> loc("x")
+    %2 = "top.Scatter"(%1, %0) {mode = #tpu<run_mode TPU_STATIC>, n = 3 : si32} : (tensor<1x4x8xf32>, none) -> RESULT
+    return %2 : RESULT loc(unknown)
+  } loc(unknown)
+} loc(unknown)
+"""
+
+
+def of_op(name: str, result: str = "tensor<1x4x8xf32>") -> str:
+    named = f'{result} loc("y")\n'
+    return ONE_OP.replace("-> RESULT\n", f"-> {named}").replace("RESULT", result).replace("top.Scatter", name)
+
+
+@pytest.mark.parametrize("name", ["top.Yuv2rgbFormula", "top.Csc", "top.RoiAlign", "top.Trilu", "top.MaskedFill"])
+def test_an_op_without_arithmetic_is_kept_and_named(name: str):
+    module = text.parse_module(of_op(name), ops.context())
+    kept = next(opaque_ops(module.walk()))
+    assert isinstance(kept, OpaqueOp) and (kept.name, op_name(kept)) == (name, "y")
+    printed = text.print_module(module)
+    assert f'"{name}"(' in printed and "#tpu<run_mode TPU_STATIC>" in printed and "n = 3 : si32" in printed
+    assert text.print_module(text.parse_module(printed, ops.context())) == printed
+    model = Model(module, load_model(TRANSFORM / "m.mlir", ops.context()).weights)
+    with pytest.raises(UnsupportedError, match=f"inference of module 'm'.*{name} 'y'"):
+        run(model, {"x": np.zeros((1, 4, 8), np.float32)})
+    with pytest.raises(UnsupportedError, match=f"canonicalize, module 'm'.*{name} 'y'"):
+        model.require_state("TOP_F32", stage="canonicalize")
+
+
+def test_a_name_that_nobody_has_is_an_error():
+    with pytest.raises(ImportModelError, match=r"Operation top\.Scatterr is not registered"):
+        text.parse_module(of_op("top.Scatterr"), ops.context())
+
+
+def test_ops_after_an_unknown_shape_are_named():
+    source = of_op("top.Csc", "tensor<*xf32>").replace(
+        "    return %2", '    %3 = "top.Relu"(%2) : (tensor<*xf32>) -> tensor<*xf32> loc("z")\n    return %3'
+    )
+    module = text.parse_module(source, ops.context())
+    assert [(op.name, op.why) for op in opaque_ops(module.walk())][1] == (
+        "top.Relu",
+        "the shape of its operand 'y' is not known",
+    )
+    assert "tensor<*xf32>" in text.print_module(module)
+
+
+@pytest.mark.parametrize(
+    ("stated", "result", "why"),
+    [
+        ('"top.Relu"(%1) {relu_limit = -1.0 : f64}', "tensor<1x4x9xf32>", "result shapes"),
+        ('"top.Softmax"(%1) {axis = 1 : si32, beta = 0.5 : f64}', "tensor<1x4x8xf32>", "beta requires 1"),
+        ('"top.Slice"(%1, %0, %0, %0) {offset = [9], steps = [1], ends = [12]}', "tensor<3xf32>", "an offset, step"),
+    ],
+)
+def test_what_a_class_refuses_is_printed_back_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], stated: str, result: str, why: str
+):
+    source = of_op("top.Csc", result).splitlines()
+    source[4] = f'    %2 = {stated} : (tensor<1x4x8xf32>{", none" * stated.count("%0")}) -> {result} loc("y")'
+    (tmp_path / "a.mlir").write_text("\n".join(source))
+    with pytest.raises(ImportModelError, match=why):
+        load_model(tmp_path / "a.mlir", ops.context())
+    assert optimise([str(tmp_path / "a.mlir")]) == 0
+    assert stated.partition("(")[0] in capsys.readouterr().out
+    with pytest.raises(ImportModelError, match=why):
+        optimise([str(tmp_path / "a.mlir"), "-p", "canonicalize"])
+
+
+def test_a_module_without_its_weights_is_printed_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "m.mlir").write_text((TRANSFORM / "m.mlir").read_text())
+    with pytest.raises(ImportModelError, match=r"m_top_f32_all_weight\.npz"):
+        load_model(tmp_path / "m.mlir", ops.context())
+    assert optimise([str(tmp_path / "m.mlir")]) == 0
+    assert '"top.Conv"' in capsys.readouterr().out
+    assert optimise([str(tmp_path / "m.mlir"), "-o", str(tmp_path / "out.mlir")]) == 0
+    assert 'module.weight_file = "m_top_f32_all_weight.npz"' in (tmp_path / "out.mlir").read_text()
+    assert not list(tmp_path.glob("*.npz"))
+
+
+def test_files_of_several_modules(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Each part may give an alias another meaning."""
+    parts = [f'#loc = loc("{name}")\n' + of_op("top.Csc").replace('loc("x")', "loc(#loc)") for name in ("a", "b")]
+    (tmp_path / "two.mlir").write_text("\n// -----\n".join(parts))
+    with pytest.raises(ImportModelError, match=r"one module is required, the file has 2.*--split-input-file"):
+        load_model(tmp_path / "two.mlir", ops.context())
+    assert optimise([str(tmp_path / "two.mlir"), "--split-input-file"]) == 0
+    printed = capsys.readouterr().out.split("// -----")
+    assert ['loc("a")' in printed[0], 'loc("b")' in printed[1], len(printed)] == [True, True, 2]
+
+
+def test_weights_are_stored_flat_and_16_bit_floats_as_integers(tmp_path: Path):
+    model = load_model(lowered("bm1684x-BF16"), ops.context())
+    stored = arrays(next((lowered("bm1684x-BF16").parent).glob("m_*tpu_weights.npz")))
+    assert np.dtype(np.uint16) in {a.dtype for a in stored.values()} and 1 in {a.ndim for a in stored.values()}
+    assert {a.dtype.name for a in model.weights.values()} == {"bfloat16", "float32"}
+    place = folder_of("bm1684x-BF16", tmp_path)
+    file = next(place.glob("m_*tpu_weights.npz"))
+    name = next(name for name, array in stored.items() if array.ndim == 1)
+    np.savez(file, **{**stored, name: stored[name][:-1]})
+    with pytest.raises(ImportModelError, match=f"'{name}' is"):
+        load_model(next(place.glob("m_*_tpu.mlir")), ops.context())

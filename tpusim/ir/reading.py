@@ -1,0 +1,134 @@
+"""What TPU-MLIR writes, in the form that the op classes take.
+
+TPU-MLIR prints every operand and every attribute of an op, absent operands as `top.None`, and of a network that was
+just imported no shapes. A class of tpusim names what it computes with. `drop_absent` removes absent operands, and `take`
+infers shapes. An op that states more than its class takes becomes opaque (`tpusim.ir.opaque`), so that its
+module can be read, changed elsewhere and printed.
+"""
+
+from collections.abc import Iterable
+from math import prod
+from typing import Protocol, cast, runtime_checkable
+
+from xdsl.dialects.builtin import ModuleOp, StringAttr, UnrankedTensorType, UnregisteredAttr
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import IRDLOperation, OptOperandDef, OptResultDef, VarOperandDef, VarResultDef
+from xdsl.utils.exceptions import VerifyException
+
+from tpusim.ir.attrs import op_name
+from tpusim.ir.opaque import made_opaque
+from tpusim.ir.types import address_of, element_of, is_tensor, set_type, shape_of, tensor
+from tpusim.ir.upstream.table import OpEntry, defined_attributes, entry
+
+
+@runtime_checkable
+class Taking(Protocol):
+    """An op that knows its form and the shapes of its results."""
+
+    def take_form(self) -> str:
+        """Bring the op into the form that its class computes with; or why that is not possible."""
+        ...
+
+    def infer(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the results."""
+        ...
+
+
+def take(module: ModuleOp, *, keep: bool = False) -> None:
+    """Bring every op of a module into the form that its class takes, or make it opaque.
+
+    keep: to print the module again. Ops keep their form, and what a class refuses becomes opaque too.
+    """
+    for op in list(module.walk()):
+        if isinstance(op, IRDLOperation) and entry(op.name) is not None and (why := _why_opaque(op, keep=keep)):
+            made_opaque(op, why)
+    for function in module.walk():
+        if isinstance(function, FuncOp) and any(
+            isinstance(t, UnrankedTensorType) for t in function.function_type.outputs
+        ):
+            function.update_function_type()
+
+
+def _why_opaque(op: IRDLOperation, *, keep: bool) -> str:
+    """Bring an op into the form of its class, and give it shapes; or why the class does not take it."""
+    if why := why_not_taken(op):
+        return why
+    if keep:
+        return _infer_shapes(op) or refused(op)
+    return _formed(op) or _infer_shapes(op)
+
+
+def _infer_shapes(op: Operation) -> str:
+    """Give results without a rank the shapes that follow from the operands; or why they do not."""
+    if not unshaped(op.results):
+        return ""
+    try:
+        shapes = op.infer() if isinstance(op, Taking) else None
+    except Exception as error:  # noqa: BLE001  an op may lack anything that its class needs
+        return f"the shape of its result does not follow: {error}"
+    for result, shape in zip(list(op.results), shapes or (), strict=False):
+        if isinstance(result.type, UnrankedTensorType):
+            set_type(result, tensor(shape, cast("UnrankedTensorType[Attribute]", result.type).element_type))
+    return ""
+
+
+def reshape_constant(value: SSAValue, shape: tuple[int, ...]) -> None:
+    """Give a weight another shape; its data, which TPU-MLIR stores flat, follows when the file of weights is read."""
+    weight = isinstance(value.owner, Operation) and value.owner.name == "top.Weight"
+    if weight and is_tensor(value) and prod(shape_of(value)) == prod(shape):
+        set_type(value, tensor(shape, element_of(value), address_of(value)))
+
+
+def unshaped(values: Iterable[SSAValue]) -> list[SSAValue]:
+    """The values that have no rank."""
+    return [value for value in values if isinstance(value.type, UnrankedTensorType)]
+
+
+def _formed(op: Operation) -> str:
+    """Bring an op into the form of its class; "" if the class takes it then."""
+    for name in defined_attributes(type(op)) & op.attributes.keys():
+        value = op.attributes[name]
+        if isinstance(value, UnregisteredAttr):  # `#tpu<active_mode SILU>`; the class has the word
+            op.attributes[name] = StringAttr(value.value.data.strip())
+    return op.take_form() if isinstance(op, Taking) else ""
+
+
+def refused(op: Operation) -> str:
+    """Why the class of an op refuses it; "" if it does not."""
+    try:
+        op.verify(verify_nested_ops=False)
+    except VerifyException as error:
+        return str(error)
+    return ""
+
+
+def why_not_taken(op: IRDLOperation) -> str:
+    """What an op states that its class does not take; "" if the class takes it, or if TPU-MLIR has no such op."""
+    known = entry(op.name)
+    return "" if known is None else _shape_refusal(op) or _operand_refusal(op, known)
+
+
+def _shape_refusal(op: Operation) -> str:
+    source = next(iter(unshaped(op.operands)), None)
+    if source is None:
+        return ""
+    maker = source.owner
+    return f"the shape of its operand '{op_name(maker) if isinstance(maker, Operation) else ''}' is not known"
+
+
+def _arity(kind: type[IRDLOperation]) -> tuple[int, bool]:
+    """The number of operands that an op of the class always has, and whether it may have more."""
+    operands = [definition for _, definition in kind.get_irdl_definition().operands]
+    fixed = sum(not isinstance(d, VarOperandDef | OptOperandDef) for d in operands)
+    return fixed, fixed < len(operands)
+
+
+def _operand_refusal(op: IRDLOperation, known: OpEntry) -> str:
+    results = [definition for _, definition in type(op).get_irdl_definition().results]
+    if len(op.results) > len(results) and not any(isinstance(d, OptResultDef | VarResultDef) for d in results):
+        return f"its result '{known.results[len(results)].name}' is not computed"
+    fixed, more = _arity(type(op))
+    if more or len(op.operands) <= fixed or len(op.operands) > len(known.operands):
+        return ""
+    return f"its operand '{known.operands[fixed].name}' is not computed, only `none` is taken there"
