@@ -26,5 +26,5 @@ module attributes {module.state = "TPU_REORDERED", module.chip = "bm1684x", modu
 // CHECK-NEXT: %4 = "tpu.Store"(%a, %0) {{.*}}out_addr = 32768,{{.*}} -> tensor<1x8x4x4xf32> loc("store_a")
 // CHECK-NEXT: "tpu.Yield"(%4) {{.*}} -> ()
 // CHECK-NEXT: }) {nsecs = 1 : i64, csecs = 1 : i64, dsecs = 1 : i64, hsecs = 1 : i64, wsecs = 1 : i64, swpipl_stage_num = 3 : i64, group_type = 0 : i64, flow = [-1 : i64, 3 : i64, -2 : i64, 2 : i64, -3 : i64, 0 : i64, 1 : i64]}{{.*}} -> tensor<1x8x4x4xf32>
-// CHECK-NEXT: %y = "tpu.Active"(%1) {mode = "SIGMOID", coeffs = [], tpusim.global_reason = {{.*}} -> tensor<1x8x4x4xf32> loc("y")
+// CHECK-NEXT: %y = "tpu.Active"(%1) {mode = #tpu<active_mode SIGMOID>, coeffs = [], tpusim.global_reason = {{.*}} -> tensor<1x8x4x4xf32> loc("y")
 // CHECK-NEXT: func.return %y : tensor<1x8x4x4xf32>

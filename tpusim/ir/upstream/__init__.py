@@ -12,6 +12,7 @@ printed as it was read, because it changes no number. All attributes of an op wi
 """
 
 from tpusim.ir.upstream.spelling import (
+    ARITHMETIC,
     DECISIONS,
     FALLBACK,
     FORMER_OPS,
@@ -36,6 +37,7 @@ from tpusim.ir.upstream.table import (
 )
 
 __all__ = [
+    "ARITHMETIC",
     "DECISIONS",
     "FALLBACK",
     "FORMER_OPS",

@@ -25,7 +25,9 @@ GLOBAL_REASON = OWN + "global_reason"
 """Of an op outside groups: why it is in none."""
 FRAMEWORK = OWN + "framework"
 """Of a top op: the framework's tensor that its (first) result equals, if that is called otherwise."""
-NOTES = frozenset({PART_OF, DECISIONS, FALLBACK, GLOBAL_REASON})
+ARITHMETIC = OWN + "arithmetic"
+"""Of a lowered op: whose order of float steps it has, if that is not the chip's."""
+NOTES = frozenset({PART_OF, DECISIONS, FALLBACK, GLOBAL_REASON, ARITHMETIC})
 """Attributes that stages add to any op."""
 RENAMED = {
     "group_info": "ginfo",
