@@ -1,8 +1,8 @@
 """What TPU-MLIR writes, in the form that the op classes take.
 
 TPU-MLIR prints every operand and every attribute of an op, absent operands as `top.None`, and of a network that was
-just imported no shapes. A class of tpusim names what it computes with. `drop_absent` removes absent operands, and `take`
-infers shapes. An op that states more than its class takes becomes opaque (`tpusim.ir.opaque`), so that its
+just imported no shapes. A class of tpusim names what it computes with. `drop_absent` removes absent operands, and
+`take` infers shapes. An op that states more than its class takes becomes opaque (`tpusim.ir.opaque`), so that its
 module can be read, changed elsewhere and printed.
 """
 
