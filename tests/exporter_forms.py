@@ -104,6 +104,23 @@ def norm(net: Net, x: str, *, op: str, weight: float, bias: float | None) -> str
     return net(op, x, *weights)
 
 
+def focus(net: Net, x: str, *, places: str, conv: bool = True, group: int = 1) -> str:
+    """Every other pixel from places (row, column) on, joined along the channels, and a convolution."""
+    parts = []
+    for place in places.split():
+        row, column = map(int, place)
+        ends = [np.array(v) for v in ([row, column], [99, 99], [2, 3], [2, 2])]
+        parts.append(net("Slice", x, *ends))
+    y = net("Concat", *parts, axis=1)
+    return net("Conv", y, net.rng.standard_normal((WIDTH, 4 * IMAGE[1] // group, 1, 1)), group=group) if conv else y
+
+
+def column(net: Net, x: str, *, width: int = 1, shape: Sequence[int] = (1,), swap: bool = False) -> str:
+    """A linear layer of `width` columns with a number as its bias."""
+    y = net("MatMul", x, net.rng.standard_normal((WIDTH, width)))
+    return net("Add", *_ordered(y, np.full(tuple(shape), 0.25, np.float32), swap))
+
+
 def _ordered(a: str | np.ndarray, b: str | np.ndarray, swap: bool) -> tuple[str | np.ndarray, str | np.ndarray]:
     return (b, a) if swap else (a, b)
 
@@ -126,6 +143,14 @@ def _rows() -> Iterator[tuple[str, Callable[..., str], tuple[int, ...], dict[str
         yield f"layer_norm-{name}", layer_norm, rows, options
     yield "layer_norm-2d", layer_norm, (ROWS, WIDTH), {}
     yield "layer_norm-4d", layer_norm, (1, 3, ROWS, WIDTH), {}
+    channels = {"axes": (1,), "shape": (WIDTH, 1, 1)}
+    for name, shape, options in (
+        ("affine", IMAGE, {}), ("plain", IMAGE, {"affine": 0}), ("weight", IMAGE, {"affine": 1}),
+        ("swapped", IMAGE, {"swap": True}), ("four-axes", IMAGE, {"shape": (1, WIDTH, 1, 1)}),
+        ("power-axes", IMAGE, {"power": 3}), ("product", IMAGE, {"power": None}), ("front", IMAGE, {"axes": (-3,)}),
+        ("tokens", (2, WIDTH, ROWS), {"shape": (WIDTH, 1)}), ("rows", (ROWS, WIDTH), {"shape": (WIDTH,)}),
+    ):  # fmt: skip
+        yield f"pixel_norm-{name}", layer_norm, shape, channels | options
     for opset in (10, 11, 17):
         yield f"hard_swish-{opset}", hard_swish, IMAGE, {"opset": opset}
     for name, options in {
@@ -160,7 +185,24 @@ def _rows() -> Iterator[tuple[str, Callable[..., str], tuple[int, ...], dict[str
             yield f"{op}-{weight}-{bias}", norm, IMAGE, {"op": op, "weight": weight, "bias": bias}
 
 
+def _layers() -> Iterator[tuple[str, Callable[..., str], tuple[int, ...], dict[str, Any]]]:
+    rows = (1, ROWS, WIDTH)
+    for name, options in {
+        "columns": {"places": "00 10 01 11"}, "rows": {"places": "00 01 10 11"},
+        "own-inverse": {"places": "11 01 10 00"},
+        "groups": {"places": "00 10 01 11", "group": 2}, "columns-alone": {"places": "00 10 01 11", "conv": False},
+        "other-alone": {"places": "11 01 10 00", "conv": False},
+    }.items():  # fmt: skip
+        yield f"focus-{name}", focus, IMAGE, options
+    for name, options in {
+        "one": {}, "one-number": {"shape": ()}, "one-swapped": {"swap": True}, "one-axes": {"shape": (1, 1)},
+        "two": {"width": 2}, "two-number": {"width": 2, "shape": ()},
+    }.items():  # fmt: skip
+        yield f"column-{name}", column, rows, options
+    yield "column-one-2d", column, (ROWS, WIDTH), {}
+
+
 FORMS: dict[str, Callable[[], onnx.ModelProto]] = {
-    name: partial(network, form, shape, **options) for name, form, shape, options in _rows()
+    name: partial(network, form, shape, **options) for name, form, shape, options in (*_rows(), *_layers())
 }
 """The networks by name; each ends with a Relu."""

@@ -68,8 +68,8 @@ def output(text: str, folder: Path, ctx: Context, *more: str) -> str:
 
 
 if __name__ == "__main__":
-    from tpusim.ops import context
+    from tpusim.ir.dialects import open_context
 
     for path in sys.argv[1:]:
         with TemporaryDirectory() as folder:
-            sys.stdout.write(output(Path(path).read_text(encoding="utf-8"), Path(folder), context()))
+            sys.stdout.write(output(Path(path).read_text(encoding="utf-8"), Path(folder), open_context()))

@@ -34,6 +34,8 @@ TINY = (2, 3, 4)
 """(c, h, w) of the rows that are about a function, not about a shape."""
 BROAD = {"x": (-4.0, 4.0)}
 POSITIVE = {"x": (0.25, 4.0)}
+PIXELS = ("bm1684x", "bm1688", "bm1690", "cv186x")
+"""Chips that normalise the channels of bytes."""
 NO_INTEGERS = {chip: "no integer form" for chip in CHIPS}
 NO_TABLE = {"bm1684": "has no table of this function"}
 LIBRARY = Tolerance(2e-6, 3e-7, "double rounded once against a library's f32 approximation")
@@ -126,19 +128,32 @@ def fused() -> list[OpCase]:
     ]
 
 
+def channels_normalised(affine: int) -> Nodes:
+    """A LayerNorm over axis 1 as PyTorch's users write it."""
+    nodes = [
+        node("ReduceMean", "x", "m", axes=[1]), node("Sub", "x m", "d"), node("Pow", "d 2", "s"),
+        node("ReduceMean", "s", "v", axes=[1]), node("Add", "v e", "p"), node("Sqrt", "p", "r"),
+    ]  # fmt: skip
+    last = [node("Div", "d r", "n"), node("Mul", "w n", "t"), node("Add", "t b", "z")]
+    return [*nodes, *(last if affine else [node("Div", "d r", "z")]), node("Relu", "z")]
+
+
 def norms() -> list[OpCase]:
     def case(
         name: str, nodes: Nodes, x: Shape, result: str, constants: Mapping[str, Array], opset: int = 21, **more: Any
     ) -> OpCase:
         return OpCase(
             name, network(nodes, constants, opset), {"x": x}, result, Tolerance(1e-5, 1e-5, "sums in another order"),
-            fallback=NO_INTEGERS, ranges={"x": (-2.0, 3.0)}, **{"axes": "", **more},
+            ranges={"x": (-2.0, 3.0)}, **{"axes": "", "fallback": NO_INTEGERS, **more},
         )  # fmt: skip
 
     group = "tpu.GroupNorm"
     layer, instance = f"tpu.LayerNorm|{group}", f"tpu.InstanceNorm|{group}"  # BM1684 has neither
     rms = "tpu.RMSNorm|tpu.Mul"  # the 1684X family alone has the op
     pair = {"w": values((6,)), "b": values((6,), 2)}
+    by_channel = {name: array.reshape(6, 1, 1) for name, array in pair.items()}
+    numbers = {"e": np.array(1e-3, np.float32), "2": np.array(2, np.float32)}
+    pixel = "tpu.PixelNorm|tpu.LayerNorm|tpu.GroupNorm"  # the 1684X families alone have the op
     return [
         case("layernorm", [node("LayerNormalization", "x w b", epsilon=1e-3)], (BATCH, 5, 6), layer, pair, axes="n"),
         case("layernorm-no-bias", [node("LayerNormalization", "x w", axis=2)], (BATCH, 5, 4, 6), layer,
@@ -156,6 +171,9 @@ def norms() -> list[OpCase]:
              axes_on={"bm1684": "nh"}),
         case("rmsnorm-op", [node("RMSNormalization", "x w")], (BATCH, 70, 6), rms, {"w": pair["w"]}, 23, axes="nc",
              axes_on={"bm1684": ""}),
+        *(case(f"pixelnorm{name}", channels_normalised(ops), (BATCH, 6, 3, 4), pixel, by_channel | numbers, opset=17,
+               axes="nhw", fallback={chip: why for chip, why in NO_INTEGERS.items() if chip not in PIXELS})
+          for name, ops in (("", 2), ("-plain", 0))),
         case("groupnorm", [node("GroupNormalization", "x w b", num_groups=3)], image((6, 3, 4)), group, pair,
              axes="n"),
         case("instancenorm", [node("InstanceNormalization", "x w b")], image((6, 3, 4)), instance, pair, 17,

@@ -75,6 +75,16 @@ def test_a_sequence_stays_if_an_inner_tensor_is_read(read: str) -> None:
     assert "top.Sub" in kinds
 
 
+def test_a_factor_of_another_axis_is_a_product() -> None:
+    """TPU-MLIR takes the constant for the channels' and stops, unless it has as many elements."""
+    proto = network(layer_norm, (1, WIDTH, 4, WIDTH + 2), axes=(1,), shape=(WIDTH + 2,))
+    model = to_canonical(import_onnx(proto))
+    assert [kind for kind, *_ in made(model)] == ["top.PixelNorm", "top.Mul", "top.Add"]
+    x = np.random.default_rng(7).standard_normal((1, WIDTH, 4, WIDTH + 2)).astype(np.float32)
+    (wanted,) = onnx_outputs(proto, {"x": x}, [proto.graph.output[0].name]).values()
+    np.testing.assert_allclose(run(model, {"x": x})[value_name(model.results[0])], wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_opset_18_is_fused_too() -> None:
     """TPU-MLIR stops at ReduceMean of opset 18, whose axes are an operand."""
     kinds = [kind for kind, _, _ in made(import_onnx(network(layer_norm, (1, ROWS, WIDTH), opset=18)))]

@@ -15,12 +15,12 @@ from filecheck.parser import Parser
 from filecheck_examples import output
 from pattern_page import EXAMPLES, Registered, examples, page, registered, subject
 
-from tpusim.ops import context
+from tpusim.ir.dialects import open_context
 from tpusim.registry import PASSES
 
 PAGE = Path(__file__).parents[1] / "docs" / "patterns.md"
 PATTERNS = registered()
-CONTEXT = context()
+CONTEXT = open_context()
 
 
 def name_of(path: Path) -> str:

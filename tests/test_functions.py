@@ -167,6 +167,12 @@ ROWS = [
         ),
     ),
     Row(
+        fn.PixelNorm(1e-5, weight=True, bias=False),
+        (IMAGE, (1, 6, 1, 1)),
+        IMAGE,
+        ((fn.PixelNorm(1e-5, weight=False, bias=False), (IMAGE, (1, 6, 1, 1)), "1 operands, got 2"),),
+    ),
+    Row(
         fn.GroupNorm(3, 1e-5, depth=2),
         (IMAGE, (6,), (6,)),
         IMAGE,

@@ -69,6 +69,7 @@ from tpusim.ops.lrn import TpuLRN
 from tpusim.ops.minmax import ExtremeTpu
 from tpusim.ops.norm.tpu import TpuScale
 from tpusim.ops.pad import TpuPad
+from tpusim.ops.pixelnorm import TpuPixelNorm
 from tpusim.ops.power import TpuPow3
 from tpusim.ops.reduce import TpuReduce
 from tpusim.ops.relu import TpuClip
@@ -84,7 +85,7 @@ from tpusim.simulator import Simulator, SimulatorOptions
 QUICK = 10
 """Bits that one seed gives."""
 FAMILIES: tuple[type[TpuOp], ...] = (
-    TpuCast, ConstTpu, TpuLeakyRelu, TpuPRelu, TpuPad, TpuSoftmax, TpuLayerNorm, TpuRMSNorm, GroupedTpu,
+    TpuCast, ConstTpu, TpuLeakyRelu, TpuPRelu, TpuPad, TpuSoftmax, TpuLayerNorm, TpuRMSNorm, TpuPixelNorm, GroupedTpu,
     ExtremeTpu, TpuCompare, TpuCompareConst, TpuWhere, TpuReduce, TpuArg, TpuDiv, TpuInterp, TpuGather, TpuTopK,
     TpuGatherElements, TpuScatterElements, TpuLRN, TpuCumSum, TpuPow3,
 )  # fmt: skip
@@ -92,7 +93,17 @@ FAMILIES: tuple[type[TpuOp], ...] = (
 SOME = (
     *("leaky-steep", "prelu-2d", "addconst-relu", "subconst-reverse", "mulconst-negative", "maxconst", "clip"),
     *("pad-edge", "pad-reflect", "pad", "softmax-channels", "log-softmax", "layernorm-no-bias", "rmsnorm-op"),
-    *("groupnorm", "instancenorm-5d", "max-three", "max-requant", "min-wide", "greater", "less-const-left", "xor"),
+    *(
+        "groupnorm",
+        "instancenorm-5d",
+        "pixelnorm",
+        "max-three",
+        "max-requant",
+        "min-wide",
+        "greater",
+        "less-const-left",
+        "xor",
+    ),
     *("where-const", "where-rank", "reduce-mean", "reduce-l2", "argmax", "div-relu", "resize-linear", "resize-corners"),
     *("gather", "topk-places", "scatter-elements-add", "lrn", "cumsum", "pow-tensor"),
 )
@@ -105,9 +116,9 @@ PLACES = {
     "cv183x-int8": ("cv183x", "int8"),
 }
 ABSENT: dict[str, set[type[TpuOp]]] = {
-    "bm1684-int8": {TpuLayerNorm, TpuRMSNorm},
-    "cv183x-int8": {ConstTpu, TpuRMSNorm, TpuDiv},
-    "cv183x-bf16": {ConstTpu, TpuRMSNorm, TpuDiv},
+    "bm1684-int8": {TpuLayerNorm, TpuRMSNorm, TpuPixelNorm},
+    "cv183x-int8": {ConstTpu, TpuRMSNorm, TpuPixelNorm, TpuDiv},
+    "cv183x-bf16": {ConstTpu, TpuRMSNorm, TpuPixelNorm, TpuDiv},
 }
 """What none of SOME becomes there."""
 

@@ -298,3 +298,18 @@ def test_alpha_that_a_node_leaves_out(
     assert "default_alpha" not in str(mended.module)
     stated = to_canonical(import_onnx(network([node(op, "x", alpha=0.7)])({"x": (2, 5, 6)})))
     assert alpha(stated).value.data == pytest.approx(0.7)
+
+
+def test_reciprocal_root_in_the_range_of_the_root(caplog: pytest.LogCaptureFixture) -> None:
+    """A quotient by the root of the sum of 32 squares: the root is near 5.6, so that 0.18 has few of its steps."""
+    nodes = [node("Mul", "x x", "s"), node("ReduceSum", "s a", "v"), node("Sqrt", "v", "r"), node("Div", "x r")]
+    plain = to_canonical(import_onnx(network(nodes, {"a": np.array([2])}, 17)({"x": (2, 4, 32)})))
+    feeds = {"x": np.random.default_rng(5).standard_normal((2, 4, 32)).astype(np.float32)}
+    top = ranged(plain.clone(), {"x": (-4, 4), "s": (0, 12), "v": (0, 50), "r": (0, 7.1), "y": (-1, 1)})
+    with caplog.at_level(logging.WARNING):
+        theirs = lowered(top.clone())
+    assert "reciprocal_root_in_range_of_root" in caplog.text
+    assert marks(named(theirs, "tpu.Lut"))
+    ours = lowered(top.clone(), ("reciprocal_root_in_range_of_root",))
+    assert named(ours, "tpu.Div")
+    assert error_of(ours, plain, feeds) < error_of(theirs, plain, feeds) / 2

@@ -231,6 +231,50 @@ def layernorm_tables(
 
 
 @kernel(static=("epsilon",))
+def pixelnorm_float(x: Array, weight: Array | None, bias: Array | None, *, epsilon: float) -> Array:
+    """Compute y = (x - mean)*rstd*w[c] + b[c] over axis 1, in f32 step by step (numerics 11.2).
+
+    x (n, c, ...); weight, bias of C elements or None. rstd = 1/sqrt(variance + epsilon), variance biased.
+    """
+    rows = jnp.moveaxis(f32(x), 1, -1)
+    return _by_channel(jnp.moveaxis(_normalised(rows, epsilon), -1, 1), *_flat(weight, bias))
+
+
+@kernel(static=("epsilon",))
+def pixelnorm_bf16(x: Array, weight: Array | None, bias: Array | None, *, epsilon: float) -> Array:
+    """Compute the norm over axis 1 with the steps of `groupnorm_bf16`; weight, bias of C elements or None."""
+    return _by_channel_bf16(_normalised_bf16(f32(x), 1, epsilon), *_flat(weight, bias))
+
+
+@kernel(static=("epsilon", "scale"))
+def pixelnorm_int8(x: Array, weight: Array | None, bias: Array | None, *, epsilon: float, scale: float) -> Array:
+    """Compute the norm of bytes over axis 1, every step rounded to F16 (numerics 11.2).
+
+    x int8 or uint8 (n, c, ...), its numbers x*scale; the zero point cancels. Sums of x and x^2 in int32;
+    avg = F16(1/C); mean = F16(F16(sum x)*avg);
+    v = F16(F16(F16(sum x^2)*avg) - F16(mean^2)), not below 0; v = F16(v*F16(s*s));
+    rstd = F16(F16(1/sqrt(F16(v + epsilon)))*s); y = F16(F16(x - mean)*rstd), then the weight's product and the bias's
+    sum. s, epsilon in F16. A sum of squares of 65520 or more is infinite, and the result then 0 before the bias.
+    """
+    average, eps, step = (to_f16(jnp.float32(number)) for number in (1.0 / x.shape[1], epsilon, scale))
+    whole = x.astype(jnp.int32)
+    totals = (jnp.sum(terms, axis=1, keepdims=True) for terms in (whole, whole * whole))
+    mean, squares = (to_f16(pin(to_f16(total.astype(jnp.float32)) * average)) for total in totals)
+    variance = jnp.maximum(to_f16(squares - to_f16(pin(mean * mean))), 0)
+    shifted = to_f16(to_f16(pin(variance * to_f16(pin(step * step)))) + eps)
+    rstd = to_f16(pin(to_f16(divide(jnp.ones_like(shifted), jnp.sqrt(shifted))) * step))
+    y = to_f16(pin(to_f16(f32(x) - mean) * rstd))
+    weight, bias = (v if v is None else along_axis(f32(v), x.ndim, 1) for v in _flat(weight, bias))
+    y = y if weight is None else to_f16(pin(y * weight))
+    return y if bias is None else to_f16(y + bias)
+
+
+def _flat(*values: Array | None) -> list[Array | None]:
+    """Weights without their axes of length 1."""
+    return [v if v is None else v.reshape(-1) for v in values]
+
+
+@kernel(static=("epsilon",))
 def instancenorm_by_factor(x: Array, weight: Array, bias: Array | None, *, epsilon: float) -> Array:
     """Compute y = (x - mean*f)/sqrt(variance*f + epsilon) + b[c] in f32, f = f32(1)/weight, statistics per channel.
 
@@ -282,9 +326,19 @@ def groupnorm_bf16(x: Array, weight: Array | None, bias: Array | None, *, groups
     BF16 values as f32. Decision: the two sums are in double, so that their order cannot change the rounding.
     """
     x = f32(x)
-    average, d = _deviations_bf16(x.reshape(x.shape[0], groups, -1), (2,))
+    y = _normalised_bf16(x.reshape(x.shape[0], groups, -1), 2, epsilon).reshape(x.shape)
+    return _by_channel_bf16(y, weight, bias)
+
+
+def _normalised_bf16(x: Array, axis: int, epsilon: float) -> Array:
+    """BF16(d/sqrt(v)) over one axis, d and v in BF16, root and reciprocal in f32."""
+    average, d = _deviations_bf16(x, (axis,))
     squares = to_bf16(d * d).astype(jnp.float64) * average.astype(jnp.float64)
-    variance = to_bf16(_total_bf16(squares, (2,)) + to_bf16(jnp.float32(epsilon)))
-    y = to_bf16(d * divide(jnp.ones_like(variance), jnp.sqrt(variance))).reshape(x.shape)
-    y = y if weight is None else to_bf16(y * along_axis(f32(weight), x.ndim, 1))
-    return y if bias is None else to_bf16(y + along_axis(f32(bias), x.ndim, 1))
+    variance = to_bf16(_total_bf16(squares, (axis,)) + to_bf16(jnp.float32(epsilon)))
+    return to_bf16(d * divide(jnp.ones_like(variance), jnp.sqrt(variance)))
+
+
+def _by_channel_bf16(y: Array, weight: Array | None, bias: Array | None) -> Array:
+    """BF16(BF16(y*w[c]) + b[c]), channels on axis 1."""
+    y = y if weight is None else to_bf16(y * along_axis(f32(weight), y.ndim, 1))
+    return y if bias is None else to_bf16(y + along_axis(f32(bias), y.ndim, 1))

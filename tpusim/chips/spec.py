@@ -138,6 +138,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """Steps of a PorD for one element of a window that is a part of a row; each element is read separately."""
     strided_window_steps: int = 1
     """Steps of a pooling or depthwise window with strided columns for each step without strides."""
+    roots_in_f32: bool = False
+    """The reciprocal root of a norm runs in f32 whatever its type, after a check of its range (U-91)."""
     quantize_steps: int = 4
     """Steps of 32 bits in a cast from f32 to an integer; one fewer in the tiles of a global layer."""
     nibble_steps: int = 1

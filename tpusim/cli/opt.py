@@ -23,12 +23,14 @@ from tpusim.ir.bytecode import EVERYBODY, RELEASES
 from tpusim.ir.content import is_known, is_module
 from tpusim.ir.dialects import open_context, register_dialects
 from tpusim.ir.module import Model, NamesWeight, load_model, packed_weights, without_weights
+from tpusim.ir.names import names_to_attributes
 from tpusim.ir.upstream.absent import completed
 from tpusim.ir.weights import save_weights
 from tpusim.passes import PassContext, PassManager, parse_pipeline, pass_of, print_pipeline
 from tpusim.registry import FRONTENDS, PASSES, PIPELINES
 
 if TYPE_CHECKING:
+    from tpusim.host.workers import Workers
     from tpusim.passes.instruments.numbers import NumbersChanged
 
 STDIN = "standard input"
@@ -139,11 +141,17 @@ class OptMain(xDSLOptMain):
             help="write MLIR bytecode of this version (0 to 6) to -o; by default the version that the reader needs",
         )
         add("--bytecode-for", choices=tuple(RELEASES), help="the reader of the bytecode: its version and its codes")
+        add("--jobs", type=int, default=1, help="processes for the functions of cse, dce, fold, sccp and canonicalize")
         add("--one-file", action="store_true", help="write bytecode with the weights in it, no npz")  # fmt: skip
         add(
             "--verify-passes", metavar="DATA", nargs="?", const=DATA, default="",
             help=f"run a sample of DATA ({DATA}) after every pattern and pass; fail if one changed numbers",
         )  # fmt: skip
+        add(
+            "--names-as-attributes",
+            action="store_true",
+            help="state names as attributes, for tools that drop locations",
+        )
         add("--run-reproducer", action="store_true", help="the input is what --crash-reproducer wrote: run its passes")
 
     def setup_pipeline(self) -> None:
@@ -161,6 +169,7 @@ class OptMain(xDSLOptMain):
         if self.args.verify_passes:
             self.numbers = numbers_of(self.args.verify_passes)
             instruments.append(self.numbers)
+        cast("PassContext", self.ctx).workers = _workers(self.args.jobs)
         self.manager = PassManager(pipeline, instruments, verify=not self.args.disable_verify)
 
     def _require_sense(self) -> None:
@@ -191,9 +200,21 @@ class OptMain(xDSLOptMain):
     def output_resulting_program(self, prog: builtin.ModuleOp) -> str:
         """In the form that was asked for, always with locations: they are the op names."""
         self.args.print_debuginfo, self.printed = True, prog
+        if self.args.names_as_attributes:
+            names_to_attributes(prog)
         if self.weight_file:
             prog.attributes["module.weight_file"] = builtin.StringAttr(self.weight_file)
         return super().output_resulting_program(completed(prog)).rstrip("\n") + "\n"
+
+
+def _workers(jobs: int) -> "Workers | None":
+    if jobs < 1:
+        raise ConfigError(f"opt: --jobs {jobs}: 1 or more is required")
+    if jobs == 1:
+        return None
+    from tpusim.host.workers import processes
+
+    return processes(jobs)
 
 
 def _to_stderr(text: str) -> None:

@@ -95,12 +95,12 @@ def _header(model: Model) -> Header:
 
 
 def _io_regions(model: Model) -> tuple[tuple[int, int], ...]:
-    """(address, bytes) of every network output outside the neuron region."""
-    chip = chips.of(model)
+    """(address, bytes) of every network input and output outside the neuron region."""
+    chip, start = chips.of(model), model.number("module.neuron_addr")
     found: dict[int, int] = {}
-    for value in model.results:
+    for value in (*(op.output for op in model.ops if isinstance(op, TopInput)), *model.results):
         address = address_of(value)
-        if chip.io_start and address is not None and address >= chip.io_start:
+        if address is not None and not start <= address < start + model.number("module.neuron_size"):
             size = gmem_bytes(shape_of(value), command_dtype(element_of(value)), chip)
             found[address] = align(size, chip.gmem_align_bytes)
     return tuple(sorted(found.items()))

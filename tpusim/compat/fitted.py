@@ -228,6 +228,10 @@ _ROWS: Final = (
         "F-49", "_WEIGHT_STEPS[4]", "vector steps that make the weights of such an interpolation, of 32 bits", 1,
         profiles="TIU cycles of interpolations by other factors, of more channels than lanes",
     ),
+    Fitted(
+        "F-50", "_ROOT_STEPS", "vector steps of the reciprocal root of a PixelNorm", 1,
+        needs="profiles of PixelNorm by ten sizes: nine on BM1684X and three on BM1688 gave it exactly",
+    ),
 )  # fmt: skip
 
 FITTED: Final = {row.number: row for row in _ROWS}

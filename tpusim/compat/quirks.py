@@ -116,6 +116,12 @@ class Quirk(StrEnum):
         "they have ONNX's defaults: 1, 0.01 and 0.2",
     )  # fmt: skip
 
+    ROOT_IN_RANGE_OF_ROOT = (
+        "U-108", "reciprocal_root_in_range_of_root", "lowering of Div",
+        "a / sqrt(b) is the product with 1/sqrt(b), whose range in integers is that of sqrt(b)",
+        "it is a quotient in float",
+    )  # fmt: skip
+
     @property
     def decision(self) -> str:
         """The name under which an op that follows it is marked."""

@@ -111,8 +111,8 @@ IMPORT: Final = (
     ),
     Rule(
         "U-97", "sequences_of_nodes", "import",
-        "seven sequences of ONNX nodes that follow each other become LayerNorm, HardSigmoid, HardSwish or GELU, with "
-        "constants of one axis at most and exact numbers",
+        "nine sequences of ONNX nodes that follow each other become LayerNorm, PixelNorm, HardSigmoid, HardSwish or "
+        "GELU, with constants of one axis at most and exact numbers",
         "every form of these functions is one op", "observed: model_transform.py",
     ),
     Rule(
@@ -260,7 +260,7 @@ INTEGERS: Final = (
     Rule(
         "U-101", "sums_without_effect", "lowering of AddConst",
         "an AddConst whose number is 0 in the result's steps, and whose operand has the same scale, is left out; its "
-        "operand may be a float",
+        "operand may be a float, whose cast to integers has the operand's range and the name of the sum",
         "the op stays, or the network's number is added before the values are quantised", "observed: m_tpu.mlir",
     ),
     Rule(

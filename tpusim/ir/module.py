@@ -14,11 +14,12 @@ from enum import StrEnum
 from pathlib import Path
 
 import numpy as np
+from typing_extensions import override
 from xdsl.context import Context
 from xdsl.dialects.builtin import BFloat16Type, Float16Type, IntegerAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
-from xdsl.traits import OpTrait
+from xdsl.traits import EffectInstance, MemoryEffect, MemoryEffectKind, OpTrait
 
 from tpusim.errors import ImportModelError
 from tpusim.host.files import is_file_name, replacing
@@ -39,8 +40,19 @@ class ModelContext(OpenContext):
     weights: WeightStore = field(default_factory=WeightStore)
 
 
-class NamesWeight(OpTrait):
-    """The op's result is the entry of the weight file that is named like the op."""
+class NamesWeight(MemoryEffect):
+    """The op's result is the entry of the weight file that is named like the op.
+
+    The op reads the file into a new tensor: no other op gives the same one, even with equal attributes, and without
+    users it can go.
+    """
+
+    @classmethod
+    @override
+    def get_effects(cls, op: Operation) -> frozenset[EffectInstance]:
+        """A read, and the allocation of the result."""
+        reads = EffectInstance(MemoryEffectKind.READ)
+        return frozenset((reads, *(EffectInstance(MemoryEffectKind.ALLOC, result) for result in op.results)))
 
 
 class OfChip(OpTrait):
@@ -233,19 +245,21 @@ def _has_weights(module: ModuleOp) -> bool:
 def _as_typed(module: ModuleOp, weights: WeightStore) -> WeightStore:
     """The weights in the shapes and types of their ops, as far as they are the same bytes.
 
-    TPU-MLIR stores weights of lowered modules without their shape, and 16-bit floats as uint16.
+    TPU-MLIR stores weights of lowered modules without their shape or in one of a stage before, and 16-bit floats as
+    uint16.
     """
     found: dict[str, np.ndarray] = {}
+    lowered = any(op.has_trait(OfChip) for op in module.walk())
     for op in module.walk():
         if op.has_trait(NamesWeight) and (stored := weights.get(op_name(op))) is not None:
-            found[op_name(op)] = _in_type(stored, tensor_of(op.results[0]))
+            found[op_name(op)] = _in_type(stored, tensor_of(op.results[0]), any_shape=lowered)
     return WeightStore({**weights, **found}) if found else weights
 
 
-def _in_type(stored: np.ndarray, wanted: AnyTensor) -> np.ndarray:
+def _in_type(stored: np.ndarray, wanted: AnyTensor, *, any_shape: bool) -> np.ndarray:
     """A flat array in a shape, and 16 bits as the 16-bit float of a type; any other array as it is."""
     shape = wanted.get_shape()
-    if stored.ndim == 1 and stored.size == math.prod(shape):
+    if (any_shape or stored.ndim == 1) and stored.size == math.prod(shape):
         stored = stored.reshape(shape)
     if stored.dtype == np.uint16 and isinstance(wanted.element_type, Float16Type | BFloat16Type):
         stored = stored.view(storage_dtype(wanted.element_type))
@@ -302,7 +316,14 @@ def _state_of(module: ModuleOp) -> str:
 
 def _check_weights(module: ModuleOp, weights: WeightStore, path: Path, weight_file: str) -> None:
     """Every weight op has data of its type. Raises ImportModelError that names all that have not."""
-    problems = [why for op in module.walk() if op.has_trait(NamesWeight) and (why := _mismatch(op, weights))]
+    weight_ops = [op for op in module.walk() if op.has_trait(NamesWeight)]
+    problems = [why for op in weight_ops if (why := _mismatch(op, weights))]
+    if nameless := sum(not op_name(op) for op in weight_ops):
+        raise ImportModelError(
+            f"module '{path}': a name for each weight is required, got {nameless} of {len(weight_ops)} without one; "
+            "names are locations, which `mlir-opt --mlir-print-debuginfo` and `xdsl-opt --print-debuginfo` keep; in "
+            "what `tpusim opt --names-as-attributes` writes, every tool keeps them"
+        )
     if problems:
         shown = "; ".join(problems[:8]) + (" ..." if len(problems) > 8 else "")
         advice = "take module and weights of the same stage"
@@ -318,7 +339,7 @@ def _mismatch(op: Operation, weights: WeightStore) -> str:
     """How the data of a weight op differs from its type, "" if it does not."""
     name, wanted = op_name(op), tensor_of(op.results[0])
     if name not in weights:
-        return f"'{name}' is not there" if name else "a weight without a name is not there"
+        return f"'{name}' is not there"
     found = weights[name]
     try:
         dtype = storage_dtype(wanted.element_type)

@@ -1,12 +1,17 @@
-"""Which op a name in a table means. Tables name tensors by U-16; this is where the spelling may differ."""
+"""Names of ops in tables, and names as attributes.
+
+Tables name tensors by U-16; `names_in` is where the spelling may differ. A name is a location (U-96), which many tools
+print only on request; as the attribute `tpusim.name` they keep it.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
-from typing import TypeVar
+from typing import TypeVar, cast
 
-from xdsl.ir import Operation
+from xdsl.dialects.builtin import ArrayAttr, FusedLoc, ModuleOp, NoneAttr, StringAttr
+from xdsl.ir import Attribute, Operation
 
-from tpusim.ir.attrs import framework_name, op_name
+from tpusim.ir.attrs import framework_name, name_location, name_place, op_name, text, texts, texts_attr, value_name
 
 OpT = TypeVar("OpT", bound=Operation)
 
@@ -35,3 +40,26 @@ def names_in(ops: Iterable[OpT], known: Collection[str]) -> dict[OpT, str]:
         elif shared[tensor] == 1 and len(typed[tensor]) == 1:
             found[op] = typed[tensor][0]
     return found
+
+
+NAME = "tpusim.name"
+"""The attribute: the name of an op, or a list of the names of its results."""
+
+
+def names_to_attributes(module: ModuleOp) -> None:
+    """State the name of every op as an attribute too."""
+    for op in module.walk():
+        if name := op_name(op):
+            several = [value_name(result) for result in op.results] if len(op.results) > 1 else []
+            op.attributes[NAME] = texts_attr(several) if len(set(several)) > 1 else text(name)
+
+
+def names_from_attributes(module: ModuleOp) -> None:
+    """Name every op that states its name as an attribute, which is removed; its location stays as a place."""
+    for op in module.walk():
+        stated = op.attributes.pop(NAME, None)
+        if isinstance(stated, StringAttr) and op_name(op) != stated.data:
+            name_place(op, stated.data)
+        elif isinstance(stated, ArrayAttr):
+            names = texts(cast("ArrayAttr[Attribute]", stated))
+            op.location = FusedLoc(tuple(map(name_location, names)), NoneAttr())

@@ -68,8 +68,9 @@ def _infer_shapes(op: Operation) -> str:
     except Exception as error:  # noqa: BLE001  an op may lack anything that its class needs
         return f"the shape of its result does not follow: {error}"
     for result, shape in zip(list(op.results), shapes or (), strict=False):
-        if isinstance(result.type, UnrankedTensorType):
-            set_type(result, tensor(shape, cast("UnrankedTensorType[Attribute]", result.type).element_type))
+        if is_unranked(result):
+            unranked = cast("UnrankedTensorType[Attribute]", result.type)
+            set_type(result, tensor(shape, unranked.element_type))
     return ""
 
 
@@ -82,7 +83,12 @@ def reshape_constant(value: SSAValue, shape: tuple[int, ...]) -> None:
 
 def unshaped(values: Iterable[SSAValue]) -> list[SSAValue]:
     """The values that have no rank."""
-    return [value for value in values if isinstance(value.type, UnrankedTensorType)]
+    return [value for value in values if is_unranked(value)]
+
+
+def is_unranked(value: SSAValue) -> bool:
+    """Whether a value has no rank."""
+    return isinstance(value.type, UnrankedTensorType)
 
 
 def _formed(op: Operation) -> str:

@@ -27,6 +27,8 @@ from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 
 from tpusim.errors import ConfigError, ImportModelError
 from tpusim.ir.attrs import int_attr, name_place, op_name, take_framework_name
+from tpusim.ir.functions import merge_functions
+from tpusim.ir.names import names_from_attributes
 from tpusim.ir.opaque import TableContext
 from tpusim.ir.reading import take
 from tpusim.ir.types import Quant, is_tensor, shape_of, tensor_of
@@ -172,11 +174,14 @@ def parse_module(text: str, ctx: Context, name: str = "<text>", *, keep: bool = 
 def checked(module: ModuleOp, name: str, *, keep: bool = False) -> ModuleOp:
     """A module that was read from `name`, in the form that the stages take, and verified. Raises ImportModelError."""
     _read_properties_as_attributes(module)
+    names_from_attributes(module)
     for op in module.walk():
         if entry(op.name) is not None:
             take_framework_name(op)
     drop_absent(module)
     if is_network(module):
+        if not keep:
+            merge_functions(module, name)
         take(module, keep=keep)
         _require_static_shapes(module, name)
     try:
@@ -240,6 +245,12 @@ def _read_properties_as_attributes(module: ModuleOp) -> None:
 def is_network(module: ModuleOp) -> bool:
     """Whether a module has an op of the registered dialects, which are those of networks."""
     return any(op.dialect_name() in DIALECTS for op in module.walk())
+
+
+def only_network(module: ModuleOp) -> bool:
+    """Whether a module has, besides modules and functions, only ops of the registered dialects."""
+    known = {"builtin", "func", *DIALECTS}
+    return all(op.dialect_name() in known for op in module.walk()) and is_network(module)
 
 
 def _require_static_shapes(module: ModuleOp, where: str) -> None:

@@ -1,5 +1,7 @@
 """Rewrites of single ops to the forms that a chip's lowering expects, and checks of the ops that its file names."""
 
+from collections.abc import Sequence
+
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError
 from tpusim.interfaces import ask_class
@@ -8,18 +10,22 @@ from tpusim.ir.module import Model
 from tpusim.ir.rewriting import rewrite
 from tpusim.ops import op_classes
 from tpusim.ops.framework.base import TopOp, TpuOp
-from tpusim.ops.interfaces import ChipRewrites, FusingRewrites
+from tpusim.ops.interfaces import ChipRewrites, FusingRewrites, QuirkRewrite
 from tpusim.ops.patterns.recurrent import TYPES, keep_parts, named_parts
 
 
-def rewrite_for_chip(model: Model, chip: ChipSpec) -> None:
-    """Rewrite a top module in place by each op's `chip_patterns`; tensors keep their names, the store gains weights."""
+def rewrite_for_chip(model: Model, chip: ChipSpec, quirks_off: Sequence[str] = ()) -> None:
+    """Rewrite a top module in place by each op's `chip_patterns`; tensors keep their names, the store gains weights.
+
+    quirks_off: quirks whose rewrites are left out.
+    """
     parts = named_parts(model.ops)
     patterns = [
         pattern
         for cls in op_classes(TopOp, model.module)
         if (rewrites := ask_class(cls, ChipRewrites, chip)) is not None
         for pattern in rewrites.chip_patterns(model.weights, chip)
+        if not (isinstance(pattern, QuirkRewrite) and pattern.QUIRK in quirks_off)
     ]
     rewrite(model, patterns)
     keep_parts(model.ops, parts)

@@ -56,7 +56,7 @@ class Conversion:
 
     def rewrite_top(self) -> None:
         """Rewrite the top module by the patterns that ops have for the chip."""
-        rewrite_for_chip(self.top, self.chip)
+        rewrite_for_chip(self.top, self.chip, self.config.quirks_off)
 
     def choose_formats(self) -> None:
         """Give every op its number format, and mark the ops that integers would ruin."""

@@ -326,18 +326,30 @@ class Lowering:
             raise UnsupportedError(f"tensor '{value_name(value)}': a calibrated range is required to quantise it")
         return UniformType.of_params(quant)
 
-    def operand(self, value: SSAValue, mode: NumberMode, user: Operation, reader: str = "") -> SSAValue:
+    def operand(self, value: SSAValue, mode: NumberMode, user: Operation, reader: str | None = None) -> SSAValue:
         """The lowered value as float or as its quantised integer; inserts or reuses a cast."""
-        reader = reader or op_name(user)
+        reader = op_name(user) if reader is None else reader
         constant = self.array(value)
         if constant is not None:
             return self.weight(value_name(value), constant if mode == "int8" else _in_type(constant, mode, self.chip))
         lowered = self._lowered[value]
         if mode == "int8" and self.stored_indices(value) is not None:
             return self._indices(value, lowered, reader)
+        if mode == "int8" and uniform_of(lowered) is None:
+            while (first := self._left_out(value)) is not None:
+                reader, value = op_name(first), first.operands[0]
+            return self._cast(lowered, self.quantised_type(value), reader)
         if mode == "int8":
-            return lowered if uniform_of(lowered) else self._cast(lowered, self.quantised_type(value), reader)
+            return lowered
         return self._cast(lowered, FLOAT_TYPES[mode], reader)
+
+    def _left_out(self, value: SSAValue) -> Operation | None:
+        """The op that makes a value, if it is left out: it would have read its operand as integers (U-101)."""
+        op = value.owner
+        left_out = (
+            isinstance(op, TopOp) and bool(op.operands) and self._lowered.get(op.operands[0]) is self._lowered[value]
+        )
+        return op if isinstance(op, TopOp) and left_out else None
 
     def stored(self, value: SSAValue) -> SSAValue | None:
         """The lowered value, None for a constant."""

@@ -43,6 +43,7 @@ from tpusim.ops import (
     norm,
     pad,
     permute,
+    pixelnorm,
     pool,
     power,
     recurrent,
@@ -64,7 +65,7 @@ from tpusim.ops import (
 
 MODULES: tuple[ModuleType, ...] = (
     structure, cast, rescale, requant_axis, conv, deconv, matmul, attention, pool, add, mul, concat, view, permute,
-    softmax, lrn, norm, relu, activation, hard, host_function, layernorm, groupnorm, reduce,
+    softmax, lrn, norm, relu, activation, hard, host_function, layernorm, groupnorm, pixelnorm, reduce,
     sub, minmax, const_binary, pad, slice, tile, resize, compare, where, arg, elements,
     cumulate, power, grid_sampler, depth2space, swap_dim, rmsnorm, frames, nms,
     recurrent,

@@ -221,7 +221,6 @@ class TopAdd(ScaledTop):
     name = "top.Add"
     SPEC: ClassVar[tuple[str, ...]] = ("9.5", "9.3", "5.6")
     RANGE: ClassVar[RangeRule] = RangeRule(sum_sign=True)
-    ALIGNED_FROM: ClassVar[int | None] = None
     TPU: ClassVar[OpT] = TpuAdd
 
     @override

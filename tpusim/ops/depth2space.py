@@ -18,7 +18,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import copy_name, flag, int_attr, ints, ints_attr
+from tpusim.ir.attrs import copy_name, flag, int_attr, ints, ints_attr, op_name, set_op_name
 from tpusim.ir.types import shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.concat import TopConcat
@@ -31,12 +31,13 @@ from tpusim.ops.framework.base import (
     TopOp,
     TpuOp,
 )
-from tpusim.ops.framework.families import Unary, shorter_axes
+from tpusim.ops.framework.families import Unary, constant_of, only_user, shorter_axes
 from tpusim.ops.framework.rewriting import made_by
 from tpusim.ops.framework.views import turned
 from tpusim.ops.permute import TopPermute
 from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.slice import TopSlice
+from tpusim.ops.structure import make_weight
 from tpusim.ops.view import TopReshape
 
 Axes: TypeAlias = tuple[str, ...]
@@ -139,12 +140,11 @@ class TopDepth2Space(Depth2Space, TopOp):
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """Match what exporters write: a Permute between two Reshapes, or a Concat of strided Slices."""
-        del weights
         return (
             TopPermuteToPixelShuffle(),
             TopPermuteToReorg(),
             Reshape4Depth2SpacePattern(),
-            ConcatToDepth2SpacePattern(),
+            ConcatToDepth2SpacePattern(weights),
         )
 
     @override
@@ -267,12 +267,15 @@ class Reshape4Depth2SpacePattern(RewritePattern):
 
 
 @dataclass
+@dataclass
 class ConcatToDepth2SpacePattern(RewritePattern):
     """Concat of all strided Slices of one image, by rows or by columns: Depth2Space from pixels to channels.
 
-    The image is (n, c, h, w) or (n, h, w, c). TPU-MLIR has one pattern for each of the two orders, but makes the order
-    by columns of both.
+    The image is (n, c, h, w) or (n, h, w, c). For a Conv that alone reads the result, Depth2Space is by rows, and the
+    Conv's filters take any order of the Slices.
     """
+
+    weights: WeightStore
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """`op` is the Concat."""
@@ -298,9 +301,31 @@ class ConcatToDepth2SpacePattern(RewritePattern):
 
         wanted = [(placed(i, j, 0), placed(rows, columns, 1)) for i in range(rows) for j in range(columns)]
         got = [s.cut[:2] for s in slices if isinstance(s, TopSlice) and s.input is x]
-        by_columns = [wanted[i * columns + j] for j in range(columns) for i in range(rows)]
-        whole = all(shape_of(v) == tuple(shape) for v in op.inputs)
-        if whole and got in (wanted, by_columns):
-            swapped = got != wanted
+        if any(shape_of(v) != tuple(shape) for v in op.inputs) or sorted(got) != sorted(wanted):
+            return
+        order, by_rows = [wanted.index(places) for places in got], list(range(len(wanted)))
+        by_columns = [i * columns + j for j in range(columns) for i in range(rows)]
+        conv = only_user(op.output)
+        for_conv = not last and conv is not None and conv.name == "top.Conv" and conv.operands[0] is op.output
+        if for_conv and conv is not None and order != by_rows and not self._reorder(op, conv, order, rewriter):
+            return
+        if order in (by_rows, by_columns) or for_conv:
+            swapped = order != by_rows and not for_conv
             attributes = attributes_of((rows, columns), crd=False, inverse=True, swapped=swapped, last=last)
             _replace(op, x, attributes, rewriter)
+
+    def _reorder(self, op: Operation, conv: Operation, order: Sequence[int], rewriter: PatternRewriter) -> bool:
+        """Give the Conv its filters for blocks in the order by rows, and the Concat another name; whether it can be.
+
+        TPU-MLIR takes old block `order[i]` for the new block i, which is right if the order is its own inverse.
+        """
+        filters, group = constant_of(conv.operands[1], self.weights), conv.attributes["group"]
+        own_inverse = [order[place] for place in order] == list(range(len(order)))
+        if filters is None or not own_inverse or group.value.data != 1:  # type: ignore[attr-defined]
+            return False
+        blocks = filters.reshape(filters.shape[0], len(order), -1, *filters.shape[2:])
+        made = make_weight(self.weights, f"{op_name(conv)}_filter_S2D", blocks[:, list(order)].reshape(filters.shape))
+        rewriter.insert(made, InsertPoint.before(conv))
+        conv.operands[1] = made.output
+        set_op_name(op, f"{op_name(op)}_r_Depth2Space")
+        return True

@@ -69,6 +69,15 @@ def groupnorm_shape(op: Operation, groups: int) -> Shape:
     return x
 
 
+def along_channels(op: Operation, ctx: ReorderContext) -> None:
+    """Give the constants that are operands 1 and 2 of a norm the shape (1, C, 1, 1)."""
+    for index in (1, 2):
+        data = None if is_none(op.operands[index]) else ctx.array(op.operands[index])
+        if data is not None:
+            name = f"{value_name(op.operands[index])}_channels"
+            op.operands[index] = ctx.weight(name, data.reshape(1, -1, 1, 1))
+
+
 class Grouped(ShapedOp):
     """A norm with statistics per sample and group of channels; weight and bias are per channel."""
 
@@ -136,11 +145,7 @@ class GroupedTpu(Grouped, TpuOp, Reorder):
     @override
     def reorder_weights(self, ctx: ReorderContext) -> None:
         """Lay constants along the channels, so that each lies in the lane of its channel."""
-        for index in (1, 2):
-            data = None if is_none(self.operands[index]) else ctx.array(self.operands[index])
-            if data is not None:
-                name = f"{value_name(self.operands[index])}_channels"
-                self.operands[index] = ctx.weight(name, data.reshape(1, -1, 1, 1))
+        along_channels(self, ctx)
 
     # local memory
 

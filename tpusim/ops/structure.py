@@ -60,6 +60,11 @@ class TopInput(TopOp):
         """Check the shape only, because a module may have any attributes of preprocessing."""
         ShapedOp.verify_(self)
 
+    @override
+    def effects(self) -> None:
+        """An input belongs to the network even if nothing uses it."""
+        return
+
     @property
     def given(self) -> np.dtype:
         """The dtype in which the user gives the input."""
@@ -105,7 +110,7 @@ class TopWeight(IRDLOperation):
     output = result_def(TensorType)
     scale = opt_attr_def(ArrayAttr)
     """Scales of a weight that was imported as integers: one, or one per output channel (imported_scales.py)."""
-    traits = traits_def(Pure(), NamesWeight())
+    traits = traits_def(NamesWeight())
 
     @override
     def verify_(self) -> None:
@@ -162,6 +167,11 @@ class Transfer(ShapedOp):
     group_info = opt_attr_def(LayerGroupAttr, attr_name="ginfo")
     moved = opt_attr_def(ArrayAttr)
     """Names of the ops whose work the map does, in program order; they only move elements."""
+
+    @override
+    def effects(self) -> None:
+        """A transfer belongs to the schedule of its group."""
+        return
 
     @property
     def mapping(self) -> AffineMap | None:

@@ -16,14 +16,15 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import copy_name, float_attr, ints, set_op_name, value_name
+from tpusim.compat import Quirk
+from tpusim.ir.attrs import copy_name, float_attr, ints, op_name, set_op_name, value_name
 from tpusim.ir.types import element_of, shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import activation_view, lmem_bytes
 from tpusim.isa.region import View, itemsize
-from tpusim.ops.activation.top import TopReciprocal
+from tpusim.ops.activation.top import TopReciprocal, TopRsqrt
 from tpusim.ops.add import Fit, ScaledTop, Scaling, Stored, emit_weighted_sum
 from tpusim.ops.framework.base import (
     Array,
@@ -47,7 +48,8 @@ from tpusim.ops.framework.families import (
     value_dtype,
 )
 from tpusim.ops.framework.logical import EVERY_TYPE, WITH_SMALL_C, GroupType
-from tpusim.ops.interfaces import Overwrites
+from tpusim.ops.framework.rewriting import made_by
+from tpusim.ops.interfaces import ChipRewrites, Overwrites, QuirkRewrite
 from tpusim.ops.mul import TopMul
 from tpusim.ops.rescale import positive_fit
 from tpusim.ops.structure import make_weight
@@ -214,7 +216,7 @@ class TpuDiv(NaryTpu, Overwrites):
 
 
 @irdl_op_definition
-class TopDiv(ArithmeticTop):
+class TopDiv(ArithmeticTop, ChipRewrites):
     """`top.Div`: the first tensor over the second, numpy broadcasting, optional relu."""
 
     name = "top.Div"
@@ -231,6 +233,13 @@ class TopDiv(ArithmeticTop):
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """A division by a constant becomes a product."""
         return (DivToMul(weights),)
+
+    @classmethod
+    @override
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """A quotient by a root becomes a product."""
+        del weights, chip
+        return (RootToReciprocal(),)
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
@@ -266,6 +275,27 @@ class DivToMul(RewritePattern):
         )
         copy_name(new, op)
         rewriter.replace(op, new)
+
+
+class RootToReciprocal(QuirkRewrite):
+    """Div by a Sqrt that nothing else reads -> Mul by the Rsqrt `NAME_inv`, which has the range of the Sqrt (U-108)."""
+
+    QUIRK = Quirk.ROOT_IN_RANGE_OF_ROOT
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """The Mul has the name and the relu."""
+        root = made_by(op.inputs[1], "top.Sqrt") if isinstance(op, TopDiv) and len(op.inputs) == 2 else None
+        if root is None or not isinstance(op, TopDiv):
+            return
+        inverse = TopRsqrt.create(operands=[root.operands[0]], result_types=[root.results[0].type])
+        set_op_name(inverse, f"{op_name(root)}_inv")
+        new = TopMul.create(
+            operands=[op.inputs[0], inverse.output], result_types=[op.output.type],
+            attributes=relu_attributes(relu_of(op), relu_limit_of(op)),
+        )  # fmt: skip
+        copy_name(new, op)
+        rewriter.replace(op, [inverse, new])
+        rewriter.erase(root)
 
 
 class DivToProduct(RewritePattern):

@@ -133,6 +133,40 @@ def groupnorm(function: fn.GroupNorm, operands: Operands, output: View) -> np.nd
     return rounded(y + scalars[0].reshape(per_channel)) if function.bias else y
 
 
+def pixelnorm(function: fn.PixelNorm, operands: Operands, output: View) -> np.ndarray:
+    """Of axis 1: bytes in F16, floats in BF16 steps or in f32."""
+    x, *scalars = operands
+    scalars = [s.reshape(1, -1, *(1,) * (x.ndim - 2)) for s in scalars]
+    weight = scalars[0] if function.weight else None
+    bias = scalars[-1] if function.bias else None
+    if function.scale:
+        y, rounded = _bytes_normalised(x, function), _f16
+    elif function.bf16_steps:
+        y, rounded = _normalised_bf16(x, (1,), function.epsilon), _bf16
+    else:
+        y, rounded = _normalised(x, (1,), function.epsilon), np.asarray
+    y = y if weight is None else rounded(y * weight)
+    return y if bias is None else rounded(y + bias)
+
+
+def _f16(values: np.ndarray) -> np.ndarray:
+    return narrowed(values, "f16").astype(np.float32)
+
+
+def _bytes_normalised(x: np.ndarray, function: fn.PixelNorm) -> np.ndarray:
+    """(x - mean)*rstd of bytes over axis 1: sums in integers, then every step in F16; E[x^2] may be infinite."""
+    number = [np.full((), v, np.float32) for v in (1.0 / x.shape[1], function.epsilon, function.scale)]
+    average, epsilon, scale = map(_f16, number)
+    whole = x.astype(np.int64)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        sums = [_f16(v.sum(axis=1, keepdims=True).astype(np.float32)) for v in (whole, whole * whole)]
+        mean, squares = (_f16(s * average) for s in sums)
+        variance = np.maximum(_f16(squares - _f16(mean * mean)), np.float32(0))
+        shifted = _f16(_f16(variance * _f16(scale * scale)) + epsilon)
+        rstd = _f16(_f16(np.float32(1) / np.sqrt(shifted)) * scale)
+        return _f16(_f16(x.astype(np.float32) - mean) * rstd)
+
+
 def _normalised_bf16(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np.ndarray:
     """`_normalised` of a group norm in BF16: root and reciprocal in f32, every other step rounded, sums in float64."""
     average, d = _deviations_bf16(x, axes)

@@ -8,6 +8,7 @@ from tpusim.interfaces import Model, Target
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.activation.top import TopGELU
 from tpusim.ops.interfaces import ChipRewrites, KernelLibrary, LocalGen, ProductRules, WindowRules
+from tpusim.ops.pixelnorm import PixelNormBetweenPermutes, TopPixelNorm
 from tpusim.ops.rmsnorm import RMSNormApart, TopRMSNorm
 from tpusim.ops.view import TpuReshape, why_other_view
 
@@ -69,3 +70,15 @@ class NoRMSNorm(Model[TopRMSNorm], ChipRewrites):
         """Squares, their mean, root, reciprocal and products."""
         del weights, chip
         return (RMSNormApart(),)
+
+
+@SHARED.attach(TopPixelNorm, ChipRewrites)
+class NoPixelNorm(Model[TopPixelNorm], ChipRewrites):
+    """These families have no tpu.PixelNorm. TPU-MLIR stops on BM1684."""
+
+    @classmethod
+    @override
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """A LayerNorm over the last axis, between Permutes."""
+        del chip
+        return (PixelNormBetweenPermutes(weights),)

@@ -30,12 +30,24 @@ def _of_all(cls: type[ArithmeticTop]) -> Mapper:
     return read
 
 
+def _constant_last(node: Node) -> list[SSAValue]:
+    """The operands, those of two exchanged if the first alone is constant."""
+    values = node.values()
+    exchanged = len(values) == 2 and node.constant(0) is not None and node.constant(1) is None  # noqa: PLR2004
+    return values[::-1] if exchanged else values
+
+
+def mul(node: Node) -> SSAValue:
+    """Mul, the constant last."""
+    return TopMul.make(node.builder, _constant_last(node), name=node.output)
+
+
 def add(node: Node) -> SSAValue:
-    """Add, and Sum as a chain of Adds; one operand is the identity.
+    """Add, the constant last, and Sum as a chain of Adds; one operand is the identity.
 
     Without `do_relu` the Adds of a Sum are no duplicates of others (U-17).
     """
-    total, *others = node.values()
+    total, *others = _constant_last(node)
     for i, value in enumerate(others, 1):
         name = node.output if i == len(others) else f"{node.output}_{i}_{node.op_type}"
         do_relu = None if node.op_type == "Sum" else False
@@ -127,7 +139,7 @@ def _scalar(node: Node, index: int) -> float | None:
 COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor")
 
 MAPPERS: dict[str, Mapper] = {
-    "Add": add, "Sum": add, "Sub": _of_all(TopSub), "Mul": _of_all(TopMul), "Div": _of_all(TopDiv),
+    "Add": add, "Sum": add, "Sub": _of_all(TopSub), "Mul": mul, "Div": _of_all(TopDiv),
     "Max": _of_all(TopMax), "Min": _of_all(TopMin), **dict.fromkeys(COMPARISONS, compare), "Not": logical_not,
     "Cast": cast, "Where": where, "Pow": power, "Mod": mod,
 }  # fmt: skip

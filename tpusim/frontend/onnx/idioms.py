@@ -96,6 +96,11 @@ def _last(attributes: Mapping[str, Any]) -> bool:
     return bool(axes) and axes == tuple(range(-len(axes), 0)) and attributes["keepdims"]
 
 
+def _channels(attributes: Mapping[str, Any]) -> bool:
+    """Whether the axis is 1, counted from the front."""
+    return attributes["axes"] == (1,) and attributes["keepdims"]
+
+
 def _norm(check: Callable[[Mapping[str, Any]], bool], *, affine: bool) -> tuple[Step, ...]:
     steps = (
         Step("ReduceMean", (X,), check), Step("Sub", (X, Result(0))), Step("Pow", (Result(1), 2.0)),
@@ -109,6 +114,10 @@ def _layer_norm(found: Match) -> dict[str, Any]:
     return {"axis": found.axes[0][0], "epsilon": float(found.numbers["eps"].reshape(-1)[0])}
 
 
+def _pixel_norm(found: Match) -> dict[str, Any]:
+    return {"epsilon": float(found.numbers["eps"].reshape(-1)[0])}
+
+
 SIXTH = numpy_helper.from_array(np.array(1 / 6), "alpha")
 """The slope of the HardSigmoid of a sequence, in double."""
 SQUASHED = (Step("Add", (X, 3.0)), Step("Clip", (Result(0), 0.0, 6.0)))
@@ -118,6 +127,8 @@ TANH = sqrt(2 / np.pi)
 SEQUENCES = (
     Idiom("LayerNormalization", _norm(_last, affine=True), AFFINE, _layer_norm),
     Idiom("LayerNormalization", _norm(_last, affine=False), (X,), _layer_norm),
+    Idiom("PixelNormalization", _norm(_channels, affine=True), AFFINE, _pixel_norm),
+    Idiom("PixelNormalization", _norm(_channels, affine=False), (X,), _pixel_norm),
     Idiom("HardSigmoid", (*SQUASHED, Step("Div", (Result(1), 6.0))), (X,), lambda _: {"alpha": SIXTH}),
     Idiom("HardSwish", (
         Step("HardSigmoid", (X,), lambda a: (a["alpha"], a["beta"]) == (float(np.float32(1 / 6)), 0.5)),
@@ -357,7 +368,12 @@ def _is_constant(constant: np.ndarray, wanted: Operand) -> bool:
 
 
 def _weights_fit(match: Match) -> bool:
-    """Whether weight and bias have at most the axes of the norm, apart from leading ones of length 1."""
+    """Whether weight and bias have at most the axes of the norm, apart from leading ones of length 1.
+
+    Those of axis 1 have one axis longer than 1; that it is the channels', the mapper sees, which knows the rank.
+    """
     axes = len(match.axes[0]) if match.axes else 0
     shapes = [match.numbers[name].shape for name in ("gamma", "beta") if name in match.numbers]
+    if match.axes and match.axes[0] == (1,):
+        return all(sum(extent > 1 for extent in shape) <= 1 for shape in shapes)
     return all(extent == 1 for shape in shapes for extent in shape[: max(0, len(shape) - axes)])

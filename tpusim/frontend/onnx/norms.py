@@ -7,9 +7,13 @@ from xdsl.ir import SSAValue
 from tpusim.errors import UnsupportedError
 from tpusim.frontend.onnx.node import Mapper, Node
 from tpusim.ir.types import shape_of
+from tpusim.ops.add import TopAdd
+from tpusim.ops.framework.base import Shape, is_none
 from tpusim.ops.groupnorm import TopGroupNorm, TopInstanceNorm
 from tpusim.ops.layernorm import TopLayerNorm
+from tpusim.ops.mul import TopMul
 from tpusim.ops.norm import TopBatchNorm
+from tpusim.ops.pixelnorm import TopPixelNorm
 from tpusim.ops.rmsnorm import TopRMSNorm
 from tpusim.ops.softmax import NormalisedExponential, TopLogSoftmax, TopSoftmax
 from tpusim.ops.view import TopReshape
@@ -51,6 +55,28 @@ def layer_normalization(node: Node) -> SSAValue:
     x, (weight, bias) = node.value(0), _affine(node)
     options = node.options("axis", eps="epsilon")
     return TopLayerNorm.make(node.builder, x, weight, bias, **options, name=node.output)
+
+
+def pixel_normalization(node: Node) -> SSAValue:
+    """The node that stands for a LayerNorm over axis 1; scale and bias may be absent (U-97).
+
+    A scale or bias that is not along the channels, where TPU-MLIR stops, is a product or sum of its own.
+    """
+    x, given = node.value(0), _affine(node)
+    shape = shape_of(x)
+    per_channel = (1, shape[1], *(1,) * (len(shape) - 2))
+    apart = [not is_none(v) and not _is_along(shape_of(v), per_channel) for v in given]
+    weight, bias = (node.builder.none() if out else v for v, out in zip(given, (apart[0], any(apart)), strict=True))
+    name = f"{node.output}_norm" if any(apart) else node.output
+    y = TopPixelNorm.make(node.builder, x, weight, bias, **node.options(eps="epsilon"), name=name)
+    if apart[0]:
+        y = TopMul.make(node.builder, [y, given[0]], name=node.output if is_none(given[1]) else f"{node.output}_scaled")
+    return TopAdd.make(node.builder, [y, given[1]], name=node.output) if any(apart) and not is_none(given[1]) else y
+
+
+def _is_along(shape: Shape, per_channel: Shape) -> bool:
+    """Whether a constant has an element for each channel, and ONNX's rules put them there."""
+    return len(shape) <= len(per_channel) and per_channel[-len(shape) :] == shape
 
 
 def rms_normalization(node: Node) -> SSAValue:

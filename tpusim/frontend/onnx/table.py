@@ -27,7 +27,7 @@ MAPPERS: dict[str, Mapper] = {op_type: mapper for family in FAMILIES for op_type
 
 SEQUENCES: dict[str, Mapper] = {
     "GELU": activations.gelu, "HardSigmoid": activations.hard_sigmoid, "HardSwish": MAPPERS["HardSwish"],
-    "LayerNormalization": norms.layer_normalization,
+    "LayerNormalization": norms.layer_normalization, "PixelNormalization": norms.pixel_normalization,
 }  # fmt: skip
 """The mappers of the nodes that stand for sequences of nodes, by TPU-MLIR's names (U-97)."""
 

@@ -35,6 +35,7 @@ from tpusim.isa.functions.normalised import (
     LayerNorm,
     Lrn,
     LrnTables,
+    PixelNorm,
     RMSNorm,
 )
 from tpusim.isa.functions.picked import (
@@ -89,6 +90,7 @@ __all__ = [
     "MulInt",
     "Pad",
     "PadMode",
+    "PixelNorm",
     "Power",
     "Recurrent",
     "Reduce",

@@ -1,10 +1,18 @@
 """Functions that normalise: softmax, LRN, layer and group normalisation."""
 
 from collections.abc import Sequence
-from typing import Literal
+from math import prod
+from typing import Final, Literal
 
+from tpusim.chips import ChipSpec
 from tpusim.isa.functions.base import Function, Misfit, Shape, Steps, Unit
 from tpusim.isa.functions.rules import equal_shapes, has_axis, image
+from tpusim.isa.layout import ceil_div
+from tpusim.isa.region import View
+from tpusim.isa.steps import array
+
+_ROOT_STEPS: Final = 30
+"""Vector steps of a reciprocal root (F-50)."""
 
 
 class Lrn(Function, frozen=True, tag="lrn"):
@@ -92,6 +100,42 @@ class RMSNorm(Function, frozen=True, tag="rmsnorm"):
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """The tensor, of the result's shape, and the weight if the function has one."""
         return equal_shapes(operands, result, 1 + self.weight) or has_axis(self.axis, result)
+
+
+class PixelNorm(Function, frozen=True, tag="pixelnorm"):
+    """Normalise every position over its channels (axis 1), times weight[c] if any, plus bias[c] if any (11.2).
+
+    Operands: x, weight if any, bias if any. bf16_steps: every step is rounded to BF16. scale: x has bytes of this
+    scale, whose sums are integers, and every later step is rounded to F16; 0: x has floats.
+    """
+
+    epsilon: float
+    weight: bool
+    bias: bool
+    bf16_steps: bool = False
+    scale: float = 0.0
+
+    def made_of(self, operands: int) -> Steps:
+        """Difference, product and what is around them, as `cycles` counts them for each element."""
+        return Steps(arithmetic=6)
+
+    def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
+        """Sums over the channels by the array; steps of each element and of each position; the root (U-91, F-50)."""
+        n, c, *rest = output.shape
+        plane, in_bytes = prod(rest), self.scale > 0
+        size = 4 if output.dtype == "f32" else 2
+        wide, narrow = ceil_div(plane, chip.eu_elements(4)), ceil_div(plane, chip.eu_elements(size))
+        cube = array(chip, 1 if in_bytes else size, c)
+        sums = (2 + in_bytes) * ceil_div(c, cube.depth) * ceil_div(plane, cube.pixels)
+        elements = ceil_div(c, chip.lanes) * narrow * (5 + (self.weight or self.bias) + 3 * in_bytes)
+        positions = 2 * narrow + in_bytes * (4 * wide + 12 * narrow)
+        checked = (2 if size == 4 else 4) * wide  # and cast
+        root = _ROOT_STEPS * wide + checked if chip.roots_in_f32 else _ROOT_STEPS * narrow
+        return n * (sums + elements + positions + root)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """The tensor, of the result's shape, with channels, and the operands that the parameters state."""
+        return equal_shapes(operands, result, 1 + self.weight + self.bias) or has_axis(1, result)
 
 
 class GroupNorm(Function, frozen=True, tag="groupnorm"):

@@ -287,6 +287,21 @@ class TopSqrt(Activation):
 
 
 @irdl_op_definition
+class TopRsqrt(Activation):
+    """`top.Rsqrt`: the reciprocal of the square root."""
+
+    name = "top.Rsqrt"
+    MODE: ClassVar[str] = "RSQRT"
+    FLOAT: ClassVar[FloatRule] = WIDE
+
+    @override
+    def entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
+        """The table; numbers outside the result's range are its ends (U-108)."""
+        table, values = super().entries(ctx, x, y), table_values(self.mode, (), x) / y.scale
+        return ctx.quirked(self, Quirk.ROOT_IN_RANGE_OF_ROOT, table, np.where(values > table.max(), values, table))
+
+
+@irdl_op_definition
 class TopErf(Activation):
     """`top.Erf`: the error function."""
 

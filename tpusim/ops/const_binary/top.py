@@ -381,8 +381,8 @@ class AddToAddConst(ToConst):
 
     @override
     def elsewhere(self, x: SSAValue, constant: np.ndarray) -> bool:
-        """A row of equal numbers that is added to a MatMul becomes its bias instead."""
-        return constant.size > 1 and made_by(x, "top.MatMul") is not None
+        """A row of equal numbers that is added to a MatMul, or the number of a single column, becomes its bias."""
+        return (constant.size > 1 or shape_of(x)[-1:] == (1,)) and made_by(x, "top.MatMul") is not None
 
 
 class SubToSubConst(ToConst):

@@ -16,6 +16,7 @@ from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, N
 from xdsl.ir import Attribute
 from xdsl.irdl import attr_def, operand_def, opt_attr_def, result_def
 
+from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import flag, int_attr, ints, ints_attr, value_name
 from tpusim.ir.modes import RequantModeAttr
 from tpusim.ir.reading import reshape_constant
@@ -31,6 +32,7 @@ from tpusim.ops.framework.accumulator import exact_sums, limits_of_sums
 from tpusim.ops.framework.base import Array, EmitContext, ReorderContext, Shape, TpuOp, is_none
 from tpusim.ops.framework.families import is_set, relu_of
 from tpusim.ops.interfaces import Accumulates, PackedWeights, Reorder
+from tpusim.ops.view import chip_of_module
 
 
 class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
@@ -76,10 +78,23 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
         groups = shape_of(self.filter)
         if len(groups) == len(self.kernel) + 3:
             reshape_constant(self.filter, (groups[0] * groups[1], *groups[2:]))
+        chip = chip_of_module(self)
+        if chip is not None and not self.packed and self._is_packed_shape():
+            self.filter_packed = flag(True)
+        if chip is not None and self.packed and self.filter_packing is None:
+            self.filter_packing = int_attr(self._packing_on(chip))
         only_shift = self.quant_mode is not None and self.quant_mode.data == "OnlyShift"
         if only_shift and self.rshift is not None and self.multiplier is None:
             self.multiplier = ints_attr([1] * len(self.rshift.data))
         return super().take_form()
+
+    def _is_packed_shape(self) -> bool:
+        """Whether the filter is (1, oc, h, w), as TPU-MLIR states packed rows."""
+        filter, (ic, oc) = shape_of(self.filter), self.channels
+        return len(filter) == 4 and filter != (oc, ic, *self.kernel) and filter[:2] == (1, oc)  # noqa: PLR2004  axes
+
+    def _packing_on(self, chip: ChipSpec) -> int:
+        return chip.filter_packing(storage_dtype(element_of(self.filter)).itemsize, self.channels[0], self.groups)
 
     @property
     def kernel(self) -> tuple[int, ...]:

@@ -67,6 +67,7 @@ from tpusim.ops.interfaces import (
     SharedWindows,
     WindowRules,
 )
+from tpusim.ops.view import chip_of_module
 
 
 @irdl_op_definition
@@ -92,6 +93,19 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
     use_3ic_optimize = opt_attr_def(IntegerAttr)
     rows_in_channels = opt_attr_def(BoolAttr)
     coeff_layout = opt_attr_def(ArrayAttr)
+
+    @override
+    def take_form(self) -> str:
+        """TPU-MLIR does not state the layout of merged coefficients, which follows from the chip."""
+        if self.use_3ic_optimize is not None:
+            self.use_3ic_optimize = int_attr(self.use_3ic_optimize.value.data & ALL_AXES)
+        declined, chip = super().take_form(), chip_of_module(self)
+        if chip is not None and is_set(self.coeff_merged) and "coeff_layout" not in self.attributes:
+            (ic, oc), packing = self.channels, self._packing_on(chip)
+            row = self.packed_rows(np.zeros((oc, ic, *self.kernel), np.int8), packing).shape[1]
+            layout = MergedLayout.of(oc, row, chip, with_bias=is_set(self.with_bias), depthwise=self.depthwise)
+            self.attributes["coeff_layout"] = _layout_attr(layout)
+        return declined
 
     @override
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
@@ -453,6 +467,8 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
 
 
 _MERGED = (), (0,), (1,), (0, 1)
+ALL_AXES = 3
+"""The bits of `use_3ic_optimize` that say which axes; TPU-MLIR keeps where the image is in the others."""
 """The axes of the kernel in the channels, by `use_3ic_optimize`."""
 _REQUANTS = {"": "multiply_shift", "MultiplierShift": "multiply_shift", "OnlyShift": "only_shift", "QDM": "qdm"}
 """The kernel's names of quant_modes."""

@@ -5,6 +5,7 @@ through the contexts of `tpusim.ops.framework.contexts`, which op modules import
 """
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from difflib import get_close_matches
 from typing import ClassVar, cast
 
@@ -14,6 +15,7 @@ from xdsl.dialects.builtin import BoolAttr, IntegerAttr, IntegerType, NoneType
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import opt_attr_def, traits_def
 from xdsl.pattern_rewriter import RewritePattern
+from xdsl.traits import EffectInstance, MemoryEffect
 from xdsl.utils.exceptions import VerifyException
 
 from tpusim.chips import ChipSpec
@@ -61,8 +63,24 @@ from tpusim.ops.interfaces import Squares as Squares
 # ------------------------------------------------------------------------------------------------------------- the ops
 
 
+class OpEffects(MemoryEffect):
+    """The effects that an op states itself (MemoryEffectsOpInterface)."""
+
+    @classmethod
+    @override
+    def get_effects(cls, op: Operation) -> AbstractSet[EffectInstance] | None:
+        """What the op's `effects` says."""
+        return op.effects() if isinstance(op, ShapedOp) else None
+
+
 class ShapedOp(Spelled):
     """An op whose result shapes follow from its operands and attributes (ShapeInterface)."""
+
+    traits = traits_def(OpEffects())
+
+    def effects(self) -> AbstractSet[EffectInstance] | None:
+        """What an op does beyond computing its results: nothing. None: it stays where it is, used or not."""
+        return frozenset()
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compute the results from arrays of the operands' shapes (InferenceInterface)."""

@@ -94,10 +94,10 @@ class LoweringContext(Protocol):
         """The data of a constant; None for a computed value and for `none`."""
         ...
 
-    def operand(self, value: SSAValue, mode: NumberMode, user: Operation, reader: str = "") -> SSAValue:
+    def operand(self, value: SSAValue, mode: NumberMode, user: Operation, reader: str | None = None) -> SSAValue:
         """The lowered value of a top value, cast to a float type or to its quantised integer if necessary.
 
-        reader: the op that gives the cast its name (U-33); by default `user`.
+        reader: the name of the op that the cast has in its name (U-33); by default `user`'s, "" for none.
         """
         ...
 

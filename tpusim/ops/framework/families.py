@@ -263,9 +263,9 @@ class NaryTpu(TpuOp, OperandSlices, SharedWindows, Volumes):
             )  # fmt: skip
 
 
-def float_operands(op: TopOp, ctx: LoweringContext) -> list[SSAValue]:
-    """The lowered operands of `op` in its float type."""
-    return [ctx.none() if is_none(v) else ctx.operand(v, ctx.float_mode(op), op) for v in op.operands]
+def float_operands(op: TopOp, ctx: LoweringContext, first: int = 0) -> list[SSAValue]:
+    """The lowered operands of `op` from `first` on, in its float type."""
+    return [ctx.none() if is_none(v) else ctx.operand(v, ctx.float_mode(op), op) for v in op.operands[first:]]
 
 
 def built_in_float(op: TopOp, ctx: LoweringContext, cls: OpT, attributes: Mapping[str, Attribute]) -> SSAValue:

@@ -32,6 +32,7 @@ from tpusim.ops.interfaces.lowering import (
     IntegerLowering,
     LoweredRewrites,
     Lowering,
+    QuirkRewrite,
 )
 from tpusim.ops.interfaces.memory import (
     Alignment,
@@ -107,6 +108,7 @@ __all__ = [
     "RangeStep",
     "Ranges",
     "Rearranges",
+    "QuirkRewrite",
     "Reorder",
     "ScalarOperand",
     "Selects",

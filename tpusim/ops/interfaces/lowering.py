@@ -1,9 +1,12 @@
 """Questions of the lowering to ops: the forms in integers and in float, and the rewrites of a chip."""
 
+from typing import ClassVar
+
 from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
+from tpusim.compat import Quirk
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.framework.contexts import LoweringContext
 
@@ -31,6 +34,12 @@ class FloatLowering:
     def lower_float(self, ctx: LoweringContext) -> SSAValue | str:
         """The value of the result, or why this op has no such form."""
         raise NotImplementedError
+
+
+class QuirkRewrite(RewritePattern):
+    """A rewrite for a chip that reproduces a quirk; it is left out if the quirk is off."""
+
+    QUIRK: ClassVar[Quirk]
 
 
 class ChipRewrites:

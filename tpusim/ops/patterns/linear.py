@@ -51,12 +51,15 @@ class MatMulWithBias(RewritePattern):
         return isinstance(bias.type, NoneType) and plain and prod(shape_of(right)[:-2]) == 1
 
     def _is_row(self, value: SSAValue, add: Operation) -> bool:
-        """Whether a value is a constant row along the last axis of the sum; a single number becomes an AddConst."""
+        """Whether a value is a constant row along the last axis of the sum.
+
+        The single number of more than one column becomes an AddConst.
+        """
         constant, shape = constant_of(value, self.weights), shape_of(add.results[0])
         product = next(shape_of(v) for v in add.operands if v is not value)
         return (
-            constant is not None and constant.size > 1 and shape == product
-            and constant.size == constant.shape[-1] == shape[-1]
+            constant is not None and constant.size == shape[-1] and shape == product
+            and constant.shape[-1:] in ((), shape[-1:])
         )  # fmt: skip
 
     def _bias(self, value: SSAValue, add: Operation, matmul: Operation, rewriter: PatternRewriter) -> SSAValue:

@@ -19,6 +19,7 @@ from tpusim.ops.elements import TpuTopK
 from tpusim.ops.framework.families import is_set, zero_point
 from tpusim.ops.groupnorm import GroupedTpu
 from tpusim.ops.layernorm import TpuLayerNorm
+from tpusim.ops.pixelnorm import TpuPixelNorm
 from tpusim.ops.reduce import TpuReduce
 from tpusim.ops.rmsnorm import TpuRMSNorm
 from tpusim.ops.softmax import TpuSoftmax
@@ -119,3 +120,14 @@ def cumulate(op: TpuCumSum, operands: Sequence[Any], field: Field) -> Elements |
 def _places(count: int, axis: int, rank: int) -> Elements:
     """Numbers from 0 along an axis."""
     return np.arange(count).reshape([-1 if i == axis else 1 for i in range(rank)])
+
+
+def pixelnorm(op: TpuPixelNorm, operands: Sequence[Any], field: Field) -> Elements | None:
+    """Of axis 1, with weight and bias of the channel; bytes count in their scale, BF16 in rounded steps."""
+    (x, weight, bias), uniform = operands, uniform_of(op.input)
+    name = (
+        "pixelnorm", ("epsilon", op.eps.value.data), ("weight", weight is not None), ("bias", bias is not None),
+        ("bf16_steps", type_of(op.output) == "bf16"), ("scale", 0.0 if uniform is None else uniform.scale.data),
+    )  # fmt: skip
+    given = [v.reshape(1, -1, *(1,) * (x.ndim - 2)) for v in (weight, bias) if v is not None]
+    return stored_float(field.apply(name, x, field.row(x, (1,)), *given), op.output, field)

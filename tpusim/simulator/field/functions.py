@@ -209,6 +209,13 @@ def groupnorm(field: Field, function: fn.GroupNorm, operands: Operands, output: 
     return field.apply(_named(function, "depth"), x, named, *per_channel)
 
 
+def pixelnorm(field: Field, function: fn.PixelNorm, operands: Operands, output: View) -> Elements:
+    """The result is a function of an element, its position's channels, and weight and bias of its channel."""
+    x, *scalars = operands
+    per_channel = [s.reshape(1, -1, *(1,) * (x.ndim - 2)) for s in scalars]
+    return field.apply(_named(function), x, field.row(x, (1,)), *per_channel)
+
+
 def reduced(field: Field, function: Any, operands: Operands, output: View) -> Elements:
     """The result is a function of the elements along `axes`, in order."""
     key = _named(function, "axes")

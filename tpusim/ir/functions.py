@@ -1,0 +1,122 @@
+"""Modules of several functions, read as one function in the order of execution.
+
+TPU-MLIR cuts a lowered module into functions, one for each part that runs without the host (`@subfunc_0` ...), and puts
+the functions of a device into a module inside the module. A pass of tpusim sees one function, `@main`:
+`merge_functions` puts the body of each function in the place of its call, and the attributes of the inner module on the
+outer one.
+"""
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.ir import Attribute, SSAValue
+
+from tpusim.errors import ImportModelError
+
+MAIN = "main"
+
+
+def merge_functions(module: ModuleOp, name: str) -> None:
+    """Make a module of several functions or with an inner module one of `@main`; any other stays as it is.
+
+    Functions that nothing calls stay. Raises ImportModelError for calls in a circle, of nothing or with other types,
+    for two functions of one name, and for several inner modules.
+    """
+    inner = [op for op in module.ops if isinstance(op, ModuleOp)]
+    if not inner and not any(isinstance(op, CallOp) for op in module.walk()):
+        return
+    if len(inner) > 1:
+        raise ImportModelError(
+            f"module '{name}': at most one module inside it is read, got {len(inner)}, as for {len(inner)} devices; "
+            "compile it for one device"
+        )
+    if inner:
+        _unpack(inner[0], module)
+    functions = _functions(module, name)
+    called = set[str]()
+    if MAIN in functions:
+        _expand(functions[MAIN], functions, (MAIN,), called, name)
+    for symbol in called:
+        functions[symbol].detach()
+        functions[symbol].erase()
+
+
+def _unpack(inner: ModuleOp, module: ModuleOp) -> None:
+    """Move functions and attributes of the inner module to the outer one."""
+    for op in list(inner.ops):
+        op.detach()
+        module.body.block.insert_op_before(op, inner)
+    module.attributes.update(inner.attributes)
+    inner.detach()
+    inner.erase()
+
+
+def _functions(module: ModuleOp, name: str) -> dict[str, FuncOp]:
+    """The functions of a module by name. Raises ImportModelError for two of one name."""
+    found: dict[str, FuncOp] = {}
+    for op in module.ops:
+        if isinstance(op, FuncOp):
+            symbol = op.sym_name.data
+            if symbol in found:
+                raise ImportModelError(
+                    f"module '{name}': one function @{symbol} is required, got two; rename one of them"
+                )
+            found[symbol] = op
+    return found
+
+
+def _expand(
+    caller: FuncOp, functions: dict[str, FuncOp], stack: tuple[str, ...], called: set[str], name: str
+) -> None:  # fmt: skip
+    """Put the bodies of what a function calls in the places of the calls; their names are added to `called`."""
+    for call in [op for op in caller.walk() if isinstance(op, CallOp)]:
+        symbol = call.callee.root_reference.data
+        _require_sense(call, functions.get(symbol), stack, name)
+        callee = functions[symbol]
+        _expand(callee, functions, (*stack, symbol), called, name)
+        _replace(call, callee)
+        called.add(symbol)
+
+
+def _replace(call: CallOp, callee: FuncOp) -> None:
+    """Put a copy of the body of a function in the place of a call."""
+    values: dict[SSAValue, SSAValue] = dict(zip(callee.body.block.args, call.arguments, strict=True))
+    block = call.parent_block()
+    assert block is not None
+    for op in callee.body.block.ops:
+        if isinstance(op, ReturnOp):
+            for old, new in zip(call.results, op.operands, strict=True):
+                old.replace_all_uses_with(values.get(new, new))
+        else:
+            block.insert_op_before(op.clone(value_mapper=values), call)
+    call.detach()
+    call.erase()
+
+
+def _require_sense(call: CallOp, callee: FuncOp | None, stack: Sequence[str], name: str) -> None:
+    """Raise ImportModelError for a call that cannot be expanded; it names caller and function."""
+    symbol = call.callee.root_reference.data
+    where = f"module '{name}': the call of @{symbol} in @{stack[-1]}"
+    if symbol in stack:
+        circle = " calls ".join(f"@{part}" for part in (*stack[stack.index(symbol) :], symbol))
+        raise ImportModelError(f"{where}: functions that end are required, but {circle}; remove one of these calls")
+    if callee is None:
+        raise ImportModelError(
+            f"{where}: a function of that name is required, there is none; add it or remove the call"
+        )
+    if callee.is_declaration or len(callee.body.blocks) != 1:
+        blocks = len(callee.body.blocks)
+        raise ImportModelError(f"{where}: a function with one block is required, @{symbol} has {blocks}; define it")
+    for what, given, wanted in (
+        ("arguments", [v.type for v in call.arguments], callee.function_type.inputs.data),
+        ("results", [v.type for v in call.results], callee.function_type.outputs.data),
+    ):
+        if list(given) != list(wanted):
+            raise ImportModelError(
+                f"{where} has {what} of {_listed(given)}, @{symbol} is of {_listed(wanted)}; give both the same types"
+            )
+
+
+def _listed(types: Sequence[Attribute]) -> str:
+    return ", ".join(map(str, types)) or "no type"

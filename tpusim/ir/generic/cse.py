@@ -1,0 +1,126 @@
+"""Common subexpressions: an op that computes what an op above it has computed is replaced by that."""
+
+from collections import ChainMap
+from collections.abc import Hashable, MutableMapping
+
+from xdsl.dialects.builtin import UnregisteredOp
+from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.irdl.dominance import DominanceInfo
+from xdsl.traits import IsolatedFromAbove, IsTerminator
+
+from tpusim.ir.attrs import op_name
+from tpusim.ir.generic.effects import is_commutative, is_dead, is_free, may_write, only_reads
+from tpusim.ir.generic.names import is_returned_by_name, is_weight
+
+Known = MutableMapping[Hashable, Operation]
+
+
+def merge_equal(root: Operation) -> None:
+    """Replace ops inside `root` by equal ones that dominate them, and erase those and what nothing uses.
+
+    Ops that read memory are equal if nothing between them in their block may write. Weights are equal if their names
+    are. A result that leaves a function keeps its op and name.
+    """
+    dead: list[Operation] = []
+    for region in root.regions:
+        _merge_in_region(region, ChainMap[Hashable, Operation](), dead)
+    for op in dead:
+        op.detach()
+        op.erase(safe_erase=False)
+
+
+def _merge_in_region(region: Region, known: Known, dead: list[Operation]) -> None:
+    blocks = list(region.blocks)
+    if len(blocks) < 2:
+        for block in blocks:
+            _merge_in_block(block, ChainMap[Hashable, Operation]({}, known), dead)
+        return
+    dominance = DominanceInfo(region)
+    inside: dict[Block, Known] = {}
+
+    def visit(block: Block, known: Known) -> None:
+        inside[block] = ChainMap[Hashable, Operation]({}, known)
+        _merge_in_block(block, inside[block], dead)
+        for below in _children(block, blocks, dominance):
+            visit(below, inside[block])
+
+    visit(blocks[0], known)
+
+
+def _children(block: Block, blocks: list[Block], dominance: DominanceInfo) -> list[Block]:
+    """The blocks that a block dominates immediately."""
+    below = [other for other in blocks if dominance.strictly_dominates(block, other)]
+    return [one for one in below if not any(dominance.strictly_dominates(other, one) for other in below)]
+
+
+def _merge_in_block(block: Block, known: Known, dead: list[Operation]) -> None:
+    for op in block.ops:
+        for region in op.regions:
+            isolated = op.has_trait(IsolatedFromAbove, value_if_unregistered=True)
+            _merge_in_region(region, ChainMap[Hashable, Operation]() if isolated else known, dead)
+        _merge(op, known, dead)
+
+
+def _merge(op: Operation, known: Known, dead: list[Operation]) -> None:
+    if op.has_trait(IsTerminator):
+        return
+    if is_dead(op):
+        dead.append(op)
+        return
+    if not only_reads(op) or any(len(region.blocks) > 1 for region in op.regions):
+        return
+    earlier = known.setdefault(_identity(op), op)
+    if earlier is op or is_returned_by_name(op):
+        return
+    if not (is_free(op) or is_weight(op)) and not _untouched_between(earlier, op):
+        known[_identity(op)] = op
+        return
+    for old, new in zip(op.results, earlier.results, strict=True):
+        old.replace_all_uses_with(new)
+        new.name_hint = new.name_hint or old.name_hint
+    dead.append(op)
+
+
+def _untouched_between(first: Operation, second: Operation) -> bool:
+    """Whether two ops are in one block, and nothing from the one to the other may write."""
+    if first.parent is not second.parent:
+        return False
+    op = first.next_op
+    while op is not None and op is not second:
+        if may_write(op):
+            return False
+        op = op.next_op
+    return True
+
+
+def _identity(op: Operation, inner: dict[SSAValue, int] | None = None) -> Hashable:
+    """A key that is equal for ops that compute the same. inner: numbers of values of the regions that it is in."""
+    numbers = {} if inner is None else inner
+    operands = [_named(value, numbers) for value in op.operands]
+    if is_commutative(op):
+        operands.sort(key=hash)
+    regions = tuple(_identity_of_region(region, numbers) for region in op.regions)
+    for result in op.results if inner is not None else ():
+        numbers[result] = len(numbers)
+    return (
+        op.op_name.data if isinstance(op, UnregisteredOp) else op.name,
+        op_name(op) if is_weight(op) else "",
+        tuple(operands),
+        frozenset(op.attributes.items()),
+        frozenset(op.properties.items()),
+        tuple(result.type for result in op.results),
+        regions,
+    )
+
+
+def _named(value: SSAValue, numbers: dict[SSAValue, int]) -> Hashable:
+    return numbers.get(value, value)
+
+
+def _identity_of_region(region: Region, numbers: dict[SSAValue, int]) -> Hashable:
+    found: list[Hashable] = []
+    for block in region.blocks:
+        for argument in block.args:
+            numbers[argument] = len(numbers)
+        found.append((tuple(block.arg_types), tuple(_identity(op, numbers) for op in block.ops)))
+    return tuple(found)
