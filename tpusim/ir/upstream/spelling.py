@@ -1,7 +1,9 @@
 """How the ops of a dialect of TPU-MLIR spell their attributes: names and integer types as the table has them."""
 
+from collections.abc import Callable, Mapping
 from copy import copy
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, cast
 
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, IntegerType, Signedness, StringAttr, i1, i32, i64
@@ -73,18 +75,48 @@ class Spelled(IRDLOperation):
     def __post_init__(self) -> None:
         """Spell the attributes that the op was made with, and state those that follow from the rest of the op."""
         super().__post_init__()
-        renamed = _renamed(type(self))
-        if not renamed.keys().isdisjoint(self.attributes):
-            self.attributes = {renamed.get(name, name): value for name, value in self.attributes.items()}
-        types, modes = _integer_types(self.name), _modes(self.name)
-        for name, attribute in self.attributes.items():
-            if name in types:
-                self.attributes[name] = retyped(attribute, types[name])
-            elif name in modes and isinstance(attribute, StringAttr):
-                self.attributes[name] = as_mode(attribute, modes[name])
-        for name in _required(self.name):
+        spelling = _spelling(type(self))
+        if not spelling.names.keys().isdisjoint(self.attributes):
+            self.attributes = {spelling.names.get(name, name): value for name, value in self.attributes.items()}
+        for name in spelling.typed.keys() & self.attributes.keys():
+            self.attributes[name] = spelling.typed[name](self.attributes[name])
+        for name in spelling.required:
             if name not in self.attributes and (value := self.derived(name)) is not None:
                 self.attributes[name] = value
+
+
+@dataclass(frozen=True)
+class _Spelling:
+    """The spelling of a class. names: former and Python names of attributes, and those on other ops -> their names.
+
+    typed: the attributes whose types the table states -> what gives a value the type. required: those that must be
+    stated.
+    """
+
+    names: Mapping[str, str]
+    typed: Mapping[str, Callable[[Attribute], Attribute]]
+    required: tuple[str, ...]
+
+
+@cache
+def _spelling(cls: type[IRDLOperation]) -> _Spelling:
+    known, defined = entry(cls.name), set(cls.get_irdl_definition().attributes)
+    fields = {name.removeprefix(OWN): name for name in defined if name.startswith(OWN)}
+    others = {OWN + name: name for name in defined if not name.startswith(OWN)}
+    names = RENAMED | fields | others
+    if known is None:
+        return _Spelling(names, {}, ())
+    typed = {name: converted for name, a in known.attributes.items() if (converted := _typed(a.type))}
+    return _Spelling(names, typed, tuple(attribute.name for attribute in known.required))
+
+
+def _typed(kind: str) -> Callable[[Attribute], Attribute] | None:
+    """What gives an attribute the type that the table calls `kind`; None if it may be of any type."""
+    classes: dict[str, Any] = {cls.name: cls for cls in MODE_ATTRIBUTES}
+    if kind in classes:
+        return partial(as_mode, mode=classes[kind])
+    integer = INTEGERS.get(kind.removesuffix("[]"))
+    return partial(retyped, wanted=integer) if integer else None
 
 
 def _definitions(cls: type[IRDLOperation]) -> dict[str, Any]:
@@ -93,50 +125,21 @@ def _definitions(cls: type[IRDLOperation]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if hasattr(value, "ir_name")}
 
 
-@cache
-def _renamed(cls: type[IRDLOperation]) -> dict[str, str]:
-    """Former and Python names of attributes, and those on other ops, -> their names in the IR, where they differ."""
-    names = set(cls.get_irdl_definition().attributes)
-    fields = {name.removeprefix(OWN): name for name in names if name.startswith(OWN)}
-    return RENAMED | fields | {OWN + name: name for name in names if not name.startswith(OWN)}
-
-
-@cache
-def _required(op: str) -> tuple[str, ...]:
-    """The attributes that TPU-MLIR's op must state."""
-    known = entry(op)
-    return tuple(attribute.name for attribute in known.required) if known else ()
-
-
-@cache
-def _integer_types(op: str) -> dict[str, IntegerType]:
-    """The types of an op's attributes of integers and of arrays of integers."""
-    known = entry(op)
-    if known is None:
-        return {}
-    types = {name: attribute.type.removesuffix("[]") for name, attribute in known.attributes.items()}
-    return {name: INTEGERS[kind] for name, kind in types.items() if kind in INTEGERS}
-
-
-@cache
-def _modes(op: str) -> dict[str, type[EnumAttribute[StrEnum]]]:
-    """The classes of an op's attributes that are modes, `#tpu<round_mode HalfUp>`."""
-    known = entry(op)
-    classes: dict[str, Any] = {cls.name: cls for cls in MODE_ATTRIBUTES}
-    stated = known.attributes.items() if known else ()
-    return {name: cls for name, attribute in stated if (cls := classes.get(attribute.type))}
-
-
-def as_mode(attribute: StringAttr, mode: type[EnumAttribute[StrEnum]]) -> Attribute:
-    """A mode by its name; another string stays as it is, to be refused by the op."""
-    return mode(mode.enum_type(attribute.data)) if attribute.data in list(mode.enum_type) else attribute
+def as_mode(attribute: Attribute, mode: type[EnumAttribute[StrEnum]]) -> Attribute:
+    """A mode by its name; any other attribute as it is, to be refused by the op."""
+    if isinstance(attribute, StringAttr) and attribute.data in list(mode.enum_type):
+        return mode(mode.enum_type(attribute.data))
+    return attribute
 
 
 def retyped(attribute: Attribute, wanted: IntegerType) -> Attribute:
     """An integer, or an array of integers, in a type; any other attribute as it is, to be refused by the op."""
     if isinstance(attribute, IntegerAttr):
         number = cast("IntegerAttr[IntegerType]", attribute)
-        return number if number.type == wanted else IntegerAttr(number.value.data, wanted)
+        if number.type == wanted:
+            return number
+        value = number.value.data
+        return IntegerAttr(abs(value) if number.type == i1 else value, wanted)  # true is -1 in one bit
     if isinstance(attribute, ArrayAttr):
         items = cast("ArrayAttr[Attribute]", attribute).data
         if items and retyped(items[0], wanted) is not items[0]:
@@ -146,4 +149,4 @@ def retyped(attribute: Attribute, wanted: IntegerType) -> Attribute:
 
 def ir_name(op: Operation, field: str) -> str:
     """The name in the IR of an attribute that an op's class calls `field`."""
-    return _renamed(type(op)).get(field, field) if isinstance(op, Spelled) else field
+    return _spelling(type(op)).names.get(field, field) if isinstance(op, Spelled) else field

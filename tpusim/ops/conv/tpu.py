@@ -100,11 +100,11 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         if self.use_3ic_optimize is not None:
             self.use_3ic_optimize = int_attr(self.use_3ic_optimize.value.data & ALL_AXES)
         declined, chip = super().take_form(), chip_of_module(self)
-        if chip is not None and is_set(self.coeff_merged) and "coeff_layout" not in self.attributes:
+        if chip is not None and is_set(self.coeff_merged) and self.coeff_layout is None:
             (ic, oc), packing = self.channels, self._packing_on(chip)
             row = self.packed_rows(np.zeros((oc, ic, *self.kernel), np.int8), packing).shape[1]
             layout = MergedLayout.of(oc, row, chip, with_bias=is_set(self.with_bias), depthwise=self.depthwise)
-            self.attributes["coeff_layout"] = _layout_attr(layout)
+            self.coeff_layout = _layout_attr(layout)
         return declined
 
     @override
