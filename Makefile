@@ -99,7 +99,7 @@ right-programs: $(VENV)/.test ## 2,000 random right programs of all chips, modes
 hostile: $(VENV)/.test ## 5,000 damaged and hand-edited files through every command (long; ARGS=--help)
 	PYTHONPATH=tests $(BIN)/python -m hostile_files $(ARGS)
 
-faults: $(VENV)/.test ## the n-th write, rename and removal of run, calibrate, explore, search-qtable fails, for every n (long; ARGS=--help)
+faults: $(VENV)/.test ## the n-th write, rename, removal, large array or child process of run, calibrate, explore, search-qtable fails (long; ARGS=--help)
 	PYTHONPATH=tests $(BIN)/python -m faults_everywhere $(ARGS)
 
 isa: $(VENV)/.base ## write docs/isa.md: commands, legality rules, layouts, from the docstrings of tpusim/isa

@@ -1,8 +1,9 @@
 """Faults at every point of whole commands: `python -m faults_everywhere` (`make faults`).
 
 A command runs in this process in a folder with files of the user, and its n-th write, rename, removal or new folder
-fails, for every n. What counts: its exit status is 1 and a message says why, or it is done; no file of the user
-changes; repeated undisturbed, with `--resume` where it has that, it writes what it writes in an empty folder.
+fails (disk), its n-th large array finds no memory (memory), or a child process is killed when the n-th unit of work is
+given out (processes), for every n. What counts: its exit status is 1 and a message says why, or it is done; no file of
+the user changes; repeated undisturbed, with `--resume` where it has that, it writes what it writes in an empty folder.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
-from builders.failing import Points, failing
+from builders.failing import Kind, Points, failing
 from end_to_end import DIGITS
 from right_programs import compile_quickly
 
@@ -29,6 +30,7 @@ DATA = str(DIGITS / "calibration.npz")
 TIMED = ("report.json", "report.html", "manifest.json", "results.json", "results.csv", "trials.csv")
 """Files that say when they were made, or how long it took."""
 MINE = "thesis.txt"
+KINDS: tuple[Kind, ...] = ("disk", "memory", "processes")
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Study:
 
     words: Callable[[Path], list[str]]
     again: tuple[str, ...] = ()
+    kinds: tuple[Kind, ...] = ("disk", "memory")
 
 
 def _search(out: Path) -> list[str]:
@@ -75,17 +78,25 @@ STUDIES = {
         lambda out: ["explore", str(DIGITS / "digits.onnx"), "--data", DATA, "--samples", "2", "--out", str(out)]
     ),
     "search-qtable": Study(_search),
+    "run --jobs": Study(
+        lambda out: [
+            *("run", str(DIGITS / "digits.onnx"), "--data", DATA, "--samples", "6", "--jobs", "2"),
+            *("--to", "calibrate", "--out", str(out)),
+        ],
+        ("--resume",),
+        ("processes",),
+    ),
 }
 
 
-def said(words: list[str], points: Points | None = None) -> tuple[int | str, str]:
+def said(words: list[str], points: Points | None = None, kind: Kind = "disk") -> tuple[int | str, str]:
     """(exit status, or the name of what escaped; what was printed)."""
     sink = io.StringIO()
     try:
         with redirect_stdout(sink), redirect_stderr(sink):
             if points is None:
                 return command_line(words), sink.getvalue()
-            with failing(points):
+            with failing(points, kind):
                 return command_line(words), sink.getvalue()
     except SystemExit as stop:
         return f"exit {stop.code}", sink.getvalue()
@@ -116,10 +127,10 @@ def _untimed(content: bytes) -> bytes:
     return b"\n".join(line for line in content.split(b"\n") if not line.startswith(b"#"))
 
 
-def judged(study: Study, folder: Path, right: dict[str, str], n: int) -> tuple[Points, str]:
+def judged(study: Study, folder: Path, right: dict[str, str], n: int, kind: Kind) -> tuple[Points, str]:
     """(what failed, what is wrong then; empty if nothing is) of one point."""
-    out, points = prepared(folder), Points(n)
-    status, text = said(study.words(out), points)
+    out, points = prepared(folder), Points(n, MemoryError if kind == "memory" else OSError)
+    status, text = said(study.words(out), points, kind)
     if (out / MINE).read_text() != "mine":
         return points, "a file of the user is lost"
     if status not in (0, 1) or (status == 1 and "tpusim: " not in text):
@@ -134,31 +145,41 @@ def judged(study: Study, folder: Path, right: dict[str, str], n: int) -> tuple[P
     ) == right else f"differs: {sorted(set(content(out).items()) ^ set(right.items()))[:4]}"
 
 
+def studied(name: str, folder: Path, right: dict[str, str], kind: Kind, every: int) -> int:
+    """Try the points of a kind and print what was wrong; how many were."""
+    n, wrong, seen = 1, 0, Counter[str]()
+    while True:
+        points, finding = judged(STUDIES[name], folder, right, n, kind)
+        if points.count < n:
+            break
+        seen[points.name] += 1
+        if finding:
+            wrong += 1
+            sys.stdout.write(f"{name}, {kind}, point {n} ({points.name}): {finding}\n")
+        n += every
+    sys.stdout.write(f"{name}, {kind}: {sum(seen.values())} points, {dict(sorted(seen.items()))}\n")
+    return wrong
+
+
 def main(arguments: list[str]) -> int:
     """Print a table of all points; 1 if anything is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=list(STUDIES))
-    parser.add_argument("--every", type=int, default=1, help="take one in so many points")
+    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=KINDS)
+    parser.add_argument("--every", nargs=3, type=int, default=[1, 25, 1], help="take one in so many points, by kind")
     given = parser.parse_args(arguments)
     compile_quickly()
     wrong = 0
     with tempfile.TemporaryDirectory() as place:
         for name in given.only:
-            study, folder, seen = STUDIES[name], Path(place) / "out", Counter[str]()
+            study, folder = STUDIES[name], Path(place) / "out"
             status, text = said(study.words(prepared(folder)))
             if status != 0:
                 raise SystemExit(f"{name}: {status} {text}")
-            right, n = content(folder), 1
-            while True:
-                points, finding = judged(study, folder, right, n)
-                if points.count < n:
-                    break
-                seen[points.name] += 1
-                if finding:
-                    wrong += 1
-                    sys.stdout.write(f"{name}, point {n} ({points.name}): {finding}\n")
-                n += given.every
-            sys.stdout.write(f"{name}: {sum(seen.values())} points, {dict(sorted(seen.items()))}\n")
+            right = content(folder)
+            for kind, every in zip(KINDS, given.every, strict=True):
+                if kind in study.kinds and kind in given.kinds:
+                    wrong += studied(name, folder, right, kind, every)
     sys.stdout.write(f"{wrong} wrong\n")
     return 1 if wrong else 0
 

@@ -1,5 +1,6 @@
 """The n-th write, rename, removal or new folder fails, for every n: no file of the user is lost, no result is wrong.
 
+The same where an array finds no memory; `test_workers` kills processes, and `make faults` all in whole commands.
 Afterwards the same run, undisturbed, gives what it gives in an empty folder; a run that said it was done is done.
 """
 
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 from builders.failing import Points, failing
 from builders.stored import content, run
+from end_to_end import DIGITS
 
+from tpusim.cli import main
 from tpusim.running.store import LOCK, MANIFEST, UNFINISHED
 
 MINE = {"thesis.txt": "mine", "notes.npz": "mine too"}
@@ -64,3 +67,18 @@ def test_a_run_at_every_point(tmp_path: Path, earlier: bool, error: type[BaseExc
         if points.count < n:
             break
     assert failed >= 12
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.95])
+def test_an_import_that_finds_no_memory(tmp_path: Path, share: float, capsys: pytest.CaptureFixture[str]):
+    """At a large array out of four: it says so, and leaves the earlier module."""
+    words, out = ["import", str(DIGITS / "digits.onnx"), "--out", str(tmp_path / "1_top.mlir"), "-q"], tmp_path
+    with failing(Points(0), "memory") as points:
+        assert main(words) == 0
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    capsys.readouterr()
+    with failing(Points(1 + int(share * points.count), MemoryError), "memory") as failed:
+        assert main(words) == 1 and failed.name
+    said = capsys.readouterr().err
+    assert said.startswith("tpusim: ") and "there is not enough memory" in said
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,6 +17,7 @@ from tpusim import chips
 from tpusim.compiled import Compiled
 from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.inference import run
+from tpusim.ir.attrs import op_name
 from tpusim.ir.formats import W4BF16, number_format
 from tpusim.ir.types import shape_of
 from tpusim.isa.commands import Fn
@@ -106,6 +108,27 @@ def test_machine_and_flat_inference_agree_in_every_bit(
     assert found.verify(x).passed and found.prove().passed
 
 
+@pytest.mark.parametrize(("mode", "step"), [("w4bf16", 2.0**-7), ("w4f16", 2.0**-10)])
+def test_casts_round_ties_away_from_zero(mode: str, step: float) -> None:
+    """On the chip, in both executors; to even in the interpreter's arithmetic and in modes of 16 bits."""
+    x = np.zeros((1, 4, 64), np.float32)
+    x[0, :, 0] = [1 + step / 2, -1 - step / 2, 1 + step * 1.5, 1 + step * 0.49]
+    away, even = [1 + step, -1 - step, 1 + 2 * step, 1], [1, -1, 1 + 2 * step, 1]
+    cases: list[tuple[dict[str, Any], list[float]]] = [
+        ({"mode": mode}, away), ({"mode": mode, "arithmetic": "interpreter"}, even), ({"mode": mode[2:]}, even)
+    ]  # fmt: skip
+    for options, wanted in cases:
+        model = tpusim.compile(product(4, 64, 64), [{"x": x}], **options)
+        name = next(op_name(op) for op in model.tpu.ops if op.name == "tpu.Cast")
+        flat, machine = run(model.tpu, {"x": x}), in_every_order(model.program, {"x": x})
+        assert np.asarray(flat[name], np.float32)[0, :, 0].tolist() == wanted
+        shown = [tensor for key, tensor in machine.items() if key.startswith(name)]
+        assert shown
+        for tensor in shown:
+            assert np.asarray(tensor, np.float32).reshape(4, 64)[:, 0].tolist() == wanted
+        assert model.prove().passed
+
+
 def test_tiles_of_several_passes() -> None:
     """More columns than a tile holds, on two cores too."""
     x = feeds(1, 1024)
@@ -181,7 +204,7 @@ def test_how_tables_spell_groups() -> None:
         read_qtable("a:W4F16:24")
 
 
-WRONG = {
+WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "8 bits without groups": (dict(mode="w8f16", q_group_size=0), UnsupportedError, "reads as unsigned"),
     "rows of no multiple": (
         dict(mode="w4f16", q_group_size=0),

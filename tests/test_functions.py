@@ -28,6 +28,18 @@ ATTENTION = fn.Attention((6, 6, 4, 6), sources=1, has_bias=0, mask=False, scale=
 A16 = fn.A16MatMul(4, bias=True, depth=32)
 BLOCK = fn.FlashBlock(0.5, mask=True, first=False, depth=32, narrow="f16")
 FLASH = fn.FlashAttention(0.5, mask=False)
+LSTM = fn.Recurrent(
+    "LSTM",
+    5,
+    bidirectional=False,
+    result="Y",
+    biased=True,
+    states=(True, True),
+    tables=False,
+    outputs=("Y",),
+    first=True,
+)
+LSTM_OPERANDS = ((4, 2, 6), (1, 44, 5), (1, 40), (1, 2, 5), (1, 2, 5))
 
 
 @dataclass(frozen=True)
@@ -79,6 +91,18 @@ ROWS = [
             (A16, ((1, 2, 8), (3, 4), (3, 3), (3, 3), (3,)), "equal groups of 8 in 3 rows"),
             (A16, ((1, 2, 8), (3, 4), (3, 2), (3, 2), (2,)), "a bias of 3"),
             (A16, ((1, 2, 8), (3, 4), (3, 2), (3, 2)), "5 operands, got 4"),
+        ),
+    ),
+    Row(
+        LSTM,
+        LSTM_OPERANDS,
+        (4, 1, 2, 5),
+        (
+            (LSTM, LSTM_OPERANDS[:4], "5 operands, got 4"),
+            (LSTM, ((8, 6), *LSTM_OPERANDS[1:]), "rows (T, N, I)"),
+            (LSTM, ((4, 2, 6), (1, 44, 4), *LSTM_OPERANDS[2:]), "weights, biases and states of [220, 40, 10, 10]"),
+            (replace(LSTM, result="Y_c"), LSTM_OPERANDS, "a result of 10 elements"),
+            (replace(LSTM, hidden=0), LSTM_OPERANDS, "a state of one element or more"),
         ),
     ),
     Row(

@@ -47,7 +47,10 @@ BELOW_PIPELINE = {
     "tpusim.passes",
 }
 BELOW_RUNNING = {*BELOW_PIPELINE, "tpusim.studies.prospect", "tpusim.studies.diagnosis", "tpusim.studies.export"}
-STUDIES = {f"tpusim.studies.{name}" for name in ("prospect", "diagnosis", "export", "search", "explore", "bench")}
+STUDIES = {
+    f"tpusim.studies.{name}"
+    for name in ("prospect", "diagnosis", "export", "search", "explore", "bench", "verification")
+}
 
 ALLOWED: dict[str, set[str]] = {
     "tpusim_kernels": set(),
@@ -70,7 +73,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.calibration": {*OPS, "tpusim.inference", "tpusim.images"},
     "tpusim.field": set(),
     "tpusim.simulator": {*CHIP, "tpusim.field"},
-    "tpusim.proof": {*OPS, "tpusim.codegen", "tpusim.simulator"},
+    "tpusim.proof": {*OPS, "tpusim.codegen", "tpusim.simulator", "tpusim.passes"},
     "tpusim.verify": set(),
     "tpusim.page": {*CHIP, "tpusim.layer_group", "tpusim.simulator", "tpusim.verify"},
     "tpusim.fidelity": OPS,
@@ -102,6 +105,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.studies.search": BELOW_RUNNING - {"tpusim.page", "tpusim.studies.export"},
     "tpusim.studies.explore": {*BELOW_RUNNING, *RUNNING},
     "tpusim.studies.bench": {*BELOW_RUNNING, *RUNNING, "tpusim.compiled"},
+    "tpusim.studies.verification": BELOW_RUNNING,
     "tpusim.studies.commands": {*BELOW_RUNNING, *RUNNING, *STUDIES, "tpusim.cli"},
     "tpusim.compiled": {*BELOW_RUNNING, *RUNNING, "tpusim.studies.explore"},
     "tpusim.backend": {*IR, "tpusim.frontend", "tpusim.inference"},

@@ -169,6 +169,12 @@ TIMES = [
     (Extents(4, 1, 512, 512, 1), True, 2, "bm1684x", 118759),
     (Extents(10, 16, 32, 32, 2), True, 2, "bm1684x", 241293),
     (Extents(5, 1, 6, 8, 1), True, 2, "bm1688", 17317),
+    (Extents(3, 2, 256, 1024, 1), True, 4, "bm1684x", 4400809),
+    (Extents(3, 2, 256, 1024, 1), True, 4, "bm1688", 12221688),
+    (Extents(4, 80, 20, 24, 1), True, 4, "bm1684x", 691300), (Extents(4, 80, 20, 24, 1), True, 4, "bm1688", 370379),
+    (Extents(20, 1, 100, 200, 2), True, 4, "bm1684x", 324675), (Extents(20, 1, 100, 200, 2), True, 4, "bm1688", 233905),
+    (Extents(5, 3, 7, 65, 1), True, 4, "bm1684x", 57909), (Extents(5, 3, 7, 65, 1), True, 2, "bm1684x", 29793),
+    (Extents(1, 1, 16, 16, 1), True, 4, "bm1684x", 11542), (Extents(20, 1, 100, 200, 2), True, 2, "bm1684x", 266677),
 ]  # fmt: skip
 """LSTM, whether it has biases, bytes of an element, chip, and the cycles of the layer in TPU-MLIR's profile."""
 
@@ -177,6 +183,36 @@ TIMES = [
 def test_cycles_are_those_of_the_profile(at: Extents, biased: bool, size: int, chip: str, cycles: int) -> None:
     layer = Layer(at, "LSTM", biased, ("Y", "Y_h", "Y_c"))
     assert layer_cycles(layer, size, chips.load(chip)) == pytest.approx(cycles, rel=0.02)
+
+
+GRU_TIMES = [
+    (Extents(5, 1, 6, 8, 1), "bm1684x", 7212, (1848, 352)), (Extents(5, 1, 6, 8, 2), "bm1684x", 14423, (3696, 704)),
+    (Extents(8, 1, 64, 128, 1), "bm1684x", 197313, (304640, 8704)),
+    (Extents(6, 4, 40, 72, 1), "bm1684x", 69949, (103488, 8064)),
+    (Extents(4, 1, 512, 512, 1), "bm1684x", 929880, (6322176, 18432)),
+    (Extents(10, 16, 32, 32, 2), "bm1684x", 599123, (136704, 86016)),
+    (Extents(4, 80, 20, 24, 1), "bm1684x", 277707, (77248, 69120)),
+    (Extents(5, 3, 7, 65, 1), "bm1684x", 39574, (58920, 4680)),
+    (Extents(8, 1, 64, 128, 1), "bm1688", 73748, (304640, 8704)),
+    (Extents(6, 4, 40, 72, 1), "bm1688", 42683, (103488, 8064)),
+    (Extents(10, 16, 32, 32, 2), "bm1688", 211215, (136704, 86016)),
+    (Extents(4, 80, 20, 24, 1), "bm1688", 144510, (77248, 69120)),
+    (Extents(5, 3, 7, 65, 1), "bm1688", 25526, (58920, 4680)),
+]  # fmt: skip
+"""GRU, chip, cycles of the layer in TPU-MLIR's profile, bytes loaded and stored there."""
+
+
+@pytest.mark.parametrize(("at", "chip", "cycles", "moved"), GRU_TIMES)
+def test_gru_takes_the_time_and_bytes_of_the_profile(
+    at: Extents, chip: str, cycles: int, moved: tuple[int, int]
+) -> None:
+    layer = Layer(at, "GRU", True, ("Y", "Y_h"))
+    assert layer_cycles(layer, 4, chips.load(chip)) == pytest.approx(cycles, rel=0.005)
+    operands = at.ways * (3 * at.hidden * (at.width + at.hidden + 2) + at.batch * at.hidden)
+    operands += at.steps * at.batch * at.width
+    results = at.ways * at.batch * at.hidden * (at.steps + 1)
+    more = layer_traffic(layer, 4, chips.load(chip))
+    assert (operands * 4 + more[0], results * 4 + more[1]) == moved
 
 
 @pytest.mark.parametrize(
@@ -191,6 +227,6 @@ def test_bytes_are_those_of_the_profile(at: Extents, size: int, loaded: int, sto
     operands = at.ways * 4 * at.hidden * (at.width + at.hidden + 2) + 2 * at.ways * at.batch * at.hidden
     operands += at.steps * at.batch * at.width
     results = at.ways * at.batch * at.hidden * (at.steps + 2)
-    more, less = layer_traffic(Layer(at, "LSTM", True, ("Y", "Y_h", "Y_c")), size)
+    more, less = layer_traffic(Layer(at, "LSTM", True, ("Y", "Y_h", "Y_c")), size, chips.load("bm1684x"))
     assert operands * size + more == loaded
     assert results * size + less == pytest.approx(stored, rel=0.003)

@@ -623,6 +623,7 @@ CLI = Table[Any](
         "check": "tpusim.studies.commands.check:Check",
         "inspect": "tpusim.cli.inspect:Inspect",
         "fit": "tpusim.studies.commands.fit:FitCommand",
+        "verify": "tpusim.studies.commands.verify:VerifyCommand",
         "import": "tpusim.cli.stages:Import",
         "canonicalize": "tpusim.cli.stages:Canonicalize",
         "calibrate": "tpusim.cli.stages:Calibrate",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _OP = re.compile(r'^\s*(?:(%[^=]*?) = )?"(\w+\.\w+)"\(([^)]*)\)(?: <\{.*?\}>)?(.*)$')
 _END = re.compile(r"^\s*\}\)(.*)$")
@@ -16,6 +16,10 @@ _ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
 _TYPE = re.compile(r"tensor<((?:\d+x)*)([^,<>]*(?:<[^<>]*(?:<[^<>]*>)?[^<>]*>)?)[^<>]*>|none")
 _UNIFORM = re.compile(r"!quant\.uniform<([iu]\d+)(?:<[-\d:]+>)?:(\w+), ([-\d.eE+]+)(?::(-?\d+))?>")
 _CALIBRATED = re.compile(r"!quant\.calibrated<(\w+)<([-\d.eE+]+):([-\d.eE+]+)>>")
+
+
+BY_RESULT = ("LSTM", "GRU")
+"""Kinds with several results there."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +68,18 @@ def read(text: str) -> list[Op]:
     for result, kind, operands, rest in _lines(text):
         op = _op(kind, tuple(values.get(o.strip(), "") for o in operands.split(",") if o.strip()), rest, aliases)
         values |= zip(_values(result), op.names, strict=False)
-        found.append(op)
+        found += _by_result(op, rest)
     return found
+
+
+def _by_result(op: Op, rest: str) -> list[Op]:
+    """An LSTM or GRU as an op for each result that is not `none`, which is how tpusim has it (DN-35)."""
+    if op.kind.partition(".")[2] not in BY_RESULT or len(op.names) == 1:
+        return [op]
+    types = rest[rest.rfind(" -> ") : rest.rfind(" loc(")]
+    results = [match[0] for match in _TYPE.finditer(types)]
+    present = [name for name, result in zip(op.names, results, strict=True) if result != "none"]
+    return [replace(op, names=(name,), types=(of,)) for name, of in zip(present, op.types, strict=True)]
 
 
 def lines_of(text: str) -> dict[int, Op]:

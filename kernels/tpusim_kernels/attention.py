@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tpusim_kernels.a16 import narrowing, product_by_depth
 from tpusim_kernels.base import Array, divide, f32, kernel, pin
 from tpusim_kernels.matmul import matmul_float
+from tpusim_kernels.prim.bydepth import narrowing, product_by_depth
 from tpusim_kernels.prim.smallfloat import to_bf16, to_f16
 
 LEAST_SCORE = {"float16": -15000.0, "bfloat16": -1.5e10}

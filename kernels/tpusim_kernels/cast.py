@@ -33,3 +33,10 @@ def dequantize(q: Array, scale: ArrayLike, zp: ArrayLike, *, through: str = "flo
     before the product; rounding the scale and the product to F is the caller's.
     """
     return f32(scale) * _ROUNDED[through](f32(i64(q) - i64(zp)))
+
+
+@in_rows
+@kernel(static=("narrow",))
+def narrow_away(x: Array, *, narrow: str) -> Array:
+    """Round f32 `x` to `narrow`, float16 or bfloat16, halves away from zero, as BM chips cast (numerics 14, DN-24)."""
+    return (to_f16 if narrow == "float16" else to_bf16)(f32(x), away=True)

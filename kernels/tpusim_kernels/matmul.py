@@ -7,6 +7,7 @@ import numpy as np
 from jax import lax
 
 from tpusim_kernels.base import Array, ArrayLike, along_axis, f32, i64, kernel
+from tpusim_kernels.prim.bydepth import narrowing, product_by_depth
 from tpusim_kernels.prim.bytedot import byte_dot
 from tpusim_kernels.prim.inorder import dot_in_order, matmul_blocks
 from tpusim_kernels.prim.narrow import Narrow, requantize_narrow
@@ -47,6 +48,27 @@ def matmul_float(
     y = y.reshape(*rows, w.shape[-1])
     if b is not None:
         y = y + along_axis(f32(b), y.ndim, y.ndim - 1)
+    return jnp.maximum(y, jnp.float32(0)) if do_relu else y
+
+
+@kernel(static=("left_transpose", "right_transpose", "do_relu", "narrow", "depth", "twice"))
+def matmul_chip(
+    x: Array, w: Array, b: Array | None, *, left_transpose: bool, right_transpose: bool, do_relu: bool, narrow: str,
+    depth: int, twice: bool,
+) -> Array:  # fmt: skip
+    """Compute relu(R(x @ w + b)) of 16-bit floats as BM chips do; R rounds to `narrow` (numerics 9.2, 14).
+
+    Operands as of `matmul_float`; the sums are those of `product_by_depth`. twice: the product is rounded before the
+    bias is added.
+    """
+    rounded = narrowing(narrow)
+    x, w = _operands(f32(x), f32(w), left_transpose, right_transpose)
+    rows = x.shape[:-1]
+    y = product_by_depth(x if w.ndim > 2 else x.reshape(-1, x.shape[-1]), w, depth)
+    y = y.reshape(*rows, w.shape[-1])
+    if b is not None:
+        y = (rounded(y) if twice else y) + along_axis(f32(b), y.ndim, y.ndim - 1)
+    y = rounded(y)
     return jnp.maximum(y, jnp.float32(0)) if do_relu else y
 
 

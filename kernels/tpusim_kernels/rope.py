@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from tpusim_kernels.a16 import narrowing
 from tpusim_kernels.base import Array, f32, kernel, pin
+from tpusim_kernels.prim.bydepth import narrowing
 
 
 def _turned(x: Array, *, interleaved: bool) -> Array:

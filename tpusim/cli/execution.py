@@ -131,6 +131,10 @@ class Run(Command):
             return _dump(console, config)
         check = numbers_of(config.data) if self.verify_passes else None
         watching = [*self.instruments.instruments(_to_stderr), *([check] if check is not None else [])]
+        if check is not None:
+            from tpusim.proof.rewritings import ExpressionsChanged
+
+            watching.append(ExpressionsChanged())
         try:
             with LiveProgress(console) as progress:
                 command = shlex.join(["tpusim", *sys.argv[1:]])

@@ -23,6 +23,7 @@ LISTED: dict[str, dict[str, str]] = {
         "check": "what becomes of every node on a chip; what is refused",
         "inspect": "what a file of MLIR bytecode contains",
         "fit": "whether a network has room in the chip's memories",
+        "verify": "whether the files that TPU-MLIR left for a network fit each other",
         "chips": "the chips and what they are made of",
         "support": "which ops are exact, fall back to float or are refused",
         "zoo": "write one of nine classic networks as ONNX",

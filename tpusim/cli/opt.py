@@ -167,8 +167,10 @@ class OptMain(xDSLOptMain):
         self._require_sense()
         instruments = list(options_of(self.args).instruments(_to_stderr))
         if self.args.verify_passes:
+            from tpusim.proof.rewritings import ExpressionsChanged
+
             self.numbers = numbers_of(self.args.verify_passes)
-            instruments.append(self.numbers)
+            instruments += [self.numbers, ExpressionsChanged()]
         cast("PassContext", self.ctx).workers = _workers(self.args.jobs)
         self.manager = PassManager(pipeline, instruments, verify=not self.args.disable_verify)
 

@@ -90,6 +90,8 @@ def fidelity_table(card: Card) -> Table:
         table.row(decision, str(len(names)), f"{says}: {_ops_text(names)}")
     for (number, reason), names in card.by_reason().items():
         table.row(f"float: {number}", str(len(names)), f"{reason}: {_ops_text(names)}")
+    for arithmetic, names in card.by_arithmetic().items():
+        table.row(f"arithmetic: {arithmetic}", str(len(names)), f"where it differs in 16 bits: {_ops_text(names)}")
     return table
 
 

@@ -14,6 +14,7 @@ from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, uniform_of
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.framework.base import TpuOp
+from tpusim.ops.interfaces import TwoArithmetics
 
 Status = Literal["exact", "decision", "float", "refused"]
 WORST_FIRST: tuple[Status, ...] = ("refused", "float", "decision", "exact")
@@ -62,10 +63,14 @@ def number_type(op: Operation) -> str:
 
 @dataclass(frozen=True)
 class Card:
-    """Every op of a model except casts, in program order, and the number of casts between number types."""
+    """Every op of a model except casts, in program order, and the number of casts between number types.
+
+    arithmetics: (arithmetic, name) of the ops in 16 bits that have two, the chip's and the interpreter's (DN-24).
+    """
 
     ops: tuple[OpFidelity, ...]
     casts: int = 0
+    arithmetics: tuple[tuple[str, str], ...] = ()
 
     def count(self, status: Status) -> int:
         """The number of ops of one class."""
@@ -79,6 +84,10 @@ class Card:
         """(float type, reason) -> names of the ops with this fallback."""
         return _grouped(((op.number, op.reason), op.op) for op in self.ops if op.status == "float")
 
+    def by_arithmetic(self) -> dict[str, list[str]]:
+        """Arithmetic -> names of the ops in 16 bits that have it and could have the other."""
+        return _grouped(self.arithmetics)
+
     def to_json(self) -> dict[str, Any]:
         """The key `fidelity` of report.json."""
         return {
@@ -90,6 +99,7 @@ class Card:
                 {"decision": d, "says": DECISIONS.get(d, ""), "ops": names}
                 for d, names in sorted(self.by_decision().items())
             ],
+            "arithmetics": self.by_arithmetic(),
             "fallbacks": [asdict(op) for op in self.ops if op.status == "float"],
         }
 
@@ -105,4 +115,9 @@ def card_of(model: Model) -> Card:
     """The card of a tpu module, of lowering or of any later stage."""
     ops = [op for op in model.body.walk() if isinstance(op, TpuOp)]
     casts = sum(isinstance(op, TpuCast) for op in ops)
-    return Card(tuple(fidelity_of(op) for op in ops if not isinstance(op, TpuCast)), casts)
+    arithmetics = tuple(
+        ("interpreter" if op.as_interpreter else "chip", op_name(op))
+        for op in ops
+        if isinstance(op, TwoArithmetics) and not isinstance(op, TpuCast) and number_type(op) in ("f16", "bf16")
+    )
+    return Card(tuple(fidelity_of(op) for op in ops if not isinstance(op, TpuCast)), casts, arithmetics)

@@ -9,8 +9,8 @@ outer one.
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
-from xdsl.ir import Attribute, SSAValue
+from xdsl.dialects.func import CallOp, FuncOp
+from xdsl.ir import Attribute
 
 from tpusim.errors import ImportModelError
 
@@ -70,28 +70,15 @@ def _expand(
     caller: FuncOp, functions: dict[str, FuncOp], stack: tuple[str, ...], called: set[str], name: str
 ) -> None:  # fmt: skip
     """Put the bodies of what a function calls in the places of the calls; their names are added to `called`."""
+    from tpusim.ir.generic.inlining import inline_call  # noqa: PLC0415  it knows weights, which are of modules
+
     for call in [op for op in caller.walk() if isinstance(op, CallOp)]:
         symbol = call.callee.root_reference.data
         _require_sense(call, functions.get(symbol), stack, name)
         callee = functions[symbol]
         _expand(callee, functions, (*stack, symbol), called, name)
-        _replace(call, callee)
+        inline_call(call, callee)
         called.add(symbol)
-
-
-def _replace(call: CallOp, callee: FuncOp) -> None:
-    """Put a copy of the body of a function in the place of a call."""
-    values: dict[SSAValue, SSAValue] = dict(zip(callee.body.block.args, call.arguments, strict=True))
-    block = call.parent_block()
-    assert block is not None
-    for op in callee.body.block.ops:
-        if isinstance(op, ReturnOp):
-            for old, new in zip(call.results, op.operands, strict=True):
-                old.replace_all_uses_with(values.get(new, new))
-        else:
-            block.insert_op_before(op.clone(value_mapper=values), call)
-    call.detach()
-    call.erase()
 
 
 def _require_sense(call: CallOp, callee: FuncOp | None, stack: Sequence[str], name: str) -> None:

@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 from xdsl.dialects.builtin import ArrayAttr, FusedLoc, ModuleOp, NoneAttr, StringAttr
 from xdsl.ir import Attribute, Operation
 
-from tpusim.ir.attrs import framework_name, name_location, name_place, op_name, text, texts, texts_attr, value_name
+from tpusim.ir.attrs import framework_name, name_location, name_place, op_name, text, texts_attr, value_name
 
 OpT = TypeVar("OpT", bound=Operation)
 
@@ -61,5 +61,5 @@ def names_from_attributes(module: ModuleOp) -> None:
         if isinstance(stated, StringAttr) and op_name(op) != stated.data:
             name_place(op, stated.data)
         elif isinstance(stated, ArrayAttr):
-            names = texts(cast("ArrayAttr[Attribute]", stated))
-            op.location = FusedLoc(tuple(map(name_location, names)), NoneAttr())
+            names = cast("ArrayAttr[Attribute]", stated).data
+            op.location = FusedLoc(tuple(name_location(n.data) for n in names if isinstance(n, StringAttr)), NoneAttr())

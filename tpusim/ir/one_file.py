@@ -60,7 +60,7 @@ def read_module(path: Path, ctx: Context, is_weight: type[OpTrait]) -> tuple[Mod
     file = Bytecode.open(path, ctx)
     module = file.module()
     _upgrade(module, file)
-    checked(module, str(path))
+    checked(module, str(path), ctx)
     group = file.resources.external.get(WEIGHTS)
     return module, None if group is None else WeightStore(_weights(module, group, path, is_weight))
 

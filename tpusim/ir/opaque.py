@@ -70,7 +70,12 @@ def require_known(ops: Iterable[Operation], what: str) -> None:
 
 
 class TableContext(Context):
-    """An xDSL context in which ops and attributes of TPU-MLIR that have no class here are opaque."""
+    """An xDSL context in which ops and attributes of TPU-MLIR that have no class here are opaque.
+
+    one_function: the functions of a module are read as one (`tpusim.ir.functions`).
+    """
+
+    one_function: ClassVar[bool] = True
 
     @override
     def get_optional_op(self, name: str, *, dialect_stack: Sequence[str] = ()) -> type[Operation] | None:

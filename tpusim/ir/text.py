@@ -168,10 +168,10 @@ def parse_module(text: str, ctx: Context, name: str = "<text>", *, keep: bool = 
         reached = "" if parser is None or isinstance(error, ParseError) else f"line {_line_at(text, parser.pos)}: "
         raise ImportModelError(f"module '{name}' does not parse: {reached}{_explained(error, ctx)}") from error
     parser.name_ops()
-    return checked(module, name, keep=keep)
+    return checked(module, name, ctx, keep=keep)
 
 
-def checked(module: ModuleOp, name: str, *, keep: bool = False) -> ModuleOp:
+def checked(module: ModuleOp, name: str, ctx: Context, *, keep: bool = False) -> ModuleOp:
     """A module that was read from `name`, in the form that the stages take, and verified. Raises ImportModelError."""
     _read_properties_as_attributes(module)
     names_from_attributes(module)
@@ -180,7 +180,7 @@ def checked(module: ModuleOp, name: str, *, keep: bool = False) -> ModuleOp:
             take_framework_name(op)
     drop_absent(module)
     if is_network(module):
-        if not keep:
+        if not keep and isinstance(ctx, TableContext) and ctx.one_function:
             merge_functions(module, name)
         take(module, keep=keep)
         _require_static_shapes(module, name)

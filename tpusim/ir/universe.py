@@ -6,7 +6,7 @@ imported when an op, attribute or type of it is read.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from typing_extensions import override
 from xdsl.ir import Attribute, Dialect, Operation, TypeAttribute
@@ -44,6 +44,7 @@ def in_universes(name: str, kind: str) -> Callable[[], Any] | None:
 class OpenContext(TableContext):
     """An xDSL context that looks a dialect that nobody registered up in the universes."""
 
+    one_function: ClassVar[bool] = False
     _unknown: set[str] = field(default_factory=set[str])
 
     def _look_up(self, name: str) -> None:

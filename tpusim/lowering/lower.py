@@ -374,7 +374,9 @@ class Lowering:
             return value
         if (value, element) not in self._casts:
             name = _cast_name(value, element, user)
-            more = {"truncated": flag(True)} if self._truncates(value, element) else {}
+            more: dict[str, Attribute] = {"truncated": flag(True)} if self._truncates(value, element) else {}
+            if self._config.format.family == "weight_only" and element_of(value) == f32 and element in (f16, bf16):
+                more["arithmetic"] = StringAttr("chip")
             self._casts[value, element] = self.build(TpuCast, [value], more, element, shape_of(value), name)
         return self._casts[value, element]
 

@@ -9,7 +9,7 @@ from tpusim_kernels import cast as kernels
 from tpusim_kernels.arith_shift import quantize_bf16
 from tpusim_kernels.prim.smallfloat import to_finite_bf16, truncate_bf16
 from typing_extensions import override
-from xdsl.dialects.builtin import BoolAttr, IntegerType
+from xdsl.dialects.builtin import BoolAttr, IntegerType, StringAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
 
@@ -20,11 +20,20 @@ from tpusim.isa.casts import dequantizing_scale, quantizing_scale
 from tpusim.ops.framework.base import Array, EmitContext
 from tpusim.ops.framework.families import UnaryTpu, command_dtype, is_set, value_dtype
 from tpusim.ops.framework.logical import EVERY_TYPE, GroupType
-from tpusim.ops.interfaces import ChipInference, HostComputed, Inserted, LibraryKernel, Margins, SharedWindows
+from tpusim.ops.interfaces import (
+    Arithmetic,
+    ChipInference,
+    HostComputed,
+    Inserted,
+    LibraryKernel,
+    Margins,
+    SharedWindows,
+    TwoArithmetics,
+)
 
 
 @irdl_op_definition
-class TpuCast(UnaryTpu, ChipInference, HostComputed, Inserted, LibraryKernel, SharedWindows):
+class TpuCast(UnaryTpu, ChipInference, TwoArithmetics, HostComputed, Inserted, LibraryKernel, SharedWindows):
     """`tpu.Cast`: float -> uniform: sat(round-half-away(x * f32(1/s)) + z); uniform -> float: s * (q - z).
 
     Indices (i32) -> float: the number itself. Uniform -> i32: the stored integer. Float -> float: one rounding. If one
@@ -34,13 +43,28 @@ class TpuCast(UnaryTpu, ChipInference, HostComputed, Inserted, LibraryKernel, Sh
     On a chip whose only float unit is BF16, bf16 -> int8 is sat(RNE(BF16(x * BF16(1/s)))), int8 -> float is
     BF16(BF16(s) * q), and f32 -> bf16 truncates. `truncated`: f32 -> int8 goes through bf16. On such a chip the host
     quantises the network's input ("quant"), in f32 with f32(1)/f32(s) for 1/s.
+
+    arithmetic "chip": f32 to 16 bits rounds halves away from zero (DN-24).
     """
 
     name = "tpu.Cast"
     truncated = opt_attr_def(BoolAttr)
+    arithmetic = opt_attr_def(StringAttr)
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
     MARGINS: ClassVar[Margins] = "passed"
     ALONE: ClassVar[str] = "a cast"
+
+    @property
+    @override
+    def as_interpreter(self) -> bool:
+        """Unless stated otherwise (DN-24)."""
+        return self.arithmetic is None or self.arithmetic.data != "chip"
+
+    @override
+    def choose_arithmetic(self, chip: ChipSpec, arithmetic: Arithmetic, *, high_precision: bool) -> None:
+        """The lowering states the chip's; here it can be taken back."""
+        if arithmetic == "interpreter":
+            self.attributes.pop("arithmetic", None)
 
     @override
     def of_host(self, chip: ChipSpec) -> bool:
@@ -68,6 +92,8 @@ class TpuCast(UnaryTpu, ChipInference, HostComputed, Inserted, LibraryKernel, Sh
             step, zero = self._step(source, chip), source.zero_point.value.data
             y = kernels.dequantize(operands[0], step, zero, through=storage_dtype(element_of(self.output)).name)
             return (to_finite_bf16(y) if chip.hardware.bf16_unit else y,)
+        if not self.as_interpreter:
+            return (kernels.narrow_away(operands[0], narrow=value_dtype(self.output)),)
         return (truncate_bf16(operands[0]),) if self._truncates(chip) else (operands[0],)
 
     def _in_bf16(self, chip: ChipSpec) -> bool:
@@ -108,7 +134,8 @@ class TpuCast(UnaryTpu, ChipInference, HostComputed, Inserted, LibraryKernel, Sh
             ctx.emit(isa.Dequantize, bf16=ctx.chip.hardware.bf16_unit, **fields, **views)
         else:
             kind = "truncate" if self._truncates(ctx.chip) else "copy"
-            ctx.emit(isa.Arith, kind=kind, a=views["input"], output=views["output"])
+            away = not self.as_interpreter
+            ctx.emit(isa.Arith, kind=kind, a=views["input"], output=views["output"], away=away)
 
 
 def _is_index(value: SSAValue) -> bool:

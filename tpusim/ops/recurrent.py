@@ -14,8 +14,8 @@ from xdsl.dialects.builtin import BoolAttr, IntegerAttr, NoneType, StringAttr, T
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 
-from tpusim.ir.attrs import flag, int_attr, op_name, text
-from tpusim.ir.types import element_of, shape_of
+from tpusim.ir.attrs import flag, int_attr, op_name, text, value_name
+from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.ops.framework.base import (
@@ -66,7 +66,7 @@ class Recurrent(ShapedOp):
 
     @property
     def rows(self) -> SSAValue:
-        """The sequence."""
+        """The sequence that the layer reads, (T, N, I)."""
         return self.operands[0]
 
     @property
@@ -178,6 +178,10 @@ class TopRecurrent(Recurrent, TopOp):
                 return tuple(stored.owner.operands)
         return made(ctx)
 
+    def name_of_products(self) -> str:
+        """The name of the products of all rows, on a chip that computes them first."""
+        return f"{self.whole.data}_fc"
+
     def tpu_operands(self, ctx: LoweringContext) -> list[SSAValue]:
         """Input, constants and initial states in the op's float type; no buffer and no tables."""
         mode, reader = ctx.float_mode(self), self.whole.data
@@ -249,7 +253,9 @@ class TpuRecurrent(Recurrent, MacroTpu, Reorder, Macs):
     @override
     def emit(self, ctx: EmitContext) -> None:
         inputs = tuple(ctx.input(i) for i, value in enumerate(self.operands) if not is_none(value))
-        ctx.emit(isa.Fn, function=self.function(), inputs=inputs, output=ctx.output())
+        size = storage_dtype(element_of(self.output)).itemsize
+        function = self.function().with_moves(shape_of(self.rows), size, ctx.chip)
+        ctx.emit(isa.Fn, function=function, inputs=inputs, output=ctx.output())
 
     @override
     def reorder_weights(self, ctx: ReorderContext) -> None:
@@ -387,6 +393,10 @@ class TopGRU(GRU, TopRecurrent):
     recurrence = operand_def(TensorType)
     bias = operand_def(TensorType | NoneType)
     initial_h = operand_def(TensorType | NoneType)
+
+    @override
+    def name_of_products(self) -> str:
+        return f"{value_name(self.rows)}_FC"
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:

@@ -24,14 +24,15 @@ _OF_TRANSFERS = ("kind", "width", "start", "whole", "strides", "origin")
 def differences(model: Model, program: Program) -> tuple[str, ...]:
     """What the program declares otherwise than the module, the first of them."""
     cores = 1 + max((command.core for command in program.commands), default=0)
-    return tuple(islice(_differences(generate(model, cores), program), _MOST))
+    return tuple(islice(unlike(generate(model, cores), program), _MOST))
 
 
 def _alike(right: Program, program: Program) -> bool:
     return [type(c) for c in right.commands] == [type(c) for c in program.commands]
 
 
-def _differences(right: Program, program: Program) -> Iterator[str]:
+def unlike(right: Program, program: Program) -> Iterator[str]:
+    """What a program declares otherwise than a right one of the same network."""
     for name in _HEADER:
         yield from _unlike(f"header: {name}", getattr(right.header, name), getattr(program.header, name))
     for what, wanted, got in (

@@ -13,7 +13,7 @@ from tpusim.field import Elements, Field
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
-from tpusim.ops.framework.base import TpuOp
+from tpusim.ops.framework.base import TopOp, TpuOp
 from tpusim.ops.interfaces import is_in_place
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, TpuGroup, TpuStore, TpuYield, Transfer
 from tpusim.proof.uncut import UncutContext, weight_of
@@ -43,12 +43,14 @@ class FlatProof:
     """Interprets the ops of an addressed module."""
 
     def __init__(self, model: Model, field: Field) -> None:
-        self._model = model
+        self._start(model, field)
         self._chip: ChipSpec = chips.of(model)
-        self._field = field
         start, image = model.number("module.coeff_addr"), coefficients_of(model)
         region = Region("coefficients", start, image.size, writable=False)
         self._constants = FieldMachine(self._chip, (region,), image, 64, field=field)
+
+    def _start(self, model: Model, field: Field) -> None:
+        self._model, self._field = model, field
         self._values: dict[SSAValue, Elements | None] = {}
         self.found = FlatElements()
 
@@ -83,7 +85,7 @@ class FlatProof:
         self.found.inputs[op_name(op)] = found
         return found
 
-    def _record(self, op: TpuOp, results: Iterable[Elements | None]) -> None:
+    def _record(self, op: TopOp | TpuOp, results: Iterable[Elements | None]) -> None:
         for value, elements in zip(op.results, results, strict=True):
             self._values[value] = elements
             if elements is not None:
@@ -99,7 +101,7 @@ class FlatProof:
         if isinstance(op, TpuStore):
             self.found.tensors.setdefault(op.tensor, found)
 
-    def _computed(self, op: TpuOp) -> Sequence[Elements | None]:
+    def _computed(self, op: TopOp | TpuOp) -> Sequence[Elements | None]:
         given = [self._values[value] for value in op.operands]
         missing = [
             value
@@ -114,7 +116,8 @@ class FlatProof:
             self.found.unjudged[op_name(op)] = f"{op.name}: {why}"
             return [None] * len(op.results)
 
-    def _judged(self, op: TpuOp, given: Sequence[Elements | None]) -> Sequence[Elements]:
+    def _judged(self, op: TopOp | TpuOp, given: Sequence[Elements | None]) -> Sequence[Elements]:
+        assert isinstance(op, TpuOp)  # an addressed module has no other
         if is_in_place(op):
             self.found.stated.append(op_name(op))
             source = given[0]

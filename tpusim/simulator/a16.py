@@ -4,6 +4,7 @@ import numpy as np
 
 from tpusim.isa import functions as fn
 from tpusim.isa.region import View, numpy_dtype
+from tpusim.simulator.product import product_by_depth
 
 Operands = tuple[np.ndarray, ...]
 _NIBBLE_BITS = 4
@@ -20,17 +21,6 @@ def a16_matmul(function: fn.A16MatMul, operands: Operands, output: View) -> np.n
     bias = operands[4].reshape(-1).astype(np.float32) if function.bias else None
     y = _narrow(y, output) if function.arithmetic == "chip" else y
     return (y if bias is None else y + _narrow(bias, output)).reshape(output.shape)
-
-
-def product_by_depth(x: np.ndarray, w: np.ndarray, depth: int) -> np.ndarray:
-    """Sums of `depth` products in float64, rounded to f32 and added up in f32."""
-    starts = range(0, x.shape[-1], depth)
-    x, w = x.astype(np.float64), w.astype(np.float64)
-    parts = ((x[..., k : k + depth] @ w[..., k : k + depth, :]).astype(np.float32) for k in starts)
-    total = next(parts)
-    for part in parts:
-        total = total + part
-    return total
 
 
 def _weights(function: fn.A16MatMul, operands: Operands, columns: int, inner: int) -> np.ndarray:

@@ -6,9 +6,8 @@ from tpusim.isa import functions as fn
 from tpusim.isa.commands import Requant
 from tpusim.isa.layout import align
 from tpusim.isa.region import View, numpy_dtype
-from tpusim.simulator.a16 import product_by_depth
 from tpusim.simulator.integer import float_to_integer, requantize, round_half_away
-from tpusim.simulator.product import carrier
+from tpusim.simulator.product import carrier, product_by_depth
 
 Operands = tuple[np.ndarray, ...]
 

@@ -23,3 +23,14 @@ def carrier(left: np.dtype, right: np.dtype, terms: int) -> np.dtype:
     if largest < _FLOAT32_EXACT:
         return np.dtype(np.float32)
     return np.dtype(np.float64 if largest < _FLOAT64_EXACT else np.int64)
+
+
+def product_by_depth(x: np.ndarray, w: np.ndarray, depth: int) -> np.ndarray:
+    """Sums of `depth` products in float64, rounded to f32 and added up in f32."""
+    starts = range(0, x.shape[-1], depth)
+    x, w = x.astype(np.float64), w.astype(np.float64)
+    parts = ((x[..., k : k + depth] @ w[..., k : k + depth, :]).astype(np.float32) for k in starts)
+    total = next(parts)
+    for part in parts:
+        total = total + part
+    return total

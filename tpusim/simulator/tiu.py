@@ -28,7 +28,7 @@ from tpusim.isa.commands import (
     Select,
     Where,
 )
-from tpusim.isa.region import View, numpy_dtype
+from tpusim.isa.region import DType, View, numpy_dtype
 from tpusim.simulator.float_tables import by_mantissa, by_slope
 from tpusim.simulator.integer import (
     channel_parameters,
@@ -46,7 +46,7 @@ from tpusim.simulator.integer import (
 )
 from tpusim.simulator.meanings import function
 from tpusim.simulator.memory import Machine
-from tpusim.simulator.product import carrier
+from tpusim.simulator.product import carrier, product_by_depth
 
 
 def matrices(array: np.ndarray, view: View, transpose: bool) -> np.ndarray:
@@ -60,6 +60,9 @@ def matmul(command: MatMul, memory: Machine) -> None:
     """MM2: batched product; f32 accumulates in float64 with one rounding; relu comes before the requant (9.2)."""
     left = matrices(memory.load(command.left), command.left, command.left_transpose)
     right = matrices(memory.load(command.right), command.right, command.right_transpose)
+    if command.depth:
+        _product_by_depth(command, left, right, memory)
+        return
     wide = carrier(left.dtype, right.dtype, left.shape[-1])
     acc = left.astype(wide) @ right.astype(wide)
     bias = None if command.bias is None else bias_rows(memory.load(command.bias), right.shape)
@@ -76,6 +79,16 @@ def matmul(command: MatMul, memory: Machine) -> None:
         columns = None if command.multipliers is None else memory.load(command.multipliers)
         result = _requantized(command, total, right.shape[:-2], columns)
     memory.store(command.output, result.reshape(command.output.shape))
+
+
+def _product_by_depth(command: MatMul, left: np.ndarray, right: np.ndarray, memory: Machine) -> None:
+    """16-bit floats as the array adds them up (numerics.md 14, DN-24)."""
+    narrow = numpy_dtype(command.output.dtype)
+    y = product_by_depth(left, right, command.depth)
+    y = y.astype(narrow).astype(np.float32) if command.bias_after else y
+    y = y if command.bias is None else y + bias_rows(memory.load(command.bias), right.shape).astype(np.float32)
+    y = np.maximum(y, 0) if command.relu else y
+    memory.store(command.output, y.reshape(command.output.shape))
 
 
 def bias_rows(bias: np.ndarray, right: tuple[int, ...]) -> np.ndarray:
@@ -103,6 +116,16 @@ def _truncated(a: Any, b: Any) -> Any:
     return (np.ascontiguousarray(a).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
 
 
+def _rounded_away(a: np.ndarray, dtype: DType) -> np.ndarray:
+    """Each f32 as the nearest number of the 16-bit type, halves away from zero."""
+    narrow = a.astype(numpy_dtype(dtype))
+    nearest = narrow.astype(np.float32)
+    outward = np.nextafter(narrow, np.copysign(np.array(np.inf, narrow.dtype), narrow)).astype(np.float32)
+    with np.errstate(invalid="ignore", over="ignore"):
+        tied = np.abs(a) - np.abs(nearest) == np.abs(outward) - np.abs(a)  # exact: neighbours in 16 bits
+    return np.where(tied & (np.abs(nearest) < np.abs(a)), outward, nearest)
+
+
 def _quotient(a: Any, b: Any) -> Any:
     """IEEE division: by zero gives an infinity or NaN, no warning."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -127,7 +150,7 @@ def arith(command: Arith, memory: Machine) -> None:
     kind = np.dtype(np.float32 if floating else np.int64)
     a = memory.load(command.a).astype(kind)
     b = memory.load(command.b).astype(kind) if isinstance(command.b, View) else kind.type(command.b)
-    result = _ARITH[command.kind](a, b)
+    result = _rounded_away(a, command.output.dtype) if command.away else _ARITH[command.kind](a, b)
     if command.relu:
         result = np.maximum(result, 0)
         result = np.minimum(result, kind.type(command.relu_limit)) if command.relu_limit >= 0 else result

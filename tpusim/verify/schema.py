@@ -124,6 +124,7 @@ class FidelityFile(_Strict):
     decisions: list[DecisionFile]
     fallbacks: list[FallbackFile]
     in_float: int = msgspec.field(name="float")
+    arithmetics: dict[str, list[str]] = msgspec.field(default_factory=dict[str, list[str]])
 
 
 class OpWorkFile(_Strict):

@@ -130,17 +130,18 @@ def _stepped(x: ArrayLike, step: float) -> Array:
     return x if step == 1.0 else divide(x.astype(jnp.float64), jnp.float64(step)).astype(jnp.float32)
 
 
-@kernel(inline=True)
-def to_bf16(x: ArrayLike) -> Array:
+@kernel(static=("away",), inline=True)
+def to_bf16(x: ArrayLike, *, away: bool = False) -> Array:
     """Round f32 `x` to BF16 as BM chips do (numerics 8.2), returned as f32 of the same shape.
 
-    Round half to even; overflow to infinity, infinities kept; NaN becomes 0x7FFF; f32 subnormals become signed zero
-    except fractions 0x7f8000..0x7fffff, which become the smallest normal with the sign.
+    Round half to even, or half away from zero (`away`: the chip's casts); overflow to infinity, infinities kept; NaN
+    becomes 0x7FFF; f32 subnormals become signed zero except fractions 0x7f8000..0x7fffff, which become the smallest
+    normal with the sign.
     """
 
     def bf16(bits: Array) -> Array:
         sign, magnitude = bits & _u32(SIGN), bits & _u32(MAGNITUDE)
-        out = _nearest(magnitude, 16)
+        out = _nearest(magnitude, 16, away=away)
         out = jnp.where(magnitude < _u32(0x7F8000), _u32(0), out)
         out = jnp.where(magnitude < _u32(0x800000), jnp.minimum(out, _u32(0x800000)), out) | sign
         return jnp.where(magnitude > _u32(INFINITY), _u32(0x7FFF0000), out)

@@ -201,8 +201,10 @@ class Importer(Reader):
             return "refused", str(error)
         except (TpusimError, ValueError) as error:
             return "refused", str(error)
-        except (ArithmeticError, MemoryError) as error:  # unexpected numbers in the model
+        except ArithmeticError as error:  # unexpected numbers in the model
             return "refused", f"its numbers lead nowhere: {first_line(error)}"
+        except MemoryError as error:
+            return "refused", f"there is not enough memory for what its numbers say ({first_line(error)})"
 
     def _would_fold(self, node: onnx.NodeProto) -> bool:
         """Whether a node would be constant if all nodes before it were imported; then its op need not be supported."""

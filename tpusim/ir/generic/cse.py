@@ -67,7 +67,7 @@ def _merge(op: Operation, known: Known, dead: list[Operation]) -> None:
     if is_dead(op):
         dead.append(op)
         return
-    if not only_reads(op) or any(len(region.blocks) > 1 for region in op.regions):
+    if not (only_reads(op) or is_weight(op)) or any(len(region.blocks) > 1 for region in op.regions):
         return
     earlier = known.setdefault(_identity(op), op)
     if earlier is op or is_returned_by_name(op):

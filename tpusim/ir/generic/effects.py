@@ -66,9 +66,16 @@ def may_write(op: Operation) -> bool:
 
 
 def would_be_dead(op: Operation) -> bool:
-    """Whether an op does nothing if nothing uses its results."""
-    kept = op.has_trait(IsTerminator, value_if_unregistered=True)
-    return not kept and not op.has_trait(SymbolOpInterface, value_if_unregistered=True) and only_reads(op)
+    """Whether an op does nothing if nothing uses its results; the memory of a result is part of the result."""
+    if op.has_trait(IsTerminator, value_if_unregistered=True) or op.has_trait(
+        SymbolOpInterface, value_if_unregistered=True
+    ):
+        return False
+    effects = effects_of(op)
+    return effects is not None and all(
+        effect.kind is MemoryEffectKind.READ or (effect.kind is MemoryEffectKind.ALLOC and effect.value in op.results)
+        for effect in effects
+    )
 
 
 def is_dead(op: Operation) -> bool:

@@ -90,6 +90,13 @@ class _Inliner:
             _inline_blocks(call, copy)
 
 
+def inline_call(call: CallOp, callee: FuncOp) -> None:
+    """Put a copy of a function of one block in the place of a call."""
+    copy = callee.clone()
+    _rename(copy, call)
+    _inline_block(call, copy.body.block)
+
+
 def _fits(call: CallOp, callee: FuncOp) -> bool:
     kept = "no_inline" in callee.attributes or "no_inline" in callee.properties or "no_inline" in call.attributes
     if kept or not callee.body.blocks:
@@ -103,11 +110,15 @@ def _fits(call: CallOp, callee: FuncOp) -> bool:
 def _rename(copy: FuncOp, call: CallOp) -> None:
     """Names that the caller has already get another one, but those of weights; what a named call gives has its name."""
     caller = call.parent_op()
-    taken = {"" if caller is None else op_name(op) for op in (caller or copy).walk()}
+    theirs = {"" if caller is None else op_name(op) for op in (caller or copy).walk()} - {""}
+    taken, new = theirs | {op_name(op) for op in copy.walk()}, dict[str, str]()
     for op in copy.walk():
-        if op_name(op) in taken - {""} and not is_weight(op):
-            set_op_name(op, next(name for i in count(1) if (name := f"{op_name(op)}_{i}") not in taken))
-        taken.add(op_name(op))
+        old = op_name(op)
+        if old in theirs and not is_weight(op):  # ops that share a name in the function still do
+            if old not in new:
+                new[old] = next(name for i in count(1) if (name := f"{old}_{i}") not in taken)
+                taken.add(new[old])
+            set_op_name(op, new[old])
     last = copy.body.blocks[0].last_op
     made = last.operands[0].owner if isinstance(last, ReturnOp) and len(last.operands) == 1 else None
     if op_name(call) and isinstance(made, Operation) and op_name(made):

@@ -15,7 +15,8 @@ class Arith(Command, frozen=True, tag="arith"):
 
     b may be a constant. Integers: exact, saturated to the output type; f32: one IEEE operation. relu: max(0, .), then
     min(., relu_limit) if relu_limit >= 0. kind "div" is for floats only. "copy" and
-    "truncate" ignore b; "truncate" keeps the upper 16 bits of an f32, which is how a BF16 unit casts.
+    "truncate" ignore b; "truncate" keeps the upper 16 bits of an f32, which is how a BF16 unit casts. away: a copy from
+    f32 to 16 bits rounds halves away from zero.
     """
 
     inputs_ = ("a", "b")
@@ -30,6 +31,7 @@ class Arith(Command, frozen=True, tag="arith"):
     b: View | float = 0.0
     relu: bool = False
     relu_limit: float = -1.0
+    away: bool = False
 
     def needs(self) -> tuple[Need, ...]:
         """Truncation needs a BF16 float unit."""
@@ -45,6 +47,8 @@ class Arith(Command, frozen=True, tag="arith"):
         """An integer result needs integer operands and cannot be a quotient."""
         if self.kind == "truncate" and self.a.dtype != "f32":
             return Finding("an f32 to truncate", self.a.dtype, "copy it")
+        if self.away and (self.kind, self.a.dtype, itemsize(self.output.dtype)) != ("copy", "f32", 2):
+            return Finding("a copy from f32 to 16 bits to round away from zero", f"{self.kind} of {self.a.dtype}", "")
         if self.output.dtype in FLOATS:
             return None
         if self.kind in ("div", "truncate"):

@@ -54,6 +54,8 @@ class MatMul(Command, frozen=True, tag="matmul"):
     Integers: sat(RSR(relu(acc + bias), requant)): relu BEFORE the requant (numerics.md 9.2). bias: N elements.
     requants: one requant per right matrix, in order, and N bias elements for each (chips that requant by QDM).
     multipliers: N int32, one per column, instead of the requant's (numerics.md 5.1).
+    depth: 16-bit products are added up exactly so many at a time and these sums in f32; 0: one exact sum. bias_after:
+    the product is rounded before the bias is added.
     partial: f32 sums of the earlier part of K, laid out as the output; the result may overwrite them.
     """
 
@@ -75,6 +77,8 @@ class MatMul(Command, frozen=True, tag="matmul"):
     multipliers: View | None = None
     partial: View | None = None
     relu: bool = False
+    depth: int = 0
+    bias_after: bool = False
 
     def fused_requants(self) -> tuple[Requant, ...]:
         """The requant for all, and those for each right matrix."""

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
+
+from msgspec.structs import replace
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.functions.base import Function, Misfit, Shape, Steps
@@ -22,7 +24,10 @@ class Recurrent(Function, frozen=True, tag="recurrent"):
     the chip's order of gates, or with tables the recurrence (D, G*H, H); the biases of input and state (D, 2*G*H), with
     tables (D, G*H); the initial states (D, N, H) that `states` says; with tables four tables. outputs: all results that
     the kernel makes; `first`: this command does the work, other commands for the same layer only store their result.
+    moves: bytes that the kernel loads and stores in addition to operands and results (`with_moves`).
     """
+
+    OVER_INPUT: ClassVar[bool] = True
 
     cell: Cell
     hidden: int
@@ -33,6 +38,7 @@ class Recurrent(Function, frozen=True, tag="recurrent"):
     tables: bool
     outputs: tuple[str, ...]
     first: bool
+    moves: tuple[int, int] = (0, 0)
 
     @property
     def loads(self) -> bool:
@@ -45,8 +51,8 @@ class Recurrent(Function, frozen=True, tag="recurrent"):
         return Extents(steps, batch, width, self.hidden, 1 + self.bidirectional)
 
     def made_of(self, operands: int) -> Steps:
-        """Decision: for each element of the result the gates' functions, sums and products."""
-        return Steps(arithmetic=20, series=GATES[self.cell] + 1)
+        """Decision: for each given product of a row a product for each element of a state, five more, and a table."""
+        return Steps(arithmetic=self.hidden + 5, series=1) if self.first else Steps(arithmetic=0)
 
     def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
         """The kernel's time with its transfers, which it waits for; nothing for a further result."""
@@ -62,9 +68,14 @@ class Recurrent(Function, frozen=True, tag="recurrent"):
         """The kernel waits for its transfers, which `cycles` counts; a further result was stored with the first."""
         return True
 
+    def with_moves(self, rows: Shape, size: int, chip: ChipSpec) -> "Recurrent":
+        """The function with the bytes that the chip's kernel moves; size: bytes of an element."""
+        moves = layer_traffic(self._layer(rows), size, chip) if self.first and not self.tables else (0, 0)
+        return replace(self, moves=moves)
+
     def moved(self, operands: Sequence[Shape], result: Shape, size: int) -> tuple[int, int]:
         """The gates, which change their layout through global memory, and weights that are loaded again."""
-        return layer_traffic(self._layer(operands[0]), size) if self.first else (0, 0)
+        return self.moves
 
     def multiplications(self, operands: Sequence[Shape]) -> int:
         """The products of rows and states with weights, for the first command."""
@@ -80,6 +91,8 @@ class Recurrent(Function, frozen=True, tag="recurrent"):
         if len(operands[0]) != _AXES:
             return Misfit("rows (T, N, I)", f"{operands[0]}")
         at = self.extents(operands[0])
+        if self.hidden < 1:
+            return Misfit("a state of one element or more", f"{self.hidden}")
         rows, state = GATES[self.cell] * at.hidden, (at.ways, at.batch, at.hidden)
         inner = at.hidden if self.tables else at.width + at.hidden
         sizes = [at.ways * rows * inner, *[at.ways * rows * (2 - self.tables)] * self.biased, *[prod(state)] * states]

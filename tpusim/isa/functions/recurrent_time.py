@@ -48,11 +48,18 @@ class _Transfers(NamedTuple):
         return self._cycles("l2s", size, runs, chip.kernel_gbs or chip.matrix_store_gbs or chip.bandwidth.l2s)
 
     def tensor(self, size: int, runs: float) -> int:
-        """A tensor to the lanes; few pages lie in few memory channels."""
+        """A tensor to the lanes."""
+        return self._cycles("s2l", size, runs, self._shared(size, self.chip.bandwidth.s2l))
+
+    def tensor_store(self, size: int, runs: float) -> int:
+        """A tensor from the lanes."""
+        return self._cycles("l2s", size, runs, self._shared(size, self.chip.bandwidth.l2s))
+
+    def _shared(self, size: int, rate: float) -> float:
+        """The rate of a tensor; few pages lie in few memory channels."""
         chip = self.chip
-        pages = min(max(1, ceil_div(size, chip.dma_page_bytes)), chip.dma_channels)
-        rate = (chip.kernel_gbs or chip.bandwidth.s2l) * pages / chip.dma_channels
-        return self._cycles("s2l", size, runs, rate)
+        channels = min(max(1, ceil_div(size, chip.dma_page_bytes)), chip.dma_channels)
+        return (chip.kernel_gbs or rate) * channels / chip.dma_channels
 
     def inside(self, size: int, runs: float) -> int:
         """A tensor from local to local memory."""
@@ -70,8 +77,11 @@ def _even(columns: int, chip: ChipSpec) -> int:
 
 def layer_cycles(layer: Layer, size: int, chip: ChipSpec) -> int:
     """Cycles of a layer whose elements have `size` bytes."""
-    forms = (_half, _half) if size == _HALF else (_resident, _streamed)
-    return layer.at.ways * forms[not _fits(layer, chip)](layer, chip)
+    if size == _HALF:
+        return layer.at.ways * _half(layer, chip)
+    if layer.cell == "GRU":
+        return layer.at.ways * (_gru_paired if _is_paired(layer.at.hidden, chip) else _gru)(layer, chip)
+    return layer.at.ways * (_resident if _fits(layer, chip) else _streamed)(layer, chip)
 
 
 def _fits(layer: Layer, chip: ChipSpec) -> bool:
@@ -101,7 +111,7 @@ def _resident(layer: Layer, chip: ChipSpec) -> int:
     columns, each, state_each = 4 * size, _even(4 * size, chip), _even(size, chip)
     state = n * size / state_each
     load_state, store_state = move.load(n * size * _F32, state), move.store(n * size * _F32, state)
-    row = move.load(n * width * _F32, n * width / _even(width, chip))
+    row = _row(layer, chip)
     weights = move.load(width * columns * _F32, width * columns / each)
     weights += move.load(size * columns * _F32, size * columns / each)
     weights += 2 * layer.biased * move.load(columns * _F32, columns / each)
@@ -125,7 +135,7 @@ def _streamed(layer: Layer, chip: ChipSpec) -> int:
     state = n * size / state_each
     load_state, store_state = move.load(n * size * _F32, state), move.store(n * size * _F32, state)
     gate_store = move.store(n * size * _F32, n * size / vector)
-    step = move.load(n * width * _F32, n * width / _even(width, chip)) + store_state + 4 * (gate_store + load_state)
+    step = _row(layer, chip) + store_state + 4 * (gate_store + load_state)
     for start in range(0, columns, vector * chip.lanes):
         block = min(vector * chip.lanes, columns - start)
         step += sum(move.load(k * block * _F32, k * block / vector) for k in (width, size))
@@ -165,12 +175,62 @@ def _half_product(inner: int, block: int, layer: Layer, chip: ChipSpec) -> int:
     return total
 
 
-def layer_traffic(layer: Layer, size: int) -> tuple[int, int]:
+def layer_traffic(layer: Layer, size: int, chip: ChipSpec) -> tuple[int, int]:
     """(bytes loaded, bytes stored) in addition to operands and results."""
     (steps, n, width, hidden, ways), gates = layer.at, GATES[layer.cell]
     again = (ways - 1) * steps * n * width * size
     if size == _HALF:
         weights = gates * hidden * (width + hidden) * (n * steps - 1)
         return again + size * ways * (weights + 2 * layer.biased * gates * hidden * (steps - 1)), 0
-    through = steps * n * gates * hidden * size * ways
+    turned = gates if layer.cell == "LSTM" else int(_is_paired(hidden, chip))
+    through = steps * n * turned * hidden * size * ways
+    if layer.cell == "LSTM" and not _fits(layer, chip):
+        again += (steps - 1) * gates * hidden * (width + hidden + 2 * layer.biased) * size * ways
     return again + through, through
+
+
+# ----------------------------------------------------------------------------------------------------------------- GRU
+
+
+def _is_paired(size: int, chip: ChipSpec) -> bool:
+    """Whether both gates with a sigmoid are columns of one matrix, each of whole lanes."""
+    pair = _even(2 * size, chip)
+    return pair % _even(size, chip) == 0 and size % pair == 0
+
+
+def _gru(layer: Layer, chip: ChipSpec) -> int:
+    """One direction, gate by gate; the last state is stored and the next row loaded meanwhile."""
+    (steps, n, width, size, _), move, each = layer.at, _Transfers(chip), _even(layer.at.hidden, chip)
+    rows, state = n * ceil_div(each, chip.eu_elements(_F32)), n * size / each
+    start = sum(3 * move.load(k * size * _F32, k * size / each) for k in (width, size))
+    start += 6 * layer.biased * move.load(size * _F32, size / each) + move.load(n * size * _F32, state)
+    row, store = _row(layer, chip), move.store(n * size * _F32, state)
+    step = rows * (3 * (size + width + 3) + 3)
+    step += sum(_functions(n, each, more, chip) for more in (0, 2, 4))
+    middle = (steps - 2) * max(step, store + row) if steps > 1 else 0
+    ends = max(step, row) + max(step, store) if steps > 1 else step
+    return 1 + start + row + middle + ends + len(layer.outputs) * store
+
+
+def _gru_paired(layer: Layer, chip: ChipSpec) -> int:
+    """One direction; the second gate of the pair goes through global memory to the lanes of a state."""
+    (steps, n, width, size, _), move = layer.at, _Transfers(chip)
+    each, both = _even(size, chip), _even(2 * size, chip)
+    rows, pairs = (n * ceil_div(columns, chip.eu_elements(_F32)) for columns in (each, both))
+    state, row = n * size / each, _row(layer, chip)
+    load, store = move.load(n * size * _F32, state), move.store(n * size * _F32, state)
+    start = load + row
+    for height, count in ((width, 1), (size, 1), (1, 2 * layer.biased)):
+        weights = height * size * _F32, height * size / each
+        start += count * (2 * move.tensor(*weights) + move.load(*weights))
+    gates = pairs * (size + width + 3) + _functions(n, both, 0, chip)
+    last = rows * (size + width + 6) + _functions(n, each, 2, chip)
+    turned = max(move.tensor_store(n * size * _F32, state), last) + load
+    total = 1 + start + gates + (steps - 1) * max(gates, store) + steps * turned
+    return total + (steps - 1) * max(3 * rows, row) + 3 * rows + len(layer.outputs) * store
+
+
+def _row(layer: Layer, chip: ChipSpec) -> int:
+    """The load of a row of the input for every sample."""
+    n, width = layer.at.batch, layer.at.width
+    return _Transfers(chip).load(n * width * _F32, n * width / _even(width, chip))

@@ -156,6 +156,11 @@ class WeightsOfFewBits(Product, TopOp):
             y = ctx.build(TpuRelu, [y], attributes, ctx.float_type(self), shape_of(self.output), name)
         return y
 
+    def chip_products(self, ctx: LoweringContext) -> dict[str, Attribute]:
+        """The attribute of a product in 16 bits with the chip's arithmetic, which modes of few bits have (DN-24)."""
+        in_16_bits = ctx.format(self).family == "weight_only" and ctx.float_mode(self) != "f32"
+        return {"arithmetic": text("chip")} if in_16_bits else {}
+
     def _why_16_bits(self, ctx: LoweringContext, right: np.ndarray | None, format: NumberFormat) -> str | None:
         """Why the weights are not quantised; None if they are. Raises UnsupportedError for rows without groups."""
         if ctx.array(self.input) is not None:
@@ -196,7 +201,8 @@ class WeightsOfFewBits(Product, TopOp):
         matrix = ctx.float_weight(self, f"{value_name(self.right)}_{name}", np.ascontiguousarray(rows.T))
         x = ctx.operand(self.input, ctx.float_mode(self), self)
         bias = self._bias_part(ctx, start, start + len(rows), f"{name}_bias")
-        attributes = {"left_transpose": flag(False), "right_transpose": flag(False), **relu_attributes()}
+        stated = {"left_transpose": flag(False), "right_transpose": flag(False), **relu_attributes()}
+        attributes = {**stated, **self.chip_products(ctx)}
         shape = (*shape_of(self.output)[:-1], len(rows))
         return ctx.build(TpuMatMul, [x, matrix, bias], attributes, ctx.float_type(self), shape, name)
 

@@ -161,7 +161,7 @@ class TopMatMul(WeightsOfFewBits, ChipRewrites, Weighs):
         operands = [ctx.operand(v, mode, self) for v in (self.input, self.right)]
         bias_mode = mode if narrow_bias else "f32"
         operands.append(ctx.none() if is_none(self.bias) else ctx.operand(self.bias, bias_mode, self))
-        return self.build_tpu(ctx, operands, ctx.float_type(self), {}, relu_limit_of(self))
+        return self.build_tpu(ctx, operands, ctx.float_type(self), self.chip_products(ctx), relu_limit_of(self))
 
     def why_not_integer(self, ctx: LoweringContext) -> str | None:
         """What the op lacks for any integer form; None if nothing is missing."""

@@ -8,7 +8,7 @@ import numpy as np
 from tpusim_kernels import matmul as kernels
 from tpusim_kernels.prim.narrow import Narrow, narrow
 from typing_extensions import override
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, NoneType, TensorType
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, NoneType, StringAttr, TensorType
 from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, var_operand_def
 from xdsl.pattern_rewriter import RewritePattern
 
@@ -21,6 +21,7 @@ from tpusim.isa import commands as isa
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.multiplications import of_product
 from tpusim.isa.region import View
+from tpusim.isa.steps import array
 from tpusim.ops.framework.accumulator import exact_sums, limits_of_sums
 from tpusim.ops.framework.base import (
     Array,
@@ -46,7 +47,17 @@ from tpusim.ops.framework.families import (
 )
 from tpusim.ops.framework.logical import EVERY_TYPE, WHOLE
 from tpusim.ops.framework.views import turned
-from tpusim.ops.interfaces import Accumulates, KernelConstants, LoweredRewrites, Macs, OperandSlices, Reorder
+from tpusim.ops.interfaces import (
+    Accumulates,
+    Arithmetic,
+    ChipInference,
+    KernelConstants,
+    LoweredRewrites,
+    Macs,
+    OperandSlices,
+    Reorder,
+    TwoArithmetics,
+)
 from tpusim.ops.matmul.product import HEADS, Exchanged, Product
 from tpusim.ops.patterns.lowered_heads import (
     HeadsIntoProduct,
@@ -62,7 +73,10 @@ MANY_TILES = 200
 
 
 @irdl_op_definition
-class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, Macs, OperandSlices, Reorder):
+class TpuMatMul(
+    Product, TpuOp, ChipInference, TwoArithmetics, LoweredRewrites, KernelConstants, Accumulates, Macs, OperandSlices,
+    Reorder,
+):  # fmt: skip
     """`tpu.MatMul`: integers sat(RSR(relu(acc + bias)*m, r) + z), or floats; weights stay (K, N) in global memory.
 
     quant_mode QDM: the requant of numerics.md 5.2; with several constant matrices each has a multiplier, a shift and a
@@ -84,6 +98,23 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
     quant_mode = opt_attr_def(RequantModeAttr)
     fuse_rq = opt_attr_def(BoolAttr)
     heads_inside = opt_attr_def(BoolAttr)
+    arithmetic = opt_attr_def(StringAttr)
+
+    @property
+    @override
+    def as_interpreter(self) -> bool:
+        """Unless stated otherwise: modes of 16 bits have the interpreter's products (DN-24)."""
+        return self.arithmetic is None or self.arithmetic.data != "chip"
+
+    @override
+    def choose_arithmetic(self, chip: ChipSpec, arithmetic: Arithmetic, *, high_precision: bool) -> None:
+        """The lowering states the chip's; here it can be taken back."""
+        if arithmetic == "interpreter":
+            self.attributes.pop("arithmetic", None)
+
+    def _depth(self, chip: ChipSpec) -> int:
+        """How many products of 16-bit floats the chip's array adds up at once; 0: the interpreter's sums."""
+        return 0 if self.as_interpreter else array(chip, 2, self.inner).depth
 
     @property
     @override
@@ -136,6 +167,19 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
         batches = [shape_of(v)[:-2] for v in (self.input, self.right)]
         if prod(broadcast_shape(batches)) != max(map(prod, batches)):
             raise ValueError(f"one operand with all matrices is required, got batches {batches}; put a tpu.Tile before")
+
+    @override
+    def inference_on(self, operands: Sequence[Array], chip: ChipSpec) -> tuple[Array, ...]:
+        """As `inference`, or with the sums of the chip's array and two roundings."""
+        if self.as_interpreter:
+            return self.inference(operands)
+        b, (x, w), (left, right) = operands[2], self.factors(operands), self.transposes
+        y = kernels.matmul_chip(
+            x, w, None if b is None else b.reshape(-1), left_transpose=left, right_transpose=right,
+            do_relu=relu_of(self), narrow=value_dtype(self.output), depth=self._depth(chip),
+            twice=chip.bias_after_product,
+        )  # fmt: skip
+        return (limited(self.stored(y), self),)
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -352,7 +396,8 @@ class TpuMatMul(Product, TpuOp, LoweredRewrites, KernelConstants, Accumulates, M
         ctx.emit(
             isa.MatMul, left=x, right=w, bias=None if is_none(self.bias) else ctx.input(2), output=y,
             left_transpose=left, right_transpose=right, requant=requant, requants=several, relu=relu_of(self),
-            multipliers=multipliers,
+            multipliers=multipliers, depth=self._depth(ctx.chip),
+            bias_after=ctx.chip.bias_after_product and not self.as_interpreter,
         )  # fmt: skip
 
 

@@ -39,6 +39,8 @@ def _narrowed(op: TpuCast, x: Elements, field: Field, *, bf16_unit: bool) -> Ele
         return x
     if bf16_unit and dtype == "bf16":
         x = field.apply(("truncate",), x, x)
+    if not op.as_interpreter:
+        x = field.apply(("away", dtype), x)
     return stored_float(x, op.output, field)
 
 

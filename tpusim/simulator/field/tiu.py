@@ -92,7 +92,8 @@ def arith(command: Arith, memory: FieldMachine) -> None:
     b = a if kind in ("copy", "truncate") else _operand(command.b, memory)
     if kind == "div" and not isinstance(command.b, View) and b:
         kind, b = "mul", np.array(pow(int(b), -1, PRIME))
-    found = np.broadcast_to(_combined(field, kind, a, b), output.shape)
+    found = field.apply(("away", output.dtype), a) if command.away else _combined(field, kind, a, b)
+    found = np.broadcast_to(found, output.shape)
     keeps = kind == "copy" or (
         kind in ("max", "min") and isinstance(command.b, View) and command.b.dtype == command.a.dtype
     )

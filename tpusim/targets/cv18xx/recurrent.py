@@ -52,7 +52,7 @@ class RecurrentByTables(Model[TopRecurrent], FloatLowering):
 
     def _products(self, ctx: LoweringContext, bias: np.ndarray | None) -> SSAValue:
         """The rows times the weights of all gates and directions, plus their biases."""
-        op, name = self.op, f"{self.op.whole.data}_fc"
+        op, name = self.op, self.op.name_of_products()
         weights = ctx.array(op.operands[1])
         assert weights is not None  # the import takes constant matrices only
         columns = prod(weights.shape[:2])

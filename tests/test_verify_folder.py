@@ -1,0 +1,111 @@
+"""`tpusim verify` on folders that the real tools left: right ones pass, one planted change each is named."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.real_folders import CELLS, folder_of
+from tpusim.errors import ConfigError
+from tpusim.ir.weights import save_weights
+from tpusim.studies.verification.folder import Folder
+from tpusim.studies.verification.steps import Step, steps_of
+
+UNCHECKED = {cell for cell in CELLS if not cell.startswith(("bm1684x", "bm1688"))}
+"""Cells whose final module states coefficients in forms that are not computed."""
+
+
+def wrong(steps: list[Step]) -> list[Step]:
+    return [step for step in steps if step.problem]
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_right_folders_pass(tmp_path: Path, cell: str):
+    steps = list(steps_of(Folder(folder_of(cell, tmp_path))))
+    assert not wrong(steps)
+    unchecked = [step for step in steps if step.unchecked]
+    assert all(step.file.endswith("_final.mlir") for step in unchecked) and bool(unchecked) == (cell in UNCHECKED)
+    checked = [step.against for step in steps if not step.unchecked]
+    assert len(checked) >= (8 if cell.endswith("INT8") else 7) - 3 * bool(unchecked)
+
+
+def change_text(pattern: str, old: str, new: str) -> Callable[[Path], None]:
+    def change(place: Path) -> None:
+        file = next(place.glob(pattern))
+        source = file.read_text()
+        assert re.search(old, source)
+        file.write_text(re.sub(old, new, source, count=1))
+
+    return change
+
+
+def change_weight(pattern: str) -> Callable[[Path], None]:
+    def change(place: Path) -> None:
+        file = next(place.glob(pattern))
+        with np.load(file) as found:
+            arrays = dict(found)
+        name = max(arrays, key=lambda n: arrays[n].size)
+        changed = arrays[name].copy()
+        largest = int(np.abs(changed.astype(np.float64)).argmax())
+        changed.reshape(-1)[largest] -= np.sign(changed.reshape(-1)[largest])
+        save_weights({**arrays, name: changed}, file)
+
+    return change
+
+
+def one_address_for_two(place: Path) -> None:
+    """Put the first coefficients where the second ones are."""
+    file = next(place.glob("*_final.mlir"))
+    source = file.read_text()
+    first, second = list(dict.fromkeys(re.findall(r'"top.Weight".*-> tensor<.*, (\d+) : i64>', source)))[:2]
+    file.write_text(source.replace(f", {first} : i64>", f", {second} : i64>"))
+
+
+PLANTED: dict[str, tuple[Callable[[Path], None], str, str]] = {
+    "a weight of the import": (change_weight("m_top_f32_all_weight.npz"), "m.mlir", "tensor '"),
+    "a weight": (change_weight("*_tpu_weights.npz"), "_tpu.mlir", "weight '.*1 of .* values differ"),
+    "a multiplier": (
+        change_text("*_tpu.mlir", r"multiplier = \[\d+", "multiplier = [1234567"),
+        "_tpu.mlir",
+        r"tpu.Conv2D 'relued_Relu': multiplier is 1234567",
+    ),
+    "a table entry": (
+        change_text("cali_table", r"relued_Relu (\d)\.", r"relued_Relu 1\1."),
+        "_tpu.mlir",
+        "'relued_Relu': its scale is",
+    ),
+    "a shift": (
+        change_text("*_tpu.mlir", r"rshift = \[\d+, \d+", "rshift = [26, 27"),
+        "_tpu.mlir",
+        "tpu.Conv2D 'relued_Relu': rshift is 26, 27",
+    ),
+    "a merged coefficient": (change_weight("m_tpu_addressed_*"), "_final.mlir", "tensor '"),
+    "a local address": (
+        change_text("*_final.mlir", r'("tpu.Conv2D".*?out_addr = )\d+', r"\g<1>64"),
+        "_final.mlir",
+        ".",
+    ),
+    "a slice": (
+        change_text("*_final.mlir", r'("tpu.MaxPool|"tpu.Pool2D)(.*?h_slice = \[)\d+', r"\g<1>\g<2>3"),
+        "_final.mlir",
+        ".",
+    ),
+    "an address": (one_address_for_two, "_final.mlir", "."),
+}
+
+
+@pytest.mark.parametrize("what", PLANTED)
+def test_one_planted_change_is_named(tmp_path: Path, what: str):
+    change, file, words = PLANTED[what]
+    place = folder_of("bm1684x-INT8", tmp_path)
+    change(place)
+    found = wrong(list(steps_of(Folder(place))))
+    assert len(found) == 1
+    assert found[0].file.endswith(file) and re.search(words, found[0].problem), found[0]
+
+
+def test_a_folder_without_a_module_is_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"one NAME\.mlir that model_transform\.py wrote is required, got none"):
+        list(steps_of(Folder(tmp_path)))

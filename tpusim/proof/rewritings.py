@@ -1,0 +1,91 @@
+"""Rewritings of modules by proof: which keep every expression for all inputs, and which change one.
+
+A pattern or pass that keeps numbers may still compute them in another way: constants are folded, products are scaled in
+another order. Such a one is named with the first tensor that is another expression; the sample of `numbers` judges it.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from typing_extensions import override
+
+from tpusim.field import Elements, Field
+from tpusim.ir.attrs import framework_name, op_name
+from tpusim.ir.module import Model
+from tpusim.ops.framework.base import TopOp, TpuOp
+from tpusim.passes.instruments.base import Instrument, Step
+from tpusim.proof.unplaced import UnplacedProof
+
+_SEEDS = 2
+
+
+class ExpressionsChanged(Instrument):
+    """Compares the expressions of a module before and after every pattern and pass that keeps numbers.
+
+    Tensors are compared by name, and where a name is new, by the framework's tensor that it equals. proven: rewritings
+    that keep all of them, of so many that were compared; others: rewriting -> the first tensor that is another one.
+    """
+
+    watches_patterns = True
+
+    def __init__(self) -> None:
+        self.proven = self.compared = 0
+        self.others: dict[str, str] = {}
+        self._now: list[Mapping[str, Elements]] | None = None
+
+    @override
+    def before(self, step: Step) -> None:
+        self._now = self._now or _expressions(step.model)
+
+    @override
+    def after(self, step: Step) -> None:
+        if step.step.reads_only or step.step.composite:
+            return
+        self._compare(step.name, step)
+
+    @override
+    def tried(self, pattern: str, step: Step, seconds: float, *, fired: bool) -> None:
+        if fired:
+            self._compare(pattern, step)
+
+    @override
+    def report(self) -> Iterator[str]:
+        """What was proven, and the rewritings after which a tensor is another expression."""
+        if self.compared:
+            yield f"verify-passes: {self.proven} of {self.compared} patterns and passes are proven for all inputs"
+        if self.others:
+            named = ", ".join(f"{name} ('{tensor}')" for name, tensor in self.others.items())
+            yield f"verify-passes: judged by the sample alone, for they change an expression: {named}"
+
+    def _compare(self, name: str, step: Step) -> None:
+        before, self._now = self._now, _expressions(step.model)
+        if before is None or not all(one.exact for one in step.path):
+            return
+        changed = _first_other(before, self._now)
+        self.compared += 1
+        self.proven += not changed
+        if changed:
+            self.others.setdefault(name, changed)
+
+
+def _expressions(model: Model) -> list[Mapping[str, Elements]]:
+    """Tensors by name for some seeds."""
+    ops = [op for op in model.body.walk() if isinstance(op, TopOp | TpuOp)]
+    names = {op_name(op): framework_name(op) for op in ops}
+    found: list[Mapping[str, Elements]] = []
+    for seed in range(_SEEDS):
+        tensors = UnplacedProof(model, Field(seed)).run().tensors
+        found.append({names.get(name, name): elements for name, elements in tensors.items()})
+    return found
+
+
+def _first_other(before: list[Mapping[str, Elements]], after: list[Mapping[str, Elements]]) -> str:
+    """The first tensor, in the order of the later module, that is another expression; empty if all are the same."""
+    for name, elements in after[0].items():
+        known = [tensors.get(name) for tensors in before]
+        if known[0] is None or known[0].size != elements.size:
+            continue
+        pairs = zip(known, (tensors[name] for tensors in after), strict=True)
+        if not all(a is not None and np.array_equal(a.reshape(-1), b.reshape(-1)) for a, b in pairs):
+            return name
+    return ""
