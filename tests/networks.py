@@ -322,7 +322,7 @@ def randomly_grouped(
             ops = ops[len(found.graph.ops) if isinstance(found, GroupSchedule) else 1 :]
     for item in decided:
         if not isinstance(item, GroupSchedule):
-            item[0].attributes["global_reason"] = text(item[1])
+            item[0].attributes["tpusim.global_reason"] = text(item[1])
     plans = [item for item in change(decided) if isinstance(item, GroupSchedule)]
     for found in reversed(plans):
         seen(found)

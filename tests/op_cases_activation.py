@@ -88,7 +88,7 @@ def slopes() -> list[OpCase]:
         return OpCase(name, network(nodes, constants), inputs, result, ROUNDED, **more)
 
     def prelu(name: str, chw: Shape, slope: Array, **more: Any) -> OpCase:
-        return case(name, [node("PRelu", "x w")], {"x": image(chw)}, "tpu.PRelu", constants={"w": slope}, **more)
+        return case(name, [node("PRelu", "x w")], {"x": image(chw)}, "tpu.PReluOp", constants={"w": slope}, **more)
 
     x = {"x": image(SMALL)}
     return [
@@ -100,7 +100,7 @@ def slopes() -> list[OpCase]:
         prelu("prelu-wide", WIDE, values((1, 70, 1, 1))),
         case("prelu-one-slope", [node("PRelu", "x w")], x, "tpu.LeakyRelu",
              constants={"w": np.array([0.25], np.float32)}),
-        case("prelu-2d", [node("PRelu", "x w")], {"x": (BATCH, 48)}, "tpu.PRelu", axes="n",
+        case("prelu-2d", [node("PRelu", "x w")], {"x": (BATCH, 48)}, "tpu.PReluOp", axes="n",
              constants={"w": values((48,))}),
     ]  # fmt: skip
 

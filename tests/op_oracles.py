@@ -50,7 +50,7 @@ def zero(v: SSAValue) -> int:
 
 
 def flagged(op: Any, key: str = "do_relu") -> bool:
-    attribute = op.attributes.get(key)
+    attribute = getattr(op, key, None)
     return attribute is not None and bool(attribute.value.data)
 
 
@@ -272,7 +272,7 @@ ORACLES: dict[str, Oracle] = {
     "tpu.Active": lambda op, x: np.abs(x[0].astype(np.int64)).astype(x[0].dtype),
     "tpu.LeakyRelu": leaky_relu,
     "tpu.Lut": lut,
-    "tpu.PRelu": prelu,
+    "tpu.PReluOp": prelu,
     "tpu.Add": add,
     "tpu.Cast": cast,
     "tpu.Concat": lambda op, x: np.concatenate(x, axis=number(op, "axis")),

@@ -179,7 +179,7 @@ CV18XX: dict[str, Oracle] = ORACLES | {
     "tpu.Max": extreme("tpu.Max", np.maximum),
     "tpu.Min": extreme("tpu.Min", np.minimum),
     "tpu.Mul": mul,
-    "tpu.PRelu": prelu,
+    "tpu.PReluOp": prelu,
     "tpu.Pool2D": pool,
     "tpu.Reduce": reduce,
     "tpu.Sub": weighted(-1),

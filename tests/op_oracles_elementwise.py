@@ -31,7 +31,7 @@ def zero(value: Any) -> int:
 
 
 def flagged(op: Any, key: str = "do_relu") -> bool:
-    attribute = op.attributes.get(key)
+    attribute = getattr(op, key, None)
     return attribute is not None and bool(attribute.value.data)
 
 

@@ -375,7 +375,7 @@ def test_round_goes_away_from_zero(chip: str, mode: str) -> None:
     last = 1 if mode == "f16" else 0  # 0.49999997 is a half in F16; CV18xx truncates it
     for off, wanted in (((), [1, 2, 3, -1, -3, last]), (("round_half_away",), even.ravel().tolist())):
         tpu, _ = lowered(one("Round", HALVES, 13), HALVES, chip, mode, quirks_off=off)
-        assert ("DN-02 round_half_away" in str(the(tpu, "tpu.Active").attributes.get("decisions"))) == (not off)
+        assert ("DN-02 round_half_away" in str(the(tpu, "tpu.Active").attributes.get("tpusim.decisions"))) == (not off)
         assert run(tpu, {"x": HALVES})["y"].ravel().tolist() == wanted
         assert machine(tpu, HALVES)["y"].ravel().tolist() == wanted
 
@@ -453,7 +453,7 @@ def test_prelu_is_python_integers(slopes: list[float], chip: str) -> None:
     proto = one("PRelu", BYTES, 16, {"w": slope.reshape(2, 1, 1)})
     tpu, fallbacks = to_tpu_with_fallbacks(byte_calibrated(proto), chip, "int8")
     assert not fallbacks
-    op = the(tpu, "tpu.PRelu")
+    op = the(tpu, "tpu.PReluOp")
     shift, multipliers = shared_shift([float(s) for s in slope])
     assert op.rshift.value.data == shift
     assert weight(tpu, op, 1).ravel().tolist() == multipliers

@@ -90,9 +90,9 @@ def test_rows_of_an_image_are_padded_in_front() -> None:
     one, other = run(before, FEEDS), run(after, FEEDS)
     assert all(np.array_equal(one[name], other[name]) for name in one)
     whole = to_groups(after)
-    apart = [op for op in whole.ops if isinstance(op, TpuOp) and "global_reason" in op.attributes]
+    apart = [op for op in whole.ops if isinstance(op, TpuOp) and "tpusim.global_reason" in op.attributes]
     assert [op.name for op in apart][-2:] == ["tpu.Pad", "tpu.Conv2D"]
-    assert "rows of its kernel as channels" in str(apart[-1].attributes["global_reason"])
+    assert "rows of its kernel as channels" in str(apart[-1].attributes["tpusim.global_reason"])
     program = to_program(whole)
     machine = in_every_order(program, FEEDS)
     assert all(np.array_equal(machine[name], other[name]) for name in machine)
@@ -232,6 +232,6 @@ WORK = {
 def test_work_areas_are_the_real_ones(network: str) -> None:
     """Casts, requants and slopes."""
     grouped = Compiled(Replay(network).lowered("bm1684/int8"), {}, "bm1684").grouped()
-    found = {op_name(op): str(op.attributes.get("group_info")) for op in grouped.module.walk() if isinstance(op, TpuOp)}
+    found = {op_name(op): str(op.attributes.get("ginfo")) for op in grouped.module.walk() if isinstance(op, TpuOp)}
     for name, size in WORK[network].items():
         assert f"buffer_size = {size}," in found[name]

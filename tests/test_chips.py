@@ -205,8 +205,11 @@ def test_rules_of_a_file_are_kept_by_the_compiler(tmp_path: Path) -> None:
     model, fallbacks = to_tpu_with_fallbacks(calibrated("add"), chip, "int8")
     (add,) = (op for op in tpu_ops(to_groups(model)) if op.name == "tpu.Add")
     assert [f.why for f in fallbacks] == ["no adder of bytes"]
-    assert str(add.attributes["fallback"]) == '"no adder of bytes"' and str(add.attributes["decisions"]) == '["DN-13"]'
-    assert str(add.attributes["global_reason"]) == '"tpu.Add has no form in local memory"'
+    assert (
+        str(add.attributes["tpusim.fallback"]) == '"no adder of bytes"'
+        and str(add.attributes["tpusim.decisions"]) == '["DN-13"]'
+    )
+    assert str(add.attributes["tpusim.global_reason"]) == '"tpu.Add has no form in local memory"'
 
 
 @pytest.mark.parametrize(

@@ -284,7 +284,7 @@ def test_a_flow_must_name_items_of_the_group() -> None:
         to_program(model)
     group.attributes["flow"] = good
     inside = next(op for op in group.body.block.ops if isinstance(op, TpuOp))
-    del inside.attributes["group_info"]
+    del inside.attributes["ginfo"]
     with pytest.raises(ImportModelError, match=r"#tpu\.lg is required"):
         to_program(model)
 
@@ -294,7 +294,7 @@ def test_a_transfer_has_no_work_area() -> None:
     load = next(op for op in model.body.walk() if isinstance(op, TpuLoad))
     info = group_info(load)
     assert info is not None
-    load.attributes["group_info"] = LayerGroupAttr(replace(info, buffer_size=64))
+    load.attributes["ginfo"] = LayerGroupAttr(replace(info, buffer_size=64))
     with pytest.raises(ImportModelError, match="tpu.Load '.*': buffer_size 0 is required, .* got 64"):
         to_program(model)
 
@@ -311,7 +311,7 @@ def test_slices_that_do_not_fit_together_are_refused() -> None:
     )
     info = group_info(load)
     assert info is not None
-    load.attributes["group_info"] = LayerGroupAttr(replace(info, h_slice=(info.h_slice[0] - 1, info.h_slice[1])))
+    load.attributes["ginfo"] = LayerGroupAttr(replace(info, h_slice=(info.h_slice[0] - 1, info.h_slice[1])))
     with pytest.raises(ImportModelError, match=r"at n0h0: the slice of .* does not contain what is needed"):
         to_program(model)
 

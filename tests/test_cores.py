@@ -357,7 +357,7 @@ def test_a_module_keeps_its_number_of_cores(tmp_path: Path) -> None:
     assert not any(c.core for c in to_program(final, share=1).commands)
     assert all(getattr(view, "cores", 2) == 2 for view in views(final))
     single = to_groups(model, "1")
-    assert single.number("module.cores") == 0 and not any(c.core for c in to_program(single).commands)
+    assert single.number("module.cores") == 1 and not any(c.core for c in to_program(single).commands)
 
 
 @pytest.mark.parametrize(
@@ -432,6 +432,6 @@ def test_several_cores_are_never_dearer_than_one() -> None:
     canonical = to_canonical(import_onnx(builder.model(), name="chain"))
     model = to_reordered(canonical, "bm1690", "f16")
     one, eight = (to_groups(model, cores=cores) for cores in (1, 8))
-    assert eight.number("module.cores") == 0
+    assert eight.number("module.cores") == 1
     taken = [timeline(to_program(m), chips.load("bm1690")).cycles for m in (one, eight)]
     assert taken[0] == taken[1]

@@ -74,7 +74,7 @@ def test_another_float_mode_becomes_bf16_with_a_warning(mode: str) -> None:
         assert config_for_chip(config) == LoweringConfig("cv182x", "bf16")
     with pytest.warns(ModeWarning):
         tpu = to_tpu(canonical("conv-3x3"), config)
-    assert tpu.attribute("module.mode") == "bf16"
+    assert tpu.mode == "bf16"
     assert storage_dtype(element_of(ops_of(tpu, "tpu.Conv2D")[0].results[0])) == ml_dtypes.bfloat16
 
 
@@ -328,7 +328,7 @@ def test_leaky_relu_has_a_multiplier_for_each_side() -> None:
 def test_prelu_scales_both_sides() -> None:
     """9.7: th_x/th_y = 5/4: (80, 6); slopes floor(0.25*1.25*2^8 + .5) = 80 with shift 8."""
     tpu = to_tpu(sloped("PRelu", operand="a s"), "cv183x")
-    (op,) = ops_of(tpu, "tpu.PRelu")
+    (op,) = ops_of(tpu, "tpu.PReluOp")
     found = {k: op.attributes[k].value.data for k in ("multiplier_pos", "rshift_pos", "rshift")}  # type: ignore[attr-defined]
     assert found == {"multiplier_pos": 80, "rshift_pos": 6, "rshift": 8}
     assert set(tpu.weights["y_slope"].reshape(-1).tolist()) == {80}
@@ -390,7 +390,7 @@ def test_reciprocal_of_zero_is_the_largest_value() -> None:
 )
 def test_decisions_are_recorded(case: str, decision: str) -> None:
     tpu, _ = lowered(case, "cv183x", "int8")
-    noted = [d.data for op in tpu.ops for d in getattr(op.attributes.get("decisions"), "data", ())]
+    noted = [d.data for op in tpu.ops for d in getattr(op.attributes.get("tpusim.decisions"), "data", ())]
     assert decision in noted
 
 
@@ -528,7 +528,7 @@ def test_filters_have_channels_innermost_and_an_even_number_of_them() -> None:
 )  # fmt: skip
 def test_compact_operands(case: str, mode: str, compact: tuple[int, ...]) -> None:
     tpu = to_reordered(lowered(case, "cv183x", mode)[0])
-    kind = "tpu.PRelu" if case == "prelu" else "tpu.Conv2D"
+    kind = "tpu.PReluOp" if case == "prelu" else "tpu.Conv2D"
     assert [op.compact_operands(CV) for op in ops_of(tpu, kind)] == [compact]
 
 
@@ -546,7 +546,9 @@ def test_compact_operands(case: str, mode: str, compact: tuple[int, ...]) -> Non
 def test_what_is_not_local(case: str, reason: str) -> None:
     """Layer_group.md 2."""
     grouped = to_groups(lowered(case, "cv183x", "int8")[0])
-    reasons = [str(op.attributes["global_reason"]) for op in grouped.ops if "global_reason" in op.attributes]
+    reasons = [
+        str(op.attributes["tpusim.global_reason"]) for op in grouped.ops if "tpusim.global_reason" in op.attributes
+    ]
     assert any(reason in r for r in reasons)
 
 
@@ -576,7 +578,7 @@ def test_a_long_axis_is_not_local() -> None:
         tpu = to_tpu(model, "cv183x")
         grouped = to_groups(tpu)
         relu = ops_of(grouped, "tpu.Relu")[0]
-        assert ("global_reason" in relu.attributes) != local
+        assert ("tpusim.global_reason" in relu.attributes) != local
         view = lmem(0, (1, 1, 1, width), "i8")
         command = isa.Arith(id=1, dep=0, op="y", kind="copy", a=view, output=lmem(8192, (1, 1, 1, width), "i8"))
         if local:

@@ -60,7 +60,7 @@ def placed(name: str, model: Model) -> tuple[int, int] | str:
     op = next(o for o in tpu_ops(model) if op_name(o) == name)
     group = op.parent_op()
     if not isinstance(group, TpuGroup):
-        return str(op.attributes["global_reason"])
+        return str(op.attributes["tpusim.global_reason"])
     found = group.sections()
     return found["n"], found["h"]
 

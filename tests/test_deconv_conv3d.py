@@ -122,10 +122,12 @@ def test_int8_is_accumulators_and_a_requant_per_channel(case_id: str, suffix: st
 
 def test_bm1684_shifts_a_deconv_and_has_no_integer_volume() -> None:
     (deconv,) = (op for op in tpu_ops(lowered("deconv-4x4-s2", "bm1684", "int8")[0]) if op.name == "tpu.Deconv")
-    assert op_name(deconv) == "y" and "DN-12" in str(deconv.attributes["decisions"])
+    assert op_name(deconv) == "y" and "DN-12" in str(deconv.attributes["tpusim.decisions"])
     assert len(ints(deconv.attributes["rshift"])) == 1 and "OnlyShift" in str(deconv.attributes["quant_mode"])
     (conv,) = (op for op in tpu_ops(lowered("conv3d", "bm1684", "int8")[0]) if op.name == "tpu.Conv3D")
-    assert storage_dtype(element_of(conv.results[0])) == np.float32 and "DN-12" in str(conv.attributes["decisions"])
+    assert storage_dtype(element_of(conv.results[0])) == np.float32 and "DN-12" in str(
+        conv.attributes["tpusim.decisions"]
+    )
 
 
 def test_cv18xx_scales_a_deconv_by_qdm_and_has_no_integer_volume() -> None:
@@ -168,7 +170,7 @@ def test_coefficients_of_a_deconv_by_the_formulas() -> None:
     s_in, s_out = (uniform.scale.data for uniform in found if uniform)
     stored = model.weights[op_name(deconv.operands[2].owner)]  # type: ignore[arg-type]
     np.testing.assert_allclose(stored, b / (scale * s_in), atol=0.5 + 1e-3)
-    m, r = (np.array(ints(requant.attributes[k]), np.float64) for k in ("multiplier", "rshift"))
+    m, r = (np.array(ints(requant.attributes[f"tpusim.{k}"]), np.float64) for k in ("multiplier", "rshift"))
     np.testing.assert_allclose(m / 2**r, scale * s_in / s_out, rtol=1e-6)
 
 
@@ -182,7 +184,7 @@ def test_requant_tables_are_packed_by_chip(chip: str, words: int) -> None:
     after = next(op for op in tpu_ops(reordered) if op.name == "tpu.RequantIntAxis")
     table = reordered.weights[op_name(after.operands[1].owner)]  # type: ignore[arg-type]
     assert table.shape == (1, 12, 1, words) and table.dtype == np.int32
-    m, r = (np.array(ints(before.attributes[k])) for k in ("multiplier", "rshift"))
+    m, r = (np.array(ints(before.attributes[f"tpusim.{k}"])) for k in ("multiplier", "rshift"))
     uniform = uniform_of(before.results[0])
     assert uniform is not None
     zero = uniform.zero_point.value.data
@@ -249,7 +251,7 @@ def alone(case_id: str) -> Model:
         if op.name != "tpu.Conv3D" and isinstance(found, GroupSchedule):
             write_group(found)
         else:
-            op.attributes["global_reason"] = text("as the test says")
+            op.attributes["tpusim.global_reason"] = text("as the test says")
     work.set(state="TPU_DIVIDED")
     return work
 

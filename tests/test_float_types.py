@@ -251,7 +251,7 @@ def test_softmax_of_a_long_axis(chip: str) -> None:
         assert type_of(top, config) == wanted
         tpu = to_tpu(top, config)
         op = next(op for op in tpu.ops if op.name == "tpu.Softmax")
-        assert ("DN-20" in str(op.attributes.get("decisions", ""))) == (wanted == "f32")
+        assert ("DN-20" in str(op.attributes.get("tpusim.decisions", ""))) == (wanted == "f32")
 
 
 @pytest.mark.parametrize("chip", ALL)

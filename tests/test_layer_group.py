@@ -595,7 +595,7 @@ def test_groups_hold_every_op_once_and_in_order(chip: str) -> None:
             assert divided.state == "TPU_DIVIDED" and model.state == "TPU_REORDERED"
             assert any(isinstance(op, TpuGroup) for op in divided.ops)
             for op in divided.ops:
-                assert not isinstance(op, TpuOp) or "global_reason" in op.attributes
+                assert not isinstance(op, TpuOp) or "tpusim.global_reason" in op.attributes
             if opt == "off":
                 assert all(len(tpu_ops_of(g)) == 1 for g in divided.ops if isinstance(g, TpuGroup))
 

@@ -45,7 +45,9 @@ def test_every_group_and_global_layer_is_the_real_one(cell: str) -> None:
     assert all(equal) and len(equal) > 10
     assert sum(not group.sections for group in theirs) > 8  # most are global layers
     told = {
-        str(op.attributes.get("global_reason", "")) for op in compiled.grouped().module.walk() if isinstance(op, TpuOp)
+        str(op.attributes.get("tpusim.global_reason", ""))
+        for op in compiled.grouped().module.walk()
+        if isinstance(op, TpuOp)
     }
     assert any("of two axes it is quicker as a global layer" in reason for reason in told)
     assert sum(bool(group.sections) for group in ours) == sum(bool(group.sections) for group in theirs)
@@ -57,4 +59,4 @@ def test_another_chip_keeps_most_of_them_in_a_group() -> None:
     assert [group.sections == () for group in theirs] == [False, True, True]
     assert equal[1:] == [True, True]  # the large group is two here
     norms = [op for op in compiled.grouped().module.walk() if getattr(op, "name", "") == "tpu.LayerNorm"]
-    assert ["global_reason" in op.attributes for op in norms].count(True) == 1
+    assert ["tpusim.global_reason" in op.attributes for op in norms].count(True) == 1

@@ -165,7 +165,7 @@ def test_functions_without_a_byte_table_run_in_bf16(case_id: str) -> None:
     model, why = lowered(case_id, "int8")
     op = the(model, "tpu.LutBF16" if case_id == "sqrt" else "tpu.Active")
     assert element_of(op.results[0]) == bf16
-    assert "DN-13" in str(op.attributes["decisions"])
+    assert "DN-13" in str(op.attributes["tpusim.decisions"])
     assert why == ("this chip has no table of this function (numerics.md 10, 16)",)
 
 

@@ -158,7 +158,7 @@ def test_asymmetric_integers_of_a_folder_take_its_table(forms: dict[str, Path], 
     """Zero points change the calibrated module; nothing is measured again."""
     out = tmp_path / "4_tpu.mlir"
     assert main(["lower", str(forms["run"]), "--asymmetric", "--out", str(out)]) == 0
-    assert load_model(out, context()).number("module.asymmetric") == 1
+    assert load_model(out, context()).number("module.asymmetric")
     wanted = read_table(forms["run"] / "cali_table").entries
     assert open_network(forms["run"]).table.entries == wanted  # type: ignore[union-attr]
 

@@ -113,6 +113,6 @@ def test_commands(model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert load_model(tmp_path / "net.mlirbc", context()).weights["w"].tolist() == VALUES["w"].tolist()
     told = json.loads(tpusim("inspect", tmp_path / "net.mlirbc", "--json"))
     assert (told["version"], told["producer"], told["ops"]["top.Weight"]) == (4, "tpusim", 2)
-    assert told["resources"] == {"tpusim.schema": "1", "tpusim_weights.w": 12, "tpusim_weights.packed": 2}
+    assert told["resources"] == {"tpusim.schema": str(SCHEMA), "tpusim_weights.w": 12, "tpusim_weights.packed": 2}
     printed = tpusim("opt", tmp_path / "net.mlirbc")
     assert '"top.Add"' in printed and print_module(model.module).count("loc(") == printed.count("loc(")

@@ -108,7 +108,7 @@ FORMULAS: dict[str, Callable[..., Array]] = {
     "tpu.MaxConst": const(lambda op, x, c: np.maximum(x, c)),
     "tpu.MinConst": const(lambda op, x, c: np.minimum(x, c)),
     "tpu.LeakyRelu": lambda op, xs: np.where(xs[0] > 0, xs[0], xs[0] * np.float32(op.alpha.value.data)),
-    "tpu.PRelu": lambda op, xs: np.where(xs[0] > 0, xs[0], xs[0] * column(xs[1], xs[0].ndim)),
+    "tpu.PReluOp": lambda op, xs: np.where(xs[0] > 0, xs[0], xs[0] * column(xs[1], xs[0].ndim)),
     "tpu.Relu": lambda op, xs: relu_alone(op, xs[0]),
     "tpu.Cast": lambda op, xs: xs[0],
     "tpu.Concat": lambda op, xs: np.concatenate(xs, axis=op.axis.value.data),

@@ -235,7 +235,7 @@ def assert_integers_are_within_a_step_of_top(case: OpCase, chip: str) -> None:
 @pytest.mark.parametrize("chip", CHIPS)
 def test_only_bm1684_clamps_a_scale_to_16_bits(chip: str) -> None:
     op = under_test(BY_ID["bn-wide"], lowered("bn-wide", chip, "int8")[0])
-    assert ("clamp16" in op.attributes) == (chip == "bm1684")
+    assert ("tpusim.clamp16" in op.attributes) == (chip == "bm1684")
 
 
 # ------------------------------------------------------------------------------------------------ integers by an oracle
@@ -421,6 +421,6 @@ def sections_of(case: OpCase, model: Model) -> Sections | str:
     op = under_test(case, model)
     group = op.parent_op()
     if not isinstance(group, TpuGroup):
-        return str(op.attributes["global_reason"])
+        return str(op.attributes["tpusim.global_reason"])
     found = group.sections()
     return Sections(**found)

@@ -68,7 +68,7 @@ def test_the_matrix_has_4_bits_and_a_scale_per_column() -> None:
     params = element.params
     assert (params.bits, params.axis, len(params.scales)) == (4, 2, 7) and params.scales[0] < params.scales[6] / 10
     assert stored.min() == -7 or stored.max() == 7
-    assert compiled().tpu.attribute("module.mode") == compiled().program.header.mode == "w4a8"
+    assert compiled().tpu.mode == compiled().program.header.mode == "w4a8"
     card = {op.op: (op.status, op.number) for op in compiled().fidelity.ops}
     assert card == {"a": ("decision", "int8"), "p": ("exact", "int8"), "y": ("exact", "int8")}
 

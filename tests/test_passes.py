@@ -279,7 +279,7 @@ def test_merged_transfers_are_not_refined(tmp_path_factory: pytest.TempPathFacto
     model = load_model(digits_run(tmp_path_factory, "bm1684x", "int8") / "5_grouped.mlir", context())
     assert print_module(PassManager("merge-moves").run(model).module) == print_module(model.module)
     load = next(op for op in model.module.walk() if op.name == "tpu.Load")
-    load.attributes["moved"] = texts_attr(["permute"])
+    load.attributes["tpusim.moved"] = texts_attr(["permute"])
     for name in ("combine-timesteps", "overlap-groups", "choose-cores"):
         with pytest.raises(ConfigError, match="refine groups before merge-moves"):
             PassManager(name).run(model)

@@ -509,7 +509,7 @@ def test_opt_one_pass_to_stdout(int8: Path, capsys: pytest.CaptureFixture[str]):
     capsys.readouterr()
     command("opt", int8 / "1_top.mlir", "-p", "canonicalize")
     out = capsys.readouterr().out
-    assert out.count('"top.Conv"') == 6 and "top.BatchNorm" not in out and 'loc("logits_Gemm"("logits"))' in out
+    assert out.count('"top.Conv"') == 6 and "top.BatchNorm" not in out and 'tpusim.framework = "logits"' in out
 
 
 def test_opt_prints_the_form_that_was_asked_for(tmp_path: Path, int8: Path, capsys: pytest.CaptureFixture[str]):

@@ -38,7 +38,7 @@ def named(model: Model, kind: str) -> object:
 
 
 def marks(op: object) -> str:
-    return str(op.attributes.get("decisions", ""))  # type: ignore[attr-defined]
+    return str(op.attributes.get("tpusim.decisions", ""))  # type: ignore[attr-defined]
 
 
 def error_of(tpu: Model, top: Model, feeds: dict[str, np.ndarray]) -> float:

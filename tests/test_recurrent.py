@@ -85,7 +85,7 @@ def test_all_parts_have_the_type_of_the_whole(kind: str, chip: str) -> None:
     ]
     assert len(parts) > 8 * STEPS and not any(PART_OF in op.attributes for op in tpu.ops)
     assert {found[op_name(op)] for op in parts} == {TYPES[kind, chip]}
-    assert sum("DN-34" in str(named[op_name(op)].attributes.get("decisions")) for op in parts) > 6 * STEPS
+    assert sum("DN-34" in str(named[op_name(op)].attributes.get("tpusim.decisions")) for op in parts) > 6 * STEPS
     if chip in ("bm1684x", "bm1688"):  # others have products of three axes, or sums with a constant, in float
         assert all("uniform" in found[name] for name in ("a_MatMul", "between_Add"))
 

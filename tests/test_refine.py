@@ -399,7 +399,7 @@ def test_every_op_that_may_works_in_place(chip: str, mode: str) -> None:
                 taken |= {op.name for op in new.graph.ops if op.results[0] in new.allocation.reused}
                 write_group(new)
             else:
-                new[0].attributes["global_reason"] = text(new[1])
+                new[0].attributes["tpusim.global_reason"] = text(new[1])
         work.set(state="TPU_DIVIDED")
         results.append(Simulator(to_program(work)).run(net.feeds(), watch=True).tensors)
         kinds = {f"tpu.{kind}" for kind in ("Sub", "Max", "Min", "Mul", "Add")}

@@ -91,7 +91,7 @@ def test_machine_equals_flat(mode: str) -> None:
     samples = [{"x": rng.normal(size=(1, 4, 5, 5)).astype(np.float32)} for _ in range(2)]
     top = import_onnx(network(nodes, weights)({"x": (1, 4, 5, 5)}))
     net = tpusim.compile(top, samples if mode == "int8" else None, chip="cv183x", mode=mode)
-    casts = [op.attributes.get("truncated") for op in net.tpu.ops if op.name == "tpu.Cast"]
+    casts = [op.attributes.get("tpusim.truncated") for op in net.tpu.ops if op.name == "tpu.Cast"]
     assert any(casts) == (mode == "int8")
     found = net.verify(samples[1]).comparisons["local_vs_tpu"]
     assert found.passed and found.bit_exact

@@ -103,7 +103,7 @@ def test_a_store_is_where_its_tensor_is() -> None:
     store = next(op for op in group.body.block.ops if isinstance(op, TpuStore))
     info = group_info(store)
     assert info is not None
-    store.attributes["group_info"] = LayerGroupAttr(replace(info, out_addr=info.out_addr + 128))
+    store.attributes["ginfo"] = LayerGroupAttr(replace(info, out_addr=info.out_addr + 128))
     with pytest.raises(ImportModelError, match=rf"'{op_name(store)}': out_addr must be that of .* change both"):
         from_attrs(group)
 

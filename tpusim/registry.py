@@ -574,7 +574,7 @@ FIELD_OPS = Table[Any](
         "tpu.MaxConst": "tpusim.proof.meanings.numbers:with_number",
         "tpu.MinConst": "tpusim.proof.meanings.numbers:with_number",
         "tpu.LeakyRelu": "tpusim.proof.meanings.numbers:leaky_relu",
-        "tpu.PRelu": "tpusim.proof.meanings.numbers:prelu",
+        "tpu.PReluOp": "tpusim.proof.meanings.numbers:prelu",
         "tpu.Pad": "tpusim.proof.meanings.arithmetic:padded",
         "tpu.Softmax": "tpusim.proof.meanings.rows:softmax",
         "tpu.LayerNorm": "tpusim.proof.meanings.rows:layernorm",

@@ -65,7 +65,7 @@ class Network:
     @classmethod
     def prepare(cls, name: str) -> Network:
         """Build or read the network and canonicalize it."""
-        return cls.of(name, *_source(name))
+        return cls.of(name, *source(name))
 
     @classmethod
     def of(cls, name: str, proto: onnx.ModelProto, samples: Samples | str) -> Network:
@@ -185,7 +185,8 @@ def table_text(entries: Mapping[str, Entry]) -> str:
     return "".join(f"{n} {e.threshold:.7f} {e.minimum:.7f} {e.maximum:.7f}\n" for n, e in entries.items())
 
 
-def _source(name: str) -> tuple[onnx.ModelProto, Samples | str]:
+def source(name: str) -> tuple[onnx.ModelProto, Samples | str]:
+    """A network by name, with samples or the place of samples."""
     if name in small.NETWORKS:
         proto = small.build(name)
         return proto, small.samples(proto)

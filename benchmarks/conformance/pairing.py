@@ -9,7 +9,7 @@ from math import prod
 from benchmarks.conformance.text import Op
 
 IGNORED = ("top.Weight", "top.None", "tpu.Group", "tpu.Load", "tpu.Store", "tpu.Yield", "tpu.Buffer")
-SAME = {"tpu.PReluOp": "tpu.PRelu", "top.Flatten": "top.Reshape", "tpu.Squeeze": "tpu.Reshape",
+SAME = {"top.Flatten": "top.Reshape", "tpu.Squeeze": "tpu.Reshape",
         "tpu.Unsqueeze": "tpu.Reshape", "top.Squeeze": "top.Reshape", "top.Unsqueeze": "top.Reshape",
         "tpu.Pool1D": "tpu.Pool2D"}  # fmt: skip
 """Kinds that mean the same on both sides."""

@@ -190,11 +190,19 @@ class Upstream:
 
     def run(self, folder: Path, tool: str, *arguments: str) -> None:
         """One tool. Raises UpstreamError with the last lines it printed."""
+        done = self.call(folder, tool, *arguments)
+        (folder / f"{tool.removeprefix('model_').removesuffix('.py')}.log").write_text(done.stdout + done.stderr)
+        if done.returncode:
+            last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
+            raise UpstreamError(f"{tool} {' '.join(arguments)}: exit {done.returncode}\n{last}")
+
+    def call(self, folder: Path, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """The exit status of one tool, and what it printed."""
         binaries = self._environment / "bin"
         environment = {**os.environ, "VIRTUAL_ENV": str(self._environment), "PATH": f"{binaries}:{os.environ['PATH']}"}
         environment.pop("PYTHONPATH", None)
         command = [str(binaries / "python"), str(binaries / tool), *arguments]
-        done = subprocess.run(  # noqa: S603  the user's own environment
+        return subprocess.run(  # noqa: S603  the user's own environment
             command,
             cwd=folder,
             env=environment,
@@ -204,10 +212,6 @@ class Upstream:
             check=False,
             errors="replace",
         )
-        (folder / f"{tool.removeprefix('model_').removesuffix('.py')}.log").write_text(done.stdout + done.stderr)
-        if done.returncode:
-            last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
-            raise UpstreamError(f"{tool} {' '.join(arguments)}: exit {done.returncode}\n{last}")
 
 
 def _settle(folder: Path) -> None:

@@ -18,6 +18,7 @@ from tpusim_kernels.store import Stored, text_of
 from tpusim_kernels.trial import rounded, squares
 from xdsl.ir import Operation
 
+from tpusim.ir.upstream import FRAMEWORK
 from tpusim.ops.framework.base import TopOp
 from tpusim.ops.interfaces import estimate_of
 
@@ -78,9 +79,9 @@ def _identity(op: TopOp) -> str | None:
         return None
     owners = [v.owner.name if isinstance(v.owner, Operation) else "" for v in op.operands]
     types = [str(v.type) for v in (*op.operands, *op.results)]
-    said = sorted((name, str(attribute)) for name, attribute in (*op.attributes.items(), *op.properties.items()))
+    stated = {name: str(a) for name, a in (*op.attributes.items(), *op.properties.items()) if name != FRAMEWORK}
     texts = text_of(Path(tpusim_kernels.__file__).parent), text_of(Path(__file__).parents[1])
-    return hashlib.sha256(repr(("trial", op.name, owners, types, said, texts)).encode()).hexdigest()
+    return hashlib.sha256(repr(("trial", op.name, owners, types, sorted(stated.items()), texts)).encode()).hexdigest()
 
 
 class Trial:

@@ -18,6 +18,7 @@ from tpusim.ir.attrs import copy_name, float_attr, op_name
 from tpusim.ir.module import Model, is_returned
 from tpusim.ir.rewriting import rewrite, tell
 from tpusim.ir.text import verify
+from tpusim.ir.upstream import FRAMEWORK
 from tpusim.ir.weights import WeightStore
 from tpusim.ops import op_classes
 from tpusim.ops.framework.base import TopOp
@@ -53,6 +54,7 @@ def canonicalize(
     if MERGED in firings:
         tell(MERGED, work)
     weights = remove_unused(work.module, work.weights)
+    work.set(FLOPs=sum(op.flops() for op in work.ops if isinstance(op, TopOp)))
     verify(work.module, "after canonicalize")
     return Model(work.module, weights), firings
 
@@ -61,10 +63,10 @@ def take_defaults(model: Model, quirks_off: Sequence[str]) -> None:
     """Give ops whose nodes have no alpha the default of TPU-MLIR's front end, with a warning, unless that is off."""
     quirk, off = Quirk.IMPORTER_DEFAULTS, checked(quirks_off)
     for op in model.ops:
-        if not isinstance(op, DefaultAlpha) or "default_alpha" not in op.attributes:
+        if not isinstance(op, DefaultAlpha) or op.default_alpha is None:
             continue
         if quirk in off:
-            del op.attributes["default_alpha"]
+            op.default_alpha = None
             continue
         op.attributes["alpha"] = float_attr(op.UPSTREAM_ALPHA)
         told = f"has no alpha, which is {op.UPSTREAM_ALPHA:.6g} here ({quirk.rule.number}); write the attribute"
@@ -139,7 +141,8 @@ def _mergeable(op: Operation) -> bool:
 
 def _identity(op: Operation) -> Hashable:
     """A key that is equal for ops that compute the same."""
-    return op.name, tuple(op.operands), tuple(sorted(op.attributes.items(), key=lambda item: item[0]))
+    stated = {name: attribute for name, attribute in op.attributes.items() if name != FRAMEWORK}
+    return op.name, tuple(op.operands), tuple(sorted(stated.items(), key=lambda item: item[0]))
 
 
 def _is_returned(op: Operation) -> bool:

@@ -392,7 +392,7 @@ class Infer(Command):
 
         model = load(self.model)
         level = "tpu" if model.state.startswith("TPU") else "top"
-        about = About(level, model.attribute("module.mode"), quantised=quantisation(model))
+        about = About(level, model.mode, quantised=quantisation(model))
         if self.fast_f32 and (level == "tpu" or keep.asked != ("outputs",)):
             raise ConfigError(
                 "--fast-f32: computes the results of a float network (1_top.mlir to 3_calibrated.mlir) and no other "

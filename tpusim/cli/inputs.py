@@ -74,7 +74,7 @@ def described_by(program: Path, chip: str) -> Described:
                     model = load(folder / name)
                 except TpusimError:
                     continue
-                if model.attribute("module.chip") == chip:
+                if model.chip == chip:
                     return model
         raise ConfigError(
             f"{program}: a program does not say how its inputs are made of images and arrays; one of "

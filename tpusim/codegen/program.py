@@ -18,6 +18,7 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.packing import pack
 from tpusim.ir.types import address_of, element_of, is_packed, shape_of, uniform_of
+from tpusim.ir.upstream import GLOBAL_REASON
 from tpusim.isa.commands import Command
 from tpusim.isa.layout import align, extent, gmem_bytes
 from tpusim.isa.stream import FORMAT_VERSION, CoefficientEntry, GroupEntry, Header, Program, TensorEntry
@@ -60,7 +61,7 @@ def _emit(op: TpuGroup | TpuOp, emitter: Emitter) -> GroupEntry:
         emit_group(group, emitter)
         names = tuple(map(op_name, group.graph.ops))
         return GroupEntry(emitter.group, names, op.sections(), group.allocation.peak_bytes)
-    attribute = op.attributes.get("global_reason")
+    attribute = op.attributes.get(GLOBAL_REASON)
     reason = attribute.data if isinstance(attribute, StringAttr) else ""
     before = len(emitter.commands)
     emit_layer(op, emitter, reason)
@@ -79,10 +80,10 @@ def _header(model: Model) -> Header:
     return Header(
         format_version=FORMAT_VERSION,
         tpusim=__version__,
-        chip=model.attribute("module.chip"),
+        chip=model.chip,
         chip_definition=model.attribute("module.chip_definition") or msgspec.UNSET,
         model=model.name,
-        mode=model.attribute("module.mode"),
+        mode=model.mode,
         coeff_address=model.number("module.coeff_addr"),
         coeff_bytes=model.number("module.coeff_size"),
         neuron_address=model.number("module.neuron_addr"),

@@ -8,6 +8,7 @@ from xdsl.dialects.builtin import ArrayAttr, IntegerType, StringAttr
 from xdsl.ir import Attribute, Operation
 
 from tpusim.fidelity.spec import DECISIONS
+from tpusim.ir import upstream
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, uniform_of
@@ -38,8 +39,8 @@ class OpFidelity:
 
 
 def fidelity_of(op: Operation) -> OpFidelity:
-    """The fidelity of a tpu op, from its attributes `fallback` and `decisions` and the element type of its result."""
-    listed, why = op.attributes.get("decisions"), op.attributes.get("fallback")
+    """The fidelity of a tpu op, from the notes that lowering wrote on it, and from the element type of its result."""
+    listed, why = op.attributes.get(upstream.DECISIONS), op.attributes.get(upstream.FALLBACK)
     decisions: tuple[str, ...] = ()
     if isinstance(listed, ArrayAttr):
         decisions = tuple(a.data for a in cast("ArrayAttr[Attribute]", listed) if isinstance(a, StringAttr))

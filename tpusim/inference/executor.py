@@ -99,7 +99,7 @@ def run(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
 
 def chip_of(model: Model) -> ChipSpec | None:
     """The chip of a lowered module; None for a top module, which does not depend on a chip."""
-    return chips.of(model) if model.attribute("module.chip") not in ("", "ALL") else None
+    return chips.of(model) if model.chip else None
 
 
 @dataclass(frozen=True)

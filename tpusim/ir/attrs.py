@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import (
     FusedLoc,
     IntAttr,
     IntegerAttr,
+    LocationAttr,
     NameLoc,
     NoneAttr,
     StringAttr,
@@ -24,6 +25,8 @@ from xdsl.ir import Attribute, Data, Operation, SSAValue
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
+
+from tpusim.ir.upstream.spelling import FRAMEWORK
 
 
 @lru_cache(maxsize=1 << 14, typed=True)
@@ -111,20 +114,46 @@ def _parts(location: Attribute) -> tuple[Attribute, ...]:
 
 
 def framework_name(op: Operation) -> str:
-    """The framework's tensor that the op's result equals: `y` of `loc("y_Relu"("y"))`; without one inside its name."""
-    named = _named(op.location)
-    inner = named.location if named else None
-    return inner.desc.data if isinstance(inner, NameLoc) else op_name(op)
+    """The framework's tensor that the op's result equals: the attribute FRAMEWORK; without one the op's name."""
+    stated = op.attributes.get(FRAMEWORK)
+    return stated.data if isinstance(stated, StringAttr) else op_name(op)
 
 
 def set_op_name(op: Operation, name: str, framework: str = "") -> None:
     """Give the op its network name as a location, and the framework's tensor it equals if that is called otherwise."""
-    op.location = name_location(name, framework)
+    op.location = name_location(name)
+    set_framework_name(op, framework)
+
+
+def set_framework_name(op: Operation, framework: str) -> None:
+    """State the framework's tensor that the op's result equals; empty: it is called like the op."""
+    if framework:
+        op.attributes[FRAMEWORK] = text(framework)
+    else:
+        op.attributes.pop(FRAMEWORK, None)
 
 
 def copy_name(op: Operation, source: Operation) -> None:
     """Call an op like the one whose value it gives now."""
     op.location = source.location
+    stated = source.attributes.get(FRAMEWORK)
+    set_framework_name(op, stated.data if isinstance(stated, StringAttr) else "")
+
+
+def take_framework_name(op: Operation) -> None:
+    """Move the framework's name out of the location, where earlier releases had it: `loc("y_Relu"("y"))`."""
+    named = _named(op.location)
+    inner = named.location if named else None
+    if isinstance(inner, NameLoc):
+        set_framework_name(op, inner.desc.data)
+        op.location = _without_framework(op.location)
+
+
+def _without_framework(location: Attribute) -> LocationAttr:
+    if isinstance(location, FusedLoc):
+        return FusedLoc(tuple(map(_without_framework, _parts(location))), location.metadata)
+    nested = isinstance(location, NameLoc) and isinstance(location.location, NameLoc)
+    return name_location(location_name(location)) if nested else cast("LocationAttr", location)
 
 
 def name_place(op: Operation, name: str) -> None:
@@ -141,9 +170,9 @@ def copy_name_as(op: Operation, source: Operation, old: str, new: str) -> None:
         set_op_name(op, f"{tensor}_{new}", tensor)
 
 
-def name_location(name: str, framework: str = "") -> NameLoc:
-    """The location of a name: `loc("name")`, or `loc("name"("framework"))`."""
-    return NameLoc(StringAttr(name), name_location(framework) if framework else NoneAttr())
+def name_location(name: str) -> NameLoc:
+    """The location of a name: `loc("name")`."""
+    return NameLoc(StringAttr(name), NoneAttr())
 
 
 def value_name(value: SSAValue) -> str:

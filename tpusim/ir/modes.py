@@ -36,6 +36,77 @@ class LutMode(StrEnum):
     LOG = "Log"
 
 
+class ResizeMode(StrEnum):
+    """How a resize computes an element from its neighbours."""
+
+    NEAREST = "nearest"
+    LINEAR = "linear"
+
+
+class ResizeCoordinates(StrEnum):
+    """Which place of the input an element of a resize is at (numerics.md 11.4)."""
+
+    ALIGN_CORNERS = "align_corners"
+    HALF_PIXEL = "half_pixel"
+    PYTORCH_HALF_PIXEL = "pytorch_half_pixel"
+    ASYMMETRIC = "asymmetric"
+
+
+class ActiveMode(StrEnum):
+    """The function that a `tpu.Active` computes; TPU-MLIR does not have the last three."""
+
+    TANH = "TANH"
+    SIGMOID = "SIGMOID"
+    RELU = "RELU"
+    EXP = "EXP"
+    ELU = "ELU"
+    SQRT = "SQRT"
+    SQUARE = "SQUARE"
+    RSQRT = "RSQRT"
+    ABSVAL = "ABSVAL"
+    LN = "LN"
+    ROUND = "ROUND"
+    CEIL = "CEIL"
+    FLOOR = "FLOOR"
+    SIN = "SIN"
+    COS = "COS"
+    IS_FINITE = "IS_FINITE"
+    MISH = "MISH"
+    SWISH = "SWISH"
+    HSWISH = "HSWISH"
+    SILU = "SILU"
+    ARCSIN = "ARCSIN"
+    ARCCOS = "ARCCOS"
+    ARCSINH = "ARCSINH"
+    ARCCOSH = "ARCCOSH"
+    ARCTANH = "ARCTANH"
+    SINH = "SINH"
+    COSH = "COSH"
+    TAN = "TAN"
+    SIGN = "SIGN"
+    GELU = "GELU"
+    ERF = "ERF"
+    HSIGMOID = "HSIGMOID"
+    LOG_SIGMOID = "LOG_SIGMOID"
+    SOFT_PLUS = "SOFT_PLUS"
+    SOFT_SIGN = "SOFT_SIGN"
+    LOG2 = "LOG2"
+    TGELU = "TGELU"
+    QGELU = "QGELU"
+    ARCTAN = "ARCTAN"
+    TRUNC = "TRUNC"
+    ROUND_EVEN = "ROUND_EVEN"
+
+
+class PaddingMode(StrEnum):
+    """Which values a pad adds."""
+
+    CONSTANT = "constant"
+    REFLECT = "reflect"
+    SYMMETRIC = "symmetric"
+    EDGE = "edge"
+
+
 @irdl_attr_definition
 class RequantModeAttr(EnumAttribute[RequantMode], SpacedOpaqueSyntaxAttribute):
     """A requant mode, written `#tpu<rq_mode MultiplierShift>`."""
@@ -64,7 +135,44 @@ class LutModeAttr(EnumAttribute[LutMode], SpacedOpaqueSyntaxAttribute):
     name = "tpu.lut_mode"
 
 
-MODE_ATTRIBUTES = (RequantModeAttr, RoundModeAttr, PoolModeAttr, LutModeAttr)
+@irdl_attr_definition
+class ResizeModeAttr(EnumAttribute[ResizeMode], SpacedOpaqueSyntaxAttribute):
+    """A mode of resizing, written `#tpu<mode linear>`."""
+
+    name = "tpu.mode"
+
+
+@irdl_attr_definition
+class ResizeCoordinatesAttr(EnumAttribute[ResizeCoordinates], SpacedOpaqueSyntaxAttribute):
+    """Coordinates of a resize, written `#tpu<coord_mode half_pixel>`."""
+
+    name = "tpu.coord_mode"
+
+
+@irdl_attr_definition
+class ActiveModeAttr(EnumAttribute[ActiveMode], SpacedOpaqueSyntaxAttribute):
+    """A function, written `#tpu<active_mode EXP>`."""
+
+    name = "tpu.active_mode"
+
+
+@irdl_attr_definition
+class PaddingModeAttr(EnumAttribute[PaddingMode], SpacedOpaqueSyntaxAttribute):
+    """A mode of padding, written `#tpu<Pad_Mode constant>`."""
+
+    name = "tpu.Pad_Mode"
+
+
+MODE_ATTRIBUTES = (
+    RequantModeAttr,
+    RoundModeAttr,
+    PoolModeAttr,
+    LutModeAttr,
+    ResizeModeAttr,
+    ResizeCoordinatesAttr,
+    ActiveModeAttr,
+    PaddingModeAttr,
+)
 """All of them, for the dialect."""
 
 

@@ -1,9 +1,10 @@
 """`Model`: a module and its weights, the artefact the compiler stages hand on, as text plus npz on disk.
 
-Module attributes (U-96): `module.name`, `module.state`, `module.chip`, `module.mode`,
-`module.asymmetric`, `module.weight_file`, later `module.cores` (if there are several), `module.coeff_addr`,
-`module.coeff_size`, `module.neuron_addr`, `module.neuron_size`. Of tpusim: `module.output_types` (if a result is not
-float32 in the network's framework).
+Module attributes (U-96): `module.state`, `module.platform`, `module.top_run_mode`, `module.FLOPs`, `module.chip`,
+`module.weight_file`; of lowered modules `module.mode`, `module.asymmetric`, `module.cores` and those of LOWERED; of
+final modules `module.inputs`, `module.outputs`, `module.coeff_addr`, `module.coeff_size`, `module.neuron_addr` and
+`module.neuron_size`. Of tpusim: `module.name`, and `module.output_types` (if a result is not float32 in the network's
+framework).
 """
 
 import math
@@ -17,13 +18,13 @@ from typing_extensions import override
 from xdsl.context import Context
 from xdsl.dialects.builtin import BFloat16Type, Float16Type, IntegerAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.traits import EffectInstance, MemoryEffect, MemoryEffectKind, OpTrait
 
 from tpusim.errors import ImportModelError
 from tpusim.host.files import is_file_name, replacing
 from tpusim.ir import text
-from tpusim.ir.attrs import int_attr, op_name
+from tpusim.ir.attrs import flag, int_attr, op_name, texts_attr
 from tpusim.ir.bytecode import is_bytecode
 from tpusim.ir.opaque import require_known
 from tpusim.ir.packing import pack, packed_shape, unpack
@@ -58,6 +59,14 @@ class OfChip(OpTrait):
     """The op is one of a chip: a module with such ops is lowered."""
 
 
+ANY_CHIP = "ALL"
+"""The chip that a module names before it is lowered."""
+LOWERED: Mapping[str, str | int | bool] = {
+    "devices": 1, "addr_mode": "basic", "high_precision": False, "q_group_size": 0, "q_symmetric": False,
+}  # fmt: skip
+"""Attributes of lowered modules that TPU-MLIR's tools require and that have one value in tpusim."""
+
+
 class State(StrEnum):
     """How far a module has come, as its attribute `module.state` says; the names are TPU-MLIR's."""
 
@@ -78,7 +87,7 @@ class Model:
 
     def __repr__(self) -> str:
         """What and how much it is; `tpusim.ir.text.print_module` has the text."""
-        target = " for {} in {}".format(*map(self.attribute, ("module.chip", "module.mode")))
+        target = f" for {self.chip} in {self.mode}"
         ops = sum(not op.has_trait(NamesWeight) for op in self.ops if op is not self.body.last_op)
         size = f"{ops} ops, {len(self.weights)} weights"
         return f"<Model {self.name}{target if self.state.startswith('TPU') else ''}: {self.state}, {size}>"
@@ -94,6 +103,17 @@ class Model:
         """How far the module has come: `module.state`, a name of State."""
         return self.attribute("module.state")
 
+    @property
+    def chip(self) -> str:
+        """The name of the chip that the module is lowered for; empty before."""
+        stated = self.attribute("module.chip")
+        return "" if stated == ANY_CHIP else stated
+
+    @property
+    def mode(self) -> str:
+        """The mode that the module is lowered for, as `--mode` spells it; empty before."""
+        return self.attribute("module.mode").lower()
+
     def attribute(self, key: str, default: str = "") -> str:
         """A string attribute of the module."""
         value = self.module.attributes.get(key)
@@ -104,11 +124,10 @@ class Model:
         value = self.module.attributes.get(key)
         return value.value.data if isinstance(value, IntegerAttr) else 0
 
-    def set(self, **attributes: str | int) -> None:
+    def set(self, **attributes: str | int | bool | Sequence[str]) -> None:
         """Set module attributes: `set(state="TOP_F32")` sets `module.state`."""
         for key, value in attributes.items():
-            attribute = StringAttr(value) if isinstance(value, str) else int_attr(value)
-            self.module.attributes[f"module.{key}"] = attribute
+            self.module.attributes[f"module.{key}"] = _attribute(value)
 
     @property
     def function(self) -> FuncOp:
@@ -164,6 +183,14 @@ class Model:
                 f"{self.state or '(none)'}; run the stages in order"
             )
         require_known(self.module.walk(), f"{stage}, module '{self.name}'")
+
+
+def _attribute(value: str | int | bool | Sequence[str]) -> Attribute:
+    if isinstance(value, str):
+        return StringAttr(value)
+    if isinstance(value, int):
+        return flag(value) if isinstance(value, bool) else int_attr(value)
+    return texts_attr(value)
 
 
 def is_returned(value: SSAValue) -> bool:

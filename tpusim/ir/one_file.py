@@ -21,11 +21,15 @@ from tpusim.ir.bytecode.resources import Groups, Resource
 from tpusim.ir.packing import packed_shape
 from tpusim.ir.text import checked
 from tpusim.ir.types import AnyTensor, is_packed, storage_dtype, tensor_of
+from tpusim.ir.upstream.absent import completed
 from tpusim.ir.weights import WeightStore
 
-SCHEMA = 1
-"""The schema of the dialects top and tpu; it grows when files of the release before need an upgrade."""
-UPGRADES: dict[int, Callable[[ModuleOp], None]] = {}
+SCHEMA = 2
+"""The schema of the dialects top and tpu; it grows when files of the release before need an upgrade.
+
+2: names, types and operands as in TPU-MLIR; the op classes also take those of 1 (`tpusim.ir.upstream.Spelled`).
+"""
+UPGRADES: dict[int, Callable[[ModuleOp], None]] = {1: lambda module: None}
 """Schema -> what brings a module of it to the next one."""
 TOOL, WEIGHTS = "tpusim", "tpusim_weights"
 
@@ -39,7 +43,7 @@ def encode_module(
     if weights is not None:
         groups[WEIGHTS] = {name: Blob(array) for name, array in weights.items()}
     external: Groups = groups
-    return encode(module, version=version, release=release, external=external)
+    return encode(completed(module), version=version, release=release, external=external)
 
 
 def write_module(path: Path, data: bytes) -> None:

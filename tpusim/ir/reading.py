@@ -1,8 +1,8 @@
 """What TPU-MLIR writes, in the form that the op classes take.
 
 TPU-MLIR prints every operand and every attribute of an op, absent operands as `top.None`, and of a network that was
-just imported no shapes. A class of tpusim names what it computes with. `take` removes absent operands at the end of a
-list and infers shapes. An op that states more than its class takes becomes opaque (`tpusim.ir.opaque`), so that its
+just imported no shapes. A class of tpusim names what it computes with. `drop_absent` removes absent operands, and
+`take` infers shapes. An op that states more than its class takes becomes opaque (`tpusim.ir.opaque`), so that its
 module can be read, changed elsewhere and printed.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from math import prod
 from typing import Protocol, cast, runtime_checkable
 
-from xdsl.dialects.builtin import ModuleOp, NoneType, StringAttr, UnrankedTensorType, UnregisteredAttr
+from xdsl.dialects.builtin import ModuleOp, StringAttr, UnrankedTensorType, UnregisteredAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import IRDLOperation, OptOperandDef, OptResultDef, VarOperandDef, VarResultDef
@@ -42,10 +42,8 @@ def take(module: ModuleOp, *, keep: bool = False) -> None:
     keep: to print the module again. Ops keep their form, and what a class refuses becomes opaque too.
     """
     for op in list(module.walk()):
-        if isinstance(op, IRDLOperation) and entry(op.name) is not None:
-            _drop_absent(op)
-            if why := _why_opaque(op, keep=keep):
-                made_opaque(op, why)
+        if isinstance(op, IRDLOperation) and entry(op.name) is not None and (why := _why_opaque(op, keep=keep)):
+            made_opaque(op, why)
     for function in module.walk():
         if isinstance(function, FuncOp) and any(
             isinstance(t, UnrankedTensorType) for t in function.function_type.outputs
@@ -129,16 +127,6 @@ def _shape_refusal(op: Operation) -> str:
         return ""
     maker = source.owner
     return f"the shape of its operand '{op_name(maker) if isinstance(maker, Operation) else ''}' is not known"
-
-
-def _drop_absent(op: IRDLOperation) -> None:
-    """Remove `none` operands at the end of the list, as far as the class has no operand for them."""
-    fixed, _ = _arity(type(op))
-    kept = len(op.operands)
-    while kept > fixed and isinstance(op.operands[kept - 1].type, NoneType):
-        kept -= 1
-    if kept < len(op.operands):
-        op.operands = op.operands[:kept]
 
 
 def _arity(kind: type[IRDLOperation]) -> tuple[int, bool]:

@@ -40,12 +40,14 @@ from xdsl.utils.lexer import Input, Span
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 
 from tpusim.errors import ConfigError, ImportModelError
-from tpusim.ir.attrs import int_attr, name_place, op_name
+from tpusim.ir.attrs import int_attr, name_place, op_name, take_framework_name
 from tpusim.ir.functions import merge_functions
 from tpusim.ir.names import names_from_attributes
 from tpusim.ir.opaque import TableContext
 from tpusim.ir.reading import take
 from tpusim.ir.types import Quant, is_tensor, shape_of, tensor_of
+from tpusim.ir.upstream import FORMER_OPS, entry
+from tpusim.ir.upstream.absent import completed, drop_absent
 from tpusim.registry import DIALECTS
 
 _LOCATION_ALIAS = re.compile(r"^(#[A-Za-z_][\w$.]*)\s*=\s*(?=loc\s*\()", re.MULTILINE)
@@ -104,6 +106,9 @@ class ModuleParser(Parser):
             return super()._parse_optional_array_attr()
         self._resume_from(integers.end())
         return ArrayAttr([self._int_attr(int(digits)) for digits in _INTEGER.findall(integers[0])])
+
+    def _get_op_by_name(self, name: str) -> type[Operation]:
+        return super()._get_op_by_name(FORMER_OPS.get(name, name))
 
     def _register_ssa_definition(self, name: str, values: Sequence[SSAValue], span: Span) -> None:
         super()._register_ssa_definition(name, values, span)
@@ -237,6 +242,10 @@ def checked(module: ModuleOp, name: str, ctx: Context, *, keep: bool = False) ->
     """A module that was read from `name`, in the form that the stages take, and verified. Raises ImportModelError."""
     _read_properties_as_attributes(module)
     names_from_attributes(module)
+    for op in module.walk():
+        if entry(op.name) is not None:
+            take_framework_name(op)
+    drop_absent(module)
     if is_network(module):
         if not keep and isinstance(ctx, TableContext) and ctx.one_function:
             merge_functions(module, name)
@@ -407,9 +416,9 @@ def _line_at(text: str, position: int) -> int:
 
 
 def print_module(module: ModuleOp) -> str:
-    """The module as text that tpusim and MLIR parse, with locations."""
+    """The module as text that tpusim and MLIR parse, with locations and all operands that TPU-MLIR's ops have."""
     stream = io.StringIO()
-    Printer(stream, print_debuginfo=True).print_op(module)
+    Printer(stream, print_debuginfo=True).print_op(completed(module))
     return stream.getvalue() + "\n"
 
 

@@ -1,7 +1,7 @@
 """Layer groups: a tpu module -> the same module with runs of ops inside `tpu.Group` (docs/spec/layer_group.md).
 
 Input: state TPU_REORDERED. Output: state TPU_DIVIDED; every group carries its sections, schedule (`flow`) and, per op,
-`#tpu.lg` with local-memory addresses and slices; an op that stays outside carries `global_reason`.
+`#tpu.lg` with local-memory addresses and slices; an op that stays outside carries `tpusim.global_reason`.
 
 The folders in the order in which they use each other, each through its `__init__`: `candidates` (runs of ops that
 may be groups, and of which types), `slicing` (how often a group may be cut, and what its cut outputs need),

@@ -13,6 +13,7 @@ from tpusim.ir.imported_scales import ImportedRange, imported_ranges
 from tpusim.ir.module import Model
 from tpusim.ir.quantisation import QuantParams
 from tpusim.ir.types import uniform_of
+from tpusim.ir.upstream import DECISIONS
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.framework.base import TopOp, TpuOp
 from tpusim.ops.structure import TopInput
@@ -33,7 +34,7 @@ def mark_changed_scales(top: Model, quant: Callable[[SSAValue], QuantParams | No
     changed = dict(_changed((op for op in top.ops if isinstance(op, TopOp)), quant, ranges, made))
     for name in changed.keys() & made.keys():
         if DECISION not in (known := _decisions(made[name])):
-            made[name].attributes["decisions"] = ArrayAttr([StringAttr(d) for d in (*known, DECISION)])
+            made[name].attributes[DECISIONS] = ArrayAttr([StringAttr(d) for d in (*known, DECISION)])
     told = [f"'{name}' {why}" for name, why in changed.items()] + [f"weights of '{name}'" for name in weights]
     if told:
         shown = ", ".join(told[:4]) + " ..." * (len(told) > 4)
@@ -41,7 +42,7 @@ def mark_changed_scales(top: Model, quant: Callable[[SSAValue], QuantParams | No
 
 
 def _decisions(op: Operation) -> list[str]:
-    listed = op.attributes.get("decisions")
+    listed = op.attributes.get(DECISIONS)
     rows: tuple[Attribute, ...] = listed.data if isinstance(listed, ArrayAttr) else ()  # type: ignore[assignment]
     return [row.data for row in rows if isinstance(row, StringAttr)]
 

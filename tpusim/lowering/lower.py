@@ -22,7 +22,7 @@ from tpusim.interfaces import ask, rules
 from tpusim.ir.attrs import flag, op_name, set_op_name, value_name
 from tpusim.ir.dialects import load_dialect_of
 from tpusim.ir.formats import NumberFormat, grouped, number_format
-from tpusim.ir.module import Model
+from tpusim.ir.module import LOWERED, Model
 from tpusim.ir.names import names_in
 from tpusim.ir.once import once
 from tpusim.ir.quantisation import QuantParams
@@ -36,13 +36,14 @@ from tpusim.ir.types import (
     tensor,
     uniform_of,
 )
+from tpusim.ir.upstream import DECISIONS, FALLBACK, FRAMEWORK, PART_OF
 from tpusim.ir.weights import WeightStore
 from tpusim.lowering.borders import FrameOptions
 from tpusim.lowering.marks import counts
 from tpusim.lowering.qtable import read_qtable, table_for_chip
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.frames import lower_frame
-from tpusim.ops.framework.base import PART_OF, FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
+from tpusim.ops.framework.base import FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
 from tpusim.ops.interfaces import Arithmetic, DefaultAlpha, FloatRule, FloatRules, FloatTypes
 from tpusim.ops.interfaces import Lowering as LoweringInterface
 from tpusim.ops.patterns.recurrent import float_type_of_part
@@ -459,7 +460,7 @@ class Lowering:
     def run(self) -> Model:
         """Lower every op, then cast the results to f32."""
         for op in self._top.ops:
-            if isinstance(op, DefaultAlpha) and "default_alpha" in op.attributes:
+            if isinstance(op, DefaultAlpha) and op.default_alpha is not None:
                 self.decision(op, Quirk.IMPORTER_DEFAULTS.decision)
             if isinstance(op, TopInput):
                 self._input(op)
@@ -474,18 +475,19 @@ class Lowering:
     def _noted(self, op: TopOp, value: SSAValue) -> SSAValue:
         """Record provenance as attributes of the tpu op that replaces the op, for texts and later stages.
 
-        `decisions`: the decisions it follows; `fallback`: why it runs in another float type than its mode requests.
+        DECISIONS: those it follows. FALLBACK: why it runs in another float type than its mode requests.
         """
         stands = value.owner
         if not isinstance(stands, Operation) or stands in self._standing:
             return value  # the operand itself: nothing was computed
         self._standing.add(stands)
-        stands.attributes.pop(PART_OF, None)  # some ops pass on all their attributes
+        for note in (PART_OF, FRAMEWORK):  # some ops pass on all their attributes
+            stands.attributes.pop(note, None)
         if op in self._decisions:
-            stands.attributes["decisions"] = ArrayAttr([StringAttr(d) for d in sorted(self._decisions[op])])
+            stands.attributes[DECISIONS] = ArrayAttr([StringAttr(d) for d in sorted(self._decisions[op])])
         reason = self._reasons.get(op) or self._other_float_type(op, value)
         if reason is not None:
-            stands.attributes["fallback"] = StringAttr(reason)
+            stands.attributes[FALLBACK] = StringAttr(reason)
         return value
 
     def _other_float_type(self, op: TopOp, value: SSAValue) -> str | None:
@@ -519,10 +521,11 @@ class Lowering:
         function = FuncOp("main", types, Region(self._block))
         module = ModuleOp([function], dict(self._top.module.attributes))
         model = Model(module, self.weights)
-        model.set(state="TPU_LOWERED", chip=self.chip.name, mode=self._config.format.name)
+        spelled = self._config.format.spelling
+        model.set(state="TPU_LOWERED", chip=self.chip.name, mode=spelled, asymmetric=self._config.asymmetric)
+        model.set(cores=1, **LOWERED)
         if definition := define(self.chip):
             model.set(chip_definition=definition)
-        model.set(asymmetric=int(self._config.asymmetric))
         return model
 
 

@@ -8,6 +8,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tpusim import chips
 from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model, update_function_type
 from tpusim.ir.text import verify
 from tpusim.ir.types import element_of, is_tensor, set_type, shape_of, stored_bytes, tensor
@@ -55,10 +56,17 @@ def assign_addresses(model: Model) -> Model:
         coeff_size=coeff_end - chip.coeff_start,
         neuron_addr=neuron_start,
         neuron_size=neuron_bytes,
+        inputs=[op_name(op) for op in work.ops if isinstance(op, TopInput)],
+        outputs=[_tensor_name(value) for value in work.results],
         state="TPU_ADDRESSED",
     )
     verify(work.module, "after address-assign")
     return work
+
+
+def _tensor_name(value: SSAValue) -> str:
+    owner = value.owner
+    return owner.store_of(value).tensor if isinstance(owner, TpuGroup) else value_name(value)
 
 
 def output_addresses(model: Model, aliases: Mapping[SSAValue, SSAValue], chip: ChipSpec) -> dict[SSAValue, int]:

@@ -34,6 +34,7 @@ from tpusim.ir.attrs import (
 from tpusim.ir.module import Model
 from tpusim.ir.quantisation import QuantParams
 from tpusim.ir.types import UniformType, element_of, set_type, shape_of, tensor
+from tpusim.ir.upstream import OWN
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import align
@@ -64,7 +65,8 @@ FORMATS: dict[str, tuple[str, bool]] = {
 YUV: dict[str, YuvFormat] = {"YUV420_PLANAR": "planar", "YUV_NV12": "nv12", "YUV_NV21": "nv21"}
 """Formats with brightness per pixel and colours per four pixels; their rows and planes are always aligned."""
 BYTE = UniformType.of_params(QuantParams.of(1.0, signed=False))
-FUSED = ("fused", "customization_format", "aligned", "frame_strides")
+STRIDES = OWN + "frame_strides"
+FUSED = (OWN + "fused", "customization_format", "aligned", STRIDES)
 """Attributes that `Frame.fuse_into` adds to an input of a top module."""
 
 
@@ -153,13 +155,13 @@ class Frame:
     def _aligned(self) -> dict[str, Attribute]:
         if not self.row_bytes:
             return {}
-        return {"aligned": flag(True), "frame_strides": ints_attr((self.channel_bytes, self.row_bytes))}
+        return {"aligned": flag(True), STRIDES: ints_attr((self.channel_bytes, self.row_bytes))}
 
     def fuse_into(self, op: TopInput) -> None:
         """Let an input of a top module take these frames; its preprocessing stays stated for the lowering."""
         size = ints_attr((self.height, self.width))
-        op.attributes |= {"fused": flag(True), "customization_format": text(self.format), "resize_dims": size}
-        op.attributes |= self._aligned()
+        op.fused = flag(True)
+        op.attributes |= {"customization_format": text(self.format), "resize_dims": size, **self._aligned()}
         argument, frames = op.input, tensor(self.shape(shape_of(op.output)[0]), BYTE)
         new = set_type(argument, frames)
         if isinstance(argument, BlockArgument) and isinstance(new, BlockArgument):
@@ -178,7 +180,7 @@ class Frame:
                 f"got {stated}"
             )
         height, width = ints(op.attributes["resize_dims"])
-        channel, row = ints(op.attributes["frame_strides"]) if "frame_strides" in op.attributes else (0, 0)
+        channel, row = ints(op.attributes[STRIDES]) if STRIDES in op.attributes else (0, 0)
         return cls(format, 1 if FORMATS[format][0] == "gray" else 3, height, width, channel, row)
 
 

@@ -3,9 +3,9 @@
 from typing import ClassVar
 
 from typing_extensions import override
-from xdsl.dialects.builtin import BoolAttr, FloatAttr
+from xdsl.dialects.builtin import FloatAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
+from xdsl.irdl import attr_def, irdl_op_definition
 
 from tpusim.ir.attrs import float_attr
 from tpusim.ops.activation.top import Activation
@@ -24,7 +24,6 @@ class TopHardSigmoid(Activation, DefaultAlpha):
     UPSTREAM_ALPHA: ClassVar[float] = 1 / 6
 
     alpha = attr_def(FloatAttr)
-    default_alpha = opt_attr_def(BoolAttr)
     beta = attr_def(FloatAttr)
 
     @classmethod

@@ -13,7 +13,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def, var_operand_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import float_attr, int_attr, op_name, value_name
+from tpusim.ir.attrs import float_attr, int_attr, ints_attr, op_name, value_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -65,6 +65,12 @@ class LayerNorm(ShapedOp):
     output = result_def(TensorType)
     axis = attr_def(IntegerAttr)
     eps = attr_def(FloatAttr)
+
+    @override
+    def derived(self, name: str) -> Attribute | None:
+        """`normalized_shape`: the extents of the axes from `axis` on."""
+        stated = name == "normalized_shape" and self.operands and isinstance(self.attributes.get("axis"), IntegerAttr)
+        return ints_attr(shape_of(self.operands[0])[self.axis.value.data :]) if stated else None
 
     @override
     def infer(self) -> tuple[Shape, ...]:

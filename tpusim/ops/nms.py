@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 from tpusim_kernels import boxes as kernels
 from typing_extensions import override
-from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, TensorType
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, TensorType
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
@@ -44,7 +44,7 @@ class Nms(ShapedOp):
     boxes = operand_def(TensorType)
     scores = operand_def(TensorType)
     output = result_def(TensorType)
-    center_point_box = attr_def(BoolAttr)
+    center_point_box = attr_def(IntegerAttr)
     max_output_size = attr_def(IntegerAttr)
     iou_threshold = attr_def(FloatAttr)
     score_threshold = opt_attr_def(FloatAttr)

@@ -16,6 +16,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import flag, float_attr, ints, ints_attr, text
+from tpusim.ir.modes import PaddingModeAttr
 from tpusim.ir.types import element_of, set_type, shape_of, storage_dtype, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -133,6 +134,7 @@ class TpuPad(Pad, TpuOp, LoweredRewrites, MovedByTransfers):
     """`tpu.Pad`: a byte move; `val` is a stored value of the result."""
 
     name = "tpu.Pad"
+    mode = attr_def(PaddingModeAttr)
 
     @classmethod
     @override

@@ -192,8 +192,9 @@ class TopFuseRelu(RewritePattern):
         producer, limit = op.input.owner, relu_limit_of(op)
         if not isinstance(producer, TopOp) or not _takes_relu(producer, limit):
             return
-        attributes = relu_attributes(True, limit)
-        producer.attributes |= {k: v for k, v in attributes.items() if k in _attribute_names(producer)}
+        for field, attribute in relu_attributes(True, limit).items():
+            if hasattr(producer, field):
+                setattr(producer, field, attribute)
         copy_name(producer, op)
         rewriter.replace(op, [], [producer.results[0]])
         rewriter.notify_op_modified(producer)
@@ -256,14 +257,9 @@ def _takes_relu(op: TopOp, limit: float) -> bool:
 
     It has no relu yet, or neither has a limit.
     """
-    known = _attribute_names(op)
-    able = "do_relu" in known and (limit < 0 or "relu_limit" in known)
+    able = hasattr(op, "do_relu") and (limit < 0 or hasattr(op, "relu_limit"))
     free = not relu_of(op) or max(limit, relu_limit_of(op)) < 0
     return able and free and only_user(op.results[0]) is not None
-
-
-def _attribute_names(op: TopOp) -> set[str]:
-    return set(op.get_irdl_definition().attributes)
 
 
 def _names_around(op: Operation) -> set[str]:

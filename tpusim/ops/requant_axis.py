@@ -99,8 +99,7 @@ class TpuRequantIntAxis(ElementwiseTpu, PackedWeights, Reorder):
         words = [m, -r, zero] if ctx.chip.requant_words > PACKED_WORDS else [m, (-r & 0xFF) | (zero & 0xFFFF) << 16]
         table = np.stack(words, axis=1).astype(np.uint64).astype(np.uint32).view(np.int32)
         self.operands[1] = ctx.weight(op_name(self) + "_requant", table.reshape(1, len(m), 1, -1))
-        for key in ("multiplier", "rshift"):
-            del self.attributes[key]
+        self.multiplier = self.rshift = None
 
     # local memory
 

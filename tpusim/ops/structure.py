@@ -164,7 +164,7 @@ class Transfer(ShapedOp):
 
     input = operand_def(TensorType)
     output = result_def(TensorType)
-    group_info = opt_attr_def(LayerGroupAttr)
+    group_info = opt_attr_def(LayerGroupAttr, attr_name="ginfo")
     moved = opt_attr_def(ArrayAttr)
     """Names of the ops whose work the map does, in program order; they only move elements."""
 
@@ -411,6 +411,6 @@ def make_group(inputs: Sequence[SSAValue], block: Block, results: Sequence[Attri
 
 
 def group_info(op: IRDLOperation) -> LayerGroupInfo | None:
-    """The attribute `group_info`, or `ginfo` as newer versions of TPU-MLIR name it; None outside groups."""
-    attribute = op.attributes.get("group_info") or op.attributes.get("ginfo")
+    """The attribute `ginfo`; None outside groups."""
+    attribute = op.attributes.get("ginfo")
     return attribute.data if isinstance(attribute, LayerGroupAttr) else None

@@ -268,7 +268,7 @@ def chip_of_module(op: Operation) -> ChipSpec | None:
     """The chip that the op's module is for, None if it is in none or the module names no chip."""
     module = op.get_toplevel_object()
     model = Model(module, WeightStore()) if isinstance(module, ModuleOp) else None
-    return chips.of(model) if model is not None and model.attribute("module.chip") not in ("", "ALL") else None
+    return chips.of(model) if model is not None and model.chip else None
 
 
 @irdl_op_definition

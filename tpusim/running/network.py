@@ -441,4 +441,4 @@ def lowered_as(model: Model) -> LoweringConfig:
     """What a lowered module says of how it was lowered."""
     chip = chips.of(model)
     asymmetric = bool(model.number("module.asymmetric"))
-    return LoweringConfig(chip if chips.define(chip) else chip.name, model.attribute("module.mode"), asymmetric)
+    return LoweringConfig(chip if chips.define(chip) else chip.name, model.mode, asymmetric)

@@ -22,18 +22,19 @@ module attributes {module.weight_file = "weights.npz"} {
   }
 }
 
-// CHECK:      %x = "top.Input"(%in) : (tensor<1x5x6xf32>) -> tensor<1x5x6xf32> loc("x")
+// CHECK:      %0 = "top.None"() {{.*}} -> none
+// CHECK-NEXT: %x = "top.Input"(%in) : (tensor<1x5x6xf32>) -> tensor<1x5x6xf32> loc("x")
 // CHECK-NEXT: %qkv = "top.Weight"() : () -> tensor<6x36xf32> loc("qkv")
 // CHECK-NEXT: %none = "top.None"() {{.*}} -> none
 // CHECK-NEXT: %a = "top.MatMul"(%x, %qkv, %none) {left_transpose = false, right_transpose = false{{.*}} -> tensor<1x5x36xf32> loc("a")
 // CHECK-NEXT: %b0 = "top.Reshape"(%a) {shape = [1 : i64, 5 : i64, 3 : i64, 2 : i64, 6 : i64]}{{.*}} -> tensor<1x5x3x2x6xf32> loc("b0")
-// CHECK-NEXT: %0 = "top.Slice"(%b0) {offset = [0 : i64, 0 : i64, 0 : i64, 0 : i64, 0 : i64], steps = [1 : i64, 1 : i64, 1 : i64, 1 : i64, 1 : i64], ends = [1 : i64, 5 : i64, 1 : i64, 2 : i64, 6 : i64]}{{.*}} -> tensor<1x5x1x2x6xf32> loc("y0_slice_r_new")
-// CHECK-NEXT: %1 = "top.Squeeze"(%0) {axes = [2 : i64]}{{.*}} -> tensor<1x5x2x6xf32> loc("y0_r_new")
-// CHECK-NEXT: %y0 = "top.Permute"(%1) {order = [0 : i64, 2 : i64, 1 : i64, 3 : i64]}{{.*}} -> tensor<1x2x5x6xf32> loc("y0")
-// CHECK-NEXT: %2 = "top.Slice"(%b0) {offset = [0 : i64, 0 : i64, 1 : i64, 0 : i64, 0 : i64], steps = [1 : i64, 1 : i64, 1 : i64, 1 : i64, 1 : i64], ends = [1 : i64, 5 : i64, 2 : i64, 2 : i64, 6 : i64]}{{.*}} -> tensor<1x5x1x2x6xf32> loc("y1_slice_r_new")
-// CHECK-NEXT: %3 = "top.Squeeze"(%2) {axes = [2 : i64]}{{.*}} -> tensor<1x5x2x6xf32> loc("y1_r_new")
-// CHECK-NEXT: %y1 = "top.Permute"(%3) {order = [0 : i64, 2 : i64, 1 : i64, 3 : i64]}{{.*}} -> tensor<1x2x5x6xf32> loc("y1")
-// CHECK-NEXT: %4 = "top.Slice"(%b0) {offset = [0 : i64, 0 : i64, 2 : i64, 0 : i64, 0 : i64], steps = [1 : i64, 1 : i64, 1 : i64, 1 : i64, 1 : i64], ends = [1 : i64, 5 : i64, 3 : i64, 2 : i64, 6 : i64]}{{.*}} -> tensor<1x5x1x2x6xf32> loc("y2_slice_r_new")
-// CHECK-NEXT: %5 = "top.Squeeze"(%4) {axes = [2 : i64]}{{.*}} -> tensor<1x5x2x6xf32> loc("y2_r_new")
-// CHECK-NEXT: %y2 = "top.Permute"(%5) {order = [0 : i64, 2 : i64, 1 : i64, 3 : i64]}{{.*}} -> tensor<1x2x5x6xf32> loc("y2")
+// CHECK-NEXT: %1 = "top.Slice"(%b0, %0, %0, %0) {offset = [0 : i64, 0 : i64, 0 : i64, 0 : i64, 0 : i64], steps = [1 : i64, 1 : i64, 1 : i64, 1 : i64, 1 : i64], ends = [1 : i64, 5 : i64, 1 : i64, 2 : i64, 6 : i64]}{{.*}} -> tensor<1x5x1x2x6xf32> loc("y0_slice_r_new")
+// CHECK-NEXT: %2 = "top.Squeeze"(%1) {axes = [2 : i64]}{{.*}} -> tensor<1x5x2x6xf32> loc("y0_r_new")
+// CHECK-NEXT: %y0 = "top.Permute"(%2) {order = [0 : i64, 2 : i64, 1 : i64, 3 : i64]}{{.*}} -> tensor<1x2x5x6xf32> loc("y0")
+// CHECK-NEXT: %3 = "top.Slice"(%b0, %0, %0, %0) {offset = [0 : i64, 0 : i64, 1 : i64, 0 : i64, 0 : i64], steps = [1 : i64, 1 : i64, 1 : i64, 1 : i64, 1 : i64], ends = [1 : i64, 5 : i64, 2 : i64, 2 : i64, 6 : i64]}{{.*}} -> tensor<1x5x1x2x6xf32> loc("y1_slice_r_new")
+// CHECK-NEXT: %4 = "top.Squeeze"(%3) {axes = [2 : i64]}{{.*}} -> tensor<1x5x2x6xf32> loc("y1_r_new")
+// CHECK-NEXT: %y1 = "top.Permute"(%4) {order = [0 : i64, 2 : i64, 1 : i64, 3 : i64]}{{.*}} -> tensor<1x2x5x6xf32> loc("y1")
+// CHECK-NEXT: %5 = "top.Slice"(%b0, %0, %0, %0) {offset = [0 : i64, 0 : i64, 2 : i64, 0 : i64, 0 : i64], steps = [1 : i64, 1 : i64, 1 : i64, 1 : i64, 1 : i64], ends = [1 : i64, 5 : i64, 3 : i64, 2 : i64, 6 : i64]}{{.*}} -> tensor<1x5x1x2x6xf32> loc("y2_slice_r_new")
+// CHECK-NEXT: %6 = "top.Squeeze"(%5) {axes = [2 : i64]}{{.*}} -> tensor<1x5x2x6xf32> loc("y2_r_new")
+// CHECK-NEXT: %y2 = "top.Permute"(%6) {order = [0 : i64, 2 : i64, 1 : i64, 3 : i64]}{{.*}} -> tensor<1x2x5x6xf32> loc("y2")
 // CHECK-NEXT: func.return %y0, %y1, %y2 : tensor<1x2x5x6xf32>, tensor<1x2x5x6xf32>, tensor<1x2x5x6xf32>

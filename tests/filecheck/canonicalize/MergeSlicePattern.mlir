@@ -10,7 +10,8 @@ func.func @main(%in: tensor<2x4x6xf32>) -> (tensor<2x4x2xf32>, tensor<2x3x3xf32>
   func.return %y1, %y2 : tensor<2x4x2xf32>, tensor<2x3x3xf32>
 }
 
-// CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
-// CHECK-NEXT: %y1 = "top.Slice"(%x) {offset = [0 : i64, 0 : i64, 3 : i64], steps = [1 : i64, 1 : i64, 2 : i64], ends = [2 : i64, 4 : i64, 6 : i64]}{{.*}} -> tensor<2x4x2xf32> loc("y1")
-// CHECK-NEXT: %y2 = "top.Slice"(%x) {offset = [0 : i64, 1 : i64, 1 : i64], steps = [1 : i64, 1 : i64, 2 : i64], ends = [2 : i64, 4 : i64, 6 : i64]}{{.*}} -> tensor<2x3x3xf32> loc("y2")
+// CHECK:      %0 = "top.None"() {{.*}} -> none
+// CHECK-NEXT: %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
+// CHECK-NEXT: %y1 = "top.Slice"(%x, %0, %0, %0) {offset = [0 : i64, 0 : i64, 3 : i64], steps = [1 : i64, 1 : i64, 2 : i64], ends = [2 : i64, 4 : i64, 6 : i64]}{{.*}} -> tensor<2x4x2xf32> loc("y1")
+// CHECK-NEXT: %y2 = "top.Slice"(%x, %0, %0, %0) {offset = [0 : i64, 1 : i64, 1 : i64], steps = [1 : i64, 1 : i64, 2 : i64], ends = [2 : i64, 4 : i64, 6 : i64]}{{.*}} -> tensor<2x3x3xf32> loc("y2")
 // CHECK-NEXT: func.return %y1, %y2 : tensor<2x4x2xf32>, tensor<2x3x3xf32>

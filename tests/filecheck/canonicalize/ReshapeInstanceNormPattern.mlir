@@ -19,5 +19,5 @@ module attributes {module.weight_file = "weights.npz"} {
 // CHECK:      %x = "top.Input"(%in) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
 // CHECK-NEXT: %0 = "top.Weight"() : () -> tensor<4xf32> loc("b0_weight")
 // CHECK-NEXT: %1 = "top.Weight"() : () -> tensor<4xf32> loc("b0_bias")
-// CHECK-NEXT: %y = "top.GroupNorm"(%x, %0, %1) {num_groups = 2 : i64, eps = 1.000000e-05 : f64}{{.*}} -> tensor<1x4x6x6xf32> loc("b0_r_GroupNorm"("y"))
+// CHECK-NEXT: %y = "top.GroupNorm"(%x, %0, %1) {num_groups = 2 : i64, eps = 1.000000e-05 : f64, tpusim.framework = "y"}{{.*}} -> tensor<1x4x6x6xf32> loc("b0_r_GroupNorm")
 // CHECK-NEXT: func.return %y : tensor<1x4x6x6xf32>

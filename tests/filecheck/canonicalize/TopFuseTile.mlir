@@ -10,7 +10,8 @@ func.func @main(%in: tensor<2x4x6xf32>) -> tensor<2x4x6xf32> {
   func.return %y : tensor<2x4x6xf32>
 }
 
-// CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
-// CHECK-NEXT: %a = "top.Slice"(%x) {offset = [0 : i64, 0 : i64, 0 : i64], steps = [1 : i64, 1 : i64, 1 : i64], ends = [2 : i64, 1 : i64, 6 : i64]}{{.*}} -> tensor<2x1x6xf32> loc("a")
+// CHECK:      %0 = "top.None"() {{.*}} -> none
+// CHECK-NEXT: %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
+// CHECK-NEXT: %a = "top.Slice"(%x, %0, %0, %0) {offset = [0 : i64, 0 : i64, 0 : i64], steps = [1 : i64, 1 : i64, 1 : i64], ends = [2 : i64, 1 : i64, 6 : i64]}{{.*}} -> tensor<2x1x6xf32> loc("a")
 // CHECK-NEXT: %y = "top.Add"(%a, %x) {{.*}} -> tensor<2x4x6xf32> loc("y")
 // CHECK-NEXT: func.return %y : tensor<2x4x6xf32>

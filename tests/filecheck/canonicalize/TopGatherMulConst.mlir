@@ -17,5 +17,5 @@ module attributes {module.weight_file = "weights.npz"} {
 // CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
 // CHECK-NEXT: %i = "top.Trunc"(%x) {{.*}} -> tensor<2x4x6xf32> loc("i")
 // CHECK-NEXT: %0 = "top.Weight"() : () -> tensor<16x6xf32> loc("y_table")
-// CHECK-NEXT: %a = "top.Gather"(%0, %i) {axis = 0 : i64}{{.*}} -> tensor<2x4x6x6xf32> loc("y")
+// CHECK-NEXT: %a = "top.Gather"(%0, %i) {axis = 0 : si32}{{.*}} -> tensor<2x4x6x6xf32> loc("y")
 // CHECK-NEXT: func.return %a : tensor<2x4x6x6xf32>

@@ -13,6 +13,7 @@ module attributes {module.weight_file = "weights.npz"} {
   }
 }
 
-// CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
-// CHECK-NEXT: %y = "top.Slice"(%x) {offset = [0 : i64, 2 : i64, 0 : i64], steps = [1 : i64, 1 : i64, 1 : i64], ends = [2 : i64, 3 : i64, 6 : i64]}{{.*}} -> tensor<2x1x6xf32> loc("y")
+// CHECK:      %0 = "top.None"() {{.*}} -> none
+// CHECK-NEXT: %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
+// CHECK-NEXT: %y = "top.Slice"(%x, %0, %0, %0) {offset = [0 : i64, 2 : i64, 0 : i64], steps = [1 : i64, 1 : i64, 1 : i64], ends = [2 : i64, 3 : i64, 6 : i64]}{{.*}} -> tensor<2x1x6xf32> loc("y")
 // CHECK-NEXT: func.return %y : tensor<2x1x6xf32>

@@ -24,5 +24,5 @@ module attributes {module.weight_file = "weights.npz"} {
 // CHECK-NEXT: %a = "top.Conv"(%x, %filter, %none) {kernel_shape = [3 : i64, 3 : i64], strides = [1 : i64, 1 : i64], pads = [0 : i64, 0 : i64, 0 : i64, 0 : i64], dilations = [1 : i64, 1 : i64], group = 1 : i64, do_relu = true, relu_limit = -1.000000e+00 : f64}{{.*}} -> tensor<1x8x4x4xf32> loc("a_move_ahead_relu")
 // CHECK-NEXT: %bias = "top.Weight"() : () -> tensor<8xf32> loc("bias")
 // CHECK-NEXT: %b0 = "top.Conv"(%x, %filter, %bias) {kernel_shape = [3 : i64, 3 : i64], strides = [1 : i64, 1 : i64], pads = [0 : i64, 0 : i64, 0 : i64, 0 : i64], dilations = [1 : i64, 1 : i64], group = 1 : i64, do_relu = true, relu_limit = -1.000000e+00 : f64}{{.*}} -> tensor<1x8x4x4xf32> loc("b0_move_ahead_relu")
-// CHECK-NEXT: %c0 = "top.Concat"(%a, %b0) {axis = 1 : i64}{{.*}} -> tensor<1x16x4x4xf32> loc("y")
+// CHECK-NEXT: %c0 = "top.Concat"(%a, %b0) {axis = 1 : si32}{{.*}} -> tensor<1x16x4x4xf32> loc("y")
 // CHECK-NEXT: func.return %c0 : tensor<1x16x4x4xf32>

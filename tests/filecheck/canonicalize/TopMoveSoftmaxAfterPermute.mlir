@@ -13,5 +13,5 @@ func.func @main(%in: tensor<2x4x6x3xf32>) -> tensor<2x6x4x3xf32> {
 
 // CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6x3xf32>) -> tensor<2x4x6x3xf32> loc("x")
 // CHECK-NEXT: %y = "top.Permute"(%x) {order = [0 : i64, 2 : i64, 1 : i64, 3 : i64]}{{.*}} -> tensor<2x6x4x3xf32> loc("a_r_reordered")
-// CHECK-NEXT: %y_1 = "top.Softmax"(%y) {axis = 1 : i64}{{.*}} -> tensor<2x6x4x3xf32> loc("y")
+// CHECK-NEXT: %y_1 = "top.Softmax"(%y) {axis = 1 : si32}{{.*}} -> tensor<2x6x4x3xf32> loc("y")
 // CHECK-NEXT: func.return %y_1 : tensor<2x6x4x3xf32>

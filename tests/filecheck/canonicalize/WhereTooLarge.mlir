@@ -18,5 +18,5 @@ module attributes {module.weight_file = "weights.npz"} {
 // CHECK-NEXT: %mask = "top.Weight"() : () -> tensor<2x4x6xf32> loc("mask")
 // CHECK-NEXT: %none = "top.None"() {{.*}} -> none
 // CHECK-NEXT: %a = "top.Where"(%mask, %x, %none) {x_is_const = false, x_const_val = 0.000000e+00 : f64, y_is_const = true, y_const_val = -1.000000e+04 : f64}{{.*}} -> tensor<2x4x6xf32> loc("a")
-// CHECK-NEXT: %y = "top.Softmax"(%a) {axis = 2 : i64}{{.*}} -> tensor<2x4x6xf32> loc("y")
+// CHECK-NEXT: %y = "top.Softmax"(%a) {axis = 2 : si32}{{.*}} -> tensor<2x4x6xf32> loc("y")
 // CHECK-NEXT: func.return %y : tensor<2x4x6xf32>

@@ -14,11 +14,11 @@ module attributes {module.own_ranges = [["y", 1.000000e-02 : f64, -28 : i64, 227
   }
 }
 
-// CHECK:      module.state = "TPU_LOWERED", module.chip = "bm1684x", module.mode = "int8", module.asymmetric = 0 : i64
+// CHECK:      module.state = "TPU_LOWERED", module.chip = "bm1684x", module.mode = "INT8", module.asymmetric = false
 // CHECK:      %1 = "top.Input"(%0) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
 // CHECK-NEXT: %2 = "tpu.Cast"(%1) {{.*}} -> tensor<1x4x6x6x!quant.uniform<i8:f32, 0.015748031496062992>> loc("xy_si8")
 // CHECK-NEXT: %3 = "top.Weight"() : () -> tensor<4x4x1x1xui8> loc("pointwise_int8")
 // CHECK-NEXT: %4 = "top.None"() {{.*}} -> none
-// CHECK-NEXT: %5 = "tpu.Conv2D"(%2, %3, %4) {kernel_shape = [1 : i64, 1 : i64], strides = [1 : i64, 1 : i64], pads = [0 : i64, 0 : i64, 0 : i64, 0 : i64], dilations = [1 : i64, 1 : i64], group = 1 : i64, {{.*}}, multiplier = [1 : i64, 1 : i64, 1 : i64, 1 : i64], rshift = [0 : i64, 0 : i64, 0 : i64, 0 : i64], quant_mode = #tpu<rq_mode MultiplierShift>, decisions = ["DN-32"]}{{.*}} -> tensor<1x4x6x6x!quant.uniform<i8:f32, 0.015748031496062992>> loc("y")
+// CHECK-NEXT: %5 = "tpu.Conv2D"(%2, %3, %4) {kernel_shape = [1 : i64, 1 : i64], strides = [1 : i64, 1 : i64], pads = [0 : i64, 0 : i64, 0 : i64, 0 : i64], dilations = [1 : i64, 1 : i64], group = 1 : i64, {{.*}}, multiplier = [1 : i64, 1 : i64, 1 : i64, 1 : i64], rshift = [0 : i64, 0 : i64, 0 : i64, 0 : i64], quant_mode = #tpu<rq_mode MultiplierShift>, with_bias = false, tpusim.decisions = ["DN-32"]}{{.*}} -> tensor<1x4x6x6x!quant.uniform<i8:f32, 0.015748031496062992>> loc("y")
 // CHECK-NEXT: %6 = "tpu.Cast"(%5) {{.*}} -> tensor<1x4x6x6xf32> loc("y_f32")
 // CHECK-NEXT: func.return %6 : tensor<1x4x6x6xf32>

@@ -3,7 +3,7 @@
 // Groups that several cores would not make quicker run on one.
 // WEIGHT w_packed = 1 2 3
 
-module attributes {module.state = "TPU_REORDERED", module.chip = "bm1688", module.mode = "f32", module.weight_file = "weights.npz"} {
+module attributes {module.state = "TPU_REORDERED", module.chip = "bm1688", module.mode = "f32", module.weight_file = "weights.npz", module.cores = 1 : i64} {
   func.func @main(%in: tensor<1x4x3x3xf32>) -> tensor<1x8x1x1xf32> {
     %x = "top.Input"(%in) : (tensor<1x4x3x3xf32>) -> tensor<1x4x3x3xf32> loc("x")
     %none = "top.None"() : () -> none
@@ -14,5 +14,7 @@ module attributes {module.state = "TPU_REORDERED", module.chip = "bm1688", modul
   }
 }
 
-// CHECK:      builtin.module attributes {module.state = "TPU_DIVIDED", module.chip = "bm1688", module.mode = "f32", module.weight_file = "weights.npz"} {
-// CHECK:      "tpu.Group"(%x, %w_packed) ({
+// CHECK:      builtin.module attributes {module.state = "TPU_DIVIDED", module.chip = "bm1688", module.mode = "f32", module.weight_file = "weights.npz", module.cores = 1 : i64} {
+// CHECK:      %0 = "top.None"() {{.*}} -> none
+// CHECK:      %none = "top.None"() {{.*}} -> none
+// CHECK:      %1 = "tpu.Group"(%x, %w_packed) ({

@@ -10,12 +10,13 @@ func.func @main(%in: tensor<1x4x6x6xf32>) -> tensor<1x4x6x6x!quant.calibrated<f3
   func.return %y : tensor<1x4x6x6x!quant.calibrated<f32<0.0:1.0>>>
 }
 
-// CHECK:      module.state = "TPU_LOWERED", module.chip = "bm1684x", module.mode = "int8", module.asymmetric = 0 : i64
-// CHECK:      %1 = "top.Input"(%0) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
-// CHECK-NEXT: %2 = "tpu.Cast"(%1) {{.*}} -> tensor<1x4x6x6x!quant.uniform<i8:f32, 0.015748031496062992>> loc("xa_si8")
-// CHECK-NEXT: %3 = "tpu.Relu"(%2) {{.*}} -> tensor<1x4x6x6x!quant.uniform<i8:f32, 0.015748031496062992>> loc("a")
-// CHECK-NEXT: %4 = "tpu.Cast"(%3) {{.*}} -> tensor<1x4x6x6xf16> loc("ay_f16")
-// CHECK-NEXT: %5 = "top.None"() {{.*}} -> none
-// CHECK-NEXT: %6 = "tpu.Softmax"(%4, %5) {axis = 3 : i64, log = false, beta = 1.000000e+00 : f64}{{.*}} -> tensor<1x4x6x6xf16> loc("y")
-// CHECK-NEXT: %7 = "tpu.Cast"(%6) {{.*}} -> tensor<1x4x6x6xf32> loc("y_f32")
-// CHECK-NEXT: func.return %7 : tensor<1x4x6x6xf32>
+// CHECK:      module.state = "TPU_LOWERED", module.chip = "bm1684x", module.mode = "INT8", module.asymmetric = false
+// CHECK:      %1 = "top.None"() {{.*}} -> none
+// CHECK-NEXT: %2 = "top.Input"(%0) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
+// CHECK-NEXT: %3 = "tpu.Cast"(%2) {{.*}} -> tensor<1x4x6x6x!quant.uniform<i8:f32, 0.015748031496062992>> loc("xa_si8")
+// CHECK-NEXT: %4 = "tpu.Relu"(%3) {{.*}} -> tensor<1x4x6x6x!quant.uniform<i8:f32, 0.015748031496062992>> loc("a")
+// CHECK-NEXT: %5 = "tpu.Cast"(%4) {{.*}} -> tensor<1x4x6x6xf16> loc("ay_f16")
+// CHECK-NEXT: %6 = "top.None"() {{.*}} -> none
+// CHECK-NEXT: %7 = "tpu.Softmax"(%5, %6, %1, %1, %1, %1) {axis = 3 : si32, log = false, beta = 1.000000e+00 : f64}{{.*}} -> tensor<1x4x6x6xf16> loc("y")
+// CHECK-NEXT: %8 = "tpu.Cast"(%7) {{.*}} -> tensor<1x4x6x6xf32> loc("y_f32")
+// CHECK-NEXT: func.return %8 : tensor<1x4x6x6xf32>

@@ -12,11 +12,12 @@ module attributes {module.state = "TPU_REORDERED", module.chip = "bm1684x", modu
   }
 }
 
-// CHECK:      %0 = "tpu.Group"(%x) ({
-// CHECK-NEXT: %1 = "tpu.Load"(%x)
-// CHECK-NEXT: %p = "tpu.Relu"(%1)
+// CHECK:      %0 = "top.None"() {{.*}} -> none
+// CHECK:      %1 = "tpu.Group"(%x) ({
+// CHECK-NEXT: %2 = "tpu.Load"(%x)
+// CHECK-NEXT: %p = "tpu.Relu"(%2)
 // CHECK-NEXT: %q = "tpu.Relu"(%p)
 // CHECK-NEXT: %y = "tpu.Relu"(%q)
-// CHECK-NEXT: %2 = "tpu.Store"(%y)
-// CHECK-NEXT: "tpu.Yield"(%2)
+// CHECK-NEXT: %3 = "tpu.Store"(%y, %0)
+// CHECK-NEXT: "tpu.Yield"(%3)
 // CHECK-NEXT: }) {{.*}}flow = [-1 : i64, 1 : i64, 2 : i64, 4 : i64, -2 : i64, 3 : i64, 0 : i64]}

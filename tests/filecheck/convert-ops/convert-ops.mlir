@@ -8,10 +8,11 @@ func.func @main(%in: tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> {
   func.return %y : tensor<1x4x6x6xf32>
 }
 
-// CHECK:      module.state = "TPU_LOWERED", module.chip = "bm1684x", module.mode = "f16", module.asymmetric = 0 : i64
-// CHECK:      %1 = "top.Input"(%0) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
-// CHECK-NEXT: %2 = "tpu.Cast"(%1) {{.*}} -> tensor<1x4x6x6xf16> loc("xy_f16")
-// CHECK-NEXT: %3 = "top.None"() {{.*}} -> none
-// CHECK-NEXT: %4 = "tpu.Softmax"(%2, %3) {axis = 3 : i64, log = false, beta = 1.000000e+00 : f64}{{.*}} -> tensor<1x4x6x6xf16> loc("y")
-// CHECK-NEXT: %5 = "tpu.Cast"(%4) {{.*}} -> tensor<1x4x6x6xf32> loc("y_f32")
-// CHECK-NEXT: func.return %5 : tensor<1x4x6x6xf32>
+// CHECK:      module.state = "TPU_LOWERED", module.chip = "bm1684x", module.mode = "F16", module.asymmetric = false
+// CHECK:      %1 = "top.None"() {{.*}} -> none
+// CHECK-NEXT: %2 = "top.Input"(%0) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
+// CHECK-NEXT: %3 = "tpu.Cast"(%2) {{.*}} -> tensor<1x4x6x6xf16> loc("xy_f16")
+// CHECK-NEXT: %4 = "top.None"() {{.*}} -> none
+// CHECK-NEXT: %5 = "tpu.Softmax"(%3, %4, %1, %1, %1, %1) {axis = 3 : si32, log = false, beta = 1.000000e+00 : f64}{{.*}} -> tensor<1x4x6x6xf16> loc("y")
+// CHECK-NEXT: %6 = "tpu.Cast"(%5) {{.*}} -> tensor<1x4x6x6xf32> loc("y_f32")
+// CHECK-NEXT: func.return %6 : tensor<1x4x6x6xf32>

@@ -14,11 +14,11 @@ module attributes {module.weight_file = "weights.npz"} {
   }
 }
 
-// CHECK:      module.state = "TPU_LOWERED", module.chip = "bm1684x", module.mode = "f16", module.asymmetric = 0 : i64
+// CHECK:      module.state = "TPU_LOWERED", module.chip = "bm1684x", module.mode = "F16", module.asymmetric = false
 // CHECK:      %1 = "top.Input"(%0) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
 // CHECK-NEXT: %2 = "tpu.Cast"(%1) {{.*}} -> tensor<1x4x6x6xf16> loc("xy_f16")
 // CHECK-NEXT: %3 = "top.Weight"() : () -> tensor<4x4x1x1xf16> loc("pointwise")
 // CHECK-NEXT: %4 = "top.Weight"() : () -> tensor<4xf32> loc("bias")
-// CHECK-NEXT: %5 = "tpu.Conv2D"(%2, %3, %4) {kernel_shape = [1 : i64, 1 : i64], strides = [1 : i64, 1 : i64], pads = [0 : i64, 0 : i64, 0 : i64, 0 : i64], dilations = [1 : i64, 1 : i64], group = 1 : i64, do_relu = true, relu_limit = -1.000000e+00 : f64}{{.*}} -> tensor<1x4x6x6xf16> loc("y")
+// CHECK-NEXT: %5 = "tpu.Conv2D"(%2, %3, %4) {kernel_shape = [1 : i64, 1 : i64], strides = [1 : i64, 1 : i64], pads = [0 : i64, 0 : i64, 0 : i64, 0 : i64], dilations = [1 : i64, 1 : i64], group = 1 : i64, do_relu = true, relu_limit = -1.000000e+00 : f64, with_bias = true}{{.*}} -> tensor<1x4x6x6xf16> loc("y")
 // CHECK-NEXT: %6 = "tpu.Cast"(%5) {{.*}} -> tensor<1x4x6x6xf32> loc("y_f32")
 // CHECK-NEXT: func.return %6 : tensor<1x4x6x6xf32>

@@ -9,6 +9,6 @@ func.func @main(%in: tensor<1x3x8x8xf32>) -> tensor<1x3x8x8xf32> {
 }
 
 // CHECK:      func.func @main(%in: tensor<1x10x10x3x!quant.uniform<u8:f32, 1.0>> {{.*}}) -> tensor<1x3x8x8xf32> {
-// CHECK-NEXT: %x = "top.Input"(%in) {{.*}} mean = [1.275000e+02 : f64, {{.*}} fused = true, customization_format = "RGB_PACKED"} : (tensor<1x10x10x3x!quant.uniform<u8:f32, 1.0>>) -> tensor<1x3x8x8xf32> loc("x")
+// CHECK-NEXT: %x = "top.Input"(%in) {{.*}} mean = [1.275000e+02 : f64, {{.*}} tpusim.fused = true, customization_format = "RGB_PACKED"} : (tensor<1x10x10x3x!quant.uniform<u8:f32, 1.0>>) -> tensor<1x3x8x8xf32> loc("x")
 // CHECK-NEXT: %y = "top.Sin"(%x) {{.*}} -> tensor<1x3x8x8xf32> loc("y")
 // CHECK-NEXT: func.return %y : tensor<1x3x8x8xf32>

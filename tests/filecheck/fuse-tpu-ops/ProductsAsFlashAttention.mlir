@@ -27,6 +27,6 @@ func.func @main(%in1: tensor<1x5x2x8xf32>, %in2: tensor<1x5x2x8xf32>, %in3: tens
 // CHECK-NEXT: %8 = "tpu.Cast"(%5) {{.*}} -> tensor<1x5x2x8xf16> loc("vvt_f16")
 // CHECK-NEXT: %9 = "top.None"() {{.*}} -> none
 // CHECK-NEXT: %10 = "top.None"() {{.*}} -> none
-// CHECK-NEXT: %11 = "tpu.FAttention"(%6, %7, %8, %10, %10) {scale = 5.000000e-01 : f64, batch = 1 : i64, q_head = 2 : i64, kv_head = 2 : i64, dim = 8 : i64, mq = 5 : i64, mk = 5 : i64, keep_dims = false}{{.*}} -> tensor<1x5x16xf16> loc("y")
+// CHECK-NEXT: %11 = "tpu.FAttention"(%6, %7, %8, %10, %10) {scale = 5.000000e-01 : f64, batch = 1 : i64, q_head = 2 : i64, kv_head = 2 : i64, dim = 8 : i64, mq = 5 : i64, mk = 5 : i64, keep_dims = false, tpusim.arithmetic = "interpreter"}{{.*}} -> tensor<1x5x16xf16> loc("y")
 // CHECK-NEXT: %12 = "tpu.Cast"(%11) {{.*}} -> tensor<1x5x16xf32> loc("y_f32")
 // CHECK-NEXT: func.return %12 : tensor<1x5x16xf32>

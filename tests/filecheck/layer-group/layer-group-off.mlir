@@ -15,15 +15,16 @@ module attributes {module.state = "TPU_REORDERED", module.chip = "bm1684x", modu
 }
 
 // CHECK:      module.state = "TPU_DIVIDED", module.chip = "bm1684x", module.mode = "f32"
-// CHECK:      %x = "top.Input"(%in) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
+// CHECK:      %0 = "top.None"() {{.*}} -> none
+// CHECK-NEXT: %x = "top.Input"(%in) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
 // CHECK-NEXT: %none = "top.None"() {{.*}} -> none
 // CHECK-NEXT: %w_packed = "top.Weight"() : () -> tensor<1x8x1x36xf32> loc("w_packed")
-// CHECK-NEXT: %0 = "tpu.Group"(%x, %w_packed) ({
-// CHECK-NEXT: %1 = "tpu.Load"(%x) {{.*}}out_addr = 0,{{.*}} -> tensor<1x4x6x6xf32> loc("load_x")
-// CHECK-NEXT: %2 = "tpu.Load"(%w_packed) {{.*}}out_addr = 16384,{{.*}} -> tensor<1x8x1x36xf32> loc("load_w_packed")
-// CHECK-NEXT: %a = "tpu.Conv2D"(%1, %2, %none) {kernel_shape = [3 : i64, 3 : i64], strides = [1 : i64, 1 : i64], pads = [0 : i64, 0 : i64, 0 : i64, 0 : i64], dilations = [1 : i64, 1 : i64], group = 1 : i64, {{.*}}, filter_packed = true, filter_packing = 1 : i64, with_bias = false, {{.*}}out_addr = 32768,{{.*}} -> tensor<1x8x4x4xf32> loc("a")
-// CHECK-NEXT: %3 = "tpu.Store"(%a) {{.*}}out_addr = 32768,{{.*}} -> tensor<1x8x4x4xf32> loc("store_a")
-// CHECK-NEXT: "tpu.Yield"(%3) {{.*}} -> ()
+// CHECK-NEXT: %1 = "tpu.Group"(%x, %w_packed) ({
+// CHECK-NEXT: %2 = "tpu.Load"(%x) {{.*}}out_addr = 0,{{.*}} -> tensor<1x4x6x6xf32> loc("load_x")
+// CHECK-NEXT: %3 = "tpu.Load"(%w_packed) {{.*}}out_addr = 16384,{{.*}} -> tensor<1x8x1x36xf32> loc("load_w_packed")
+// CHECK-NEXT: %a = "tpu.Conv2D"(%2, %3, %none) {kernel_shape = [3 : i64, 3 : i64], strides = [1 : i64, 1 : i64], pads = [0 : i64, 0 : i64, 0 : i64, 0 : i64], dilations = [1 : i64, 1 : i64], group = 1 : i64, {{.*}}, tpusim.filter_packed = true, tpusim.filter_packing = 1 : i64, with_bias = false, {{.*}}out_addr = 32768,{{.*}} -> tensor<1x8x4x4xf32> loc("a")
+// CHECK-NEXT: %4 = "tpu.Store"(%a, %0) {{.*}}out_addr = 32768,{{.*}} -> tensor<1x8x4x4xf32> loc("store_a")
+// CHECK-NEXT: "tpu.Yield"(%4) {{.*}} -> ()
 // CHECK-NEXT: }) {nsecs = 1 : i64, csecs = 1 : i64, dsecs = 1 : i64, hsecs = 1 : i64, wsecs = 1 : i64, swpipl_stage_num = 3 : i64, group_type = 0 : i64, flow = [-1 : i64, 3 : i64, -2 : i64, 2 : i64, -3 : i64, 0 : i64, 1 : i64]}{{.*}} -> tensor<1x8x4x4xf32>
-// CHECK-NEXT: %y = "tpu.Active"(%0) {mode = "SIGMOID", coeffs = [], global_reason = {{.*}} -> tensor<1x8x4x4xf32> loc("y")
+// CHECK-NEXT: %y = "tpu.Active"(%1) {mode = #tpu<active_mode SIGMOID>, coeffs = [], tpusim.global_reason = {{.*}} -> tensor<1x8x4x4xf32> loc("y")
 // CHECK-NEXT: func.return %y : tensor<1x8x4x4xf32>

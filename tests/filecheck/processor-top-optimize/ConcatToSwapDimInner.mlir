@@ -11,8 +11,9 @@ func.func @main(%in: tensor<2x4x6xf32>) -> (tensor<2x4x6xf32>, tensor<2x1x6xf32>
   func.return %y, %z : tensor<2x4x6xf32>, tensor<2x1x6xf32>
 }
 
-// CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
-// CHECK-NEXT: %q = "top.Slice"(%x)
+// CHECK:      %0 = "top.None"() {{.*}} -> none
+// CHECK-NEXT: %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
+// CHECK-NEXT: %q = "top.Slice"(%x, %0, %0, %0)
 // CHECK-NEXT: %y = "top.SwapDimInner"(%x) {offset = [0 : i64, 1 : i64, 0 : i64]} : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("y")
 // CHECK-NEXT: %z = "top.Abs"(%q)
 // CHECK-NEXT: func.return %y, %z

@@ -17,5 +17,5 @@ module attributes {module.weight_file = "weights.npz"} {
 // CHECK-NEXT: %mask = "top.Weight"() : () -> tensor<6xf32> loc("mask")
 // CHECK-NEXT: %a = "top.Add"(%x, %mask) {{.*}} -> tensor<2x4x6xf32> loc("a")
 // CHECK-NEXT: %0 = "top.MaxConst"(%a) {const_val = -6.400000e+01 : f64}{{.*}} -> tensor<2x4x6xf32> loc("y_limited")
-// CHECK-NEXT: %y = "top.Softmax"(%0) {axis = 2 : i64}{{.*}} -> tensor<2x4x6xf32> loc("y")
+// CHECK-NEXT: %y = "top.Softmax"(%0) {axis = 2 : si32}{{.*}} -> tensor<2x4x6xf32> loc("y")
 // CHECK-NEXT: func.return %y : tensor<2x4x6xf32>

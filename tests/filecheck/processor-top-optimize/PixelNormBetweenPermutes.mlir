@@ -15,6 +15,6 @@ module attributes {module.weight_file = "weights.npz"} {
 
 // CHECK:      %y = "top.Weight"() : () -> tensor<4xf32> loc("y_row0")
 // CHECK-NEXT: %y_1 = "top.Permute"(%x) {order = [0 : i64, 2 : i64, 3 : i64, 1 : i64]} {{.*}} -> tensor<2x3x6x4xf32> loc("y_permute0")
-// CHECK-NEXT: %y_2 = "top.LayerNorm"(%y_1, %y, %none) {axis = 3 : i64, eps = 9.9999999747524271e-07 : f64} {{.*}} -> tensor<2x3x6x4xf32> loc("y_transposed")
-// CHECK-NEXT: %y_3 = "top.Permute"(%y_2) {order = [0 : i64, 3 : i64, 1 : i64, 2 : i64]} {{.*}} -> tensor<2x4x3x6xf32> loc("y_permute1"("y"))
+// CHECK-NEXT: %y_2 = "top.LayerNorm"(%y_1, %y, %none) {axis = 3 : si32, eps = 9.9999999747524271e-07 : f64, normalized_shape = [4 : i64]} {{.*}} -> tensor<2x3x6x4xf32> loc("y_transposed")
+// CHECK-NEXT: %y_3 = "top.Permute"(%y_2) {order = [0 : i64, 3 : i64, 1 : i64, 2 : i64], tpusim.framework = "y"} {{.*}} -> tensor<2x4x3x6xf32> loc("y_permute1")
 // CHECK-NEXT: func.return %y_3 : tensor<2x4x3x6xf32>

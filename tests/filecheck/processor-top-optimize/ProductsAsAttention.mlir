@@ -42,5 +42,5 @@ module attributes {module.weight_file = "weights.npz"} {
 // CHECK-NEXT: %v_weight = "top.Weight"() : () -> tensor<8x8xf32> loc("v_weight")
 // CHECK-NEXT: %o_weight = "top.Weight"() : () -> tensor<8x8xf32> loc("o_weight")
 // CHECK-NEXT: %y = "top.None"() {{.*}} -> none
-// CHECK-NEXT: %y_1 = "top.Attention"(%x, %x, %x, %q_weight, %none, %k_weight, %none, %v_weight, %none, %o_weight, %none, %y) {head = 2 : i64, scale = 5.000000e-01 : f64, read_by = ["q", "k", "v"]}{{.*}} -> tensor<1x4x8xf32> loc("y")
+// CHECK-NEXT: %y_1 = "top.Attention"(%x, %x, %x, %q_weight, %none, %k_weight, %none, %v_weight, %none, %o_weight, %none, %y) {head = 2 : i64, scale = 5.000000e-01 : f64, tpusim.read_by = ["q", "k", "v"]}{{.*}} -> tensor<1x4x8xf32> loc("y")
 // CHECK-NEXT: func.return %y_1 : tensor<1x4x8xf32>

@@ -15,11 +15,12 @@ module attributes {module.state = "TPU_LOWERED", module.chip = "bm1684", module.
   }
 }
 
-// CHECK:      %x = "top.Input"(%in) : (tensor<1x3x6x6xf32>) -> tensor<1x3x6x6xf32> loc("x")
+// CHECK:      %0 = "top.None"() {{.*}} -> none
+// CHECK-NEXT: %x = "top.Input"(%in) : (tensor<1x3x6x6xf32>) -> tensor<1x3x6x6xf32> loc("x")
 // CHECK-NEXT: %xy_si8 = "tpu.Cast"(%x) {{.*}} -> tensor<1x3x6x6x!quant.uniform<i8:f32, 0.015748031496062992>> loc("xy_si8")
 // CHECK-NEXT: %w3_int8 = "top.Weight"() : () -> tensor<4x3x3x3xi8> loc("w3_int8")
 // CHECK-NEXT: %none = "top.None"() {{.*}} -> none
-// CHECK-NEXT: %0 = "tpu.Pad"(%xy_si8) {paddings = [0 : i64, 0 : i64, 1 : i64, 0 : i64, 0 : i64, 0 : i64, 1 : i64, 0 : i64], mode = "constant", val = 0.000000e+00 : f64}{{.*}} -> tensor<1x3x8x6x!quant.uniform<i8:f32, 0.015748031496062992>> loc("y_pad")
-// CHECK-NEXT: %y = "tpu.Conv2D"(%0, %w3_int8, %none) {kernel_shape = [3 : i64, 3 : i64], strides = [1 : i64, 1 : i64], pads = [0 : i64, 1 : i64, 0 : i64, 1 : i64], dilations = [1 : i64, 1 : i64], group = 1 : i64, {{.*}}, multiplier = [1 : i64], rshift = [5 : i64], quant_mode = #tpu<rq_mode OnlyShift>, rows_in_channels = true}{{.*}} -> tensor<1x4x6x6x!quant.uniform<u8:f32, 0.00784313725490196>> loc("y")
+// CHECK-NEXT: %1 = "tpu.Pad"(%xy_si8, %0, %0, %0) {paddings = [0 : i64, 0 : i64, 1 : i64, 0 : i64, 0 : i64, 0 : i64, 1 : i64, 0 : i64], mode = #tpu<Pad_Mode constant>, val = 0.000000e+00 : f64}{{.*}} -> tensor<1x3x8x6x!quant.uniform<i8:f32, 0.015748031496062992>> loc("y_pad")
+// CHECK-NEXT: %y = "tpu.Conv2D"(%1, %w3_int8, %none) {kernel_shape = [3 : i64, 3 : i64], strides = [1 : i64, 1 : i64], pads = [0 : i64, 1 : i64, 0 : i64, 1 : i64], dilations = [1 : i64, 1 : i64], group = 1 : i64, {{.*}}, multiplier = [1 : i64], rshift = [5 : i64], quant_mode = #tpu<rq_mode OnlyShift>, with_bias = false, tpusim.rows_in_channels = true}{{.*}} -> tensor<1x4x6x6x!quant.uniform<u8:f32, 0.00784313725490196>> loc("y")
 // CHECK-NEXT: %y_f32 = "tpu.Cast"(%y) {{.*}} -> tensor<1x4x6x6xf32> loc("y_f32")
 // CHECK-NEXT: func.return %y_f32 : tensor<1x4x6x6xf32>

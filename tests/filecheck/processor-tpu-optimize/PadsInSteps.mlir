@@ -15,11 +15,12 @@ module attributes {module.state = "TPU_LOWERED", module.chip = "bm1684x", module
   }
 }
 
-// CHECK:      %x = "top.Input"(%in) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
+// CHECK:      %0 = "top.None"() {{.*}} -> none
+// CHECK-NEXT: %x = "top.Input"(%in) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
 // CHECK-NEXT: %xy_f16 = "tpu.Cast"(%x) {{.*}} -> tensor<1x4x6x6xf16> loc("xy_f16")
 // CHECK-NEXT: %filter = "top.Weight"() : () -> tensor<4x4x1x1xf16> loc("filter")
 // CHECK-NEXT: %none = "top.None"() {{.*}} -> none
-// CHECK-NEXT: %0 = "tpu.Pad"(%xy_f16) {paddings = [0 : i64, 0 : i64, 15 : i64, 15 : i64, 0 : i64, 0 : i64, 15 : i64, 15 : i64], mode = "constant", val = 0.000000e+00 : f64}{{.*}} -> tensor<1x4x36x36xf16> loc("y$pad0")
-// CHECK-NEXT: %y = "tpu.Conv2D"(%0, %filter, %none) {kernel_shape = [1 : i64, 1 : i64], strides = [1 : i64, 1 : i64], pads = [5 : i64, 5 : i64, 5 : i64, 5 : i64], dilations = [1 : i64, 1 : i64], group = 1 : i64{{.*}} -> tensor<1x4x46x46xf16> loc("y")
+// CHECK-NEXT: %1 = "tpu.Pad"(%xy_f16, %0, %0, %0) {paddings = [0 : i64, 0 : i64, 15 : i64, 15 : i64, 0 : i64, 0 : i64, 15 : i64, 15 : i64], mode = #tpu<Pad_Mode constant>, val = 0.000000e+00 : f64}{{.*}} -> tensor<1x4x36x36xf16> loc("y$pad0")
+// CHECK-NEXT: %y = "tpu.Conv2D"(%1, %filter, %none) {kernel_shape = [1 : i64, 1 : i64], strides = [1 : i64, 1 : i64], pads = [5 : i64, 5 : i64, 5 : i64, 5 : i64], dilations = [1 : i64, 1 : i64], group = 1 : i64{{.*}} -> tensor<1x4x46x46xf16> loc("y")
 // CHECK-NEXT: %y_f32 = "tpu.Cast"(%y) {{.*}} -> tensor<1x4x46x46xf32> loc("y_f32")
 // CHECK-NEXT: func.return %y_f32 : tensor<1x4x46x46xf32>

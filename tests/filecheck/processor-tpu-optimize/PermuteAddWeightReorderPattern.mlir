@@ -15,8 +15,9 @@ module attributes {module.state = "TPU_LOWERED", module.chip = "bm1684x", module
   }
 }
 
+// CHECK:      %0 = "top.None"() {{.*}} -> none
 // CHECK:      %c = "tpu.Cast"(%x) {{.*}} -> tensor<1x5x2x4xf16> loc("c")
-// CHECK-NEXT: %0 = "top.Weight"() : () -> tensor<1x5x1x4xf16> loc("s_transposed_add_weight")
-// CHECK-NEXT: %s = "tpu.Add"(%c, %0) {{.*}} -> tensor<1x5x2x4xf16> loc("s__trans")
+// CHECK-NEXT: %1 = "top.Weight"() : () -> tensor<1x5x1x4xf16> loc("s_transposed_add_weight")
+// CHECK-NEXT: %s = "tpu.Add"(%c, %1) {{.*}} -> tensor<1x5x2x4xf16> loc("s__trans")
 // CHECK-NEXT: %y = "tpu.Cast"(%s) {{.*}} -> tensor<1x5x2x4xf32> loc("y_hdim_is_batch")
-// CHECK-NEXT: %y_1 = "tpu.Permute"(%y) {order = [0 : i64, 2 : i64, 1 : i64, 3 : i64]}{{.*}} -> tensor<1x2x5x4xf32> loc("y")
+// CHECK-NEXT: %y_1 = "tpu.Permute"(%y, %0) {order = [0 : i64, 2 : i64, 1 : i64, 3 : i64]}{{.*}} -> tensor<1x2x5x4xf32> loc("y")

@@ -12,8 +12,9 @@ module attributes {module.state = "TPU_LOWERED", module.chip = "bm1684", module.
   }
 }
 
-// CHECK:      %x = "top.Input"(%in) : (tensor<1x5x2x8xf32>) -> tensor<1x5x2x8xf32> loc("x")
-// CHECK-NEXT: %b0 = "tpu.Active"(%x) {mode = "SIGMOID", coeffs = []}{{.*}} -> tensor<1x5x2x8xf32> loc("b0_hdim_is_batch")
-// CHECK-NEXT: %y = "tpu.Active"(%b0) {mode = "SIN", coeffs = []}{{.*}} -> tensor<1x5x2x8xf32> loc("y_hdim_is_batch")
-// CHECK-NEXT: %y_1 = "tpu.Permute"(%y) {order = [0 : i64, 2 : i64, 1 : i64, 3 : i64]}{{.*}} -> tensor<1x2x5x8xf32> loc("y")
+// CHECK:      %0 = "top.None"() {{.*}} -> none
+// CHECK-NEXT: %x = "top.Input"(%in) : (tensor<1x5x2x8xf32>) -> tensor<1x5x2x8xf32> loc("x")
+// CHECK-NEXT: %b0 = "tpu.Active"(%x) {mode = #tpu<active_mode SIGMOID>, coeffs = []}{{.*}} -> tensor<1x5x2x8xf32> loc("b0_hdim_is_batch")
+// CHECK-NEXT: %y = "tpu.Active"(%b0) {mode = #tpu<active_mode SIN>, coeffs = []}{{.*}} -> tensor<1x5x2x8xf32> loc("y_hdim_is_batch")
+// CHECK-NEXT: %y_1 = "tpu.Permute"(%y, %0) {order = [0 : i64, 2 : i64, 1 : i64, 3 : i64]}{{.*}} -> tensor<1x2x5x8xf32> loc("y")
 // CHECK-NEXT: func.return %y_1 : tensor<1x2x5x8xf32>

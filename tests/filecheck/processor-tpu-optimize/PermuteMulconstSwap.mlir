@@ -17,8 +17,9 @@ module attributes {module.state = "TPU_LOWERED", module.chip = "bm1684x", module
   }
 }
 
+// CHECK:      %0 = "top.None"() {{.*}} -> none
 // CHECK:      %c = "tpu.Cast"(%x) {{.*}} -> tensor<1x5x2x8xf16> loc("c")
 // CHECK-NEXT: %k = "tpu.MulConst"(%c) {const_val = 5.000000e-01 : f64{{.*}} -> tensor<1x5x2x8xf16> loc("k_trans")
 // CHECK-NEXT: %n = "top.None"() : () -> none
-// CHECK-NEXT: %s = "tpu.MatMul"(%c, %k, %n) {{.*}}heads_inside = true{{.*}}right_transpose = true{{.*}} -> tensor<1x5x2x5xf16> loc("o")
+// CHECK-NEXT: %s = "tpu.MatMul"(%c, %k, %n, %0, %0) {{.*}}tpusim.heads_inside = true{{.*}}right_transpose = true{{.*}} -> tensor<1x5x2x5xf16> loc("o")
 // CHECK-NEXT: %y = "tpu.Cast"(%s) {{.*}} -> tensor<1x5x2x5xf32> loc("y")

@@ -15,11 +15,13 @@ module attributes {module.state = "TPU_REORDERED", module.chip = "bm1684x", modu
 }
 
 // CHECK:      module.state = "TPU_DIVIDED", module.chip = "bm1684x", module.mode = "f32"
-// CHECK:      %0 = "tpu.Group"(%x, %w_packed) ({
-// CHECK-NEXT: %1 = "tpu.Load"(%x) {{.*}}out_addr = 0,{{.*}} loc("load_x")
-// CHECK-NEXT: %2 = "tpu.Load"(%w_packed) {{.*}}out_addr = 16384,{{.*}} loc("load_w_packed")
-// CHECK-NEXT: %a = "tpu.Conv2D"(%1, %2, %none) {{.*}}out_addr = 32768,{{.*}} loc("a")
+// CHECK:      %0 = "top.None"() {{.*}} -> none
+// CHECK:      %none = "top.None"() {{.*}} -> none
+// CHECK:      %1 = "tpu.Group"(%x, %w_packed) ({
+// CHECK-NEXT: %2 = "tpu.Load"(%x) {{.*}}out_addr = 0,{{.*}} loc("load_x")
+// CHECK-NEXT: %3 = "tpu.Load"(%w_packed) {{.*}}out_addr = 16384,{{.*}} loc("load_w_packed")
+// CHECK-NEXT: %a = "tpu.Conv2D"(%2, %3, %none) {{.*}}out_addr = 32768,{{.*}} loc("a")
 // CHECK-NEXT: %y = "tpu.Active"(%a) {{.*}}out_addr = 65536,{{.*}} loc("y")
-// CHECK-NEXT: %3 = "tpu.Store"(%y) {{.*}}out_addr = 65536,{{.*}} loc("store_y")
-// CHECK-NEXT: "tpu.Yield"(%3)
+// CHECK-NEXT: %4 = "tpu.Store"(%y, %0) {{.*}}out_addr = 65536,{{.*}} loc("store_y")
+// CHECK-NEXT: "tpu.Yield"(%4)
 // CHECK-NEXT: }) {nsecs = 1 : i64, {{.*}}flow = [-1 : i64, 2 : i64, 4 : i64, -2 : i64, 3 : i64, 0 : i64, 1 : i64]}

@@ -25,7 +25,7 @@ module attributes {module.weight_file = "weights.npz"} {
 // CHECK-NEXT: %none = "top.None"() {{.*}} -> none
 // CHECK-NEXT: %0 = "top.Weight"() : () -> tensor<6xf32> loc("row_smooth")
 // CHECK-NEXT: %1 = "top.Weight"() : () -> tensor<6xf32> loc("offsets_smooth")
-// CHECK-NEXT: %a = "top.LayerNorm"(%x, %0, %1) {axis = 2 : i64, eps = 1.000000e-05 : f64}{{.*}} -> tensor<2x4x6xf32> loc("a")
+// CHECK-NEXT: %a = "top.LayerNorm"(%x, %0, %1) {axis = 2 : si32, eps = 1.000000e-05 : f64, normalized_shape = [6 : i64]}{{.*}} -> tensor<2x4x6xf32> loc("a")
 // CHECK-NEXT: %matrix = "top.Weight"() : () -> tensor<6x5xf32> loc("matrix")
 // CHECK-NEXT: %2 = "top.Weight"() : () -> tensor<6x5xf32> loc("matrix_smooth")
 // CHECK-NEXT: %y = "top.MatMul"(%a, %2, %none) {left_transpose = false, right_transpose = false{{.*}} -> tensor<2x4x5xf32> loc("y")

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx
-from xdsl.dialects.builtin import NameLoc
 from xdsl.ir import SSAValue
 
 from tpusim.errors import ImportModelError
@@ -13,7 +12,6 @@ from tpusim.frontend.onnx.element_types import ElementTypes, dtype_of
 from tpusim.frontend.onnx.model_file import GraphInput, Numbers, live_nodes, opset_version, reads
 from tpusim.frontend.onnx.naming import Naming
 from tpusim.frontend.onnx.node import as_float
-from tpusim.ir.attrs import name_location
 from tpusim.ir.types import is_tensor, shape_of
 from tpusim.numbers.border import is_float
 from tpusim.ops.framework.builder import ModuleBuilder
@@ -45,13 +43,13 @@ class Known:
         types = {t.name: t.data_type for t in proto.graph.initializer} | {i.name: i.elem_type for i in inputs}
         self.types = ElementTypes(types)
         names = {n for node in proto.graph.node for n in (*node.input, *node.output)}
-        self._module = ModuleBuilder(located=self._located, reserved=names)
+        self._module = ModuleBuilder(named=self._named, reserved=names)
         for i in inputs:
             self._values[i.name] = self._module.input(i.name, i.shape or (), dtype_of(i.elem_type))
 
-    def _located(self, tensor: str) -> NameLoc:
+    def _named(self, tensor: str) -> tuple[str, str]:
         name = self._naming.of(tensor)
-        return name_location(name.text, name.onnx)
+        return name.text, name.onnx
 
     @property
     def builder(self) -> ModuleBuilder:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.ir import OpResult, SSAValue
 
 from tpusim.errors import ImportModelError, TpusimError, UnsupportedError
 from tpusim.frontend.onnx.advice import no_such_op
@@ -285,8 +285,8 @@ class Reader(Known):
 
 def _note_default_alpha(value: SSAValue) -> None:
     """Note that a node has no alpha, if its op has one (U-102)."""
-    if isinstance(value.owner, DefaultAlpha) and isinstance(value.owner, Operation):
-        value.owner.attributes["default_alpha"] = flag(True)
+    if isinstance(value.owner, DefaultAlpha):
+        value.owner.default_alpha = flag(True)
 
 
 def is_imported(node: onnx.NodeProto, version: int) -> bool:

@@ -18,6 +18,7 @@ from tpusim.ir.bytecode.headers import DEEPEST, Header, Order, read_block_header
 from tpusim.ir.bytecode.names import Names
 from tpusim.ir.bytecode.properties import Properties
 from tpusim.ir.bytecode.sections import Section, read_section
+from tpusim.ir.upstream import FORMER_OPS
 
 UNKNOWN = UnknownLoc()
 
@@ -123,7 +124,7 @@ class OperationReader:
                 cursor.fail(f"op name {index:,} of {len(self._names.ops):,} does not exist")
             name = self._names.ops[index]
             try:
-                cls = self._ctx.get_op(name)
+                cls = self._ctx.get_op(FORMER_OPS.get(name, name))
             except UnregisteredConstructException:
                 cursor.fail(f"'{name}' is an op of no dialect that is loaded")
             inherent = cls.get_irdl_definition().properties if issubclass(cls, IRDLOperation) else ()

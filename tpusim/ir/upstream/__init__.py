@@ -1,4 +1,4 @@
-"""The table of the dialects `top` and `tpu` as TPU-MLIR spells them.
+"""The dialects `top` and `tpu` as TPU-MLIR spells them.
 
 `ops.json` has every op with its operands, results and attributes; `benchmarks/conformance/dialect_table.py` writes it.
 `meanings.toml`, written by hand, says what attributes that tpusim does not compute mean here. The table is read when an
@@ -7,8 +7,23 @@ op is first looked up. The page docs/dialects.md shows it.
 An attribute of an op has one of three meanings. An *own* attribute is defined by the op's class in `tpusim.ops`. A
 *neutral* one is accepted with a value that changes nothing, and refused with any other. An *opaque* one is kept and
 printed as it was read, because it changes no number. All attributes of an op without a class are opaque.
+
+`Spelled`, a base of the op classes, takes names and types of attributes from the table.
 """
 
+from tpusim.ir.upstream.spelling import (
+    ARITHMETIC,
+    DECISIONS,
+    FALLBACK,
+    FORMER_OPS,
+    FRAMEWORK,
+    GLOBAL_REASON,
+    NOTES,
+    OWN,
+    PART_OF,
+    Spelled,
+    ir_name,
+)
 from tpusim.ir.upstream.table import (
     AttributeEntry,
     Meaning,
@@ -22,12 +37,23 @@ from tpusim.ir.upstream.table import (
 )
 
 __all__ = [
+    "ARITHMETIC",
+    "DECISIONS",
+    "FALLBACK",
+    "FORMER_OPS",
+    "FRAMEWORK",
+    "GLOBAL_REASON",
+    "NOTES",
+    "OWN",
+    "PART_OF",
     "AttributeEntry",
     "Meaning",
     "OpEntry",
     "OperandEntry",
+    "Spelled",
     "defined_attributes",
     "entry",
+    "ir_name",
     "meaning",
     "names",
     "refusal",

@@ -10,6 +10,7 @@ from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
+from tpusim.ir.upstream import GLOBAL_REASON
 from tpusim.layer_group.local_memory import partners
 from tpusim.layer_group.planning import Decided
 from tpusim.ops.framework.base import TpuOp
@@ -50,7 +51,7 @@ def _require_plain(groups: Mapping[TpuGroup, GroupSchedule]) -> None:
 
 
 def _reason(op: TpuOp) -> str:
-    reason = op.attributes.get("global_reason")
+    reason = op.attributes.get(GLOBAL_REASON)
     return reason.data if isinstance(reason, StringAttr) else ""
 
 
@@ -61,7 +62,7 @@ def _inline(group: TpuGroup) -> None:
     for op in list(group.body.block.ops):
         if isinstance(op, TpuOp):
             op.detach()
-            op.attributes.pop("group_info", None)
+            op.attributes.pop("ginfo", None)
             for index, value in enumerate(op.operands):
                 if isinstance(value.owner, TpuLoad):
                     op.operands[index] = value.owner.input

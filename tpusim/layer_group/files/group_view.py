@@ -13,6 +13,7 @@ from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, option
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
+from tpusim.ir.upstream import GLOBAL_REASON
 from tpusim.layer_group.local_memory import partners
 from tpusim.layer_group.slicing import slice_bytes
 from tpusim.ops.framework.base import GroupType, TpuOp
@@ -148,7 +149,7 @@ def views(model: Model) -> Iterator[GroupView | GlobalView]:
     chip = chips.of(model)
     for op, number in numbered(model):
         if isinstance(op, TpuOp):
-            reason = op.attributes.get("global_reason")
+            reason = op.attributes.get(GLOBAL_REASON)
             yield GlobalView(number, op_name(op), op.name, getattr(reason, "data", ""))
         elif number is not None:
             yield view_of(from_attrs(op), number, chip, model.number("module.cores") or 1)

@@ -95,7 +95,7 @@ def _cached(ops: tuple[str, ...], sections: dict[str, int] | None) -> ForcedGrou
 
 def groups_text(model: Model) -> str:
     """The groups of a grouped module as TOML that `read_groups` reads."""
-    chip = model.attribute("module.chip")
+    chip = model.chip
     lines = [f"# layer groups of {model.name or 'a module'} on {chip}; `tpusim group --force` takes this file."]
     lines.append("# A group that is left out is searched; so are type and sections where they are left out.")
     for view in views(model):

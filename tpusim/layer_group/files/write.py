@@ -35,7 +35,7 @@ def write_group(schedule: GroupSchedule, weights: WeightStore | None = None) -> 
         for index, value in enumerate(op.operands):
             if value in local:
                 op.operands[index] = local[value]
-        op.attributes["group_info"] = LayerGroupAttr(attrs.items[op])
+        op.attributes["ginfo"] = LayerGroupAttr(attrs.items[op])
     stores = {value: store.output for value, store in _transfers(schedule, TpuStore, block, attrs.items, {})}
     block.add_op(TpuYield.create(operands=[stores[v] for v in graph.outputs]))
     for result, value in zip(group.results, graph.outputs, strict=True):
@@ -86,6 +86,6 @@ def _transfers(
         moved = made.get(transfer.value, transfer.value)
         op = cls.create(operands=[moved], result_types=[moved.type])
         set_op_name(op, f"{kind}_{value_name(transfer.value)}")
-        op.attributes["group_info"] = LayerGroupAttr(infos[transfer])
+        op.attributes["ginfo"] = LayerGroupAttr(infos[transfer])
         block.add_op(op)
         yield transfer.value, op

@@ -15,6 +15,7 @@ from tpusim.interfaces import rules
 from tpusim.ir.attrs import op_name, text
 from tpusim.ir.module import Model
 from tpusim.ir.text import verify
+from tpusim.ir.upstream import GLOBAL_REASON
 from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.files import ForcedGroup, dissolved, merge_moves, write_group
@@ -215,7 +216,7 @@ def choose_cores(model: Model, *, everywhere: bool) -> None:
     with _regrouped(model, Refinements(), everywhere=everywhere) as (refiner, decided):
         shared = _shares_well(decided, refiner.chip, refiner.model.cores)
     if not shared:
-        model.module.attributes.pop("module.cores", None)
+        model.set(cores=1)
 
 
 @contextmanager
@@ -232,15 +233,13 @@ def _divided(model: Model, decided: Sequence[Decided], chip: ChipSpec, cores: in
     """The module, which changes, with these groups, and without constants that nothing reads any more."""
     for item in decided:
         if not isinstance(item, GroupSchedule):
-            item[0].attributes["global_reason"] = text(explained(*item, chip))
+            item[0].attributes[GLOBAL_REASON] = text(explained(*item, chip))
             if isinstance(item[0], SliceTables):
                 item[0].drop_local_constants()
     _write(model, decided)
     used = {op_name(op) for op in model.ops if isinstance(op, TopWeight)}
     model = Model(model.module, model.weights.restricted(used))
-    model.set(state="TPU_DIVIDED")
-    if cores > 1:
-        model.set(cores=cores)
+    model.set(state="TPU_DIVIDED", cores=cores)
     return model
 
 

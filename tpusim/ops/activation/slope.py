@@ -10,7 +10,7 @@ from tpusim_kernels import arith as kernels
 from tpusim_kernels.arith_shift import sloped_int
 from tpusim_kernels.prim.multiplier import best_fit, shared_small_multiplier
 from typing_extensions import override
-from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, TensorType
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
@@ -53,7 +53,6 @@ class TopLeakyRelu(UnaryTop, DefaultAlpha):
     UPSTREAM_ALPHA: ClassVar[float] = 0.0
 
     alpha = attr_def(FloatAttr)
-    default_alpha = opt_attr_def(BoolAttr)
 
     @classmethod
     @names_op
@@ -207,7 +206,7 @@ class TopPRelu(TopOp):
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.PRelu with one shift for all slopes (numerics.md 5.3)."""
+        """tpu.PReluOp with one shift for all slopes (numerics.md 5.3)."""
         source, name = ctx.quant(self.input), op_name(self)
         if source is None or ctx.quant(self.output) is None:
             return "input or output is not calibrated"
@@ -224,12 +223,12 @@ class TopPRelu(TopOp):
 
 @irdl_op_definition
 class TpuPRelu(ElementwiseTpu, SharedWindows):
-    """`tpu.PRelu`: bytes q >= 0 ? q : RSR(q*slope[c], rshift, HALF_UP), saturated; f32 x > 0 ? x : slope[c]*x.
+    """`tpu.PReluOp`: bytes q >= 0 ? q : RSR(q*slope[c], rshift, HALF_UP), saturated; f32 x > 0 ? x : slope[c]*x.
 
     slope is (1, C, 1, 1), int8 or float. If multiplier_pos is set, bytes q >= 0 are scaled by it and rshift_pos.
     """
 
-    name = "tpu.PRelu"
+    name = "tpu.PReluOp"
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = (("rshift",),)
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1,)
 

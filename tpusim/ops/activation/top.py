@@ -7,9 +7,9 @@ import numpy as np
 from tpusim_kernels import activation as kernels
 from tpusim_kernels.prim.table import Bytes, lookup_table, table_values
 from typing_extensions import override
-from xdsl.dialects.builtin import BoolAttr, FloatAttr, StringAttr
+from xdsl.dialects.builtin import FloatAttr, StringAttr
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
+from xdsl.irdl import attr_def, irdl_op_definition
 from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
@@ -211,7 +211,6 @@ class TopElu(Activation, DefaultAlpha):
     FLOAT: ClassVar[FloatRule] = WIDE
 
     alpha = attr_def(FloatAttr)
-    default_alpha = opt_attr_def(BoolAttr)
 
     @classmethod
     @names_op

@@ -7,11 +7,12 @@ import msgspec
 from tpusim_kernels import activation as kernels
 from tpusim_kernels.arith import abs_int
 from typing_extensions import override
-from xdsl.dialects.builtin import ArrayAttr, FloatAttr, StringAttr, TensorType
+from xdsl.dialects.builtin import ArrayAttr, FloatAttr, TensorType
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import floats
+from tpusim.ir.modes import ActiveModeAttr
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -97,7 +98,7 @@ class TpuActive(FloatFunction):
     name = "tpu.Active"
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
-    mode = attr_def(StringAttr)
+    mode = attr_def(ActiveModeAttr)
     coeffs = opt_attr_def(ArrayAttr)
 
     @property

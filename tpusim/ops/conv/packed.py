@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from tpusim_kernels.prim.narrow import Narrow
 from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType, i32
+from xdsl.ir import Attribute
 from xdsl.irdl import attr_def, operand_def, opt_attr_def, result_def
 
 from tpusim.chips import ChipSpec
@@ -64,6 +65,12 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
     rshift = opt_attr_def(ArrayAttr)
     quant_mode = opt_attr_def(RequantModeAttr)
     with_bias = opt_attr_def(BoolAttr)
+
+    @override
+    def derived(self, name: str) -> Attribute | None:
+        """`with_bias`, until the bias is packed with the filter."""
+        stated = name == "with_bias" and len(self.operands) > 2
+        return flag(not is_none(self.operands[2])) if stated else None
 
     @override
     def take_form(self) -> str:
@@ -233,9 +240,9 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
         packing = ctx.chip.filter_packing(filter.dtype.itemsize, filter.shape[1], self.groups)
         name = value_name(self.filter)
         rows = self.packed_rows(filter, packing)
-        self.attributes["filter_packed"] = flag(True)
-        self.attributes["filter_packing"] = int_attr(packing)
-        self.attributes["with_bias"] = flag(bias is not None)
+        self.filter_packed = flag(True)
+        self.filter_packing = int_attr(packing)
+        self.with_bias = flag(bias is not None)
         shape = foldable_shape(len(rows), rows.shape[1], packing)
         if ctx.chip.ic_parallel_bytes == 0:
             shape = (1, len(rows), *(self.kernel if self._rows_are_taps else (prod(self.kernel), packing)))

@@ -92,6 +92,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
     inserts = opt_attr_def(ArrayAttr)
     use_3ic_optimize = opt_attr_def(IntegerAttr)
     rows_in_channels = opt_attr_def(BoolAttr)
+    coeff_layout = opt_attr_def(ArrayAttr)
 
     @override
     def take_form(self) -> str:
@@ -99,11 +100,11 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         if self.use_3ic_optimize is not None:
             self.use_3ic_optimize = int_attr(self.use_3ic_optimize.value.data & ALL_AXES)
         declined, chip = super().take_form(), chip_of_module(self)
-        if chip is not None and is_set(self.coeff_merged) and "coeff_layout" not in self.attributes:
+        if chip is not None and is_set(self.coeff_merged) and self.coeff_layout is None:
             (ic, oc), packing = self.channels, self._packing_on(chip)
             row = self.packed_rows(np.zeros((oc, ic, *self.kernel), np.int8), packing).shape[1]
             layout = MergedLayout.of(oc, row, chip, with_bias=is_set(self.with_bias), depthwise=self.depthwise)
-            self.attributes["coeff_layout"] = _layout_attr(layout)
+            self.coeff_layout = _layout_attr(layout)
         return declined
 
     @override
@@ -265,8 +266,8 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
             super().reorder_weights(ctx)
             return
         packing = ctx.chip.filter_packing(filter.dtype.itemsize, filter.shape[1], self.groups)
-        self.attributes["filter_packing"] = int_attr(packing)
-        self.attributes["with_bias"] = flag(bias is not None)
+        self.filter_packing = int_attr(packing)
+        self.with_bias = flag(bias is not None)
         self._merge(ctx, self.packed_rows(filter, packing), bias, value_name(self.filter))
 
     def _merge(self, ctx: ReorderContext, rows: np.ndarray, bias: np.ndarray | None, name: str) -> None:
@@ -280,14 +281,14 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         self.operands[1] = ctx.weight(name + "_merged", image.reshape(shape))
         self.operands[2] = ctx.none()
         self.attributes["coeff_merged"] = flag(True)
-        self.attributes["coeff_layout"] = _layout_attr(layout)
+        self.coeff_layout = _layout_attr(layout)
         for key in ("multiplier", "rshift"):
             del self.attributes[key]
 
     def merged_layout_of_type(self) -> MergedLayout:
         """The layout in `coeff_layout`. Raises ImportModelError if it is missing or has not five numbers."""
-        layout = self.attributes.get("coeff_layout")
-        numbers = ints(cast("ArrayAttr[Attribute]", layout)) if isinstance(layout, ArrayAttr) else ()
+        layout = self.coeff_layout
+        numbers = ints(layout) if layout else ()
         if len(numbers) != 5:
             raise ImportModelError(
                 f"tpu.Conv2D '{op_name(self)}': merged coefficients (coeff_merged) require a coeff_layout of five "

@@ -13,7 +13,7 @@ from tpusim_kernels.prim.smallfloat import narrowed, widened
 from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, IntegerAttr, IntegerType, NoneType
 from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import IRDLOperation, opt_attr_def, traits_def
+from xdsl.irdl import opt_attr_def, traits_def
 from xdsl.pattern_rewriter import RewritePattern
 from xdsl.traits import EffectInstance, MemoryEffect
 from xdsl.utils.exceptions import VerifyException
@@ -23,7 +23,7 @@ from tpusim.interfaces import ask, implementation
 from tpusim.ir.attrs import LayerGroupAttr, op_name
 from tpusim.ir.module import OfChip
 from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, uniform_of
-from tpusim.ir.upstream import Meaning, entry, meaning, refusal
+from tpusim.ir.upstream import FRAMEWORK, NOTES, Meaning, Spelled, entry, ir_name, meaning, refusal
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.framework.contexts import (
     Array,
@@ -63,10 +63,6 @@ from tpusim.ops.interfaces import Squares as Squares
 # ------------------------------------------------------------------------------------------------------------- the ops
 
 
-PART_OF = "part_of"
-"""Attribute of a top op: the node of the source that was decomposed into this op and others (`ops.recurrent`)."""
-
-
 class OpEffects(MemoryEffect):
     """The effects that an op states itself (MemoryEffectsOpInterface)."""
 
@@ -77,7 +73,7 @@ class OpEffects(MemoryEffect):
         return op.effects() if isinstance(op, ShapedOp) else None
 
 
-class ShapedOp(IRDLOperation):
+class ShapedOp(Spelled):
     """An op whose result shapes follow from its operands and attributes (ShapeInterface)."""
 
     traits = traits_def(OpEffects())
@@ -136,7 +132,7 @@ class TopOp(ShapedOp, Lowering, IntegerLowering, FloatLowering, FloatTypes, Rang
         """Check the result shapes, and refuse unknown attributes: a misspelt one would silently do nothing."""
         super().verify_()
         known = set(type(self).get_irdl_definition().attributes)
-        for key in self.attributes.keys() - known - {PART_OF}:
+        for key in self.attributes.keys() - known - NOTES - {FRAMEWORK}:
             if meaning(self.name, key) is not Meaning.UNKNOWN:
                 continue
             near = get_close_matches(key, known, 1)
@@ -197,7 +193,7 @@ class TpuOp(ShapedOp, Alignment, LocalGen, WorkArea):
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ((),)
     """Sets of attributes: on quantised integers the op must have all attributes of one set. No set: floats only."""
 
-    group_info = opt_attr_def(LayerGroupAttr)
+    group_info = opt_attr_def(LayerGroupAttr, attr_name="ginfo")
 
     @override
     def verify_(self) -> None:
@@ -311,7 +307,7 @@ class TpuOp(ShapedOp, Alignment, LocalGen, WorkArea):
 
 def is_stated(op: Operation, name: str) -> bool:
     """Whether an op has an attribute; a flag that is false counts as absent."""
-    stated = op.attributes.get(name)
+    stated = op.attributes.get(ir_name(op, name))
     return stated is not None and stated != BoolAttr.from_bool(False)
 
 

@@ -9,15 +9,15 @@ model = b.finish([TopRelu.make(b, y, name="relu")], name="small")
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
-from xdsl.dialects.builtin import FusedLoc, ModuleOp, NameLoc, NoneAttr
+from xdsl.dialects.builtin import FusedLoc, ModuleOp, NoneAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.irdl import IRDLOperation
 
 from tpusim.errors import ImportModelError
-from tpusim.ir.attrs import name_location, op_name
+from tpusim.ir.attrs import name_location, op_name, set_framework_name
 from tpusim.ir.dialects import dialect, load_dialect_of
-from tpusim.ir.module import Model
+from tpusim.ir.module import ANY_CHIP, Model
 from tpusim.ir.text import verify
 from tpusim.ir.types import tensor
 from tpusim.ir.weights import WeightStore
@@ -25,17 +25,22 @@ from tpusim.ops.framework.base import ShapedOp, TopOp
 from tpusim.ops.framework.building import BuildError, require_size
 from tpusim.ops.structure import TopNone, TopWeight, make_input, make_none, make_weight
 
+PLATFORM = "ONNX"
+"""The framework that a module names; models of other frameworks are converted to ONNX first."""
+
 
 class ModuleBuilder:
     """The `Builder` that `make` of a top op gets.
 
-    located: gives the location of a tensor by its name (default: the name). reserved: names that weights made from
-    other weights must not take.
+    named: gives the names of the op and of the framework's tensor for a tensor (default: its name, and none). reserved:
+    names that weights made from other weights must not take.
     """
 
-    def __init__(self, *, located: Callable[[str], NameLoc] = name_location, reserved: Collection[str] = ()) -> None:
+    def __init__(
+        self, *, named: Callable[[str], tuple[str, str]] = lambda tensor: (tensor, ""), reserved: Collection[str] = ()
+    ) -> None:
         dialect("top")
-        self._located = located
+        self._named = named
         self._reserved = reserved
         self._block = Block()
         self._weights = WeightStore()
@@ -99,8 +104,10 @@ class ModuleBuilder:
         op = cls.create(
             operands=operands, result_types=[tensor(shape) for shape in shapes], attributes=dict(attributes)
         )
-        places = [self._located(n) for n in names]
+        named = [self._named(n) for n in names]
+        places = [name_location(text) for text, _ in named]
         op.location = places[0] if len(places) == 1 else FusedLoc(tuple(places), NoneAttr())
+        set_framework_name(op, named[0][1])
         self._block.add_op(op)
         return op.results[0]
 
@@ -147,7 +154,7 @@ class ModuleBuilder:
         kept = self._drop_unread()
         types = ([a.type for a in self._block.args], [r.type for r in results])
         model = Model(ModuleOp([FuncOp("main", types, Region(self._block))]), self._weights.restricted(kept))
-        model.set(name=name, state="TOP_F32")
+        model.set(name=name, state="TOP_F32", chip=ANY_CHIP, platform=PLATFORM, top_run_mode="STATIC")
         verify(model.module, name)
         return model
 

@@ -300,7 +300,7 @@ def relu_attributes(relu: bool = False, limit: float = -1.0) -> dict[str, Attrib
 
 def relu_of(op: Operation) -> bool:
     """Whether the op has a fused relu."""
-    attribute = op.attributes.get("do_relu")
+    attribute = getattr(op, "do_relu", None)
     return isinstance(attribute, IntegerAttr) and bool(attribute.value.data)
 
 
@@ -311,7 +311,7 @@ def is_set(attribute: BoolAttr | None) -> bool:
 
 def relu_limit_of(op: Operation) -> float:
     """The fused relu's limit, -1.0 for none."""
-    attribute = op.attributes.get("relu_limit")
+    attribute = getattr(op, "relu_limit", None)
     return attribute.value.data if isinstance(attribute, FloatAttr) else -1.0
 
 

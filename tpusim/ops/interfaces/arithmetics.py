@@ -6,6 +6,7 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Operation
 
 from tpusim.chips import ChipSpec
+from tpusim.ir.upstream import ARITHMETIC
 
 Arithmetic = Literal["chip", "interpreter"]
 
@@ -19,10 +20,10 @@ class TwoArithmetics:
     @property
     def as_interpreter(self) -> bool:
         """Whether the op has the interpreter's arithmetic (DN-24)."""
-        return cast("Operation", self).attributes.get("arithmetic") == StringAttr("interpreter")
+        return cast("Operation", self).attributes.get(ARITHMETIC) == StringAttr("interpreter")
 
     def choose_arithmetic(self, chip: ChipSpec, arithmetic: Arithmetic, *, high_precision: bool) -> None:
         """Take an arithmetic at the end of the lowering. high_precision: attention keeps its sums in f32."""
         del chip, high_precision
         if arithmetic == "interpreter":
-            cast("Operation", self).attributes["arithmetic"] = StringAttr(arithmetic)
+            cast("Operation", self).attributes[ARITHMETIC] = StringAttr(arithmetic)

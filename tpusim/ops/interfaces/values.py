@@ -3,6 +3,8 @@
 from typing import ClassVar
 
 import numpy as np
+from xdsl.dialects.builtin import BoolAttr
+from xdsl.irdl import opt_attr_def
 
 
 class Joins:
@@ -35,12 +37,12 @@ class Selects:
 
 
 class DefaultAlpha:
-    """An op with an attribute `alpha` whose default in TPU-MLIR's front end is not ONNX's (U-102).
-
-    `default_alpha`: the node left alpha out.
-    """
+    """An op with an attribute `alpha` whose default in TPU-MLIR's front end is not ONNX's (U-102)."""
 
     UPSTREAM_ALPHA: ClassVar[float]
+
+    default_alpha = opt_attr_def(BoolAttr)
+    """Whether the node left alpha out."""
 
 
 def number_of(op: object) -> float | None:

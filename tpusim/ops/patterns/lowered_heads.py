@@ -14,6 +14,7 @@ from xdsl.rewriter import InsertPoint
 
 from tpusim.ir.attrs import copy_name, flag, ints, ints_attr, op_name, set_op_name
 from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, tensor_of
+from tpusim.ir.upstream import ir_name
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.activation.tpu import TpuActive
 from tpusim.ops.add import TpuAdd
@@ -54,7 +55,7 @@ class HeadsIntoProduct(RewritePattern):
         assert left is not None  # checked by _takes_heads
         assert right is not None
         transposed = is_set(op.right_transpose) != (ints(right.order) == COLUMNS_FIRST)
-        op.attributes |= {"heads_inside": flag(True), "right_transpose": flag(transposed)}
+        op.attributes |= {ir_name(op, "heads_inside"): flag(True), "right_transpose": flag(transposed)}
         op.operands[0], op.operands[1] = left.input, right.input
         rewriter.erase(left)
         rewriter.erase(right)

@@ -1,7 +1,7 @@
 """Recurrent nodes as several ops; TPU-MLIR has one float op for each node (U-46, numerics.md 12.1, DN-34).
 
-Front ends set the attribute `part_of` on the ops of a node, such as "LSTM:Y" for the LSTM of the tensor Y. It is part
-of the module's text.
+Front ends set the attribute `tpusim.part_of` on the ops of a node, such as "LSTM:Y" for the LSTM of the tensor Y. It is
+part of the module's text.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,8 @@ from xdsl.ir import Attribute, Operation
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import rules
 from tpusim.ir.attrs import op_name, text
-from tpusim.ops.framework.base import PART_OF, FloatMode, TopOp, holds
+from tpusim.ir.upstream import PART_OF
+from tpusim.ops.framework.base import FloatMode, TopOp, holds
 from tpusim.ops.interfaces import FloatRules
 from tpusim.ops.structure import TopInput
 

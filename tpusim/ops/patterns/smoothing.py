@@ -233,7 +233,7 @@ def divide_softmax(model: Model, softmax: TopSoftmax, product: TopMatMul, larges
     inverse = _multiply(
         model, softmax, np.float32(1) / largest, f"{name}_Smc_Inv_Mul", f"{name}_Smc_Inv_Weight", [product]
     )
-    inverse.attributes["fixed_threshold"] = float_attr(1.0)
+    inverse.fixed_threshold = float_attr(1.0)
     result = product.results[0]
     readers = list(dict.fromkeys(use.operation for use in result.uses))
     whole = _multiply(model, product, largest, f"{op_name(product)}_Smc_Mul", f"{name}_Smc_Weight", readers)

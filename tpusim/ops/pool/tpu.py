@@ -53,8 +53,8 @@ def kept_shape(op: Operation, shape: Shape) -> Shape:
 
     Raises ValueError if axes longer than 1 would be dropped.
     """
-    keepdims = op.attributes.get("keepdims")
-    if keepdims is None or is_set(keepdims):  # type: ignore[arg-type]
+    keepdims = getattr(op, "keepdims", None)
+    if keepdims is None or is_set(keepdims):
         return shape
     if set(shape[2:]) != {1}:
         raise ValueError(f"one window is required for keepdims = false, got {shape[2:]} of them")

@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 from tpusim_kernels.resize import interp_linear, interp_on_host
 from typing_extensions import override
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, TensorType
-from xdsl.ir import SSAValue
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, StringAttr, TensorType
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
 from tpusim.chips import ChipSpec
@@ -19,7 +19,9 @@ from tpusim.ir.attrs import (
     ints,
     ints_attr,
     op_name,
+    text,
 )
+from tpusim.ir.modes import ResizeCoordinates, ResizeCoordinatesAttr, ResizeMode, ResizeModeAttr
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -54,6 +56,11 @@ class Interpolation(ShapedOp):
     align_corners = opt_attr_def(BoolAttr)
 
     @property
+    def coordinates(self) -> ResizeCoordinates:
+        """The coordinates by TPU-MLIR's name."""
+        return ResizeCoordinates.ALIGN_CORNERS if is_set(self.align_corners) else ResizeCoordinates.HALF_PIXEL
+
+    @property
     def geometry(self) -> tuple[tuple[int, int], tuple[float, float], bool]:
         """The geometry as (size, scales, align_corners)."""
         h, w = ints(self.target_shape)
@@ -71,6 +78,14 @@ class TopInterp(Interpolation, TopOp):
 
     name = "top.Interp"
     SPEC: ClassVar[tuple[str, ...]] = ("11.4", "12.1")
+
+    mode = attr_def(StringAttr)
+    coord_mode = attr_def(StringAttr)
+
+    @override
+    def derived(self, name: str) -> Attribute | None:
+        """The mode and the coordinates, as strings."""
+        return {"mode": text(ResizeMode.LINEAR), "coord_mode": text(self.coordinates)}.get(name)
 
     @classmethod
     @names_op
@@ -122,7 +137,10 @@ class TopInterp(Interpolation, TopOp):
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Interp (numerics.md 11.4, 12)."""
-        operand, attributes = ctx.operand(self.input, ctx.float_mode(self), self), dict(self.attributes)
+        operand, attributes = (
+            ctx.operand(self.input, ctx.float_mode(self), self),
+            {key: value for key, value in self.attributes.items() if key not in ("mode", "coord_mode")},
+        )
         if not self.geometry[2]:
             steps = self._steps(ctx)
             attributes |= {"scale_h": float_attr(steps[0]), "scale_w": float_attr(steps[1])}
@@ -145,7 +163,15 @@ class TpuInterp(Interpolation, TpuOp):
     name = "tpu.Interp"
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
 
+    mode = attr_def(ResizeModeAttr)
+    coord_mode = attr_def(ResizeCoordinatesAttr)
     on_host = opt_attr_def(BoolAttr)
+
+    @override
+    def derived(self, name: str) -> Attribute | None:
+        """The mode and the coordinates."""
+        values = {"mode": ResizeModeAttr(ResizeMode.LINEAR), "coord_mode": ResizeCoordinatesAttr(self.coordinates)}
+        return values.get(name)
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:

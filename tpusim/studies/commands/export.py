@@ -90,7 +90,7 @@ class Export(Command):
             )
         tpu = given.tpu if self.module is None else network_of(self.module, ()).tpu
         found = export_qdq(str(model), tpu, input_shapes=given.config.input_shapes, cut=given.config.cut)
-        chip = tpu.attribute("module.chip")
+        chip = tpu.chip
         path = self.out or folder_of(self.module or self.model) / f"{model.stem}_{chip}_qdq.onnx"
         write_atomically(path, lambda file: file.write(found.model.SerializeToString()))
         console.result(differences=list(found.differences))

@@ -69,7 +69,7 @@ def under_roofs(
         theirs, cost = _clocked(PassManager(LayerGroup.from_config(how)).run(other))
         sides = {"groups": _groups(program, found)}, {"groups": _groups(theirs, cost)}
         again.append(Regrouped(name, cost.cycles, tuple(parts(*sides))))
-    return Found(model.name, chip, model.attribute("module.mode"), roofs, tuple(again))
+    return Found(model.name, chip, model.mode, roofs, tuple(again))
 
 
 def _silent(text: str) -> None:

@@ -83,9 +83,8 @@ def what_if(
         if progress is not None:
             progress(f"{knob} {value}")
         alternatives.append(bench.tried(knob, value, pins))
-    chip, mode = (model.attribute(f"module.{key}") for key in ("chip", "mode"))
     ops = tuple(name for name, _ in own.ops)
-    return WhatIf(model.name, chip, mode, own.index, ops, tuple(_with_changes(alternatives)))
+    return WhatIf(model.name, model.chip, model.mode, own.index, ops, tuple(_with_changes(alternatives)))
 
 
 Pins = tuple[ForcedGroup, ...]

@@ -14,6 +14,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tpusim.ir.attrs import framework_name, op_name, value_name
 from tpusim.ir.module import Model
+from tpusim.ir.upstream import FRAMEWORK
 from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.structure import TopInput, TopWeight, TpuGroup, TpuLoad
 from tpusim.schedule import numbered
@@ -162,7 +163,7 @@ def _attributes(op: Operation) -> Iterator[tuple[str, str]]:
         if isinstance(outside.owner, TopWeight):
             yield f"constant {i}", value_name(outside)
     for name, attribute in op.attributes.items():
-        if name != "group_info" and _is_short(attribute):
+        if name not in ("ginfo", FRAMEWORK) and _is_short(attribute):
             yield name, str(attribute)
 
 

@@ -12,6 +12,7 @@ from tpusim.ir.attrs import ints, op_name
 from tpusim.ir.module import Model
 from tpusim.ir.quantisation import QuantParams
 from tpusim.ir.types import uniform_of
+from tpusim.ir.upstream import FALLBACK
 from tpusim.ops.conv.tpu import TpuConv2D
 from tpusim.ops.framework.base import is_none
 from tpusim.ops.framework.building import fitting
@@ -85,5 +86,5 @@ def _factor(op: Operation) -> np.ndarray | None:
 
 def fallback_of(op: Operation) -> str:
     """The reason why an op is in float, "" if it is not."""
-    why = op.attributes.get("fallback")
+    why = op.attributes.get(FALLBACK)
     return why.data if isinstance(why, StringAttr) else ""

@@ -103,8 +103,8 @@ def _state(proto: onnx.ModelProto, tpu: Model, told: Sequence[str]) -> None:
     del proto.graph.value_info[:], proto.metadata_props[:]
     proto.ir_version = max(proto.ir_version, IR_VERSION)
     facts = {
-        "chip": tpu.attribute("module.chip"),
-        "mode": tpu.attribute("module.mode"),
+        "chip": tpu.chip,
+        "mode": tpu.mode,
         "differences": json.dumps(told),
     }
     helper.set_model_props(proto, {f"tpusim.{key}": value for key, value in facts.items()})

@@ -43,7 +43,7 @@ class PaddedImageConv(RewritePattern):
         set_op_name(pad, f"{op_name(op)}_pad")
         rewriter.insert(pad)
         op.operands[0] = pad.results[0]
-        op.attributes |= {"pads": ints_attr((0, left, 0, right)), "rows_in_channels": flag(True)}
+        op.pads, op.rows_in_channels = ints_attr((0, left, 0, right)), flag(True)
         rewriter.notify_op_modified(op)
 
 

@@ -77,7 +77,7 @@ class LeakyRelus(Model[TpuLeakyRelu], WorkArea):
 
 @TARGET.attach(TpuPRelu, WorkArea)
 class PRelus(Model[TpuPRelu], WorkArea):
-    """The work area of tpu.PRelu."""
+    """The work area of tpu.PReluOp."""
 
     @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:

@@ -27,7 +27,7 @@ class RowsOfChannels(Model[PackedConvTpu], Reorder, Alignment):
         name = op.reorder_filter(ctx)
         if name is None or (bias is None and not op.integer):
             return
-        op.attributes["channel_packed"] = flag(True)
+        op.channel_packed = flag(True)
         if not op.integer:
             assert bias is not None  # checked above
             op.operands[2] = ctx.weight(name + "_bias_planes", bias_planes(bias))

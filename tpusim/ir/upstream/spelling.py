@@ -1,0 +1,152 @@
+"""How the ops of a dialect of TPU-MLIR spell their attributes: names and integer types as the table has them."""
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, cast
+
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, IntegerType, Signedness, StringAttr, i1, i32, i64
+from xdsl.dialects.utils import EnumAttribute
+from xdsl.ir import Attribute, Operation
+from xdsl.irdl import IRDLOperation
+from xdsl.utils.str_enum import StrEnum
+
+from tpusim.ir.modes import MODE_ATTRIBUTES
+from tpusim.ir.upstream.table import entry
+
+OWN = "tpusim."
+"""The prefix of attributes that TPU-MLIR does not have; its tools keep and ignore them."""
+PART_OF = OWN + "part_of"
+"""Of a top op: the node of the source that was decomposed into this op and others."""
+DECISIONS = OWN + "decisions"
+"""Of a lowered op: the decisions (DN-...) that its form follows."""
+FALLBACK = OWN + "fallback"
+"""Of a lowered op: why it runs in another float type than its mode requests."""
+GLOBAL_REASON = OWN + "global_reason"
+"""Of an op outside groups: why it is in none."""
+FRAMEWORK = OWN + "framework"
+"""Of a top op: the framework's tensor that its (first) result equals, if that is called otherwise."""
+ARITHMETIC = OWN + "arithmetic"
+"""Of a lowered op: whose order of float steps it has, if that is not the chip's."""
+NOTES = frozenset({PART_OF, DECISIONS, FALLBACK, GLOBAL_REASON, ARITHMETIC})
+"""Attributes that stages add to any op."""
+RENAMED = {
+    "group_info": "ginfo",
+    "frame_strides": OWN + "frame_strides",
+    **{note.removeprefix(OWN): note for note in NOTES},
+}
+"""Attributes of any op that earlier releases spelled otherwise."""
+FORMER_OPS = {"tpu.PRelu": "tpu.PReluOp"}
+"""Ops that earlier releases called otherwise."""
+INTEGERS = {
+    "i64": i64,
+    "i32": i32,
+    "si32": IntegerType(32, Signedness.SIGNED),
+    "ui32": IntegerType(32, Signedness.UNSIGNED),
+    "bool": i1,
+}
+
+
+class Spelled(IRDLOperation):
+    """An op whose attributes are spelled as in TPU-MLIR, however they are given or read.
+
+    A class defines attributes by their Python names. One that TPU-MLIR's op of this name does not have gets the prefix
+    `tpusim.` in the IR. An integer gets the type that the table states; a mode may be given as a string.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Give the attributes that the class defines or inherits their names in the IR."""
+        super().__init_subclass__(**kwargs)
+        known = entry(cls.__dict__.get("name", ""))
+        if known is None:
+            return
+        for field, definition in _definitions(cls).items():
+            if field not in known.attributes and definition.ir_name is None:
+                own = copy(definition)
+                own.ir_name = OWN + field
+                setattr(cls, field, own)
+
+    def derived(self, name: str) -> Attribute | None:
+        """The value of an attribute that TPU-MLIR requires and tpusim does not, if it follows from the op."""
+        del name
+        return None
+
+    def __post_init__(self) -> None:
+        """Spell the attributes that the op was made with, and state those that follow from the rest of the op."""
+        super().__post_init__()
+        spelling = _spelling(type(self))
+        if not spelling.names.keys().isdisjoint(self.attributes):
+            self.attributes = {spelling.names.get(name, name): value for name, value in self.attributes.items()}
+        for name in spelling.typed.keys() & self.attributes.keys():
+            self.attributes[name] = spelling.typed[name](self.attributes[name])
+        for name in spelling.required:
+            if name not in self.attributes and (value := self.derived(name)) is not None:
+                self.attributes[name] = value
+
+
+@dataclass(frozen=True)
+class _Spelling:
+    """The spelling of a class. names: former and Python names of attributes, and those on other ops -> their names.
+
+    typed: the attributes whose types the table states -> what gives a value the type. required: those that must be
+    stated.
+    """
+
+    names: Mapping[str, str]
+    typed: Mapping[str, Callable[[Attribute], Attribute]]
+    required: tuple[str, ...]
+
+
+@cache
+def _spelling(cls: type[IRDLOperation]) -> _Spelling:
+    known, defined = entry(cls.name), set(cls.get_irdl_definition().attributes)
+    fields = {name.removeprefix(OWN): name for name in defined if name.startswith(OWN)}
+    others = {OWN + name: name for name in defined if not name.startswith(OWN)}
+    names = RENAMED | fields | others
+    if known is None:
+        return _Spelling(names, {}, ())
+    typed = {name: converted for name, a in known.attributes.items() if (converted := _typed(a.type))}
+    return _Spelling(names, typed, tuple(attribute.name for attribute in known.required))
+
+
+def _typed(kind: str) -> Callable[[Attribute], Attribute] | None:
+    """What gives an attribute the type that the table calls `kind`; None if it may be of any type."""
+    classes: dict[str, Any] = {cls.name: cls for cls in MODE_ATTRIBUTES}
+    if kind in classes:
+        return partial(as_mode, mode=classes[kind])
+    integer = INTEGERS.get(kind.removesuffix("[]"))
+    return partial(retyped, wanted=integer) if integer else None
+
+
+def _definitions(cls: type[IRDLOperation]) -> dict[str, Any]:
+    """The attributes that a class and its bases define, by Python name, before xDSL makes properties of them."""
+    fields = {name: value for base in reversed(cls.mro()) for name, value in base.__dict__.items()}
+    return {name: value for name, value in fields.items() if hasattr(value, "ir_name")}
+
+
+def as_mode(attribute: Attribute, mode: type[EnumAttribute[StrEnum]]) -> Attribute:
+    """A mode by its name; any other attribute as it is, to be refused by the op."""
+    if isinstance(attribute, StringAttr) and attribute.data in list(mode.enum_type):
+        return mode(mode.enum_type(attribute.data))
+    return attribute
+
+
+def retyped(attribute: Attribute, wanted: IntegerType) -> Attribute:
+    """An integer, or an array of integers, in a type; any other attribute as it is, to be refused by the op."""
+    if isinstance(attribute, IntegerAttr):
+        number = cast("IntegerAttr[IntegerType]", attribute)
+        if number.type == wanted:
+            return number
+        value = number.value.data
+        return IntegerAttr(abs(value) if number.type == i1 else value, wanted)  # true is -1 in one bit
+    if isinstance(attribute, ArrayAttr):
+        items = cast("ArrayAttr[Attribute]", attribute).data
+        if items and retyped(items[0], wanted) is not items[0]:
+            return ArrayAttr([retyped(item, wanted) for item in items])
+    return cast("Attribute", attribute)
+
+
+def ir_name(op: Operation, field: str) -> str:
+    """The name in the IR of an attribute that an op's class calls `field`."""
+    return _spelling(type(op)).names.get(field, field) if isinstance(op, Spelled) else field
