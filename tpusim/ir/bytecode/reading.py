@@ -12,7 +12,7 @@ from xdsl.ir import Operation
 
 from tpusim.errors import ImportModelError, TpusimError, first_line
 from tpusim.ir.bytecode.cursor import Cursor
-from tpusim.ir.bytecode.dialects import by_name
+from tpusim.ir.bytecode.dialects import Codes
 from tpusim.ir.bytecode.entries import Entries
 from tpusim.ir.bytecode.forms import DialectCodes
 from tpusim.ir.bytecode.headers import Header
@@ -39,7 +39,7 @@ class Bytecode:
         self, data: bytes | memoryview, ctx: Context, name: str = "<bytes>", dialects: Iterable[DialectCodes] = ()
     ) -> None:
         self.name, self._ctx = name, ctx
-        self._codes: Mapping[str, DialectCodes] = by_name(dialects)
+        self._codes: Mapping[str, DialectCodes] = Codes(dialects)
         view = memoryview(data)
         head = Cursor(view, 0, 0, len(view), "header", name)
         if bytes(view[: len(MAGIC)]) != MAGIC:
