@@ -347,6 +347,7 @@ PASSES = Table[Any](
     "tpusim.passes",
     {
         "address-assign": "tpusim.passes.memory:AddressAssign",
+        "apply-pdl": "tpusim.passes.pdl:ApplyPdl",
         "calibrate": "tpusim.passes.calibration:Calibrate",
         "canonicalize": "tpusim.passes.canonicalize:Canonicalize",
         "check-scales": "tpusim.passes.lowering:CheckScales",
