@@ -162,7 +162,7 @@ def _package(entry: "EntryPoint") -> str:
 
 
 def tables() -> list[Table[Any]]:
-    """All tables."""
+    """The tables of this registry, one for each kind of thing, in the order of the file."""
     return [table for table in globals().values() if isinstance(table, Table)]
 
 
