@@ -2,23 +2,31 @@
 
 import json
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from relu_chain import chain
 from xdsl.dialects import builtin
 from xdsl.ir import Attribute
 from xdsl.rewriter import Rewriter
 
+from tpusim.calibration.state import digest_of
 from tpusim.cli import main
 from tpusim.errors import ImportModelError
-from tpusim.ir.bytecode import Blob, Bytecode, is_bytecode
+from tpusim.ir.bytecode import Blob, Bytecode, encode, is_bytecode
 from tpusim.ir.content import is_module
-from tpusim.ir.module import Model, load_model, save_model, save_one_file
+from tpusim.ir.module import Form, Model, load_model, save_model, save_one_file
 from tpusim.ir.one_file import SCHEMA, TOOL, WEIGHTS, encode_module
 from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.weights import WeightStore
+from tpusim.lowering import LoweringConfig
 from tpusim.ops import context
+from tpusim.running.artefacts import RunConfig, Silent
+from tpusim.running.pipeline import run
 
 TEXT = """
 module attributes {module.name = "net", module.state = "TOP_F32", module.weight_file = "weights.npz"} {
@@ -116,3 +124,52 @@ def test_commands(model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert told["resources"] == {"tpusim.schema": str(SCHEMA), "tpusim_weights.w": 12, "tpusim_weights.packed": 2}
     printed = tpusim("opt", tmp_path / "net.mlirbc")
     assert '"top.Add"' in printed and print_module(model.module).count("loc(") == printed.count("loc(")
+
+
+class Stages(Silent):
+    """Notes the stages that are computed."""
+
+    def __init__(self) -> None:
+        self.computed: list[str] = []
+
+    @contextmanager
+    def stage(self, name: str) -> Generator[None]:
+        self.computed.append(name)
+        yield
+
+
+def test_the_modules_of_a_run(tmp_path: Path) -> None:
+    """In each form a run has the same modules; other stages, --resume and commands read them."""
+    source = tmp_path / "net.mlir"
+    save_model(chain(), source)
+    base = RunConfig(source, LoweringConfig("bm1684x", "f16"), to="assign", data="random:1")
+    forms: tuple[Form, ...] = ("text", "bytecode", "one-file")
+    for form in forms:
+        run(replace(base, form=form, out=tmp_path / form))
+    for name in ("1_top.mlir", "2_canonical.mlir", "4_tpu.mlir", "5_grouped.mlir", "6_final.mlir"):
+        text, *others = (load_model(tmp_path / form / name, context()) for form in forms)
+        assert [is_bytecode(tmp_path / form / name) for form in forms] == [False, True, True]
+        for other in others:
+            for model in (text, other):
+                model.module.attributes.pop("module.weight_file", None)
+            assert other.module.is_structurally_equivalent(text.module)
+    assert sorted(path.name for path in (tmp_path / "one-file").glob("*.npz")) == ["inputs.npz"]
+    observer = Stages()
+    run(replace(base, form="one-file", out=tmp_path / "one-file", to="codegen", resume=True), observer)
+    assert observer.computed == ["codegen"]
+
+
+def test_a_key_does_not_depend_on_how_a_module_was_stored(model: Model, tmp_path: Path) -> None:
+    for form in ("text", "bytecode", "one-file"):
+        save_model(model, tmp_path / form, form=form)
+    keys = {digest_of(load_model(tmp_path / form, context())) for form in ("text", "bytecode")}
+    assert len(keys) == 1 and digest_of(Model(model.module, WeightStore())) not in keys
+
+
+def test_inspect_tells_the_functions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "func.func @a(%x: i32) -> i32 { func.return %x : i32 }\nfunc.func private @b()"
+    (tmp_path / "net").write_bytes(encode(parse_module(text, context())))
+    assert main(["inspect", str(tmp_path / "net"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["functions"] == {"a": {"func.func": 1, "func.return": 1}, "b": {"func.func": 1}}
+    assert found["ops"] == {"func.func": 2, "func.return": 1, "builtin.module": 1}

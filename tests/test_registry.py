@@ -474,3 +474,97 @@ def test_the_hardware_of_a_package_s_family(install: Install, tmp_path: Path) ->
         base.replace("d", family="fd_odd")
     with pytest.raises(ConfigError, match='^family .fe_torn.: coefficients "merged": requant "multiplier" is required'):
         base.replace("e", family="fe_torn")
+
+
+# ------------------------------------------------------------------------------------- encodings, universes, listing
+
+FORMATS_OF_ACME = """
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Dialect, ParametrizedAttribute
+from xdsl.irdl import irdl_attr_definition, irdl_op_definition, IRDLOperation, operand_def, result_def
+from xdsl.passes import ModulePass
+from xdsl.universe import Universe
+from tpusim.ir.bytecode import DialectCodes, Form
+from tpusim.ir.bytecode.forms import TEXT
+
+@irdl_attr_definition
+class Label(ParametrizedAttribute):
+    name = "far.label"
+    label: StringAttr
+
+@irdl_op_definition
+class Twice(IRDLOperation):
+    name = "far.twice"
+    input = operand_def()
+    output = result_def()
+
+class Forget(ModulePass):
+    name = "forget"
+
+    def apply(self, ctx, op):
+        op.attributes.pop("a", None)
+
+Far = Dialect("far", [Twice], [Label])
+FAR = Universe(all_dialects={"far": lambda: Far}, all_passes={"forget": lambda: Forget})
+CODES = DialectCodes("far", (Form(0, Label, (TEXT,), lambda a: (a.label.data,), lambda t: Label(StringAttr(t))),), ())
+"""
+WITH_LABEL = """module attributes {a = #far.label<"here">} {
+  func.func @f(%x: i32) { %y = "far.twice"(%x) : (i32) -> i32 func.return }
+}"""
+
+
+@pytest.fixture
+def far(install: Install, tmp_path: Path) -> Iterator[Path]:
+    """A package with a universe and an encoding, and a module of its dialect."""
+    (tmp_path / "far_ops.py").write_text(FORMATS_OF_ACME)
+    install("far", "xdsl.universe", far="far_ops:FAR")
+    install("farcodes", "tpusim.bytecode", far="far_ops:CODES")
+    source = tmp_path / "net.mlir"
+    source.write_text(WITH_LABEL)
+    yield source
+    sys.modules.pop("far_ops", None)
+
+
+def test_dialects_passes_and_encodings_of_packages(far: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stored, other = far.with_suffix(".bc"), far.with_name("other.mlir")
+    assert main(["opt", str(far), "--emit-bytecode", "-o", str(stored)]) == 0
+    assert b"far.label" not in stored.read_bytes(), "by its code, not as text"
+    assert main(["opt", str(stored)]) == 0
+    assert '#far.label<"here">' in capsys.readouterr().out
+    assert main(["opt", str(far), "-p", "builtin.module(forget,canonicalize)"]) == 0
+    assert "far.label" not in capsys.readouterr().out
+    other.write_text("func.func @f(%x: i32) -> i32 { %y = arith.addi %x, %x : i32 func.return %y : i32 }")
+    assert main(["opt", str(other), "-p", "cse"]) == 0
+
+
+def test_without_plugins(far: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["opt", str(far), "--no-plugins"]) == 1
+    assert "the dialect 'far' is required" in capsys.readouterr().err
+    assert main(["plugins", "--no-plugins"]) == 0 and "far" not in capsys.readouterr().out
+    assert main(["opt", str(far)]) == 0, "the switch is of one command"
+
+
+def test_plugins_are_listed_with_their_state(far: Path, install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install("bad", "tpusim.dialects", bad="broken_ops:Bad")
+    install("worse", "xdsl.universe", worse="broken_ops:WORSE")
+    assert main(["plugins", "--json"]) == 1
+    found = {(one["name"], one["package"]): one for one in json.loads(capsys.readouterr().out)["plugins"]}
+    assert found["far", "far 0.1"]["state"] == found["far", "farcodes 0.1"]["state"] == "ok"
+    assert found["far", "far 0.1"]["kind"] == "universe" and found["far", "farcodes 0.1"]["kind"] == "encoding"
+    for name in ("bad", "worse"):
+        state = found[name, f"{name} 0.1"]["state"]
+        assert "could not be imported, RuntimeError: no licence" in state and "\n" not in state
+
+
+def test_a_broken_plugin_breaks_only_what_asks_for_it(
+    far: Path, install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install("bad", "tpusim.bytecode", bad="broken_ops:CODES")
+    install("worse", "xdsl.universe", worse="broken_ops:WORSE")
+    assert main(["opt", str(far), "--emit-bytecode", "-o", str(far.with_suffix(".bc"))]) == 0
+    assert main(["inspect", str(far.with_suffix(".bc"))]) == 0
+    capsys.readouterr()
+    far.write_text('func.func @f(%x: i32) { %y = "nobody.twice"(%x) : (i32) -> i32 func.return }')
+    assert main(["opt", str(far)]) == 1
+    error = capsys.readouterr().err
+    assert "worse 0.1 could not be imported" in error and error.count("\n") == 1

@@ -9,7 +9,9 @@ that two packages register, or a package and tpusim, is an error that names both
 loaded yet (interfaces, external models) waits for it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -20,6 +22,19 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
+
+
+_ignored = ContextVar("ignored", default=False)
+
+
+@contextmanager
+def without_plugins() -> Generator[None]:
+    """Inside, installed packages add nothing to the tables."""
+    token = _ignored.set(True)
+    try:
+        yield
+    finally:
+        _ignored.reset(token)
 
 
 @cache
@@ -51,7 +66,7 @@ class Table(Generic[T]):
     @property
     def plugins(self) -> Mapping[str, tuple["EntryPoint", ...]]:
         """The entry points of installed packages, by name."""
-        return installed(self.group)
+        return {} if _ignored.get() else installed(self.group)
 
     def names(self) -> tuple[str, ...]:
         """All names, those that ship first; nothing is imported."""
@@ -146,11 +161,19 @@ def _package(entry: "EntryPoint") -> str:
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else "an unnamed package"
 
 
+def tables() -> list[Table[Any]]:
+    """The tables of this registry, one for each kind of thing, in the order of the file."""
+    return [table for table in globals().values() if isinstance(table, Table)]
+
+
 DIALECTS = Table[Any]("dialect", "tpusim.dialects", {"top": "tpusim.ops:Top", "tpu": "tpusim.ops:Tpu"})
 """xDSL dialects by namespace."""
 
+BYTECODE = Table[Any]("encoding", "tpusim.bytecode", {})
+"""Encodings of packages' dialects in MLIR bytecode, a `tpusim.ir.bytecode.DialectCodes`, by dialect."""
+
 UNIVERSES = Table[Any]("universe", "xdsl.universe", {})
-"""xDSL's dialects and passes, and those that packages add to it: `xdsl.universe.Universe` by package."""
+"""Dialects and passes of xDSL, which registers its own, and of packages for it: `xdsl.universe.Universe` by package."""
 
 when_loaded = DIALECTS.when_loaded
 """`when_loaded(namespace, callback)`: call `callback` with the dialect when it is loaded, or now if it is loaded."""
@@ -324,6 +347,7 @@ PASSES = Table[Any](
     "tpusim.passes",
     {
         "address-assign": "tpusim.passes.memory:AddressAssign",
+        "apply-pdl": "tpusim.passes.pdl:ApplyPdl",
         "calibrate": "tpusim.passes.calibration:Calibrate",
         "canonicalize": "tpusim.passes.canonicalize:Canonicalize",
         "check-scales": "tpusim.passes.lowering:CheckScales",
@@ -651,6 +675,7 @@ CLI = Table[Any](
         "explore-roofline": "tpusim.studies.commands.explore_roofline:ExploreRoofline",
         "zoo": "tpusim.cli.zoo:Zoo",
         "chips": "tpusim.cli.chips:Chips",
+        "plugins": "tpusim.cli.plugins:Plugins",
         "support": "tpusim.cli.fidelity:Support",
     },
 )

@@ -19,7 +19,7 @@ from tpusim.host import arrays
 from tpusim.host.documents import decode
 from tpusim.host.files import replacing
 from tpusim.ir.module import Model
-from tpusim.ir.text import print_module
+from tpusim.ir.one_file import encode_module
 from tpusim.version import __version__
 
 EVERY_SECONDS = 20.0
@@ -64,8 +64,8 @@ class Taken:
 
 
 def digest_of(model: Model) -> str:
-    """A digest of a module and its weights."""
-    digest = hashlib.sha256(print_module(model.module).encode())
+    """A digest of a module and its weights, the same whether the module was stored as text or as bytecode."""
+    digest = hashlib.sha256(encode_module(model.module))
     for name in sorted(model.weights):
         _add_array(digest, name, model.weights[name])
     return digest.hexdigest()

@@ -19,7 +19,7 @@ from tpusim.calibration.tuning import Search, Tuner, searches, widest
 from tpusim.errors import CalibrationError, option
 from tpusim.host.workers import Crew
 from tpusim.inference import Gradual
-from tpusim.ir.module import Model, load_model, save_model
+from tpusim.ir.module import Model, load_model, save_one_file
 from tpusim.ops import context
 
 UNIT = 8
@@ -110,7 +110,7 @@ class Shared:
 
     def __init__(self, crew: Crew, model: Model, method: str, bins: int, samples: int) -> None:
         path = crew.folder / "module.mlir"
-        save_model(model, path, weight_file="weights.npz")
+        save_one_file(model, path)
         self._crew, self._model, self._job = crew, model, Job(path, method, bins, samples)
 
     def measure(self, measured: Measured, samples: Iterable[Sample], progress: Callable[[int], None]) -> None:

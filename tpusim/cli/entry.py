@@ -9,7 +9,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from tpusim.cli.output import Output, make_safe, stderr_console
 from tpusim.cli.words import FROM_DOCSTRINGS, UsageError, WordError, option_of, refuse, registry, unknown
 from tpusim.errors import ConfigError, TpusimError, TpusimWarning, meant, spelled_as_options
 from tpusim.host.labels import one_line
-from tpusim.registry import CLI
+from tpusim.registry import CLI, without_plugins
 from tpusim.version import __version__
 
 COLLECT_AFTER = 400_000, 2, 10
@@ -120,8 +120,9 @@ def enter(arguments: Sequence[str] | None = None) -> int:
     make_safe()
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
-    words = [w for w in words if w != "--debug"]
-    with warnings.catch_warnings(), _interrupts(), spelled_as_options():
+    plugins = without_plugins() if "--no-plugins" in words else nullcontext()
+    words = [w for w in words if w not in ("--debug", "--no-plugins")]
+    with warnings.catch_warnings(), _interrupts(), spelled_as_options(), plugins:
         warnings.showwarning = _show_warning
         return _run(words, debug=debug)
 

@@ -99,6 +99,10 @@ class Run(Command):
     """Tensors of the sample to write: all, none, or any of outputs (the network's results), names of tensors and
     patterns such as 'layer4*'. All are computed and compared in any case.
     """
+    bytecode: bool = False
+    """Write the modules of all stages as MLIR bytecode, under the same names."""
+    one_file: bool = False
+    """Write them as bytecode with the weights in each, and no npz of weights."""
     out: OptionalPath = None
     """Folder for the artefacts; default out/MODEL_CHIP_MODE, with _asym and _Ncores if these options are given; for a
     repeated run its folder."""
@@ -184,6 +188,7 @@ class Run(Command):
             max_drop=self.max_drop,
             compare_samples=self.compare_samples,
             keep=Keep(self.keep),
+            form="one-file" if self.one_file else "bytecode" if self.bytecode else "text",
             workers=self.working.workers(),
         )
 
@@ -194,6 +199,8 @@ class Run(Command):
             raise ConfigError(f"--prove: the program is required, which --to {self.to} does not make; leave one out")
         if self.compare_samples < 1:
             raise ConfigError(f"--compare-samples {self.compare_samples}: 1 or more is required")
+        if self.bytecode and self.one_file:
+            raise ConfigError("--one-file: it writes bytecode; leave --bytecode out")
         if self.start is not None and self.resume:
             raise ConfigError(f"--from {self.start}: --resume finds the stage itself; leave one out")
         if self.labels is None and self.test_data is not None:

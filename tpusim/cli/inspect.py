@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import tyro
 
@@ -21,7 +21,7 @@ class Inspect(Command):
     No op and no attribute is made, so files of dialects that tpusim does not know can be inspected.
     """
 
-    says = "`version`, `producer`, `sections`, `dialects`, `ops`, `resources`"
+    says = "`version`, `producer`, `sections`, `dialects`, `functions` (ops of each by name), `ops`, `resources`"
 
     file: Annotated[Path, tyro.conf.Positional]
     """A file that begins with the magic number of MLIR bytecode; its name does not matter."""
@@ -37,14 +37,19 @@ class Inspect(Command):
         ctx.allow_unregistered = True
         found = _found(Bytecode.open(self.file, ctx))
         console.print(f"{self.file}: MLIR bytecode {found['version']} by {found['producer']}", markup=False)
-        for title in ("sections", "dialects", "ops", "resources"):
+        for title in ("sections", "dialects", "functions", "ops", "resources"):
             console.print(f"{title}:")
             for name, value in found[title].items():
-                console.print(
-                    f"  {name:<32} {value:,}" if isinstance(value, int) else f"  {name:<32} {value}", markup=False
-                )
+                console.print(f"  {name:<32} {_shown(value)}", markup=False)
         console.result(**found)
         return True
+
+
+def _shown(value: Any) -> str:
+    """A number with separators; of a function the number of its ops."""
+    if isinstance(value, dict):
+        return f"{sum(cast('dict[str, int]', value).values()):,} ops"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _found(file: "Bytecode") -> dict[str, Any]:
@@ -55,6 +60,7 @@ def _found(file: "Bytecode") -> dict[str, Any]:
         "producer": file.producer,
         "sections": file.sizes,
         "dialects": {name: file.dialect_versions.get(name, b"").hex() or "no version" for name in file.dialects},
+        "functions": {name: dict(file.ops_of(name).most_common()) for name in file.symbols},
         "ops": dict(file.op_counts.most_common()),
         "resources": listed,
     }

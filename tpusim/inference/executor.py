@@ -24,8 +24,8 @@ from tpusim.inference.layout import with_few_transpositions
 from tpusim.inference.shuffles import shuffles
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
+from tpusim.ir.one_file import encode_module
 from tpusim.ir.opaque import require_known
-from tpusim.ir.text import print_module
 from tpusim.ir.types import is_tensor, shape_of, storage_dtype, tensor_of, uniform_of
 from tpusim.numbers import border
 from tpusim.ops.framework.base import Array, ShapedOp, TopOp, TpuOp
@@ -260,7 +260,7 @@ class Graph:
         if not all(type(op).__module__.startswith(("tpusim.", "xdsl.")) for op in self.model.body.walk()):
             return None
         texts = text_of(Path(tpusim_kernels.__file__).parent), text_of(Path(__file__).parents[1])
-        parts = (print_module(self.model.module), self.keep, self._chip, texts, self._quick)
+        parts = (encode_module(self.model.module), self.keep, self._chip, texts, self._quick)
         digest = hashlib.sha256(repr(parts).encode())
         for name in sorted(self._fixed):
             digest.update(self._fixed[name].tobytes())

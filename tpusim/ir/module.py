@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from typing_extensions import override
@@ -203,13 +204,32 @@ def update_function_type(model: Model) -> None:
     model.function.update_function_type()
 
 
-def save_model(model: Model, path: Path, *, weight_file: str = "weights.npz") -> None:
-    """Write `path` (text) and the weights next to it; both appear whole or not at all."""
-    if model.attribute("module.weight_file") != weight_file:
-        model.set(weight_file=weight_file)
+Form = Literal["text", "bytecode", "one-file"]
+"""How a module is stored: as text or bytecode with its weights in an npz, or as bytecode with its weights."""
+
+
+def save_model(model: Model, path: Path, *, weight_file: str = "weights.npz", form: Form = "text") -> None:
+    """Write `path` and, unless they are in it, the weights next to it; both appear whole or not at all."""
+    name_weights(model, weight_file, form)
+    if form == "one-file":
+        save_one_file(model, path)
+        return
     save_weights(packed_weights(model.module, model.weights), path.parent / weight_file)
     with replacing(path) as temporary:
-        temporary.write_text(text.print_module(model.module), encoding="utf-8")
+        if form == "bytecode":
+            from tpusim.ir.one_file import encode_module
+
+            temporary.write_bytes(encode_module(model.module))
+        else:
+            temporary.write_text(text.print_module(model.module), encoding="utf-8")
+
+
+def name_weights(model: Model, weight_file: str, form: Form) -> None:
+    """Say in a module in which file its weights are stored, if not in its own."""
+    if form == "one-file":
+        model.module.attributes.pop("module.weight_file", None)
+    elif model.attribute("module.weight_file") != weight_file:
+        model.set(weight_file=weight_file)
 
 
 def packed_weights(module: ModuleOp, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

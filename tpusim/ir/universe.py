@@ -21,9 +21,10 @@ XDSL = "xdsl"
 
 def universes() -> Iterator[Any]:
     """The universes, xDSL's first, each imported when it is reached. Raises ConfigError for a broken one."""
-    from xdsl.universe import Universe
+    from xdsl.universe import XDSL_UNIVERSE, Universe
 
-    for name in sorted(UNIVERSES, key=lambda name: (name != XDSL, name)):
+    yield XDSL_UNIVERSE
+    for name in sorted(set(UNIVERSES) - {XDSL}):
         found = UNIVERSES.get(name)
         if not isinstance(found, Universe):
             package = UNIVERSES.package_of(name)

@@ -14,6 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from tpusim.errors import ConfigError, meant
 from tpusim.passes.base import ANCHORS, Codec, Pass, Pipeline
+from tpusim.passes.foreign import Foreign, foreign_pass
 from tpusim.registry import PASSES, PIPELINES
 
 OPEN, CLOSE = "({", ")}"
@@ -48,6 +49,8 @@ def print_pipeline(step: Pass) -> str:
     """The text of a pass or pipeline; `parse_pipeline` reads it. Raises ConfigError for an option that has no text."""
     if isinstance(step, Pipeline):
         return f"{step.at}({','.join(map(print_pipeline, step.steps))})"
+    if isinstance(step, Foreign):
+        return step.text
     options = " ".join(
         f"{field.name}={_written(step, field.name, value)}"
         for field in fields(step)
@@ -86,6 +89,8 @@ def _made(name: str, text: str, where: str) -> Pass:
         raise ConfigError(f"pipeline '{where}': each option once is required, got {' '.join(key for key, _ in listed)}")
     if name in PIPELINES:
         return _with_options(PIPELINES.get(name), options, name)
+    if name not in PASSES and (foreign := foreign_pass(name, where)) is not None:
+        return foreign
     if name not in PASSES:
         known = (*PASSES.names(), *PIPELINES.names())
         raise ConfigError(

@@ -15,7 +15,7 @@ from tpusim.errors import CalibrationError, ConfigError, option
 from tpusim.images import images_of, inputs_of
 from tpusim.inference import Gradual, float_upstream, input_specs
 from tpusim.ir.attrs import value_name
-from tpusim.ir.module import Model, load_model, save_model
+from tpusim.ir.module import Model, load_model, save_one_file
 from tpusim.ir.types import shape_of
 from tpusim.isa.stream import Program, load, save
 from tpusim.ops import context
@@ -102,7 +102,7 @@ class Job:
     def put(cls, a: Artefacts, folder: Path) -> "Job":
         """Write what a run has made so far for workers."""
         for name in ("canonical", "tpu"):
-            save_model(need(getattr(a, name), name), folder / f"{name}.mlir", weight_file=f"{name}.npz")
+            save_one_file(need(getattr(a, name), name), folder / f"{name}.mlir")
         save(need(a.program, "the program"), folder / "model.tpusim")
         return cls(folder, a.config.simulator)
 

@@ -15,7 +15,7 @@ from tpusim.errors import ConfigError
 from tpusim.frontend import WHOLE, Cut, Reference
 from tpusim.host.workers import Workers
 from tpusim.images import Preprocess
-from tpusim.ir.module import Model
+from tpusim.ir.module import Form, Model
 from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig
 from tpusim.lowering import LoweringConfig
@@ -73,7 +73,7 @@ class RunConfig:
     max_drop: points of top-1 that quantisation may cost on labelled data.
     compare_samples: how many of the samples the flat levels are compared on; the machine runs the first of them.
     keep: which tensors of the sample are written; all are computed and compared whatever it says.
-    workers: who measures and evaluates samples, None: this process.
+    form: how modules are stored. workers: who measures and evaluates samples, None: this process.
     """
 
     model: Path
@@ -98,6 +98,7 @@ class RunConfig:
     max_drop: float = MAX_DROP
     compare_samples: int = COMPARE_SAMPLES
     keep: Keep = Keep()
+    form: Form = "text"
     workers: Workers | None = None
 
 

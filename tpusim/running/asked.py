@@ -31,7 +31,7 @@ from tpusim.version import __version__
 
 HASHED_BYTES: Final = 4 << 30
 """Of samples: larger ones are known by the names and sizes of their files."""
-TEXTS = ("model", "data", "test_data", "labels", "table", "out", "to", "start")
+TEXTS = ("model", "data", "test_data", "labels", "table", "out", "to", "start", "form")
 """Fields that were written as they are when manifests had Python's representations."""
 Json = dict[str, Any]
 

@@ -29,7 +29,7 @@ from tpusim.inference import quantisation
 from tpusim.inference import run as run_flat
 from tpusim.ir.attrs import value_name
 from tpusim.ir.content import is_module
-from tpusim.ir.module import Model, load_model, save_model
+from tpusim.ir.module import Model, load_model, name_weights, save_model
 from tpusim.ir.types import calibrated_range, is_tensor
 from tpusim.isa.region import numpy_dtype
 from tpusim.isa.stream import load, save
@@ -78,10 +78,10 @@ def module_files(
     """A stage that makes one module."""
 
     def prepare(a: Artefacts) -> None:
-        need(getattr(a, field), name).set(weight_file=weights)
+        name_weights(need(getattr(a, field), name), weights, a.config.form)
 
     def write(a: Artefacts, folder: Path) -> None:
-        save_model(need(getattr(a, field), name), folder / name, weight_file=weights)
+        save_model(need(getattr(a, field), name), folder / name, weight_file=weights, form=a.config.form)
 
     def read(a: Artefacts, folder: Path) -> None:
         setattr(a, field, load_module(folder / name))
@@ -107,7 +107,7 @@ def kept_key(config: RunConfig) -> list[str] | None:
 def prepare_calibration(a: Artefacts) -> None:
     """Name the weights of the calibrated module: those of the canonical one."""
     if a.table is not None:
-        need(a.calibrated, "the calibrated module").set(weight_file="canonical_weights.npz")
+        name_weights(need(a.calibrated, "the calibrated module"), "canonical_weights.npz", a.config.form)
 
 
 def write_calibration(a: Artefacts, folder: Path) -> None:
@@ -120,7 +120,7 @@ def write_calibration(a: Artefacts, folder: Path) -> None:
     else:
         save_table(folder / "cali_table", a.table, a.config.calibration, a.measured, module="2_canonical.mlir")
     model = need(a.calibrated, "the calibrated module")
-    save_model(model, folder / "3_calibrated.mlir", weight_file="canonical_weights.npz")
+    save_model(model, folder / "3_calibrated.mlir", weight_file="canonical_weights.npz", form=a.config.form)
 
 
 def read_calibration(a: Artefacts, folder: Path) -> None:
@@ -398,7 +398,7 @@ ARTEFACTS = tuple(dict.fromkeys(name for files in FILES.values() for name in fil
 def stage_keys(config: RunConfig) -> dict[str, str]:
     """Stage -> key, in processing order."""
     found: dict[str, str] = {}
-    key = __version__
+    key = __version__ if config.form == "text" else f"{__version__} {config.form}"
     for name, files in FILES.items():
         key = hashlib.sha256(json.dumps([key, name, files.depends(config)]).encode()).hexdigest()
         found[name] = key

@@ -1,7 +1,7 @@
 """Attributes and types to write: each gets one entry, and ids are given by use once all are known."""
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import UnregisteredAttr
 from xdsl.ir import Attribute, BuiltinAttribute, TypeAttribute
 from xdsl.printer import Printer
 
+from tpusim.ir.bytecode.dialects import Codes
 from tpusim.ir.bytecode.forms import DialectCodes, Form
 from tpusim.ir.bytecode.releases import Release
 from tpusim.ir.bytecode.strings import StringTable
@@ -89,20 +90,30 @@ class _Parts:
         self.tokens.append(handles.setdefault((dialect, key), len(handles)) * LANES + Lane.HANDLE)
 
 
+_Forms = dict[type, list[tuple[str, Form]]]
+
+
 class Numbering:
     """Numbers attributes and types when they are first met; equal ones are one entry.
 
     Equality is that of the encoding: it tells 0.0 from -0.0, and costs nothing for what is nested.
     """
 
-    def __init__(self, release: Release, codes: Mapping[str, DialectCodes], strings: StringTable) -> None:
+    def __init__(self, release: Release, codes: Codes, strings: StringTable) -> None:
         self.strings = strings
         self.handles: dict[tuple[str, str], int] = {}
         self.attributes, self.types = _Kind(Lane.ATTRIBUTE), _Kind(Lane.TYPE)
-        self._attribute_forms = _forms_by_class((c.name, c.attributes) for c in codes.values())
-        self._type_forms = _forms_by_class((c.name, c.types) for c in codes.values())
+        self._codes, self._attribute_forms, self._type_forms = codes, _Forms({}), _Forms({})
+        self._met = {one.name for one in codes.loaded}
+        for one in codes.loaded:
+            self._take(one)
         self._limits = {("builtin", False): release.attributes, ("builtin", True): release.types}
         self._limits["quant", True] = release.quant
+
+    def _take(self, codes: DialectCodes) -> None:
+        for found, forms in ((self._attribute_forms, codes.attributes), (self._type_forms, codes.types)):
+            for form in forms:
+                found.setdefault(form.cls, []).append((codes.name, form))
 
     def attribute(self, value: Attribute) -> int:
         """The token of an attribute; that of a type used as an attribute is another one than the type's."""
@@ -154,20 +165,17 @@ class Numbering:
 
     def _form(self, value: Attribute, is_type: bool) -> tuple[str, Form] | None:
         """The first form that can write an attribute for the release; None if it is written as text."""
+        name = _dialect_of(value)
+        if name not in self._met:  # an encoding of a package is imported when it is needed
+            self._met.add(name)
+            if name in self._codes:
+                self._take(self._codes[name])
         forms = self._type_forms if is_type else self._attribute_forms
         cls = TypeAttribute if isinstance(value, TypeAttribute) and not is_type else type(value)
         for dialect, form in forms.get(cls, ()):
             if form.code <= self._limits.get((dialect, is_type), form.code) and form.fits(value):
                 return dialect, form
         return None
-
-
-def _forms_by_class(dialects: Iterable[tuple[str, Sequence[Form]]]) -> dict[type, list[tuple[str, Form]]]:
-    found: dict[type, list[tuple[str, Form]]] = {}
-    for name, forms in dialects:
-        for form in forms:
-            found.setdefault(form.cls, []).append((name, form))
-    return found
 
 
 def _text_of(value: Attribute) -> bytes:

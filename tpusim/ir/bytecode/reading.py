@@ -12,7 +12,7 @@ from xdsl.ir import Operation
 
 from tpusim.errors import ImportModelError, TpusimError, first_line
 from tpusim.ir.bytecode.cursor import Cursor
-from tpusim.ir.bytecode.dialects import by_name
+from tpusim.ir.bytecode.dialects import Codes
 from tpusim.ir.bytecode.entries import Entries
 from tpusim.ir.bytecode.forms import DialectCodes
 from tpusim.ir.bytecode.headers import Header
@@ -39,7 +39,7 @@ class Bytecode:
         self, data: bytes | memoryview, ctx: Context, name: str = "<bytes>", dialects: Iterable[DialectCodes] = ()
     ) -> None:
         self.name, self._ctx = name, ctx
-        self._codes: Mapping[str, DialectCodes] = by_name(dialects)
+        self._codes: Mapping[str, DialectCodes] = Codes(dialects)
         view = memoryview(data)
         head = Cursor(view, 0, 0, len(view), "header", name)
         if bytes(view[: len(MAGIC)]) != MAGIC:
@@ -112,14 +112,23 @@ class Bytecode:
         """The names of the functions, and of other symbols directly in the module."""
         return tuple(self._top)
 
-    def function(self, symbol: str) -> Operation:
-        """One function (or other symbol) without the rest of the module. Raises ImportModelError for an unknown one."""
+    def ops_of(self, symbol: str) -> Counter[str]:
+        """How many ops of each name a function (or other symbol) consists of, without making any."""
+        return Index(self._at(symbol), self.version, self._names).counts()
+
+    def _at(self, symbol: str) -> Cursor:
+        """Where a symbol's op begins. Raises ImportModelError for an unknown one."""
         found = self._top.get(symbol)
         if found is None:
             raise ImportModelError(f"bytecode '{self.name}': '{symbol}': one of {', '.join(self._top)} is required")
         cursor = again(found.body)
         cursor.position = found.position
-        return self._made(cursor, Scope(found.values))
+        return cursor
+
+    def function(self, symbol: str) -> Operation:
+        """One function (or other symbol) without the rest of the module. Raises ImportModelError for an unknown one."""
+        cursor = self._at(symbol)
+        return self._made(cursor, Scope(self._top[symbol].values))
 
     def module(self) -> ModuleOp:
         """The whole module, brought up to date by the dialects whose versions the file states; not verified."""

@@ -11,7 +11,7 @@ from xdsl.traits import IsolatedFromAbove
 
 from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.ir.bytecode import headers
-from tpusim.ir.bytecode.dialects import by_name
+from tpusim.ir.bytecode.dialects import Codes
 from tpusim.ir.bytecode.forms import DialectCodes
 from tpusim.ir.bytecode.names import encode_names
 from tpusim.ir.bytecode.numbering import LANES, Entry, Lane, Numbering, Order, Token, order_of, references
@@ -42,7 +42,7 @@ def encode(
     version = release.version if version is None else version
     if version not in VERSIONS:
         raise ConfigError(f"bytecode version {version}: one of {VERSIONS[0]} to {VERSIONS[-1]} is required")
-    writer = _Writer(version, release, by_name(dialects))
+    writer = _Writer(version, release, Codes(dialects))
     try:
         return writer.file(module, external or {}, of_dialects or {})
     except RecursionError as error:
@@ -63,7 +63,7 @@ class _Values:
 class _Writer:
     """Section IR first, which numbers all else on its way; then everything in the file's order."""
 
-    def __init__(self, version: int, release: Release, codes: Mapping[str, DialectCodes]) -> None:
+    def __init__(self, version: int, release: Release, codes: Codes) -> None:
         self._version, self._codes = version, codes
         self._strings = StringTable()
         self._numbering = Numbering(release, codes, self._strings)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tpusim.errors import TpusimError, WriteError
 from tpusim.host.workers import Crew, Workers
 from tpusim.ir.formats import number_format
-from tpusim.ir.module import Model, save_model
+from tpusim.ir.module import Model, save_one_file
 from tpusim.studies.explore.cache import Cache, Keys
 from tpusim.studies.explore.cost import DEFECT, Bench, Material, blank, guarded, lowered_as, rows_of
 from tpusim.studies.explore.front import DEFAULT_FRONT, front, require_measures
@@ -176,7 +176,7 @@ def _shared(crew: Crew, model: Model, number: int) -> Path:
     """Save a module in a new folder where workers can load it, and return its path."""
     path = crew.folder / str(number) / "2_canonical.mlir"
     path.parent.mkdir()
-    save_model(model, path)
+    save_one_file(model, path)
     return path
 
 
