@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.accuracy.results import Key
-from benchmarks.conformance.compare import all_stored, compare_alone, compare_lowering, gaps
+from benchmarks.conformance.compare import all_stored, compare_alone, compare_lowering, gaps, stored
 from benchmarks.conformance.explained import Explained
 from benchmarks.conformance.pairing import computing, pair
 from benchmarks.conformance.results import Cell, Difference, Part
@@ -134,3 +134,10 @@ def test_without_the_environment_the_error_says_what_is_needed(monkeypatch, plac
     monkeypatch.setenv(VARIABLE, place)
     with pytest.raises(ConfigError, match=f"{VARIABLE}.*required"):
         Upstream.find()
+
+
+def test_a_dumped_float_that_a_mask_makes_infinite_is_its_integer() -> None:
+    """-127 in steps of 2.68e36 is beyond f32, so that the interpreter dumps an infinity."""
+    step = 2.6793885562088886e36
+    dumped = np.array([-np.inf, np.inf, 0.0, np.float32(-3 * step)], np.float32)
+    assert stored(dumped, Tensor((4,), "i8", step)).tolist() == [-127, 127, 0, -3]

@@ -20,6 +20,7 @@ CONSTANTS = ("multiplier", "multipliers", "rshift", "rshifts", "multiplier_neg",
 """Attributes of lowering that are compared where both sides' ops have them."""
 WITH_AXIS = ("tpu.CumSum",)
 """Kinds whose axis upstream keeps as a constant operand, too."""
+FLOAT_MAX = float(np.finfo(np.float32).max)
 FLOATS: dict[str, np.dtype[np.generic]] = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 FRACTION_BITS = {"f32": 23, "f16": 10, "bf16": 7}
 TOLERATED = {"f16": 1.0, "bf16": 1.0, "f32": 16.0}
@@ -216,10 +217,12 @@ def all_stored(ops: Sequence[Op], dumped: Arrays) -> dict[str, Array]:
 def stored(values: Array, to: Tensor) -> Array:
     """Upstream's dumped floats as the type stores them: the integers of a scale, or 16-bit floats.
 
-    Its interpreter leaves the results of some F16 ops (Interp, LayerNorm) unrounded; the chip stores them rounded.
+    Its interpreter leaves the results of some F16 ops (Interp, LayerNorm) unrounded; the chip stores them rounded. The
+    float of an integer that the scale of a mask makes infinite is the largest one.
     """
     if to.scale is not None:
-        return (np.rint(values.astype(np.float64) / to.scale).astype(np.int64) + to.zero).astype(_integer(to.storage))
+        finite = np.clip(values.astype(np.float64), -FLOAT_MAX, FLOAT_MAX)
+        return (np.rint(finite / to.scale).astype(np.int64) + to.zero).astype(_integer(to.storage))
     if to.storage in FLOATS:
         return values.astype(np.float32).astype(FLOATS[to.storage])
     return values
