@@ -78,6 +78,13 @@ def activation_table(mode: str, coeffs: tuple[float, ...] = ()) -> TablePair:
     return slope_table(lambda x: FUNCTIONS[mode](x, *coeffs), SLOPE_RANGES[mode])
 
 
+def gate_table(mode: str) -> TablePair:
+    """The slope table of a gate of LSTM and GRU, SIGMOID or TANH (numerics 11.7). The exponential is in f32."""
+    if mode != "SIGMOID":
+        return activation_table(mode)
+    return slope_table(lambda x: 1.0 / (np.float32(1) + np.exp(-x).astype(np.float32)), SLOPE_RANGES[mode])
+
+
 def _mantissas() -> NDArray[np.float64]:
     """1 + i/128 for both halves: the index also contains the lowest bit of the exponent, which is ignored."""
     return np.tile(1.0 + np.arange(HALF) / HALF, 2)

@@ -3,7 +3,7 @@
 from math import prod
 
 import numpy as np
-from tpusim_kernels.prim.floattable import activation_table
+from tpusim_kernels.prim.floattable import gate_table
 from typing_extensions import override
 from xdsl.ir import SSAValue
 
@@ -64,7 +64,7 @@ class RecurrentByTables(Model[TopRecurrent], FloatLowering):
         return ctx.build(TpuMatMul, operands, attributes, ctx.float_type(op), shape, name)
 
     def _tables(self, ctx: LoweringContext, function: str) -> list[SSAValue]:
-        pair, name = activation_table(function), f"{self.op.whole.data}_{function.lower()}"
+        pair, name = gate_table(function), f"{self.op.whole.data}_{function.lower()}"
         return [
             ctx.weight(f"{name}{word}", np.asarray(entries).reshape(FLOAT_TABLE_SHAPE))
             for word, entries in (("_table", pair.table), ("_slope_table", pair.mantissa))
