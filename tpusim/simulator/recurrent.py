@@ -55,15 +55,18 @@ class _Layer:
         offsets = [dict(_biases(function, bias.reshape(ways, -1)[d])) for d in range(ways)]
         return cls(function, rows, found, offsets, states, *gates)
 
-    def of_row(self, t: int, d: int, gate: str) -> np.ndarray:
-        """The products of a row, with their bias; on a chip with tables they are given."""
+    def of_rows(self, d: int) -> dict[str, np.ndarray]:
+        """Gate -> the products of all rows, (T, N, H), with their bias; on a chip with tables they are given."""
+        names, size = _names(self.function), self.function.hidden
         if self.function.tables:
-            names, size = _names(self.function), self.function.hidden
-            start = (d * len(names) + names.index(gate)) * size
-            return self.rows[t][:, start : start + size]
-        weights = self.weights[d][gate][0]
-        assert weights is not None  # only tables go without
-        return _chain(self.rows[t], weights) + self.biases[d][gate][0]
+            parts = np.split(self.rows, (1 + self.function.bidirectional) * len(names), axis=2)
+            return dict(zip(names, parts[d * len(names) :], strict=False))
+        flat, found = self.rows.reshape(-1, self.rows.shape[2]), dict[str, np.ndarray]()
+        for name in names:
+            weights = self.weights[d][name][0]
+            assert weights is not None  # only tables go without
+            found[name] = (_chain(flat, weights) + self.biases[d][name][0]).reshape(*self.rows.shape[:2], size)
+        return found
 
     def of_state(self, state: np.ndarray, d: int, gate: str) -> np.ndarray:
         """The products of a state, with their bias."""
@@ -101,25 +104,25 @@ def _one_way(layer: _Layer, d: int) -> tuple[np.ndarray, ...]:
     steps = len(layer.rows)
     found: list[np.ndarray] = [np.empty(0)] * steps
     states: States = tuple(state[d] for state in layer.states)
-    advance = {"LSTM": _lstm, "GRU": _gru}[layer.function.cell]
+    advance, products = {"LSTM": _lstm, "GRU": _gru}[layer.function.cell], layer.of_rows(d)
     for t in reversed(range(steps)) if d else range(steps):
-        states = advance(layer, t, d, states)
+        states = advance(layer, {name: rows[t] for name, rows in products.items()}, d, states)
         found[t] = states[0]
     return np.stack(found), *states
 
 
-def _lstm(layer: _Layer, t: int, d: int, states: States) -> States:
+def _lstm(layer: _Layer, row: dict[str, np.ndarray], d: int, states: States) -> States:
     h, c = states
     times, plus = _arithmetic(layer)
-    i, f, o, g = (plus(layer.of_row(t, d, name), layer.of_state(h, d, name)) for name in "ifog")
+    i, f, o, g = (plus(row[name], layer.of_state(h, d, name)) for name in "ifog")
     c = plus(times(layer.sigmoid(f), c), times(layer.sigmoid(i), layer.tanh(g)))
     return times(layer.sigmoid(o), layer.tanh(c)), c
 
 
-def _gru(layer: _Layer, t: int, d: int, states: States) -> States:
+def _gru(layer: _Layer, row: dict[str, np.ndarray], d: int, states: States) -> States:
     (h,) = states
     times, plus = _arithmetic(layer)
-    (zx, zh), (rx, rh), (hx, hh) = ((layer.of_row(t, d, name), layer.of_state(h, d, name)) for name in "zrh")
+    (zx, zh), (rx, rh), (hx, hh) = ((row[name], layer.of_state(h, d, name)) for name in "zrh")
     z, r = layer.sigmoid(plus(zx, zh)), layer.sigmoid(plus(rx, rh))
     new = layer.tanh(plus(times(r, hh), hx))
     if layer.function.tables:
