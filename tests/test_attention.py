@@ -151,7 +151,8 @@ def test_heads_are_proven(mode: str, local: bool) -> None:
     """A head in a layer group has the expression of the whole block, with a mask for each batch item."""
     model = to_addressed(to_reordered(lowered(block(), mode=mode, chip=CHIP if local else GLOBAL)[0]))
     program = to_program(model)
-    assert prove(model, Simulator(program), wanted=10).passed
+    proof = prove(model, Simulator(program), wanted=10)
+    assert proof.passed and not proof.uncut
 
 
 def test_a_wrong_head_is_located() -> None:

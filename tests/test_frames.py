@@ -26,6 +26,7 @@ from tpusim.lowering import LoweringConfig
 from tpusim.ops import context
 from tpusim.passes import PassManager
 from tpusim.passes.pipelines import lowered as passes_of
+from tpusim.proof import prove
 from tpusim.simulator import Simulator
 
 IMAGES = Path(__file__).parent / "images"
@@ -69,6 +70,8 @@ def test_the_machine_computes_the_same(number: int) -> None:
         given = {"image_raw": prepare([IMAGES / "china.png"], images_of(tpu)["image_raw"], (1, 1, 1, 1))}
     flat, local = run(tpu, given), Simulator(to_program(final)).run(given).tensors
     assert {op.name for op in tpu.ops} >= ({"tpu.ScaleLut", "tpu.SwapChannel"} if number in (11, 12) else set())
+    proof = prove(final, Simulator(to_program(final)), wanted=10)
+    assert proof.passed and not proof.uncut and not proof.unjudged
     kinds = {name: flat[name].dtype.kind for name in local if name in flat}
     assert "y_Conv" in kinds or "y_Conv_f32" in kinds
     for name, kind in kinds.items():

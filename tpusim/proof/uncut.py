@@ -6,6 +6,7 @@ values alone, so a proof counts such ops and names them.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from xdsl.ir import SSAValue
@@ -47,7 +48,12 @@ class UncutContext(WholeContext):
             if is_tensor(value) and weight_of(value) is None:
                 self._places[value] = end
                 end = align(extent(self._view(value), chip).stop, chip.gmem_align_bytes)
-        self.memory = constants.with_region(Region("tensors", start, end - start, writable=True))
+        self._constants, self._region = constants, Region("tensors", start, end - start, writable=True)
+
+    @cached_property
+    def memory(self) -> FieldMachine:
+        """Memory with the op's operands and its result, apart from that of other ops."""
+        return self._constants.with_region(self._region)
 
     def computed(self, operands: Sequence[Elements | None]) -> tuple[Elements, ...]:
         """The results of the op. Raises NotJudged for a command without a field meaning."""
@@ -59,7 +65,7 @@ class UncutContext(WholeContext):
 
     def constant(self, value: SSAValue) -> Elements:
         """The elements of a constant operand."""
-        return self.memory.read(self._view(value)).reshape(shape_of(value))
+        return self._constants.read(self._view(value)).reshape(shape_of(value))
 
     def _view(self, value: SSAValue) -> View:
         return gmem_view(value, self.address(value), self.chip, constant=weight_of(value) is not None)
