@@ -10,7 +10,17 @@ from collections.abc import Iterable
 from math import prod
 from typing import Protocol, cast, runtime_checkable
 
-from xdsl.dialects.builtin import ModuleOp, StringAttr, UnrankedTensorType, UnregisteredAttr
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    IntegerAttr,
+    IntegerType,
+    ModuleOp,
+    NoneAttr,
+    Signedness,
+    StringAttr,
+    UnrankedTensorType,
+    UnregisteredAttr,
+)
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import IRDLOperation, OptOperandDef, OptResultDef, VarOperandDef, VarResultDef
@@ -19,7 +29,7 @@ from xdsl.utils.exceptions import VerifyException
 from tpusim.errors import TpusimError
 from tpusim.ir.attrs import op_name
 from tpusim.ir.opaque import made_opaque
-from tpusim.ir.types import address_of, element_of, is_tensor, set_type, shape_of, tensor
+from tpusim.ir.types import UniformType, address_of, element_of, is_tensor, retyped, set_type, shape_of, tensor
 from tpusim.ir.upstream.table import OpEntry, defined_attributes, entry
 
 
@@ -57,7 +67,22 @@ def _why_opaque(op: IRDLOperation, *, keep: bool) -> str:
         return why
     if keep:
         return _infer_shapes(op) or refused(op)
+    _widen(op)
     return _formed(op) or _infer_shapes(op)
+
+
+def _widen(op: IRDLOperation) -> None:
+    """Give results of lowered ops their type without a narrower range, as bools have: TPU-MLIR saturates to bits."""
+    from tpusim.ir.bytecode.missing import RangedUniformType
+
+    for result in list(op.results):
+        ranged = element_of(result) if is_tensor(result) else None
+        if op.dialect_name() == "tpu" and isinstance(ranged, RangedUniformType):
+            signedness = Signedness.SIGNED if ranged.flags.data & 1 else Signedness.UNSIGNED
+            axis = NoneAttr() if ranged.axis.data < 0 else IntegerAttr(ranged.axis.data, 64)
+            zeros = ArrayAttr(IntegerAttr(zero.data, 64) for zero in ranged.zero_points)
+            storage = IntegerType(ranged.storage.width.data, signedness)
+            set_type(result, retyped(result, UniformType(storage, ranged.expressed, ranged.scales, zeros, axis)))
 
 
 def _infer_shapes(op: Operation) -> str:

@@ -80,9 +80,13 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
             reshape_constant(self.filter, (groups[0] * groups[1], *groups[2:]))
         chip = chip_of_module(self)
         if chip is not None and not self.packed and self._is_packed_shape():
-            if chip.hardware.coefficients != "merged":
+            (ic, oc), merged = self.channels, chip.hardware.coefficients == "merged"
+            if not (merged or (ic == 1 and prod(shape_of(self.filter)) == oc * prod(self.kernel))):
                 return f"packed coefficients are not computed in TPU-MLIR's layout for {chip.name}"
-            self.filter_packed = flag(True)
+            if merged:
+                self.filter_packed = flag(True)
+            else:
+                reshape_constant(self.filter, (oc, ic, *self.kernel))
         if chip is not None and self.packed and self.filter_packing is None:
             self.filter_packing = int_attr(self._packing_on(chip))
         only_shift = self.quant_mode is not None and self.quant_mode.data == "OnlyShift"
