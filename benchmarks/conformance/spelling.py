@@ -19,6 +19,7 @@ import onnx
 import tyro
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute
+from xdsl.irdl import IRDLOperation
 
 from benchmarks.conformance.ours import NETWORKS, source
 from benchmarks.conformance.upstream import Upstream
@@ -110,7 +111,7 @@ def plain(module: ModuleOp) -> list[str]:
     """
     module.attributes = {k: v for k, v in sorted(module.attributes.items()) if k != "module.weight_file"}
     for op in module.walk():
-        if known := entry(op.name):
+        if isinstance(op, IRDLOperation) and (known := entry(op.name)):  # others are opaque
             defined, stated = defined_attributes(type(op)), sorted(op.attributes.items())
             op.attributes = {
                 k: v for k, v in stated if (k in defined or k not in known.attributes) and not is_default(known, k, v)
