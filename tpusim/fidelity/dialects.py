@@ -17,8 +17,8 @@ from tpusim.registry import DIALECTS
 
 HEAD = """# The two dialects
 
-`make dialects` writes this page; do not edit it. It shows the ops of the dialects `top` and `tpu` as TPU-MLIR spells
-them (`tpusim/ir/upstream`), and what tpusim makes of them. An operand with `?` may be `top.None`, one with `?!` may be
+`make dialects` writes this page; do not edit it. It shows the ops of the dialects `top` and `tpu` in TPU-MLIR's spelling
+(`tpusim/ir/upstream`), and what tpusim makes of them. An operand with `?` may be `top.None`, one with `?!` may be
 left out, and `*` stands for any number of operands. An attribute with `?` is optional, one with `=` has that default,
 and all others must be stated.
 

@@ -27,7 +27,7 @@ from tpusim.ir.weights import WeightStore
 SCHEMA = 2
 """The schema of the dialects top and tpu; it grows when files of the release before need an upgrade.
 
-2: names, types and operands as in TPU-MLIR; the op classes also take those of 1 (`tpusim.ir.upstream.Spelled`).
+2: names, types and operands are those of TPU-MLIR; the op classes also take those of 1 (`tpusim.ir.upstream.Spelled`).
 """
 UPGRADES: dict[int, Callable[[ModuleOp], None]] = {1: lambda module: None}
 """Schema -> what brings a module of it to the next one."""

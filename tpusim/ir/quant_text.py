@@ -68,7 +68,7 @@ def _block(parser: AttrParser) -> tuple[int, int]:
 
 
 def _pair(parser: AttrParser) -> tuple[float, int]:
-    """`scale` or `scale:zero`."""
+    """Read a scale, `scale` or `scale:zero`; without one the zero point is 0."""
     scale = float(parser.parse_number(allow_boolean=False))
     return scale, parser.parse_integer() if parser.parse_optional_punctuation(":") else 0
 

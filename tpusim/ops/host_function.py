@@ -12,7 +12,7 @@ from tpusim.ops.framework.base import Shape, TpuOp
 
 @irdl_op_definition
 class TpuGenericCpu(TpuOp):
-    """`tpu.GenericCpu`: as TPU-MLIR states what the host computes. Its "quant" is a `tpu.Cast` here.
+    """`tpu.GenericCpu`: what the host computes, in the form of TPU-MLIR. Its "quant" is a `tpu.Cast` here.
 
     The other functions are known as ops here (interp, argmax ...); modules that state them this way are not computed.
     """

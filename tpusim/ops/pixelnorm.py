@@ -176,7 +176,6 @@ class TpuPixelNorm(PixelNorm, TpuOp, Reorder):
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """Fn `pixelnorm`."""
         given = [i for i, v in enumerate(self.operands) if not is_none(v)]
         function = functions.PixelNorm(
             self.eps.value.data, 1 in given, 2 in given, bf16_steps=self._in_bf16, scale=self._scale or 0.0

@@ -1,4 +1,4 @@
-"""The dialects `top` and `tpu` as TPU-MLIR spells them.
+"""The dialects `top` and `tpu` in the spelling of TPU-MLIR.
 
 `ops.json` has every op with its operands, results and attributes; `benchmarks/conformance/dialect_table.py` writes it.
 `meanings.toml`, written by hand, says what attributes that tpusim does not compute mean here. The table is read when an

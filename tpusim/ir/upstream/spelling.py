@@ -49,7 +49,7 @@ INTEGERS = {
 
 
 class Spelled(IRDLOperation):
-    """An op whose attributes are spelled as in TPU-MLIR, however they are given or read.
+    """An op whose attributes have the spelling of TPU-MLIR, however they are given or read.
 
     A class defines attributes by their Python names. One that TPU-MLIR's op of this name does not have gets the prefix
     `tpusim.` in the IR. An integer gets the type that the table states; a mode may be given as a string.

@@ -76,7 +76,7 @@ class AttributeEntry:
 
 @dataclass(frozen=True)
 class OpEntry:
-    """One op."""
+    """An op of TPU-MLIR with what it takes and gives."""
 
     name: str
     operands: tuple[OperandEntry, ...]

@@ -95,7 +95,7 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
         return super().take_form()
 
     def _is_packed_shape(self) -> bool:
-        """Whether the filter is (1, oc, h, w), as TPU-MLIR states packed rows."""
+        """Whether the filter is (1, oc, h, w), the shape that TPU-MLIR states for packed rows."""
         filter, (ic, oc) = shape_of(self.filter), self.channels
         return len(filter) == 4 and filter != (oc, ic, *self.kernel) and filter[:2] == (1, oc)  # noqa: PLR2004  axes
 

@@ -38,6 +38,6 @@ class DivStays(Model[TopDiv], ChipRewrites):
     @classmethod
     @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Without a pattern."""
+        """BM1684 has no pattern for quotients."""
         del weights, chip
         return ()
