@@ -12,11 +12,13 @@ from xdsl.irdl import IRDLOperation, OptOperandDef, VarOperandDef
 from tpusim.errors import ImportModelError
 from tpusim.fidelity.dialects import page
 from tpusim.ir.attrs import framework_name, op_name
+from tpusim.ir.modes import ActiveMode
 from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.upstream import Meaning, entry, meaning, names
 from tpusim.ir.upstream.values import plain
 from tpusim.ops import Top, Tpu
 from tpusim.ops import context as ops_context
+from tpusim.ops.activation.top import Activation
 
 ROOT = Path(__file__).parents[1]
 OURS = {
@@ -221,3 +223,13 @@ def test_a_mode_may_be_given_as_a_string() -> None:
     assert "mode = #tpu<active_mode ABSVAL>" in print_module(parse_module(text, ops_context()))
     with pytest.raises(ImportModelError, match=r"tpu.Active"):
         parse_module(text.replace("ABSVAL", "ABS"), ops_context())
+
+
+def test_every_activation_has_a_mode_of_the_dialect() -> None:
+    """`tpu.Active` states its function as an enumeration; one that is missing would stop the lowering."""
+    pending, modes = [Activation], set[str]()
+    while pending:
+        cls = pending.pop()
+        pending += cls.__subclasses__()
+        modes |= {cls.MODE} if "MODE" in vars(cls) else set()
+    assert len(modes) > 25 and modes <= {mode.value for mode in ActiveMode}

@@ -53,7 +53,7 @@ class ResizeCoordinates(StrEnum):
 
 
 class ActiveMode(StrEnum):
-    """The function that a `tpu.Active` computes; TPU-MLIR does not have the last three."""
+    """The function that a `tpu.Active` computes; TPU-MLIR does not have the last five."""
 
     TANH = "TANH"
     SIGMOID = "SIGMOID"
@@ -93,6 +93,8 @@ class ActiveMode(StrEnum):
     LOG2 = "LOG2"
     TGELU = "TGELU"
     QGELU = "QGELU"
+    POW = "POW"
+    RECIPROCAL = "RECIPROCAL"
     ARCTAN = "ARCTAN"
     TRUNC = "TRUNC"
     ROUND_EVEN = "ROUND_EVEN"
