@@ -17,10 +17,10 @@ from tpusim.registry import DIALECTS
 
 HEAD = """# The two dialects
 
-`make dialects` writes this page; do not edit it. It shows the ops of the dialects `top` and `tpu` in TPU-MLIR's spelling
-(`tpusim/ir/upstream`), and what tpusim makes of them. An operand with `?` may be `top.None`, one with `?!` may be
-left out, and `*` stands for any number of operands. An attribute with `?` is optional, one with `=` has that default,
-and all others must be stated.
+`make dialects` writes this page; do not edit it. It shows the ops of the dialects `top` and `tpu` in TPU-MLIR's
+spelling (`tpusim/ir/upstream`), and what tpusim makes of them. An operand with `?` may be `top.None`, one with `?!`
+may be left out, and `*` stands for any number of operands. An attribute with `?` is optional, one with `=` has that
+default, and all others must be stated.
 
 What an attribute means here: one in **bold** is computed. An attribute in plain type is *neutral*: it is accepted with
 its default, and with another value the op is refused. One in *italics* is *opaque*: it is kept and printed as it was
