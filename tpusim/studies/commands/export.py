@@ -126,7 +126,7 @@ class Export(Command):
 
     def _module(self) -> "Model":
         """The module to write: a given one as it is, else the lowered one of the network."""
-        from tpusim.frontend.content import is_module
+        from tpusim.ir.content import is_module
 
         options = (self.network, self.preprocessing, self.calibration, self.lowering)
         given = self.module or self.model
