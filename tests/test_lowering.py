@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders.calibrated import HALF, ORDER, WINDOW, Array, Range, Row, image, lowered, module, op, propagated, x
-from compiling import to_tpu, to_tpu_with_fallbacks
+from compiling import to_program, to_tpu, to_tpu_with_fallbacks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tpusim_kernels.prim.multiplier import avgpool_table, best_fit, best_fit_positive
@@ -16,7 +16,7 @@ from tpusim_kernels.prim.scale import asymmetric_scale
 from xdsl.dialects.builtin import f16
 from xdsl.ir import Operation
 
-from tpusim import chips
+from tpusim import chips, simulate
 from tpusim.errors import CalibrationError, ImportModelError, UnsupportedError
 from tpusim.fidelity import DECISIONS, fidelity_of
 from tpusim.ir.attrs import ints, op_name, value_name
@@ -26,6 +26,8 @@ from tpusim.ir.types import element_of, f32, is_tensor, uniform_of
 from tpusim.lowering.marks import float_marks
 from tpusim.lowering.propagate import propagate
 from tpusim.ops.framework.base import TpuOp
+from tpusim.ops.framework.builder import ModuleBuilder
+from tpusim.ops.relu import TopRelu
 
 CHIPS = ("bm1684x", "bm1684")
 ON_CHIPS = pytest.mark.parametrize("chip", CHIPS)
@@ -412,6 +414,32 @@ def test_casts_are_inserted_once_per_type() -> None:
     ]
     assert {value_name(v) for v in ops["s"].inputs} == {"ar_si8", "r"}
     assert all(element_of(v) == f16 for v in ops["v"].inputs)  # DN-05: the chip's float type
+
+
+@pytest.mark.parametrize(
+    "relus",
+    [
+        {"x": "yz", "xy": "z"},  # both casts are x + yz and xy + z
+        {"x": "yzw", "xy": "zw", "xyz": "w"},
+        {"x": "yz_1", "xy": "z_1"},
+        {"x": "y", "z": "xy_f16"},  # the cast of x is called like the second op
+        {"z": "xy_f16", "x": "y"},
+        {"x": "y_f16", "z": "xy_f16_f16", "xy": "_f16"},
+    ],
+    ids=" ".join,
+)
+def test_tensors_have_one_name_each(relus: dict[str, str]) -> None:
+    """Names of casts are put together (U-33), so two can be equal; an op of the network keeps its name."""
+    builder = ModuleBuilder()
+    inputs = {name: builder.input(name, (1, 4)) for name in relus}
+    results = [TopRelu.make(builder, inputs[name], name=relu) for name, relu in relus.items()]
+    found = to_tpu(builder.finish(results, name="names"), "bm1684x", "f16")
+    names = [op_name(op) for op in found.ops if op.name not in ("top.Weight", "top.None", "func.return")]
+    assert len(names) == len(set(names)) == 4 * len(relus)
+    assert [op_name(op) for op in found.ops if op.name == "tpu.Relu"] == list(relus.values())
+    sample = {name: np.full((1, 4), i - 0.5, np.float32) for i, name in enumerate(relus)}
+    tensors = simulate(to_program(found), sample).tensors
+    assert [tensors[name].max() for name in relus.values()] == [max(i - 0.5, 0.0) for i in range(len(relus))]
 
 
 SHAPE = (1, 3, 2, 2)

@@ -111,6 +111,35 @@ def test_the_machine_has_the_bits_of_flat_inference(chip: str, kind: str, more: 
         assert np.array_equal(np.asarray(flat[name]), machine[name]), name
 
 
+@pytest.mark.parametrize(("kind", "more"), [("LSTM", {}), ("GRU", {"linear_before_reset": 1})])
+@pytest.mark.parametrize("twice", ["no Y", "another state", "other weights"])
+def test_layers_of_the_same_rows(kind: str, more: dict[str, Any], twice: str) -> None:
+    """On CV18xx each multiplies the rows first; TPU-MLIR's names of these products depend on the rows or on Y."""
+    names, rng = ("W", "R", "B"), np.random.default_rng(5)
+    shapes = ((1, GATES[kind] * HIDDEN, WIDTH), (1, GATES[kind] * HIDDEN, HIDDEN), (1, 2 * GATES[kind] * HIDDEN))
+    constants = [
+        numpy_helper.from_array(rng.normal(0, 0.4, shape).astype(np.float32), f"{name}{i}")
+        for i in range(2) for name, shape in zip(names, shapes, strict=True)
+    ]  # fmt: skip
+    which = 0 if twice == "another state" else 1
+    second = ["x", *(f"{name}{which}" for name in names), *["", "h"] * (1 - which)]
+    shown = ("", "") if twice == "no Y" else ("Y", "Z")
+    nodes = [
+        helper.make_node(kind, ["x", "W0", "R0", "B0"], [shown[0], "h"], hidden_size=HIDDEN, **more),
+        helper.make_node(kind, second, [shown[1], "i"], hidden_size=HIDDEN, **more),
+    ]
+    read = [name for name in (*shown, "h", "i") if name]
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in read]
+    rows = [helper.make_tensor_value_info("x", TensorProto.FLOAT, (STEPS, BATCH, WIDTH))]
+    graph = helper.make_graph(nodes, "g", rows, results, constants)
+    top = to_canonical(import_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)]), name=kind))
+    for chip in ("cv183x", "bm1684x"):
+        tpu = to_tpu(top, chip, "bf16")
+        exact, found = run(top, sample(2)), simulate(to_program(tpu), sample(2)).tensors
+        for name in (op_name(op) for op in layers(top)):
+            np.testing.assert_allclose(found[name], exact[name], atol=0.03, err_msg=f"{chip} {name}")
+
+
 def test_one_kernel_works_and_the_others_store() -> None:
     tpu = to_tpu(to_canonical(network("LSTM", ["Y", "Y_h", "Y_c"])), "bm1684x", "f32")
     program = to_program(tpu)

@@ -5,7 +5,7 @@ print only on request; as the attribute `tpusim.name` they keep it.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable
 from typing import TypeVar, cast
 
 from xdsl.dialects.builtin import ArrayAttr, FusedLoc, ModuleOp, NoneAttr, StringAttr
@@ -14,6 +14,29 @@ from xdsl.ir import Attribute, Operation
 from tpusim.ir.attrs import framework_name, name_location, name_place, op_name, text, texts_attr, value_name
 
 OpT = TypeVar("OpT", bound=Operation)
+
+
+def unique_name(name: str, taken: Container[str]) -> str:
+    """`name`, or `name_1`, `name_2` ... if that is taken."""
+    unique, count = name, 0
+    while unique in taken:
+        count += 1
+        unique = f"{name}_{count}"
+    return unique
+
+
+def tell_apart(ops: Iterable[Operation], named: Container[Operation]) -> None:
+    """Rename ops that have the name of another op, except those in `named`, whose names users know."""
+    ops = list(ops)
+    taken, everywhere = {op_name(op) for op in ops if op in named}, {op_name(op) for op in ops}
+    for op in ops:
+        if op not in named:
+            name = op_name(op)
+            if name in taken:
+                name = unique_name(name, everywhere)
+                op.location = name_location(name)
+                everywhere.add(name)
+            taken.add(name)
 
 
 def names_in(ops: Iterable[OpT], known: Collection[str]) -> dict[OpT, str]:

@@ -10,6 +10,7 @@ import numpy as np
 from tpusim.errors import ImportModelError
 from tpusim.host import arrays
 from tpusim.host.files import replacing
+from tpusim.ir.names import unique_name
 
 
 class WeightStore(Mapping[str, np.ndarray]):
@@ -35,10 +36,7 @@ class WeightStore(Mapping[str, np.ndarray]):
 
     def add(self, name: str, array: np.ndarray) -> str:
         """Store `array` and return the name it got: `name`, or `name_1`, `name_2` ... if that is taken."""
-        unique, count = name, 0
-        while unique in self._arrays:
-            count += 1
-            unique = f"{name}_{count}"
+        unique = unique_name(name, self._arrays)
         self._arrays[unique] = _frozen(array)
         return unique
 

@@ -23,7 +23,7 @@ from tpusim.ir.attrs import flag, op_name, set_op_name, value_name
 from tpusim.ir.dialects import load_dialect_of
 from tpusim.ir.formats import NumberFormat, grouped, number_format
 from tpusim.ir.module import LOWERED, Model
-from tpusim.ir.names import names_in
+from tpusim.ir.names import names_in, tell_apart
 from tpusim.ir.once import once
 from tpusim.ir.quantisation import QuantParams
 from tpusim.ir.types import (
@@ -517,6 +517,7 @@ class Lowering:
         return lowered if self._config.quant_output else self._cast(lowered, f32, "")
 
     def _finish(self, results: Sequence[SSAValue]) -> Model:
+        tell_apart((op for op in self._block.ops if not isinstance(op, TopWeight | TopNone | ReturnOp)), self._standing)
         types = ([a.type for a in self._block.args], [r.type for r in results])
         function = FuncOp("main", types, Region(self._block))
         module = ModuleOp([function], dict(self._top.module.attributes))

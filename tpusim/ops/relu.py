@@ -15,6 +15,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tpusim.ir.attrs import copy_name, float_attr, framework_name, op_name, set_op_name
+from tpusim.ir.names import unique_name
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -240,8 +241,9 @@ class TopMoveReluAheadConcatPattern(RewritePattern):
             relu = TopRelu.create(
                 operands=[value], result_types=[value.type], attributes={"relu_limit": float_attr(limit)}
             )
-            name = f"{op_name(producers[index])}_move_ahead_relu"  # type: ignore[arg-type]
-            set_op_name(relu, _unique(name, taken))
+            name = unique_name(f"{op_name(producers[index])}_move_ahead_relu", taken)  # type: ignore[arg-type]
+            set_op_name(relu, name)
+            taken.add(name)
             rewriter.insert(relu, InsertPoint.before(concat))
             concat.operands[index] = relu.output
         if framework_name(op) == op_name(op):
@@ -265,12 +267,3 @@ def _takes_relu(op: TopOp, limit: float) -> bool:
 def _names_around(op: Operation) -> set[str]:
     block = op.parent_block()
     return set() if block is None else {op_name(other) for other in block.ops}
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    unique, count = name, 0
-    while unique in taken:
-        count += 1
-        unique = f"{name}_{count}"
-    taken.add(unique)
-    return unique

@@ -18,6 +18,7 @@ from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import name_location, op_name, set_framework_name
 from tpusim.ir.dialects import dialect, load_dialect_of
 from tpusim.ir.module import ANY_CHIP, Model
+from tpusim.ir.names import unique_name
 from tpusim.ir.text import verify
 from tpusim.ir.types import tensor
 from tpusim.ir.weights import WeightStore
@@ -57,11 +58,7 @@ class ModuleBuilder:
 
     def weight(self, name: str, array: np.ndarray, *, of: SSAValue | None = None) -> SSAValue:
         """Append a top.Weight. of: the weight that it is made from, whose place it takes if nothing reads it."""
-        unique, count = name, 0
-        while unique in self._reserved:
-            count += 1
-            unique = f"{name}_{count}"
-        return self._insert(make_weight(self._weights, unique, array), of)
+        return self._insert(make_weight(self._weights, unique_name(name, self._reserved), array), of)
 
     def constant(self, name: str, array: np.ndarray) -> SSAValue:
         """Append a top.Weight for the tensor of this name in the source."""
