@@ -40,5 +40,11 @@ def test_an_unknown_mode_is_an_error_that_lists_the_modes() -> None:
         parse_module(text, context())
     with pytest.raises(ValueError, match="Shift"):
         requant_mode("Shift")
-    with pytest.raises(ImportModelError, match="rq_mode"):  # a string is no mode
-        parse_module(text.replace("#tpu<rq_mode Shift>", '"MultiplierShift"'), context())
+    with pytest.raises(ImportModelError, match="rq_mode"):
+        parse_module(text.replace("#tpu<rq_mode Shift>", '"Shift"'), context())
+
+
+def test_a_mode_may_be_a_string_as_earlier_releases_wrote_it() -> None:
+    text = print_module(to_tpu(calibrated("conv-3x3"), "bm1684x").module)
+    former = text.replace("#tpu<rq_mode MultiplierShift>", '"MultiplierShift"')
+    assert former != text and print_module(parse_module(former, context())) == text

@@ -63,7 +63,7 @@ def test_functions_are_rounded_as_upstream(kind: str) -> None:
 
 
 def relu(op: Any, y: Array) -> Array:
-    flag, limit = op.attributes.get("do_relu"), op.attributes.get("relu_limit")
+    flag, limit = (getattr(op, name, None) for name in ("do_relu", "relu_limit"))
     if flag is None or not flag.value.data:
         return y
     y = np.maximum(y, np.float32(0))
@@ -118,7 +118,7 @@ FORMULAS: dict[str, Callable[..., Array]] = {
 
 
 def relu_alone(op: Any, x: Array) -> Array:
-    limit = op.attributes.get("relu_limit")
+    limit = getattr(op, "relu_limit", None)
     y = np.maximum(x, np.float32(0))
     return np.minimum(y, np.float32(limit.value.data)) if limit is not None and limit.value.data > 0 else y
 

@@ -147,7 +147,7 @@ class TopTransposeArg(RewritePattern):
         order = list(ints(permute.order))
         axis = order.pop(op.axis.value.data)
         if order == sorted(order):
-            op.attributes["axis"] = int_attr(axis)
+            op.axis = IntegerAttr(axis, op.axis.type)
             op.operands[0] = permute.input
             rewriter.erase(permute)
             rewriter.notify_op_modified(op)

@@ -70,7 +70,7 @@ class UnplacedProof(FlatProof):
             return self._rectified(op, cast("Elements", operands[0]))
         if op.MOVES and not op.INDICES:
             return np.asarray(op.inference(cast("list[np.ndarray]", operands))[0], np.int64)
-        if isinstance(op, NaryTop) or (isinstance(op, UnaryTop) and "axis" not in op.attributes):
+        if isinstance(op, NaryTop) or (isinstance(op, UnaryTop) and not hasattr(op, "axis")):
             found = self._field.apply(_key(op), *(x for x in operands if x is not None))
             return self._rectified(op, np.broadcast_to(found, shape_of(op.results[0])))
         return None
