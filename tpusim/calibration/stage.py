@@ -107,7 +107,7 @@ def calibrate(
 
 def with_fixed(model: Model, table: CalibrationTable) -> CalibrationTable:
     """The table with the thresholds that ops prescribe (softmax correction): 0 to the threshold."""
-    stated = ((op_name(op), op.attributes.get("fixed_threshold")) for op in model.ops)
+    stated = ((op_name(op), getattr(op, "fixed_threshold", None)) for op in model.ops)
     fixed = {
         name: Entry(found.value.data, 0.0, found.value.data) for name, found in stated if isinstance(found, FloatAttr)
     }
@@ -339,8 +339,8 @@ def calibrated_limits(op: TopOp, entry: Entry, *, asymmetric: bool) -> tuple[flo
         return op.RANGE.fixed
     if op.RANGE.mirrored:
         return -entry.threshold, entry.threshold
-    relu = op.attributes.get("do_relu")
-    positive = relu is not None and bool(relu.value.data)  # type: ignore[attr-defined]
+    relu = getattr(op, "do_relu", None)
+    positive = relu is not None and bool(relu.value.data)
     if op.RANGE.product:
         positive = positive or len(set(op.operands)) == 1
         return (-entry.threshold if entry.minimum < 0 and not positive else 0.0), entry.threshold

@@ -83,7 +83,7 @@ def strip_input_casts(model: Model) -> None:
         uniform = uniform_of(cast.output) if isinstance(cast, TpuCast) else None
         if not isinstance(cast, TpuCast) or uniform is None or uniform_of(op.output) is not None:
             continue
-        op.attributes["dtype"] = text(storage_dtype(uniform).name)
+        op.dtype = text(storage_dtype(uniform).name)
         kind = cast.output.type
         cast.output.replace_all_uses_with(op.output)
         cast.detach()

@@ -64,7 +64,7 @@ class TpuCast(UnaryTpu, ChipInference, TwoArithmetics, HostComputed, Inserted, L
     def choose_arithmetic(self, chip: ChipSpec, arithmetic: Arithmetic, *, high_precision: bool) -> None:
         """The lowering states the chip's; here it can be taken back."""
         if arithmetic == "interpreter":
-            self.attributes.pop("arithmetic", None)
+            self.arithmetic = None
 
     @override
     def of_host(self, chip: ChipSpec) -> bool:

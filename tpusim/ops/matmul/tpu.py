@@ -110,7 +110,7 @@ class TpuMatMul(
     def choose_arithmetic(self, chip: ChipSpec, arithmetic: Arithmetic, *, high_precision: bool) -> None:
         """The lowering states the chip's; here it can be taken back."""
         if arithmetic == "interpreter":
-            self.attributes.pop("arithmetic", None)
+            self.arithmetic = None
 
     def _depth(self, chip: ChipSpec) -> int:
         """How many products of 16-bit floats the chip's array adds up at once; 0: the interpreter's sums."""
