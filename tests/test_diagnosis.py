@@ -17,6 +17,8 @@ from compiling import to_calibrated, to_canonical, to_tpu
 from end_to_end import DIGITS
 from faults import float_module, network, samples, table
 from onnx import helper, numpy_helper
+from op_row import network as small
+from op_row import node
 from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
@@ -132,6 +134,31 @@ def test_what_cannot_be_asked() -> None:
         Remedies(digits(), INT8, [sample()])
     with pytest.raises(ConfigError, match="float mode 'f16': one of bf16 is required"):
         Remedies(calibrated(), LoweringConfig("cv183x", "int8"), [sample()], "f16")
+
+
+@pytest.mark.parametrize("columns", [64, 70, 5])  # all columns, some of them, less than the lanes
+@pytest.mark.parametrize(
+    ("chip", "mode", "table"),
+    [
+        ("bm1684x", "w4f16", None), ("bm1688", "w4bf16", None), ("bm1690", "w8f16", None),
+        ("bm1684x", "int8", "r_Relu:W4F16 32"), ("bm1684x", "f16", "r_Relu:W4BF16 32"),
+    ],
+)  # fmt: skip
+def test_weights_of_few_bits_are_suspected(chip: str, mode: str, table: str | None, columns: int) -> None:
+    """The second product has rows of another length than the groups and stays in 16 bits."""
+    rng = np.random.default_rng(3)
+    weights = {"w": (96, columns), "b": (columns,), "v": (columns, 40)}
+    constants = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in weights.items()}
+    nodes = [node("MatMul", "x w", "m"), node("Add", "m b", "a"), node("Relu", "a", "r"), node("MatMul", "r v", "y")]
+    top = to_canonical(import_onnx(small(nodes, constants)({"x": (3, 96)})))
+    given = [{"x": rng.standard_normal((3, 96)).astype(np.float32)} for _ in range(2)]
+    config = LoweringConfig(chip, mode, qtable=table, q_group_size=96 if mode.startswith("w") else None)
+    remedies = Remedies(to_calibrated(top, given) if config.calibrated else top, config, given)
+    before, found = remedies.tried([()])[0], losses(remedies.model, remedies.lowered(), given)
+    suspect = remedies.suspects(found, 1)[0].name
+    change, best = remedies.single([suspect])[0]
+    assert (suspect, change) == ("r_Relu", Change("r_Relu", remedies.mode))
+    assert best.largest < before.largest / 3
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tpusim.fidelity.dialects import page
 from tpusim.ir.attrs import framework_name, op_name
 from tpusim.ir.modes import ActiveMode
 from tpusim.ir.text import parse_module, print_module
-from tpusim.ir.upstream import Meaning, entry, meaning, names
+from tpusim.ir.upstream import OWN, Meaning, entry, meaning, names
 from tpusim.ir.upstream.values import plain
 from tpusim.ops import Top, Tpu
 from tpusim.ops import context as ops_context
@@ -32,6 +33,22 @@ def test_the_table_has_all_ops() -> None:
     found = names()
     assert (sum(n.startswith("top.") for n in found), sum(n.startswith("tpu.") for n in found)) == (210, 238)
     assert {name for dialect in (Top, Tpu) for op in dialect.operations if not entry(name := op.name)} == OURS
+
+
+GENERIC = {"axis"}
+"""Attributes that only top.Flatten has of its own, and that code reads of other ops by name."""
+
+
+def test_own_attributes_are_reached_by_fields() -> None:
+    """Their names in the IR have a prefix, so that a lookup by the Python name sets another attribute, or sees none."""
+    classes = [op for dialect in (Top, Tpu) for op in dialect.operations if issubclass(op, IRDLOperation)]
+    every = {name for op in classes for name in op.get_irdl_definition().attributes}
+    own = "|".join(sorted({name.removeprefix(OWN) for name in every if name.startswith(OWN)} - GENERIC))
+    lookup = re.compile(rf"""\.attributes(\.get|\.pop)?[\[(]\s*"({own})"|"({own})" (not )?in \w+\.attributes""")
+    assert {"arithmetic", "dtype", "fixed_threshold", "do_relu", "key_block"} <= set(own.split("|"))
+    assert lookup.search('op.attributes["dtype"]') and lookup.search('self.attributes.pop("arithmetic", None)')
+    found = [(path.name, m.group()) for path in ROOT.glob("tpusim/**/*.py") for m in lookup.finditer(path.read_text())]
+    assert not found
 
 
 def test_entries() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from op_row import network, node
 
 import tpusim
 from tpusim import chips
+from tpusim.cli import main
 from tpusim.compiled import Compiled
 from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.inference import run
@@ -224,3 +226,14 @@ def test_what_is_refused(case: str) -> None:
     options, error, words = WRONG[case]
     with pytest.raises(error, match=words):
         tpusim.compile(product(4, 96, 64), [feeds(4, 96)], **options)
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_warning_is_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The table is read by several checks of a run, and each says what the chip lacks."""
+    onnx.save(product(2, 64, 5), tmp_path / "m.onnx")
+    words = ["--chip", "cv183x", "--qtable", "y_Gemm:W4F16 32", "--data", "random:1", "--to", "lower"]
+    main(["run", str(tmp_path / "m.onnx"), *words, "--out", str(tmp_path / "out")])
+    shown = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert len(shown) == len(set(shown)) == 1
+    assert "cv183x has bf16 only, which is used" in shown[0]

@@ -75,6 +75,12 @@ def trials() -> Trials:
     return Trials(calibrated(), INT8, samples(4), Cosine(0.99985))
 
 
+def test_without_integers_there_is_nothing_to_search() -> None:
+    for mode in ("w4f16", "f16"):
+        with pytest.raises(ConfigError, match=f"needs --mode int8, or a --qtable with INT8 ops; got --mode {mode}"):
+            Trials(calibrated(), LoweringConfig("bm1684x", mode), samples(1), Cosine(1))
+
+
 def test_a_set_has_the_similarity_of_the_module_that_it_gives(tmp_path: Path) -> None:
     """What is not run again is as it was: bit for bit what the module lowered with the table gives."""
     for floats in (frozenset[str](), frozenset({"mix_Relu"}), frozenset({"stem_Relu", "mix_Relu"}), frozenset[str]()):

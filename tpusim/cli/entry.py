@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import is_dataclass
 from functools import partial
@@ -40,12 +40,18 @@ PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EROFS,
 """Errors of a path that the system does not follow, wherever it was to be looked at."""
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-    """A warning for the user as one line; any other as Python shows it."""
-    if issubclass(category, TpusimWarning) or category.__module__.startswith("tpusim_kernels"):
-        _say(one_line(f"warning: {message}"))
-    else:
-        _PYTHONS(message, category, *where, **more)
+def _shown_once() -> Callable[..., None]:
+    """Shows a warning for the user as one line, equal ones of a command once; any other as Python shows it."""
+    shown: set[str] = set()
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if not issubclass(category, TpusimWarning) and not category.__module__.startswith("tpusim_kernels"):
+            _PYTHONS(message, category, *where, **more)
+        elif (line := one_line(f"warning: {message}")) not in shown:
+            shown.add(line)
+            _say(line)
+
+    return show
 
 
 _PYTHONS = warnings.showwarning
@@ -123,7 +129,7 @@ def enter(arguments: Sequence[str] | None = None) -> int:
     plugins = without_plugins() if "--no-plugins" in words else nullcontext()
     words = [w for w in words if w not in ("--debug", "--no-plugins")]
     with warnings.catch_warnings(), _interrupts(), spelled_as_options(), plugins:
-        warnings.showwarning = _show_warning
+        warnings.showwarning = _shown_once()
         return _run(words, debug=debug)
 
 

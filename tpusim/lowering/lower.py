@@ -98,6 +98,11 @@ class ConversionConfig:
         """The format of `mode`. Raises ConfigError for an unknown name."""
         return self.grouped(number_format(self.mode, asymmetric=self.asymmetric))
 
+    @property
+    def calibrated(self) -> bool:
+        """Whether thresholds are needed: in a float mode only for the integers of a quantisation table."""
+        return self.format.calibrated or self.qtable is not None
+
     def grouped(self, format: NumberFormat) -> NumberFormat:
         """A format with the groups of weights that are asked for."""
         return grouped(format, self.q_group_size, symmetric=self.q_symmetric)

@@ -96,7 +96,7 @@ def load_module(path: Path) -> Model:
 
 def is_calibrated(config: RunConfig) -> bool:
     """Whether thresholds are needed: in a float mode only for the integers of a quantisation table."""
-    return config.lowering.format.calibrated or config.lowering.qtable is not None
+    return config.lowering.calibrated
 
 
 def kept_key(config: RunConfig) -> list[str] | None:

@@ -105,7 +105,7 @@ class Why(Command):
             remedies = Remedies(calibrated, config, known.samples, self.float_mode, status.update)
             lowered = remedies.lowered()
             found = losses(calibrated, lowered, remedies.judge.shown)
-            worst = sorted((loss for loss in found if loss.scale), key=lambda loss: loss.sqnr_alone)[: self.top]
+            worst = remedies.suspects(found, self.top)
             single = remedies.single(loss.name for loss in worst)
         where = f"{given.chip.name} in {config.format.name}"
         self._say(console, rests_on(remedies.judge.halves, known.origin))

@@ -274,8 +274,7 @@ def _unlike_operands(remedies: Remedies) -> Iterator[tuple[float, Sequence[Suspe
 
 
 def _sensitive(remedies: Remedies, found: Sequence[Loss], top: int) -> Iterator[Suspect]:
-    worst = sorted((loss for loss in found if loss.scale), key=lambda loss: loss.sqnr_alone)[:top]
-    for loss in worst:
+    for loss in remedies.suspects(found, top):
         if loss.name in remedies.ops and _computed(remedies, loss.name):
             seen = f"{loss.sqnr_alone:.1f} dB alone"
             for change in _in_float(remedies, loss.name):

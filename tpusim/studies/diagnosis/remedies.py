@@ -15,6 +15,7 @@ from tpusim import chips
 from tpusim.errors import ConfigError, ModeWarning
 from tpusim.host.files import replacing
 from tpusim.ir.attrs import op_name
+from tpusim.ir.formats import number_format
 from tpusim.ir.module import Model, update_function_type
 from tpusim.ir.once import Memory, remembering
 from tpusim.ir.types import CalibratedType, calibrated_range, is_tensor, retyped, set_type
@@ -24,7 +25,7 @@ from tpusim.ops.framework.base import TopOp
 from tpusim.passes import PassManager
 from tpusim.passes.pipelines import converted
 from tpusim.studies.diagnosis.judge import LEAST_GAIN, Judge, Judged, Measured
-from tpusim.studies.diagnosis.losses import Tensors
+from tpusim.studies.diagnosis.losses import Loss, Tensors
 from tpusim.studies.diagnosis.magnitudes import Magnitudes
 
 FLOATS = ("f16", "bf16", "f32")
@@ -95,10 +96,10 @@ def modes_of(changes: Sequence[Change]) -> dict[str, str]:
 class Remedies:
     """Experiments with a calibrated module on samples.
 
-    model: the given module. judge: the float network and the samples. ops: by name. limits: the largest magnitude of
-    each range, by name. config: of lowering; its quantisation table stays in force. mode: the mode of ops that become
-    float, by default the chip's cheapest. few: a change is first tried on so many of the samples that choose. Raises
-    ConfigError for a module without thresholds or a mode that is no float.
+    model: the given module; in a mode of floats without thresholds. judge: the float network and the samples. ops: by
+    name. limits: the largest magnitude of each range, by name. config: of lowering; its quantisation table stays in
+    force. mode: the mode of ops that become float, by default the chip's cheapest. few: a change is first tried on so
+    many of the samples that choose. Raises ConfigError for a module without thresholds or a mode that is no float.
     """
 
     def __init__(
@@ -109,7 +110,8 @@ class Remedies:
         mode: str = "",
         progress: Callable[[str], None] | None = None,
     ) -> None:
-        calibrated.require_state("TOP_CALIBRATED", stage="why")
+        floats = () if config.calibrated else ("TOP_F32",)
+        calibrated.require_state(*floats, "TOP_CALIBRATED", stage="why")
         has = [m for m in FLOATS if m in chips.load(config.chip).modes]
         if mode and mode not in has:
             raise ConfigError(f"float mode '{mode}': one of {', '.join(has)} is required on this chip")
@@ -215,6 +217,15 @@ class Remedies:
             lowering = PassManager(converted(config), verify=not changes)  # changed are only types
             return lowering.run(_with_thresholds(self.model, thresholds))
 
+    def suspects(self, found: Sequence[Loss], top: int) -> list[Loss]:
+        """The `top` losses that are largest alone, of ops with integers or weights of few bits; without any, of all."""
+        inexact = [loss for loss in found if loss.scale or self._has_few_bits(loss.name)]
+        return sorted(inexact or found, key=lambda loss: loss.sqnr_alone)[:top]
+
+    def _has_few_bits(self, name: str) -> bool:
+        format = number_format(self._base[name]) if name in self._base else self._config.format
+        return name in self.ops and format.family == "weight_only"
+
     def single(self, names: Iterable[str]) -> list[tuple[Change, Measured]]:
         """Each of these ops alone in float, and each of their unfitting ranges alone made to fit; the best first.
 
@@ -254,10 +265,10 @@ class Remedies:
         return self.seen[name].reach if name in self.seen else 0.0
 
     def _fitted(self, name: str) -> list[Change]:
-        """A change that makes the largest value of all samples the threshold, if the range does not fit."""
-        now = next(max(map(abs, limits)) for n, (_, limits) in _ranges(self.model).items() if n == name)
-        seen = self.reach(name)
-        return [Change(name, threshold=seen)] if seen and not 1 / FITS < seen / now < FITS else []
+        """A change that makes the largest value of all samples the threshold, if there is a range and does not fit."""
+        _, limits = _ranges(self.model).get(name, (None, (0.0, 0.0)))
+        now, seen = max(map(abs, limits)), self.reach(name)
+        return [Change(name, threshold=seen)] if seen and now and not 1 / FITS < seen / now < FITS else []
 
 
 def _ranges(model: Model) -> dict[str, tuple[SSAValue, tuple[float, float]]]:

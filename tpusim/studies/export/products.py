@@ -74,8 +74,8 @@ def _data(value: SSAValue, model: Model) -> np.ndarray | None:
 
 def _factor(op: Operation) -> np.ndarray | None:
     """The factor of accumulators, one number or one per channel; None for another form of requant."""
-    m = op.attributes.get("multiplier", op.attributes.get("multipliers"))
-    r = op.attributes.get("rshift", op.attributes.get("rshifts"))
+    m = getattr(op, "multiplier", getattr(op, "multipliers", None))
+    r = getattr(op, "rshift", getattr(op, "rshifts", None))
     if not (isinstance(m, ArrayAttr) and isinstance(r, ArrayAttr)):
         return None
     m, r = cast("ArrayAttr[Attribute]", m), cast("ArrayAttr[Attribute]", r)

@@ -76,6 +76,10 @@ class Trials:
         mode: str = "",
         groups: LayerGroupConfig | None = None,
     ) -> None:
+        if not config.calibrated:
+            raise ConfigError(
+                f"search-qtable: needs --mode int8, or a --qtable with INT8 ops; got --mode {config.mode}"
+            )
         calibrated.require_state("TOP_CALIBRATED", stage="search-qtable")
         has = [m for m in FLOATS if m in chips.load(config.chip).modes]
         if mode and mode not in has:
