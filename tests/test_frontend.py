@@ -438,7 +438,8 @@ def test_casts_of_constants_fold() -> None:
     nodes += [node("Cast", "r", "f", to=TensorProto.FLOAT), node("Add", "x f", "y")]
     model = import_onnx(network(nodes, {"x": (2, 3)}, ["y"], {"k": np.arange(3)}))
     assert kinds(model) == ["top.Add"]
-    assert model.weights["f"].tolist() == [0, 1, 2]
+    (add,) = (op for op in model.ops if op.name == "top.Add")
+    assert model.weights[value_name(add.operands[1])].tolist() == [[0, 1, 2]]
 
 
 def test_integers_are_no_operands() -> None:

@@ -96,5 +96,5 @@ def test_a_mask_inside_an_attention_is_harmless() -> None:
     floats = replace(INT8, quirks_off=("masks_in_integers",))
     lowered = to_tpu(model, floats)
     assert Remedies(model, floats, [sample]).before.last.cosine > 0.999
-    assert np.all(np.isneginf(run(lowered, sample)["hushed"].reshape(-1, TOKENS[1])[:, -2:]))
+    assert np.all(np.isneginf(run(lowered, sample)["hushed_hdim_is_batch"].reshape(-1, TOKENS[1])[:, -2:]))
     assert first_broken(model, lowered, [sample], TIGHT) is None

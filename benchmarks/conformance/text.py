@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from tpusim.ir.upstream.spelling import OWN
+
 _OP = re.compile(r'^\s*(?:(%[^=]*?) = )?"(\w+\.\w+)"\(([^)]*)\)(?: <\{.*?\}>)?(.*)$')
 _END = re.compile(r"^\s*\}\)(.*)$")
 _ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
@@ -144,11 +146,11 @@ def tensor(match: re.Match[str]) -> Tensor:
 
 
 def _attributes(text: str) -> Iterator[tuple[str, str]]:
-    """The pairs of `{a = 1 : i64, b}`."""
+    """The pairs of `{a = 1 : i64, b}`; names that only tpusim has lose their prefix."""
     if text.startswith("{") and text.endswith("}"):
         for part in _split(text[1:-1]):
             key, _, value = part.partition(" = ")
-            yield key.strip(), value.strip()
+            yield key.strip().removeprefix(OWN), value.strip()
 
 
 def _split(text: str) -> Iterator[str]:

@@ -100,7 +100,7 @@ def sub_int(function: fn.SubInt, operands: Operands, output: View) -> np.ndarray
 
 def const_int(function: fn.ConstInt, operands: Operands, output: View) -> np.ndarray:
     """The operation with a constant, in 64-bit integers."""
-    term, number = operands[0].astype(np.int64) * function.multiplier, np.int64(int(function.constant))
+    term, number = operands[0].astype(np.int64) * function.multiplier, np.int64(function.constant)
     match function.kind:
         case "add":
             term = term + number

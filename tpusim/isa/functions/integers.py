@@ -73,7 +73,7 @@ class ConstInt(Function, frozen=True, tag="const_int"):
     kind: Literal["add", "sub", "max", "min"]
     multiplier: int
     rshift: int
-    constant: float
+    constant: int
     zero_point: int = 0
     relu: bool = False
     reverse: bool = False

@@ -110,7 +110,7 @@ def mul_int(field: Field, function: fn.MulInt, operands: Operands, output: View)
 
 def const_int(field: Field, function: fn.ConstInt, operands: Operands, output: View) -> Elements:
     """The operation with a constant, then one requant."""
-    term, number = times(operands[0], function.multiplier), int(function.constant) % PRIME
+    term, number = times(operands[0], function.multiplier), function.constant % PRIME
     match function.kind:
         case "add":
             term = (term + number) % PRIME
