@@ -58,6 +58,8 @@ def binary_cases() -> list[OpCase]:
         element_wise("div", [node("Div", "x z")], TWO, "tpu.Div", fallback=no_integers, **quotient),
         element_wise("div-relu", [node("Div", "x z", "a"), node("Relu", "a")], TWO, "tpu.Div", fallback=no_integers,
                      **quotient),
+        element_wise("quotient-by-root", [node("Sqrt", "z", "a"), node("Div", "x a")], TWO, "tpu.Mul|tpu.Div",
+                     fallback={"bm1684": "no integer form"}, **quotient),
         element_wise("div-constant", [node("Div", "x w")], X, "tpu.Mul", constants={"w": values((6, 5), low=0.5)}),
         element_wise("max", [node("Max", "x z")], TWO, "tpu.Max", tolerance=EXACT),
         element_wise("max-three", [node("Max", "x z v")], {**TWO, "v": (BATCH, 5, 1, 1)}, "tpu.Max", tolerance=EXACT,

@@ -83,7 +83,8 @@ F32_TOLERANCE = Tolerance(0.9999, 0.9999)
 
 def test_every_class_that_a_front_end_makes_has_a_row() -> None:
     reached = {op.name for case in CASES for op in imported(case.id).ops}
-    assert {c.name for c in Top.operations if hasattr(c, "make")} <= reached | {"top.SiLU"}  # no node before opset 24
+    not_here = {"top.SiLU", "top.Rsqrt"}  # no node before opset 24; made of Sqrt and Div by the lowering
+    assert {c.name for c in Top.operations if hasattr(c, "make")} <= reached | not_here
     node_types = {node.op_type for case in CASES for node in case.model().graph.node}
     assert set(MAPPERS) <= node_types | {"Scatter", "CumProd"}  # ScatterElements before opset 11; from opset 26 on
     assert len(MAPPERS) == sum(len(family.MAPPERS) for family in FAMILIES)

@@ -89,6 +89,7 @@ LEGAL: dict[str, Legal] = {
     "row_reduction_steps": COUNT,
     "strided_window_steps": COUNT,
     "quantize_steps": Legal(2, 1 << 16),
+    "nibble_steps": COUNT,
     "requant_words": Legal(0, 3),
     "forms.patch_products": Legal(0, 1 << 16),
     "local.moving_transfer_bytes": Legal(0, 1 << 28),
