@@ -66,6 +66,12 @@ def test_a_result_on_every_sample_is_what_numpy_says() -> None:
         ([1, 1, 1, 0.2], [3], False),  # small, but not dead
         ([0, 0, 0, 0], [], True),
         ([1e-4], [0], False),  # alone it counts
+        ([np.nan, np.nan], [], True),  # a root of negative numbers
+        ([np.nan, 1, 1], [2], False),
+        ([1, 1, np.nan], [0], False),
+        ([np.nan, np.nan, np.nan, 1], [3], False),
+        ([np.inf, 1, 1], [2], False),  # it does not make the others small
+        ([np.inf, np.inf], [], True),
     ],
 )
 def test_which_samples_decide(sizes: list[float], bad: list[int], passed: bool) -> None:

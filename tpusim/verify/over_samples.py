@@ -35,9 +35,12 @@ class OverSamples:
 
     @cached_property
     def judged(self) -> tuple[int, ...]:
-        """The samples that count: those whose reference is large enough to tell similarity from rounding."""
-        least = SMALL * median(self.norms)
-        return tuple(i for i, norm in enumerate(self.norms) if norm >= least)
+        """The samples that count: all but those whose reference is too small to tell similarity from rounding.
+
+        One with infinite numbers, or with what is no number, counts, and does not say what is small.
+        """
+        least = SMALL * median([norm for norm in self.norms if math.isfinite(norm)] or [0.0])
+        return tuple(i for i, norm in enumerate(self.norms) if not norm < least)
 
     @property
     def worst(self) -> int:
