@@ -243,3 +243,11 @@ def test_the_worst_tensor_is_that_of_the_worst_sample(over: dict[str, tuple[floa
     row = re.split("<h2>Comparisons</h2>", page)[1].split("<tbody>")[1].split("</tr>")[0]
     cells = re.findall(r"<td[^>]*>(.*?)</td>", row)
     assert cells[4].startswith(said[0]) and (cells[6], cells[7]) == said[1:], cells
+
+
+@pytest.mark.parametrize("value", [0.0, -1.5, 2.0**20, 2.0**60, -3.4028235e38, 1e-40])
+def test_the_histogram_of_one_value_is_one_bar(value: float):
+    """Also of a mask: half a unit around it is no range in floats."""
+    ((_, found),) = histograms({"mask": np.full((2, 3), value, np.float32)}, {})
+    assert sum(found.counts) == max(found.counts) == 6
+    assert found.low == found.high == np.float32(value)

@@ -98,7 +98,11 @@ def _histogram(values: np.ndarray, limits: tuple[float, float] | None) -> Histog
     if not values.size:
         return None
     low, high = float(values.min()), float(values.max())
-    counts, _ = np.histogram(values, BINS, (low, high) if high > low else (low - 0.5, low + 0.5))
+    counts = np.zeros(BINS, np.int64)
+    if high > low:
+        counts, _ = np.histogram(values, BINS, (low, high))
+    else:  # half a unit around a large number is no range
+        counts[BINS // 2] = values.size
     outside = 0 if limits is None else np.count_nonzero((values < limits[0]) | (values > limits[1]))
     return Histogram(tuple(counts.tolist()), low, high, limits, float(outside) / values.size)
 
