@@ -134,3 +134,12 @@ def test_the_inputs_saturate() -> None:
 
 def test_the_usual_rows_exist() -> None:
     assert set(USUAL_RUN) <= {c.id for c in CASES}
+
+
+@pytest.mark.parametrize(("chip", "mode"), [("bm1684x", "f32"), ("cv183x", "bf16")])
+@pytest.mark.parametrize("name", ["conv-3x3", "matmul-activations", "add", "sub", "mul", "gemm-fc"])
+def test_floats_beyond_their_type_are_computed_without_a_word(chip: str, mode: str, name: str) -> None:
+    """Infinities, or the largest numbers of a chip without them, are results; NumPy's warnings are errors in tests."""
+    large = {key: (np.sign(value) * 3e38).astype(np.float32) for key, value in loud(BY_ID[name]).items()}
+    tensors = Simulator(to_program(typed(name, LoweringConfig(chip, mode)))).run(large).tensors
+    assert any(not (np.abs(np.asarray(value, np.float32)) < 3.3e38).all() for value in tensors.values())

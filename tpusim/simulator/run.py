@@ -72,9 +72,13 @@ class SimulationResult:
 
 
 def execute(command: Command, memory: Machine) -> None:
-    """Execute one command; a global kernel runs its body on GMEM. Raises SimulationError for an illegal command."""
+    """Execute one command; a global kernel runs its body on GMEM. Raises SimulationError for an illegal command.
+
+    Infinities and what is no number are results of floats like any other.
+    """
     try:
-        handlers.execute(command, memory)
+        with np.errstate(all="ignore"):
+            handlers.execute(command, memory)
     except _MEANINGLESS as error:
         raise SimulationError(
             f"{command.label}: cannot be executed ({first_line(error)}); a legal command is required, run it with the "
