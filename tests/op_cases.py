@@ -430,7 +430,7 @@ NOT_REACHED: dict[str, str] = {
     "tpu.FAttention": "made of attention in 16 bits on BM1688 and 1690; tests/test_flash_attention.py lowers to it",
     "top.SwapDimInner": "is made of the Slices and the Concat of a calibrated module; rows roll-channels and others",
     "top.Rsqrt": "made of a Div by a Sqrt when it is lowered; row quotient-by-root, and tests/test_functions.py",
-    "tpu.A16MatMul": "made in the modes of few bits, which these tests do not have; tests/test_few_bits.py lowers to it",
+    "tpu.A16MatMul": "made in the modes of few bits, which rows do not run in; tests/test_few_bits.py lowers to it",
     "tpu.GenericCpu": "only modules that TPU-MLIR lowered contain it; tests/test_real_modules.py reads it",
     "tpu.LutBF16": "neither chip of these tests has BF16 tables; tests/test_lut_bf16.py lowers to it",
 }

@@ -65,6 +65,7 @@ SPECIAL: dict[str, Any] = {
     "force": (ForcedGroup("a b", "c", "3D", Counts(h=4)), ForcedGroup("d", "d", "GLOBAL", None, ("d",))),
     "shape_secs_search_strategy": "1", "mode": "w4f16", "pixel_format": "gray", "channel_format": "nhwc",
     "keep_ratio_mode": "short_side_scale", "pad_type": "normal", "resize_dims": (64, 48), "inputs": (1, 2),
+    "q_group_size": 32, "arithmetic": "interpreter",
 }  # fmt: skip
 
 

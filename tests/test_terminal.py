@@ -14,6 +14,7 @@ from end_to_end import DIGITS, digits_run
 from rich.console import Console
 from rich.text import Text
 
+from tests.real_folders import folder_of
 from tpusim.cli import main
 from tpusim.cli.command import Command
 from tpusim.cli.help import GROUPS, LISTED, OWN, parser_of
@@ -234,6 +235,8 @@ def json_calls(run: Path, out: Path) -> dict[str, list[str]]:
         "explore-roofline": [tpu],
         "zoo": ["squeezenet", str(out / "s.onnx")],
         "chips": [],
+        "plugins": [],
+        "verify": [str(out / "tpu-mlir")],
         "support": ["--op", "Conv", "--chip", "bm1688"],
         "bench": [model, "--rounds", "1"],
         "npz": ["show", inputs],
@@ -256,6 +259,8 @@ def said(name: str, run: Path, out: Path, capsys: pytest.CaptureFixture[str]) ->
         assert main(["dis", *calls["dis"]]) == 0
     if name == "inspect":
         assert main(["opt", *calls["bisect"], "--emit-bytecode", "-o", *calls["inspect"]]) == 0
+    if name == "verify":
+        folder_of("bm1684x-INT8", out / "tpu-mlir")
     capsys.readouterr()
     status = main([name, *calls[name], "--json"])
     found = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(word))
@@ -268,6 +273,7 @@ def said(name: str, run: Path, out: Path, capsys: pytest.CaptureFixture[str]) ->
         "lines",
         "differences",
         "diff",
+        *(["inputs", "results", "weights"] if name == "export" else []),  # with --to stablehlo
         *(["card"] if name == "support" else []),
     }
     assert not [key for key in keys if key not in found and key not in optional], (name, list(found))
@@ -279,6 +285,14 @@ def said(name: str, run: Path, out: Path, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize("name", [name for name in CLI.shipped() if name not in ("debug", *SLOW)])
 def test_json_parses(name: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said(name, run, tmp_path, capsys)
+
+
+def test_json_of_stablehlo(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["export", str(run / "1_top.mlir"), "--to", "stablehlo", "--out", str(tmp_path / "net.mlir"), "--json"]
+    assert main(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["inputs"]) == len(found["results"]) == 1 and found["weights"] == []
+    assert found["wrote"] == [str(tmp_path / "net.mlir")]
 
 
 @pytest.mark.slow

@@ -23,8 +23,9 @@ LISTED: dict[str, dict[str, str]] = {
         "check": "what becomes of every node on a chip; what is refused",
         "inspect": "what a file of MLIR bytecode contains",
         "fit": "whether a network has room in the chip's memories",
-        "verify": "whether the files that TPU-MLIR left for a network fit each other",
+        "verify": "whether the files that TPU-MLIR left fit each other",
         "chips": "the chips and what they are made of",
+        "plugins": "what installed packages add to tpusim",
         "support": "which ops are exact, fall back to float or are refused",
         "zoo": "write one of nine classic networks as ONNX",
     },
@@ -72,8 +73,9 @@ GROUPS = {
     "data and calibration": "data samples input sample test-data labels method tune-num table state also mean scale "
     "pixel-format channel-format resize-dims keep-aspect-ratio keep-ratio-mode pad-value pad-type preprocess-list jobs "
     "executor share",
-    "numbers": "chip chips mode modes asymmetric qtable quirks-off matmul-perchannel fuse-preprocess quant-input "
-    "quant-output customization-format aligned-input float-mode fast-f32",
+    "numbers": "chip chips mode modes asymmetric qtable q-group-size q-symmetric quirks-off matmul-perchannel "
+    "arithmetic high-precision fuse-preprocess quant-input quant-output customization-format aligned-input float-mode "
+    "fast-f32",
     "grouping": "layer-group shape-secs-search-strategy strategies cores force timestep-moves in-place group-overlap "
     "timestep-combine wide-rows",
     "verification": "dma seed sanitize check prove collect ulps tolerance compare-samples verify-passes local-samples "
@@ -81,8 +83,8 @@ GROUPS = {
     "passes": "dump-pass-pipeline print-ir-before print-ir-before-all print-ir-after print-ir-after-all "
     "print-ir-after-change print-ir-after-failure dump-before dump-after dump-after-change dump-form timing "
     "pattern-statistics crash-reproducer",
-    "output": "out out-table out-qtable to from resume again keep trace save csv report plot plot-over "
-    "write-groups quiet verbose json help",
+    "output": "out out-table out-qtable to from resume again keep bytecode one-file trace save csv report plot "
+    "plot-over write-groups quiet verbose json help",
 }
 """Heading -> options of any command, without dashes; all other options are specific to a command."""
 OWN, GIVEN = "options", "arguments"

@@ -15,7 +15,7 @@ class Plugins(Command):
     `--no-plugins` at any command leaves all of it out.
     """
 
-    says = "`plugins` with `kind`, `name`, `package` and `state`, which is `ok` or why it cannot be used"
+    says = '`plugins`, each with kind, name, package and state, which is "ok" or why it cannot be used'
 
     def execute(self, console: Output) -> bool:
         """Print one line for each thing; True if all of them can be loaded."""

@@ -117,8 +117,9 @@ LEAST_GROUP = 16
 
 
 def grouped(format: NumberFormat, group_size: int | None = None, *, symmetric: bool = False) -> NumberFormat:
-    """The format with other groups of weights, if it has groups. Raises ConfigError for a wrong size."""
-    if format.family != "weight_only":
+    """The format with other groups of weights, if it has groups. Raises ConfigError for a wrong size, of any format."""
+    has_groups = format.family == "weight_only"
+    if group_size is None and not has_groups:
         return format
     size = format.group_size if group_size is None else group_size
     if size < 0 or size % LEAST_GROUP:
@@ -126,7 +127,7 @@ def grouped(format: NumberFormat, group_size: int | None = None, *, symmetric: b
             f"groups of {size} weights ({format}): 0 for whole rows, or a multiple of {LEAST_GROUP} that divides the "
             "inner axis is required, as in 32, 64 or 128"
         )
-    return replace(format, group_size=size, symmetric=symmetric or format.symmetric)
+    return replace(format, group_size=size, symmetric=symmetric or format.symmetric) if has_groups else format
 
 
 def number_format(mode: str | NumberFormat, *, asymmetric: bool = False) -> NumberFormat:

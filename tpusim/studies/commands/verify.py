@@ -20,7 +20,7 @@ class VerifyCommand(Command):
     status 1 then.
     """
 
-    says = "whether the files that TPU-MLIR left for a network fit each other"
+    says = "`steps`, each with file, what it is against, and the problem or why it is unchecked; both empty if right"
 
     folder: Annotated[Path, tyro.conf.Positional]
     """The folder."""
