@@ -11,7 +11,7 @@ from tests.real_folders import CELLS, folder_of
 from tpusim.errors import ConfigError
 from tpusim.ir.weights import save_weights
 from tpusim.studies.verification.folder import Folder
-from tpusim.studies.verification.steps import Step, steps_of
+from tpusim.studies.verification.steps import NARROW, Step, far_apart, steps_of
 
 UNCHECKED = {cell for cell in CELLS if not cell.startswith(("bm1684x", "bm1688"))}
 """Cells whose final module states coefficients in forms that are not computed."""
@@ -104,6 +104,116 @@ def test_one_planted_change_is_named(tmp_path: Path, what: str):
     found = wrong(list(steps_of(Folder(place))))
     assert len(found) == 1
     assert found[0].file.endswith(file) and re.search(words, found[0].problem), found[0]
+
+
+def remove(pattern: str) -> Callable[[Path], None]:
+    return lambda place: next(place.glob(pattern)).unlink()
+
+
+def damage(pattern: str) -> Callable[[Path], None]:
+    def damaged(place: Path) -> None:
+        next(place.glob(pattern)).write_bytes(b"PK")
+
+    return damaged
+
+
+def change_arrays(
+    pattern: str, change: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
+) -> Callable[[Path], None]:
+    def changed(place: Path) -> None:
+        file = next(place.glob(pattern))
+        with np.load(file) as found:
+            arrays = dict(found)
+        save_weights(change(arrays), file)
+
+    return changed
+
+
+ONLY = "no tensor of one side has the name"
+LACKING: dict[str, tuple[Callable[[Path], None], str, str]] = {
+    "the import": (remove("m_origin.mlir"), "m_origin.mlir", "does not have the file"),
+    "a final module": (remove("*_final.mlir"), "_final.mlir", "does not have the file"),
+    "a table": (remove("*cali_table"), "_tpu.mlir", "one calibration table, .* got none"),
+    "a reference": (remove("*_tpu_outputs.npz"), "_tpu.mlir", "does not have the file"),
+    "arrays of a reference": (change_arrays("*_model_outputs.npz", lambda _: {}), "_final.mlir", ONLY),
+    "names of a reference": (
+        change_arrays("*_tpu_outputs.npz", lambda a: {f"other_{n}": v for n, v in a.items()}),
+        "_tpu.mlir",
+        ONLY,
+    ),
+    "a mode": (change_text("*_tpu.mlir", r'module.mode = "\w+"', 'module.mode = "W3"'), "_tpu.mlir", "mode 'w3'"),
+}
+
+
+@pytest.mark.parametrize("what", LACKING)
+def test_what_a_folder_lacks_is_not_checked_and_not_right(tmp_path: Path, what: str):
+    change, file, words = LACKING[what]
+    place = folder_of("bm1684x-INT8", tmp_path)
+    change(place)
+    steps = list(steps_of(Folder(place)))
+    assert not wrong(steps)
+    (unchecked,) = (step for step in steps if step.unchecked)
+    assert unchecked.file.endswith(file) and re.search(words, unchecked.unchecked), unchecked
+
+
+def test_a_folder_without_lowered_modules_says_so(tmp_path: Path):
+    place = folder_of("bm1684x-INT8", tmp_path)
+    remove("*_tpu.mlir")(place)
+    last = list(steps_of(Folder(place)))[-1]
+    assert (last.file, last.unchecked) == ("m_*_tpu.mlir", "the folder does not have the file")
+
+
+UNREADABLE: dict[str, tuple[Callable[[Path], None], str, str]] = {
+    "a table": (change_text("cali_table", r"relued_Relu \S+", "relued_Relu x"), "_tpu.mlir", "decimal number"),
+    "a line of a table": (change_text("cali_table", r"relued_Relu .*\n", ""), "_tpu.mlir", "missing: relued_Relu"),
+    "a reference": (
+        damage("*_tpu_outputs.npz"),
+        "_tpu.mlir",
+        "an .npz or .npy of plain arrays is required",
+    ),
+    "words for numbers": (
+        change_arrays("*_tpu_outputs.npz", lambda a: {n: np.full(v.shape, "a") for n, v in a.items()}),
+        "_tpu.mlir",
+        "an array of numbers is required, got <U1",
+    ),
+    "NaN": (
+        change_arrays("*_model_outputs.npz", lambda a: {n: v * np.float32("nan") for n, v in a.items()}),
+        "_final.mlir",
+        "nan is expected",
+    ),
+    "a chip": (change_text("*_tpu.mlir", "bm1684x", "bm9999"), "_tpu.mlir", "unknown chip 'bm9999'"),
+    "another chip": (change_text("*_tpu.mlir", "bm1684x", "bm1688"), "_final.mlir", "its chip is 'bm1684x'"),
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_what_cannot_be_read_is_named_with_its_step(tmp_path: Path, what: str):
+    change, file, words = UNREADABLE[what]
+    place = folder_of("bm1684x-INT8", tmp_path)
+    change(place)
+    (found,) = wrong(list(steps_of(Folder(place))))
+    assert found.file.endswith(file) and re.search(words, found.problem), found
+
+
+NAN, MASK = np.float64("nan"), -3.4e38
+
+
+@pytest.mark.parametrize(
+    ("mine", "other", "right"),
+    [
+        ([1.0, MASK], [1.0, MASK], True),
+        ([1.0, MASK], [1.5, MASK], False),
+        ([1.0, -np.inf], [1.0, -np.inf], True),
+        ([1.0, -np.inf], [1.0, MASK], False),
+        ([1.0, NAN], [1.0, NAN], True),
+        ([1.0, NAN], [1.0, 1.0], False),
+        ([1.0, 1.0], [1.0, NAN], False),
+        ([1.004, 1.0], [1.0, 1.0], True),
+        ([1.006, 1.0], [1.0, 1.0], False),
+    ],
+)
+def test_masks_are_not_the_largest_value(mine: list[float], other: list[float], right: bool):
+    assert (far_apart(np.array(mine), np.array(other), NARROW) == "") == right
 
 
 def test_a_folder_without_a_module_is_refused(tmp_path: Path):

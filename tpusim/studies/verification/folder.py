@@ -1,13 +1,9 @@
 """The files of a folder of TPU-MLIR, by what they are."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
-from tpusim.calibration.table import CalibrationTable, read_table
 from tpusim.errors import ConfigError
 from tpusim.verify.npz import Tensor, load_tensors
 
@@ -38,26 +34,23 @@ class Folder:
         return self.top.stem
 
     @property
-    def origin(self) -> Path | None:
+    def origin(self) -> Path:
         """The module as it was imported."""
-        path = self.path / f"{self.name}{ORIGIN}"
-        return path if path.exists() else None
+        return self.path / f"{self.name}{ORIGIN}"
 
     @property
     def lowered(self) -> tuple[Path, ...]:
         """The lowered modules, one for each chip and mode."""
         return tuple(sorted(self.path.glob(f"{self.name}_*{LOWERED}")))
 
-    def final_of(self, lowered: Path) -> Path | None:
-        """The final module that was made of a lowered one."""
-        path = lowered.with_name(lowered.name.removesuffix(LOWERED) + FINAL)
-        return path if path.exists() else None
+    def final_of(self, lowered: Path) -> Path:
+        """The final module that is made of a lowered one."""
+        return lowered.with_name(lowered.name.removesuffix(LOWERED) + FINAL)
 
-    @cached_property
-    def table(self) -> CalibrationTable | None:
-        """The calibration table, the only file named *cali_table; None without one."""
-        found = sorted(self.path.glob("*cali_table"))
-        return read_table(found[0]) if len(found) == 1 else None
+    @property
+    def tables(self) -> tuple[Path, ...]:
+        """The calibration tables, the files named *cali_table."""
+        return tuple(sorted(self.path.glob("*cali_table")))
 
     @cached_property
     def sample(self) -> dict[str, Tensor]:
@@ -70,8 +63,6 @@ class Folder:
             )
         return load_tensors(path)
 
-    def references(self, stem: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-        """(file name, tensors) of the references of a module, if they are there."""
-        path = self.path / f"{stem}_outputs.npz"
-        if path.exists():
-            yield path.name, load_tensors(path)
+    def reference(self, stem: str) -> Path:
+        """The reference of a module: its tensors as TPU-MLIR computed them."""
+        return self.path / f"{stem}_outputs.npz"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -10,25 +11,31 @@ from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tpusim import chips
+from tpusim.calibration.table import read_table
 from tpusim.codegen.program import generate
-from tpusim.errors import ImportModelError, TpusimError, UnsupportedError
+from tpusim.errors import CalibrationError, ConfigError, ImportModelError, TpusimError, UnsupportedError
 from tpusim.inference.executor import run
 from tpusim.ir.attrs import ints, op_name, value_name
 from tpusim.ir.dialects import context
 from tpusim.ir.module import Model, load_model
 from tpusim.ir.types import is_tensor, uniform_of
 from tpusim.lowering import LoweringConfig
+from tpusim.numbers.closeness import MASK
 from tpusim.ops.structure import TopWeight
 from tpusim.passes import PassContext, PassManager, pipelines
 from tpusim.simulator import simulate
-from tpusim.studies.verification.folder import Folder
-from tpusim.verify.npz import Tensor
+from tpusim.studies.verification.folder import FINAL, LOWERED, Folder
+from tpusim.verify.npz import Tensor, load_tensors
 
 IMPORTED = 1e-4
 """Largest difference of f32 tensors, as a share of the largest value: sums are added in other orders."""
 NARROW = 5e-3
 """The same where some are f16 or bf16: steps of the type, a few ops long."""
+MISSING = "the folder does not have the file"
+NOTHING = "no tensor of one side has the name of one of the other side"
 Tensors = Mapping[str, Tensor]
+Compare = Callable[[Tensors], str | None]
+"""Compares with other tensors: the first that is wrong, "" if none is, None if no tensor is on both sides."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +49,17 @@ class Step:
 
 
 def steps_of(folder: Folder) -> Iterator[Step]:
-    """All checks in order, up to the first problem of each chain of files."""
-    top: Tensors | None = None
-    for step, tensors in _imported(folder):
+    """All checks in order, up to the first problem of each chain of files. Raises ConfigError for another folder."""
+    top = folder.top
+    for name, array in folder.sample.items():
+        if why := _no_numbers(array):
+            raise ConfigError(f"folder '{folder.path}', input '{name}': {why}")
+    for step in _imported(folder):
         yield step
-        top = tensors or top
         if step.problem:
             return
+    if not folder.lowered:
+        yield Step(f"{folder.name}_*{LOWERED}", top.name, unchecked=MISSING)
     for lowered in folder.lowered:
         for step in _compiled(folder, lowered):
             yield step
@@ -56,25 +67,19 @@ def steps_of(folder: Folder) -> Iterator[Step]:
                 break
 
 
-def _imported(folder: Folder) -> Iterator[tuple[Step, Tensors | None]]:
+def _imported(folder: Folder) -> Iterator[Step]:
     """The imported module and the module after its passes: the same results, and those of the references."""
-    computed: Tensors | None = None
-    for path, against in ((folder.origin, "its own shapes"), (folder.top, "the module as it was imported")):
-        if path is None:
-            continue
-        found = _computed(folder, path)
-        if isinstance(found, Step):
-            yield found, None
-            continue
-        model, tensors = found
-        wanted = None if computed is None else {n: computed[n] for n in _results(model) if n in computed}
-        yield (
-            Step(path.name, against, "" if wanted is None else _first_float(model, tensors, wanted, IMPORTED)),
-            tensors,
-        )
-        computed = tensors
-        for name, reference in folder.references(f"{folder.name}_top") if path == folder.top else ():
-            yield Step(path.name, name, _first_float(model, tensors, reference, IMPORTED)), tensors
+    origin, top = _computed(folder, folder.origin), _computed(folder, folder.top)
+    yield origin if isinstance(origin, Step) else Step(folder.origin.name, "its own shapes")
+    if isinstance(top, Step):
+        yield top
+        return
+    model, tensors = top
+    close = partial(_first_float, model, tensors, share=IMPORTED)
+    if not isinstance(origin, Step):
+        results = {name: origin[1][name] for name in _results(model) if name in origin[1]}
+        yield _step(folder.top, "the module as it was imported", results, close)
+    yield _against_reference(folder, folder.top, f"{folder.name}_top", close)
 
 
 def _compiled(folder: Folder, lowered: Path) -> Iterator[Step]:
@@ -85,39 +90,66 @@ def _compiled(folder: Folder, lowered: Path) -> Iterator[Step]:
         return
     model, tensors = found
     yield _against_lowering(folder, lowered, model)
-    for name, reference in folder.references(lowered.stem):
-        yield Step(lowered.name, name, _first_stored(model, tensors, reference))
-    if (final := folder.final_of(lowered)) is not None:
-        chip = chips.of(model)
-        if chip.hardware.coefficients == "merged":
-            yield from _final(folder, final, tensors, lowered.name)
-        else:
-            why = f"the coefficients of a final module are not read in TPU-MLIR's layout for {chip.name}"
-            yield Step(final.name, lowered.name, unchecked=why)
+    yield _against_reference(folder, lowered, lowered.stem, partial(_first_stored, model, tensors))
+    final, chip = folder.final_of(lowered), chips.of(model)
+    if chip.hardware.coefficients == "merged" or not final.exists():
+        yield from _final(folder, final, model, tensors, lowered.name)
+    else:
+        why = f"the coefficients of a final module are not read in TPU-MLIR's layout for {chip.name}"
+        yield Step(final.name, lowered.name, unchecked=why)
 
 
-def _final(folder: Folder, final: Path, lowered: Tensors, before: str) -> Iterator[Step]:
+def _final(folder: Folder, final: Path, before: Model, lowered: Tensors, name: str) -> Iterator[Step]:
     """A final module: the tensors of the lowered one, flat and on the machine, and the reference of the chip."""
     found = _computed(folder, final)
     if isinstance(found, Step):
         yield found
         return
     model, tensors = found
-    yield Step(final.name, before, _first_equal(model, tensors, lowered))
-    machine: Tensors = {}
+    if (chip := model.attribute("module.chip")) != (wanted := before.attribute("module.chip")):
+        yield Step(final.name, name, f"its chip is '{chip}' and should be '{wanted}'")
+        return
+    yield _step(final, name, lowered, partial(_first_equal, model, tensors))
+    against = "its commands on the machine: groups, slices, addresses"
     try:
         machine = simulate(generate(model), folder.sample).tensors
-        problem = _first_equal(model, machine, tensors)
     except TpusimError as error:
-        problem = str(error)
-    yield Step(final.name, "its commands on the machine: groups, slices, addresses", problem)
-    stem = final.name.removesuffix("_final.mlir") + "_model"
-    for name, reference in folder.references(stem) if machine else ():
-        yield Step(final.name, name, _first_float(model, machine, reference, NARROW))
+        yield Step(final.name, against, str(error))
+        return
+    yield _step(final, against, tensors, partial(_first_equal, model, machine))
+    stem = final.name.removesuffix(FINAL) + "_model"
+    yield _against_reference(folder, final, stem, partial(_first_float, model, machine, share=NARROW))
+
+
+def _step(file: Path, against: str, theirs: Tensors, compare: Compare) -> Step:
+    """The comparison with tensors of the other side; unchecked if no tensor is on both sides."""
+    problem = compare(theirs)
+    return Step(file.name, against, problem or "", "" if problem is not None else NOTHING)
+
+
+def _against_reference(folder: Folder, file: Path, stem: str, compare: Compare) -> Step:
+    """The comparison with a file of tensors that TPU-MLIR computed."""
+    path = folder.reference(stem)
+    if not path.exists():
+        return Step(file.name, path.name, unchecked=MISSING)
+    try:
+        reference = load_tensors(path)
+    except TpusimError as error:
+        return Step(file.name, path.name, str(error))
+    for name, array in reference.items():
+        if why := _no_numbers(array):
+            return Step(file.name, path.name, f"tensor '{name}': {why}")
+    return _step(file, path.name, reference, compare)
+
+
+def _no_numbers(array: Tensor) -> str:
+    return "" if array.dtype.kind in "biuf" else f"an array of numbers is required, got {array.dtype}"
 
 
 def _computed(folder: Folder, path: Path) -> tuple[Model, Tensors] | Step:
     """A module and all its tensors; a step that says why there are none."""
+    if not path.exists():
+        return Step(path.name, "itself", unchecked=MISSING)
     try:
         model = load_model(path, context())
         return model, run(model, folder.sample)
@@ -127,6 +159,8 @@ def _computed(folder: Folder, path: Path) -> tuple[Model, Tensors] | Step:
         text = str(error)
         known = "tpusim does not compute it" in text or "the same as" in text
         return Step(path.name, "itself", **({"unchecked": text} if known else {"problem": text}))
+    except TpusimError as error:
+        return Step(path.name, "itself", str(error))
 
 
 def _values(model: Model) -> Iterator[SSAValue]:
@@ -144,43 +178,51 @@ def _in_order(model: Model, ours: Tensors, theirs: Tensors) -> Iterator[str]:
 
 def _first(
     model: Model, ours: Tensors, theirs: Tensors, wrong: Callable[[str, np.ndarray, np.ndarray], str]
-) -> str:  # fmt: skip
-    """The first tensor that is wrong, with by how much."""
-    for name in _in_order(model, ours, theirs):
+) -> str | None:
+    """The first tensor that is wrong, with by how much; "" if all are right, None if no tensor is on both sides."""
+    names = list(_in_order(model, ours, theirs))
+    for name in names:
         mine, other = np.asarray(ours[name]), np.asarray(theirs[name])
         if mine.size != other.size:
             return f"tensor '{name}' has {mine.size} elements, {other.size} are expected"
         if why := wrong(name, mine.astype(np.float64).ravel(), other.astype(np.float64).ravel()):
             return f"tensor '{name}': {why}"
-    return ""
+    return "" if names else None
 
 
-def _first_float(model: Model, ours: Tensors, theirs: Tensors, share: float) -> str:
+def far_apart(mine: np.ndarray, other: np.ndarray, share: float) -> str:
+    """How far floats are apart, if by more than a share of the largest value; masks are no values, NaN equals NaN."""
+    values = np.abs(other)
+    most = share * max(values.max(initial=0.0, where=values < MASK), 1e-6)
+    limits = np.where(values < MASK, most, share * values)
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(mine - other)
+        right = (apart <= limits) & np.isfinite(apart) | (mine == other) | (np.isnan(mine) & np.isnan(other))
+    if right.all():
+        return ""
+    i = int(np.flatnonzero(~right)[0])
+    if not np.isfinite(apart[~right]).all():
+        i = int(np.flatnonzero(~right & ~np.isfinite(apart))[0])
+        return f"element {i} is {mine[i]:.3g}, {other[i]:.3g} is expected"
+    return f"differs by up to {apart[~right].max():.3g}, at most {limits[i]:.3g} is expected"
+
+
+def _first_float(model: Model, ours: Tensors, theirs: Tensors, *, share: float) -> str | None:
     """The first tensor that is further away than a share of its largest value."""
-
-    def wrong(name: str, mine: np.ndarray, other: np.ndarray) -> str:
-        del name
-        far = np.abs(mine - other).max(initial=0.0)
-        most = share * max(np.abs(other).max(initial=0.0), 1e-6)
-        return f"differs by up to {far:.3g}, at most {most:.3g} is expected" if not far <= most else ""
-
-    return _first(model, ours, theirs, wrong)
+    return _first(model, ours, theirs, lambda _, mine, other: far_apart(mine, other, share))
 
 
-def _first_equal(model: Model, ours: Tensors, theirs: Tensors) -> str:
+def _first_equal(model: Model, ours: Tensors, theirs: Tensors) -> str | None:
     """The first tensor of integers that is not equal, or of floats that is far away."""
     integers = {value_name(v) for v in _values(model) if uniform_of(v) is not None}
 
     def wrong(name: str, mine: np.ndarray, other: np.ndarray) -> str:
-        if name in integers:
-            return _unequal(mine, other)
-        far, most = np.abs(mine - other).max(initial=0.0), NARROW * max(np.abs(other).max(initial=0.0), 1e-6)
-        return f"differs by up to {far:.3g}, at most {most:.3g} is expected" if not far <= most else ""
+        return _unequal(mine, other) if name in integers else far_apart(mine, other, NARROW)
 
     return _first(model, ours, theirs, wrong)
 
 
-def _first_stored(model: Model, ours: Tensors, theirs: Tensors) -> str:
+def _first_stored(model: Model, ours: Tensors, theirs: Tensors) -> str | None:
     """As `_first_equal`, where quantised tensors of the other side are real numbers."""
     types = {value_name(v): uniform_of(v) for v in _values(model)}
     stored = {
@@ -205,10 +247,23 @@ def _against_lowering(folder: Folder, path: Path, model: Model) -> Step:
     against = f"{folder.top.name} and the calibration table, lowered here"
     try:
         config = LoweringConfig(model.attribute("module.chip"), model.attribute("module.mode").lower())
-        table = folder.table if config.format.calibrated else None
-        passes = pipelines.calibrated(asymmetric=False)[-1:] if table is not None else ()
-        top = load_model(folder.top, context())
-        mine = PassManager((*passes, *pipelines.lowered(config)[:-1])).run(top, PassContext(table=table))
+        calibrated = config.format.calibrated
+    except TpusimError as error:
+        return Step(path.name, against, unchecked=str(error))
+    ctx, passes = PassContext(), pipelines.lowered(config)[:-1]
+    if calibrated:
+        if len(folder.tables) != 1:
+            got = ", ".join(table.name for table in folder.tables) or "none"
+            return Step(path.name, against, unchecked=f"one calibration table, *cali_table, is required, got {got}")
+        passes = (*pipelines.calibrated(asymmetric=False)[-1:], *passes)
+        try:
+            ctx = PassContext(table=read_table(folder.tables[0]))
+        except TpusimError as error:
+            return Step(path.name, against, str(error))
+    try:
+        mine = PassManager(passes).run(load_model(folder.top, context()), ctx)
+    except CalibrationError as error:
+        return Step(path.name, against, str(error))
     except TpusimError as error:
         return Step(path.name, against, unchecked=str(error))
     return Step(path.name, against, _first_op(mine, model))
