@@ -30,7 +30,6 @@ from tpusim.ir.names import names_in
 from tpusim.ir.text import verify
 from tpusim.ir.types import CalibratedType, retyped, set_type, shape_of
 from tpusim.ops.framework.base import TopOp
-from tpusim.ops.framework.families import relu_of
 from tpusim.ops.interfaces import Weighs
 from tpusim.ops.structure import TopWeight
 
@@ -340,7 +339,8 @@ def calibrated_limits(op: TopOp, entry: Entry, *, asymmetric: bool) -> tuple[flo
         return op.RANGE.fixed
     if op.RANGE.mirrored:
         return -entry.threshold, entry.threshold
-    positive = relu_of(op)
+    relu = getattr(op, "do_relu", None)
+    positive = relu is not None and bool(relu.value.data)
     if op.RANGE.product:
         positive = positive or len(set(op.operands)) == 1
         return (-entry.threshold if entry.minimum < 0 and not positive else 0.0), entry.threshold
