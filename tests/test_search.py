@@ -81,6 +81,21 @@ def test_without_integers_there_is_nothing_to_search() -> None:
             Trials(calibrated(), LoweringConfig("bm1684x", mode), samples(1), Cosine(1))
 
 
+@pytest.mark.parametrize(("chip", "made"), [("bm1684x", {"root_inv"}), ("bm1684", set())])
+def test_ops_that_the_chip_makes_are_candidates(chip: str, made: set[str]) -> None:
+    """A quotient by a root, of which BM1684X makes a product with a reciprocal root: its number format has a line."""
+    g = planted.Graph(3)
+    root = g.add("Sqrt", [g.add("Abs", ["x"], "size")], "root")
+    proto = g.finish((1, 4, 6, 6), g.add("Div", [g.conv("x", g.weight(4, 4, 1, 1)), root], "y"))
+    given = [{"x": g.weight(1, 4, 6, 6) + np.float32(3)} for _ in range(2)]
+    model = to_calibrated(to_canonical(import_onnx(proto, onnx_names=True)), given)
+    asked = Trials(model, LoweringConfig(chip, "int8"), given, Cosine(1))
+    assert set(asked.candidates) - {op_name(op) for op in model.ops} == made
+    every = frozenset(asked.candidates)
+    assert asked.modes(every).keys() == every
+    assert asked.score(every).cosine > 0.99999 > asked.score(every - made - {"y"}).cosine
+
+
 def test_a_set_has_the_similarity_of_the_module_that_it_gives(tmp_path: Path) -> None:
     """What is not run again is as it was: bit for bit what the module lowered with the table gives."""
     for floats in (frozenset[str](), frozenset({"mix_Relu"}), frozenset({"stem_Relu", "mix_Relu"}), frozenset[str]()):

@@ -22,6 +22,7 @@ from tpusim.ir.once import Memory, remembering
 from tpusim.ir.types import element_of, is_tensor, storage_dtype, uniform_of
 from tpusim.layer_group import CostModel, LayerGroupConfig, base_groups
 from tpusim.lowering import LoweringConfig
+from tpusim.lowering.chip_forms import rewrite_for_chip
 from tpusim.lowering.qtable import read_qtable
 from tpusim.ops.framework.base import TopOp, TpuOp
 from tpusim.ops.structure import TopWeight
@@ -88,7 +89,9 @@ class Trials:
             raise ConfigError("search-qtable: at least one sample is required, got none")
         self.modes_of_chip = has
         self.mode, self.goal, self.samples = mode or has[0], goal, [dict(sample) for sample in samples]
-        self._model, self._config, self._groups = calibrated, config, groups or LayerGroupConfig()
+        self._calibrated, self._config, self._groups = calibrated, config, groups or LayerGroupConfig()
+        self._model = calibrated.clone()  # with the ops of the chip, which the table names
+        rewrite_for_chip(self._model, chips.load(config.chip), config.quirks_off)
         self.base = {} if config.qtable is None else read_qtable(config.qtable, config.format)
         self._reuse = Reuse(self.samples)
         self._memory: Memory = {}
@@ -170,7 +173,7 @@ class Trials:
         floats = {name: mode for name in others if name not in self.candidates and name not in self.base}
         table = ",".join(f"{name}:{one.upper()}" for name, one in {**self.base, **floats}.items())
         config = replace(self._config, qtable=table) if floats else self._config
-        return Trials(self._model, config, self.samples, self.goal, mode=mode, groups=self._groups), table
+        return Trials(self._calibrated, config, self.samples, self.goal, mode=mode, groups=self._groups), table
 
     def elements_between(self) -> list[tuple[str, str, int]]:
         """(producer, consumer, elements) of every tensor between two ops."""
@@ -280,7 +283,7 @@ class Trials:
                 write_qtable(Path(folder) / "qtable", modes)
             first = not self._scores  # only the first module is verified here; costed sets are verified when grouped
             with remembering(self._memory):
-                return PassManager(lowered(config), verify=first).run(self._model)
+                return PassManager(lowered(config), verify=first).run(self._calibrated)
 
 
 def _kind(op: TpuOp) -> tuple[str, str]:
