@@ -126,9 +126,12 @@ class Model:
         return value.value.data if isinstance(value, IntegerAttr) else 0
 
     def set(self, **attributes: str | int | bool | Sequence[str]) -> None:
-        """Set module attributes: `set(state="TOP_F32")` sets `module.state`."""
-        for key, value in attributes.items():
-            self.module.attributes[f"module.{key}"] = _attribute(value)
+        """Set module attributes: `set(state="TOP_F32")` sets `module.state`.
+
+        All are in alphabetical order afterwards, as MLIR prints them and as bytecode gives them back.
+        """
+        given = {f"module.{key}": _attribute(value) for key, value in attributes.items()}
+        self.module.attributes = dict(sorted({**self.module.attributes, **given}.items()))
 
     @property
     def function(self) -> FuncOp:

@@ -10,7 +10,7 @@ module attributes {module.state = "TPU_DIVIDED", module.chip = "bm1684x", module
   }
 }
 
-// CHECK:      module.state = "TPU_ADDRESSED", module.chip = "bm1684x", module.mode = "f32", module.coeff_addr = 4294967296 : i64, module.coeff_size = 0 : i64, module.neuron_addr = 4294967296 : i64, module.neuron_size = 8192 : i64
+// CHECK:      module.chip = "bm1684x"{{.*}}module.coeff_addr = 4294967296 : i64{{.*}}module.coeff_size = 0 : i64{{.*}}module.mode = "f32"{{.*}}module.neuron_addr = 4294967296 : i64{{.*}}module.neuron_size = 8192 : i64{{.*}}module.state = "TPU_ADDRESSED"
 // CHECK:      %0 = "top.None"() {{.*}} -> none
 // CHECK-NEXT: %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32, 4294967296 : i64> loc("x")
 // CHECK-NEXT: %y = "tpu.Permute"(%x, %0) {order = [0 : i64, 2 : i64, 1 : i64]}{{.*}} -> tensor<2x6x4xf32, 4294971392 : i64> loc("y")

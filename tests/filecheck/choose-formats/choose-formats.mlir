@@ -10,7 +10,7 @@ func.func @main(%in: tensor<1x4x6x6xf32>) -> tensor<1x4x6x6x!quant.calibrated<f3
   func.return %y : tensor<1x4x6x6x!quant.calibrated<f32<0.0:1.0>>>
 }
 
-// CHECK:      module.state = "TPU_LOWERED", module.chip = "bm1684x", module.mode = "INT8", module.asymmetric = false
+// CHECK:      module.asymmetric = false{{.*}}module.chip = "bm1684x"{{.*}}module.mode = "INT8"{{.*}}module.state = "TPU_LOWERED"
 // CHECK:      %1 = "top.None"() {{.*}} -> none
 // CHECK-NEXT: %2 = "top.Input"(%0) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
 // CHECK-NEXT: %3 = "tpu.Cast"(%2) {{.*}} -> tensor<1x4x6x6x!quant.uniform<i8:f32, 0.015748031496062992>> loc("xa_si8")

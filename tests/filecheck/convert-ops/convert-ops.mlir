@@ -8,7 +8,7 @@ func.func @main(%in: tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> {
   func.return %y : tensor<1x4x6x6xf32>
 }
 
-// CHECK:      module.state = "TPU_LOWERED", module.chip = "bm1684x", module.mode = "F16", module.asymmetric = false
+// CHECK:      module.asymmetric = false{{.*}}module.chip = "bm1684x"{{.*}}module.mode = "F16"{{.*}}module.state = "TPU_LOWERED"
 // CHECK:      %1 = "top.None"() {{.*}} -> none
 // CHECK-NEXT: %2 = "top.Input"(%0) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
 // CHECK-NEXT: %3 = "tpu.Cast"(%2) {{.*}} -> tensor<1x4x6x6xf16> loc("xy_f16")

@@ -14,7 +14,7 @@ module attributes {module.weight_file = "weights.npz"} {
   }
 }
 
-// CHECK:      module.state = "TPU_LOWERED", module.chip = "bm1684x", module.mode = "F16", module.asymmetric = false
+// CHECK:      module.asymmetric = false{{.*}}module.chip = "bm1684x"{{.*}}module.mode = "F16"{{.*}}module.state = "TPU_LOWERED"
 // CHECK:      %1 = "top.Input"(%0) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
 // CHECK-NEXT: %2 = "tpu.Cast"(%1) {{.*}} -> tensor<1x4x6x6xf16> loc("xy_f16")
 // CHECK-NEXT: %3 = "top.Weight"() : () -> tensor<4x4x1x1xf16> loc("pointwise")

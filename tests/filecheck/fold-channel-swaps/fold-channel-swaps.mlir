@@ -14,7 +14,7 @@ module attributes {module.weight_file = "weights.npz"} {
   }
 }
 
-// CHECK:      module.state = "TPU_LOWERED", module.chip = "bm1684x", module.mode = "F16", module.asymmetric = false
+// CHECK:      module.asymmetric = false{{.*}}module.chip = "bm1684x"{{.*}}module.mode = "F16"{{.*}}module.state = "TPU_LOWERED"
 // CHECK:      %1 = "top.Input"(%0) {channel_format = "nchw", do_preprocess = true, keep_aspect_ratio = false, keep_ratio_mode = "letterbox", mean = [0.000000e+00 : f64, 0.000000e+00 : f64, 0.000000e+00 : f64], pad_type = "center", pad_value = 0 : i64, pixel_format = "bgr", resize_dims = [4 : i64, 4 : i64], scale = [1.000000e+00 : f64, 1.000000e+00 : f64, 1.000000e+00 : f64], yuv_type = "", tpusim.dtype = "uint8", customization_format = "BGR_PLANAR"} : (tensor<1x3x4x4x!quant.uniform<u8:f32, 1.0>>) -> tensor<1x3x4x4x!quant.uniform<u8:f32, 1.0>> loc("x_raw")
 // CHECK-NEXT: %2 = "tpu.Cast"(%1) {{.*}} -> tensor<1x3x4x4xf16> loc("x_rawx_preprocess_f16")
 // CHECK-NEXT: %3 = "top.Weight"() : () -> tensor<3x1x1x1xf16> loc("x_preprocess_dwconv_weight")

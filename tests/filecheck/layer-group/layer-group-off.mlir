@@ -14,7 +14,7 @@ module attributes {module.state = "TPU_REORDERED", module.chip = "bm1684x", modu
   }
 }
 
-// CHECK:      module.state = "TPU_DIVIDED", module.chip = "bm1684x", module.mode = "f32"
+// CHECK:      module.chip = "bm1684x"{{.*}}module.mode = "f32"{{.*}}module.state = "TPU_DIVIDED"
 // CHECK:      %0 = "top.None"() {{.*}} -> none
 // CHECK-NEXT: %x = "top.Input"(%in) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
 // CHECK-NEXT: %none = "top.None"() {{.*}} -> none

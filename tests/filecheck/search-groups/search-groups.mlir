@@ -14,7 +14,7 @@ module attributes {module.state = "TPU_REORDERED", module.chip = "bm1684x", modu
   }
 }
 
-// CHECK:      module.state = "TPU_DIVIDED", module.chip = "bm1684x", module.mode = "f32"
+// CHECK:      module.chip = "bm1684x"{{.*}}module.mode = "f32"{{.*}}module.state = "TPU_DIVIDED"
 // CHECK:      %0 = "top.None"() {{.*}} -> none
 // CHECK:      %none = "top.None"() {{.*}} -> none
 // CHECK:      %1 = "tpu.Group"(%x, %w_packed) ({

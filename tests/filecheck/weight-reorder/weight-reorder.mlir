@@ -16,7 +16,7 @@ module attributes {module.state = "TPU_LOWERED", module.chip = "bm1684x", module
   }
 }
 
-// CHECK:      module.state = "TPU_REORDERED", module.chip = "bm1684x", module.mode = "f16"
+// CHECK:      module.chip = "bm1684x", module.mode = "f16", module.state = "TPU_REORDERED"
 // CHECK:      %x = "top.Input"(%in) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
 // CHECK-NEXT: %xy_f16 = "tpu.Cast"(%x) {{.*}} -> tensor<1x4x6x6xf16> loc("xy_f16")
 // CHECK-NEXT: %0 = "top.Weight"() : () -> tensor<1x8x1x96xf16> loc("filter_packed")
