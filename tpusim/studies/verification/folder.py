@@ -64,5 +64,5 @@ class Folder:
         return load_tensors(path)
 
     def reference(self, stem: str) -> Path:
-        """The reference of a module: its tensors as TPU-MLIR computed them."""
+        """The reference of a module: its tensors, which TPU-MLIR computed."""
         return self.path / f"{stem}_outputs.npz"
