@@ -153,12 +153,12 @@ class TopFlatten(ViewTop):
 
     @override
     def take_form(self) -> str:
-        """Earlier releases stated the axis `axis` of ONNX's Flatten."""
+        """Earlier releases stated `axis`: the axes before it and the others become two."""
         stated = [self.attributes.pop(name, None) for name in ("axis", "tpusim.axis")]
         axis = next((a.value.data for a in stated if isinstance(a, IntegerAttr)), None)
         if axis is None:
             return super().take_form()
-        cls, attributes = _onnx_flatten(shape_of(self.input), axis)
+        cls, attributes = _two_axes(shape_of(self.input), axis)
         if cls is TopFlatten:
             self.attributes.update(attributes)
             return super().take_form()
@@ -168,14 +168,14 @@ class TopFlatten(ViewTop):
     @classmethod
     @names_op
     def make(cls, builder: Builder, x: SSAValue, *, axis: int = 1, name: str) -> SSAValue:
-        """ONNX's Flatten, to two axes: those before `axis`, which may count from the end, and the others.
+        """A view with two axes: those before `axis`, which may count from the end, and the others.
 
         A Reshape where this op has no such form.
         """
         shape = shape_of(x)
         if not -len(shape) <= axis <= len(shape):
             raise ValueError(f"an axis in [{-len(shape)}, {len(shape)}] is required, got {axis}")
-        made, attributes = _onnx_flatten(shape, axis % len(shape) if axis < 0 else axis)
+        made, attributes = _two_axes(shape, axis % len(shape) if axis < 0 else axis)
         return builder.build(made, [x], attributes, name)
 
     @override
@@ -192,8 +192,8 @@ class TopFlatten(ViewTop):
         return axis + len(shape_of(self.input)) if axis < 0 else axis
 
 
-def _onnx_flatten(shape: Shape, axis: int) -> tuple[type[ViewTop], dict[str, Attribute]]:
-    """The class and attributes of ONNX's Flatten of a shape."""
+def _two_axes(shape: Shape, axis: int) -> tuple[type[ViewTop], dict[str, Attribute]]:
+    """The class and attributes of a view with two axes, those before `axis` and the others."""
     if axis == 1 and len(shape) > 1:
         return TopFlatten, {"start_dim": int_attr(1), "end_dim": int_attr(-1)}
     return TopReshape, {"shape": ints_attr((prod(shape[:axis]), prod(shape[axis:])))}
