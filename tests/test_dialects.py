@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from rows import imported
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, StringAttr, i1, i64
 from xdsl.ir import Attribute
 from xdsl.irdl import IRDLOperation, OptOperandDef, VarOperandDef
@@ -14,6 +15,7 @@ from tpusim.errors import ImportModelError
 from tpusim.fidelity.dialects import page
 from tpusim.ir.attrs import framework_name, op_name
 from tpusim.ir.modes import ActiveMode
+from tpusim.ir.opaque import opaque_ops
 from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.upstream import OWN, Meaning, entry, meaning, names
 from tpusim.ir.upstream.values import plain
@@ -203,6 +205,71 @@ def test_all_operands_are_written_and_absent_ones_are_not_read() -> None:
     assert [len(op.operands) for op in again.walk() if op.name == "tpu.Permute"] == [1]
     assert not any(op.name == "top.None" for op in again.walk())
     assert print_module(again) == written
+
+
+RESULTS = {
+    "argmax": "-> (tensor<3x1x6x5xf32>, none)",
+    "topk-places": "-> (none, tensor<3x3x6x5xf32>)",
+    "lstm": "-> (tensor<4x1x2x5xf32>, none, none)",
+    "lstm-cell-state": "-> (none, none, tensor<1x2x5xf32>)",
+    "gru-both-ways": "-> (none, tensor<2x2x5xf32>)",
+    "flatten": "-> tensor<3x150xf32>",
+}
+SEVERAL = """module attributes {{module.state = "TOP_F32"}} {{
+  func.func @main(%0: tensor<1x2xf32>) -> tensor<{shape}xf32> {{
+    %x = "top.Input"(%0) : (tensor<1x2xf32>) -> tensor<1x2xf32> loc("x")
+    %n = "top.None"() : () -> none
+    {op} : (tensor<1x2xf32>{nones}) -> {results} loc("y")
+    func.return %1 : tensor<{shape}xf32>
+  }}
+}}"""
+
+
+@pytest.mark.parametrize("row", RESULTS)
+def test_all_results_are_written_and_absent_ones_are_not_read(row: str) -> None:
+    before = imported(row).module
+    written = print_module(before)
+    assert RESULTS[row] in written
+    again = parse_module(written, ops_context())
+    assert print_module(again) == written
+    assert [len(op.results) for op in again.walk()] == [len(op.results) for op in before.walk()]
+
+
+@pytest.mark.parametrize(
+    ("name", "results", "missing"),
+    [("Arg", "tensor<1x1xf32>, tensor<1x1xf32>", "values"), ("TopK", "tensor<1x2xf32>, none", "values")],
+)
+def test_results_that_are_not_computed_are_no_other_results(name: str, results: str, missing: str) -> None:
+    op = f'%1, %2 = "top.{name}"(%x) {{axis = 1 : i64, keepdims = true, mode = "ArgMax", K = 2 : i64, largest = true}}'
+    shape = results[len("tensor<") : results.index("xf32")]
+    module = parse_module(SEVERAL.format(op=op, shape=shape, nones="", results=f"({results})"), ops_context())
+    (kept,) = opaque_ops(module.walk())
+    assert kept.why == f"its result '{missing}' is not computed"
+
+
+@pytest.mark.parametrize(
+    ("stated", "written"),
+    [
+        ("axis = 1 : i64", 'top.Flatten"(%x) {start_dim = 1 : i64, end_dim = -1 : i64}'),
+        ("tpusim.axis = 1 : i64", 'top.Flatten"(%x) {start_dim = 1 : i64, end_dim = -1 : i64}'),
+        ("axis = 0 : i64", 'top.Reshape"(%x) {shape = [1 : i64, 24 : i64]}'),
+        ("axis = 2 : i64", 'top.Reshape"(%x) {shape = [6 : i64, 4 : i64]}'),
+        ("axis = 3 : i64", 'top.Reshape"(%x) {shape = [24 : i64, 1 : i64]}'),
+        ("start_dim = 0 : i64, end_dim = -1 : i64", "start_dim = 0 : i64, end_dim = -1 : i64"),
+        ("start_dim = 1 : i64, end_dim = 2 : i64", "start_dim = 1 : i64, end_dim = 2 : i64"),
+        ("start_dim = -2 : i64", "start_dim = -2 : i64"),
+        ("end_dim = 1 : i64", "end_dim = 1 : i64"),
+    ],
+)
+def test_flatten_states_the_axes_that_become_one(stated: str, written: str) -> None:
+    shapes = {"axis = 0": "1x24", "axis = 2": "6x4", "axis = 3": "24x1", "start_dim = 0": "24", "end_dim = 1": "6x4"}
+    shape = next((shape for start, shape in shapes.items() if stated.startswith(start)), "2x12")
+    text = SEVERAL.format(
+        op=f'%1 = "top.Flatten"(%x) {{{stated}}}', shape=shape, nones="", results=f"tensor<{shape}xf32>"
+    ).replace("tensor<1x2xf32>", "tensor<2x3x4xf32>")
+    made = print_module(parse_module(text, ops_context()))
+    assert written in made and f"-> tensor<{shape}xf32>" in made
+    assert print_module(parse_module(made, ops_context())) == made
 
 
 @pytest.mark.parametrize(

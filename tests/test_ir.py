@@ -563,13 +563,26 @@ def test_properties_are_read_as_attributes() -> None:
 
 
 def test_weights_keep_their_type_in_the_file(tmp_path: Path):
-    kinds = (np.float32, np.float16, ml_dtypes.bfloat16, np.int8, np.uint8, np.int16, np.int32)
+    kinds = (np.float32, np.int8, np.uint8, np.int16, np.uint16, np.int32)
     stored = {np.dtype(k).name: np.arange(-6, 6).reshape(3, 4).astype(k) for k in kinds}
     save_weights(WeightStore(stored), tmp_path / "w.npz")
     found = load_weights(tmp_path / "w.npz")
     assert {name: array.dtype.name for name, array in found.items()} == {name: name for name in stored}
     for name, array in stored.items():
         np.testing.assert_array_equal(found[name], array)
+
+
+def test_16_bit_floats_are_bits_in_the_file_as_in_tpu_mlir(tmp_path: Path):
+    values = np.array([[-2.0, 0.5, 1.0], [3.0, 65280.0, -0.0]])
+    bits = {
+        "float16": [0xC000, 0x3800, 0x3C00, 0x4200, 0x7BF8, 0x8000],
+        "bfloat16": [0xC000, 0x3F00, 0x3F80, 0x4040, 0x477F, 0x8000],
+    }
+    stored = {"float16": values.astype(np.float16), "bfloat16": values.astype(ml_dtypes.bfloat16)}
+    save_weights(WeightStore(stored), tmp_path / "w.npz")
+    with np.load(tmp_path / "w.npz") as found:
+        for name, wanted in bits.items():
+            assert (found[name].dtype, found[name].shape, found[name].ravel().tolist()) == (np.uint16, (2, 3), wanted)
 
 
 @pytest.mark.parametrize("chip", ["bm1684x", "cv183x"])

@@ -178,7 +178,11 @@ def test_weights_are_stored_flat_and_16_bit_floats_as_integers(tmp_path: Path):
         ('"tpu.GenericCpu"(%1)', "attribute 'cpu_op_name' expected"),
         ('"tpu.Softmax"(%1) {axis = 1 : si32}', "Expected at least 2 operands, but got 1"),
         ('"tpu.Scale"(%1)', "Expected 4 operands, but got 1"),
-        ('"top.Flatten"(%1) {start_dim = "a", end_dim = 7 : i64}', "axis' expected"),
+        ('"top.Flatten"(%1) {start_dim = "a", end_dim = 7 : i64}', "should be of base attribute integer"),
+        (
+            '"top.Flatten"(%1) {start_dim = 1, end_dim = 3}',
+            "axes start_dim to end_dim of 3 axes are required, got 1 to 3",
+        ),
     ],
 )
 def test_ops_without_what_their_class_requires_are_refused(op: str, words: str):

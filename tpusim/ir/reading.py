@@ -164,7 +164,13 @@ def _arity(kind: type[IRDLOperation]) -> tuple[int, bool]:
 def _operand_refusal(op: IRDLOperation, known: OpEntry) -> str:
     results = [definition for _, definition in type(op).get_irdl_definition().results]
     if len(op.results) > len(results) and not any(isinstance(d, OptResultDef | VarResultDef) for d in results):
-        return f"its result '{known.results[len(results)].name}' is not computed"
+        own = {name for name, _ in type(op).get_irdl_definition().results}
+        more = (
+            r.name
+            for r, value in zip(known.results, op.results, strict=False)
+            if r.name not in own and is_tensor(value)
+        )
+        return f"its result '{next(more, known.results[-1].name)}' is not computed"
     fixed, more = _arity(type(op))
     if more or len(op.operands) <= fixed or len(op.operands) > len(known.operands):
         return ""

@@ -64,15 +64,22 @@ def _frozen(array: np.ndarray) -> np.ndarray:
 
 
 def save_weights(store: Mapping[str, np.ndarray], path: Path) -> None:
-    """Write an npz atomically (uncompressed: weights do not compress, and loading stays fast)."""
+    """Write an npz atomically (uncompressed: weights do not compress, and loading stays fast).
+
+    16-bit floats are written as their bits in uint16, as TPU-MLIR writes them; its tools read no other form.
+    """
     with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name, array in store.items():
             with archive.open(name + ".npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+                np.lib.format.write_array(member, _as_bits(np.asanyarray(array)), allow_pickle=False)
+
+
+def _as_bits(array: np.ndarray) -> np.ndarray:
+    return array.view(np.uint16) if array.dtype.name in ("float16", "bfloat16") else array
 
 
 def _named_type(array: np.ndarray) -> np.ndarray:
-    """An array as it was stored: the npy format has no name for bfloat16 and calls it two bytes of anything (V2)."""
+    """An array as earlier releases stored it: the npy format has no name for bfloat16 and calls it two bytes (V2)."""
     return array.view(ml_dtypes.bfloat16) if array.dtype == np.dtype("V2") else array
 
 

@@ -16,6 +16,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 
 from tpusim.ir.attrs import flag, int_attr, op_name, text, value_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype
+from tpusim.ir.upstream import ir_name
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.ops.framework.base import (
@@ -113,6 +114,10 @@ class Recurrent(ShapedOp):
         states = range(self.FIRST, self.FIRST + len(self.OUTPUTS) - 1)
         matrices = {1: (self.ways, rows, width), 2: (self.ways, rows, self.hidden), 3: (self.ways, 2 * rows)}
         return matrices | dict.fromkeys(states, state)
+
+    @override
+    def result_names(self) -> tuple[str, ...]:
+        return (self.result.data,) if ir_name(self, "result") in self.attributes else ()
 
     def chosen(self, results: Sequence[Array]) -> tuple[Array, ...]:
         """The result of this op among those of the node."""

@@ -5,20 +5,21 @@ No element moves; in global memory the result is the operand's bytes (hardware.m
 
 from collections.abc import Sequence
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 from tpusim_kernels.movement import moved
 from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, ModuleOp, TensorType
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.ir.affine import AffineMap
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import RewritePattern
+from xdsl.rewriter import Rewriter
 
 from tpusim import chips
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import int_attr, ints, ints_attr, set_op_name
+from tpusim.ir.attrs import int_attr, ints, ints_attr, op_name, set_op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, tensor
 from tpusim.ir.weights import WeightStore
@@ -143,39 +144,59 @@ def make_view(value: SSAValue) -> TopReshape:
 
 @irdl_op_definition
 class TopFlatten(ViewTop):
-    """`top.Flatten`: a view with two axes, the products of the extents before `axis` and from `axis` on."""
+    """`top.Flatten`: a view with the axes `start_dim` to `end_dim` as one; by default all of them."""
 
     name = "top.Flatten"
 
-    axis = attr_def(IntegerAttr)
+    start_dim = opt_attr_def(IntegerAttr)
+    end_dim = opt_attr_def(IntegerAttr)
 
     @override
     def take_form(self) -> str:
-        """TPU-MLIR states the first and the last axis that become one; here everything after the first one does."""
-        first, last = (self.attributes.get(name) for name in ("start_dim", "end_dim"))
-        if isinstance(first, IntegerAttr) and isinstance(last, IntegerAttr):
-            rank = len(shape_of(self.input))
-            if (first.value.data, last.value.data % rank) != (1, rank - 1):
-                return f"axes {first.value.data} to {last.value.data} as one are not computed, only 1 to -1 are"
-            del self.attributes["start_dim"], self.attributes["end_dim"]
-            self.axis = int_attr(1)
-        return super().take_form()
+        """Earlier releases stated `axis`: the axes before it and the others become two."""
+        stated = [self.attributes.pop(name, None) for name in ("axis", "tpusim.axis")]
+        axis = next((a.value.data for a in stated if isinstance(a, IntegerAttr)), None)
+        if axis is None:
+            return super().take_form()
+        cls, attributes = _two_axes(shape_of(self.input), axis)
+        if cls is TopFlatten:
+            self.attributes.update(attributes)
+            return super().take_form()
+        Rewriter.replace_op(self, view := reshaped(self.input, shape_of(self.output), op_name(self)))
+        return view.take_form()
 
     @classmethod
     @names_op
     def make(cls, builder: Builder, x: SSAValue, *, axis: int = 1, name: str) -> SSAValue:
-        """A negative axis counts from the end."""
-        rank = len(shape_of(x))
-        if not -rank <= axis <= rank:
-            raise ValueError(f"an axis in [{-rank}, {rank}] is required, got {axis}")
-        return builder.build(cls, [x], {"axis": int_attr(axis % rank if axis < 0 else axis)}, name)
+        """A view with two axes: those before `axis`, which may count from the end, and the others.
+
+        A Reshape where this op has no such form.
+        """
+        shape = shape_of(x)
+        if not -len(shape) <= axis <= len(shape):
+            raise ValueError(f"an axis in [{-len(shape)}, {len(shape)}] is required, got {axis}")
+        made, attributes = _two_axes(shape, axis % len(shape) if axis < 0 else axis)
+        return builder.build(made, [x], attributes, name)
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        shape, axis = shape_of(self.input), self.axis.value.data
-        if not 0 <= axis <= len(shape):
-            raise ValueError(f"an axis in [0, {len(shape)}] is required, got {axis}")
-        return ((prod(shape[:axis]), prod(shape[axis:])),)
+        shape = shape_of(self.input)
+        first, last = (self._axis(a, default) for a, default in ((self.start_dim, 0), (self.end_dim, -1)))
+        if not 0 <= first <= last < len(shape):
+            raise ValueError(f"axes start_dim to end_dim of {len(shape)} axes are required, got {first} to {last}")
+        return ((*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :]),)
+
+    def _axis(self, stated: IntegerAttr[Any] | None, default: int) -> int:
+        """An axis, counted from the front."""
+        axis = default if stated is None else stated.value.data
+        return axis + len(shape_of(self.input)) if axis < 0 else axis
+
+
+def _two_axes(shape: Shape, axis: int) -> tuple[type[ViewTop], dict[str, Attribute]]:
+    """The class and attributes of a view with two axes, those before `axis` and the others."""
+    if axis == 1 and len(shape) > 1:
+        return TopFlatten, {"start_dim": int_attr(1), "end_dim": int_attr(-1)}
+    return TopReshape, {"shape": ints_attr((prod(shape[:axis]), prod(shape[axis:])))}
 
 
 @irdl_op_definition

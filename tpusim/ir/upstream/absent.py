@@ -1,17 +1,20 @@
-"""Absent operands: TPU-MLIR writes `top.None` for each operand of an op that is not given, tpusim leaves them out.
+"""Absent operands and results: TPU-MLIR writes `top.None` for each operand of an op that is not given, and the type
+`none` for each result that is not computed; tpusim leaves both out.
 
-In memory an op has the operands that it computes with. Files have all that TPU-MLIR's op has: `completed` makes the
-module that is written, and `drop_absent` undoes it for a module that was read.
+In memory an op has the operands and results that it computes with. Files have all that TPU-MLIR's op has: `completed`
+makes the module that is written, and `drop_absent` undoes it for a module that was read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from xdsl.dialects.builtin import ModuleOp, NoneType
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import IRDLOperation, OptOperandDef, VarOperandDef, traits_def
+from xdsl.rewriter import Rewriter
 
+from tpusim.ir.upstream.spelling import Spelled
 from tpusim.ir.upstream.table import entry
 
 NONE = "top.None"
@@ -25,10 +28,17 @@ class _None(Operation):
 
 
 def completed(module: ModuleOp) -> ModuleOp:
-    """The module with all operands of TPU-MLIR's ops: itself if none is missing, else a copy."""
-    if not any(_missing(op) for op in module.walk()):
+    """The module with all operands and results of TPU-MLIR's ops: itself if none is missing, else a copy."""
+    if not any(_missing(op) or _lacks_results(op) for op in module.walk()):
         return module
     module = module.clone()
+    for op in [op for op in module.walk() if _lacks_results(op)]:
+        known, places = entry(op.name), _places(op)
+        assert known is not None
+        given = {place: result.type for place, result in zip(places, op.results, strict=True)}
+        _with_results(
+            op, [given.get(place, NoneType()) for place in range(len(known.results))], dict(enumerate(places))
+        )
     for function in module.walk():
         if isinstance(function, FuncOp):
             _complete(function)
@@ -59,11 +69,12 @@ def _count(name: str) -> int:
 
 
 def drop_absent(module: ModuleOp) -> None:
-    """Remove the absent operands at the end of every op's list, as far as its class has none for them."""
+    """Remove the absent operands at the end of every op's list, and absent results, as far as its class has none."""
     nones = set[Operation]()
-    for op in module.walk():
+    for op in list(module.walk()):
         if isinstance(op, IRDLOperation) and entry(op.name) is not None:
             nones.update(_drop(op))
+            _drop_results(op)
     for none in nones:
         if none.name == NONE and not any(result.uses for result in none.results):
             none.detach()
@@ -79,6 +90,53 @@ def _drop(op: IRDLOperation) -> Iterator[Operation]:
             yield maker
     if kept < len(op.operands):
         op.operands = op.operands[:kept]
+
+
+def _drop_results(op: IRDLOperation) -> None:
+    """Remove the results that the class of an op does not have, if all of them are absent."""
+    places = _places(op)
+    more = [result for place, result in enumerate(op.results) if place not in places]
+    if places and more and all(_is_absent(result) and not result.uses for result in more):
+        kept = {place: number for number, place in enumerate(places) if place < len(op.results)}
+        _with_results(op, [op.results[place].type for place in kept], kept)
+
+
+def _with_results(op: Operation, types: Sequence[Attribute], moved: Mapping[int, int]) -> None:
+    """Replace an op by one with results of these types. moved: number of a result -> its number among the new ones."""
+    new = type(op).create(
+        operands=list(op.operands),
+        result_types=types,
+        properties=op.properties,
+        attributes=op.attributes,
+        location=op.location,
+        regions=[op.detach_region(region) for region in list(op.regions)],
+    )
+    results = [new.results[moved[i]] if i in moved else None for i in range(len(op.results))]
+    for old, result in zip(op.results, results, strict=True):
+        if result is not None:
+            result.name_hint = old.name_hint
+    Rewriter.replace_op(op, new, results)
+
+
+def _lacks_results(op: Operation) -> bool:
+    """Whether TPU-MLIR's op has results that the op does not have."""
+    return isinstance(op, IRDLOperation) and 0 < len(op.results) < _results(op.name) and len(_places(op)) > 0
+
+
+@cache
+def _results(name: str) -> int:
+    """The number of results that TPU-MLIR's op has at least."""
+    known = entry(name)
+    return 0 if known is None else sum(not result.missing for result in known.results)
+
+
+def _places(op: Operation) -> tuple[int, ...]:
+    """The numbers that the results of an op have among those of TPU-MLIR's op; () if they are not known."""
+    known = entry(op.name)
+    if known is None or not isinstance(op, Spelled) or any(result.variadic for result in known.results):
+        return ()
+    names = [result.name for result in known.results]
+    return tuple(names.index(name) if name in names else number for number, name in enumerate(op.result_names()))
 
 
 def _is_absent(value: SSAValue) -> bool:

@@ -72,6 +72,10 @@ class Spelled(IRDLOperation):
         del name
         return None
 
+    def result_names(self) -> tuple[str, ...]:
+        """The names that the results have among those of TPU-MLIR's op; another name stands for the same number."""
+        return tuple(name for name, _ in type(self).get_irdl_definition().results)
+
     def __post_init__(self) -> None:
         """Spell the attributes that the op was made with, and state those that follow from the rest of the op."""
         super().__post_init__()
