@@ -172,7 +172,8 @@ def norms() -> list[OpCase]:
         case("rmsnorm-op", [node("RMSNormalization", "x w")], (BATCH, 70, 6), rms, {"w": pair["w"]}, 23, axes="nc",
              axes_on={"bm1684": ""}),
         *(case(f"pixelnorm{name}", channels_normalised(ops), (BATCH, 6, 3, 4), pixel, by_channel | numbers, opset=17,
-               axes="nhw", fallback={chip: why for chip, why in NO_INTEGERS.items() if chip not in PIXELS})
+               axes="nhw", axes_on={"bm1684": "n"},
+               fallback={chip: why for chip, why in NO_INTEGERS.items() if chip not in PIXELS})
           for name, ops in (("", 2), ("-plain", 0))),
         case("groupnorm", [node("GroupNormalization", "x w b", num_groups=3)], image((6, 3, 4)), group, pair,
              axes="n"),

@@ -55,7 +55,8 @@ def flagged(op: Any, key: str = "do_relu") -> bool:
 
 
 def number(op: Any, key: str) -> int:
-    return op.attributes[key].value.data
+    """An attribute by its Python name; those of tpusim have a prefix in the module."""
+    return getattr(op, key).value.data
 
 
 def channels(v: Array, rank: int) -> Array:
@@ -71,7 +72,7 @@ def conv(op: Any, operands: Sequence[Any]) -> Array:
     acc = gathered(x, w, zero(op.input), **geometry(op))
     if b is not None:
         acc += channels(b, 4)
-    m, r = (channels(np.array(ints(op.attributes[k])), 4) for k in ("multiplier", "rshift"))
+    m, r = (channels(np.array(ints(getattr(op, k))), 4) for k in ("multiplier", "rshift"))
     v = half_up(acc * m, r) + zero(op.output)
     return saturated(np.maximum(v, zero(op.output)) if flagged(op) else v, op)
 
