@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rows import imported
-from xdsl.dialects.builtin import FloatAttr, IntegerAttr, StringAttr, i1, i64
-from xdsl.ir import Attribute
+from op_cases import CASES, OpCase
+from rotation import is_usual, marks
+from rows import imported, lowered
+from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntegerAttr, NoneType, StringAttr, i1, i64
+from xdsl.ir import Attribute, Operation
 from xdsl.irdl import IRDLOperation, OptOperandDef, VarOperandDef
 
 from tpusim.errors import ImportModelError
@@ -18,6 +22,8 @@ from tpusim.ir.modes import ActiveMode
 from tpusim.ir.opaque import opaque_ops
 from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.upstream import OWN, Meaning, entry, meaning, names
+from tpusim.ir.upstream.absent import completed
+from tpusim.ir.upstream.table import AttributeEntry
 from tpusim.ir.upstream.values import plain
 from tpusim.ops import Top, Tpu
 from tpusim.ops import context as ops_context
@@ -205,6 +211,84 @@ def test_all_operands_are_written_and_absent_ones_are_not_read() -> None:
     assert [len(op.operands) for op in again.walk() if op.name == "tpu.Permute"] == [1]
     assert not any(op.name == "top.None" for op in again.walk())
     assert print_module(again) == written
+
+
+@pytest.mark.parametrize(
+    ("row", "written"),
+    [
+        ("scatter-elements", "reduction = 0 : i64"),
+        ("scatter-elements-add", "reduction = 1 : i64"),
+        ("grid-sample", "mode = 0 : i64, padding_mode = 0 : i64"),
+        ("grid-sample-nearest", "mode = 1 : i64, padding_mode = 2 : i64"),
+    ],
+)
+def test_words_are_written_as_the_numbers_of_the_table(row: str, written: str) -> None:
+    before = print_module(imported(row).module)
+    assert written in before
+    assert print_module(parse_module(before, ops_context())) == before
+    name, word = (
+        ("reduction", {"0": "none", "1": "add"}[written.split()[2]]) if "reduction" in written else ("mode", "")
+    )
+    if word:
+        earlier = before.replace(written, f'{name} = "{word}"')
+        assert print_module(parse_module(earlier, ops_context())) == before
+
+
+def test_a_word_without_a_number_stays_and_a_number_without_a_word_is_refused() -> None:
+    text = print_module(imported("scatter-elements-add").module)
+    for word in ("max", "mul"):
+        with_word = text.replace("reduction = 1 : i64", f'reduction = "{word}"')
+        assert print_module(parse_module(with_word, ops_context())) == with_word
+    with pytest.raises(ImportModelError, match=r"reduction among 0 \(none\), 1 \(add\) is required, got 2"):
+        parse_module(text.replace("reduction = 1", "reduction = 2"), ops_context())
+    with pytest.raises(ImportModelError, match="a reduction of .* is required, got 'median'"):
+        parse_module(text.replace("reduction = 1 : i64", 'reduction = "median"'), ops_context())
+
+
+OTHERS = {
+    ("tpu.Active", "mode"): ("ARCTAN", "POW", "ROUND_EVEN", "TRUNC"),
+    ("top.Compare", "mode"): ("Or",),
+    ("tpu.Compare", "mode"): ("Or",),
+    ("tpu.RequantIntAxis", "quant"): ("none",),
+}
+"""Values that TPU-MLIR does not have, and an operand that it has before weights are in the chip's layout."""
+
+
+def not_in_the_table(op: Operation) -> Iterator[tuple[str, str]]:
+    """(attribute or operand, value) of an op as it is written, where the table has another type or other values."""
+    known = entry(op.name)
+    if known is None:
+        return
+    for name, value in op.attributes.items():
+        if (attribute := known.attributes.get(name)) and not of_type(value, attribute):
+            yield name, str(plain(value))
+    if not known.variadic:
+        for operand, value in zip(known.operands, op.operands, strict=False):
+            if isinstance(value.type, NoneType) and not operand.absent:
+                yield operand.name, "none"
+
+
+def of_type(value: Attribute, attribute: AttributeEntry) -> bool:
+    if attribute.type.endswith("[]"):
+        assert isinstance(value, ArrayAttr)
+        one = replace(attribute, type=attribute.type.removesuffix("[]"))
+        return all(of_type(item, one) for item in value.data)
+    if attribute.type.startswith("tpu."):
+        return value.name == attribute.type and (not attribute.choices or plain(value) in attribute.choices)
+    if attribute.type.startswith("string"):
+        return isinstance(value, StringAttr) and (not attribute.choices or value.data in attribute.choices)
+    if attribute.type.startswith("f"):
+        return isinstance(value, FloatAttr) and str(value.type) == attribute.type
+    return isinstance(value, IntegerAttr)
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, id=c.id, marks=marks(is_usual(c, 0))) for c in CASES])
+def test_all_rows_are_written_with_types_and_values_of_the_table(case: OpCase) -> None:
+    chips = [chip for chip in ("bm1684x", "cv183x") if chip not in case.refused_on]
+    modules = [imported(case.id), *(lowered(case.id, chip, "int8")[0] for chip in chips)]
+    found = [(op.name, name, value) for m in modules for op in completed(m.module).walk()
+             for name, value in not_in_the_table(op)]  # fmt: skip
+    assert not [f for f in found if f[2] not in OTHERS.get(f[:2], ())]
 
 
 RESULTS = {

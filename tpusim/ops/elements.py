@@ -3,7 +3,7 @@
 TPU-MLIR's TopK returns values and indices. This op returns the indices; a GatherElements gives the values.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import ClassVar
 
@@ -87,10 +87,13 @@ class ScatterElements(ShapedOp):
     updates = operand_def(TensorType)
     output = result_def(TensorType)
     axis = attr_def(IntegerAttr)
-    reduction = attr_def(StringAttr)
+    reduction = attr_def(IntegerAttr | StringAttr)
+    CODES: ClassVar[Mapping[str, tuple[str, ...]]] = {"reduction": ("none", "add")}
 
     @override
     def infer(self) -> tuple[Shape, ...]:
+        if (word := self.word("reduction")) not in kernels.REDUCTIONS:
+            raise ValueError(f"a reduction of {', '.join(kernels.REDUCTIONS)} is required, got {word!r}")
         x, indices, updates = (shape_of(v) for v in self.operands)
         _require_inside(x, indices, self.axis.value.data)
         if updates != indices:
@@ -99,7 +102,7 @@ class ScatterElements(ShapedOp):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        return (kernels.scatter_elements(*operands, axis=self.axis.value.data, reduction=self.reduction.data),)
+        return (kernels.scatter_elements(*operands, axis=self.axis.value.data, reduction=self.word("reduction")),)
 
 
 @irdl_op_definition
@@ -110,7 +113,7 @@ class TpuScatterElements(ScatterElements, MacroTpu):
 
     @override
     def function(self) -> functions.Function:
-        return functions.ScatterElements(self.axis.value.data, self.reduction.data)  # type: ignore[arg-type]
+        return functions.ScatterElements(self.axis.value.data, self.word("reduction"))  # type: ignore[arg-type]
 
 
 @irdl_op_definition

@@ -1,11 +1,11 @@
 """`top.GridSampler` and `tpu.GridSampler`: an image sampled at computed positions (numerics.md 12.1)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from tpusim_kernels import grid as kernels
 from typing_extensions import override
-from xdsl.dialects.builtin import BoolAttr, StringAttr, TensorType
+from xdsl.dialects.builtin import BoolAttr, IntegerAttr, StringAttr, TensorType
 from xdsl.ir import SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 
@@ -18,6 +18,12 @@ from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.macro import MacroTop, MacroTpu
 
 
+def _require_known(mode: str, padding: str) -> None:
+    if mode not in kernels.MODES or padding not in kernels.PADDINGS:
+        known = f"{', '.join(kernels.MODES)} with {', '.join(kernels.PADDINGS)}"
+        raise ValueError(f"{known} are required, got {mode!r} with {padding!r}")
+
+
 class GridSampler(ShapedOp):
     """`input` (n, c, ...) at the positions of `grid` (n, ..., coordinates in [-1, 1]).
 
@@ -27,19 +33,21 @@ class GridSampler(ShapedOp):
     input = operand_def(TensorType)
     grid = operand_def(TensorType)
     output = result_def(TensorType)
-    mode = attr_def(StringAttr)
-    padding_mode = attr_def(StringAttr)
+    mode = attr_def(IntegerAttr | StringAttr)
+    padding_mode = attr_def(IntegerAttr | StringAttr)
     align_corners = attr_def(BoolAttr)
+    CODES: ClassVar[Mapping[str, tuple[str, ...]]] = {"mode": ("linear", "nearest"), "padding_mode": kernels.PADDINGS}
 
     @property
     def options(self) -> dict[str, Any]:
         """Parameters of the kernel and of the macro function."""
         corners = bool(self.align_corners.value.data)
-        return {"mode": self.mode.data, "padding": self.padding_mode.data, "align_corners": corners}
+        return {"mode": self.word("mode"), "padding": self.word("padding_mode"), "align_corners": corners}
 
     @override
     def infer(self) -> tuple[Shape, ...]:
         """The channels of the image and the extents of the grid."""
+        _require_known(self.word("mode"), self.word("padding_mode"))
         x, grid = shape_of(self.input), shape_of(self.grid)
         if len(x) < 3 or len(grid) != len(x) or grid[0] != x[0] or grid[-1] != len(x) - 2:
             raise ValueError(f"a grid (n, ..., {len(x) - 2}) for {x} is required, got {grid}")
@@ -76,9 +84,7 @@ class TopGridSampler(GridSampler, MacroTop):
         align_corners: bool = False, name: str,
     ) -> SSAValue:  # fmt: skip
         """mode: nearest, linear or cubic. padding_mode: zeros, border or reflection."""
-        if mode not in kernels.MODES or padding_mode not in kernels.PADDINGS:
-            known = f"{', '.join(kernels.MODES)} with {', '.join(kernels.PADDINGS)}"
-            raise ValueError(f"{known} are required, got {mode!r} with {padding_mode!r}")
+        _require_known(mode, padding_mode)
         attributes = {
             "mode": text(mode), "padding_mode": text(padding_mode), "align_corners": flag(align_corners)
         }  # fmt: skip
@@ -88,4 +94,4 @@ class TopGridSampler(GridSampler, MacroTop):
     def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
         """All modes but linear (numerics.md 12.2)."""
         del chip, wanted
-        return self.mode.data != "linear"
+        return self.word("mode") != "linear"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, IntegerType, Signedness, StringAttr, i1, i32, i64
 from xdsl.dialects.utils import EnumAttribute
@@ -55,6 +55,25 @@ class Spelled(IRDLOperation):
     `tpusim.` in the IR. An integer gets the type that the table states; a mode may be given as a string.
     """
 
+    CODES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """The words of attributes that TPU-MLIR has as numbers, at the place of their number.
+
+    A word without a number stays a word, which its tools refuse.
+    """
+
+    def word(self, name: str) -> str:
+        """The word of an attribute in `CODES`. Raises ValueError for a number without a word."""
+        value, words = self.attributes[name], self.CODES[name]
+        if isinstance(value, IntegerAttr):
+            number = cast("IntegerAttr[IntegerType]", value).value.data
+            if not 0 <= number < len(words):
+                known = ", ".join(f"{i} ({word})" for i, word in enumerate(words))
+                raise ValueError(f"{name} among {known} is required, got {number}")
+            return words[number]
+        if not isinstance(value, StringAttr):
+            raise ValueError(f"{name} requires a number or a word, got {value}")
+        return value.data
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Give the attributes that the class defines or inherits their names in the IR."""
         super().__init_subclass__(**kwargs)
@@ -82,6 +101,8 @@ class Spelled(IRDLOperation):
         spelling = _spelling(type(self))
         if not spelling.names.keys().isdisjoint(self.attributes):
             self.attributes = {spelling.names.get(name, name): value for name, value in self.attributes.items()}
+        for name in self.CODES.keys() & self.attributes.keys():
+            self.attributes[name] = _as_code(self.attributes[name], self.CODES[name])
         for name in spelling.typed.keys() & self.attributes.keys():
             self.attributes[name] = spelling.typed[name](self.attributes[name])
         for name in spelling.required:
@@ -127,6 +148,13 @@ def _definitions(cls: type[IRDLOperation]) -> dict[str, Any]:
     """The attributes that a class and its bases define, by Python name, before xDSL makes properties of them."""
     fields = {name: value for base in reversed(cls.mro()) for name, value in base.__dict__.items()}
     return {name: value for name, value in fields.items() if hasattr(value, "ir_name")}
+
+
+def _as_code(attribute: Attribute, words: tuple[str, ...]) -> Attribute:
+    """The number of a word; any other attribute as it is."""
+    if isinstance(attribute, StringAttr) and attribute.data in words:
+        return IntegerAttr(words.index(attribute.data), i64)
+    return attribute
 
 
 def as_mode(attribute: Attribute, mode: type[EnumAttribute[StrEnum]]) -> Attribute:

@@ -33,14 +33,14 @@ def gather_elements(op: TpuGatherElements, operands: Sequence[Any], field: Field
 
 def scatter_elements(op: TpuScatterElements, operands: Sequence[Any], field: Field) -> Elements | None:
     """The data with updates in it."""
-    key = ("scatter_elements", ("axis", op.axis.value.data), ("reduction", op.reduction.data))
+    key = ("scatter_elements", ("axis", op.axis.value.data), ("reduction", op.word("reduction")))
     return stored_float(of_whole(field, key, operands, shape_of(op.output)), op.output, field)
 
 
 def grid_sample(op: TpuGridSampler, operands: Sequence[Any], field: Field) -> Elements | None:
     """A function of image and grid."""
     key = (
-        "grid_sample", ("mode", op.mode.data), ("padding", op.padding_mode.data),
+        "grid_sample", ("mode", op.word("mode")), ("padding", op.word("padding_mode")),
         ("align_corners", bool(op.align_corners.value.data)),
     )  # fmt: skip
     return stored_float(of_whole(field, key, operands, shape_of(op.output)), op.output, field)
