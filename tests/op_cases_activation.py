@@ -124,6 +124,7 @@ def fused() -> list[OpCase]:
             "gelu-parts",
             [*erf, node("Mul", "x half", "p"), node("Mul", "p g", "q"), node("Relu", "q")],
             tolerance=tolerance,
+            steps=dict.fromkeys(("bm1684x", "bm1684"), 4.1),  # q has the Relu's range, as in TPU-MLIR, and loses -0.17
         ),
     ]
 
