@@ -140,8 +140,6 @@ def onnx_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
     }
 
 
-FLOATS_OF_BYTES = {"tpu.PixelNorm"}
-"""Ops that compute floats from bytes."""
 UNKNOWN_TO_ONNX = {
     "groupnorm": "onnx.shape_inference infers nothing for GroupNormalization of opset 21",
     "nms": "how many rows NonMaxSuppression has depends on the data",
@@ -198,8 +196,7 @@ def assert_integer_form_or_the_declared_reason(case: OpCase, chip: str) -> None:
     op = under_test(case, tpu)
     if chip not in case.fallback:
         assert why_float == ()
-        value = op.operands[0] if op.name in FLOATS_OF_BYTES else op.results[0]
-        assert storage_dtype(element_of(value)).kind in "iu"
+        assert storage_dtype(element_of(op.results[0])).kind in "iu"
     else:
         assert [why for why in why_float if case.fallback[chip] in why]
         assert uniform_of(op.results[0]) is None  # a float, or an index as int32

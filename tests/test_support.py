@@ -101,8 +101,8 @@ def test_table_covers_every_row_chip_and_mode() -> None:
     assert {r for s in found.ops for o in s.outcomes for r in o.rows} == set(BY_ID), "run `make support`"
     classes = {c.name: c for c in Top.operations if issubclass(c, TopOp)}
     assert {s.op: s.spec for s in found.ops} == {s.op: classes[s.op].SPEC for s in found.ops}
-    # the last two are what chips make of rows' products and Concats: test_attention.py, rows roll-channels and others
-    made = {"top.Input", "top.Attention", "top.SwapDimInner"}
+    # all but the first are what chips make of rows: test_attention.py, rows roll-channels, quotient-by-root and others
+    made = {"top.Input", "top.Attention", "top.SwapDimInner", "top.Rsqrt"}
     assert {s.op for s in found.ops} | set(found.rewritten) | made == set(classes)
     cells = {f"{c}/{m}" for c in found.chips for m in MODES}
     for entry in found.ops:

@@ -632,6 +632,8 @@ FIELD_OPS = Table[Any](
         "tpu.GridSampler": "tpusim.proof.meanings.places:grid_sample",
         "tpu.Interp": "tpusim.proof.meanings.places:interp",
         "tpu.Nms": "tpusim.proof.meanings.places:nms",
+        "tpu.LSTM": "tpusim.proof.meanings.places:recurrent",
+        "tpu.GRU": "tpusim.proof.meanings.places:recurrent",
         "tpu.Pow3": "tpusim.proof.meanings.places:power",
         "tpu.Mod": "tpusim.proof.meanings.places:remainder",
         "tpu.Csc": "tpusim.proof.meanings.places:frames",

@@ -66,7 +66,7 @@ def _frozen(array: np.ndarray) -> np.ndarray:
 def save_weights(store: Mapping[str, np.ndarray], path: Path) -> None:
     """Write an npz atomically (uncompressed: weights do not compress, and loading stays fast).
 
-    16-bit floats are written as their bits in uint16, as TPU-MLIR writes them; its tools read no other form.
+    16-bit floats are written as their bits in uint16, the form of TPU-MLIR; its tools read no other form.
     """
     with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name, array in store.items():

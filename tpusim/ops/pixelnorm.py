@@ -109,6 +109,7 @@ class TopPixelNorm(PixelNorm, TopOp, IntegerLowering):
         """Bytes in, F16 out (numerics.md 11.2). The cast of the input has no reader in its name (U-33)."""
         if ctx.quant(self.input) is None:
             return "the input is not calibrated"
+        ctx.fallback(self, "bytes are normalised in F16 steps, and the result is F16")
         operands = [ctx.operand(self.input, "int8", self, reader=""), *float_operands(self, ctx, first=1)]
         shape = shape_of(self.output)
         return ctx.build(TpuPixelNorm, operands, {"eps": self.eps}, ctx.float_type(self), shape, op_name(self))

@@ -10,5 +10,5 @@ func.func @main(%in: tensor<2x4x6xf32>) -> tensor<2x6xf32> {
 }
 
 // CHECK:      %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32> loc("x")
-// CHECK-NEXT: %y = "top.Arg"(%x) {axis = 1 : i64, keepdims = false, mode = "ArgMax", select_last_index = false}{{.*}} -> tensor<2x6xf32> loc("y")
+// CHECK-NEXT: %y, %y_1 = "top.Arg"(%x) {axis = 1 : i64, keepdims = false, mode = "ArgMax", select_last_index = false}{{.*}} -> (tensor<2x6xf32>, none) loc("y")
 // CHECK-NEXT: func.return %y : tensor<2x6xf32>

@@ -9,7 +9,7 @@ func.func @main(%in: tensor<1x4x6x6xf32>) -> tensor<1x4x6x6x!quant.calibrated<f3
 }
 
 // CHECK:      module.asymmetric = false{{.*}}module.chip = "bm1684x"{{.*}}module.mode = "INT8"{{.*}}module.state = "TPU_LOWERED"
-// CHECK:      %1 = "top.Input"(%0) {dtype = "int8"} : (tensor<1x4x6x6x!quant.uniform<i8:f32, 0.015748031496062992>>) -> tensor<1x4x6x6x!quant.uniform<i8:f32, 0.015748031496062992>> loc("x")
+// CHECK:      %1 = "top.Input"(%0) {tpusim.dtype = "int8"} : (tensor<1x4x6x6x!quant.uniform<i8:f32, 0.015748031496062992>>) -> tensor<1x4x6x6x!quant.uniform<i8:f32, 0.015748031496062992>> loc("x")
 // CHECK-NEXT: %2 = "top.Weight"() : () -> tensor<1x1x1x256xui8> loc("y_table")
 // CHECK-NEXT: %3 = "tpu.Lut"(%1, %2) {{.*}} -> tensor<1x4x6x6x!quant.uniform<u8:f32, 0.00392156862745098>> loc("y")
 // CHECK-NEXT: %4 = "tpu.Cast"(%3) {{.*}} -> tensor<1x4x6x6xf32> loc("y_f32")

@@ -15,6 +15,7 @@ from tpusim.ops.framework.families import is_set
 from tpusim.ops.grid_sampler import TpuGridSampler
 from tpusim.ops.nms import TpuNms
 from tpusim.ops.power import TpuMod, TpuPow3
+from tpusim.ops.recurrent import TpuRecurrent
 from tpusim.ops.resize.interp import TpuInterp
 from tpusim.ops.slice import TpuGather
 from tpusim.proof.meanings.stored import stored_float
@@ -52,6 +53,19 @@ def nms(op: TpuNms, operands: Sequence[Any], field: Field) -> Elements | None:
     key = ("nms", ("kept", kept), ("iou", iou), ("score", score), ("center", center))
     boxes, scores = operands
     return of_whole(field, key, (scores, boxes), shape_of(op.output))
+
+
+def recurrent(op: TpuRecurrent, operands: Sequence[Any], field: Field) -> Elements | None:
+    """A function of the whole sequence, the constants in the chip's layout and the initial states."""
+    states = operands[op.FIRST : op.FIRST + len(op.OUTPUTS) - 1]
+    key = (
+        "recurrent", ("cell", op.KIND), ("hidden", op.hidden), ("bidirectional", is_set(op.bidirectional)),
+        ("result", op.result.data), ("biased", operands[3] is not None),
+        ("states", tuple(state is not None for state in states)), ("tables", op.by_tables),
+        ("outputs", tuple(other.result.data for other in op.same_node())), ("first", op.is_first),
+    )  # fmt: skip
+    given = [x for x in operands if x is not None]
+    return stored_float(of_whole(field, key, given, shape_of(op.output)), op.output, field)
 
 
 def power(op: TpuPow3, operands: Sequence[Any], field: Field) -> Elements | None:

@@ -384,7 +384,7 @@ def flash_attention(field: Field, function: fn.FlashAttention, operands: Operand
 
 def whole(field: Field, function: fn.Function, operands: Operands, output: View) -> Elements:
     """The result is a function of all operands as a whole and of the place; such a function is never cut."""
-    return of_whole(field, _named(function), operands, output.shape)
+    return of_whole(field, _named(function, "moves"), operands, output.shape)
 
 
 def by_sample(field: Field, function: fn.Function, operands: Operands, output: View) -> Elements:
