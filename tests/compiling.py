@@ -6,6 +6,7 @@ and other options are those of the passes; where a test has them as a configurat
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from tpusim.calibration.stage import CalibrationConfig
@@ -26,6 +27,17 @@ Mode = str | NumberFormat
 Ranges = CalibrationTable | Tensors
 """A calibration table, or samples that are measured (method max, if nothing else is said)."""
 MAX = CalibrationConfig("max", tune_samples=0)
+
+
+@dataclass(frozen=True)
+class Becomes(Pass):
+    """A pass that claims to keep numbers and leaves another module."""
+
+    name = "becomes"
+    other: Model
+
+    def rewrite(self, model: Model, ctx: PassContext) -> Model:
+        return self.other.clone()
 
 
 def to_canonical(model: Model, *also: str) -> Model:

@@ -6,14 +6,14 @@ import contextlib
 import csv
 import re
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from compiling import to_calibrated, to_canonical, to_tpu
+from compiling import Becomes, to_calibrated, to_canonical, to_tpu
 from end_to_end import DIGITS
 from faults import float_module, network, samples, table
 from onnx import helper, numpy_helper
@@ -34,7 +34,7 @@ from tpusim.ir.weights import WeightStore
 from tpusim.lowering import LoweringConfig
 from tpusim.lowering.qtable import read_qtable
 from tpusim.ops.relu import TopRelu, relu_limit_of
-from tpusim.passes import Pass, PassContext, PassManager
+from tpusim.passes import PassManager
 from tpusim.passes.instruments.numbers import NumbersChanged
 from tpusim.studies.diagnosis import Change, Loss, Remedies, losses, worst_elements
 from tpusim.verify.channels import Channels
@@ -296,17 +296,6 @@ def test_a_pattern_that_changes_numbers_is_named(
     tensor, moved, share = match.groups()
     assert tensor == "stem" and float(moved) == pytest.approx(largest - 0.125, rel=1e-4)
     assert float(share) == pytest.approx(1 - 0.125 / largest, rel=1e-2)
-
-
-@dataclass(frozen=True)
-class Becomes(Pass):
-    """A pass that claims to keep numbers and leaves another module."""
-
-    name = "becomes"
-    other: Model
-
-    def rewrite(self, model: Model, ctx: PassContext) -> Model:
-        return self.other.clone()
 
 
 def test_a_pass_must_leave_integers_as_they_are() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compiling import to_addressed, to_reordered, to_tpu
+from compiling import Becomes, to_addressed, to_reordered, to_tpu
 from end_to_end import DIGITS
 from networks import random_network, random_tokens
 from xdsl.ir import Operation
@@ -50,17 +50,6 @@ def told(model: Model, change: Callable[[Model], object]) -> ExpressionsChanged:
     check = ExpressionsChanged()
     PassManager([Rewrites(change)], [check], verify=False).run(model)
     return check
-
-
-@dataclass(frozen=True)
-class Becomes(Pass):
-    """A pass that leaves another module."""
-
-    name = "becomes"
-    other: Model
-
-    def rewrite(self, model: Model, ctx: PassContext) -> Model:
-        return self.other.clone()
 
 
 @pytest.mark.parametrize("kind", ["tokens", "images"])

@@ -50,21 +50,10 @@ class TpuCast(UnaryTpu, ChipInference, TwoArithmetics, HostComputed, Inserted, L
     name = "tpu.Cast"
     truncated = opt_attr_def(BoolAttr)
     arithmetic = opt_attr_def(StringAttr)
+    UNLESS_STATED: ClassVar[Arithmetic] = "interpreter"
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
     MARGINS: ClassVar[Margins] = "passed"
     ALONE: ClassVar[str] = "a cast"
-
-    @property
-    @override
-    def as_interpreter(self) -> bool:
-        """Unless stated otherwise (DN-24)."""
-        return self.arithmetic is None or self.arithmetic.data != "chip"
-
-    @override
-    def choose_arithmetic(self, chip: ChipSpec, arithmetic: Arithmetic, *, high_precision: bool) -> None:
-        """The lowering states the chip's; here it can be taken back."""
-        if arithmetic == "interpreter":
-            self.arithmetic = None
 
     @override
     def of_host(self, chip: ChipSpec) -> bool:

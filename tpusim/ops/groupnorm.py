@@ -69,15 +69,6 @@ def groupnorm_shape(op: Operation, groups: int) -> Shape:
     return x
 
 
-def along_channels(op: Operation, ctx: ReorderContext) -> None:
-    """Give the constants that are operands 1 and 2 of a norm the shape (1, C, 1, 1)."""
-    for index in (1, 2):
-        data = None if is_none(op.operands[index]) else ctx.array(op.operands[index])
-        if data is not None:
-            name = f"{value_name(op.operands[index])}_channels"
-            op.operands[index] = ctx.weight(name, data.reshape(1, -1, 1, 1))
-
-
 class Grouped(ShapedOp):
     """A norm with statistics per sample and group of channels; weight and bias are per channel."""
 
@@ -121,44 +112,58 @@ class GroupedTop(Grouped, TopOp):
         return self.TPU, dict(self.attributes)
 
 
-class GroupedTpu(Grouped, TpuOp, Reorder):
-    """The norm in f32 with one rounding at the output, or in BF16. Reordered weight and bias are (1, C, 1, 1)."""
+class WeightedChannels(TpuOp, Reorder):
+    """A norm with a weight and a bias for each channel, operands 1 and 2; reordered they are (1, C, 1, 1)."""
 
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
 
     @property
-    def weight_as_factor(self) -> bool:
-        """Whether the first weight divides the statistics; the other weights are then unused."""
-        return False
-
-    @property
-    def _in_bf16(self) -> bool:
-        return storage_dtype(element_of(self.output)).name == "bfloat16"
-
-    @override
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        x, weight, bias = operands
-        weight, bias = (None if v is None else v.reshape(-1) for v in (weight, bias))
-        compute = kernels.groupnorm_bf16 if self._in_bf16 else kernels.groupnorm_float
-        return (compute(x, weight, bias, groups=self.groups, epsilon=self.eps.value.data),)
+    def in_bf16(self) -> bool:
+        """Whether every step is rounded to BF16."""
+        return storage_dtype(element_of(self.results[0])).name == "bfloat16"
 
     @override
     def reorder_weights(self, ctx: ReorderContext) -> None:
         """Lay constants along the channels, so that each lies in the lane of its channel."""
-        along_channels(self, ctx)
-
-    # local memory
+        for index in self.COMPACT_OPERANDS:
+            data = None if is_none(self.operands[index]) else ctx.array(self.operands[index])
+            if data is not None:
+                name = f"{value_name(self.operands[index])}_channels"
+                self.operands[index] = ctx.weight(name, data.reshape(1, -1, 1, 1))
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local with constant weight and bias, if the chip has the form (layer_group.md 2, DL-02)."""
         if chip.is_global(self.name):
             return f"{self.name} has no local form on {chip.name}"
-        scalars = [v for v in (self.weight, self.bias) if not is_none(v)]
+        scalars = [v for v in (self.operands[i] for i in self.COMPACT_OPERANDS) if not is_none(v)]
         if not all(isinstance(v.owner, TopWeight) and len(shape_of(v)) == 4 for v in scalars):
             return "weight or bias is not constant"
-        rank = len(shape_of(self.input))
+        rank = len(shape_of(self.operands[0]))
         return None if rank <= 5 else f"rank {rank}, above 5"
+
+    @override
+    def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
+        del inputs
+        return norm_work_bytes(output, chip)
+
+
+class GroupedTpu(Grouped, WeightedChannels):
+    """The norm in f32 with one rounding at the output, or in BF16."""
+
+    @property
+    def weight_as_factor(self) -> bool:
+        """Whether the first weight divides the statistics; the other weights are then unused."""
+        return False
+
+    @override
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        x, weight, bias = operands
+        weight, bias = (None if v is None else v.reshape(-1) for v in (weight, bias))
+        compute = kernels.groupnorm_bf16 if self.in_bf16 else kernels.groupnorm_float
+        return (compute(x, weight, bias, groups=self.groups, epsilon=self.eps.value.data),)
+
+    # local memory
 
     @override
     def can_slice(self, axis: Axis) -> bool:
@@ -169,11 +174,6 @@ class GroupedTpu(Grouped, TpuOp, Reorder):
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """The same samples of the input; weight and bias are needed whole."""
         return window if axis == "n" and operand == 0 else WHOLE
-
-    @override
-    def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        del inputs
-        return norm_work_bytes(output, chip)
 
     # codegen
 
@@ -186,7 +186,7 @@ class GroupedTpu(Grouped, TpuOp, Reorder):
         )
         epsilon, factor = self.eps.value.data, self.weight_as_factor
         function = functions.GroupNorm(
-            self.groups, epsilon, depth, 1 in given, 2 in given, factor, bf16_steps=self._in_bf16
+            self.groups, epsilon, depth, 1 in given, 2 in given, factor, bf16_steps=self.in_bf16
         )
         ctx.emit(isa.Fn, function=function, inputs=tuple(ctx.input(i) for i in given), output=ctx.output())
 
@@ -238,7 +238,7 @@ class TpuInstanceNorm(GroupedTpu):
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         x, weight, bias = operands
-        if self._in_bf16 and not self.weight_as_factor:
+        if self.in_bf16 and not self.weight_as_factor:
             return super().inference(operands)
         weight, bias = (None if v is None else v.reshape(-1) for v in (weight, bias))
         if self.weight_as_factor and weight is not None:

@@ -14,7 +14,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import float_attr, framework_name, int_attr, ints_attr, op_name, set_op_name
-from tpusim.ir.types import calibrated_range, element_of, shape_of, storage_dtype, tensor, uniform_of
+from tpusim.ir.types import calibrated_range, element_of, shape_of, tensor, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -25,23 +25,20 @@ from tpusim.ops.framework.base import (
     EmitContext,
     FloatMode,
     LoweringContext,
-    ReorderContext,
     Shape,
     ShapedOp,
-    TensorSlice,
     TopOp,
-    TpuOp,
     Window,
     is_none,
 )
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import built_in_float, constant_of, float_operands, norm_work_bytes
+from tpusim.ops.framework.families import built_in_float, constant_of, float_operands
 from tpusim.ops.framework.logical import WHOLE
-from tpusim.ops.groupnorm import along_channels
-from tpusim.ops.interfaces import IntegerLowering, Reorder
+from tpusim.ops.groupnorm import WeightedChannels
+from tpusim.ops.interfaces import IntegerLowering
 from tpusim.ops.layernorm import TopLayerNorm
 from tpusim.ops.permute import TopPermute
-from tpusim.ops.structure import TopWeight, make_weight
+from tpusim.ops.structure import make_weight
 
 F16_MAX = 65504.0
 
@@ -120,11 +117,10 @@ class TopPixelNorm(PixelNorm, TopOp, IntegerLowering):
 
 
 @irdl_op_definition
-class TpuPixelNorm(PixelNorm, TpuOp, Reorder):
+class TpuPixelNorm(PixelNorm, WeightedChannels):
     """`tpu.PixelNorm`: in f32 with one rounding at the output, in BF16 steps, or bytes in F16 steps (11.2)."""
 
     name = "tpu.PixelNorm"
-    COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
 
     @property
     def _scale(self) -> float | None:
@@ -132,32 +128,12 @@ class TpuPixelNorm(PixelNorm, TpuOp, Reorder):
         uniform = uniform_of(self.input)
         return None if uniform is None else uniform.scale.data
 
-    @property
-    def _in_bf16(self) -> bool:
-        return storage_dtype(element_of(self.output)).name == "bfloat16"
-
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         if self._scale is not None:
             return (kernels.pixelnorm_int8(*operands, epsilon=self.eps.value.data, scale=self._scale),)
-        compute = kernels.pixelnorm_bf16 if self._in_bf16 else kernels.pixelnorm_float
+        compute = kernels.pixelnorm_bf16 if self.in_bf16 else kernels.pixelnorm_float
         return (compute(*operands, epsilon=self.eps.value.data),)
-
-    @override
-    def reorder_weights(self, ctx: ReorderContext) -> None:
-        """Lay constants along the channels, so that each lies in the lane of its channel."""
-        along_channels(self, ctx)
-
-    @override
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """Local with constant weight and bias, up to rank 5 (layer_group.md 2)."""
-        if chip.is_global(self.name):
-            return f"the norm has no local form on {chip.name}"
-        scalars = [v for v in (self.weight, self.bias) if not is_none(v)]
-        if not all(isinstance(v.owner, TopWeight) for v in scalars):
-            return "weight or bias is not constant"
-        rank = len(shape_of(self.input))
-        return None if rank <= 5 else f"rank {rank}, above 5"
 
     @override
     def can_slice(self, axis: Axis) -> bool:
@@ -171,15 +147,10 @@ class TpuPixelNorm(PixelNorm, TpuOp, Reorder):
         return window if operand == 0 else WHOLE
 
     @override
-    def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        del inputs
-        return norm_work_bytes(output, chip)
-
-    @override
     def emit(self, ctx: EmitContext) -> None:
         given = [i for i, v in enumerate(self.operands) if not is_none(v)]
         function = functions.PixelNorm(
-            self.eps.value.data, 1 in given, 2 in given, bf16_steps=self._in_bf16, scale=self._scale or 0.0
+            self.eps.value.data, 1 in given, 2 in given, bf16_steps=self.in_bf16, scale=self._scale or 0.0
         )
         ctx.emit(isa.Fn, function=function, inputs=tuple(ctx.input(i) for i in given), output=ctx.output())
 

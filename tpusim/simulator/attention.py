@@ -1,5 +1,7 @@
 """What a block of attention computes, in NumPy (numerics.md 11.5)."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from tpusim.isa import functions as fn
@@ -62,8 +64,7 @@ def flash_attention(function: fn.FlashAttention, operands: Operands, output: Vie
     if function.key_block:
         return _flash_by_blocks(function, operands, output)
     half, found = output.dtype == "f16", list[np.ndarray]()
-    for q, k, v in zip(*(x.swapaxes(1, 2)[:, :, :, None] for x in operands[:3]), strict=True):
-        mask = tuple(x.reshape(1, x.shape[2], 1, x.shape[3]) for x in operands[3:])
+    for q, k, v, *mask in by_batch(operands):
         scores = _flash_scores(function, (q, k, *mask), half=half)
         scores = _narrow(scores, output) if half else scores
         found.append(flash_mix(fn.FlashMix(), (v, scores), output).swapaxes(0, 1))
@@ -71,17 +72,32 @@ def flash_attention(function: fn.FlashAttention, operands: Operands, output: Vie
 
 
 def _flash_by_blocks(function: fn.FlashAttention, operands: Operands, output: View) -> np.ndarray:
-    found, narrow = list[np.ndarray](), output.dtype
-    assert narrow in ("f16", "bf16")
-    for q, k, v in zip(*(x.swapaxes(1, 2)[:, :, :, None] for x in operands[:3]), strict=True):
+    found = list[np.ndarray]()
+    for of_batch in by_batch(operands):
         state = ()
-        for key in range(0, k.shape[1], function.key_block):
-            part = slice(key, key + function.key_block)
-            mask = tuple(x.reshape(1, x.shape[2], 1, x.shape[3])[..., part] for x in operands[3:])
-            block = fn.FlashBlock(function.scale, function.mask, not key, function.depth, narrow)
-            state = (flash_block(block, (q, k[:, part], v[:, part], *mask, *state), output),)
+        for block, part in by_blocks(function, of_batch, output):
+            state = (flash_block(block, (*part, *state), output),)
         found.append(flash_result(fn.FlashResult(), state, output).swapaxes(0, 1))
     return np.stack(found).reshape(output.shape)
+
+
+def by_batch(operands: Operands) -> Iterator[Operands]:
+    """Queries, keys and values of a batch item, heads first, and the mask."""
+    mask = tuple(x.reshape(1, x.shape[2], 1, x.shape[3]) for x in operands[3:])
+    for rows in zip(*(x.swapaxes(1, 2)[:, :, :, None] for x in operands[:3]), strict=True):
+        yield *rows, *mask
+
+
+def by_blocks(
+    function: fn.FlashAttention, operands: Operands, output: View
+) -> Iterator[tuple[fn.FlashBlock, Operands]]:
+    """The function of each block of keys, and its operands without the state; operands: of a batch item."""
+    (q, k, v, *mask), narrow = operands, output.dtype
+    assert narrow in ("f16", "bf16")
+    for key in range(0, k.shape[1], function.key_block):
+        part = slice(key, key + function.key_block)
+        block = fn.FlashBlock(function.scale, function.mask, not key, function.depth, narrow)
+        yield block, (q, k[:, part], v[:, part], *(x[..., part] for x in mask))
 
 
 _LEAST_SCORE = {"f16": -15000.0, "bf16": -1.5e10}

@@ -99,18 +99,8 @@ class TpuMatMul(
     fuse_rq = opt_attr_def(BoolAttr)
     heads_inside = opt_attr_def(BoolAttr)
     arithmetic = opt_attr_def(StringAttr)
-
-    @property
-    @override
-    def as_interpreter(self) -> bool:
-        """Unless stated otherwise: modes of 16 bits have the interpreter's products (DN-24)."""
-        return self.arithmetic is None or self.arithmetic.data != "chip"
-
-    @override
-    def choose_arithmetic(self, chip: ChipSpec, arithmetic: Arithmetic, *, high_precision: bool) -> None:
-        """The lowering states the chip's; here it can be taken back."""
-        if arithmetic == "interpreter":
-            self.arithmetic = None
+    UNLESS_STATED: ClassVar[Arithmetic] = "interpreter"
+    """Modes of 16 bits have the interpreter's products (DN-24)."""
 
     def _depth(self, chip: ChipSpec) -> int:
         """How many products of 16-bit floats the chip's array adds up at once; 0: the interpreter's sums."""

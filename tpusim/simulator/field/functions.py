@@ -17,7 +17,7 @@ from tpusim.isa import functions as fn
 from tpusim.isa.commands import Fn
 from tpusim.isa.region import View
 from tpusim.registry import FIELD_MEANINGS
-from tpusim.simulator.attention import unpacked_biases, unpacked_matrices
+from tpusim.simulator.attention import by_batch, by_blocks, unpacked_biases, unpacked_matrices
 from tpusim.simulator.field.memory import NotJudged
 from tpusim.simulator.function import neighbours
 from tpusim.simulator.integer import is_float
@@ -356,15 +356,11 @@ def flash_result(field: Field, function: fn.FlashResult, operands: Operands, out
 
 
 def _by_blocks(field: Field, function: fn.FlashAttention, operands: Operands, output: View) -> Elements:
-    found, narrow = list[Elements](), output.dtype
-    assert narrow in ("f16", "bf16")
-    for q, k, v in zip(*(x.swapaxes(1, 2)[:, :, :, None] for x in operands[:3]), strict=True):
+    found = list[Elements]()
+    for of_batch in by_batch(operands):
         state = ()
-        for key in range(0, k.shape[1], function.key_block):
-            part = slice(key, key + function.key_block)
-            mask = tuple(x.reshape(1, x.shape[2], 1, x.shape[3])[..., part] for x in operands[3:])
-            block = fn.FlashBlock(function.scale, function.mask, not key, function.depth, narrow)
-            state = (flash_block(field, block, (q, k[:, part], v[:, part], *mask, *state), output),)
+        for block, part in by_blocks(function, of_batch, output):
+            state = (flash_block(field, block, (*part, *state), output),)
         found.append(flash_result(field, fn.FlashResult(), state, output).swapaxes(0, 1))
     return np.stack(found).reshape(output.shape)
 
@@ -374,8 +370,7 @@ def flash_attention(field: Field, function: fn.FlashAttention, operands: Operand
     half, found = output.dtype == "f16", list[Elements]()
     if function.key_block:
         return _by_blocks(field, function, operands, output)
-    for q, k, v in zip(*(x.swapaxes(1, 2)[:, :, :, None] for x in operands[:3]), strict=True):
-        mask = tuple(x.reshape(1, x.shape[2], 1, x.shape[3]) for x in operands[3:])
+    for q, k, v, *mask in by_batch(operands):
         scores = _scores(field, function.scale, (q, k, *mask), half=half)
         scores = field.apply(("narrow", output.dtype), scores) if half else scores
         found.append(flash_mix(field, fn.FlashMix(), (v, scores), output).swapaxes(0, 1))
