@@ -18,10 +18,11 @@ from xdsl.irdl import IRDLOperation, OptOperandDef, VarOperandDef
 from tpusim.errors import ImportModelError
 from tpusim.fidelity.dialects import page
 from tpusim.ir.attrs import framework_name, op_name
+from tpusim.ir.described import described
 from tpusim.ir.modes import ActiveMode
 from tpusim.ir.opaque import opaque_ops
 from tpusim.ir.text import parse_module, print_module
-from tpusim.ir.upstream import OWN, Meaning, entry, meaning, names
+from tpusim.ir.upstream import FRAMEWORK, OWN, Meaning, entry, meaning, names
 from tpusim.ir.upstream.absent import completed
 from tpusim.ir.upstream.table import AttributeEntry
 from tpusim.ir.upstream.values import plain
@@ -401,3 +402,18 @@ def test_every_activation_has_a_mode_of_the_dialect() -> None:
         pending += cls.__subclasses__()
         modes |= {cls.MODE} if "MODE" in vars(cls) else set()
     assert len(modes) > 25 and modes <= {mode.value for mode in ActiveMode}
+
+
+def test_what_an_op_says_itself_has_no_name_of_the_framework() -> None:
+    """Equal ops share their compiled function, whatever their tensors are called in the model's file."""
+    text = """
+    func.func @main(%in: tensor<2x3xf32>) -> tensor<2x3xf32> {
+      %x = "top.Input"(%in) : (tensor<2x3xf32>) -> tensor<2x3xf32> loc("x")
+      %a = "top.Abs"(%x) {tpusim.framework = "first"} : (tensor<2x3xf32>) -> tensor<2x3xf32> loc("a")
+      %b = "top.Abs"(%a) {tpusim.framework = "second"} : (tensor<2x3xf32>) -> tensor<2x3xf32> loc("b")
+      %c = "top.Sign"(%b) {tpusim.framework = "third"} : (tensor<2x3xf32>) -> tensor<2x3xf32> loc("c")
+      func.return %c : tensor<2x3xf32>
+    }"""
+    ops = [op for op in parse_module(text, ops_context()).walk() if FRAMEWORK in op.attributes]
+    first, second, other = map(described, ops)
+    assert first == second != other

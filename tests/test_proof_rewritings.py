@@ -17,9 +17,11 @@ from networks import random_network, random_tokens
 from xdsl.ir import Operation
 
 from tpusim.cli import main
-from tpusim.ir.attrs import flag, ints, ints_attr, op_name, text, value_name
+from tpusim.ir.attrs import flag, ints, ints_attr, op_name, set_op_name, text, value_name
 from tpusim.ir.module import Model
+from tpusim.ir.upstream import DECISIONS, PART_OF
 from tpusim.ops.framework.base import TopOp, TpuOp
+from tpusim.ops.structure import TopInput, TopNone, TopWeight
 from tpusim.passes import PassContext, PassManager
 from tpusim.passes.base import Pass
 from tpusim.proof.rewritings import ExpressionsChanged
@@ -59,6 +61,28 @@ def test_groups_and_addresses_keep_every_expression(kind: str) -> None:
     PassManager([Becomes(to_addressed(model))], [check]).run(model)
     assert (check.proven, check.compared, check.others) == (1, 1, {})
     assert list(check.report()) == ["verify-passes: 1 of 1 patterns and passes are proven for all inputs"]
+
+
+def test_remarks_on_ops_and_names_of_the_framework_change_no_expression() -> None:
+    def remark(model: Model) -> None:
+        for op in ops_of(model, TopOp, lambda op: not isinstance(op, TopInput | TopWeight | TopNone)):
+            op.attributes |= {DECISIONS: text("DN-01"), PART_OF: text("a node")}
+
+    check = told(random_tokens(1, (2, 10, 12)).top(), remark)
+    assert (check.proven, check.compared, check.others) == (1, 1, {})
+
+
+def test_tensors_of_another_size_or_without_a_counterpart_prove_nothing() -> None:
+    def renamed(model: Model) -> None:
+        for op in ops_of(model, TopOp, lambda _: True):
+            set_op_name(op, f"{op_name(op)}_renamed")
+
+    model = random_tokens(1, (2, 10, 12)).top()
+    for other in (random_tokens(1, (2, 10, 14)).top(), random_tokens(1, (2, 5, 12)).top()):
+        check = ExpressionsChanged()
+        PassManager([Becomes(other)], [check], verify=False).run(model)
+        assert check.proven == 0 and check.others
+    assert told(model.clone(), renamed).proven == 0
 
 
 def ops_of(model: Model, kind: type[Operation], test: Callable[[Any], bool]) -> list[Any]:

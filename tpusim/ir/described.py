@@ -4,6 +4,8 @@ from functools import lru_cache
 
 from xdsl.ir import Attribute, Operation
 
+from tpusim.ir.upstream import FRAMEWORK
+
 Description = tuple[str, tuple[tuple[str, str], ...], tuple[str, ...], tuple[str, ...]]
 
 
@@ -15,6 +17,6 @@ def text_of(attribute: Attribute) -> str:
 
 def described(op: Operation) -> Description:
     """Kind, attributes by name, and the types of operands and results; neither names nor what the operands are."""
-    attributes = sorted({**op.attributes, **op.properties}.items())
+    attributes = sorted((k, v) for k, v in {**op.attributes, **op.properties}.items() if k != FRAMEWORK)
     operands, results = (tuple(text_of(value.type) for value in values) for values in (op.operands, op.results))
     return op.name, tuple((name, text_of(value)) for name, value in attributes), operands, results

@@ -80,12 +80,13 @@ def _expressions(model: Model) -> list[Mapping[str, Elements]]:
 
 
 def _first_other(before: list[Mapping[str, Elements]], after: list[Mapping[str, Elements]]) -> str:
-    """The first tensor, in the order of the later module, that is another expression; empty if all are the same."""
-    for name, elements in after[0].items():
-        known = [tensors.get(name) for tensors in before]
-        if known[0] is None or known[0].size != elements.size:
-            continue
-        pairs = zip(known, (tensors[name] for tensors in after), strict=True)
-        if not all(a is not None and np.array_equal(a.reshape(-1), b.reshape(-1)) for a, b in pairs):
+    """The first tensor, in the order of the later module, that is another expression; empty if all are the same.
+
+    Without a tensor of both modules nothing is proven, and the first tensor is named.
+    """
+    both = [name for name in after[0] if name in before[0]]
+    for name in both:
+        pairs = zip((tensors[name] for tensors in before), (tensors[name] for tensors in after), strict=True)
+        if not all(np.array_equal(a.reshape(-1), b.reshape(-1)) for a, b in pairs):
             return name
-    return ""
+    return "" if both else next(iter(after[0]), "")

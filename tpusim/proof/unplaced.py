@@ -18,6 +18,7 @@ from tpusim.field.selected import of_whole
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, shape_of
+from tpusim.ir.upstream import OWN, REMARKS
 from tpusim.ops.framework.base import TopOp, TpuOp
 from tpusim.ops.framework.families import NaryTop, UnaryTop, command_dtype, relu_limit_of, relu_of
 from tpusim.ops.interfaces import is_in_place
@@ -27,8 +28,6 @@ from tpusim.proof.flat import FlatProof
 from tpusim.proof.uncut import weight_of
 from tpusim.registry import FIELD_OPS
 
-_NAMES = ("name", "loc", "fallback", "decisions", "global_reason")
-"""Attributes that say what an op is called and why it is as it is."""
 _RELU = ("do_relu", "relu_limit")
 
 
@@ -90,5 +89,6 @@ class UnplacedProof(FlatProof):
 
 def _key(op: TopOp | TpuOp) -> tuple[str, ...]:
     """The name of an op as a function: its class and attributes; without the relu of a top op, which is apart."""
-    without = (*_NAMES, *_RELU) if isinstance(op, TopOp) else _NAMES
-    return (op.name, *sorted(f"{name}={value}" for name, value in op.attributes.items() if name not in without))
+    stated = {name.removeprefix(OWN): value for name, value in op.attributes.items() if name not in REMARKS}
+    without = _RELU if isinstance(op, TopOp) else ()
+    return (op.name, *sorted(f"{name}={value}" for name, value in stated.items() if name not in without))

@@ -21,6 +21,7 @@ from tpusim.ir.upstream.spelling import (
     NOTES,
     OWN,
     PART_OF,
+    REMARKS,
     Spelled,
     ir_name,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "NOTES",
     "OWN",
     "PART_OF",
+    "REMARKS",
     "AttributeEntry",
     "Meaning",
     "OpEntry",

@@ -31,6 +31,8 @@ ARITHMETIC = OWN + "arithmetic"
 """Of a lowered op: whose order of float steps it has, if that is not the chip's."""
 NOTES = frozenset({PART_OF, DECISIONS, FALLBACK, GLOBAL_REASON, ARITHMETIC})
 """Attributes that stages add to any op."""
+REMARKS = NOTES - {ARITHMETIC} | {FRAMEWORK}
+"""Attributes that say where an op comes from and why it is as it is; it computes the same without them."""
 RENAMED = {
     "group_info": "ginfo",
     "frame_strides": OWN + "frame_strides",
