@@ -6,12 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rows import lowered
 
 from tests.real_folders import CELLS, folder_of
 from tpusim.errors import ConfigError
+from tpusim.ir.attrs import op_name, set_op_name
 from tpusim.ir.weights import save_weights
+from tpusim.ops.framework.base import TpuOp
 from tpusim.studies.verification.folder import Folder
-from tpusim.studies.verification.steps import NARROW, Step, far_apart, steps_of
+from tpusim.studies.verification.steps import NARROW, Step, far_apart, first_other_op, steps_of
 
 UNCHECKED = {cell for cell in CELLS if not cell.startswith(("bm1684x", "bm1688"))}
 """Cells whose final module states coefficients in forms that are not computed."""
@@ -154,6 +157,17 @@ def test_what_a_folder_lacks_is_not_checked_and_not_right(tmp_path: Path, what: 
     assert not wrong(steps)
     (unchecked,) = (step for step in steps if step.unchecked)
     assert unchecked.file.endswith(file) and re.search(words, unchecked.unchecked), unchecked
+
+
+def test_ops_are_compared_by_kind_and_name() -> None:
+    model = lowered("conv-relu", "bm1684x", "int8")[0]
+    other, renamed = lowered("conv-relu", "bm1684x", "f32")[0], model.clone()
+    for op in (op for op in renamed.ops if isinstance(op, TpuOp)):
+        set_op_name(op, f"{op_name(op)}_other")
+    assert first_other_op(model, model.clone()) == ""
+    assert first_other_op(model, renamed) is None
+    assert re.search(r"its result is not quantised and should be", first_other_op(model, other) or "")
+    assert re.search(r"its result is quantised and should not be", first_other_op(other, model) or "")
 
 
 def test_a_folder_without_lowered_modules_says_so(tmp_path: Path):

@@ -39,14 +39,14 @@ from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Input, Span
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 
-from tpusim.errors import ConfigError, ImportModelError
+from tpusim.errors import ConfigError, ImportModelError, UnsupportedError
 from tpusim.ir.attrs import int_attr, name_place, op_name, take_framework_name
 from tpusim.ir.functions import merge_functions
 from tpusim.ir.names import names_from_attributes
 from tpusim.ir.opaque import TableContext
 from tpusim.ir.reading import take
 from tpusim.ir.types import Quant, is_tensor, shape_of, tensor_of
-from tpusim.ir.upstream import FORMER_OPS, entry
+from tpusim.ir.upstream import FORMER_OPS, NotComputedError, entry
 from tpusim.ir.upstream.absent import completed, drop_absent
 from tpusim.registry import DIALECTS
 
@@ -254,7 +254,7 @@ def checked(module: ModuleOp, name: str, ctx: Context, *, keep: bool = False) ->
     try:
         require_order(module, name)
         verify(module, name)
-    except ImportModelError:
+    except (ImportModelError, UnsupportedError):
         raise
     except Exception as error:  # noqa: BLE001  an op's checks may meet operands they do not expect
         raise ImportModelError(f"module '{name}' does not verify: {_first_words(error)}") from error
@@ -347,13 +347,17 @@ def trusted() -> Generator[None]:
 
 
 def verify(module: ModuleOp, where: str) -> None:
-    """Verify the module. Raises ImportModelError that says `where` the module came from (a file, a pass)."""
+    """Verify the module. Raises ImportModelError that says `where` the module came from (a file, a pass).
+
+    Raises UnsupportedError if it is right, but has an op that tpusim does not compute.
+    """
     if _trusted.get():
         return
     try:
         module.verify()
     except VerifyException as error:
-        raise ImportModelError(f"module '{where}' does not verify: {_culprit(module)}{_first_words(error)}") from error
+        told = f"module '{where}' does not verify: {_culprit(module)}{_first_words(error)}"
+        raise (UnsupportedError if isinstance(error, NotComputedError) else ImportModelError)(told) from error
 
 
 def require_order(module: ModuleOp, where: str) -> None:

@@ -28,6 +28,7 @@ from tpusim.ir.upstream.spelling import (
 from tpusim.ir.upstream.table import (
     AttributeEntry,
     Meaning,
+    NotComputedError,
     OpEntry,
     OperandEntry,
     defined_attributes,
@@ -50,6 +51,7 @@ __all__ = [
     "REMARKS",
     "AttributeEntry",
     "Meaning",
+    "NotComputedError",
     "OpEntry",
     "OperandEntry",
     "Spelled",

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from xdsl.ir import Attribute, Operation
 from xdsl.irdl import IRDLOperation
+from xdsl.utils.exceptions import VerifyException
 
 from tpusim.ir.upstream.values import plain, read
 
@@ -163,6 +164,10 @@ def defined_attributes(cls: type[Operation]) -> frozenset[str]:
     assert issubclass(cls, IRDLOperation)
     definition = cls.get_irdl_definition()
     return frozenset({*definition.attributes, *definition.properties})
+
+
+class NotComputedError(VerifyException):
+    """An op whose attribute has a value that tpusim does not compute with."""
 
 
 def refusal(op: Operation) -> str:

@@ -23,7 +23,7 @@ from tpusim.interfaces import ask, implementation
 from tpusim.ir.attrs import LayerGroupAttr, op_name
 from tpusim.ir.module import OfChip
 from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, uniform_of
-from tpusim.ir.upstream import FRAMEWORK, NOTES, Meaning, Spelled, entry, ir_name, meaning, refusal
+from tpusim.ir.upstream import FRAMEWORK, NOTES, Meaning, NotComputedError, Spelled, entry, ir_name, meaning, refusal
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.framework.contexts import (
     Array,
@@ -106,7 +106,7 @@ class ShapedOp(Spelled):
         except ValueError as error:
             raise VerifyException(f"{self.name} '{op_name(self)}': {error}") from error
         if refused := refusal(self):
-            raise VerifyException(f"{self.name} '{op_name(self)}': {refused}")
+            raise NotComputedError(f"{self.name} '{op_name(self)}': {refused}")
         declared = tuple(shape_of(r) for r in self.results)
         if inferred != declared:
             raise VerifyException(f"{self.name} '{op_name(self)}': result shapes {declared} must be {inferred}")
