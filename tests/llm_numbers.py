@@ -1,4 +1,4 @@
-"""What TPU-MLIR 1.30.2 computed for blocks of language models of our own: golden/llm.npz, 16-bit patterns by name.
+"""What TPU-MLIR 1.30.2 computed for language models of ours: golden/llm.npz, 16-bit patterns by name.
 
 `simulator` and `sim_*` are results of the closed simulator of the chip, `interpreter` and `int_*` of the interpreter of
 the lowered module, which computes something else. Weights of a16_*: `RandomState(11).randn(K, N)/sqrt(K)`, then a bias

@@ -45,7 +45,7 @@ def test_the_table_has_all_ops() -> None:
 
 
 GENERIC = {"axis"}
-"""Attributes that only top.Flatten has of its own, and that code reads of other ops by name."""
+"""Attributes that have the prefix on top.Flatten only; code reads them of other ops by name."""
 
 
 def test_own_attributes_are_reached_by_fields() -> None:
@@ -399,7 +399,7 @@ def test_a_mode_may_be_given_as_a_string() -> None:
 
 
 def test_every_activation_has_a_mode_of_the_dialect() -> None:
-    """`tpu.Active` states its function as an enumeration; one that is missing would stop the lowering."""
+    """`tpu.Active` states its function as a case of an enumeration; a missing case would stop the lowering."""
     pending, modes = [Activation], set[str]()
     while pending:
         cls = pending.pop()

@@ -83,7 +83,7 @@ def test_a_pattern_that_changes_numbers_is_seen(tmp_path: Path) -> None:
 
 @pytest.mark.every
 def test_a_gelu_by_tanh_changes_little(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The one example of a default pattern that changes numbers: it is named, and by how much."""
+    """A single default pattern changes numbers: it is named, with the largest difference."""
     source = (EXAMPLES / "canonicalize" / "MergeGeluPattern.mlir").read_text(encoding="utf-8")
     with pytest.raises(AssertionError, match="changed numbers"):
         output(source, tmp_path, CONTEXT, VERIFY)

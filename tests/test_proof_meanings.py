@@ -306,7 +306,7 @@ FAULTS = (
 
 
 def emitters(cls: type[TpuOp]) -> list[type[TpuOp]]:
-    """The class, or the one from which it has its `emit`, and those derived from it that emit."""
+    """The class, the class that it inherits `emit` from, and its subclasses that define `emit`."""
     return [next(kind for kind in cls.__mro__ if "emit" in vars(kind))] + [
         kind for kind in cls.__subclasses__() if "emit" in vars(kind)
     ]

@@ -90,7 +90,7 @@ def ops_of(model: Model, kind: type[Operation], test: Callable[[Any], bool]) -> 
 
 
 def set_of_first(kind: type[Operation], name: str, new: Callable[[Any], Any]) -> Callable[[Model], None]:
-    """Another attribute of the first op that has it."""
+    """A change of an attribute of the first op with an attribute of this name."""
 
     def change(model: Model) -> None:
         op = ops_of(model, kind, lambda op: name in op.attributes)[0]

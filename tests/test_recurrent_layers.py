@@ -92,7 +92,7 @@ def test_a_node_is_an_op_for_each_output_that_is_read(kind: str, read: list[str]
     ],
 )  # fmt: skip
 def test_other_nodes_are_unrolled(kind: str, more: dict[str, Any]) -> None:
-    """For these the real importer refuses the node, or its own check finds another function (U-106)."""
+    """For these the real importer refuses the node, or its check finds another function (U-106)."""
     model = network(kind, ["Y"], **more)
     assert not layers(model) and sum(op.name.startswith("top.") for op in model.ops) > 5 * STEPS
 

@@ -54,7 +54,7 @@ def test_a_file_that_was_edited_is_never_replaced_or_removed(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["b.txt", "c.txt"])
 def test_a_command_s_file_may_be_replaced_and_ends_what_was_complete(tmp_path: Path, name: str):
-    """What a command wrote by default into a run's folder: a file that the run wrote, and one that it did not."""
+    """A command wrote two files by default into a run's folder: a file of the run, and another."""
     run(tmp_path, "1", "2", "3") if name == "c.txt" else run(tmp_path, "1", "2")
     (tmp_path / name).write_text("of a command")
     with pytest.raises(ConfigError, match="would be lost"):

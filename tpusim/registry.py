@@ -173,7 +173,7 @@ BYTECODE = Table[Any]("encoding", "tpusim.bytecode", {})
 """Encodings of packages' dialects in MLIR bytecode, a `tpusim.ir.bytecode.DialectCodes`, by dialect."""
 
 UNIVERSES = Table[Any]("universe", "xdsl.universe", {})
-"""Dialects and passes of xDSL, which registers its own, and of packages for it: `xdsl.universe.Universe` by package."""
+"""Dialects and passes of xDSL and of packages for it: `xdsl.universe.Universe` by package, xDSL's too."""
 
 when_loaded = DIALECTS.when_loaded
 """`when_loaded(namespace, callback)`: call `callback` with the dialect when it is loaded, or now if it is loaded."""

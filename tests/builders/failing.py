@@ -54,7 +54,7 @@ class Points:
 
 @contextmanager
 def failing(points: Points, kind: Kind = "disk") -> Generator[Points]:
-    """Within it the points of a kind are counted, and the one that fails does."""
+    """Inside it, points of a kind are counted, and the chosen point fails."""
     with ExitStack() as stack:
         for place, name, call in _calls(kind, points):
             stack.enter_context(mock.patch.object(place, name, call))

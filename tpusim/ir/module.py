@@ -228,7 +228,7 @@ def save_model(model: Model, path: Path, *, weight_file: str = "weights.npz", fo
 
 
 def name_weights(model: Model, weight_file: str, form: Form) -> None:
-    """Say in a module in which file its weights are stored, if not in its own."""
+    """State in a module the file of its weights, if they are in another file than the module."""
     if form == "one-file":
         model.module.attributes.pop("module.weight_file", None)
     elif model.attribute("module.weight_file") != weight_file:

@@ -62,7 +62,7 @@ def opaque_ops(ops: Iterable[Operation]) -> Iterator[OpaqueOp]:
 
 
 def _why_unknown(op: Operation) -> str:
-    """Why an op is not computed: it is opaque, or the type of a result is one that is only kept; "" if it is."""
+    """Why an op is not computed: it is opaque, or a result has a type that is only kept; "" if it is computed."""
     if isinstance(op, OpaqueOp):
         return op.why
     elements = [tensor_of(result).element_type for result in op.results if is_tensor(result)]

@@ -165,7 +165,7 @@ class _Tile:
         return Piece(self.number, loads, tuple(operands), by, body, None, first=not turn)
 
     def _by_blocks(self) -> Iterator[Piece]:
-        """A piece for each block of keys and values, which takes the state of the one before, then the division."""
+        """A piece for each block of keys and values, which takes the state of the piece before, then the division."""
         whole, state = self.whole, None
         for turn, key in enumerate(range(0, whole.keys, self.keys)):
             count, following = min(self.keys, whole.keys - key), self._state(turn)

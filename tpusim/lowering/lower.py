@@ -583,7 +583,7 @@ def table_of(config: ConversionConfig, chip: ChipSpec) -> dict[str, NumberFormat
 
 
 def _listed_format(mode: str, config: ConversionConfig) -> NumberFormat:
-    """The format of a line of the table; one that states a size of groups keeps that size."""
+    """The format of a line of the table; a line that states a size of groups keeps that size."""
     if mode == config.format.name:
         return config.format
     found = number_format(mode, asymmetric=config.asymmetric)

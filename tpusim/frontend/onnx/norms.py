@@ -60,7 +60,7 @@ def layer_normalization(node: Node) -> SSAValue:
 def pixel_normalization(node: Node) -> SSAValue:
     """The node that stands for a LayerNorm over axis 1; scale and bias may be absent (U-97).
 
-    A scale or bias that is not along the channels, where TPU-MLIR stops, is a product or sum of its own.
+    A scale or bias that is not along the channels becomes a separate product or sum; TPU-MLIR stops there.
     """
     x, given = node.value(0), _affine(node)
     shape = shape_of(x)

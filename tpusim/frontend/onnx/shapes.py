@@ -52,7 +52,7 @@ def unsqueeze(node: Node) -> SSAValue:
 
 
 def transpose(node: Node) -> SSAValue:
-    """Transpose; without perm the axes are reversed. One that leaves every axis in its place is its operand."""
+    """Transpose; without perm the axes are reversed. If every axis stays in its place, the operand is the result."""
     if list(node.attributes.get("perm", ())) == list(range(len(node.shape(0)))):
         node.take("perm")
         return node.value(0)

@@ -36,7 +36,7 @@ from tpusim.ir.generic.arith import (
 from tpusim.ir.generic.effects import COMMUTATIVE, is_commutative
 
 Made = Sequence[Operation]
-"""New ops, the one that takes the place of the old one last."""
+"""New ops; the last takes the place of the old op."""
 
 
 def rewrite(op: Operation, rewriter: PatternRewriter) -> None:

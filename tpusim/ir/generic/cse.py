@@ -82,7 +82,7 @@ def _merge(op: Operation, known: Known, dead: list[Operation]) -> None:
 
 
 def _untouched_between(first: Operation, second: Operation) -> bool:
-    """Whether two ops are in one block, and nothing from the one to the other may write."""
+    """Whether two ops are in one block, and no op between them may write."""
     if first.parent is not second.parent:
         return False
     op = first.next_op

@@ -4,7 +4,7 @@
 `meanings.toml`, written by hand, says what attributes that tpusim does not compute mean here. The table is read when an
 op is first looked up. The page docs/dialects.md shows it.
 
-An attribute of an op has one of three meanings. An *own* attribute is defined by the op's class in `tpusim.ops`. A
+An attribute of an op has one of three meanings. A *computed* attribute is defined by the op's class in `tpusim.ops`. A
 *neutral* one is accepted with a value that changes nothing, and refused with any other. An *opaque* one is kept and
 printed as it was read, because it changes no number. All attributes of an op without a class are opaque.
 
