@@ -6,6 +6,8 @@ and other options are those of the passes; where a test has them as a configurat
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +50,16 @@ def to_canonical(model: Model, *also: str) -> Model:
 def to_calibrated(model: Model, ranges: Ranges, *, asymmetric: bool = False) -> Model:
     """A canonical module with ranges."""
     return PassManager(_ranged(ranges, asymmetric=asymmetric)).run(model, _given(ranges))
+
+
+def to_table(
+    model: Model, samples: Tensors, config: CalibrationConfig = MAX, also: Sequence[str] = ()
+) -> tuple[CalibrationTable, Counter[str]]:
+    """The table that samples give, and how often each pattern fired. also: rewrites on request before."""
+    ctx = PassContext(samples=samples)
+    PassManager((*pipelines.canonical(also), *pipelines.calibrated(config=config)[:1])).run(model, ctx)
+    assert ctx.table is not None
+    return ctx.table, ctx.patterns
 
 
 def to_tpu(

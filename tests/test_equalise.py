@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from compiling import to_canonical
+from compiling import to_canonical, to_table
 from end_to_end import DIGITS
 from op_row import network, node
 from plain_names import import_onnx as plain
 
 from tpusim.calibration.samples import Samples
-from tpusim.calibration.stage import CalibrationConfig, calibrate
+from tpusim.calibration.stage import CalibrationConfig
 from tpusim.calibration.table import read_table
 from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
@@ -32,11 +32,12 @@ RNG = np.random.default_rng(3)
 
 
 def test_digits_have_upstreams_table(tmp_path: Path) -> None:
-    model, fired = canonicalize(import_onnx(DIGITS / "digits.onnx"), ["weight_equalization"])
-    assert fired["EqualiseConvs"] == 2
+    model = import_onnx(DIGITS / "digits.onnx")
     for number, image in enumerate(np.load(DIGITS / "calibration.npz")["image"][:16]):
         np.savez(tmp_path / f"{number:03}.npz", image=image[None])
-    table, _ = calibrate(model, Samples(tmp_path, input_specs(model), shuffled=True), CalibrationConfig("kl"))
+    in_folder = Samples(tmp_path, input_specs(model), shuffled=True)
+    table, fired = to_table(model, in_folder, CalibrationConfig("kl"), ["weight_equalization"])
+    assert fired["EqualiseConvs"] == 2
     assert table.entries == read_table(RECORDED / "digits_we_table").entries
 
 

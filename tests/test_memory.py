@@ -322,14 +322,17 @@ def test_addresses_are_read_from_the_text() -> None:
     assert any(v.address == moved for c in edited.commands for v in c.writes())
 
 
-def test_a_module_without_addresses_is_refused() -> None:
-    model, _ = cached_lowered(0, "bm1684x")
-    divided = to_groups(model)
+def test_commands_need_addresses() -> None:
+    divided = to_groups(cached_lowered(0, "bm1684x")[0])
     with pytest.raises(ImportModelError, match="TPU_ADDRESSED"):
         generate(divided)
     divided.set(state="TPU_ADDRESSED")
     with pytest.raises(ImportModelError, match="an address is required"):
         generate(divided)
+
+
+def test_addresses_need_layer_groups() -> None:
+    model, _ = cached_lowered(0, "bm1684x")
     with pytest.raises(ImportModelError, match="TPU_DIVIDED"):
         assign_addresses(model)
     assert any(isinstance(op, ReturnOp) for op in model.ops)

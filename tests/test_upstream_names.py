@@ -30,9 +30,8 @@ from upstream.networks import Builder
 
 from tpusim import zoo
 from tpusim.calibration.samples import load_samples
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table
+from tpusim.calibration.stage import CalibrationConfig, calibrate, save_table
 from tpusim.calibration.table import CalibrationTable, Entry, read_table
-from tpusim.canonicalize import canonicalize
 from tpusim.errors import CalibrationError
 from tpusim.frontend import OnnxReference, as_called, import_onnx
 from tpusim.inference import dequantised, input_specs, run
@@ -236,8 +235,8 @@ def test_a_table_need_not_list_the_places_of_a_topk():
     """Upstream's TopK has no line for its second result; a table without the first is refused as before."""
     b = Builder("top")
     b.output(b.nodes("TopK", b.input("x", 1, 8), b.constant(np.array([3])), outs=["values", "places"])[0])
-    model, _ = canonicalize(import_onnx(b.model()))
+    model = to_canonical(import_onnx(b.model()))
     entry = Entry(1.0, -1.0, 1.0)
-    assert apply_table(model, CalibrationTable({"x": entry, "values_TopK": entry})).ops
+    assert to_calibrated(model, CalibrationTable({"x": entry, "values_TopK": entry})).ops
     with pytest.raises(CalibrationError, match="1 are missing: values_TopK"):
-        apply_table(model, CalibrationTable({"x": entry}))
+        to_calibrated(model, CalibrationTable({"x": entry}))

@@ -19,9 +19,8 @@ from benchmarks.explore import networks as sized
 from tests.upstream import networks as small
 from tpusim import chips, zoo
 from tpusim.calibration.samples import load_samples
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
+from tpusim.calibration.stage import CalibrationConfig, calibrate
 from tpusim.calibration.table import CalibrationTable, Entry, parse_table, table_name
-from tpusim.canonicalize import canonicalize
 from tpusim.errors import ConfigError
 from tpusim.frontend import import_onnx
 from tpusim.inference import input_specs, run
@@ -31,10 +30,11 @@ from tpusim.ir.module import Model
 from tpusim.ir.text import print_module
 from tpusim.isa.stream import Program
 from tpusim.ops.structure import TopNone, TopWeight
-from tpusim.passes import PassManager
+from tpusim.passes import PassContext, PassManager
+from tpusim.passes.calibration import ImportCalibrationTable
 from tpusim.passes.codegen import Codegen
 from tpusim.passes.memory import AddressAssign
-from tpusim.passes.pipelines import converted, grouped
+from tpusim.passes.pipelines import canonical, converted, grouped
 from tpusim.simulator import Timeline, timeline
 
 NETWORKS: tuple[str, ...] = (*small.NETWORKS, TRAINED, *zoo.ZOO)
@@ -70,11 +70,11 @@ class Network:
     @classmethod
     def of(cls, name: str, proto: onnx.ModelProto, samples: Samples | str) -> Network:
         """Canonicalize a network; samples: as they are, or where `load_samples` gets them."""
-        canonical, _ = canonicalize(import_onnx(proto, name=name))
-        specs = input_specs(canonical)
+        top = PassManager(canonical()).run(import_onnx(proto, name=name))
+        specs = input_specs(top)
         if isinstance(samples, str):
             samples = [dict(s) for s in load_samples(samples, specs)]
-        return cls(name, proto, canonical, samples)
+        return cls(name, proto, top, samples)
 
     @property
     def sample(self) -> dict[str, Array]:
@@ -129,7 +129,8 @@ class Network:
             raise ConfigError(f"network '{self.name}': the shared table is required in INT8; share_table comes first")
         if asymmetric not in self._calibrated:
             table = self.shared.by_our_names(computing(self.top()))
-            self._calibrated[asymmetric] = apply_table(self.canonical, table, asymmetric=asymmetric)
+            put = PassManager(ImportCalibrationTable(asymmetric=asymmetric))
+            self._calibrated[asymmetric] = put.run(self.canonical, PassContext(table=table))
         return self._calibrated[asymmetric]
 
 

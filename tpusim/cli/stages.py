@@ -119,39 +119,34 @@ class Calibrate(Command):
 
     def execute(self, console: Output) -> bool:
         """Measure (or read) thresholds and put them into the module."""
-        from tpusim.calibration.quantised import completed_table
-        from tpusim.calibration.stage import apply_table, calibrate, require_names, save_table
-        from tpusim.calibration.table import read_table
+        from tpusim.calibration.stage import require_names, save_table
         from tpusim.cli.progress import LiveProgress
+        from tpusim.passes import PassContext, PassManager
+        from tpusim.passes.pipelines import calibrated
+        from tpusim.running.artefacts import need
 
         listed = self.calibration.table
         for flag, value in (("--out-table", self.out_table), ("--state", self.state)):
             if listed is not None and value is not None:
                 raise ConfigError(f"{flag} {value}: nothing is measured with --table {listed}; leave one out")
-        workers = self.working.workers()
+        ctx = PassContext(workers=self.working.workers(), calibration_state=self.state)
         network = network_of(self.module, (self.network, self.preprocessing, self.calibration))
-        model = network.canonical
-        if listed is not None:
-            table = read_table(listed)
-        else:
+        model, config = network.canonical, network.config.calibration
+        *measure, put = calibrated(listed, config, asymmetric=self.asymmetric)
+        if measure:
             require_names(model)
-            config, found = network.config.calibration, network.calibrating()
+            ctx.samples = network.calibrating()
             with LiveProgress(console) as progress, progress.stage("calibrate"):
-                table, count = completed_table(
-                    model,
-                    lambda: calibrate(model, found, config, progress.progress, state=self.state, workers=workers),
-                )
+                ctx.progress = progress.progress
+                PassManager(measure).run(model, ctx)
             path = output_file(self.module, "cali_table", self.out_table)
-            save_table(path, table, config, count, module=self.module.name)
-            if self.state is not None and count:
+            save_table(path, need(ctx.table, "the table"), config, ctx.measured, module=self.module.name)
+            if self.state is not None and ctx.measured:
                 self.state.unlink()
             console.wrote(path)
-        console.result(thresholds={name: entry.threshold for name, entry in table.entries.items()})
-        return save(
-            console,
-            apply_table(model, table, asymmetric=self.asymmetric),
-            output_file(self.module, "3_calibrated.mlir", self.out),
-        )
+        ranged = PassManager(put).run(model, ctx)
+        console.result(thresholds={n: entry.threshold for n, entry in need(ctx.table, "the table").entries.items()})
+        return save(console, ranged, output_file(self.module, "3_calibrated.mlir", self.out))
 
 
 @dataclass

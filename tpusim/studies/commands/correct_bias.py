@@ -66,8 +66,9 @@ class CorrectBias(Command):
 
     def execute(self, console: Output) -> bool:
         """Correct, print what was tried, and write the table and the module."""
-        from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table
+        from tpusim.calibration.stage import CalibrationConfig, calibrate, save_table
         from tpusim.passes import PassContext, PassManager
+        from tpusim.passes.calibration import ImportCalibrationTable
         from tpusim.passes.pipelines import integers
         from tpusim.studies.commands.judging import measured_lines, rests_on, scoring
         from tpusim.studies.diagnosis import Judge
@@ -106,7 +107,8 @@ class CorrectBias(Command):
         path = output_file(self.module, "cali_table", self.out_table)
         save_table(path, table, method, count, module=self.module.name)
         console.wrote(path)
-        calibrated = apply_table(corrected, table, asymmetric=config.asymmetric)
+        put = ImportCalibrationTable(asymmetric=config.asymmetric)
+        calibrated = PassManager(put).run(corrected, PassContext(table=table))
         return save(console, calibrated, output_file(self.module, "3_calibrated.mlir", self.out))
 
     def _check(self) -> None:
