@@ -18,7 +18,6 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import copy_name, flag, float_attr, op_name, text, value_name
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
@@ -27,7 +26,6 @@ from tpusim.ops.framework.base import (
     Array,
     Builder,
     EmitContext,
-    FloatMode,
     FloatRule,
     Holds,
     LoweringContext,
@@ -37,6 +35,7 @@ from tpusim.ops.framework.base import (
 )
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import (
+    ExactIndices,
     NaryTop,
     NaryTpu,
     UnaryTop,
@@ -87,7 +86,7 @@ class TpuCompare(NaryTpu):
 
 
 @irdl_op_definition
-class TopCompare(NaryTop):
+class TopCompare(ExactIndices, NaryTop):
     """`top.Compare`: 1 where `first mode second` is true, else 0, numpy broadcasting."""
 
     name = "top.Compare"
@@ -129,12 +128,6 @@ class TopCompare(NaryTop):
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         operands, element = [ctx.operand(v, ctx.float_mode(self), self) for v in self.inputs], ctx.float_type(self)
         return ctx.build(TpuCompare, operands, {"mode": self.mode}, element, shape_of(self.output), op_name(self))
-
-    @override
-    def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
-        """Whether indices are compared, which a 16-bit float cannot represent exactly."""
-        del chip, wanted
-        return reads_indices(self)
 
     def _why_not_int8(self, ctx: LoweringContext) -> str | None:
         if reads_indices(self):
@@ -183,7 +176,7 @@ class TpuCompareConst(UnaryTpu):
 
 
 @irdl_op_definition
-class TopCompareConst(UnaryTop):
+class TopCompareConst(ExactIndices, UnaryTop):
     """`top.CompareConst`: 1 where `x mode const_val` (inversed: `const_val mode x`) is true, else 0."""
 
     name = "top.CompareConst"
@@ -211,12 +204,6 @@ class TopCompareConst(UnaryTop):
             inversed=is_set(self.inversed), out_dtype="float32",
         )  # fmt: skip
         return (y,)
-
-    @override
-    def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
-        """Whether indices are compared, which a 16-bit float cannot represent exactly."""
-        del chip, wanted
-        return reads_indices(self)
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:

@@ -7,7 +7,7 @@ import numpy as np
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.prim.multiplier import best_fit
 from typing_extensions import override
-from xdsl.dialects.builtin import FloatAttr, IntegerAttr
+from xdsl.dialects.builtin import FloatAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
 
@@ -23,6 +23,7 @@ from tpusim.ops.framework.base import Array, EmitContext, LoweringContext, OpT, 
 from tpusim.ops.framework.families import (
     ArithmeticTop,
     NaryTpu,
+    Requanted,
     constant_operand,
     limited,
     relu_attributes,
@@ -39,28 +40,19 @@ Fit = Callable[[float], tuple[int, int] | None]
 
 
 @irdl_op_definition
-class TpuMul(NaryTpu, Overwrites):
+class TpuMul(Requanted, NaryTpu, Overwrites):
     """`tpu.Mul`: integers sat(RSR(relu(prod (q_i - z_i))*m, r) + z), or f32. quant_mode QDM: see numerics.md 5.2."""
 
     name = "tpu.Mul"
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = (("multiplier", "rshift"),)
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
-    multiplier = opt_attr_def(IntegerAttr)
-    rshift = opt_attr_def(IntegerAttr)
     quant_mode = opt_attr_def(RequantModeAttr)
 
     @property
     def qdm(self) -> bool:
         """Whether the requant is that of numerics.md 5.2 (`quant_mode` QDM)."""
         return self.quant_mode is not None and self.quant_mode.data == "QDM"
-
-    @property
-    def scaling(self) -> tuple[int, int] | None:
-        """(multiplier, right shift), None in float."""
-        if self.multiplier is None or self.rshift is None:
-            return None
-        return self.multiplier.value.data, self.rshift.value.data
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:

@@ -35,6 +35,7 @@ from tpusim.ops.framework.base import (
     LoweringContext,
     RangeRule,
     Shape,
+    ShapedOp,
     TopOp,
     TpuOp,
     Way,
@@ -56,13 +57,8 @@ from tpusim.ops.patterns.views import (
 from tpusim.ops.rescale import lower_as_stored
 
 
-class ViewTop(TopOp):
+class View(ShapedOp):
     """The same elements in the same order, with another shape."""
-
-    SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
-
-    RANGE: ClassVar[RangeRule] = RangeRule(forward_first=True, forward=True)
-    MOVES: ClassVar[bool] = True
 
     input = operand_def(TensorType)
     output = result_def(TensorType)
@@ -71,27 +67,24 @@ class ViewTop(TopOp):
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         return (moved(lambda m, x: m.reshape(x, shape_of(self.output)), operands[0]),)
 
+
+class ViewTop(View, TopOp):
+    """A view before lowering: its result has the operand's range."""
+
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
+
+    RANGE: ClassVar[RangeRule] = RangeRule(forward_first=True, forward=True)
+    MOVES: ClassVar[bool] = True
+
     @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
         return lower_as_stored(self, ctx, TpuReshape, {"shape": ints_attr(shape_of(self.output))})
 
 
-@irdl_op_definition
-class TopReshape(ViewTop):
-    """`top.Reshape`: a view with the shape `shape`, in which -1 and 0 are already resolved."""
-
-    name = "top.Reshape"
+class Reshape(View):
+    """A view with the shape that an attribute states."""
 
     shape = attr_def(ArrayAttr)
-
-    @classmethod
-    @names_op
-    def make(
-        cls, builder: Builder, x: SSAValue, *, shape: Sequence[int], allow_zero: bool = False, name: str
-    ) -> SSAValue:
-        """shape: one -1 is inferred; 0 copies the extent of the operand's axis unless allow_zero."""
-        target = resolve_shape(shape_of(x), shape, allow_zero=allow_zero)
-        return builder.build(cls, [x], {"shape": ints_attr(target)}, name)
 
     @override
     def take_form(self) -> str:
@@ -102,6 +95,22 @@ class TopReshape(ViewTop):
         """The attribute `shape`. Raises ValueError if it has another number of elements."""
         return (same_elements(shape_of(self.input), ints(self.shape)),)
 
+
+@irdl_op_definition
+class TopReshape(Reshape, ViewTop):
+    """`top.Reshape`: a view with the shape `shape`, in which -1 and 0 are already resolved."""
+
+    name = "top.Reshape"
+
+    @classmethod
+    @names_op
+    def make(
+        cls, builder: Builder, x: SSAValue, *, shape: Sequence[int], allow_zero: bool = False, name: str
+    ) -> SSAValue:
+        """shape: one -1 is inferred; 0 copies the extent of the operand's axis unless allow_zero."""
+        target = resolve_shape(shape_of(x), shape, allow_zero=allow_zero)
+        return builder.build(cls, [x], {"shape": ints_attr(target)}, name)
+
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
@@ -111,7 +120,7 @@ class TopReshape(ViewTop):
         return TopFuseReshape2(), *undone, TopRemoveReshapeAndUnsqueezeWhenScalar(), TopReshapeFuse()
 
 
-def _stated_shape(op: "TopReshape | TpuReshape") -> str:
+def _stated_shape(op: "Reshape") -> str:
     """Resolve the -1 and 0 of `shape`, or take the shape of the result if none is stated; or why there is no shape."""
     stated = op.attributes.get("shape")
     shape = ints(stated) if stated is not None else ()
@@ -293,28 +302,11 @@ def chip_of_module(op: Operation) -> ChipSpec | None:
 
 
 @irdl_op_definition
-class TpuReshape(TpuOp, Rearranges, InPlace, MovedByTransfers, Overwrites):
+class TpuReshape(Reshape, TpuOp, Rearranges, InPlace, MovedByTransfers, Overwrites):
     """`tpu.Reshape`: the same elements in the same order, the same stored type."""
 
     name = "tpu.Reshape"
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
-
-    input = operand_def(TensorType)
-    output = result_def(TensorType)
-    shape = attr_def(ArrayAttr)
-
-    @override
-    def take_form(self) -> str:
-        return _stated_shape(self) or super().take_form()
-
-    @override
-    def infer(self) -> tuple[Shape, ...]:
-        """The attribute `shape`. Raises ValueError if it has another number of elements."""
-        return (same_elements(shape_of(self.input), ints(self.shape)),)
-
-    @override
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        return (moved(lambda m, x: m.reshape(x, shape_of(self.output)), operands[0]),)
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:

@@ -28,7 +28,6 @@ from tpusim.ops.framework.base import (
     Array,
     Builder,
     EmitContext,
-    FloatMode,
     FloatRule,
     GroupType,
     LoweringContext,
@@ -44,6 +43,7 @@ from tpusim.ops.framework.base import (
 )
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import (
+    ExactIndices,
     aligned,
     broadcast_shape,
     broadcast_why_global,
@@ -130,7 +130,7 @@ class TpuWhere(Where, TpuOp):
 
 
 @irdl_op_definition
-class TopWhere(Where, TopOp, Selects):
+class TopWhere(ExactIndices, Where, TopOp, Selects):
     """`top.Where`: tbrn where cond is not 0, else fbrn."""
 
     name = "top.Where"
@@ -219,12 +219,6 @@ class TopWhere(Where, TopOp, Selects):
         real = np.asarray(constant.astype(np.float64) / out.scale + out.zero_point)
         theirs, ours = (saturate_np(v, out.dtype) for v in (round_half_away(real), np.floor(real + 0.5)))
         return ctx.quirked(self, Quirk.WHERE_CONST_NO_ROUND_MODE, theirs, ours)
-
-    @override
-    def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
-        """Whether the branches are indices, which a 16-bit float cannot represent exactly."""
-        del chip, wanted
-        return reads_indices(self)
 
     def _why_not_int8(self, ctx: LoweringContext) -> str | None:
         if reads_indices(self):

@@ -4,7 +4,6 @@ Products of bytes and 8-bit multipliers stay below 2**24, where f32 steps are ex
 exceed it, and its requant has mode "f32".
 """
 
-from collections.abc import Callable
 from math import prod
 
 import numpy as np
@@ -13,6 +12,7 @@ from tpusim.errors import SimulationError
 from tpusim.isa import functions as fn
 from tpusim.isa.region import View
 from tpusim.simulator.integer import float_multiply, rounding_shift, saturate
+from tpusim.simulator.statistics import REDUCTIONS
 
 Operands = tuple[np.ndarray, ...]
 
@@ -46,19 +46,11 @@ def reduce_int(function: fn.ReduceInt, operands: Operands, output: View) -> np.n
     mode, axes, x = function.mode, function.axes, operands[0].astype(np.int64)
     if prod(x.shape[axis] for axis in axes) > _MOST_TERMS and mode not in ("ReduceMax", "ReduceMin"):
         raise SimulationError(f"reduce_int: a sum of more than {_MOST_TERMS:,} bytes leaves the 24 bits of f32")
-    found = float_multiply(_REDUCE[mode](x, axes), function.multiplier, function.rshift)
+    found = float_multiply(REDUCTIONS[mode](x, axes), function.multiplier, function.rshift)
     return saturate(found, output.dtype).reshape(output.shape)
 
 
 _MOST_TERMS = 2**24 // 128
-
-_REDUCE: dict[str, Callable[[np.ndarray, tuple[int, ...]], np.ndarray]] = {
-    "ReduceMean": lambda x, axes: x.sum(axis=axes),
-    "ReduceSum": lambda x, axes: x.sum(axis=axes),
-    "ReduceMax": lambda x, axes: x.max(axis=axes),
-    "ReduceMin": lambda x, axes: x.min(axis=axes),
-    "ReduceL1": lambda x, axes: np.abs(x).sum(axis=axes),
-}
 
 
 def concat_shift(function: fn.ConcatShift, operands: Operands, output: View) -> np.ndarray:

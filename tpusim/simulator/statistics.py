@@ -20,13 +20,13 @@ def reduce(function: fn.Reduce, operands: Operands, output: View) -> np.ndarray:
     """In float64, rounded to f32; the mean is that times `scale`."""
     (x,) = operands
     with np.errstate(over="ignore"):
-        found = _REDUCE[function.mode](x.astype(np.float64), function.axes).astype(np.float32)
+        found = REDUCTIONS[function.mode](x.astype(np.float64), function.axes).astype(np.float32)
         if function.mode == "ReduceMean":
             found = found * np.float32(function.scale)
     return np.asarray(found, np.float32).reshape(output.shape)
 
 
-_REDUCE: dict[str, Callable[[np.ndarray, tuple[int, ...]], np.ndarray]] = {
+REDUCTIONS: dict[str, Callable[[np.ndarray, tuple[int, ...]], np.ndarray]] = {
     "ReduceMean": lambda x, axes: x.sum(axis=axes),
     "ReduceSum": lambda x, axes: x.sum(axis=axes),
     "ReduceMax": lambda x, axes: x.max(axis=axes),

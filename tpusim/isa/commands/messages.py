@@ -9,7 +9,7 @@ MESSAGES = 512
 _MOST_SENDS = 127
 
 
-def messages(command: "SendMessage | WaitMessage", chip: ChipSpec) -> Finding | None:
+def messages(command: "Message", chip: ChipSpec) -> Finding | None:
     """Only a chip with several cores has messages: numbers 0-511, counts 1-127 (Decision: 9 and 7 bits)."""
     if chip.cores == 1:
         return Finding("several cores for a message", "one core", "leave it out")
@@ -19,7 +19,26 @@ def messages(command: "SendMessage | WaitMessage", chip: ChipSpec) -> Finding | 
     return Finding(wanted, f"message {command.message}, count {command.count}", "use a number again")
 
 
-class SendMessage(Command, frozen=True, tag="send_msg"):
+class Message(Command, frozen=True):
+    """A send or a wait. message: its number; count: how many waits or sends it belongs to."""
+
+    outputs_ = ()
+    local_rules = (messages,)
+
+    message: int
+    count: int
+
+    @property
+    def stage(self) -> str:
+        """Its stage is a message between queues."""
+        return "message"
+
+    def cycles(self, chip: ChipSpec) -> int:
+        """Decision: one cycle; the real cost of a barrier of the cores is not known."""
+        return 1
+
+
+class SendMessage(Message, frozen=True, tag="send_msg"):
     """Send a message to the other cores (SYS send_msg), when the commands before it have finished.
 
     A message number connects sends and waits on any queues of any cores. Every wait states how many sends it
@@ -31,43 +50,13 @@ class SendMessage(Command, frozen=True, tag="send_msg"):
     count: waits that receive it.
     """
 
-    outputs_ = ()
-    local_rules = (messages,)
 
-    message: int
-    count: int
-
-    @property
-    def stage(self) -> str:
-        """Its stage is a message between queues."""
-        return "message"
-
-    def cycles(self, chip: ChipSpec) -> int:
-        """Decision: one cycle; the real cost of a barrier of the cores is not known."""
-        return 1
-
-
-class WaitMessage(Command, frozen=True, tag="wait_msg"):
+class WaitMessage(Message, frozen=True, tag="wait_msg"):
     """Wait until a message was sent `count` times (SYS wait_msg); later commands in its queue wait too.
 
     message: its number.
     count: sends it waits for.
     """
-
-    outputs_ = ()
-    local_rules = (messages,)
-
-    message: int
-    count: int
-
-    @property
-    def stage(self) -> str:
-        """Its stage is a message between queues."""
-        return "message"
-
-    def cycles(self, chip: ChipSpec) -> int:
-        """Decision: one cycle; the real cost of a barrier of the cores is not known."""
-        return 1
 
 
 class DmaSendMessage(SendMessage, frozen=True, tag="dma_send_msg"):

@@ -11,13 +11,8 @@ _HALF_STEPS, _SHIFTED_STEPS = 3, 5
 """Steps of a cast from 16 bits, and from f32 to integers with a zero point (F-22)."""
 
 
-class Quantize(Command, frozen=True, tag="quantize"):
-    """Float to integer (RQ rq0): sat(round-half-away(x * f32(scale)) + zero_point); scale is the reciprocal, f32.
-
-    The product is in f32; for an f16 or bf16 input it is also rounded to that type (numerics.md 8.1).
-    bf16: sat(RNE(BF16(x * scale)) + zero_point); the scale is a BF16 number, and an f32 x is first truncated to BF16
-    (chips with a BF16 unit, numerics.md 8.1).
-    """
+class ScaledCast(Command, frozen=True):
+    """A cast between floats and integers with a scale and a zero point. bf16: by a BF16 float unit."""
 
     inputs_ = ("input",)
     one_lane = True
@@ -36,8 +31,17 @@ class Quantize(Command, frozen=True, tag="quantize"):
 
     @property
     def casts(self) -> bool:
-        """A requant of floats is a cast."""
+        """It is a cast."""
         return True
+
+
+class Quantize(ScaledCast, frozen=True, tag="quantize"):
+    """Float to integer (RQ rq0): sat(round-half-away(x * f32(scale)) + zero_point); scale is the reciprocal, f32.
+
+    The product is in f32; for an f16 or bf16 input it is also rounded to that type (numerics.md 8.1).
+    bf16: sat(RNE(BF16(x * scale)) + zero_point); the scale is a BF16 number, and an f32 x is first truncated to BF16
+    (chips with a BF16 unit, numerics.md 8.1).
+    """
 
     def type_misfit(self) -> Finding | None:
         """The input is a float."""

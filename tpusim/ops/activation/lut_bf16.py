@@ -23,8 +23,8 @@ from tpusim.ir.attrs import float_attr, op_name
 from tpusim.ir.modes import LutModeAttr, lut_mode
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
-from tpusim.ops.framework.base import Array, Axis, EmitContext, LoweringContext, Shape, Window
-from tpusim.ops.framework.families import ElementwiseTpu, UnaryTop
+from tpusim.ops.framework.base import Array, EmitContext, LoweringContext, Shape
+from tpusim.ops.framework.families import ByTables, UnaryTop
 
 LutMode = Literal["Slope", "Mantissa", "Log"]
 FLOAT_TABLE_SHAPE = (1, 1, 32, 8)
@@ -68,7 +68,7 @@ def build_lookup(op: UnaryTop, ctx: LoweringContext, found: FloatTable) -> SSAVa
 
 
 @irdl_op_definition
-class TpuLutBF16(ElementwiseTpu):
+class TpuLutBF16(ByTables):
     """`tpu.LutBF16`: BF16 in and out by two tables of 256 BF16 entries; every step is rounded (numerics.md 10).
 
     lut_mode Slope: a base and a slope for each step of [min_range, max_range]. Mantissa: the product of the entries for
@@ -109,12 +109,6 @@ class TpuLutBF16(ElementwiseTpu):
             low, high = self._range
             return (kernels.lut_slope(x, table, mantissa, low=low, high=high),)
         return (kernels.lut_mantissa(x, table, mantissa, log=self.lut_mode.data == "Log"),)
-
-    @override
-    def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
-        """The window of the input is that of the output; tables are needed whole."""
-        del axis
-        return window if operand == 0 else None
 
     @override
     def emit(self, ctx: EmitContext) -> None:

@@ -17,8 +17,8 @@ from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import align, lmem_bytes
-from tpusim.ops.framework.base import Array, Axis, EmitContext, Shape, TensorSlice, Window, logical_shape
-from tpusim.ops.framework.families import ElementwiseTpu, UnaryTpu, command_dtype, value_dtype
+from tpusim.ops.framework.base import Array, EmitContext, Shape, TensorSlice, logical_shape
+from tpusim.ops.framework.families import ByTables, UnaryTpu, command_dtype, value_dtype
 from tpusim.ops.framework.logical import EVERY_TYPE, GroupType
 from tpusim.ops.interfaces import LibraryKernel, Margins, SharedWindows, Uncounted
 
@@ -127,7 +127,7 @@ class TpuReciprocal(FloatFunction):
 
 
 @irdl_op_definition
-class TpuLut(ElementwiseTpu, LibraryKernel, SharedWindows, Uncounted):
+class TpuLut(ByTables, LibraryKernel, SharedWindows, Uncounted):
     """`tpu.Lut`: output = table[byte of input]; table (1, 1, 1, 256) of the output's stored type (numerics.md 10)."""
 
     name = "tpu.Lut"
@@ -151,12 +151,6 @@ class TpuLut(ElementwiseTpu, LibraryKernel, SharedWindows, Uncounted):
         if table.dtype.itemsize == 4:  # TPU-MLIR may state a byte in each word
             table = table.astype("uint8").view(value_dtype(self.output))
         return (kernels.lut(x, table.reshape(ENTRIES)),)
-
-    @override
-    def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
-        """The window of the input is that of the output; the table is needed whole."""
-        del axis
-        return window if operand == 0 else None
 
     @override
     def emit(self, ctx: EmitContext) -> None:

@@ -17,6 +17,7 @@ from tpusim.isa import functions
 from tpusim.isa.layout import activation_view, lmem_bytes
 from tpusim.ops.framework.base import Array, EmitContext, TensorSlice
 from tpusim.ops.framework.families import (
+    Requanted,
     UnaryTpu,
     command_dtype,
     limited,
@@ -53,7 +54,7 @@ def reversed_(op: Operation) -> bool:
     return isinstance(attribute, IntegerAttr) and bool(attribute.value.data)
 
 
-class ConstTpu(UnaryTpu, LibraryKernel, SharedWindows):
+class ConstTpu(Requanted, UnaryTpu, LibraryKernel, SharedWindows):
     """Integers: q*m combined with C, shifted right by r (HALF_UP), relu, saturation. Floats: the op itself."""
 
     KIND: ClassVar[Kind]
@@ -61,17 +62,8 @@ class ConstTpu(UnaryTpu, LibraryKernel, SharedWindows):
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = (("multiplier", "rshift"),)
 
     const_val = attr_def(FloatAttr)
-    multiplier = opt_attr_def(IntegerAttr)
-    rshift = opt_attr_def(IntegerAttr)
     do_relu = opt_attr_def(BoolAttr)
     relu_limit = opt_attr_def(FloatAttr)
-
-    @property
-    def scaling(self) -> tuple[int, int] | None:
-        """(multiplier, right shift); None in float."""
-        if self.multiplier is None or self.rshift is None:
-            return None
-        return self.multiplier.value.data, self.rshift.value.data
 
     @property
     def constant(self) -> int:

@@ -23,8 +23,10 @@ from tpusim.isa.layout import align, ceil_div, element_bytes, gmem_strides, lmem
 from tpusim.isa.region import DType, View, dtype_of
 from tpusim.ops.framework.base import (
     Array,
+    Axis,
     Builder,
     EmitContext,
+    FloatMode,
     GroupType,
     Holds,
     LoweringContext,
@@ -37,6 +39,7 @@ from tpusim.ops.framework.base import (
     Window,
     holds,
     is_none,
+    reads_indices,
 )
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.interfaces import Margins, OperandSlices, SharedWindows, Volumes
@@ -100,6 +103,29 @@ def padded_window(window: Window, size: int, reach: int, stride: int, before: in
     return (0, size), (before, 0)
 
 
+class ExactIndices(TopOp):
+    """An op that runs in f32 if an operand has indices, which a 16-bit float cannot represent exactly."""
+
+    @override
+    def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
+        del chip, wanted
+        return reads_indices(self)
+
+
+class Requanted(ShapedOp):
+    """An op whose integers have one multiplier and right shift for the tensor."""
+
+    multiplier = opt_attr_def(IntegerAttr)
+    rshift = opt_attr_def(IntegerAttr)
+
+    @property
+    def scaling(self) -> tuple[int, int] | None:
+        """(multiplier, right shift); None without a requant, as in float."""
+        if self.multiplier is None or self.rshift is None:
+            return None
+        return self.multiplier.value.data, self.rshift.value.data
+
+
 class Unary(ShapedOp):
     """An op with one operand, whose result has the operand's shape."""
 
@@ -128,6 +154,16 @@ class ElementwiseTpu(TpuOp):
         """Element-wise ops are local up to rank 5 (DL-02)."""
         del chip
         return None if len(shape_of(self.operands[0])) <= 5 else "rank above 5"
+
+
+class ByTables(ElementwiseTpu):
+    """An op that looks up every element of its first operand in tables, its other operands."""
+
+    @override
+    def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
+        """The window of the input is that of the output; tables are needed whole."""
+        del axis
+        return window if operand == 0 else None
 
 
 class UnaryTpu(Unary, ElementwiseTpu):

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from tpusim_kernels import pool as kernels
 from typing_extensions import override
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, TensorType
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, TensorType
 from xdsl.ir import Attribute, Operation
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
@@ -18,6 +18,7 @@ from tpusim.isa.region import View
 from tpusim.ops.framework.base import Array, Axis, EmitContext, Shape, TensorSlice, TpuOp, Window
 from tpusim.ops.framework.families import (
     MAX_PAD,
+    Requanted,
     clip,
     conv_extent,
     emit_limit,
@@ -66,7 +67,7 @@ def pool_geometry(kernel: Attribute, strides: Attribute, pads: Attribute) -> dic
     return {"kernel": ints(kernel), "strides": ints(strides), "pads": ints(pads)}
 
 
-class PoolTpu(TpuOp):
+class PoolTpu(Requanted, TpuOp):
     """pool_mode "Max" (any stored type) or "Avg" (floats; integers with a requant or a real scale).
 
     first_round_mode HalfUp: the average is rounded half up and requantised in f32 (numerics.md 4.4, 9.6).
@@ -84,8 +85,6 @@ class PoolTpu(TpuOp):
     keepdims = opt_attr_def(BoolAttr)
     do_relu = opt_attr_def(BoolAttr)
     relu_limit = opt_attr_def(FloatAttr)
-    multiplier = opt_attr_def(IntegerAttr)
-    rshift = opt_attr_def(IntegerAttr)
     scale = opt_attr_def(FloatAttr)
     offset = opt_attr_def(FloatAttr)
     first_round_mode = opt_attr_def(RoundModeAttr)
@@ -94,13 +93,6 @@ class PoolTpu(TpuOp):
     def geometry(self) -> dict[str, Any]:
         """kernel, strides and pads (befores, then afters)."""
         return pool_geometry(self.kernel_shape, self.strides, self.pads)
-
-    @property
-    def scaling(self) -> tuple[int, int] | None:
-        """(multiplier, right shift); None without a requant."""
-        if self.multiplier is None or self.rshift is None:
-            return None
-        return self.multiplier.value.data, self.rshift.value.data
 
     @property
     def half_up(self) -> bool:
