@@ -398,7 +398,7 @@ def test_a_1d_convolution_takes_norm_and_relu() -> None:
     nodes = [node("Conv", "x w", "a", pads=[1, 1]), node("BatchNormalization", "a g b m v", "n"), node("Relu", "n")]
     firings, names = rewritten(nodes, weights, (2, 3, 9))
     assert names == ["Reshape", "Conv", "Reshape"]
-    assert firings == {"FoldBatchNormIntoConv": 1, "ReshapeBehindChannelOp": 2, "TopFuseRelu": 1}
+    assert firings == {"FoldBatchNormIntoConv": 1, "ReshapeBeforeChannelOp": 2, "TopFuseRelu": 1}
 
 
 # ------------------------------------------------------------------------------------------------- floats and resizing

@@ -458,7 +458,7 @@ def test_the_list_has_these_names_and_every_pattern_has_a_row() -> None:
 
 
 OF_OUR_OWN = {
-    "ReshapeBehindChannelOp",
+    "ReshapeBeforeChannelOp",
     "FoldAddIntoConv",
     "DivToReciprocal",
     "DivToMulConst",

@@ -120,7 +120,7 @@ def verdict(cell: Cell) -> str:
         return "equal"
     if cell.near:
         return _near(cell)
-    part, first = next(_originals(cell), ("tensors", Difference("-", "only what other differences leave behind")))
+    part, first = next(_originals(cell), ("tensors", Difference("-", "only consequences of other differences")))
     why = reason(cell.key, part, first) or "*unexplained*"
     others = sum(reason(cell.key, p, d) is None for p, d in _originals(cell))
     more = f"; {others} unexplained in all" if others > 1 else ""
@@ -130,8 +130,8 @@ def verdict(cell: Cell) -> str:
 def _near(cell: Cell) -> str:
     ops, through = cell.parts["ops"], cell.parts["tensors"]
     if ops.equal == ops.compared and through.differing:
-        behind = f"{through.differing} of {through.compared} are not, behind 16-bit results that it keeps in f32"
-        return f"near: every op is equal on the interpreter's operands; {behind}"
+        late = f"{through.differing} of {through.compared} are not, after 16-bit results that it keeps in f32"
+        return f"near: every op is equal on the interpreter's operands; {late}"
     worst = max((d.largest for d in ops.differences), default=0.0)
     return f"near: {ops.compared - ops.equal} of {ops.compared} float results off by at most {worst:.3g} units"
 

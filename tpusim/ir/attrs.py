@@ -120,13 +120,13 @@ def framework_name(op: Operation) -> str:
 
 
 def set_op_name(op: Operation, name: str, framework: str = "") -> None:
-    """Give the op its network name as a location, and the framework's tensor it equals if that is called otherwise."""
+    """Give the op its network name as a location, and, if its name differs, the framework's tensor that it equals."""
     op.location = name_location(name)
     set_framework_name(op, framework)
 
 
 def set_framework_name(op: Operation, framework: str) -> None:
-    """State the framework's tensor that the op's result equals; empty: it is called like the op."""
+    """State the framework's tensor that the op's result equals; empty: it has the op's name."""
     if framework:
         op.attributes[FRAMEWORK] = text(framework)
     else:

@@ -1,4 +1,4 @@
-"""What an op says itself, as text: equal ops of different modules say the same."""
+"""The description of an op as text, the same for equal ops of different modules."""
 
 from functools import lru_cache
 

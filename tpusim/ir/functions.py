@@ -69,7 +69,7 @@ def _functions(module: ModuleOp, name: str) -> dict[str, FuncOp]:
 def _expand(
     caller: FuncOp, functions: dict[str, FuncOp], stack: tuple[str, ...], called: set[str], name: str
 ) -> None:  # fmt: skip
-    """Put the bodies of what a function calls in the places of the calls; their names are added to `called`."""
+    """Replace a function's calls by the bodies of what it calls, whose names are added to `called`."""
     from tpusim.ir.generic.inlining import inline_call  # noqa: PLC0415  it knows weights, which are of modules
 
     for call in [op for op in caller.walk() if isinstance(op, CallOp)]:

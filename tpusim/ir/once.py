@@ -1,4 +1,4 @@
-"""What is computed of a network's constants once, where the network is lowered many times with other ops in float.
+"""Functions of a network's constants, computed once for many lowerings that differ in the ops that run in float.
 
 Searches lower one network a hundred times; its filters are quantised, or rounded, in the same two ways every time.
 Inside `remembering`, functions marked with `once` give what they gave for the same arguments before.

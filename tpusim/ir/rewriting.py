@@ -1,4 +1,4 @@
-"""The driver of rewrite patterns: applies them to a fix point, counts firings, and tells whoever watches."""
+"""The driver of rewrite patterns: applies them to a fix point, counts firings, and reports to a watcher."""
 
 from collections import Counter
 from collections.abc import Generator, Sequence
@@ -37,7 +37,7 @@ def watching(watch: Watch | None) -> Generator[None]:
 
 @dataclass
 class _Counted(RewritePattern):
-    """A pattern whose firings are counted under its class name, and watched if somebody wants to."""
+    """A pattern whose firings are counted under its class name, and reported to the watcher, if there is one."""
 
     pattern: RewritePattern
     model: Model = field(repr=False)

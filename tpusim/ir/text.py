@@ -168,7 +168,7 @@ class ModuleParser(Parser):
         return super()._parse_dialect_type_or_attribute_body(attr_name, is_type, is_opaque, starting_opaque_pos)
 
     def _parse_external_resources(self) -> None:
-        """Resources of tools, as `mlir_reproducer`, say nothing about the module: they are read over."""
+        """Resources of tools, as `mlir_reproducer`, say nothing about the module: they are skipped."""
 
         def key() -> None:
             if self.parse_optional_str_literal() is None:
@@ -338,7 +338,7 @@ _trusted = ContextVar("trusted", default=False)
 
 @contextmanager
 def trusted() -> Generator[None]:
-    """Inside, `verify` believes what passes make: for searches, that make nearly the same module many times."""
+    """Inside, `verify` does not check what passes make: searches make nearly the same module many times."""
     token = _trusted.set(True)
     try:
         yield

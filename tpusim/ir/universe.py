@@ -33,7 +33,7 @@ def universes() -> Iterator[Any]:
 
 
 def in_universes(name: str, kind: str) -> Callable[[], Any] | None:
-    """What gives the thing of a kind ("dialects", "passes") and a name; None if no universe has it."""
+    """The factory of the thing of a kind ("dialects", "passes") and a name; None if no universe has it."""
     for universe in universes():
         things: Mapping[str, Callable[[], Any]] = getattr(universe, f"all_{kind}")
         if name in things:

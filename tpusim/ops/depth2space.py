@@ -257,7 +257,7 @@ class TopPermuteToReorg(RewritePattern):
 class Reshape4Depth2SpacePattern(RewritePattern):
     """Reshape -> Permute of six axes -> Reshape of an image (n, h, w, c): Depth2Space from pixels to channels.
 
-    So exporters write the merging of patches. The first Reshape stays, to four axes, if the image has three.
+    Exporters write the merging of patches so. If the image has three axes, the first Reshape stays and makes them four.
     """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
@@ -328,9 +328,9 @@ class ConcatToDepth2SpacePattern(RewritePattern):
             _replace(op, x, attributes, rewriter)
 
     def _reorder(self, op: Operation, conv: Operation, order: Sequence[int], rewriter: PatternRewriter) -> bool:
-        """Give the Conv its filters for blocks in the order by rows, and the Concat another name; whether it can be.
+        """Reorder the Conv's filters for blocks by rows and rename the Concat; return whether that is possible.
 
-        TPU-MLIR takes old block `order[i]` for the new block i, which is right if the order is its own inverse.
+        TPU-MLIR takes old block `order[i]` as new block i, which is right if the order equals its inverse.
         """
         filters, group = constant_of(conv.operands[1], self.weights), conv.attributes["group"]
         own_inverse = [order[place] for place in order] == list(range(len(order)))

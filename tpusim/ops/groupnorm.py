@@ -324,10 +324,10 @@ class TopInstanceNorm(GroupedTop):
 
 @dataclass
 class ReshapeInstanceNormPattern(RewritePattern):
-    """Reshape to (n, groups, rest) -> InstanceNorm, the Reshape used only here: GroupNorm -> Reshape, which may vanish.
+    """Reshape to (n, groups, rest) -> InstanceNorm, the Reshape used once: GroupNorm -> Reshape, which may be removed.
 
-    The GroupNorm is called like the InstanceNorm, `NAME_r_GroupNorm` (U-33), also where the network returns it. Its
-    weights are those of the groups, for every channel of them.
+    The GroupNorm is called like the InstanceNorm, `NAME_r_GroupNorm` (U-33), also if the network returns it. Each
+    channel gets the weight and bias of its group.
     """
 
     weights: WeightStore

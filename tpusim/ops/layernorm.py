@@ -140,7 +140,7 @@ class RowsNormalisedTpu(TpuOp, Reorder, Volumes):
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Local are norms from axis 1 or later, up to rank 5, with constant weight and bias (layer_group.md 2)."""
+        """Local from axis 1 or later, up to rank 5, with constant weight and bias (layer_group.md 2)."""
         if chip.is_global(self.name):
             return f"the norm has no local form on {chip.name}"
         rank, axis = len(shape_of(self.operands[0])), self.first_axis
@@ -157,7 +157,7 @@ class RowsNormalisedTpu(TpuOp, Reorder, Volumes):
         return len(shape_of(self.operands[0])) == 5
 
     def view_axis(self, kind: GroupType) -> int | None:
-        """The first axis among (n, c, h, w) of local memory; None if d, which is part of n there, is normalised."""
+        """The first axis as one of (n, c, h, w) in local memory; None if d, which is a part of n, is normalised."""
         rank, axis = len(shape_of(self.operands[0])), self.first_axis
         if kind is GroupType.SMALL_C:
             return 2 if axis == rank - 1 else None
@@ -202,7 +202,7 @@ class RowsNormalisedTpu(TpuOp, Reorder, Volumes):
 class TpuLayerNorm(LayerNorm, RowsNormalisedTpu):
     """`tpu.LayerNorm`: in f32 with one rounding at the output (DN-21), or with every step rounded to BF16 (11.2).
 
-    tables: exponent and mantissa entries of x^-0.5 on a chip that looks the root up, else nothing.
+    tables: exponent and mantissa entries of x^-0.5 on a chip that computes the root by tables, else empty.
     """
 
     name = "tpu.LayerNorm"

@@ -36,7 +36,7 @@ ATTRIBUTES = ("size", "alpha", "beta", "bias")
 class LRN(Unary):
     """x / (bias + alpha/size * sum of the squares of the `size` nearest channels)^beta.
 
-    Of an even size one channel is left out.
+    If `size` is even, one channel is left out.
     """
 
     size = attr_def(IntegerAttr)
@@ -108,7 +108,7 @@ class TopLRN(LRN, TopOp):
 class TpuLRN(LRN, TpuOp):
     """`tpu.LRN`: in f32, or by tables with every step rounded to BF16.
 
-    tables: exponent and mantissa entries of x^-beta on a chip that looks powers up, else nothing.
+    tables: exponent and mantissa entries of x^-beta on a chip that computes powers by tables, else empty.
     """
 
     name = "tpu.LRN"

@@ -94,7 +94,7 @@ class TopPixelNorm(PixelNorm, TopOp, IntegerLowering):
 
     @override
     def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
-        """In F16 if the sum of squares cannot overflow by the calibrated range, or there is none (numerics.md 12.2)."""
+        """Whether the sum of squares may overflow F16 by the calibrated range, or without one (numerics.md 12.2)."""
         del chip
         found = calibrated_range(self.input)
         if wanted != "f16":

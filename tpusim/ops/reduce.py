@@ -242,7 +242,7 @@ class TpuReduce(Reduce, TpuOp):
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Local are mean, sum and maximum along axis 2 or 3 of 4-D, or axis 2 of 3-D tensors (layer_group.md 2)."""
+        """Local for mean, sum and maximum along axis 2 or 3 of 4-D, or axis 2 of 3-D tensors (layer_group.md 2)."""
         del chip
         if self.scaling is not None:
             return "an integer reduction has no local form"

@@ -409,7 +409,7 @@ class TopGatherToSliceByUnsqueeze(RewritePattern):
 
 
 def _evenly(op: TopGather, weights: WeightStore) -> tuple[TopSlice | None, bool]:
-    """(equivalent Slice, None unless the indices are constant and evenly rising; whether there is one scalar index)."""
+    """(equivalent Slice, or None unless the indices are constant and evenly rising; whether the index is a scalar)."""
     indices = constant_of(op.indices, weights)
     if indices is None or indices.ndim > 1:
         return None, False

@@ -53,7 +53,7 @@ class TopInput(TopOp):
     dtype = opt_attr_def(StringAttr)
     """NumPy name of the dtype that the user gives, if it is not float32; the network's border converts the values."""
     fused = opt_attr_def(BoolAttr)
-    """Whether its operand is frames of a camera, of which lowering makes the network's image (ops/frames.py)."""
+    """Whether its operand has camera frames, from which the lowering makes the network's image (ops/frames.py)."""
 
     @override
     def verify_(self) -> None:
@@ -93,7 +93,7 @@ class TopInput(TopOp):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Pass the operand on. Raises ConfigError for frames, of which lowering makes the image."""
+        """Pass the operand on. Raises ConfigError for frames, from which the lowering makes the image."""
         if self.takes_frames:
             raise ConfigError(
                 f"input '{op_name(self)}': an input without fused preprocessing is required to run a top module; lower "
@@ -222,7 +222,7 @@ class Transfer(ShapedOp):
         return (shape_of(self.output if moves else self.input),)
 
     def places(self) -> np.ndarray | None:
-        """Position in global memory of each element in local memory, if one command cannot move them; else None."""
+        """The position in global memory of each element in local memory, if no single command moves all; else None."""
         return None
 
     @override
@@ -265,7 +265,7 @@ class TpuLoad(Transfer):
         return places_of(self.mapping, inside, outside)
 
     def scattered(self, lengths: Extents) -> Scattered | None:
-        """How a tensor lies in global memory if its channels are at unequal distances, else None.
+        """How the tensor is stored in global memory if its channels are at unequal distances, else None.
 
         lengths: the axes of the tensor in the group.
         """
@@ -347,12 +347,12 @@ class TpuGroup(IRDLOperation):
     other_down_overlap_op = opt_attr_def(ArrayAttr)
 
     def given(self, way: Literal["up", "down"]) -> frozenset[int]:
-        """Ids of loads of this group in the group before (up), or of its stores in the group after (down)."""
+        """Ids of loads of this group that the one before runs (up), or of stores that the one after runs (down)."""
         attribute = self.attributes.get(f"self_{way}_overlap_op")
         return frozenset() if attribute is None else frozenset(ints(attribute))  # type: ignore[arg-type]
 
     def taken(self, way: Literal["up", "down"]) -> dict[int, list[int]]:
-        """Row of this group -> ids of stores of the group before (up) or loads of the group after (down) in that row.
+        """Row -> ids of the stores of the group before (up) or the loads of the group after (down) that run in it.
 
         Raises ImportModelError for an id before the first row.
         """

@@ -136,7 +136,7 @@ class TpuSwapDimInner(SwapDimInner, TpuOp):
 
 
 def _rows(view: View, axis: int) -> View:
-    """A part of a tensor over three axes: those before `axis`, it, those after it. Packed batches stay as they are."""
+    """A part of a tensor over three axes: the axes before `axis`, `axis`, the axes after it. Packed batches stay."""
     if view.interleave > 1:
         return view
     strides, shape = gmem_strides(view), view.shape

@@ -107,7 +107,7 @@ class TpuWhere(Where, TpuOp):
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Local are operands that broadcast as those of binary ops (layer_group.md 2)."""
+        """Local if the operands broadcast as those of local binary ops do (layer_group.md 2)."""
         del chip
         return broadcast_why_global(_shapes(self.operands))
 

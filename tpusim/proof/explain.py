@@ -1,6 +1,6 @@
 """What a wrong element is instead, in words.
 
-The element that was found is looked up among all tensors of the module, for several seeds, so that no other element has
+The wrong element is looked up among all tensors of the module, for several seeds, so that no other element has
 its number by chance. If it is none of them, the first elements that the command reads are looked up.
 """
 

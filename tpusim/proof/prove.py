@@ -32,8 +32,8 @@ _DEGREE = 4
 class Proof:
     """What was shown.
 
-    wrong: the first result that is another expression; None: the program computes its module. why: what was found in
-    its place, in words. compared: slices, stores and tensors of one seed. bits: different expressions agree with a
+    wrong: the first result that is another expression; None: the program computes its module. why: what the
+    program has in its place. compared: slices, stores and tensors of one seed. bits: different expressions agree with a
     chance of at most 2**-bits. stated: ops judged by their own meaning; uncut: name -> class of those judged by their
     commands on whole tensors. unjudged: op -> why it is not; unseen: tensors that depend on these.
     """

@@ -159,7 +159,7 @@ def flash_mix(function: fn.FlashMix, operands: Operands, output: View) -> np.nda
 
 
 def _matrices(x: np.ndarray, times: int) -> np.ndarray:
-    """(heads, rows, columns) in f32; each head several times, for as many heads of the queries."""
+    """(heads, rows, columns) in f32; each head is repeated for the heads of the queries that share it."""
     return np.repeat(x[:, :, 0].astype(np.float32), times, axis=0)
 
 

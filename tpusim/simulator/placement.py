@@ -217,11 +217,11 @@ class _Operands:
                 raise _no_window(command, view, source, known[0])  # its work buffer is a source of the same op
             for first, whole in found:
                 if window is None:
-                    self._check_alike(command, source, first, whole, results)
+                    self._check_elementwise(command, source, first, whole, results)
                 elif view is command.reads()[0]:  # and not the accumulated sum
                     self._check_sliding(command, window, first, whole, results)
 
-    def _check_alike(
+    def _check_elementwise(
         self, command: Command, source: Source, first: Index, whole: Index, results: list[tuple[Index, Index]]
     ) -> None:
         """An element-wise operand has the index of its result, except along broadcast axes."""

@@ -74,7 +74,7 @@ class SimulationResult:
 def execute(command: Command, memory: Machine) -> None:
     """Execute one command; a global kernel runs its body on GMEM. Raises SimulationError for an illegal command.
 
-    Infinities and what is no number are results of floats like any other.
+    Infinities and NaN are float results like any others.
     """
     try:
         with np.errstate(all="ignore"):

@@ -23,7 +23,7 @@ Bound = Literal["tiu", "gdma", "dependency", "sync"]
 _ENGINES: tuple[Engine, Engine] = ("tiu", "gdma")
 _TIE_NS = 1e-6
 SATURATED = 2 / 3
-"""Decision: from this share of work on an engine counts as the limit; below, that engines wait for each other does."""
+"""Decision: an engine that works for this share or more is the limit; below it, what the engine waits for is."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def check_regions(regions: Iterable[Region]) -> None:
 
 
 def check_slices(program: Program) -> None:
-    """Raise SimulationError for an op of a layer group without slices, and for sections that its slices have not.
+    """Raise SimulationError for an op of a layer group without slices, and for sections that slices contradict.
 
     A program without any slices has no such table.
     """

@@ -30,7 +30,7 @@ Forms = Mapping[int, Form]
 
 
 class _Undecoded:
-    """Marks an entry that is being decoded: who meets it has come in a circle."""
+    """Marks an entry that is being decoded: an entry that refers to it refers to itself."""
 
 
 IN_PROGRESS = _Undecoded()

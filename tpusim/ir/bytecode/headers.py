@@ -1,4 +1,4 @@
-"""What section IR says of an op before its regions, as numbers: for making ops and for passing over them."""
+"""The head of an op in section IR, as numbers: it is read to make the op, or to skip it."""
 
 from typing import NamedTuple
 

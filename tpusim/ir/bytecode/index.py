@@ -1,4 +1,4 @@
-"""Passing over ops: which there are at the top of a module and where, without making any."""
+"""The ops directly in a module and where they begin, read without making any op."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ class Index:
         self._pass_regions(cursor, header, depth, counts)
 
     def _pass_regions(self, cursor: Cursor, header: Header, depth: int, counts: Counter[int] | None) -> None:
-        """Pass over an op's regions; a section is not entered unless ops are counted."""
+        """Skip an op's regions; a section is not entered unless ops are counted."""
         if not header.regions:
             return
         if depth > DEEPEST:

@@ -43,7 +43,7 @@ class TypedStringAttr(ParametrizedAttribute, BuiltinAttribute):
 
 @irdl_attr_definition
 class BitsFloatAttr(ParametrizedAttribute, BuiltinAttribute):
-    """A float that no Python float stands for: of 80 or 128 bits, or a NaN with a payload. bits: as an integer."""
+    """A float that no Python float equals: of 80 or 128 bits, or a NaN with a payload. bits: as an integer."""
 
     name = "builtin.bits_float"
     bits: IntAttr

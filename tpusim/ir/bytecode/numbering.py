@@ -116,7 +116,7 @@ class Numbering:
                 found.setdefault(form.cls, []).append((codes.name, form))
 
     def attribute(self, value: Attribute) -> int:
-        """The token of an attribute; that of a type used as an attribute is another one than the type's."""
+        """The token of an attribute; a type used as an attribute has another token than the type itself."""
         number = self.attributes.by_identity.get(id(value))
         if number is None:
             number = self._number(self.attributes, value)
@@ -146,7 +146,7 @@ class Numbering:
         return number
 
     def _uncount(self, entry: Entry) -> None:
-        """Forget the uses by an encoding that is not written: how modules share their objects must not show."""
+        """Forget the uses by an encoding that is not written, so that the file does not depend on shared objects."""
         for token in entry.tokens:
             if isinstance(token, int) and token % LANES in (Lane.ATTRIBUTE, Lane.TYPE):
                 kind = self.types if token % LANES else self.attributes

@@ -1,4 +1,4 @@
-"""Properties (from version 5): an op's inherent attributes, in a layout that each op and release has its way.
+"""Properties (from version 5): an op's inherent attributes, in a layout that differs by op and release.
 
 A file does not state the layout. The known layouts are tried, then the layout of xDSL's definition of the op. The first
 that fills the entry exactly with attributes of the right classes is used.

@@ -1,4 +1,4 @@
-"""The sections of a file: which there are, and how a file is split into them and put together."""
+"""The sections of a file: their ids, how a file is split into them, and how it is put together."""
 
 from collections.abc import Mapping
 from enum import IntEnum

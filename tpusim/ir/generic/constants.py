@@ -77,7 +77,7 @@ def new_constant(value: Attribute, kind: Attribute, namespace: str, ctx: Context
 
 
 def gather_constants(region: Region) -> bool:
-    """Move the constants of a region of an isolated op to its head, equal ones as one; whether any moved or went."""
+    """Move the constants of a region of an isolated op to its head, equal ones as one; return whether any changed."""
     if region.first_block is None:
         return False
     seen: dict[tuple[object, ...], Operation] = {}

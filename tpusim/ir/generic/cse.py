@@ -1,4 +1,4 @@
-"""Common subexpressions: an op that computes what an op above it has computed is replaced by that."""
+"""Common subexpressions: an op that computes the same as an earlier op is replaced by the earlier one."""
 
 from collections import ChainMap
 from collections.abc import Hashable, MutableMapping
@@ -16,7 +16,7 @@ Known = MutableMapping[Hashable, Operation]
 
 
 def merge_equal(root: Operation) -> None:
-    """Replace ops inside `root` by equal ones that dominate them, and erase those and what nothing uses.
+    """Replace ops inside `root` by equal ops that dominate them, and erase them and all unused ops.
 
     Ops that read memory are equal if nothing between them in their block may write. Weights are equal if their names
     are. A result that leaves a function keeps its op and name.

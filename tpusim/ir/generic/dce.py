@@ -12,7 +12,7 @@ SEGMENTS = "operandSegmentSizes"
 
 
 def erase_dead(root: Operation) -> bool:
-    """Erase dead ops, arguments of blocks and unreachable blocks inside `root`; whether there were any."""
+    """Erase dead ops, arguments of blocks and unreachable blocks inside `root`; return whether there were any."""
     changed = [erase_unreachable(region) for region in root.regions]
     living = _Living()
     for region in root.regions:
@@ -31,7 +31,7 @@ def erase_unreachable(region: Region) -> bool:
 
 
 def reachable(region: Region) -> Iterator[Block]:
-    """The blocks that the first block of a region leads to, it first, in the order of a search in depth."""
+    """The blocks that can be reached from a region's first block, which is included, depth first."""
     seen, todo = set[Block](), [region.first_block] if region.first_block is not None else []
     while todo:
         block = todo.pop()

@@ -108,7 +108,7 @@ def _fits(call: CallOp, callee: FuncOp) -> bool:
 
 
 def _rename(copy: FuncOp, call: CallOp) -> None:
-    """Names that the caller has already get another one, but those of weights; what a named call gives has its name."""
+    """Rename ops whose names the caller has, except weights; the op that makes a named call's result gets its name."""
     caller = call.parent_op()
     theirs = {"" if caller is None else op_name(op) for op in (caller or copy).walk()} - {""}
     taken, new = theirs | {op_name(op) for op in copy.walk()}, dict[str, str]()

@@ -1,4 +1,4 @@
-"""Sparse conditional constant propagation: values that are one constant on every way that can be taken."""
+"""Sparse conditional constant propagation: values that are one constant on every path that can be taken."""
 
 from collections import deque
 from enum import Enum
@@ -13,7 +13,7 @@ from tpusim.ir.generic.effects import is_dead
 
 
 class _Unknown(Enum):
-    """NONE: no way to a value has been followed yet; MANY: it may have several values."""
+    """NONE: no path to a value has been followed yet; MANY: it may have several values."""
 
     NONE = 0
     MANY = 1
@@ -23,7 +23,7 @@ Known = Attribute | _Unknown
 
 
 def propagate_constants(root: Operation, ctx: Context) -> None:
-    """Replace the values inside `root` that are constant on every way by constants, and erase what they took."""
+    """Replace the values inside `root` that are constant on every path by constants, and erase their ops."""
     for region in root.regions:
         _Propagation(region).replace(ctx)
         gather_constants(region)
@@ -55,7 +55,7 @@ class _Propagation:
             self._todo.extend(block.ops)
 
     def _learn(self, value: SSAValue, news: Known) -> None:
-        """Add what is known of a value; whoever uses it is looked at again if that is new."""
+        """Add what is known of a value; if that is new, its users are visited again."""
         before = self._known.get(value, _Unknown.NONE)
         after = news if before is _Unknown.NONE else before if news in (before, _Unknown.NONE) else _Unknown.MANY
         if after == before:

@@ -74,7 +74,7 @@ def _drop_unused_results(op: IfOp, rewriter: PatternRewriter) -> None:
 
 
 def _select_instead(op: IfOp, rewriter: PatternRewriter) -> None:
-    """A result that both branches have from outside is selected."""
+    """A result whose values are both made outside the branches becomes a select."""
     pairs = list(zip(_yielded(op.true_region), _yielded(op.false_region), strict=False))
     chosen = {i: pair for i, pair in enumerate(pairs) if all(_outside(value, op) for value in pair)}
     if not chosen:
@@ -189,7 +189,7 @@ def _carried(op: ForOp) -> list[tuple[SSAValue, SSAValue, SSAValue, SSAValue]]:
 
 
 def _carry_less(op: ForOp, rewriter: PatternRewriter) -> None:
-    """Values that stay what they are, or that nobody uses, are not carried."""
+    """Values that do not change, or that nothing uses, are not carried."""
     carried = _carried(op)
     dropped = {
         i

@@ -42,7 +42,7 @@ _TWO_AND_A_SUM = 2.8
 
 @form_of(Compare, AddInt, SubInt, MulInt, ConstInt, SumShift, ExtremeShift, Power, Remainder)
 def elementwise(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """Equal shapes: all lanes get an equal share. Other shapes: adjacent axes that broadcast alike are merged."""
+    """Equal shapes: all lanes get an equal share. Other shapes: adjacent axes that broadcast together are merged."""
     shapes = [view.shape for _, view in body.operands()]
     if is_dense(body) and all(shape == shapes[-1] for shape in shapes):
         yield from _spread(body, chip, "matrix" if isinstance(body, Arith) else "tensor")

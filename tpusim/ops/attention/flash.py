@@ -77,7 +77,7 @@ class TpuFAttention(MacroTpu, TwoArithmetics, ChipInference, FusingRewrites, Mac
 
     @override
     def choose_arithmetic(self, chip: ChipSpec, arithmetic: Arithmetic, *, high_precision: bool) -> None:
-        """The chip's with high precision only: what it computes without is not known (11.6)."""
+        """The chip's arithmetic with high precision only; what the chip computes without it is not known (11.6)."""
         if arithmetic == "chip" and high_precision:
             rows, keys, heads, size, queries = (
                 number.value.data for number in (self.mq, self.mk, self.kv_head, self.dim, self.q_head)
@@ -102,7 +102,7 @@ class TpuFAttention(MacroTpu, TwoArithmetics, ChipInference, FusingRewrites, Mac
 
     @override
     def inference_on(self, operands: Sequence[Array], chip: ChipSpec) -> tuple[Array, ...]:
-        """In f32; each step is rounded to the type of the result, or few with high precision."""
+        """In f32; each step, or with high precision only some steps, is rounded to the type of the result."""
         narrow, scale = storage_dtype(element_of(self.output)).name, self.scale.value.data
         if self.key_block is None:
             y = flash_attention(*operands[:4], scale=scale, narrow=narrow)

@@ -108,7 +108,7 @@ class ConvTop(TopOp):
         return ctx.build(cls, operands, attributes, element, shape_of(self.output), name or op_name(self))
 
 
-def spread_shape(shape: Shape, inserts: "ArrayAttr[Attribute] | None") -> Shape:
+def widened_shape(shape: Shape, inserts: "ArrayAttr[Attribute] | None") -> Shape:
     """(n, c, h, w) with elements inserted between the rows and between the columns. Raises ValueError for others."""
     if inserts is None:
         return shape

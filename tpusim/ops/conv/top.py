@@ -26,7 +26,7 @@ from tpusim.ir.modes import requant_mode
 from tpusim.ir.once import once
 from tpusim.ir.types import shape_of, tensor
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.conv.base import ConvTop, spread_shape
+from tpusim.ops.conv.base import ConvTop, widened_shape
 from tpusim.ops.conv.merge import grows_too_much, merged_bias, merged_filter
 from tpusim.ops.conv.quantize import (
     filter_is_signed,
@@ -121,7 +121,7 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
         kernel, spatial = ints(self.kernel_shape), shape_of(self.filter)[2:]
         if kernel != spatial:
             raise ValueError(f"a filter of kernel_shape {kernel} is required, got {spatial}")
-        x = spread_shape(shape_of(self.input), self.inserts)
+        x = widened_shape(shape_of(self.input), self.inserts)
         return (conv_shape(x, shape_of(self.filter), self.geometry),)
 
     @override
@@ -206,7 +206,7 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
         depth becomes a 2-D one. A linear 1x1 convolution is merged into the next convolution. A Slice that only removes
         padding is merged into the convolution before it.
         """
-        return ReshapeBehindChannelOp(), Conv3dTo2d(weights), MergePointwiseConv(weights), ConvSlice(cls)
+        return ReshapeBeforeChannelOp(), Conv3dTo2d(weights), MergePointwiseConv(weights), ConvSlice(cls)
 
     @override
     def by_channel(self, weight: np.ndarray) -> np.ndarray | None:
@@ -219,7 +219,7 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
         return self.why_not_integer(ctx) or _by_multipliers(self, ctx)
 
 
-class ReshapeBehindChannelOp(RewritePattern):
+class ReshapeBeforeChannelOp(RewritePattern):
     """Conv -> Reshape that keeps n and c -> Relu, Scale or BatchNorm: the Reshape is moved to the end.
 
     Then the Conv can absorb the op. Such a Reshape follows a 1-D convolution or transposed convolution.

@@ -24,7 +24,7 @@ from tpusim.isa.layout import align, ceil_div, channel_stride, lmem_bytes
 from tpusim.isa.multiplications import of_convolution
 from tpusim.isa.region import View
 from tpusim.kernel_library.gathers import Gathers, WindowAxis, gathered
-from tpusim.ops.conv.base import spread_shape
+from tpusim.ops.conv.base import widened_shape
 from tpusim.ops.conv.coeff import (
     MergedLayout,
     foldable_shape,
@@ -122,7 +122,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
     def infer(self) -> tuple[Shape, ...]:
         """(n, oc, oh, ow). Raises ValueError for operands that do not fit."""
         oc = self.logical_filter_shape()[0]
-        x, (kh, kw), g = spread_shape(shape_of(self.input), self.inserts), self.kernel, self.geometry
+        x, (kh, kw), g = widened_shape(shape_of(self.input), self.inserts), self.kernel, self.geometry
         (top, left, bottom, right), (sh, sw), (dh, dw) = g["pads"], g["strides"], g["dilations"]
         return ((x[0], oc, conv_extent(x[2], kh, sh, top, bottom, dh), conv_extent(x[3], kw, sw, left, right, dw)),)
 
@@ -165,7 +165,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
 
     @override
     def in_channel_order(self, constants: Mapping[int, np.ndarray], order: np.ndarray) -> Mapping[int, Any] | None:
-        """Filter, and bias with multipliers, in that order; None unless the kernel has both in its form."""
+        """Filter and bias, each in its form for the kernel; None unless both have one."""
         if not self.integer or self.packed or 1 not in constants or len(constants) + is_none(self.bias) < 2:  # noqa: PLR2004
             return None
         filter, bias = self.for_kernel(1, constants[1]), self.for_kernel(2, constants.get(2))
@@ -243,7 +243,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
     def _mark_merged_axes(self, filter: np.ndarray, chip: ChipSpec) -> None:
         """Set `use_3ic_optimize`. It is not used with inserted zeros, several groups or gathered windows.
 
-        Decision DC-09: not with large dilations either; upstream sets it there and fails.
+        Decision DC-09: nor is it used with large dilations, where TPU-MLIR sets it and fails.
         """
         if self.groups > 1 or self.inserts is not None or any(self._is_wide(axis, chip) for axis in (0, 1)):
             return
@@ -468,7 +468,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
 
 _MERGED = (), (0,), (1,), (0, 1)
 ALL_AXES = 3
-"""The bits of `use_3ic_optimize` that say which axes; TPU-MLIR keeps where the image is in the others."""
+"""The bits of `use_3ic_optimize` that say which axes; in the others TPU-MLIR notes where the image is."""
 """The axes of the kernel in the channels, by `use_3ic_optimize`."""
 _REQUANTS = {"": "multiply_shift", "MultiplierShift": "multiply_shift", "OnlyShift": "only_shift", "QDM": "qdm"}
 """The kernel's names of quant_modes."""

@@ -175,7 +175,7 @@ class TpuConv3D(VolumeTpu, PackedConvTpu, Macs):
                 )  # fmt: skip
 
     def _taps(self, ctx: EmitContext, planes: Planes, depth: int) -> list[tuple[int, View]]:
-        """(kd, image under this tap) at an output depth; padding only if it is not zero or nothing else is there."""
+        """(kd, image under this tap) at an output depth. Taps on padding of zeros are left out, unless all taps are."""
         at = self._seen(depth)
         inside = dict(depths_seen(at, shape_of(self.input)[2]))
         if zero_point(self.input) == 0 and inside:

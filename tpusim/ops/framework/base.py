@@ -41,7 +41,7 @@ from tpusim.ops.framework.contexts import ReorderContext as ReorderContext
 from tpusim.ops.framework.contexts import SliceTable as SliceTable
 from tpusim.ops.framework.logical import IMAGES, Axis, GroupType, Shape, Window, fills_lanes
 from tpusim.ops.framework.logical import TensorSlice as TensorSlice
-from tpusim.ops.framework.logical import logical_shape as logical_shape  # every op module looks for it here
+from tpusim.ops.framework.logical import logical_shape as logical_shape  # op modules import it from here
 from tpusim.ops.framework.moves import Way as Way
 from tpusim.ops.interfaces import (
     Alignment,
@@ -91,7 +91,7 @@ class ShapedOp(Spelled):
         raise NotImplementedError
 
     def take_form(self) -> str:
-        """Bring an op that TPU-MLIR stated into the form that the class computes with; or why that is not possible."""
+        """Bring an op as TPU-MLIR writes it into the form that the class computes; return why that failed, or ""."""
         axis = self.attributes.get("axis")
         if isinstance(axis, IntegerAttr) and axis.value.data < 0 and self.operands:
             rank = len(shape_of(self.operands[0]))

@@ -157,7 +157,7 @@ class ElementwiseTpu(TpuOp):
 
 
 class ByTables(ElementwiseTpu):
-    """An op that looks up every element of its first operand in tables, its other operands."""
+    """An op that looks up every element of its first operand in tables, which are its other operands."""
 
     @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
@@ -265,7 +265,7 @@ class NaryTpu(TpuOp, OperandSlices, SharedWindows, Volumes):
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Local are operands of equal rank, up to 5, whose axes 3 and 4 broadcast alike (layer_group.md 2)."""
+        """Local with operands of equal rank, up to 5, whose axes 3 and 4 broadcast together (layer_group.md 2)."""
         del chip
         return broadcast_why_global([shape_of(v) for v in self.inputs])
 
@@ -352,7 +352,7 @@ def relu_limit_of(op: Operation) -> float:
 
 
 def broadcast_why_global(shapes: Sequence[Shape]) -> str | None:
-    """Why a broadcasting op cannot be local: equal rank up to 5, axes 3 and 4 broadcast alike (layer_group.md 2)."""
+    """Why a broadcasting op cannot be local; None for equal ranks up to 5 whose axes 3 and 4 broadcast together (2)."""
     if len({len(s) for s in shapes}) > 1:
         return f"operands of different rank ({', '.join(str(len(s)) for s in shapes)})"
     if len(shapes[0]) > 5:
@@ -360,7 +360,7 @@ def broadcast_why_global(shapes: Sequence[Shape]) -> str | None:
     if len(shapes[0]) == 5 and any(
         s[3:] not in ((1, 1), np.broadcast_shapes(*(t[3:] for t in shapes))) for s in shapes
     ):
-        return f"axes 3 and 4 of {' and '.join(map(str, shapes))} do not broadcast alike"
+        return f"axes 3 and 4 of {' and '.join(map(str, shapes))} do not broadcast together"
     return None
 
 

@@ -64,10 +64,10 @@ def _matching_axes(source: Shape, target: Shape) -> list[tuple[range, range]]:
 def strides_of(
     mapping: AffineMap, inside: Shape, outside: Shape, lengths: Shape | Extents, pads: Shape = ()
 ) -> Shape | None:
-    """Distances outside of neighbours along the axes of a tensor in local memory, in elements.
+    """The strides in the tensor outside for steps along each axis of a tensor in local memory, in elements.
 
     inside, outside: the tensor's shapes. lengths: the axes of `inside` as a group sees them. pads: padding outside,
-    before every axis, then after. None if the map has no constant distances, or does not reach every element outside
+    before every axis, then after. None if the map has no constant strides, or does not reach every element outside
     the padding; then no single transfer does the move.
     """
     parts = _indices(mapping, inside, outside, pads)
@@ -81,7 +81,7 @@ def strides_of(
 
 
 def places_of(mapping: AffineMap, inside: Shape, outside: Shape) -> np.ndarray | None:
-    """The position outside of each element of a tensor in local memory, as an array of shape `inside`.
+    """For each element of a tensor in local memory its position in the tensor outside, as an array of shape `inside`.
 
     None if the map does not reach every element outside.
     """
@@ -93,7 +93,7 @@ def places_of(mapping: AffineMap, inside: Shape, outside: Shape) -> np.ndarray |
 
 
 class Scattered(NamedTuple):
-    """How a tensor outside lies if its channels, in the order of local memory, are at unequal distances."""
+    """How the tensor outside is stored if its channels, in the order of local memory, are at unequal distances."""
 
     strides: Extents
     """Distances along (n, c, d, h, w), in elements; 0 for c, whose distances are unequal."""
@@ -127,7 +127,7 @@ class Scattered(NamedTuple):
 
 @lru_cache(maxsize=256)
 def scattered_of(mapping: AffineMap, inside: Shape, outside: Shape, lengths: Extents) -> Scattered | None:
-    """How a tensor lies outside if only its channels are at unequal distances; None otherwise.
+    """How the tensor outside is stored if only its channels are at unequal distances; None otherwise.
 
     inside, outside: the tensor's shapes. lengths: the axes of `inside` as a group sees them.
     """
@@ -141,7 +141,7 @@ def scattered_of(mapping: AffineMap, inside: Shape, outside: Shape, lengths: Ext
 
 
 def _indices(mapping: AffineMap, inside: Shape, outside: Shape, pads: Shape = ()) -> list[np.ndarray] | None:
-    """Indices outside of each element of `inside`, counted after the padding; None for a map between other ranks."""
+    """For each element of `inside` its index in the tensor outside, counted after the padding; None for other ranks."""
     grid = np.meshgrid(*(np.arange(size) for size in inside), indexing="ij", sparse=True)
     index: tuple[int, ...] = tuple(grid)  # type: ignore[assignment]  # expressions take arrays like numbers
     if mapping.num_dims != len(inside) or len(mapping.results) != len(outside):
@@ -167,7 +167,7 @@ def origin_of(shape: Shape, pads: Shape) -> int:
 
 
 def _linear(place: np.ndarray, lengths: Shape | Extents) -> Shape | None:
-    """Constant distances along the axes of an array of positions; None if it has no such distances."""
+    """The constant strides of an array of positions along its axes; None if they are not constant."""
     place = place.reshape(lengths)
     strides = tuple(int(place[_unit(axis, len(lengths))]) if size > 1 else 0 for axis, size in enumerate(lengths))
     axes = np.meshgrid(*(np.arange(size) for size in lengths), indexing="ij", sparse=True)

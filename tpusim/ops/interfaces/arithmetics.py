@@ -12,9 +12,9 @@ Arithmetic = Literal["chip", "interpreter"]
 
 
 class TwoArithmetics:
-    """An op that TPU-MLIR's interpreter rounds otherwise than the chip; its attribute `arithmetic` says which it has.
+    """An op that TPU-MLIR's interpreter and the chip round differently; its attribute `arithmetic` says whose it has.
 
-    UNLESS_STATED: which it has without the attribute.
+    UNLESS_STATED: whose it has without the attribute.
     """
 
     UNLESS_STATED: ClassVar[Arithmetic] = "chip"

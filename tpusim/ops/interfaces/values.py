@@ -46,5 +46,5 @@ class DefaultAlpha:
 
 
 def number_of(op: object) -> float | None:
-    """The number of an op of a tensor and a number, None for any other op."""
+    """The number of an op that combines a tensor with a number; None for any other op."""
     return op.scalar_operand() if isinstance(op, ScalarOperand) else None

@@ -113,7 +113,7 @@ class TopMatMul(WeightsOfFewBits, ChipRewrites, Weighs):
     @classmethod
     @override
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """A Permute of the right operand becomes a transpose, convolutions of patches products, parts products."""
+        """Transpose the right operand instead of a Permute; make products of patches, and of parts that Slices take."""
         patches = PatchesAsProduct(weights, cls, chip.forms.patch_products)
         return MatMulWithRightTranspose(cls), patches, SplitMatMul(weights, cls)
 

@@ -62,7 +62,7 @@ from tpusim.ops.matmul.product import HEADS, Exchanged, Product
 from tpusim.ops.patterns.lowered_heads import (
     HeadsIntoProduct,
     PermuteAddWeightReorderPattern,
-    PermuteBehindRows,
+    PermuteAfterRows,
     PermuteMulconstSwap,
 )
 from tpusim.ops.patterns.whole_image import WholeImageAsProduct
@@ -139,7 +139,7 @@ class TpuMatMul(
 
     @override
     def infer(self) -> tuple[Shape, ...]:
-        """(..., M, N). Raises ValueError for operands that do not fit, also if none has all matrices of the result."""
+        """(..., M, N). Raises ValueError for operands that do not fit, or if neither has all matrices of the result."""
         bias = self.bias_shape()
         if bias is not None and self._matrices:
             if bias[:-1] != (prod(self._matrices),):
@@ -243,7 +243,7 @@ class TpuMatMul(
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Products absorb Permutes of heads before and after them; convolutions of a whole image become products."""
         types = chip.forms.whole_image_products
-        rows = PermuteBehindRows(), PermuteMulconstSwap(cls), PermuteAddWeightReorderPattern(weights)
+        rows = PermuteAfterRows(), PermuteMulconstSwap(cls), PermuteAddWeightReorderPattern(weights)
         heads = HeadsIntoProduct(cls), *rows
         return *heads, *[WholeImageAsProduct(weights, cls, types)] * bool(types)
 

@@ -16,7 +16,7 @@ from tpusim.ir.attrs import float_attr, op_name, value_name
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.conv import TopConv
-from tpusim.ops.conv.top import ReshapeBehindChannelOp
+from tpusim.ops.conv.top import ReshapeBeforeChannelOp
 from tpusim.ops.framework.base import Array, Builder, LoweringContext, Shape, TopOp, is_none
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.norm.top import WeightPattern, absorbs, by_rows, fold, per_channel_shape
@@ -66,7 +66,7 @@ class TopBatchNorm(TopOp):
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """A BatchNorm after a Conv is folded into it; any other becomes a Scale."""
-        return ReshapeBehindChannelOp(), FoldBatchNormIntoConv(weights), TopBatchNormToScale(weights)
+        return ReshapeBeforeChannelOp(), FoldBatchNormIntoConv(weights), TopBatchNormToScale(weights)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """Raises UnsupportedError: canonicalisation must replace the op before the lowering."""

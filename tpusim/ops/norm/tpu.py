@@ -143,7 +143,7 @@ def integer_scale(
     """The constants of every channel (numerics.md 9.4); None if a bias leaves 16 bits at every shift.
 
     A coefficient above 127 output steps has a negative right shift. Without `left_shifts` that shift is 0, because
-    upstream's form is undefined there.
+    TPU-MLIR's form is undefined for such a shift.
     """
     lowest = -32 if left_shifts else 0
     fits = [_channel(float(s), float(b), x, y, lowest) for s, b in zip(scale, bias, strict=True)]

@@ -45,7 +45,7 @@ class Block(NamedTuple):
 class ProductsAsAttention(RewritePattern):
     """MatMul by a constant of the joined heads of softmax(scale * (q x k^T) + mask) x v -> Attention.
 
-    By U-25 q, k and v are products with constants, and every tensor in between has one user. The scale must be there.
+    By U-25 q, k and v are products with constants, and every tensor in between has one user. The scale is required.
     A mask has one row for each batch item, the same for all heads and rows. Decision: the block stays if one of its ops
     has a relu or if a Permute of heads has another order than (0, 2, 1, 3); upstream checks neither.
     """
@@ -89,7 +89,7 @@ class ProductsAsAttention(RewritePattern):
 
     def _block(self, op: TopMatMul) -> Block | None:
         """The ops before the last layer, if they are a block of attention."""
-        mixed = _plain(_behind_heads(op.input))
+        mixed = _plain(_before_heads(op.input))
         softmax = None if mixed is None else _used_once(mixed.input, TopSoftmax)
         if mixed is None or softmax is None or softmax.axis.value.data != len(shape_of(softmax.input)) - 1:
             return None
@@ -138,7 +138,7 @@ def _plain(value: SSAValue | None, *, transposed: bool = False) -> TopMatMul | N
     return op if isinstance(op.bias.type, NoneType) and (transposed or not is_set(op.right_transpose)) else None
 
 
-def _behind_heads(value: SSAValue) -> SSAValue | None:
+def _before_heads(value: SSAValue) -> SSAValue | None:
     """The tensor (batch, heads, rows, size) that Permute and Reshape turn into `value` (batch, rows, heads * size).
 
     Batch and heads may be one axis of that tensor.

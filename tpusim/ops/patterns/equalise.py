@@ -6,8 +6,8 @@ filter of the second is multiplied by s. The network computes the same but for r
 factors.
 
 `run_calibration.py --we` does this too (U-67): pairs in program order, each until its filters change by less than 1e-4.
-Unlike there, two kinds of pairs stay as they are: those with a relu that has an upper limit, since the results would
-change, and those whose filters bring their scales along.
+Unlike in TPU-MLIR, two kinds of pairs stay: those with a relu that has an upper limit, since the results would
+change, and those whose filters were imported with scales.
 """
 
 import numpy as np

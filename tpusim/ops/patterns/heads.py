@@ -20,8 +20,8 @@ FACTORS = ("left_transpose", "right_transpose")
 class PermuteIntoMatMul(RewritePattern):
     """Permute by (0, 2, 1, 3) -> MatMul of rank 4 -> Permute by (0, 2, 1, 3): a MatMul that permutes, if used once.
 
-    The result takes name and range of the Permute after the MatMul. Decision: not where batches are broadcast;
-    upstream does it there too and then reads beyond the end of the smaller operand.
+    The result takes name and range of the Permute after the MatMul. Decision: not if batches broadcast; then
+    TPU-MLIR does it too, and reads beyond the end of the smaller operand.
     """
 
     matmul: OpT
@@ -30,19 +30,19 @@ class PermuteIntoMatMul(RewritePattern):
         """`op` is the MatMul."""
         if not isinstance(op, self.matmul) or not isinstance(op, Product) or not _takes_heads(op):
             return
-        before, behind = dict(_permuted_factors(op)), _heads_permute(only_user(op.output))
-        if not before and behind is None:
+        before, after = dict(_permuted_factors(op)), _heads_permute(only_user(op.output))
+        if not before and after is None:
             return
         op.attributes["hdim_is_batch"] = flag(True)
         for index, permute in before.items():
             op.attributes[FACTORS[index]] = flag(True)
             op.operands[index] = permute.input
             rewriter.erase(permute)
-        if behind is not None:
+        if after is not None:
             op.attributes["output_transpose"] = flag(True)
-            copy_name(op, behind)
-            kind = behind.output.type
-            rewriter.replace(behind, [], [op.output])
+            copy_name(op, after)
+            kind = after.output.type
+            rewriter.replace(after, [], [op.output])
             rewriter.replace_value_with_new_type(op.output, kind)
         rewriter.notify_op_modified(op)
 

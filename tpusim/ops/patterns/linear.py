@@ -22,7 +22,7 @@ class MatMulWithBias(RewritePattern):
     """MatMul by one constant matrix -> Add of a constant row: the row becomes the bias of the MatMul.
 
     The same for a product of two computed matrices of rank 2, which TPU-MLIR reads as a Gemm (U-28). A MatMul with a
-    relu keeps its Add: upstream adds the row there too, but before the relu, which changes the values.
+    relu keeps its Add: TPU-MLIR adds the row before the relu, which changes the values.
     """
 
     weights: WeightStore

@@ -76,7 +76,7 @@ def _move_on(op: Operation, rewriter: PatternRewriter, passes: Callable[[Operati
 
 
 @dataclass
-class PermuteBehindRows(RewritePattern):
+class PermuteAfterRows(RewritePattern):
     """Permute by (0, 2, 1, 3) -> op by rows used once: the op, then the Permute, which a product or store may take in.
 
     The Permute moves past casts, products with one number and softmax in any case, and past other ops only if a product
@@ -117,7 +117,7 @@ class PermuteAddWeightReorderPattern(RewritePattern):
 
 
 @dataclass
-class PermuteBehindUser(RewritePattern):
+class PermuteAfterUser(RewritePattern):
     """Permute by (0, 2, 1, 3) -> op by elements or rows, both used once: the op, then the Permute, whatever follows.
 
     Two successive Permutes cancel out.
@@ -213,14 +213,14 @@ def _cancel(first: TpuPermute, second: TpuPermute, rewriter: PatternRewriter) ->
 def _exchange(op: Operation, rewriter: PatternRewriter, order: tuple[int, ...] = HEADS, suffix: str = SUFFIX) -> None:
     """Let an op compute before a Permute by `order`, which follows it and takes its name; suffix: ends its new name."""
     old = tensor_of(op.results[0])
-    behind = TpuPermute.create(
+    moved = TpuPermute.create(
         operands=[op.results[0]], result_types=[old], attributes={"order": ints_attr(order)}
     )  # fmt: skip
-    copy_name(behind, op)
+    copy_name(moved, op)
     set_op_name(op, op_name(op) + suffix)
     before = tuple(order.index(axis) for axis in range(len(order)))
     exchanged = TensorType(element_of(op.results[0]), permuted(shape_of(op.results[0]), before))
     value = rewriter.replace_value_with_new_type(op.results[0], exchanged)
-    rewriter.insert(behind, InsertPoint.after(op))
-    value.replace_uses_with_if(behind.output, lambda use: use.operation is not behind)
+    rewriter.insert(moved, InsertPoint.after(op))
+    value.replace_uses_with_if(moved.output, lambda use: use.operation is not moved)
     rewriter.notify_op_modified(op)

@@ -68,7 +68,7 @@ class RemoveAddConst(NumberWithoutEffect):
 class MergeMulConst(RewritePattern):
     """Conv or MatMul by constants (-> Reshape) -> MulConst, each used once: weight and bias times the number.
 
-    A weight that brings its scales along stays as it is.
+    A weight that was imported with scales stays as it is.
     """
 
     weights: WeightStore

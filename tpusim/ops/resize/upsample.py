@@ -204,7 +204,7 @@ class TpuUpsample(Upsampling, TpuOp, ChipSlicing, LibraryKernel, OperandSlices, 
 
 
 def _places(out: Window, factor: int) -> Iterator[tuple[int, Window]]:
-    """(first place in an output window, operand window that is copied there and to every factor-th place after)."""
+    """(first place in an output window, operand window that is copied to it and to every factor-th place after)."""
     for cell in range(factor):
         first = (cell - out[0]) % factor
         count = -(-(out[1] - first) // factor)

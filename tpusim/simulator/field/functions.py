@@ -295,7 +295,7 @@ def _narrowed(field: Field, x: Elements, output: View) -> Elements:
 
 
 def _heads(x: Elements, times: int) -> Elements:
-    """(heads, rows, columns), each head several times, for as many heads of the queries."""
+    """(heads, rows, columns); each head is repeated for the heads of the queries that share it."""
     return np.repeat(x[:, :, 0], times, axis=0)
 
 

@@ -21,7 +21,7 @@ class NotJudged(SimulationError):
 
 
 class FieldMachine(Machine):
-    """The memories of one core. `constants` is the machine of bytes, which only copies: what tables of places contain.
+    """The memories of one core. `constants` is a machine of bytes that only copies, so that tables of places are known.
 
     Elements are written into all bytes that they cover, with a summand that their type determines, so that bytes read
     as another type, or from the middle of an element, are another element. Two 4-bit elements share a byte: constants

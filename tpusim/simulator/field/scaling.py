@@ -1,4 +1,4 @@
-"""The requants of commands in the words of `tpusim.field`, and the limits of floats."""
+"""The requants of commands as `tpusim.field` states them, and the limits of floats."""
 
 from tpusim.field import Elements, Field, Scaling
 from tpusim.field.integers import clamped

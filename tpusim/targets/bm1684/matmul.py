@@ -19,7 +19,7 @@ from tpusim.ops.framework.imported_scales import note_imported_scales
 from tpusim.ops.interfaces import ChipRewrites, IntegerLowering, LoweredRewrites
 from tpusim.ops.matmul.top import TopMatMul, bias_operand, constant_bias
 from tpusim.ops.matmul.tpu import TpuMatMul
-from tpusim.ops.patterns.lowered_heads import PermuteBehindUser
+from tpusim.ops.patterns.lowered_heads import PermuteAfterUser
 from tpusim.ops.patterns.patches import PatchesAsProduct
 from tpusim.targets.bm1684.coefficients import shift_and_bias
 from tpusim.targets.bm1684.target import TARGET
@@ -45,7 +45,7 @@ class PermutesAfterUsers(Model[TpuMatMul], LoweredRewrites):
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """A Permute by (0, 2, 1, 3) is moved past its only user; two in a row cancel."""
         del weights, chip
-        return (PermuteBehindUser(),)
+        return (PermuteAfterUser(),)
 
 
 @TARGET.attach(TopMatMul, IntegerLowering)
