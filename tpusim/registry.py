@@ -213,6 +213,9 @@ PATTERNS = Table[Any](
 )
 """Rewrites of top modules on request (`--also`): functions of the weights that give an xDSL RewritePattern."""
 
+ONNX_FORMS = Table[Any]("ONNX form", "tpusim.onnx_forms", {})
+"""How packages' ops are written as ONNX nodes, a `tpusim.studies.export.onnx.Form`, by the op's name."""
+
 STRATEGIES = Table[Any](
     "strategy",
     "tpusim.strategies",

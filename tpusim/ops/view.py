@@ -19,7 +19,7 @@ from xdsl.rewriter import Rewriter
 
 from tpusim import chips
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import int_attr, ints, ints_attr, op_name, set_op_name
+from tpusim.ir.attrs import copy_name, int_attr, ints, ints_attr, op_name, set_op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, tensor
 from tpusim.ir.weights import WeightStore
@@ -171,7 +171,9 @@ class TopFlatten(ViewTop):
         if cls is TopFlatten:
             self.attributes.update(attributes)
             return super().take_form()
-        Rewriter.replace_op(self, view := reshaped(self.input, shape_of(self.output), op_name(self)))
+        view = reshaped(self.input, shape_of(self.output), op_name(self))
+        copy_name(view, self)
+        Rewriter.replace_op(self, view)
         return view.take_form()
 
     @classmethod

@@ -116,17 +116,17 @@ class TopAttention(TopOp, ChipRewrites, Weighs):
     @override
     def flops(self) -> int:
         (batch, rows, _), others = shape_of(self.input), shape_of(self.keys)[1]
-        layers = zip((self.input, self.keys, self.values), self._matrices, strict=False)
+        layers = zip((self.input, self.keys, self.values), self.matrices, strict=False)
         linear = sum(prod(shape_of(x)[:2]) * prod(shape_of(w)) for x, w in layers)
         inner = 2 * batch * rows * others * shape_of(self.queries_weight)[1]
         return 2 * (linear + inner + batch * rows * prod(shape_of(self.out_weight)))
 
     @property
-    def _matrices(self) -> tuple[SSAValue, ...]:
+    def matrices(self) -> tuple[SSAValue, ...]:
         return self.queries_weight, self.keys_weight, self.values_weight, self.out_weight
 
     @property
-    def _biases(self) -> tuple[SSAValue, ...]:
+    def biases(self) -> tuple[SSAValue, ...]:
         return self.queries_bias, self.keys_bias, self.values_bias, self.out_bias
 
     # -------------------------------------------------------------------------------------------------------- lowering
@@ -206,7 +206,7 @@ class TopAttention(TopOp, ChipRewrites, Weighs):
         self, ctx: LoweringContext, head: int, sources: list[SSAValue], mask: SSAValue, element: Attribute
     ) -> SSAValue:
         name, dtype, layers = self._head_name(head), storage_dtype(element), list[SSAValue]()
-        for i, (w, b) in enumerate(zip(self._matrices, self._biases, strict=True)):
+        for i, (w, b) in enumerate(zip(self.matrices, self.biases, strict=True)):
             matrix = self._matrix(ctx, i, head)
             told = f"{value_name(w)}_weight_head_{head}_{_word(dtype)}"
             layers.append(ctx.weight(told, _narrow(matrix[np.newaxis] if i == OUT else matrix, dtype)))
@@ -261,15 +261,15 @@ class TopAttention(TopOp, ChipRewrites, Weighs):
 
     def _matrix(self, ctx: LoweringContext, index: int, head: int) -> np.ndarray:
         """The columns of a layer that belong to a head; of the last layer its rows."""
-        data = _constant(ctx, self._matrices[index]).astype(np.float32)
+        data = _constant(ctx, self.matrices[index]).astype(np.float32)
         return np.split(data, self.heads, axis=int(index != OUT))[head]
 
     def _bias(self, ctx: LoweringContext, index: int, head: int) -> np.ndarray | None:
         """The part of a bias that belongs to a head; the first head has all of the last layer's. None if absent."""
-        value = self._biases[index]
+        value = self.biases[index]
         if is_none(value) or (index == OUT and head):
             return None
-        columns = shape_of(self._matrices[index])[1]
+        columns = shape_of(self.matrices[index])[1]
         row = np.broadcast_to(_constant(ctx, value).astype(np.float32).reshape(-1), (columns,))
         return row if index == OUT else np.split(row, self.heads)[head]
 

@@ -324,7 +324,9 @@ class Conv3dTo2d(RewritePattern):
             attributes=attributes,
         )
         set_op_name(flat, name + "_2d")
-        rewriter.replace(op, [packed, image, flat, reshaped(flat.output, shape_of(op.output), name)])
+        result = reshaped(flat.output, shape_of(op.output), name)
+        copy_name(result, op)
+        rewriter.replace(op, [packed, image, flat, result])
 
 
 def _fills_depth(op: TopConv) -> bool:

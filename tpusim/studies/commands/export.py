@@ -1,5 +1,6 @@
-"""`tpusim export`: a network for other programs, as QDQ ONNX or as StableHLO."""
+"""`tpusim export`: a network for other programs, as ONNX, as QDQ ONNX or as StableHLO."""
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -25,6 +26,7 @@ from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tpusim.cli.options import Options
     from tpusim.ir.module import Model
 
 BY_SUFFIX = {".mlir": "text", ".mlirbc": "artefact", ".jax": "for_jax"}
@@ -33,26 +35,33 @@ BY_SUFFIX = {".mlir": "text", ".mlirbc": "artefact", ".jax": "for_jax"}
 
 @dataclass
 class Export(Command):
-    """Write a network for other programs: as QDQ ONNX or as StableHLO.
+    """Write a network for other programs: as ONNX, as QDQ ONNX or as StableHLO.
 
     qdq: the nodes of the ONNX model with the integers of 4_tpu.mlir, for ONNX Runtime. Takes MODEL.onnx and the
-    4_tpu.mlir made from it, the folder of a run, or a model alone, which is compiled. Properties of the chip that QDQ
-    cannot express are printed, and are in the file's metadata (`tpusim.differences`).
+    4_tpu.mlir made from it, the folder of a run, or a model alone, which is compiled. Where no ONNX model is at hand,
+    the nodes are those of `--to onnx`. Properties of the chip that QDQ cannot express are printed, and are in the
+    file's metadata (`tpusim.differences`).
+
+    onnx: a float module (1_top.mlir to 3_calibrated.mlir) as ONNX nodes, whatever it was imported from. Takes a module,
+    or what qdq takes, of which 2_canonical.mlir is written.
 
     stablehlo: any stage, computed exactly as here, for XLA, IREE and JAX. Takes a module, or what qdq takes, of which
     4_tpu.mlir is written.
     """
 
-    says = "of qdq the `differences` to the chip, of stablehlo `inputs`, `results` and `weights` of the function"
+    says = (
+        "of qdq the `differences` to the chip, of onnx the `nodes` by kind, of stablehlo `inputs`, `results` and "
+        "`weights` of the function"
+    )
 
     model: NetworkPath
     module: Annotated[tyro.conf.Positional[OptionalPath], tyro.conf.arg(metavar="[4_tpu.mlir]")] = None
     """The lowered module of a MODEL; default: that of the folder, or MODEL is compiled."""
-    to: Literal["qdq", "stablehlo"] = "qdq"
+    to: Literal["qdq", "onnx", "stablehlo"] = "qdq"
     """The format."""
     out: OptionalPath = None
-    """File to write; default MODEL_CHIP_qdq.onnx or MODEL_stablehlo.mlir in the module's folder. StableHLO is text in a
-    .mlir, a portable artefact in a .mlirbc, and in a .jax what `jax.export.deserialize` reads."""
+    """File to write; default MODEL_CHIP_qdq.onnx, MODEL_float.onnx or MODEL_stablehlo.mlir in the module's folder.
+    StableHLO is text in a .mlir, a portable artefact in a .mlirbc; a .jax is what `jax.export.deserialize` reads."""
     weights: Literal["constants", "arguments"] = "constants"
     """With --to stablehlo: where weights are. Arguments follow the inputs; their values are written next to the file,
     into an .npz in their order."""
@@ -74,29 +83,40 @@ class Export(Command):
         ]
         if useless:
             raise ConfigError(f"{' and '.join(useless)}: needs --to stablehlo, got --to {self.to}; leave it out")
-        return self._qdq(console)
+        return self._onnx(console) if self.to == "onnx" else self._qdq(console)
 
     def _qdq(self, console: Output) -> bool:
         """QDQ ONNX, and its differences to the chip."""
         from tpusim.studies.export import export_qdq
         from tpusim.verify.npz import write_atomically
 
-        given = network_of(self.model, (self.network, self.preprocessing, self.calibration, self.lowering))
-        model = given.model_path
-        if model is None:
-            raise ConfigError(
-                f"{self.model}: its ONNX model is required, whose nodes are written: `tpusim export MODEL.onnx "
-                "4_tpu.mlir`, or the folder of a run whose model is where it was; `--to stablehlo` needs none"
-            )
+        given = network_of(self.model, self._options)
         tpu = given.tpu if self.module is None else network_of(self.module, ()).tpu
-        found = export_qdq(str(model), tpu, input_shapes=given.config.input_shapes, cut=given.config.cut)
-        chip = tpu.chip
-        path = self.out or folder_of(self.module or self.model) / f"{model.stem}_{chip}_qdq.onnx"
+        source = given.floats if given.model_path is None else str(given.model_path)
+        found = export_qdq(source, tpu, input_shapes=given.config.input_shapes, cut=given.config.cut)
+        chip, stem = tpu.chip, (given.model_path or self.module or self.model).stem
+        path = self.out or folder_of(self.module or self.model) / f"{stem}_{chip}_qdq.onnx"
         write_atomically(path, lambda file: file.write(found.model.SerializeToString()))
         console.result(differences=list(found.differences))
         for number, told in enumerate(found.differences, 1):
             console.print(f"{number}. {told}", markup=False, highlight=False, soft_wrap=True)
         console.wrote(path, f"{len(found.differences)} differences to {chip}")
+        return True
+
+    def _onnx(self, console: Output) -> bool:
+        """A float module as ONNX, and the kinds of its nodes."""
+        from tpusim.ir.content import is_module
+        from tpusim.studies.export import export_onnx
+        from tpusim.verify.npz import write_atomically
+
+        given = self.module or self.model
+        module = load(given) if not given.is_dir() and is_module(given) else network_of(given, self._options).floats
+        written = export_onnx(module)
+        path = self.out or folder_of(given) / f"{given.stem}_float.onnx"
+        write_atomically(path, lambda file: file.write(written.proto.SerializeToString()))
+        kinds = Counter(node.op_type for node in written.proto.graph.node)
+        console.result(nodes=dict(sorted(kinds.items())))
+        console.wrote(path, f"{kinds.total()} nodes: {', '.join(f'{n} {kind}' for kind, n in kinds.most_common())}")
         return True
 
     def _stablehlo(self, console: Output) -> bool:
@@ -128,8 +148,11 @@ class Export(Command):
         """The module to write: a given one as it is, else the lowered one of the network."""
         from tpusim.ir.content import is_module
 
-        options = (self.network, self.preprocessing, self.calibration, self.lowering)
         given = self.module or self.model
         if not given.is_dir() and is_module(given):
             return load(given)
-        return network_of(given, options).tpu
+        return network_of(given, self._options).tpu
+
+    @property
+    def _options(self) -> "tuple[Options, ...]":
+        return self.network, self.preprocessing, self.calibration, self.lowering

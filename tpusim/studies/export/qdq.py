@@ -16,6 +16,7 @@ from tpusim.canonicalize import canonicalize
 from tpusim.errors import UnsupportedError, option
 from tpusim.frontend import WHOLE, Cut, import_onnx
 from tpusim.frontend.onnx import Source, read_onnx, without_pairs
+from tpusim.frontend.onnx.model_file import reads
 from tpusim.ir.attrs import framework_name, op_name
 from tpusim.ir.module import Model
 from tpusim.ir.quantisation import QuantParams
@@ -24,6 +25,7 @@ from tpusim.ops.cast import TpuCast
 from tpusim.ops.framework.base import TopOp, TpuOp
 from tpusim.ops.structure import TopInput
 from tpusim.studies.export.differences import differences
+from tpusim.studies.export.onnx import export_onnx
 from tpusim.studies.export.products import IntegerProduct, products
 
 OPSET = 13
@@ -46,22 +48,32 @@ class Exported:
 
 
 def export_qdq(
-    source: Source,
+    source: Source | Model,
     tpu: Model,
     *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     cut: Cut = WHOLE,
 ) -> Exported:
-    """The ONNX model `source` with the integers of `tpu`, the INT8 module lowered from it.
+    """An ONNX model with the integers of `tpu`, the INT8 module lowered from it.
+
+    source: the ONNX model, whose nodes stay, or the top module, which `export_onnx` writes. input_shapes, cut: as for
+    `import_onnx`, of an ONNX model.
 
     Raises UnsupportedError if the module stores nothing in bytes, ImportModelError if the module is in another state or
     the model cannot be read.
     """
     tpu.require_state("TPU_LOWERED", stage="export")
+    if isinstance(source, Model):
+        written = export_onnx(source)
+        return _quantised(written.proto, written.tensors, tpu)
     canonical, _ = canonicalize(import_onnx(source, input_shapes=input_shapes, cut=cut))
     proto = onnx.ModelProto()
     proto.CopyFrom(_recent(without_pairs(cut.of(read_onnx(source), input_shapes, tpu.name))[0]))
-    names = {op_name(op): framework_name(op) for op in canonical.ops if isinstance(op, TopOp)}
+    return _quantised(proto, {op_name(op): framework_name(op) for op in canonical.ops if isinstance(op, TopOp)}, tpu)
+
+
+def _quantised(proto: onnx.ModelProto, names: Mapping[str, str], tpu: Model) -> Exported:
+    """Change a model in place. names: its tensors by the names of the ops of the top module."""
     writer = _Writer(proto.graph)
     exact = {p.name for p in products(tpu) if p.name in names and writer.weigh(names[p.name], p)}
     stored = {name: params for name, params in _stored(tpu).items() if names.get(name) in writer.tensors}
@@ -70,6 +82,7 @@ def export_qdq(
             f"export: '{tpu.name}' stores no tensor of the ONNX model in bytes; lower it with {option('mode', 'int8')}"
         )
     writer.quantise({names[name]: params for name, params in stored.items()})
+    writer.drop_unread()
     told = differences(tpu, stored.keys(), exact)
     _state(proto, tpu, told)
     return Exported(proto, tuple(told))
@@ -121,6 +134,7 @@ class _Writer:
             if all(name in self._constants for name in node.input):
                 self._constants.update(node.output)
         self.tensors = (self._makers.keys() | {i.name for i in graph.input}) - self._constants
+        self._used = self._constants | self.tensors
 
     def weigh(self, tensor: str, product: IntegerProduct) -> bool:
         """Write the integers of a product into the node that computes a tensor; False if no node is this product."""
@@ -129,7 +143,7 @@ class _Writer:
         if (
             node is None
             or (node.op_type != "Conv") != product.is_matrix
-            or any(a.name == "transA" for a in node.attribute)
+            or any(a.name == "transA" and a.i for a in node.attribute)
         ):
             return False
         weight = self._shape(node.input[1], product)
@@ -198,6 +212,7 @@ class _Writer:
 
     def _dequantised(self, name: str, array: np.ndarray, scales: np.ndarray, axis: int) -> str:
         """Add a constant of integers with a DequantizeLinear, and return the result's name."""
+        name = self._fresh(name)
         scale = scales.astype(np.float32)
         self._graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array), f"{name}_quantized"))
         self._graph.initializer.append(
@@ -208,6 +223,22 @@ class _Writer:
         inputs = [f"{name}_{part}" for part in ("quantized", "scale", "zero_point")]
         self._graph.node.insert(0, helper.make_node("DequantizeLinear", inputs, [name], axis=axis))
         return name
+
+    def _fresh(self, name: str) -> str:
+        """A name like this one that no tensor of the model has."""
+        number, free = 0, name
+        while free in self._used:
+            number += 1
+            free = f"{name}_{number}"
+        self._used.add(free)
+        return free
+
+    def drop_unread(self) -> None:
+        """Remove the constants that no node reads any more, above all the weights in floats."""
+        read = {o.name for o in self._graph.output}.union(*map(reads, self._graph.node))
+        kept = [t for t in self._graph.initializer if t.name in read]
+        del self._graph.initializer[:]
+        self._graph.initializer.extend(kept)
 
     def quantise(self, stored: Mapping[str, QuantParams]) -> None:
         """Insert Q and DQ after every stored tensor, for all its readers; the DQ of a graph's result keeps its name."""

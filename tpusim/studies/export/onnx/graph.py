@@ -1,0 +1,224 @@
+"""An ONNX graph that grows op by op: names of tensors, element types, constants.
+
+A value of a top module is a tensor of f32 numbers there, also where it holds bools or indices. Its ONNX tensor has the
+type of the node that computes it, and is cast where a node requires another type.
+"""
+
+# some functions of the onnx package are only partly annotated:
+# pyright: reportUnknownMemberType=false
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from typing_extensions import override
+from xdsl.ir import Operation, SSAValue
+
+from tpusim.errors import UnsupportedError
+from tpusim.ir.attrs import framework_name, op_name
+from tpusim.ir.types import shape_of
+from tpusim.ir.weights import WeightStore
+from tpusim.ops.framework.base import is_none
+from tpusim.ops.structure import TopInput, TopWeight
+
+REAL, BOOL, INDEX = np.dtype(np.float32), np.dtype(np.bool_), np.dtype(np.int64)
+
+
+class Tensor(NamedTuple):
+    """A tensor of the graph: its name and element type."""
+
+    name: str
+    dtype: np.dtype
+
+    @override
+    def __str__(self) -> str:
+        return self.name
+
+
+Inputs = Sequence[Tensor | str | None]
+"""The inputs of a node; None is left out."""
+
+
+class Nodes:
+    """The nodes and constants of one graph. An op's form asks for its operands and adds nodes.
+
+    names: the tensor of each op's result. weights: the module's. results: the element types of the network's results.
+    """
+
+    def __init__(
+        self, names: Mapping[Operation, str], weights: WeightStore, results: Mapping[SSAValue, np.dtype]
+    ) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: dict[str, onnx.TensorProto] = {}
+        self._names = names
+        self._weights = weights
+        self._results = results
+        self._used = set(names.values())
+        self._tensors: dict[SSAValue, Tensor] = {}
+        self._cast: dict[tuple[str, np.dtype], Tensor] = {}
+        self._by_content: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._shared: dict[tuple[Any, ...], list[str]] = {}
+        self._makers: dict[str, onnx.NodeProto] = {}
+        self._read: set[str] = set()
+        self._returned: set[str] = set()
+        self._base = ""
+
+    # ------------------------------------------------------------------------------------------------ what forms call
+
+    def add(self, kind: str, inputs: Inputs, *, dtype: np.dtype = REAL, **attributes: Any) -> Tensor:
+        """Add a node with one result of that type; an input None is left out. Returns the result."""
+        return Tensor(self.many(kind, inputs, **attributes)[0], dtype)
+
+    def many(self, kind: str, inputs: Inputs, count: int = 1, **attributes: Any) -> list[str]:
+        """Add a node with `count` results, and return their names."""
+        results = [self.fresh(f"{self._base}_{kind.lower()}") for _ in range(count)]
+        named = ["" if i is None else str(i) for i in inputs]
+        while named and not named[-1]:
+            named.pop()
+        node = helper.make_node(kind, named, results, name=results[0], **attributes)
+        self.nodes.append(node)
+        self._read.update(named)
+        self._makers |= dict.fromkeys(results, node)
+        return results
+
+    def of_node(self, kind: str, inputs: Inputs, count: int, **attributes: Any) -> list[str]:
+        """The results of a node that several ops have in common: it is added once."""
+        key = kind, tuple(map(str, inputs)), tuple(sorted(attributes.items()))
+        if key not in self._shared:
+            self._shared[key] = self.many(kind, inputs, count, **attributes)
+        return self._shared[key]
+
+    def constant(self, array: np.ndarray, name: str = "") -> Tensor:
+        """A constant; equal arrays are stored once."""
+        array = np.ascontiguousarray(array) if np.ndim(array) else np.asarray(array)
+        key = array.dtype.str, array.shape, array.tobytes()
+        if key not in self._by_content:
+            called = self.fresh(name or f"{self._base}_constant")
+            self._by_content[key] = called
+            self.constants[called] = numpy_helper.from_array(array, called)
+        return Tensor(self._by_content[key], array.dtype)
+
+    def indices(self, values: Sequence[int]) -> Tensor:
+        """A constant of int64 (n,): a shape, axes or places."""
+        return self.constant(np.asarray(values, np.int64))
+
+    def number(self, value: float) -> Tensor:
+        """A constant f32 number without axes."""
+        return self.constant(np.asarray(value, np.float32))
+
+    def array(self, value: SSAValue) -> np.ndarray | None:
+        """The elements of a weight, None for a computed value."""
+        return self._weights[op_name(value.owner)] if isinstance(value.owner, TopWeight) else None
+
+    def tensor(self, value: SSAValue, dtype: np.dtype | None = REAL) -> Tensor:
+        """The tensor of a value in an element type; None: in the type that it has."""
+        stored = self.array(value)
+        if stored is not None:
+            kept = stored.astype(dtype or (REAL if stored.dtype.kind == "f" else stored.dtype), copy=False)
+            return self.constant(kept, op_name(value.owner))  # type: ignore[arg-type]
+        tensor = self._tensors[value]
+        return tensor if dtype is None else self.cast(tensor, dtype)
+
+    def optional(self, value: SSAValue) -> Tensor | None:
+        """The f32 tensor of an operand, None for an operand that is none."""
+        return None if is_none(value) else self.tensor(value)
+
+    def cast(self, tensor: Tensor, dtype: np.dtype) -> Tensor:
+        """A tensor in another element type; a number is true unless it is 0."""
+        if tensor.dtype == dtype:
+            return tensor
+        key = tensor.name, dtype
+        if key not in self._cast:
+            self._cast[key] = self.add("Cast", [tensor], dtype=dtype, to=_code(dtype))
+        return self._cast[key]
+
+    # ---------------------------------------------------------------------------------------------- what the walk calls
+
+    def fresh(self, wanted: str) -> str:
+        """A name like the wanted one that no tensor has."""
+        name, number = wanted, 0
+        while name in self._used:
+            number += 1
+            name = f"{wanted}_{number}"
+        self._used.add(name)
+        return name
+
+    def begin(self, op: Operation) -> None:
+        """Name the nodes that follow after an op."""
+        self._base = self._names[op]
+
+    def declare(self, op: TopInput) -> onnx.ValueInfoProto:
+        """Declare an input of the network in the type in which it is given."""
+        if op.takes_frames:
+            raise UnsupportedError(
+                f"export: input '{op_name(op)}' takes frames of a camera, which ONNX cannot say; "
+                "export the module before preprocessing is fused into it"
+            )
+        self._tensors[op.output] = Tensor(self._names[op], op.given)
+        return _declared(self._names[op], op.given, shape_of(op.output))
+
+    def define(self, op: Operation, tensor: Tensor) -> None:
+        """Take a tensor for the result of an op; if a node of this op computes it, it gets the op's name.
+
+        A result of the network in another element type leaves the name to the result.
+        """
+        value, name = op.results[0], self._names[op]
+        if self._results.get(value, tensor.dtype) != tensor.dtype:
+            name = self.fresh(f"{name}_{tensor.dtype.name}")
+        self._tensors[value] = self._renamed(tensor, name)
+
+    def _renamed(self, tensor: Tensor, wanted: str) -> Tensor:
+        maker = self._makers.pop(tensor.name, None)
+        if maker is None or tensor.name in self._read:
+            return tensor
+        maker.output[list(maker.output).index(tensor.name)] = wanted
+        for results in self._shared.values():
+            results[:] = [wanted if name == tensor.name else name for name in results]
+        return Tensor(wanted, tensor.dtype)
+
+    def returned(self, value: SSAValue, dtype: np.dtype) -> onnx.ValueInfoProto:
+        """Declare a result of the network. A tensor of another type is cast, one that is a result already copied."""
+        tensor = self.tensor(value, None)
+        owner = value.owner
+        name = self._names.get(owner, tensor.name) if isinstance(owner, Operation) else tensor.name
+        if tensor.name != name or name in self._returned or isinstance(owner, TopInput | TopWeight):
+            name = self.fresh(f"{name}_result") if name in self._returned or name == tensor.name else name
+            copied = tensor.dtype == dtype
+            attributes: dict[str, Any] = {} if copied else {"to": _code(dtype)}
+            node = helper.make_node("Identity" if copied else "Cast", [tensor.name], [name], name=name, **attributes)
+            self.nodes.append(node)
+        self._returned.add(name)
+        return _declared(name, dtype, shape_of(value))
+
+
+def _declared(name: str, dtype: np.dtype, shape: Sequence[int]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, _code(dtype), list(shape))
+
+
+def _code(dtype: np.dtype) -> int:
+    """ONNX's number of an element type."""
+    return int(helper.np_dtype_to_tensor_dtype(dtype))
+
+
+def tensor_names(ops: Sequence[Operation], results: Collection[SSAValue]) -> dict[Operation, str]:
+    """A name for each op's tensor: the framework's, of a tensor that several ops equal the last's; else the op's name.
+
+    A result of the network comes before other ops.
+    """
+    places = sorted(range(len(ops)), key=lambda place: (ops[place].results[0] in results, place), reverse=True)
+    names: dict[Operation, str] = {}
+    taken: set[str] = set()
+    stated = {framework_name(op) for op in ops}
+    for op in (ops[place] for place in places):
+        name = framework_name(op)
+        if not name or name in taken:
+            name = op_name(op) or op.name.partition(".")[2]
+        number, free = 0, name
+        while free in taken or (free in stated and free != framework_name(op)):
+            number += 1
+            free = f"{name}_{number}"
+        taken.add(free)
+        names[op] = free
+    return names
