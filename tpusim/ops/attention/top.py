@@ -123,10 +123,12 @@ class TopAttention(TopOp, ChipRewrites, Weighs):
 
     @property
     def matrices(self) -> tuple[SSAValue, ...]:
+        """The matrices of queries, keys, values and result."""
         return self.queries_weight, self.keys_weight, self.values_weight, self.out_weight
 
     @property
     def biases(self) -> tuple[SSAValue, ...]:
+        """The biases of queries, keys, values and result; an absent one is none."""
         return self.queries_bias, self.keys_bias, self.values_bias, self.out_bias
 
     # -------------------------------------------------------------------------------------------------------- lowering
