@@ -112,6 +112,7 @@ def compile(
     calibration: str | CalibrationConfig | None = None,
     layer_group: str | LayerGroupConfig | None = None,
     cores: int | None = None,
+    addr_mode: str | None = None,
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
     input_values: Mapping[str, Any] | None = None,
     inputs: Sequence[str] | None = None,

@@ -32,6 +32,7 @@ else:  # so that --help names plug-ins too
     Opt, Mode = Literal[STRATEGIES.names()], Literal[FORMATS.names()]
 Arithmetic = Literal["chip", "interpreter"]
 Shapes = Literal["0", "1"]
+Addresses = Literal["basic", "io_alone"]
 Method = Literal["kl", "max", "percentile9999", "mse", "aciq_gauss", "aciq_laplace"]
 FrameFormat = Literal[
     "", "RGB_PLANAR", "RGB_PACKED", "BGR_PLANAR", "BGR_PACKED", "GRAYSCALE", "YUV420_PLANAR", "YUV_NV12", "YUV_NV21"
@@ -330,6 +331,9 @@ class GroupingOptions:
     force: OptionalPath = None
     """File (TOML, or JSON by its name) of pinned groups; the rest is searched. TPU-MLIR's layer_group_cache.json and
     layer_group_config.json too."""
+    addr_mode: Addresses = usual("basic")
+    """Where inputs and results lie in global memory; io_alone: each in bytes that nothing else uses, so that runs of
+    several programs can share them (`tpusim link`)."""
     steps: Steps = GroupSteps()
 
     def config(self) -> "LayerGroupConfig":
@@ -348,8 +352,9 @@ class GroupingOptions:
 
     def over(self, base: "RunConfig") -> "RunConfig":
         """The configuration with these groups, if any option of them was given."""
-        asked = {name for name in given(self) if name != "steps"} or steps_given(self.steps)
-        return replace(base, layer_group=self.config()) if asked else base
+        asked = {name for name in given(self) if name not in ("steps", "addr_mode")} or steps_given(self.steps)
+        base = replace(base, layer_group=self.config()) if asked else base
+        return replace(base, addr_mode=plain(self.addr_mode)) if "addr_mode" in given(self) else base
 
     def given(self) -> list[str]:
         """The options that were given."""

@@ -9,9 +9,10 @@ import hashlib
 import io
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeAlias
 
 import msgspec
 import numpy as np
@@ -25,6 +26,8 @@ HEADER = "header.json"
 _MAGIC = b"tpusim program, sha256(header.json) = "
 _LONGEST_HEADER = 1 << 20
 _ADVICE = "write it again with `tpusim codegen` or `tpusim asm`"
+Names: TypeAlias = Callable[[bytes], tuple[str, ...]]
+"""A header's bytes -> the members that a file with it has."""
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 
@@ -53,29 +56,45 @@ def write_members(path: Path, header: bytes, members: Mapping[str, bytes]) -> No
         archive.comment = _MAGIC + checksum(header).encode()
 
 
-def read_members(path: Path, versions: tuple[int, ...], names: tuple[str, ...]) -> tuple[bytes, dict[str, bytes]]:
-    """(header, members) of an archive that is whole and in one of these formats. Raises ImportModelError."""
+def read_members(path: Path, versions: tuple[int, ...], names: Names) -> tuple[bytes, dict[str, bytes]]:
+    """(header, members) of an archive that is whole and in one of these formats. Raises ImportModelError.
+
+    names: the members that a header promises.
+    """
+    with _opened(path) as file:
+        return _read(path, file, versions, names)
+
+
+@contextmanager
+def _opened(path: Path) -> Generator[IO[bytes]]:
+    """A program file; what fails while it is read is an ImportModelError."""
     try:
         with path.open("rb") as file:
-            return _read(path, file, versions, names)
+            yield file
     except OSError as error:
         raise refusal(path, f"cannot be opened ({error.strerror or error})") from error
     except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, RuntimeError, EOFError) as error:
         raise refusal(path, f"is not a complete program archive ({_reason(error)})") from error
 
 
-def _read(
-    path: Path, file: IO[bytes], versions: tuple[int, ...], names: tuple[str, ...]
-) -> tuple[bytes, dict[str, bytes]]:
+def format_version(path: Path, versions: tuple[int, ...]) -> int:
+    """The format version of a program file, which must be one of these. Raises ImportModelError."""
+    with _opened(path) as file, zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        arrays.check_sizes(entries, arrays.file_bytes(file))
+        sizes = {entry.filename: entry.file_size for entry in entries}
+        return decode(_checked_header(path, archive, sizes, versions), _Checksums).format_version
+
+
+def _read(path: Path, file: IO[bytes], versions: tuple[int, ...], named: Names) -> tuple[bytes, dict[str, bytes]]:
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
         arrays.check_sizes(entries, arrays.file_bytes(file))
         sizes = {entry.filename: entry.file_size for entry in entries}
-        if HEADER not in sizes:
-            raise refusal(path, "is a zip archive, but no tpusim program")
-        header = _check_version(path, archive, sizes, versions)
+        header = _checked_header(path, archive, sizes, versions)
         if archive.comment != _MAGIC + checksum(header).encode():
             raise refusal(path, f"member {HEADER} does not match its checksum")
+        names = named(header)
         if len(entries) != len(sizes) or set(sizes) != {HEADER, *names}:
             raise refusal(path, f"has the members {', '.join(sorted(sizes))[:200]}, not {', '.join((HEADER, *names))}")
         if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
@@ -88,15 +107,25 @@ def _read(
     return header, members
 
 
-def _check_version(path: Path, archive: zipfile.ZipFile, sizes: Mapping[str, int], versions: tuple[int, ...]) -> bytes:
+def _checked_header(
+    path: Path, archive: zipfile.ZipFile, sizes: Mapping[str, int], versions: tuple[int, ...]
+) -> bytes:
     """The header of a file in one of these versions of the format."""
+    if HEADER not in sizes:
+        raise refusal(path, "is a zip archive, but no tpusim program")
     if sizes[HEADER] > _LONGEST_HEADER:
         raise refusal(path, f"has a header of {sizes[HEADER]:,} bytes, at most {_LONGEST_HEADER:,} are read")
     header = archive.read(HEADER)
     found = decode(header, _Checksums).format_version
     if found not in versions:
-        raise refusal(path, f"format versions {' and '.join(map(str, versions))} are read here, the file has {found}")
+        raise refusal(path, f"format versions {read_here(versions)} are read here, the file has {found}")
     return header
+
+
+def read_here(versions: tuple[int, ...]) -> str:
+    """Versions of the format in a sentence: "7 and 8"."""
+    *others, last = map(str, versions)
+    return " and ".join((", ".join(others), last)) if others else last
 
 
 def _reason(error: Exception) -> str:

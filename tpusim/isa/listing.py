@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tpusim.errors import ImportModelError
+from tpusim.isa.archive import read_here
 from tpusim.isa.commands import Command, Engine
 from tpusim.isa.stream import (
     FORMAT_VERSION,
@@ -131,7 +132,7 @@ def assemble(text: str, coefficients: np.ndarray, source: str = "text") -> Progr
     counts = found.headers[0]
     header = counts.header
     if header.format_version not in READ_VERSIONS:
-        read = " and ".join(map(str, READ_VERSIONS))
+        read = read_here(READ_VERSIONS)
         raise ImportModelError(f"{source}: format versions {read} are read here, the text has {header.format_version}")
     for word, said, got in (
         ("commands", counts.commands, len(found.commands)),

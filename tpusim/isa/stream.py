@@ -5,6 +5,8 @@ it has, one command per line of text (`isa.text`), the coefficient image as an n
 checksums. It is written to a temporary name and then renamed.
 """
 
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tokenize import TokenError
 from typing import Annotated, Any, Literal
@@ -13,8 +15,8 @@ import msgspec
 import numpy as np
 
 from tpusim import chips
-from tpusim.errors import ConfigError, ImportModelError
-from tpusim.isa.archive import checksum, npy_array, npy_bytes, read_members, refusal, write_members
+from tpusim.errors import ConfigError, ImportModelError, option
+from tpusim.isa.archive import checksum, format_version, npy_array, npy_bytes, read_members, refusal, write_members
 from tpusim.isa.commands import Command
 from tpusim.isa.region import Address, DType, Layout, Length, View
 from tpusim.isa.text import command_line, parse_command
@@ -22,6 +24,8 @@ from tpusim.isa.text import command_line, parse_command
 FORMAT_VERSION = 8
 READ_VERSIONS = (7, FORMAT_VERSION)
 """Format versions that are read; in 7 commands name their sources differently (`upgraded`)."""
+NETS_VERSION = 9
+"""The format of a file with several programs and one weight store (`tpusim.isa.nets`)."""
 
 Bytes = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 """A size; checked when it is read from a file."""
@@ -155,7 +159,9 @@ class Program(msgspec.Struct, frozen=True):
         return tuple(t for t in self.tensors if t.role == "output")
 
 
-_MEMBERS = ("tensors.json", "groups.json", "commands.txt", "slices.jsonl", "constants.json", "coefficients.npy")
+MEMBERS = ("tensors.json", "groups.json", "commands.txt", "slices.jsonl", "constants.json")
+"""The members of a program in an archive, without header and coefficients."""
+COEFFICIENTS = "coefficients.npy"
 _LARGEST_REGION = 1 << 34
 """Most bytes of a region of global memory: the size of the largest boards' memory."""
 
@@ -233,42 +239,68 @@ _STORE_MODES: dict[int, Literal[0, 1, 2]] = {1: 0, 2: 1, 4: 2}
 
 def save(program: Program, path: Path) -> None:
     """Write `program` to `path` atomically."""
-    members = {
-        "tensors.json": msgspec.json.encode([_record(entry) for entry in program.tensors]),
-        "groups.json": msgspec.json.encode(program.groups),
-        "commands.txt": "".join(f"{command_line(c)}\n" for c in program.commands).encode(),
-        "slices.jsonl": msgspec.json.Encoder().encode_lines(program.locations),
-        "constants.json": msgspec.json.encode(program.constants),
-        "coefficients.npy": npy_bytes(program.coefficients),
-    }
+    members = {**members_of(program), COEFFICIENTS: npy_bytes(program.coefficients)}
     sums = {name: checksum(data) for name, data in members.items()}
     header = msgspec.structs.replace(program.header, format_version=FORMAT_VERSION, checksums=sums)
     write_members(path, msgspec.json.format(msgspec.json.encode(header)), members)
 
 
+def members_of(program: Program) -> dict[str, bytes]:
+    """The members of a program in an archive, without header and coefficients."""
+    return {
+        "tensors.json": msgspec.json.encode([_record(entry) for entry in program.tensors]),
+        "groups.json": msgspec.json.encode(program.groups),
+        "commands.txt": "".join(f"{command_line(c)}\n" for c in program.commands).encode(),
+        "slices.jsonl": msgspec.json.Encoder().encode_lines(program.locations),
+        "constants.json": msgspec.json.encode(program.constants),
+    }
+
+
 def load(path: Path, chip: str = "") -> Program:
     """Read a program file; `chip`: it must be for this one.
 
-    Raises ImportModelError if it is truncated, altered, of another format version, for another chip or no program.
+    Raises ImportModelError if it is truncated, altered, of another format version, for another chip or no program, and
+    ConfigError if it has several nets.
     """
-    header_data, members = read_members(path, READ_VERSIONS, _MEMBERS)
-    try:
-        header = msgspec.json.decode(header_data, type=Header)
-        program = Program(
-            header=header,
-            tensors=tuple(_entry(r) for r in msgspec.json.decode(members["tensors.json"], type=list[_TensorRecord])),
-            groups=msgspec.json.decode(members["groups.json"], type=tuple[GroupEntry, ...]),
-            commands=_commands(members["commands.txt"].decode()),
-            locations=tuple(msgspec.json.Decoder(Location).decode_lines(members["slices.jsonl"])),
-            constants=msgspec.json.decode(members["constants.json"], type=tuple[CoefficientEntry, ...]),
-            coefficients=npy_array(members["coefficients.npy"]),
+    if format_version(path, (*READ_VERSIONS, NETS_VERSION)) == NETS_VERSION:
+        raise ConfigError(
+            f"{path}: a program of one net is required here, this file has several; `tpusim inspect` lists them, and "
+            f"{option('net', True)} NAME of `tpusim simulate` and `tpusim dis` takes one"
         )
+    header_data, members = read_members(path, READ_VERSIONS, lambda _: (*MEMBERS, COEFFICIENTS))
+    with malformed(path):
+        header = msgspec.json.decode(header_data, type=Header)
+        program = decoded(header, members, npy_array(members[COEFFICIENTS]))
+    require_sound(path, program, chip)
+    return upgraded(program)
+
+
+@contextmanager
+def malformed(path: Path) -> Generator[None]:
+    """What cannot be decoded is an ImportModelError."""
+    try:
+        yield
     except (ValueError, OverflowError, RecursionError, TokenError) as error:  # msgspec's errors are ValueErrors
         raise refusal(path, f"is malformed ({error})") from error
-    why = _misfit(program, chip)
-    if why:
+
+
+def decoded(header: Header, members: Mapping[str, bytes], coefficients: np.ndarray) -> Program:
+    """The program that `members_of` encoded. Raises one of the errors that `malformed` catches."""
+    return Program(
+        header=header,
+        tensors=tuple(_entry(r) for r in msgspec.json.decode(members["tensors.json"], type=list[_TensorRecord])),
+        groups=msgspec.json.decode(members["groups.json"], type=tuple[GroupEntry, ...]),
+        commands=_commands(members["commands.txt"].decode()),
+        locations=tuple(msgspec.json.Decoder(Location).decode_lines(members["slices.jsonl"])),
+        constants=msgspec.json.decode(members["constants.json"], type=tuple[CoefficientEntry, ...]),
+        coefficients=coefficients,
+    )
+
+
+def require_sound(path: Path, program: Program, chip: str = "") -> None:
+    """Raise ImportModelError for a program that cannot be run, or is for another chip."""
+    if why := _misfit(program, chip):
         raise refusal(path, why)
-    return upgraded(program)
 
 
 def upgraded(program: Program) -> Program:

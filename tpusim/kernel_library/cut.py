@@ -14,7 +14,7 @@ from tpusim.isa.functions import A16MatMul, FlashAttention, Function
 from tpusim.isa.layout import align, lmem_bytes
 from tpusim.kernel_library.a16 import a16_pieces
 from tpusim.kernel_library.attention import attention_pieces
-from tpusim.kernel_library.forms import Form, Part, forms, with_views
+from tpusim.kernel_library.forms import Form, Part, forms
 from tpusim.kernel_library.pieces import Piece, Transfer, Window, transfers
 from tpusim.kernel_library.products import product_pieces
 
@@ -33,7 +33,7 @@ def tiles(body: Command, chip: ChipSpec) -> tuple[Piece, ...]:
     views = [view for _, view in body.operands()]
     bases = sorted({view.address for view in views})
     symbolic = [replace(view, address=bases.index(view.address) << _REACH_BITS) for view in views]
-    return tuple(_based(piece, bases) for piece in _symbolic(with_views(body, symbolic).form, chip))
+    return tuple(_based(piece, bases) for piece in _symbolic(body.with_operands(symbolic).form, chip))
 
 
 def _based(piece: Piece, bases: Sequence[int]) -> Piece:
@@ -87,7 +87,7 @@ def _pieces(form: Form, sizes: Sizes, chip: ChipSpec, base: int, before: int) ->
         *operands, (store, _) = (column[number] for column in columns)
         moved = tuple(transfer for transfer, _ in operands)
         loads = tuple(transfer for transfer, by in operands if by == before + number)
-        body = with_views(form.body, [t.inside for t in (*moved, store)])
+        body = form.body.with_operands([t.inside for t in (*moved, store)])
         loaded = tuple(by for _, by in operands)
         found.append(Piece(before + number, loads, moved, loaded, body, store, first=form.one_by_one))
     return found

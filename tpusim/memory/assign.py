@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Operation, SSAValue
 
 from tpusim import chips
 from tpusim.chips import ChipSpec
+from tpusim.errors import ConfigError, option
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model, update_function_type
 from tpusim.ir.text import verify
@@ -18,6 +20,8 @@ from tpusim.ops.framework.families import command_dtype
 from tpusim.ops.interfaces import is_in_place
 from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
 
+AddressMode = Literal["basic", "io_alone"]
+"""Where inputs and results lie: among the other neurons, or each in bytes that nothing else uses."""
 IO_REGION_BITS = 40
 """The lowest tag bit of a region's address (hardware.md 3.1)."""
 
@@ -36,8 +40,15 @@ class Neuron:
         return self.start <= other.end and other.start <= self.end
 
 
-def assign_addresses(model: Model) -> Model:
-    """A copy of the module with every global-memory address."""
+def require_mode(mode: str) -> None:
+    """Raise ConfigError for an unknown address mode."""
+    if mode not in get_args(AddressMode):
+        raise ConfigError(f"{option('addr_mode', mode)}: one of {', '.join(get_args(AddressMode))} is required")
+
+
+def assign_addresses(model: Model, mode: AddressMode = "basic") -> Model:
+    """A copy of the module with every global-memory address. Raises ConfigError for an unknown mode."""
+    require_mode(mode)
     model.require_state("TPU_DIVIDED", stage="address-assign")
     work = model.clone()
     chip = chips.of(work)
@@ -45,7 +56,9 @@ def assign_addresses(model: Model) -> Model:
     neuron_start = chip.neuron_start or align(coeff_end, chip.gmem_align_bytes)
     neurons, aliases = live_ranges(work, chip)
     outputs = output_addresses(work, aliases, chip)
-    addresses, neuron_bytes = place([n for n in neurons if n.value not in outputs])
+    apart = [n for n in neurons if n.value not in outputs and mode == "io_alone" and _is_border(n.value, work, aliases)]
+    addresses, neuron_bytes = place([n for n in neurons if n.value not in outputs and n not in apart])
+    outputs |= _in_sequence(apart, neuron_start + neuron_bytes)
     roots = {value: neuron_start + offset for value, offset in addresses.items()} | outputs
     everywhere = {**roots, **{value: roots[root] for value, root in aliases.items()}}
     for value, address in everywhere.items():
@@ -62,6 +75,20 @@ def assign_addresses(model: Model) -> Model:
     )
     verify(work.module, "after address-assign")
     return work
+
+
+def _is_border(value: SSAValue, model: Model, aliases: Mapping[SSAValue, SSAValue]) -> bool:
+    """Whether a neuron is an input of the network, or has the bytes of a result."""
+    return isinstance(value.owner, TopInput) or any(aliases.get(result, result) is value for result in model.results)
+
+
+def _in_sequence(neurons: Sequence[Neuron], start: int) -> dict[SSAValue, int]:
+    """Addresses from `start` on; no two neurons share a byte."""
+    found: dict[SSAValue, int] = {}
+    for neuron in neurons:
+        found[neuron.value] = start
+        start += neuron.size
+    return found
 
 
 def _tensor_name(value: SSAValue) -> str:

@@ -72,9 +72,9 @@ def grouped(config: LayerGroupConfig = GROUPS) -> Steps:
     return (WeightReorder(), LayerGroup.from_config(config))
 
 
-def commands(model_file: Path | None = None, cores: int = 0) -> Steps:
+def commands(model_file: Path | None = None, cores: int = 0, addr_mode: str = "basic") -> Steps:
     """From layer groups to a program."""
-    return (AddressAssign(), Codegen("" if model_file is None else str(model_file), cores))
+    return (AddressAssign(addr_mode), Codegen("" if model_file is None else str(model_file), cores))
 
 
 LOWER_ONLY = Pipeline(lowered())

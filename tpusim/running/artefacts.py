@@ -20,6 +20,7 @@ from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig
 from tpusim.lowering import LoweringConfig
 from tpusim.lowering.lower import Fallback
+from tpusim.memory import AddressMode
 from tpusim.page import Evidence
 from tpusim.passes.instruments import Instrument
 from tpusim.simulator import Simulator, SimulatorOptions
@@ -68,6 +69,7 @@ class RunConfig:
     read from the folder, as they are now; resume: read whatever an earlier run completed with the same configuration.
     preprocess: how the inputs are made of image files, None: as the module says, if it does; preprocess_list: of which
     inputs, by number from 1, (): all.
+    addr_mode: io_alone: inputs and results lie apart from each other and from all other tensors.
     cut: between which tensors the network lies, and which inputs are fixed to values. also: patterns that are applied
     on request. local_samples: how many labelled samples the machine runs, 0: all.
     max_drop: points of top-1 that quantisation may cost on labelled data.
@@ -80,6 +82,7 @@ class RunConfig:
     lowering: LoweringConfig = LoweringConfig()
     calibration: CalibrationConfig = CalibrationConfig()
     layer_group: LayerGroupConfig = LayerGroupConfig()
+    addr_mode: AddressMode = "basic"
     simulator: SimulatorOptions = SimulatorOptions()
     data: str = "random:8"
     test_data: str | None = None

@@ -40,6 +40,7 @@ def configure(arguments: Mapping[str, Any]) -> Configure:
     if "input_values" in given:
         cut["values"] = values_of(given["input_values"])
     direct = given.keys() & {"input_shapes", "also", "calibration", "layer_group", "preprocess", "simulator", "table"}
+    direct |= given.keys() & {"addr_mode"}
     found = {name: _READ[name](given[name]) for name in direct}
     if isinstance(found.get("table"), CalibrationTable):
         del found["table"]  # it is no file
@@ -218,6 +219,7 @@ _READ: dict[str, Callable[[object], Any]] = {
     "input_shapes": shapes_of,
     "also": lambda given: names_of("also", given),
     "quirks_off": lambda given: names_of("quirks_off", given),
+    "addr_mode": lambda given: _kind("addr_mode", given, str, "basic or io_alone"),
     "arithmetic": lambda given: _kind("arithmetic", given, str, "chip or interpreter"),
     "q_group_size": lambda given: int(_kind("q_group_size", given, int, "a number of elements")),
     "customization_format": lambda given: _kind("customization_format", given, str, "the name of a format of frames"),

@@ -67,6 +67,7 @@ DECIDED = {
     "calibrated": ("data", "table", "calibration"),
     "tpu": ("lowering",),
     "grouped": ("layer_group",),
+    "final": ("addr_mode",),
 }
 """What of a configuration decides a level, besides what decides the levels before."""
 Given: TypeAlias = str | Path | Model | ModelProto

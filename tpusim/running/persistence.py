@@ -368,7 +368,9 @@ FILES: dict[str, Files] = {
         ],  # fmt: skip
     ),
     "group": module_files("5_grouped.mlir", "chip_weights.npz", "grouped", lambda c: repr(c.layer_group)),
-    "assign": module_files("6_final.mlir", "chip_weights.npz", "final"),
+    "assign": module_files(
+        "6_final.mlir", "chip_weights.npz", "final", lambda c: None if c.addr_mode == "basic" else c.addr_mode
+    ),
     "codegen": Files((PROGRAM,), write_program, read_program),
     "infer": Files(TENSOR_FILES[:-1], write_tensors, read_tensors, kept_key),
     "simulate": Files(

@@ -38,6 +38,7 @@ from tpusim.isa.stream import Program
 from tpusim.layer_group import lower_bounds, products
 from tpusim.lowering import config_for_chip
 from tpusim.lowering.qtable import read_qtable
+from tpusim.memory import require_mode
 from tpusim.ops.framework.base import ShapedOp
 from tpusim.passes import Pass, PassContext, PassManager, Pipeline
 from tpusim.passes.codegen import Codegen
@@ -155,7 +156,7 @@ COMPILES: dict[str, Callable[[RunConfig], Sequence[Pass]]] = {
     ),
     "lower": lambda c: lowered(c.lowering),
     "group": lambda c: grouped(c.layer_group),
-    "assign": lambda c: commands()[:1],
+    "assign": lambda c: commands(addr_mode=c.addr_mode)[:1],
     "codegen": lambda c: commands()[1:],
 }
 """The passes of each stage that rewrites a module, by what a run is asked for."""
@@ -388,6 +389,7 @@ def checked(config: RunConfig) -> RunConfig:
     chip = load_chip(config.lowering.chip)  # its figures, not its file's name, decide what a stage makes
     config = replace(config, lowering=config_for_chip(replace(config.lowering, chip=chip)))
     require_cores(chip, config.layer_group.cores)
+    require_mode(config.addr_mode)
     if config.table is not None:
         read_table(config.table)  # a table that cannot be read is refused in float modes too
     if config.lowering.qtable is not None:

@@ -1,6 +1,6 @@
 """What every command is: where it comes from, and which views it reads and writes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, cast
@@ -295,6 +295,19 @@ class Command(
             elif type(value) is tuple:
                 found += [(name, item) for item in cast("tuple[Any, ...]", value) if type(item) is View]
         return tuple(found)
+
+    def with_operands(self, views: Iterable[View]) -> Self:
+        """The command with other operands, in the order of `operands`."""
+        rest = iter(views)
+
+        def replaced(value: Any) -> Any:
+            if type(value) is View:
+                return next(rest)
+            if type(value) is tuple:
+                return tuple(replaced(item) for item in cast("tuple[Any, ...]", value))
+            return value
+
+        return replace(self, **{name: replaced(getattr(self, name)) for name in (*self.inputs_, *self.outputs_)})
 
     def local_operands(self) -> list[tuple[str, View]]:
         """The operands in local memory, with their names."""

@@ -2,7 +2,7 @@
 
 from tpusim.kernel_library.forms import axes, elementwise, images, matrices
 from tpusim.kernel_library.forms.parts import Form, Part, Shape, seen
-from tpusim.kernel_library.forms.table import form_of, forms, with_views
+from tpusim.kernel_library.forms.table import form_of, forms
 
 __all__ = [
     "Form",
@@ -15,5 +15,4 @@ __all__ = [
     "images",
     "matrices",
     "seen",
-    "with_views",
 ]

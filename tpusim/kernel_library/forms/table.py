@@ -48,18 +48,3 @@ def forms(body: Command, chip: ChipSpec) -> tuple[Form, ...]:
     if make not in _OF_WORDS and any(v.interleave > 1 for v in views):
         return ()
     return tuple(make(body, chip))
-
-
-def with_views(body: Command, views: list[View]) -> Command:
-    """The command with other operands, in the order of `operands`."""
-    rest = iter(views)
-
-    def replaced(value: Any) -> Any:
-        if isinstance(value, View):
-            return next(rest)
-        if isinstance(value, tuple):
-            return tuple(replaced(item) for item in cast("tuple[Any, ...]", value))
-        return value
-
-    names = (*body.inputs_, *body.outputs_)
-    return replace(body, **{name: replaced(getattr(body, name)) for name in names})
