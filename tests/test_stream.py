@@ -318,7 +318,7 @@ def huge_npy(members: dict[str, bytes]) -> None:
     ("change", "words"),
     [
         (changed_header(chip="tpu9000"), "unknown chip 'tpu9000': expected one of bm1684"),
-        (changed_header(format_version=9), "format versions 7 and 8 are read here, the file has 9"),
+        (changed_header(format_version=10), "format versions 7, 8 and 9 are read here, the file has 10"),
         (changed_header(ctx_size=1 << 50), "asks for 1,125,899,906,842,624 bytes of global memory"),
         (changed_header(ctx_size=-1), "is malformed .Expected `int` >= 0"),
         (changed_header(coeff_size=9), "has 8 bytes of coefficients, its header says 9"),

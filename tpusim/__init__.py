@@ -24,31 +24,36 @@ if TYPE_CHECKING:
     from tpusim.calibration.table import CalibrationTable
     from tpusim.chips import ChipSpec as Chip
     from tpusim.compiled import Compiled
+    from tpusim.compiled_nets import CompiledNets
+    from tpusim.decoder import Decoder
     from tpusim.frontend.onnx import ModelProto
     from tpusim.frontend.reference import Function, Reference
     from tpusim.images import Preprocess
     from tpusim.ir.formats import NumberFormat
     from tpusim.ir.module import Model
+    from tpusim.isa.nets import Nets
     from tpusim.isa.stream import Program
     from tpusim.layer_group import LayerGroupConfig
     from tpusim.running.pipeline import Artefacts, RunConfig
     from tpusim.simulator import SimulationResult, SimulatorOptions
+    from tpusim.simulator.session import Session
     from tpusim.verify.compare import Comparison
 
     Sample: TypeAlias = Mapping[str, np.ndarray] | np.ndarray
     Samples: TypeAlias = str | Path | Sample | Iterable[Sample]
 
 __all__ = [
-    "CalibrationConfig", "CalibrationTable", "Chip", "Compiled", "LayerGroupConfig", "Model", "NumberFormat",
-    "Preprocess", "RunConfig", "SimulatorOptions", "TpusimError", "__version__", "compare", "compile", "infer", "load",
-    "load_compiled", "run", "simulate",
+    "CalibrationConfig", "CalibrationTable", "Chip", "Compiled", "CompiledNets", "Decoder", "LayerGroupConfig", "Model",
+    "NumberFormat", "Preprocess", "RunConfig", "Session", "SimulatorOptions", "TpusimError", "__version__", "compare",
+    "compile", "compile_nets", "infer", "load", "load_compiled", "load_nets", "run", "simulate",
 ]  # fmt: skip
 
 
 _CLASSES = {
     "CalibrationConfig": "calibration.stage", "CalibrationTable": "calibration.table", "Chip": "chips",
-    "Compiled": "compiled", "LayerGroupConfig": "layer_group", "Model": "ir.module", "NumberFormat": "ir.formats",
-    "Preprocess": "images", "RunConfig": "running.artefacts", "SimulatorOptions": "simulator",
+    "Compiled": "compiled", "CompiledNets": "compiled_nets", "Decoder": "decoder", "LayerGroupConfig": "layer_group",
+    "Model": "ir.module", "NumberFormat": "ir.formats", "Preprocess": "images", "RunConfig": "running.artefacts",
+    "Session": "simulator.session", "SimulatorOptions": "simulator",
 }  # fmt: skip
 """Classes that calls take or give, and where they are."""
 
@@ -152,6 +157,34 @@ def compile(
     from tpusim.running.calling import configure
 
     return compile_network(model, samples, table, configure(arguments), reference, example=example)
+
+
+def compile_nets(
+    models: Mapping[str, Any] | str | Path,
+    samples: Mapping[str, Samples] | None = None,
+    *,
+    persistent: Mapping[str, Mapping[str, str]] | None = None,
+    **options: Any,
+) -> CompiledNets:
+    """Compile several networks into one program with one weight store, such as the blocks of a decoder.
+
+    models: by the name of their net, each as `compile` takes it; or a folder of ONNX files. samples: calibration
+    samples by net. persistent: name -> net -> the input that keeps its bytes across runs; default: the caches of a
+    decoder. options: as of `compile`, for all nets. Raises ConfigError for nets that do not fit together.
+    """
+    from inspect import signature
+
+    from tpusim.compiled_nets import compile_all
+
+    return compile_all(models, samples, persistent, options, list(signature(compile).parameters))
+
+
+def load_nets(path: str | Path) -> Nets:
+    """The nets of a program file; `Session` runs them, `simulate` runs one of them. Raises ImportModelError."""
+    from tpusim.isa.nets import load_nets as load_file
+    from tpusim.running.network import path_of
+
+    return load_file(path_of("path", path))
 
 
 def infer(model: Model, inputs: Sample) -> dict[str, np.ndarray]:

@@ -107,9 +107,7 @@ def _read(path: Path, file: IO[bytes], versions: tuple[int, ...], named: Names) 
     return header, members
 
 
-def _checked_header(
-    path: Path, archive: zipfile.ZipFile, sizes: Mapping[str, int], versions: tuple[int, ...]
-) -> bytes:
+def _checked_header(path: Path, archive: zipfile.ZipFile, sizes: Mapping[str, int], versions: tuple[int, ...]) -> bytes:
     """The header of a file in one of these versions of the format."""
     if HEADER not in sizes:
         raise refusal(path, "is a zip archive, but no tpusim program")

@@ -143,7 +143,9 @@ def _moved(
     header = program.header
     old = sorted(program.constants, key=lambda entry: entry.address)
     pieces = [_Piece(a.address, a.address + a.size, b.address - a.address) for a, b in zip(old, constants, strict=True)]
-    pieces.append(_Piece(header.neuron_address, header.neuron_address + header.neuron_bytes, start - header.neuron_address))
+    pieces.append(
+        _Piece(header.neuron_address, header.neuron_address + header.neuron_bytes, start - header.neuron_address)
+    )
     free, regions = align(start + header.neuron_bytes, chip.gmem_align_bytes), list[tuple[int, int]]()
     for address, size in header.io_regions:
         if address in persistent:

@@ -4,7 +4,7 @@ Checks that depend on no value are made when the simulator is made: legality, bo
 of another tensor's bytes, deadlock. A run then only moves and computes bytes.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -117,6 +117,7 @@ class Simulator:
         self.order = order(queues, self.options.dma, self.options.seed)
         self._cores = self._memory.of_cores(queues.cores)
         self._restores: dict[int, list[Restore]] = {}
+        self._kept = frozenset[str]()
         if self.options.sanitize:
             for command in program.commands:
                 check(command, self.chip)
@@ -134,6 +135,17 @@ class Simulator:
         other.options = replace(self.options, sanitize=False)
         other._restores = {}
         other._memory, other._cores = memory, memory.of_cores(self._queues.cores)
+        return other
+
+    def sharing(self, memory: Machine, kept: Iterable[str]) -> Self:
+        """The same checked program on global memory that other programs use too (`simulator.session`).
+
+        kept: inputs that are in this memory already, so that a run may leave them out.
+        """
+        other = copy(self)
+        other._kept = frozenset(kept)
+        other._memory = memory.of_other_core()
+        other._cores = other._memory.of_cores(self._queues.cores)
         return other
 
     def reordered(self, dma: Timing, seed: int = 0) -> Self:
@@ -231,11 +243,12 @@ class Simulator:
     def _feed(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> None:
         wanted = {entry.name: entry for entry in self.program.inputs}
         inputs = self._named(inputs, wanted)
-        if set(inputs) != set(wanted):
+        if not set(wanted) - self._kept <= set(inputs) <= set(wanted):
             raise SimulationError(
                 f"the program's inputs are {', '.join(sorted(wanted))}; got {', '.join(sorted(inputs)) or 'none'}"
             )
-        for name, entry in wanted.items():
+        for name in inputs:
+            entry = wanted[name]
             array, view = np.asarray(inputs[name]), entry.view
             shape = entry.shape or view.shape
             dtype = numpy_dtype(view.dtype)

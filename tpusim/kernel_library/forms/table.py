@@ -1,9 +1,7 @@
 """The functions that make the forms of commands, registered by class, also by plug-ins."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar, cast
-
-from msgspec.structs import replace
+from typing import Any, TypeVar
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.commands import (
@@ -14,7 +12,7 @@ from tpusim.isa.commands.window import window_ranges
 from tpusim.isa.functions import (
     Function,
 )
-from tpusim.isa.region import View, is_packed
+from tpusim.isa.region import is_packed
 from tpusim.kernel_library.forms.parts import Form
 
 Make = Callable[[Any, ChipSpec], Iterator[Form]]

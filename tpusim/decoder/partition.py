@@ -1,0 +1,135 @@
+"""In which blocks a token's keys are added up, and so when two ways to a token must agree in every bit.
+
+Attention goes through the keys block by block: a block's maximum rescales what came before, and probabilities are
+rounded by the maximum so far. So two ways give the same bits if they add up the same keys in the same blocks; otherwise
+they differ by roundings of probabilities and of the result.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from tpusim.decoder.nets import BlockNet
+from tpusim.isa.commands import Command, Fn, Move
+from tpusim.isa.functions import FlashAttention, FlashBlock
+from tpusim.isa.region import DType
+from tpusim.isa.stream import Program
+
+Run = tuple[int, int, int]
+"""Keys of adjacent positions in one block: the first one's place in the block, its position, and their number."""
+Partition = tuple[tuple[Run, ...], ...]
+"""The keys that a token sees, block by block."""
+_SIGNIFICANT = {"f16": 11, "bf16": 8}
+"""Bits of a significand."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """An attention of a net. blocks: keys of each of its blocks; (): all at once. queries: the tensor; "": not stored.
+
+    result: the tensor of mixed values, (1, n, heads * size); "": not known. narrow: what probabilities are rounded to.
+    """
+
+    queries: str
+    result: str
+    blocks: tuple[int, ...]
+    narrow: DType
+
+
+def attentions(program: Program) -> tuple[Attention, ...]:
+    """The attentions of a program that are one op, in its order."""
+    stored: dict[str, DType] = {entry.name: entry.view.dtype for entry in program.tensors}
+    loads = {c.op: c.sources[0].name for c in program.commands if isinstance(c, Move) and len(c.sources) == 1}
+    found: dict[str, Attention] = {}
+    for command in program.commands:
+        body = command.computed
+        if command.op in found or command.op not in stored or not isinstance(body, Fn):
+            continue
+        if isinstance(body.function, FlashBlock | FlashAttention):
+            source = command.sources[0].name if command.sources else ""
+            queries = loads.get(source, source)
+            blocks = _blocks(program, command)
+            found[command.op] = Attention(queries if queries in stored else "", command.op, blocks, stored[command.op])
+    return tuple(found.values())
+
+
+def _blocks(program: Program, first: Command) -> tuple[int, ...]:
+    """Keys of each block that the op of a command takes."""
+    body = first.computed
+    assert isinstance(body, Fn)
+    if isinstance(body.function, FlashAttention):
+        keys, size = body.inputs[1].shape[1], body.function.key_block
+        return tuple(min(size, keys - at) for at in range(0, keys, size)) if size else ()
+    sizes: list[int] = []
+    for command in program.commands:
+        if command.op == first.op and isinstance(command, Fn) and isinstance(command.function, FlashBlock):
+            if command.function.first and sizes:
+                break
+            sizes.append(command.inputs[1].shape[1])
+    return tuple(sizes)
+
+
+def partition(net: BlockNet, blocks: tuple[int, ...], at: int, row: int) -> Partition:
+    """The keys of token number `row` of a run after `at` cached tokens. Without blocks all keys have one place."""
+    runs = [(0, 0, at), (net.history, at, row + 1)]  # place among all keys, position, number
+    if not blocks:
+        return (((0, 0, at + row + 1),),)
+    found: list[tuple[Run, ...]] = []
+    start = 0
+    for size in blocks:
+        mine: list[Run] = []
+        for place, position, count in runs:
+            low, high = max(place, start), min(place + count, start + size)
+            if low < high:
+                mine.append((low - start, position + low - place, high - low))
+        if mine:
+            found.append(_joined(mine))
+        start += size
+    return tuple(found)
+
+
+def _joined(runs: list[Run]) -> tuple[Run, ...]:
+    """Runs that follow each other in place and position as one; a single key has no place, for its sum is itself."""
+    found: list[Run] = []
+    for run in runs:
+        if found and (found[-1][0] + found[-1][2], found[-1][1] + found[-1][2]) == run[:2]:
+            found[-1] = found[-1][0], found[-1][1], found[-1][2] + run[2]
+        else:
+            found.append(run)
+    return ((0, *found[0][1:]),) if sum(run[2] for run in found) == 1 else tuple(found)
+
+
+def shown(keys: Partition) -> str:
+    """Positions of the keys, block by block: "0-63 | 64"."""
+    texts: list[str] = []
+    for block in keys:
+        parts = [str(p) if n == 1 else f"{p}-{p + n - 1}" for _, p, n in block]
+        texts.append("+".join(parts))
+    return " | ".join(texts)
+
+
+def bound(values: np.ndarray, narrow: DType, heads: int) -> np.ndarray:
+    """How far two results of attention may lie apart, (heads, size): values (keys, heads of keys, size) that it sees.
+
+    A probability is rounded once by a relative 2**-bits at most, and so is the result, which no value exceeds; twice,
+    for two ways. One part in a hundred is for what is added up in f32.
+    """
+    unit = 2.0 ** -_SIGNIFICANT.get(narrow, 8)
+    most = np.abs(values.astype(np.float64)).max(axis=0)
+    return np.repeat(4.04 * unit * most, heads // most.shape[0], axis=0)
+
+
+def keys_first(net: BlockNet, new: np.ndarray) -> np.ndarray:
+    """New keys or values as (tokens, heads, size)."""
+    rows = np.moveaxis(new, net.axis, 0)
+    return rows.reshape(rows.shape[0], prod(net.heads[:-1]), net.heads[-1])
+
+
+def rows_of(tensors: Mapping[str, np.ndarray], name: str, rows: int) -> np.ndarray | None:
+    """A stored tensor by token; None if it is not stored or has no row for each token."""
+    found = tensors.get(name)
+    if found is None or found.size % rows:
+        return None
+    return found.reshape(rows, -1)
