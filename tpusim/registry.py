@@ -663,6 +663,8 @@ CLI = Table[Any](
         "export": "tpusim.studies.commands.export:Export",
         "infer": "tpusim.cli.execution:Infer",
         "simulate": "tpusim.cli.execution:Simulate",
+        "link": "tpusim.cli.nets:Link",
+        "prove": "tpusim.cli.nets:Prove",
         "debug": "tpusim.cli.debugger.options:Debug",
         "dis": "tpusim.cli.stream:Disassemble",
         "asm": "tpusim.cli.stream:Assemble",

@@ -440,6 +440,8 @@ class Simulate(Command):
     says = "`cycles`, milliseconds, `engines` as in report.json; with --check the `mismatches`"
 
     program: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="PROGRAM|NETWORK")]
+    net: str | None = None
+    """Of a program of several nets (`tpusim link`): the one to run."""
     input: OptionalPath = None
     """Inputs: npz keyed by input name; an image, if the run's module next to the program has preprocessing options; or
     a folder of these, with a separate output for each. Required but with --prove, which is for all inputs.
@@ -495,7 +497,7 @@ class Simulate(Command):
         keep = Keep(self.keep)
         options = simulator_options(self.dma, self.seed, sanitize=self.sanitize)
         options_given = (self.network, self.preprocessing, self.calibration, self.lowering, self.grouping)
-        given = compiled_of(self.program, options_given)
+        given = compiled_of(self.program, options_given, self.net)
         program = given.program
         module = module_of(given, self.program) if self.prove else None
         machine = Simulator(program, options=options)

@@ -21,7 +21,7 @@ LISTED: dict[str, dict[str, str]] = {
     },
     "Before a run": {
         "check": "what becomes of every node on a chip; what is refused",
-        "inspect": "what a file of MLIR bytecode contains",
+        "inspect": "what a program or a file of MLIR bytecode contains",
         "fit": "whether a network has room in the chip's memories",
         "verify": "whether the files that TPU-MLIR left fit each other",
         "chips": "the chips and what they are made of",
@@ -58,6 +58,8 @@ LISTED: dict[str, dict[str, str]] = {
         "bench": "the speed of this simulator next to ONNX Runtime",
     },
     "Programs": {
+        "link": "several networks as one program with one weight store",
+        "prove": "whether prefill, chunks and decode of a decoder agree",
         "debug": "execute a program command by command",
         "dis": "a program as text",
         "asm": "that text as a program",
@@ -77,7 +79,7 @@ GROUPS = {
     "arithmetic high-precision fuse-preprocess quant-input quant-output customization-format aligned-input float-mode "
     "fast-f32",
     "grouping": "layer-group shape-secs-search-strategy strategies cores force timestep-moves in-place group-overlap "
-    "timestep-combine wide-rows",
+    "timestep-combine wide-rows addr-mode",
     "verification": "dma seed sanitize check prove collect ulps tolerance compare-samples verify-passes local-samples "
     "max-drop",
     "passes": "dump-pass-pipeline print-ir-before print-ir-before-all print-ir-after print-ir-after-all "

@@ -1,4 +1,4 @@
-"""`tpusim inspect`: what a file of MLIR bytecode contains, from its tables alone."""
+"""`tpusim inspect`: what a file of MLIR bytecode or a program contains, from its tables alone."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,23 +16,35 @@ if TYPE_CHECKING:
 
 @dataclass
 class Inspect(Command):
-    """Tell who wrote a file of MLIR bytecode, its version, sections, dialects, ops and resources.
+    """Tell who wrote a file of MLIR bytecode, its version, sections, dialects, ops and resources; or a program's nets.
 
     No op and no attribute is made, so files of dialects that tpusim does not know can be inspected.
     """
 
-    says = "`version`, `producer`, `sections`, `dialects`, `functions` (ops of each by name), `ops`, `resources`"
+    says = (
+        "of a program `nets` and `persistent` tensors; of bytecode `version`, `producer`, `sections`, `dialects`, "
+        "`functions` (ops of each by name), `ops`, `resources`"
+    )
 
     file: Annotated[Path, tyro.conf.Positional]
-    """A file that begins with the magic number of MLIR bytecode; its name does not matter."""
+    """A file that begins with the magic number of MLIR bytecode, whatever its name, or a program (.tpusim)."""
 
     def execute(self, console: Output) -> bool:
         """Print what the tables of the file say."""
         from tpusim.ir.bytecode import Bytecode, is_bytecode
+        from tpusim.ir.content import is_program
         from tpusim.ir.dialects import context
 
+        if is_program(self.file):
+            from tpusim.cli.nets import show_nets
+            from tpusim.isa.nets import load_nets
+
+            show_nets(console, load_nets(self.file))
+            return True
         if not is_bytecode(self.file):
-            raise ConfigError(f"inspect: '{self.file}' is no file of MLIR bytecode, which is required")
+            raise ConfigError(
+                f"inspect: '{self.file}' is no program and no file of MLIR bytecode, one of which is required"
+            )
         ctx = context()
         ctx.allow_unregistered = True
         found = _found(Bytecode.open(self.file, ctx))

@@ -517,13 +517,20 @@ def lowered_of(folder: Path) -> Path:
     return path
 
 
-def compiled_of(path: Path, options: "Sequence[Options]") -> "NetworkGiven":
-    """The network of a program or of a run's folder; a network in any other form is compiled first."""
+def compiled_of(path: Path, options: "Sequence[Options]", net: str | None = None) -> "NetworkGiven":
+    """The network of a program or of a run's folder; a network in any other form is compiled first.
+
+    net: which one of a program of several.
+    """
     from tpusim import chips
     from tpusim.ir.content import is_program
+    from tpusim.isa.nets import load_net
     from tpusim.isa.stream import load as load_program
+    from tpusim.running.network import open_net
 
     if not is_program(path):
+        if net is not None:
+            raise ConfigError(f"--net {net}: needs a program of several nets, as `tpusim link` writes, got {path}")
         return network_of(path, options)
     lowering = next(group for group in options if isinstance(group, LoweringOptions))
     others = {name: value for name, value in given(lowering).items() if name != "chip"}
@@ -531,8 +538,9 @@ def compiled_of(path: Path, options: "Sequence[Options]") -> "NetworkGiven":
     if useless:
         raise ConfigError(f"{', '.join(useless)}: {path} is compiled already; leave it out, or give the network")
     if "chip" in given(lowering):  # an unknown chip is reported before a chip that differs from the program's
-        load_program(path, chips.load(lowering.chip).name)
-    return network_of(path, ())
+        asked = chips.load(lowering.chip).name
+        load_program(path, asked) if net is None else load_net(path, net, asked)
+    return network_of(path, ()) if net is None else open_net(path, net)
 
 
 def _given_of(group: object) -> list[str]:

@@ -46,6 +46,8 @@ class Disassemble(Command):
     calibration: Calibration = CalibrationOptions()
     lowering: Lowering = LoweringOptions()
     grouping: Grouping = GroupingOptions()
+    net: str | None = None
+    """Of a program of several nets (`tpusim link`): the one to print."""
     op: str | None = None
     """Only the commands of this op."""
     engine: Literal["tiu", "gdma"] | None = None
@@ -61,7 +63,7 @@ class Disassemble(Command):
         from tpusim.isa.listing import extract, listing
 
         program = compiled_of(
-            self.program, (self.network, self.preprocessing, self.calibration, self.lowering, self.grouping)
+            self.program, (self.network, self.preprocessing, self.calibration, self.lowering, self.grouping), self.net
         ).program
         whole = self.op is None and self.engine is None and self.core is None
         text = listing(program) if whole else extract(program, op=self.op, engine=self.engine, core=self.core)

@@ -96,6 +96,7 @@ class Agreement:
         return {
             "passed": self.passed,
             "cases": len(self.cases),
+            "failed": sum(not case.passed for case in self.cases),
             "equal": sum(not case.apart and case.passed for case in self.cases),
             "apart": dict(self.apart.most_common()),
             "largest_share_of_bound": self.largest,

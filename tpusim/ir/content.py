@@ -71,9 +71,10 @@ def is_program(path: Path) -> bool:
         return path.suffix == ".tpusim"
     try:
         with zipfile.ZipFile(path) as archive:
-            return {"header.json", "tensors.json"} <= set(archive.namelist())
+            names = archive.namelist()
     except (zipfile.BadZipFile, OSError):
         return False
+    return "header.json" in names and any(name.rpartition("/")[2] == "tensors.json" for name in names)
 
 
 def _archive(path: Path) -> str:

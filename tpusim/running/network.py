@@ -30,6 +30,7 @@ from tpusim.inference import input_specs
 from tpusim.ir.content import is_module, is_program
 from tpusim.ir.formats import NumberFormat
 from tpusim.ir.module import Model
+from tpusim.isa.nets import load_net
 from tpusim.isa.stream import Program
 from tpusim.isa.stream import load as load_program
 from tpusim.lowering import LoweringConfig
@@ -385,8 +386,13 @@ def _of_module(
     return Network(label, a, None, folder=None if path is None else path.parent, assume=assume)
 
 
-def _of_program(path: Path, configure: Configure, observer: Observer | None) -> Network:
-    program = load_program(path)
+def open_net(path: Path, net: str) -> Network:
+    """One net of a program of several. Raises ConfigError for an unknown name."""
+    return _of_program(path, lambda config: config, None, net)
+
+
+def _of_program(path: Path, configure: Configure, observer: Observer | None, net: str = "") -> Network:
+    program = load_net(path, net) if net else load_program(path)
     usual = RunConfig(path, lowering=LoweringConfig(program.header.chip_spec, program.header.mode))
     if changed := [what for _, what in _changed(usual, configure(usual), judged=False, lowered=True)]:
         raise ConfigError(f"{', '.join(changed)}: {path} {DONE['program']} already; leave it out")
