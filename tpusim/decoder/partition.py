@@ -116,9 +116,13 @@ def bound(values: np.ndarray, narrow: DType, heads: int) -> np.ndarray:
     A probability is rounded once by a relative 2**-bits at most, and so is the result, which no value exceeds; twice,
     for two ways. One part in a hundred is for what is added up in f32.
     """
-    unit = 2.0 ** -_SIGNIFICANT.get(narrow, 8)
     most = np.abs(values.astype(np.float64)).max(axis=0)
-    return np.repeat(4.04 * unit * most, heads // most.shape[0], axis=0)
+    return np.repeat(4.04 * rounding(narrow) * most, heads // most.shape[0], axis=0)
+
+
+def rounding(narrow: DType) -> float:
+    """The largest relative change by a rounding to a type."""
+    return 2.0 ** -_SIGNIFICANT.get(narrow, _SIGNIFICANT["bf16"])
 
 
 def keys_first(net: BlockNet, new: np.ndarray) -> np.ndarray:

@@ -18,9 +18,13 @@ import numpy as np
 
 from tpusim.decoder.decoder import Decoder, Step
 from tpusim.decoder.nets import BlockNet
-from tpusim.decoder.partition import Partition, attentions, bound, keys_first, partition, rows_of, shown
-from tpusim.errors import ConfigError
+from tpusim.decoder.partition import Partition, attentions, bound, keys_first, partition, rounding, rows_of, shown
+from tpusim.errors import ConfigError, SimulationError
 from tpusim.simulator.session import Session
+
+STATES = 32
+"""By how many roundings of their norm other blocks of keys may change the states after a block. Decision: attention has
+a strict bound; this one shows gross faults in what follows."""
 
 
 @dataclass(frozen=True)
@@ -262,7 +266,11 @@ class _LayerProof:
             return {}, frozenset(), None  # its history is not known yet; a longer prefill or decode gives it
         self._fill(net, at)
         padding = self.random.randn(net.rows, self.states.shape[-1])
-        step = self.decoder.step(net, at, self.states[at : at + count], padding=padding)
+        try:
+            step = self.decoder.step(net, at, self.states[at : at + count], padding=padding)
+        except SimulationError as error:  # the session's checks know more than a comparison would
+            label = f"{way} ('{net.name}' after {at})"
+            return {}, frozenset(), Fault(at, self.layer, "cached keys", label, "computed", str(error))
         apart, unequal = dict[int, str](), set[int]()
         for row in range(count):
             token = self._token(way, step, row)
@@ -340,8 +348,18 @@ class _LayerProof:
         if not text or equal:
             why = "attention is equal" if equal else f"both add up keys {shown(first.keys[0])}"
             return fault("states", f"{_difference(first.states, other.states)}, and must be equal: {why}")
+        share = self._share_of_states(first, other)
+        if not share <= 1:
+            why = _difference(first.states, other.states)
+            return fault("states", f"{why}, {share:.1f} times what other blocks of keys explain ({text})")
         self.found.apart[" against ".join(map(self._blocks_of, (first.net, other.net)))] += 1
         return None, text
+
+    def _share_of_states(self, first: Token, other: Token) -> float:
+        """The relative difference of states as a share of `STATES` roundings."""
+        units = [rounding(one.narrow) for net in (first.net, other.net) for one in self.attentions[net]]
+        gap, size = (np.linalg.norm(x.astype(np.float64)) for x in (first.states - other.states, first.states))
+        return float(np.nan_to_num(gap / (STATES * max(units, default=rounding("bf16")) * size), nan=np.inf))
 
     def _blocks_of(self, net: str) -> str:
         """A net with the blocks of keys of its attention."""
@@ -370,7 +388,7 @@ class _LayerProof:
                 if token < len(self.keys[cache]) and not _same(content[token], wanted):
                     tensor = f"cached {('keys', 'values')[index % 2]}"
                     why = f"{_difference(wanted, content[token])}: position {token} of '{cache}' has other numbers"
-                    return Fault(token, self.layer, tensor, f"{way} ('{net.name}' after {at})", "its new keys", why)
+                    return Fault(token, self.layer, tensor, f"{way} ('{net.name}' after {at})", "what it computed", why)
         return None
 
 
