@@ -14,7 +14,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import tpusim_kernels
 
 import tpusim
-from tpusim import compiled
+from tpusim import compiled, compiled_nets
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "docs/api.md").read_text(encoding="utf-8")
@@ -49,8 +49,9 @@ def hints_of(function: Any) -> dict[str, Any]:
     ):
         known |= vars(import_module(module))
     for name in (
-        "calibration.stage", "calibration.table", "compiled", "frontend.reference", "images", "ir.formats", "ir.module",
-        "isa.stream", "layer_group", "running.artefacts", "simulator", "verify.compare", "frontend.onnx",
+        "calibration.stage", "calibration.table", "compiled", "compiled_nets", "frontend.reference", "images",
+        "ir.formats", "ir.module", "isa.nets", "isa.stream", "layer_group", "running.artefacts", "simulator",
+        "verify.compare", "frontend.onnx",
     ):  # fmt: skip
         known |= vars(import_module(f"tpusim.{name}"))
     import numpy as np
@@ -64,7 +65,7 @@ def hints_of(function: Any) -> dict[str, Any]:
 def public_classes() -> set[type]:
     """Of the exported functions, and of the methods and properties of what `compile` gives."""
     functions = [getattr(tpusim, name) for name in tpusim.__all__ if inspect.isfunction(getattr(tpusim, name))]
-    for cls in (compiled.Compiled, compiled.Verification, compiled.Why):
+    for cls in (compiled.Compiled, compiled.Verification, compiled.Why, compiled_nets.CompiledNets):
         for name, member in vars(cls).items():
             found = getattr(member, "fget", None) or getattr(member, "func", None) or member
             if not name.startswith("_") and inspect.isfunction(found):
