@@ -4,8 +4,9 @@ An input, and every byte of a constant, is a random element of GF(p). Sums and p
 no such operation (a requant, a table, a relu, a cast, an exponential) is an uninterpreted function: a hash of its
 operands and its exact parameters. So is a sum over a window at first, because that is a fraction of the work
 (`windows.convolved`); where both sides then differ, `algebra` makes it a sum of products. Maxima compare the elements,
-which is some total order. Two expressions that agree for random elements are equal as polynomials of uninterpreted functions,
-but for a probability of at most degree / 2^50 for every operation (Schwartz and Zippel); several seeds multiply it.
+which is some total order. Two expressions that agree for random elements are equal as polynomials of uninterpreted
+functions, but for a probability of at most degree / 2^50 for every operation (Schwartz and Zippel); several seeds
+multiply it.
 
 Input: arrays of elements (int64, 0 <= x < PRIME). Output: the same. `arithmetic` has the field, `windows` the sums of
 convolutions and pools, `integers` what the chip does to integers, `selected` relations, selections and functions of

@@ -34,7 +34,7 @@ _ODD = tuple(_GOLDEN * (2 * i + 1) & _WORD for i in range(1, 17))
 
 
 def _remainder(part: np.ndarray, quotients: np.ndarray) -> None:
-    """part minus p for every quotient, each at most 1 off, in place; both may have wrapped around 2**64."""
+    """Part minus p for every quotient, each at most 1 off, in place; both may have wrapped around 2**64."""
     part -= quotients.astype(np.int64) * PRIME
     part += part >> _SIGN & PRIME
     part -= PRIME
@@ -243,7 +243,7 @@ class Field:
         return np.expand_dims(mixed(sums).reshape(kept), axes)
 
     def tag(self, dtype: str) -> int:
-        """What the bytes of an element of this type are joined with (xor), so that bytes read as another type differ."""
+        """What the bytes of an element of this type are joined with (xor), so that another type reads others."""
         return self._key(("type", dtype)) >> (64 - _BITS)
 
     def of_bytes(self, cells: np.ndarray, dtype: str) -> Elements:

@@ -81,7 +81,8 @@ def prove(model: Model, machine: Simulator, *, wanted: float = WANTED, explain: 
         found = _over_seeds(model, machine, seeds, explain=explain, algebra=False)
         if found.wrong is not None and found.hashed:
             found = _over_seeds(model, machine, seeds, explain=explain, algebra=True)
-        return replace(found, bits=bits * found.seeds, declared=() if found.wrong else differences(model, machine.program))
+        declared = () if found.wrong else differences(model, machine.program)
+        return replace(found, bits=bits * found.seeds, declared=declared)
 
 
 def _over_seeds(model: Model, machine: Simulator, seeds: int, *, explain: bool, algebra: bool) -> Proof:
@@ -135,8 +136,8 @@ def _once(model: Model, machine: Simulator, seed: int, *, algebra: bool) -> tupl
             memory = cores[command.core]
             break
     proof = Proof(
-        compared=checker.checked, seeds=seed + 1, bits=0.0, hashed=field.hashed, stated=tuple(flat.stated), uncut=flat.uncut,
-        unjudged=unjudged, unseen=checker.unknown, wrong=wrong,
+        compared=checker.checked, seeds=seed + 1, bits=0.0, hashed=field.hashed, stated=tuple(flat.stated),
+        uncut=flat.uncut, unjudged=unjudged, unseen=checker.unknown, wrong=wrong,
     )  # fmt: skip
     return proof, Evidence(flat.tensors, memory, wrong)
 
