@@ -1,7 +1,8 @@
 """Random right programs: every chip, mode and number of cores, drawn groups or searched ones, all refinements.
 
-`python -m right_programs --count 2000` (`make right-programs`) asks of each: the machine finds nothing, every order of
-the queues gives the same bits, and local memory holds what flat inference computes.
+`python -m right_programs --count 2000` (`make right-programs`) asks of each: the machine finds nothing, the program is
+proven equal to its module, every order of the queues gives the same bits, and local memory holds what flat inference
+computes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from time import process_time
 
 import jax
 import numpy as np
-from compiling import to_program, to_reordered
+from compiling import to_addressed, to_program, to_reordered
 from networks import Network, random_network, random_tokens, randomly_grouped
 from tpusim_kernels import store
 
@@ -27,6 +28,7 @@ from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig
 from tpusim.lowering import LoweringConfig
+from tpusim.proof import prove
 from tpusim.running.agreement import compare_local
 from tpusim.simulator import Simulator
 
@@ -42,10 +44,11 @@ CHIPS = ("bm1684x", "bm1690", "bm1684", "bm1688", "cv183x", "bm1690", "cv186x", 
 
 @dataclass(frozen=True)
 class Right:
-    """A right program, what it was made of and its input."""
+    """A right program, what it was made of, with addresses in `final`, and its input."""
 
     name: str
     program: Program
+    final: Model
     tpu: Model
     feeds: dict[str, np.ndarray]
 
@@ -86,25 +89,27 @@ def drawn(seed: int) -> Right:
         warnings.simplefilter("ignore")
         tpu = to_reordered(net.top(), config)
     cores = int(rng.choice([1, chip.cores, chip.cores])) if chip.cores > 1 else 1
-    how, program = _program(tpu, cores, rng)
+    how, final, program = _program(tpu, cores, rng)
     name = f"{seed}: {what} {chip.name} {mode}{' asymmetric' * asymmetric} {cores} cores, {how}"
-    return Right(name, program, tpu, net.feeds(seed))
+    return Right(name, program, final, tpu, net.feeds(seed))
 
 
-def _program(tpu: Model, cores: int, rng: np.random.Generator) -> tuple[str, Program]:
+def _program(tpu: Model, cores: int, rng: np.random.Generator) -> tuple[str, Model, Program]:
     """Drawn groups and sections, or those that a search finds, with some of the refinements."""
     if rng.integers(2):
         for _ in range(20):
-            program = to_program(randomly_grouped(tpu, rng)[0], share=cores)
+            final = to_addressed(randomly_grouped(tpu, rng)[0])
+            program = to_program(final, share=cores)
             if len(program.commands) <= MOST_COMMANDS * cores:
-                return "drawn", program
+                return "drawn", final, program
     flags = [bool(flag) for flag in rng.integers(2, size=4)]
     names = ("timestep_moves", "in_place", "group_overlap", "timestep_combine")
     opt, secs = str(rng.choice(["1", "2", "off"])), str(rng.integers(2))
     config = LayerGroupConfig(
         **dict(zip(names, flags, strict=True)), opt=opt, shape_secs_search_strategy=secs, cores=cores  # type: ignore[arg-type]
     )  # fmt: skip
-    return f"searched {opt}", to_program(tpu, config, share=cores)
+    final = to_addressed(tpu, config)
+    return f"searched {opt}", final, to_program(final, share=cores)
 
 
 def wrong(right: Right, orders: int, *, flat: bool) -> str:
@@ -130,6 +135,17 @@ def wrong(right: Right, orders: int, *, flat: bool) -> str:
     return "; ".join(f"{t.name}: {t.note}" for t in result.tensors if not t.passed)
 
 
+def unproven(right: Right) -> str:
+    """What structure, or the proof that the program computes its module, finds wrong; empty: nothing."""
+    try:
+        proof = prove(right.final, Simulator(right.program))
+    except TpusimError as error:
+        return str(error)
+    if proof.passed and not proof.unjudged:
+        return ""
+    return f"{proof.wrong or ''} {proof.declared} {dict(proof.unjudged)}"
+
+
 def compile_quickly() -> None:
     """Thousands of kernels run a few times each: most time is XLA's. They give the same bits however they are compiled.
 
@@ -144,7 +160,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (("count", 2000), ("first", 0), ("orders", 20)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--static", action="store_true", help="only ask whether the machine accepts them")
+    parser.add_argument("--static", action="store_true", help="only ask whether the machine accepts and proves them")
     given = parser.parse_args(arguments)
     compile_quickly()
     failed, seen = 0, Counter[str]()
@@ -161,13 +177,8 @@ def main(arguments: list[str]) -> int:
             continue
         seen[right.program.header.chip] += 1
         seen["several cores"] += any(c.core for c in right.program.commands)
-        if given.static:
-            try:
-                found = ""
-                Simulator(right.program)
-            except TpusimError as error:
-                found = str(error)
-        else:
+        found = unproven(right)
+        if not found and not given.static:
             found = wrong(right, given.orders, flat=True)
         failed += bool(found)
         if found:

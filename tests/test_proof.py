@@ -388,6 +388,56 @@ def test_windows_of_zeros_are_zero_and_volumes_are_sums_of_planes() -> None:
     assert not convolved(field, x * 0, w, Sliding((3, 2, 2), (1, 1, 1), (0,) * 6), 1, (2, 4, 4), 0).any()
 
 
+def test_sums_of_products_are_those_of_integers() -> None:
+    """Over windows with pads, strides and dilations, for all windows at once and for one row after the other."""
+    rng, field = np.random.default_rng(4), Field(2, algebra=True)
+    x, w = rng.integers(0, PRIME, (2, 6, 7, 5)), rng.integers(0, PRIME, (4, 3, 6))
+    found = convolved(field, x, w, SLIDING, 2, (4, 4), 3)
+    wide = np.pad(x, ((0, 0), (0, 0), (1, 1), (0, 1)), constant_values=3).astype(object)
+    for n, o, i, j in np.ndindex(*found.shape):
+        seen = wide[n, o // 2 * 3 : o // 2 * 3 + 3, 2 * i : 2 * i + 3, j : j + 3 : 2]
+        assert (seen.reshape(3, -1) * w[o]).sum() % PRIME == found[n, o, i, j]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tpusim.field.windows._SEEN", 1)
+        assert np.array_equal(convolved(field, x, w, SLIDING, 2, (4, 4), 3), found)
+
+
+def by_halves(program: Program, lane: int = 16) -> Program:
+    """A program whose convolution is the sum of two, of the first and of the last 16 of its 32 channels."""
+    index = first_of(program, Conv)
+    whole = program.commands[index]
+    assert isinstance(whole, Conv)
+    n, c, h, w = whole.input.shape
+    row, half = whole.filter.shape[3], whole.filter.shape[3] // 2
+    image = structs.replace(whole.input, shape=(n, c // 2, h, w))
+    shape, strides = (*whole.filter.shape[:3], half), (0, row, row, 1)
+    filter = structs.replace(whole.filter, shape=shape, layout="strided", strides=strides)
+    parts = [
+        structs.replace(whole, input=image, filter=filter),
+        structs.replace(
+            whole, input=structs.replace(image, lane=lane), bias=None, accumulate=True, id=whole.id + 1,
+            filter=structs.replace(filter, address=filter.address + half * 4),
+        ),
+    ]  # fmt: skip
+    after = [structs.replace(c, dep=c.dep + 1) if c.engine == "gdma" else c for c in program.commands[index + 1 :]]
+    locations = tuple(structs.replace(slice_, command=slice_.command + 1) for slice_ in program.locations)
+    return structs.replace(program, commands=(*program.commands[:index], *parts, *after), locations=locations)
+
+
+def test_another_formula_of_one_sum_is_proven_by_algebra() -> None:
+    """A convolution as the sum of two over its channels; the same channels twice are another sum."""
+    net = Network(np.random.default_rng(0))
+    net.conv(net.input((1, 32, 5, 5)), 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = to_addressed(to_reordered(net.top(), "bm1684x", "f32"))
+    program = to_program(model)
+    plain, halves = judged(model, program), judged(model, by_halves(program))
+    assert plain.passed and plain.hashed
+    assert halves.wrong is None and not halves.hashed
+    assert judged(model, by_halves(program, lane=15)).wrong is not None
+
+
 def test_constants_of_different_value_are_different_elements() -> None:
     field = Field(0)
     fractions = {Fraction(p, q) for q in range(1, 40) for p in range(-60, 60)}

@@ -11,19 +11,21 @@ import numpy as np
 Elements: TypeAlias = np.ndarray
 """int64, 0 <= x < PRIME, in the shape of the tensor."""
 
-PRIME = (1 << 31) - 1
-"""A Mersenne prime: differences of elements fit int32, products of two int64."""
-_HALF = 15
-"""Bits of the lower half of an element."""
-_TERMS = 256
-"""How many products of an element and a half, both around 0, add up below 2**53, exact in float64."""
-_HASH_BITS = 31
-_BLOCK = 1 << 13
-"""Elements that are hashed at once; they fit a cache."""
+PRIME = (1 << 51) - 129
+"""The largest prime below 2**51: elements are exact in float64, and so are quotients of products, but for 1."""
+_BITS = 50
+RANDOM = 1 << _BITS
+"""How many elements a random one is chosen from: those below."""
+_LEFT, _RIGHT = 26, 17
+"""Bits of the parts into which the elements of the left and of the right matrix of a product are divided."""
+_TERMS = 1024
+"""How many products of such parts add up below 2**53, exact in float64."""
+_BLOCK = 1 << 12
+"""Elements that are computed at once; they and what is computed from them fit a cache."""
 _LARGEST_DENOMINATOR, _LARGEST_NUMERATOR = 1023, 2047
 """Twice the product of both is below p."""
-_SIGN = 31
-"""Shifted by it, an int32 is -1 if it is negative, else 0. Elements and their sums and differences fit int32."""
+_SIGN = 63
+"""Shifted by it, an int64 is -1 if it is negative, else 0."""
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 """The constants of splitmix64 (Steele, Lea and Flood 2014)."""
 _WORD = 0xFFFFFFFFFFFFFFFF
@@ -31,53 +33,68 @@ _ODD = tuple(_GOLDEN * (2 * i + 1) & _WORD for i in range(1, 17))
 """Factors of the operands of a function, in order."""
 
 
-def centred(x: Elements) -> np.ndarray:
-    """The elements between -p/2 and p/2, in int32."""
-    narrow = x.astype(np.int32)
-    narrow -= (PRIME // 2 - narrow) >> _SIGN & PRIME
-    return narrow
+def _remainder(part: np.ndarray, quotients: np.ndarray) -> None:
+    """Part minus p for every quotient, each at most 1 off, in place; both may have wrapped around 2**64."""
+    part -= quotients.astype(np.int64) * PRIME
+    part += part >> _SIGN & PRIME
+    part -= PRIME
+    part += part >> _SIGN & PRIME
 
 
 def reduced(x: np.ndarray) -> Elements:
-    """Exact whole float64 below 2**53, modulo p."""
-    flat, found = x.reshape(-1), np.empty(x.size, np.int64)
-    for start in range(0, x.size, _BLOCK):
-        part = flat[start : start + _BLOCK]
-        part = (part - np.floor(part * (1.0 / PRIME)) * PRIME).astype(np.int64)  # the quotient was rounded: one p off
-        part += part >> 63 & PRIME
-        part -= PRIME
-        part += part >> 63 & PRIME
-        found[start : start + _BLOCK] = part
-    return found.reshape(x.shape)
-
-
-def folded(x: np.ndarray) -> Elements:
-    """Products of two elements, or sums, from 0 to 2**62, modulo p; x may be overwritten."""
+    """Integers of 63 bits modulo p; x may be overwritten."""
     x = np.ascontiguousarray(x)
     flat = x.reshape(-1)
     for start in range(0, flat.size, _BLOCK):
         part = flat[start : start + _BLOCK]
-        above = part >> _HASH_BITS
-        part &= PRIME
-        part += above
-        part -= PRIME
-        part += part >> 63 & PRIME
+        _remainder(part, np.floor(part * (1.0 / PRIME)))
     return x
 
 
 def times(x: Elements, factor: int | Elements) -> Elements:
-    """The product with an integer of any size and sign, or with elements; they broadcast."""
+    """The product with an integer of any size and sign, or with elements; they broadcast.
+
+    The product modulo 2**64 and the quotient by p in float64 determine the remainder.
+    """
     if isinstance(factor, int):
-        return x if factor == 1 else folded(x * (factor % PRIME))
-    return folded(x * factor)
+        return x if factor == 1 else _times_number(x, factor % PRIME)
+    found = np.empty(np.broadcast_shapes(x.shape, factor.shape), np.int64)
+    pair = [np.ascontiguousarray(np.broadcast_to(a, found.shape)).reshape(-1) for a in (x, factor)]
+    flat = found.reshape(-1)
+    for start in range(0, flat.size, _BLOCK):
+        left, right = (a[start : start + _BLOCK] for a in pair)
+        part = flat[start : start + _BLOCK]
+        np.multiply(left, right, out=part)
+        _remainder(part, np.floor(left * (1.0 / PRIME) * right))
+    return found
+
+
+def _times_number(x: Elements, factor: int) -> Elements:
+    found = np.empty(x.shape, np.int64)
+    source, flat, ratio = np.ascontiguousarray(x).reshape(-1), found.reshape(-1), factor / PRIME
+    for start in range(0, flat.size, _BLOCK):
+        left, part = source[start : start + _BLOCK], flat[start : start + _BLOCK]
+        np.multiply(left, factor, out=part)
+        _remainder(part, np.floor(left * ratio))
+    return found
 
 
 def summed(terms: Iterable[Elements]) -> Elements:
     """The sum of some elements each, which broadcast."""
     total, *others = terms
     for term in others:
-        total = total + term
-    return folded(total) if others else total
+        total = _less(total + term)
+    return total
+
+
+def _less(x: np.ndarray) -> Elements:
+    """Integers below 2 * p modulo p, in place."""
+    flat = x.reshape(-1)
+    for start in range(0, flat.size, _BLOCK):
+        part = flat[start : start + _BLOCK]
+        part -= PRIME
+        part += part >> _SIGN & PRIME
+    return x
 
 
 def inverse(numbers: np.ndarray) -> Elements:
@@ -88,25 +105,33 @@ def inverse(numbers: np.ndarray) -> Elements:
     return found
 
 
+def _parts(x: Elements, bits: int, count: int) -> list[np.ndarray]:
+    """The elements around 0, between -p/2 and p/2, as digits of so many bits in float64, the lowest first."""
+    rest = x - (PRIME // 2 - x >> _SIGN & PRIME)
+    digits = list[np.ndarray]()
+    for _ in range(count - 1):
+        digits.append((rest & (1 << bits) - 1).astype(np.float64))
+        rest >>= bits
+    return [*digits, rest.astype(np.float64)]
+
+
 def product(left: Elements, right: Elements) -> Elements:
-    """(..., m, k) x (..., k, n) in the field: the right matrix in two halves, in blocks that are exact in float64."""
-    first, second = centred(left).astype(np.float64), centred(right)
-    halves = (second >> _HALF).astype(np.float64), (second & (1 << _HALF) - 1).astype(np.float64)
+    """(..., m, k) x (..., k, n) in the field: products of digits, in blocks that are exact in float64."""
     total = np.zeros((), np.int64)
     for start in range(0, max(left.shape[-1], 1), _TERMS):
-        block = first[..., start : start + _TERMS]
-        upper, lower = (reduced(block @ half[..., start : start + _TERMS, :]) for half in halves)
-        total = total + folded((upper << _HALF) + lower)
-    return total % PRIME if left.shape[-1] > _TERMS else total
+        block = slice(start, start + _TERMS)
+        columns = _parts(right[..., block, :], _RIGHT, 3)
+        for place, rows in enumerate(_parts(left[..., block], _LEFT, 2)):
+            low, middle, high = (reduced((rows @ part).astype(np.int64)) for part in columns)
+            found = times(times(high, 1 << _RIGHT) + middle, 1 << _RIGHT) + low
+            total = total + times(found, 1 << place * _LEFT)
+    return reduced(total)
 
 
 def _mix(z: np.ndarray, scratch: np.ndarray) -> None:
     """splitmix64 of z without its constant, reduced to an element, in place; scratch: as long as z. 0 stays 0."""
     _spread(z, scratch)
-    z >>= np.uint64(64 - _HASH_BITS)
-    signed = z.view(np.int64)
-    signed -= PRIME
-    signed += signed >> 63 & PRIME
+    z >>= np.uint64(64 - _BITS)
 
 
 def _spread(z: np.ndarray, scratch: np.ndarray) -> None:
@@ -125,11 +150,28 @@ def mixed(z: np.ndarray) -> Elements:
     return z.view(np.int64)
 
 
-class Field:
-    """GF(p) with random functions. Equal seeds have equal random elements and functions."""
+def narrowed(z: np.ndarray) -> Elements:
+    """Elements that are the upper bits of 64-bit numbers (uint64, contiguous), in place."""
+    z >>= np.uint64(64 - _BITS)
+    return z.view(np.int64)
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
+
+def odd_numbers(z: np.ndarray) -> np.ndarray:
+    """Odd 64-bit numbers that 64-bit numbers (uint64) determine, in place."""
+    _spread(z, np.empty_like(z))
+    z |= np.uint64(1)
+    return z
+
+
+class Field:
+    """GF(p) with random functions. Equal seeds have equal random elements and functions.
+
+    algebra: sums over windows are sums of products, too; else they are hashes (`windows.convolved`), a fraction of the
+    work, which distinguish different formulas of one sum; hashed: whether there was one.
+    """
+
+    def __init__(self, seed: int, *, algebra: bool = False) -> None:
+        self.seed, self.algebra, self.hashed = seed, algebra, False
         self._key = lru_cache(1 << 14)(self._new_key)
         self._stored: list[tuple[int, np.ndarray, np.ndarray]] = []
 
@@ -163,27 +205,25 @@ class Field:
         return self.apply(("random", *name), np.arange(int(np.prod(shape))).reshape(shape))
 
     def apply(self, function: tuple[object, ...], *operands: Elements) -> Elements:
-        """An uninterpreted function of elements (any integers below 2**40), which broadcast; the tuple is its name."""
+        """An uninterpreted function of elements (any integers of 64 bits), which broadcast; the tuple is its name."""
         assert 0 < len(operands) <= len(_ODD)
         shape = np.broadcast_shapes(*(operand.shape for operand in operands))
         whole, start = list[tuple[np.ndarray, np.uint64]](), np.full((1,) * len(shape), self._key(function), np.uint64)
         for operand, odd in zip(operands, _ODD, strict=False):
-            factor = np.uint64(odd)
+            words, factor = np.asarray(operand, np.int64).view(np.uint64), np.uint64(odd)
             if operand.shape == shape:
-                whole.append((operand.reshape(-1), factor))
+                whole.append((words.reshape(-1), factor))
             else:  # few elements for many results
-                start = (
-                    start
-                    + operand.reshape((1,) * (len(shape) - operand.ndim) + operand.shape).astype(np.uint64) * factor
-                )
+                start = start + words.reshape((1,) * (len(shape) - operand.ndim) + operand.shape) * factor
         found = np.empty(shape, np.uint64)
         found[...] = start
         flat, scratch = found.reshape(-1), np.empty(_BLOCK, np.uint64)
         for first in range(0, flat.size, _BLOCK):
             part = flat[first : first + _BLOCK]
+            room = scratch[: part.size]
             for operand, factor in whole:
-                part += operand[first : first + _BLOCK].astype(np.uint64, copy=False) * factor
-            _mix(part, scratch[: part.size])
+                part += np.multiply(operand[first : first + _BLOCK], factor, out=room)
+            _mix(part, room)
         return found.view(np.int64)
 
     def factors(self, *counts: int) -> np.ndarray:
@@ -191,8 +231,7 @@ class Field:
         z = np.full(counts, self._key(("factors",)), np.uint64)
         for place, odd in zip(np.indices(counts), _ODD, strict=False):
             z += place.astype(np.uint64) * np.uint64(odd)
-        _spread(z, np.empty_like(z))
-        return z | np.uint64(1)
+        return odd_numbers(z)
 
     def row(self, x: Elements, axes: Sequence[int] | None = None) -> Elements:
         """A hash of the elements along `axes` (all: None) in order; these axes have length 1. Zeros have the hash 0."""
@@ -204,8 +243,8 @@ class Field:
         return np.expand_dims(mixed(sums).reshape(kept), axes)
 
     def tag(self, dtype: str) -> int:
-        """What is added to the bytes of an element of this type, so that bytes read as another type differ."""
-        return self._key(("type", dtype)) % PRIME
+        """What the bytes of an element of this type are joined with (xor), so that another type reads others."""
+        return self._key(("type", dtype)) >> (64 - _BITS)
 
     def of_bytes(self, cells: np.ndarray, dtype: str) -> Elements:
         """The elements of a type whose bytes have these numbers, along the last axis."""
@@ -215,42 +254,33 @@ class Field:
             if not same.all():
                 others = self.apply(("bytes", cells.shape[-1]), *(cells[..., i] for i in range(cells.shape[-1])))
                 first = np.where(same, first, others)
-        found, tag, flat = np.empty(first.shape, np.int64), self.tag(dtype), first.reshape(-1)
-        out = found.reshape(-1)
-        for start in range(0, out.size, _BLOCK):
-            part = out[start : start + _BLOCK]
-            part[...] = flat[start : start + _BLOCK]
-            part -= tag
-            part += part >> 63 & PRIME
-        return found
+        return first ^ self.tag(dtype)
 
     def to_bytes(self, x: Elements, dtype: str) -> Elements:
         """The number that every byte of the elements of a type has."""
-        found = (x + (self.tag(dtype) - PRIME)).astype(np.int32)
-        found += found >> _SIGN & PRIME
-        return found
+        return x ^ self.tag(dtype)
 
     def words(self, x: Elements, dtype: str, wide: str) -> Elements:
         """Elements of a type of four bytes from those of one byte, (..., 4 * words) to (..., words)."""
         return self.of_bytes(self.to_bytes(x, dtype).reshape(*x.shape[:-1], -1, 4), wide)
 
     def stored(self, data: np.ndarray, address: int) -> np.ndarray:
-        """The numbers of the bytes of constants (int32), which depend on the byte and its address.
+        """The numbers of the bytes of constants (int64), which depend on the byte and its address.
 
         Both sides of a proof ask for the same bytes.
         """
         for begin, known, found in self._stored:
             if begin == address and np.array_equal(known, data):
                 return found
-        found, z, scratch = np.empty(data.size, np.int32), np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, np.uint64)
+        found, scratch = np.empty(data.size, np.int64), np.empty(_BLOCK, np.uint64)
         of_byte = np.arange(256, dtype=np.uint64) * np.uint64(_ODD[0]) + np.uint64(self._key(("constant byte",)))
         of_place = np.arange(_BLOCK, dtype=np.uint64) * np.uint64(_ODD[1])
         for start in range(0, data.size, _BLOCK):
             part = data[start : start + _BLOCK]
-            np.take(of_byte, part, out=z[: part.size], mode="clip")
-            z += of_place
+            z = found[start : start + _BLOCK].view(np.uint64)
+            np.take(of_byte, part, out=z, mode="clip")
+            z += of_place[: part.size]
             z += np.uint64((address + start) * _ODD[1] & _WORD)
-            _mix(z, scratch)
-            found[start : start + _BLOCK] = z[: part.size]
+            _mix(z, scratch[: part.size])
         self._stored.append((address, data, found))
         return found

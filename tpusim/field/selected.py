@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpusim.field.arithmetic import PRIME, Elements, Field
+from tpusim.field.arithmetic import Elements, Field, summed, times
 
 _SYMMETRIC = ("Equal", "NotEqual", "And", "Or", "Xor")
 
@@ -70,5 +70,5 @@ def weighed(field: Field, name: tuple[object, ...], x: Elements, axes: Sequence[
     for axis, (first, second, *weights) in enumerate(axes, 2):
         shape = [-1 if i == axis else 1 for i in range(x.ndim)]
         left, right = (field.constants(weight).reshape(shape) for weight in weights)
-        x = (x.take(first, axis) * left + x.take(second, axis) * right) % PRIME
+        x = summed((times(x.take(first, axis), left), times(x.take(second, axis), right)))
     return field.apply(name, x)

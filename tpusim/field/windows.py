@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
-from tpusim.field.arithmetic import PRIME, Elements, Field, folded, mixed
+from tpusim.field.arithmetic import Elements, Field, narrowed, odd_numbers, product, summed
 
 _VOLUME = 3
 """Axes of the kernel of a volume."""
+_SEEN = 1 << 21
+"""Most elements that windows see at once where their sums are computed."""
 
 
 @dataclass(frozen=True)
@@ -58,28 +61,48 @@ def convolved(
 ) -> Elements:
     """Sums of products (n, oc, *size) of an image (n, ic, ...) and a filter (oc, ic / groups, taps); pad: an element.
 
-    Every channel has its taps in the order of the kernel's positions. A sum is an uninterpreted function of what the
-    window sees and of the filter, both in order: the product of their hashes. Where nothing but zeros is seen it is 0.
-    A volume's is the sum of the sums of its planes, each with its part of the kernel.
+    Every channel has its taps in the order of the kernel's positions. With `field.algebra` a sum is the field's. Else
+    it is an uninterpreted function of what the window sees and of the filter, both in order, and 0 where nothing but
+    zeros is seen; a volume's is the sum of the sums of its planes, each with its part of the kernel.
     """
-    depths = window.kernel[0] if len(window.kernel) == _VOLUME else 1
     wide = padded(image, window, pad)
-    taps = filter.shape[2] // depths
-    total = np.zeros((), np.int64)
-    for depth in range(depths):
-        part = slice(depth * taps, (depth + 1) * taps)
-        total = total + _plane(field, wide, filter[:, :, part], list(window.positions())[part], window, groups, size)
-    return total % PRIME if depths > 1 else total
+    if field.algebra:
+        return _sums(wide, filter, window, groups, size)
+    field.hashed = True
+    depths = window.kernel[0] if len(window.kernel) == _VOLUME else 1
+    taps, positions = filter.shape[2] // depths, list(window.positions())
+    planes = [slice(depth * taps, (depth + 1) * taps) for depth in range(depths)]
+    return summed(_plane(field, wide, filter[:, :, part], positions[part], window, groups, size) for part in planes)
+
+
+def _sums(image: Elements, filter: Elements, window: Sliding, groups: int, size: tuple[int, ...]) -> Elements:
+    """The sums of products of a padded image, some rows of them at once."""
+    n, oc, each = image.shape[0], len(filter), filter.shape[1]
+    rows = filter.swapaxes(1, 2).reshape(groups, oc // groups, -1)
+    found = np.empty((n, oc, *size), np.int64)
+    at_once = max(1, _SEEN // (n * groups * rows.shape[-1] * prod(size[1:])))
+    for start in range(0, size[0], at_once):
+        part = slice(start * window.strides[0], None)
+        some = (min(at_once, size[0] - start), *size[1:])
+        met = [seen(image[:, :, part], window, at, some) for at in window.positions()]
+        columns = np.stack([x.reshape(n, groups, each, -1) for x in met], 2)
+        sums = product(rows, columns.reshape(n, groups, rows.shape[-1], -1))
+        found[:, :, start : start + some[0]] = sums.reshape(n, oc, *some)
+    return found
 
 
 def _plane(
     field: Field, image: Elements, filter: Elements, at: list[tuple[int, ...]], window: Sliding, groups: int,
     size: tuple[int, ...],
 ) -> Elements:  # fmt: skip
-    """The sums of some positions of the kernel, over the padded image."""
+    """The hashes of some positions of the kernel, over the padded image.
+
+    The upper bits of sums and products with random odd numbers modulo 2**64: those of different windows, or filters,
+    are equal with a chance of two of 2**50 (Dietzfelbinger 1996).
+    """
     (n, _, *extents), (oc, each, taps) = image.shape, filter.shape
     factors = field.factors(taps, each)
-    rows = mixed(np.einsum("oit,ti->o", filter.view(np.uint64), factors)).reshape(1, groups, oc // groups, -1)
+    rows = odd_numbers(np.einsum("oit,ti->o", filter.view(np.uint64), factors)).reshape(1, groups, oc // groups, 1)
     hashes = np.zeros((n, groups, *size), np.uint64)
     for tap, place in enumerate(at):
         if len(at) == 1 and each > 1:  # other elements are seen by no position
@@ -89,5 +112,4 @@ def _plane(
         met = image.reshape(n, groups, each, -1).view(np.uint64)
         sums = np.einsum("ngip,i->ngp", met, factors[tap]).reshape(n, groups, *extents)
         hashes += seen(sums, window, place, size)
-    seen_hashes = mixed(hashes).reshape(n, groups, 1, -1)
-    return folded(seen_hashes * rows).reshape(n, oc, *size)
+    return narrowed(hashes.reshape(n, groups, 1, -1) * rows).reshape(n, oc, *size)

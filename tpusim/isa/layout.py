@@ -14,6 +14,9 @@ from tpusim.errors import CommandError
 from tpusim.ir.packing import PER_BYTE, packed_shape
 from tpusim.isa.region import DType, Memory, View, byte_shape, byte_view, is_packed, itemsize, pair_axis
 
+_MANY_TILES = 200
+"""A product of more tiles than this stores int32 results for one row of lanes only (layer_group.md 9.3)."""
+
 
 def ceil_div(a: int, b: int) -> int:
     """The quotient a / b rounded up."""
@@ -176,6 +179,25 @@ def activation_view(
     """An EU-aligned activation in LMEM (or a dense one in GMEM), 4N/2N on a chip with batch packing."""
     layout = "aligned" if memory == "lmem" else "dense"
     return View(memory, address, shape, dtype, layout, interleave=chip.batch_factor(itemsize(dtype)))
+
+
+def sum_bytes(view: View, chip: ChipSpec) -> int:
+    """Bytes per lane of the 32-bit sums of a result, without alignment."""
+    n, c, h, w = view.shape
+    return 4 * n * ceil_div(c, chip.lanes) * h * w
+
+
+def group_bytes(channels: int, height: int, width: int, dtype: DType, chip: ChipSpec) -> int:
+    """Bytes per lane of a copy of one image's channels of a group."""
+    plane = channel_stride(height, width, dtype, chip, aligned=True)
+    return ceil_div(channels, chip.lanes) * plane * itemsize(dtype)
+
+
+def product_bytes(rows: int, columns: int, chip: ChipSpec) -> int:
+    """Bytes per lane of the 32-bit results of a matrix; of many tiles only one row of lanes (layer_group.md 9.3)."""
+    if ceil_div(rows, chip.eu_elements(1)) * ceil_div(columns, 4) > _MANY_TILES:
+        rows = min(rows, chip.lanes)
+    return 4 * ceil_div(rows, chip.lanes) * align(columns, chip.eu_elements(4))
 
 
 def work_area(address: int, size: int, chip: ChipSpec) -> View:

@@ -8,7 +8,7 @@ from typing import Any
 from xdsl.ir import Operation
 
 from tpusim.errors import ConfigError
-from tpusim.field import PRIME, Elements, Field
+from tpusim.field import PRIME, RANDOM, Elements, Field
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
@@ -50,6 +50,8 @@ class Proof:
 
     declared: tuple[str, ...] = ()
     """What the program declares otherwise than its module: tables, regions, work areas, transfers (`declared`)."""
+    hashed: bool = False
+    """Whether sums over windows were hashes; False: there are none, or they had to be the field's sums of products."""
     prime: int = PRIME
 
     @property
@@ -73,16 +75,25 @@ def prove(model: Model, machine: Simulator, *, wanted: float = WANTED, explain: 
     explain: say in words what stands in the place of the first wrong element; it takes two more seeds.
     """
     model.require_state("TPU_ADDRESSED", stage="prove")
-    bits = log2(PRIME / (_DEGREE * longest_path(model)))
+    bits = log2(RANDOM / (_DEGREE * longest_path(model)))
     seeds = max(1, ceil(wanted / bits))
     with BLAS.limit(limits=machine.options.blas_threads, user_api="blas"):
-        for seed in range(seeds):
-            found, evidence = _once(model, machine, seed, bits * (seed + 1))
-            if found.wrong is not None and explain:
-                more = [_once(model, machine, other, 0.0)[1] for other in range(seeds, seeds + 2)]
-                return replace(found, why=explained(found.wrong, [evidence, *more], machine.program))
-            if found.wrong is not None or seed == seeds - 1:
-                return replace(found, declared=() if found.wrong else differences(model, machine.program))
+        found = _over_seeds(model, machine, seeds, explain=explain, algebra=False)
+        if found.wrong is not None and found.hashed:
+            found = _over_seeds(model, machine, seeds, explain=explain, algebra=True)
+        declared = () if found.wrong else differences(model, machine.program)
+        return replace(found, bits=bits * found.seeds, declared=declared)
+
+
+def _over_seeds(model: Model, machine: Simulator, seeds: int, *, explain: bool, algebra: bool) -> Proof:
+    """The proof of all seeds, or of the first one with a wrong result."""
+    for seed in range(seeds):
+        found, evidence = _once(model, machine, seed, algebra=algebra)
+        if found.wrong is not None and explain:
+            more = [_once(model, machine, other, algebra=algebra)[1] for other in range(seeds, seeds + 2)]
+            return replace(found, why=explained(found.wrong, [evidence, *more], machine.program))
+        if found.wrong is not None or seed == seeds - 1:
+            return found
     raise AssertionError("one seed at least")
 
 
@@ -99,9 +110,9 @@ def _ops(model: Model) -> list[Operation]:
     return [inner for op in model.ops for inner in ((*op.body.block.ops, op) if isinstance(op, TpuGroup) else (op,))]
 
 
-def _once(model: Model, machine: Simulator, seed: int, bits: float) -> tuple[Proof, Evidence]:
+def _once(model: Model, machine: Simulator, seed: int, *, algebra: bool) -> tuple[Proof, Evidence]:
     """Both sides for one seed, until the first wrong result."""
-    field, program = Field(seed), machine.program
+    field, program = Field(seed, algebra=algebra), machine.program
     flat = FlatProof(model, field).run()
     memory = field_machine(machine, field)
     cores = memory.of_cores({0, *(command.core for command in program.commands)})
@@ -125,8 +136,8 @@ def _once(model: Model, machine: Simulator, seed: int, bits: float) -> tuple[Pro
             memory = cores[command.core]
             break
     proof = Proof(
-        compared=checker.checked, seeds=seed + 1, bits=bits, stated=tuple(flat.stated), uncut=flat.uncut,
-        unjudged=unjudged, unseen=checker.unknown, wrong=wrong,
+        compared=checker.checked, seeds=seed + 1, bits=0.0, hashed=field.hashed, stated=tuple(flat.stated),
+        uncut=flat.uncut, unjudged=unjudged, unseen=checker.unknown, wrong=wrong,
     )  # fmt: skip
     return proof, Evidence(flat.tensors, memory, wrong)
 

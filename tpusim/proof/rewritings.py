@@ -16,8 +16,6 @@ from tpusim.ops.framework.base import TopOp, TpuOp
 from tpusim.passes.instruments.base import Instrument, Step
 from tpusim.proof.unplaced import UnplacedProof
 
-_SEEDS = 2
-
 
 class ExpressionsChanged(Instrument):
     """Compares the expressions of a module before and after every pattern and pass that keeps numbers.
@@ -31,7 +29,7 @@ class ExpressionsChanged(Instrument):
     def __init__(self) -> None:
         self.proven = self.compared = 0
         self.others: dict[str, str] = {}
-        self._now: list[Mapping[str, Elements]] | None = None
+        self._now: Mapping[str, Elements] | None = None
 
     @override
     def before(self, step: Step) -> None:
@@ -68,25 +66,21 @@ class ExpressionsChanged(Instrument):
             self.others.setdefault(name, changed)
 
 
-def _expressions(model: Model) -> list[Mapping[str, Elements]]:
-    """Tensors by name for some seeds."""
+def _expressions(model: Model) -> Mapping[str, Elements]:
+    """Tensors by name."""
     ops = [op for op in model.body.walk() if isinstance(op, TopOp | TpuOp)]
     names = {op_name(op): framework_name(op) for op in ops}
-    found: list[Mapping[str, Elements]] = []
-    for seed in range(_SEEDS):
-        tensors = UnplacedProof(model, Field(seed)).run().tensors
-        found.append({names.get(name, name): elements for name, elements in tensors.items()})
-    return found
+    tensors = UnplacedProof(model, Field(0)).run().tensors
+    return {names.get(name, name): elements for name, elements in tensors.items()}
 
 
-def _first_other(before: list[Mapping[str, Elements]], after: list[Mapping[str, Elements]]) -> str:
+def _first_other(before: Mapping[str, Elements], after: Mapping[str, Elements]) -> str:
     """The first tensor, in the order of the later module, that is another expression; empty if all are the same.
 
     Without a tensor of both modules nothing is proven, and the first tensor is named.
     """
-    both = [name for name in after[0] if name in before[0]]
+    both = [name for name in after if name in before]
     for name in both:
-        pairs = zip((tensors[name] for tensors in before), (tensors[name] for tensors in after), strict=True)
-        if not all(np.array_equal(a.reshape(-1), b.reshape(-1)) for a, b in pairs):
+        if not np.array_equal(before[name].reshape(-1), after[name].reshape(-1)):
             return name
-    return "" if both else next(iter(after[0]), "")
+    return "" if both else next(iter(after), "")

@@ -29,6 +29,7 @@ def check_metadata(program: Program, chip: ChipSpec) -> None:
         if isinstance(command, GlobalKernel):
             _check_kernel(command, program)
     _check_groups(program, chip)
+    _check_work(program, chip)
     _check_shapes(program)
     for entry, command in _quantisations(program):
         _check_quantisation(entry, command, chip)
@@ -228,6 +229,25 @@ def _check_peak(entry: GroupEntry, commands: list[Command], chip: ChipSpec) -> N
     if not reach <= entry.lmem_peak_bytes <= chip.lmem_bytes:
         wanted = f"lmem_peak_bytes from {reach:,}, where its commands reach, to {chip.lmem_bytes:,}"
         raise _wrong(f"group {entry.id}", wanted, f"{entry.lmem_peak_bytes:,}", "correct the table of groups")
+
+
+def _check_work(program: Program, chip: ChipSpec) -> None:
+    """All commands of an op in a group state one work area, and none states less than its fields require."""
+    stated: dict[tuple[int, str], Command] = {}
+    for command in program.commands:
+        if not command.in_group or isinstance(command, Move):
+            continue
+        least, got = command.least_work(chip), sum(view.shape[-1] for view in command.work)
+        if got < least:
+            raise _wrong(command.label, f"a work area of {least:,} bytes or more", got, "generate the program again")
+        first = stated.setdefault((command.group, command.op), command)
+        if first.work != command.work:
+            required = f"the work area of {first.label}, {_areas(first)},"
+            raise _wrong(command.label, required, _areas(command), "give all commands of the op in this group one area")
+
+
+def _areas(command: Command) -> str:
+    return ", ".join(f"bytes [{v.address:,}, {v.address + v.shape[-1]:,})" for v in command.work) or "none"
 
 
 def _is_store(command: Command) -> bool:

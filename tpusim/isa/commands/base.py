@@ -321,6 +321,10 @@ class Command(
         """Every view this command writes."""
         return tuple(self._views(self.outputs_))
 
+    def least_work(self, chip: ChipSpec) -> int:
+        """Bytes in every lane that its work areas need in a layer group; 0: its fields do not determine them."""
+        return 0
+
     def scratch(self) -> tuple[View, ...]:
         """Every view whose bytes are undefined after this command: (1, lanes, 1, bytes) u8, compact."""
         return self.work

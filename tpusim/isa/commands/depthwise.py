@@ -8,6 +8,7 @@ from tpusim.isa.commands.filters import ALIGNMENTS, COEFFICIENT_RULES, FILTER_RU
 from tpusim.isa.commands.requant import Requant
 from tpusim.isa.commands.window import Window
 from tpusim.isa.finding import Finding
+from tpusim.isa.layout import ceil_div, sum_bytes
 from tpusim.isa.multiplications import of_convolution, of_transposed
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.steps import limits, window_steps
@@ -51,6 +52,14 @@ class Depthwise(Command, frozen=True, tag="depthwise"):
     def per_channel(self, chip: ChipSpec) -> list[PerChannel]:
         """Bias and requant table."""
         return coefficients(self, chip)
+
+    def least_work(self, chip: ChipSpec) -> int:
+        """32-bit sums before a table's requants, once more than CONV, and its filter (layer_group.md 9.3)."""
+        table = self.requant_table
+        if table is None or table.dtype != "i32" or not chip.conv_accumulators or self.rotate:
+            return 0
+        taps = ceil_div(self.output.shape[1], chip.lanes) * prod(self.kernel)
+        return 2 * sum_bytes(self.output, chip) + taps
 
     @property
     def transposed(self) -> bool:

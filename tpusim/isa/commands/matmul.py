@@ -6,7 +6,7 @@ from tpusim.chips import ChipSpec
 from tpusim.isa.commands.base import Command, Need
 from tpusim.isa.commands.requant import Requant
 from tpusim.isa.finding import Finding
-from tpusim.isa.layout import align, ceil_div
+from tpusim.isa.layout import align, ceil_div, product_bytes
 from tpusim.isa.matrices import lane_columns, row_steps
 from tpusim.isa.multiplications import of_product
 from tpusim.isa.region import View, itemsize
@@ -87,6 +87,14 @@ class MatMul(Command, frozen=True, tag="matmul"):
     def needs(self) -> tuple[Need, ...]:
         """A requant for each right matrix needs QDM."""
         return (Need("qdm", "no requants", str(self.requants)),) if self.requants else ()
+
+    def least_work(self, chip: ChipSpec) -> int:
+        """32-bit results before a requant."""
+        if self.requant is None and not self.requants and self.multipliers is None:
+            return 0
+        rows, _ = matrix_shape(self.left, self.left_transpose)
+        _, columns = matrix_shape(self.right, self.right_transpose)
+        return product_bytes(rows, columns, chip)
 
     @property
     def on_vectors(self) -> bool:

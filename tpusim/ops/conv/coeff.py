@@ -127,13 +127,13 @@ class MergedLayout:
 
     def bytes_of(self, image: np.ndarray, *, with_bias: bool) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
         """(filter, bias or None, requant) of an image with an item for each byte, (channels, bytes) each."""
-        groups = ceil_div(self.channels, self.rows)
 
         def block(offset: int, pitch: int, size: int) -> np.ndarray:
-            index = offset + np.arange(groups)[:, None] * pitch + np.arange(size)
-            index = np.minimum(index, self.row_bytes - 1)
-            data = image[:, index].transpose(1, 0, 2).reshape(groups * self.rows, size)
-            return np.ascontiguousarray(data[: self.channels])
+            data = np.empty((self.channels, size), image.dtype)
+            for first in range(0, self.channels, self.rows):
+                start, rows = offset + first // self.rows * pitch, min(self.rows, self.channels - first)
+                data[first : first + rows] = image[:rows, start : start + size]
+            return data
 
         requant = block(0, self.requant_pitch_words * 4, self.requant_words * 4)
         bias = block(self.bias_offset, 4, 4) if with_bias else None

@@ -18,7 +18,7 @@ from tpusim.ir.modes import RequantModeAttr
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
-from tpusim.isa.layout import align, ceil_div
+from tpusim.isa.layout import product_bytes
 from tpusim.isa.multiplications import of_product
 from tpusim.isa.region import View
 from tpusim.isa.steps import array
@@ -67,9 +67,6 @@ from tpusim.ops.patterns.lowered_heads import (
 )
 from tpusim.ops.patterns.whole_image import WholeImageAsProduct
 from tpusim.ops.structure import TopWeight
-
-MANY_TILES = 200
-"""A product of more tiles than this stores int32 results for one row of lanes only (layer_group.md 9.3)."""
 
 
 @irdl_op_definition
@@ -349,10 +346,7 @@ class TpuMatMul(
         if self.scaling is None:
             return 0
         _, rows, *extents = output.shape
-        columns = extents[self.has_heads]  # of one head
-        if ceil_div(rows, chip.eu_elements(1)) * ceil_div(columns, 4) > MANY_TILES:
-            rows = min(rows, chip.lanes)
-        return 4 * ceil_div(rows, chip.lanes) * align(columns, chip.eu_elements(4))
+        return product_bytes(rows, extents[self.has_heads], chip)  # of one head
 
     # ---------------------------------------------------------------------------------------------------------- codegen
 

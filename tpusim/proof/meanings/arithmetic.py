@@ -31,7 +31,7 @@ def add(op: TpuAdd, operands: Sequence[Any], field: Field) -> Elements | None:
     dtype, zero, relu = type_of(op.output), zero_point(op.output), relu_of(op)
     if ms is None or rs is None:
         minus = op.coeff is not None and floats(op.coeff) == DIFFERENCE
-        total = (operands[0] - operands[1]) % PRIME if minus else _chained(np.add, operands, op, field)
+        total = (operands[0] - operands[1]) % PRIME if minus else _chained(_plus, operands, op, field)
         if dtype == "i32":
             return clamped(field, total, 0, None) if relu else total
         return stored_float(rectified(total, op, field), op.output, field)
@@ -63,7 +63,7 @@ def sub(op: TpuSub, operands: Sequence[Any], field: Field) -> Elements | None:
 def mul(op: TpuMul, operands: Sequence[Any], field: Field) -> Elements | None:
     """The product without zero points, relu, one requant."""
     factors = [without_zero(x, zero_point(value)) for x, value in zip(operands, op.inputs, strict=True)]
-    total = _chained(np.multiply, factors, op, field)
+    total = _chained(times, factors, op, field)
     if op.scaling is None:
         return stored_float(rectified(total, op, field), op.output, field)
     total = clamped(field, total, 0, None) if relu_of(op) else total
@@ -71,12 +71,16 @@ def mul(op: TpuMul, operands: Sequence[Any], field: Field) -> Elements | None:
     return requanted(field, total, by, type_of(op.output))
 
 
+def _plus(a: Elements, b: Elements) -> Elements:
+    return summed((a, b))
+
+
 def _chained(combine: Callable[..., Elements], operands: Sequence[Elements], op: TpuOp, field: Field) -> Elements:
     """The operands combined from left to right, each float result but the last rounded to the op's type."""
     total = operands[0]
     for number, x in enumerate(operands[1:], 1):
         total = total if number == 1 else stored_float(total, op.results[0], field)
-        total = combine(total, x) % PRIME
+        total = combine(total, x)
     return total
 
 

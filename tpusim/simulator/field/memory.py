@@ -12,7 +12,7 @@ from tpusim.isa.region import View, byte_view, is_packed, itemsize, pair_axis
 from tpusim.registry import FIELD_HANDLERS
 from tpusim.simulator.memory import Machine, Region
 
-_CELL = np.dtype(np.int32)
+_CELL = np.dtype(np.int64)
 _NARROW = ("f16", "bf16")
 
 
@@ -90,19 +90,34 @@ class FieldMachine(Machine):
             out[index].reshape(window.shape)[...] = window
         return out
 
-    def put(self, view: View, cells: np.ndarray) -> None:
-        """Write `raw` numbers of another view of as many bytes per element."""
-        for index, window in self.windows(view):
+    def copy(self, source: View, target: View) -> None:
+        """Copy the numbers of all bytes to another view of as many bytes per element."""
+        one, other = self.windows(source), self.windows(target)
+        if len(one) == len(other) == 1 and one[0][1].shape == other[0][1].shape:
+            other[0][1][...] = one[0][1]
+            return
+        cells = self.raw(source)
+        for index, window in other:
             window[...] = cells[index].reshape(window.shape)
 
     def read(self, view: View) -> Elements:
         """The elements of a view, in its shape."""
         if not is_packed(view.dtype):
-            return self.field.of_bytes(self.raw(view), view.dtype)
-        pairs, axis = self.raw(view)[..., 0].astype(np.int64), pair_axis(view)
+            return self._whole(view)
+        pairs, axis = self.raw(view)[..., 0], pair_axis(view)
         halves = [self.field.apply(("half", view.dtype, i), pairs) for i in range(2)]
         joined = np.stack(halves, axis + 1).reshape(*pairs.shape[:axis], -1, *pairs.shape[axis + 1 :])
         return joined[(slice(None),) * axis + (slice(view.shape[axis]),)]
+
+    def _whole(self, view: View) -> Elements:
+        """Elements of a byte or more; the bytes of one have the same number, or else it is a function of them."""
+        tag, found = self.field.tag(view.dtype), np.empty(view.shape, _CELL)
+        for index, window in self.windows(view):
+            first = window[..., 0]
+            if not all(np.array_equal(window[..., i], first) for i in range(1, window.shape[-1])):
+                return self.field.of_bytes(self.raw(view), view.dtype)
+            np.bitwise_xor(first, tag, out=found[index].reshape(first.shape))
+        return found
 
     load = read
 
@@ -112,9 +127,9 @@ class FieldMachine(Machine):
             raise NotJudged(f"two {view.dtype} elements share a byte")
         if array.shape != view.shape:
             raise SimulationError(f"write: the view takes {view.shape}, got {array.shape}; this is a defect")
-        cells = self.field.to_bytes(array, view.dtype)[..., None]
+        tag = self.field.tag(view.dtype)
         for index, window in self.windows(view):
-            window[...] = cells[index].reshape((*window.shape[:-1], 1))
+            np.bitwise_xor(array[index].reshape((*window.shape[:-1], 1)), tag, out=window)
 
     def store(self, view: View, array: Elements) -> None:
         """The result of a float command, rounded to a type of 16 bits if the view has one."""

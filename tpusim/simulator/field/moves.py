@@ -10,7 +10,7 @@ from tpusim.simulator.handlers import execute
 
 def move(command: Move | LaneCopy, memory: FieldMachine) -> None:
     """Copy the numbers of all bytes, whatever the type; constants are copied as bytes, too."""
-    memory.put(command.output, memory.raw(command.input))
+    memory.copy(command.input, command.output)
     execute(command, memory.constants)
 
 
