@@ -80,7 +80,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Thousands of tests stay until the end; the garbage collector need not look at them again and again.
 
-    Raises UsageError if pytest-xdist was asked for groups and made none, as 3.8 does beside pytest 9.2 (xdist #1386):
+    Raises UsageError if pytest-xdist was asked for groups and made none, as 3.8 does with pytest 9.2 (xdist #1386):
     then both processes compile the same, and nothing else shows it.
     """
     if session.config.getoption("loadgroup", False) and not any("@" in item.nodeid for item in session.items):

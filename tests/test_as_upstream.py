@@ -147,7 +147,7 @@ def test_branches_take_a_range_that_a_constant_widened() -> None:
     assert scale_of(tpu, "h") == scale_of(tpu, "y") == 100 / 127
 
 
-def test_a_linear_pointwise_convolution_goes_into_the_one_behind_it() -> None:
+def test_a_linear_pointwise_convolution_merges_into_the_next() -> None:
     rng = np.random.default_rng(5)
     shapes = {"v": (24, 4, 1, 1), "c": (24,), "w": (8, 24, 2, 2), "b": (8,)}
     constants = {k: rng.standard_normal(shape).astype(np.float32) for k, shape in shapes.items()}

@@ -196,12 +196,12 @@ def test_scalar_constants(op: str, operands: str) -> None:
     simplified(imported(node(op, operands, "y")), {f"{op}To{op}Const": 1}, f"{op}Const")
 
 
-def test_a_scale_behind_relu_stays() -> None:
+def test_a_scale_after_relu_stays() -> None:
     model = imported(conv("x w", "a"), node("Relu", "a", "r"), node("Mul", "r c", "y"))
     simplified(model, {"TopFuseRelu": 1, "MulToScale": 1}, "Conv Scale")
 
 
-def test_a_scale_behind_a_scale_with_relu_stays() -> None:
+def test_a_scale_after_a_scale_with_relu_stays() -> None:
     model = imported(node("Mul", "x c", "a"), node("Relu", "a", "r"), node("Mul", "r c", "y"))
     simplified(model, {"TopFuseRelu": 1, "MulToScale": 2}, "Scale Scale")
 
@@ -256,7 +256,7 @@ def test_batch_norm_goes_into_the_matrix_product(transposed: int) -> None:
 
 @pytest.mark.parametrize(("row", "shape"), [("mb", (2, 3, C)), ("mb1", (2, 3, C)), ("mb", (2, C))])
 @pytest.mark.parametrize("swapped", [False, True])
-def test_a_row_behind_a_matrix_product_is_its_bias(row: str, shape: tuple[int, ...], swapped: bool) -> None:
+def test_a_row_after_a_matrix_product_is_its_bias(row: str, shape: tuple[int, ...], swapped: bool) -> None:
     """PyTorch's linear layer on a sequence; the Relu after the sum is fused into the product."""
     operands = f"{row} a" if swapped else f"a {row}"
     model = imported(node("MatMul", "x mm", "a"), node("Add", operands, "d"), node("Relu", "d", "y"), x=shape)
@@ -279,7 +279,7 @@ def test_the_product_of_two_computed_matrices_takes_a_row() -> None:
     [("plane", "MatMul Add", {}), ("s1", "MatMul AddConst", {"AddToAddConst": 1}),
      ("column", "MatMul Scale", {"AddToScale": 1}), ("wide", "MatMul Add", {})],
 )  # fmt: skip
-def test_what_is_no_row_is_added_behind_the_product(addend: str, kinds: str, fired: dict[str, int]) -> None:
+def test_what_is_no_row_is_added_after_the_product(addend: str, kinds: str, fired: dict[str, int]) -> None:
     simplified(imported(node("MatMul", "x mm", "a"), node("Add", f"a {addend}", "y"), x=(1, 3, C)), fired, kinds)
 
 
@@ -317,7 +317,7 @@ def test_relu6_keeps_its_limit() -> None:
     assert compute(result)["y"].max() == 6.0
 
 
-def test_relu_stays_behind_what_has_none() -> None:
+def test_relu_stays_after_what_has_none() -> None:
     model = imported(node("Transpose", "x", "a", perm=[0, 1, 3, 2]), node("Relu", "a", "y"))
     simplified(model, {}, "Permute Relu")
     simplified(imported(node("Relu", "x", "y")), {}, "Relu")
@@ -336,7 +336,7 @@ def test_names_of_moved_relus_are_new() -> None:
     assert renamed(result, model) == {"d_move_ahead_relu_1", "e_move_ahead_relu"}
 
 
-def test_relu_stays_behind_a_concat_of_what_has_none() -> None:
+def test_relu_stays_after_a_concat_of_what_has_none() -> None:
     model = imported(conv("x w", "a"), node("Concat", "a x", "k", axis=1), node("Relu", "k", "y"))
     simplified(model, {}, "Conv Concat Relu")
 

@@ -186,7 +186,7 @@ ABS, EXP, SOFT = ("Abs", {}), ("Exp", {}), ("Softmax", {"axis": -1})
     [((HEADS, ABS, EXP), ["Active", "Active", "Permute"]), ((HEADS, SOFT), ["Softmax", "Permute"]),
      ((HEADS, ABS, HEADS), ["Active"]), ((OTHERS, ABS), ["Permute", "Active"])],
 )  # fmt: skip
-def test_permutes_go_behind(nodes: tuple[tuple[str, dict[str, Any]], ...], wanted: list[str]) -> None:
+def test_permutes_go_after(nodes: tuple[tuple[str, dict[str, Any]], ...], wanted: list[str]) -> None:
     """BM1684: moved after ops on elements or rows; two inverse ones cancel; others stay. The result is the same."""
     before = lowered(turned(*nodes), "f32")
     after = optimized(before)

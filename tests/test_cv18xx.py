@@ -247,13 +247,13 @@ def test_every_right_matrix_has_its_own_multiplier() -> None:
 HEADS = "order = [0 : i64, 2 : i64, 1 : i64, 3 : i64]"
 
 
-def heads(right: tuple[int, ...] = (2, 3, 6, 7), behind: tuple[int, ...] = (2, 5, 3, 7), results: str = "y") -> Model:
+def heads(right: tuple[int, ...] = (2, 3, 6, 7), last: tuple[int, ...] = (2, 5, 3, 7), results: str = "y") -> Model:
     """A product of matrices between Permutes of (b, rows, heads, columns)."""
     return module(
         x("a", (2, 5, 3, 6), -1.0, 1.0), x("b", right, -1.0, 1.0),
         Row("left", "Permute", "a", (2, 3, 5, 6), (-1.0, 1.0), HEADS),
         Row("product", "MatMul", "left b none", (2, 3, 5, 7), (-4.0, 4.0)),
-        Row("y", "Permute", "product", behind, (-3.0, 3.0), HEADS),
+        Row("y", "Permute", "product", last, (-3.0, 3.0), HEADS),
         results=results,
     )  # fmt: skip
 

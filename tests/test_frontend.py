@@ -368,7 +368,7 @@ def test_ops_that_onnx_does_not_know_are_collected_too() -> None:
     assert [line.split()[0] for line in problems(network(nodes, {"x": (3, 3)}, ["y"]))] == ["Relux", "Det", "Reluy"]
 
 
-def test_nodes_behind_an_unsupported_one_are_checked() -> None:
+def test_nodes_after_an_unsupported_one_are_checked() -> None:
     """RoiAlign's shape is known to ONNX, so faults after it show in the same run."""
     nodes = [
         node("RoiAlign", "x rois batch", "e", output_height=4, output_width=4),

@@ -107,7 +107,7 @@ def test_the_networks_have_what_is_tried() -> None:
     assert kinds >= {"lg", "gl", "gvl", "ll"}
 
 
-def test_another_cut_of_a_group_behind_a_global_layer() -> None:
+def test_another_cut_of_a_group_after_a_global_layer() -> None:
     """`explore group` takes the number that is shown, and says it."""
     model = mixed("cv183x")
     grouped = to_groups(model)

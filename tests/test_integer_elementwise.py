@@ -223,7 +223,7 @@ def test_constants(dtype: str, relu: bool, out: str) -> None:
 
 @bounded(15)
 @given(tensors("int8", SHAPE), BYTE_MULTIPLIERS, st.integers(0, 16), CONSTANTS, zeros("int8"))
-def test_constant_is_added_behind_the_zero_point(x: Array, m: int, r: int, c: int, z: int) -> None:
+def test_constant_is_added_after_the_zero_point(x: Array, m: int, r: int, c: int, z: int) -> None:
     """9.3 AddConst: v = (q - z_in)*m + C."""
     expected = saturated(shifted((exact(x) - z) * m + c, r), "int8")
     np.testing.assert_array_equal(arith.addconst_int(x, m, r, c, z, do_relu=False, out_dtype="int8"), expected)

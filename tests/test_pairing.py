@@ -50,7 +50,7 @@ def test_a_reference_in_nhwc_and_shapes_that_tell_nothing() -> None:
     assert paired({"a": flat}, {"a": IMAGE}).targets["a"] is flat
 
 
-def test_names_by_what_upstream_puts_behind_them() -> None:
+def test_names_by_the_suffixes_of_upstream() -> None:
     references = {"c1_Conv": IMAGE, "y_Softmax_f32": IMAGE[:1], "x": IMAGE, "b_Add": IMAGE, "b_Relu": IMAGE}
     targets = {"c1": IMAGE.transpose(0, 2, 3, 1), "y": IMAGE[:1], "x": IMAGE, "b": IMAGE, "z_Conv": IMAGE}
     found = paired(targets, references)

@@ -2,7 +2,7 @@
 
 Perfetto's trace processor is a binary that its Python package downloads, so it is not at hand here. In its place stands
 a reader with the rules of its JSON importer that can lose something: whole nanoseconds from microseconds (cut off in
-older versions, rounded in newer ones), keys behind an unknown one, threads by their number alone, a slice that ends
+older versions, rounded in newer ones), keys after an unknown one, threads by their number alone, a slice that ends
 inside its neighbour.
 """
 

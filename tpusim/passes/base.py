@@ -66,7 +66,7 @@ class Pass(ModulePass):
             _move(result.module, op)
 
     def _apply_for(self, ctx: Context, op: ModuleOp) -> None:
-        """As `apply`, in a context of somebody else; a ModelContext gets the new weights."""
+        """As `apply`, in a context of another class; a ModelContext gets the new weights."""
         weights = ctx.weights if isinstance(ctx, ModelContext) else WeightStore()
         mine = PassContext(weights=weights)
         self.apply(mine, op)

@@ -1,4 +1,4 @@
-"""What a pass sees besides the module: its weights, what is not IR, and the instruments that watch."""
+"""What a pass sees in addition to the module: its weights, what is not IR, and the instruments that watch."""
 
 from __future__ import annotations
 

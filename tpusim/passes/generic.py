@@ -156,7 +156,7 @@ class Fold(FunctionPass):
 
 @dataclass(frozen=True)
 class Sccp(FunctionPass):
-    """Replace values by constants that are the same on every way through a function that can be taken."""
+    """Replace values that are one constant on every path that can be taken through a function."""
 
     name = "sccp"
 
@@ -190,7 +190,7 @@ class SymbolDce(Pass):
 
 @dataclass(frozen=True)
 class Inline(Pass):
-    """Inline the calls of functions, callees first, and simplify what comes of it."""
+    """Inline the calls of functions, callees first, and simplify the results."""
 
     name = "inline"
 

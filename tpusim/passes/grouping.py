@@ -1,10 +1,10 @@
-"""Layer groups as the options ask: by the searches of `tpusim.layer_group`, or the best that is found on the clock.
+"""Layer groups as the options ask: by the searches of `tpusim.layer_group`, or the quickest on the clock.
 
 Input: a module with its weights in chip layout. Output: its copy with layer groups. The searches go by estimates of
-groups before anything has an address. `best` compiles what each of them finds, with rows that TPU-MLIR does not have
-too, keeps what takes the fewest cycles, tries that with the ops in other orders (of a small module all divisions are
-tried in each), and then joins the longest groups with adjacent ops, and cuts them into more sections, while
-that is quicker.
+groups before anything has an address. `best` compiles the groups of each search, also with rows that TPU-MLIR does not
+have, and keeps those that take the fewest cycles. It then tries other orders of the ops (for a small module with every
+division into groups). Finally it joins the longest groups with adjacent ops, and cuts them into more sections, as long
+as that is quicker.
 """
 
 from collections.abc import Callable, Iterator

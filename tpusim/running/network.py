@@ -56,12 +56,12 @@ DONE = {
     "top": "is imported", "canonical": "is canonical", "calibrated": "has its thresholds", "tpu": "is lowered",
     "grouped": "is grouped", "final": "has its addresses", "program": "is compiled",
 }  # fmt: skip
-"""What is so of a network at each level, for messages."""
+"""What a network is at each level, for messages."""
 STATES = {
     "TOP_F32": "top", "TOP_CALIBRATED": "calibrated", "TPU_LOWERED": "tpu", "TPU_REORDERED": "tpu",
     "TPU_DIVIDED": "grouped", "TPU_ADDRESSED": "final",
 }  # fmt: skip
-"""State of a module -> its level; a canonical module looks as an imported one does, and is known by its name."""
+"""State of a module -> its level; a canonical module has the state of an imported one, but another file name."""
 DECIDED = {
     "top": ("input_shapes", "cut", "preprocess", "preprocess_list"),
     "canonical": ("also",),
@@ -70,17 +70,17 @@ DECIDED = {
     "grouped": ("layer_group",),
     "final": ("addr_mode",),
 }
-"""What of a configuration decides a level, besides what decides the levels before."""
+"""The options that decide a level, in addition to those that decide the levels before it."""
 Given: TypeAlias = str | Path | Model | ModelProto
 Configure: TypeAlias = Callable[[RunConfig], RunConfig]
-"""The options that were given, put in place of the usual ones, or of those of a run."""
+"""Puts the given options into a configuration: the usual one, or that of a run."""
 
 
 @dataclass
 class Network:
     """A network as given. label: how messages call it; framework: the framework's model, if there is one.
 
-    artefacts: what is there in memory; stored: level -> file of what is there on disk and current. folder: where its
+    artefacts: the levels in memory; stored: level -> its file on disk, if that is current. folder: where its
     files are, None for one in memory. assume: ranges are assumed where none were measured and no samples were named.
     """
 
@@ -161,7 +161,7 @@ class Network:
 
     @property
     def measures(self) -> bool:
-        """Whether it still lacks ranges, and is to have some."""
+        """Whether it needs ranges and has none yet."""
         return is_calibrated(self.config) and not any(self._there(name) for name in ORDER[2:])
 
     @property
@@ -171,16 +171,16 @@ class Network:
 
     @property
     def latest(self) -> Model:
-        """The module of the last level that is there; as it was imported if there is none yet."""
+        """The module of the last available level; as it was imported if there is none yet."""
         return self.model(next((name for name in reversed(ORDER[:-1]) if self._there(name)), "top"))
 
     @property
     def level(self) -> str:
-        """The last level that is there."""
+        """The last available level."""
         return next((name for name in reversed(ORDER) if self._there(name)), "")
 
     def has(self, level: str) -> bool:
-        """Whether it can give a level: it is there, or can be made."""
+        """Whether a level is available or can be made."""
         return any(self._there(name) for name in ORDER[: ORDER.index(level) + 1]) or self.framework is not None
 
     def model(self, level: str) -> Model:
@@ -208,7 +208,7 @@ class Network:
         return Samples(config.data, input_specs(model), count, shuffled=True, images=images_of(model))
 
     def calibrated_with(self, limit: int) -> list[dict[str, np.ndarray]]:
-        """The first `limit` of the samples that its ranges were measured on; none where they are not at hand."""
+        """The first `limit` of the samples that its ranges were measured on; none if they are not available."""
         given = self.artefacts.given
         if isinstance(given, Sized):
             return [dict(one) for one in islice(given, limit)]
@@ -233,7 +233,7 @@ class Network:
         return getattr(self.artefacts, level) is not None or level in self.stored
 
     def _make(self, level: str) -> None:
-        """Have a level in memory: read what is there, make the rest."""
+        """Bring a level into memory: read what is stored, make the rest."""
         if getattr(self.artefacts, level) is not None:
             return
         if not self.has(level):
@@ -291,7 +291,7 @@ def open_network(
     """The network in whatever form. configure: puts the options that were given into a configuration.
 
     assume: see `Network`. judged: samples are named to judge the network by; they calibrate it only where it has no
-    ranges yet. Raises ConfigError for a path that is no network, and for options that can change nothing any more.
+    ranges yet. Raises ConfigError for a path that is no network, and for options that no longer have an effect.
     """
     if isinstance(given, Model):
         return _of_module(given, given.name, None, configure, observer, assume=assume, judged=judged)
@@ -317,7 +317,7 @@ def _artefacts(config: RunConfig, observer: Observer | None, *, from_file: bool)
 def network_from(
     given: object, configure: Configure, *, example: object = None, exporter: Exporter = "dynamo"
 ) -> Network:
-    """As `open_network`, of whatever somebody may call a network in Python; a torch.nn.Module needs an example.
+    """As `open_network`, for every form that a network has in Python; a torch.nn.Module needs an example.
 
     Raises ConfigError for what is no network.
     """

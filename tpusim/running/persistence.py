@@ -230,7 +230,7 @@ def evidence(a: Artefacts) -> Evidence:
 
 
 def shown_early(a: Artefacts) -> Evidence:
-    """What of it is known before the machine has run: values of the float network, and groups."""
+    """The parts of the page that are known before the machine runs: values of the float network, and groups."""
     return Evidence(
         dict(histograms(a.tensors["top"], ranges(need(a.calibrated, "the calibrated module")))),
         tuple(views(need(a.grouped, "the grouped module"))),
@@ -290,16 +290,16 @@ def page_of(folder: Path, calibrated: Model, diagnosis: Diagnosis) -> str:
 
 
 def model_of(folder: Path) -> Path | None:
-    """The model whose run is in a folder; None if there is none, or it is where it was no longer."""
+    """The model whose run is in a folder; None if there is none, or if its file is gone."""
     manifest = Manifest.read(folder)
     path = Path(str(manifest.config.get("model", ""))) if manifest is not None else None
     return path if path is not None and path.is_file() else None
 
 
 def data_of(folder: Path) -> tuple[str, int] | None:
-    """The calibration samples of the run in a folder, as `--data` says them, and of how many its table is (0: all).
+    """The calibration samples of the run in a folder, as `--data` takes them, and how many its table used (0: all).
 
-    None if there is no run, or its samples are no longer where they were: of samples in memory one is kept.
+    None without a run, and if its samples are gone: of samples in memory only one is kept.
     """
     manifest = Manifest.read(folder)
     data = str(manifest.config.get("data", "")) if manifest is not None else ""
@@ -418,7 +418,7 @@ def file_key(path: str | Path | None) -> str:
 
 
 def model_key(path: Path) -> list[str]:
-    """The content of a model or module and of the files that hold its weights; of a run's folder what is read of it."""
+    """The content of a model or module and of its files of weights; of a run's folder the files that are read."""
     if path.is_dir():
         names = ("1_top.mlir", "2_canonical.mlir", "canonical_weights.npz", "cali_table")
         return [file_key(path / name) for name in names]

@@ -195,7 +195,7 @@ def stage_infer(a: Artefacts) -> None:
 
 
 IN_BACKGROUND: dict[str, Callable[[Artefacts], dict[str, Tensors]]] = {"lower": float_levels, "group": tpu_level}
-"""Flat inference by the stage that it can begin with, for all that it reads is there."""
+"""Flat inference by the stage with which it can begin, because all that it reads exists then."""
 
 
 def stage_simulate(a: Artefacts) -> None:

@@ -115,7 +115,6 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
     @property
     @override
     def packed(self) -> bool:
-        """Whether the coefficients are in the chip's layout."""
         return is_set(self.filter_packed) or is_set(self.coeff_merged)
 
     @override

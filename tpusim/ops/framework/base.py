@@ -156,7 +156,6 @@ class TopOp(ShapedOp, Lowering, IntegerLowering, FloatLowering, FloatTypes, Rang
 
     @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """Build the tpu ops for this op on the context's chip; returns the value that replaces the result."""
         return ctx.by_family(self, self.lowerings())
 
     def lowerings(self) -> Lowerings:

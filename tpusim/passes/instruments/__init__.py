@@ -1,4 +1,4 @@
-"""Instruments: who watches a run of passes. One small class each, with hooks around passes (`Instrument`)."""
+"""Instruments watch a run of passes. One small class each, with hooks around passes (`Instrument`)."""
 
 from tpusim.passes.instruments.base import Instrument, Step
 from tpusim.passes.instruments.verify import Verify

@@ -26,7 +26,7 @@ class Verify(Instrument):
 
 
 def _content(module: ModuleOp) -> Iterator[tuple[object, ...]]:
-    """Everything that verification reads: attributes and types are immutable, so equal content verifies alike."""
+    """Everything that verification reads: attributes and types are immutable, so equal content has one result."""
     for op in module.walk():
         yield op, *op.operands, *op.properties.items(), *op.attributes.items()
         yield tuple(result.type for result in op.results)

@@ -39,7 +39,7 @@ class ZerosBetweenTaps(RewritePattern):
             return
         after = tuple(_largest_divisor(d) if d > MOST_STEPS else d for d in before)
         rows, columns = (d // less for d, less in zip(before, after, strict=True))
-        wider = spread_taps(data, (rows, columns))
+        wider = widened_taps(data, (rows, columns))
         weight = make_weight(self.weights, f"{op_name(op)}_dilation", wider)
         rewriter.insert(weight, InsertPoint.before(op))
         op.operands[1] = weight.output
@@ -52,7 +52,7 @@ def _largest_divisor(number: int) -> int:
     return max(d for d in range(1, MOST_STEPS) if number % d == 0)
 
 
-def spread_taps(filter: np.ndarray, steps: tuple[int, ...]) -> np.ndarray:
+def widened_taps(filter: np.ndarray, steps: tuple[int, ...]) -> np.ndarray:
     """(oc, ic, kh, kw) with `steps` - 1 zeros between the rows, and between the columns."""
     (kh, kw), (rows, columns) = filter.shape[2:], steps
     wider = np.zeros((*filter.shape[:2], (kh - 1) * rows + 1, (kw - 1) * columns + 1), filter.dtype)
