@@ -12,14 +12,13 @@ from collections.abc import Callable
 import tyro
 
 from tpusim import zoo
-from tpusim.calibration.stage import CalibrationConfig, calibrate
+from tpusim.calibration.stage import CalibrationConfig
 from tpusim.frontend import import_onnx
 from tpusim.inference import Graph
 from tpusim.layer_group import LayerGroupConfig
 from tpusim.lowering import LoweringConfig
 from tpusim.passes import PassContext, PassManager
-from tpusim.passes.canonicalize import Canonicalize
-from tpusim.passes.pipelines import commands, grouped, integers
+from tpusim.passes.pipelines import calibrated, canonical, commands, converted, grouped
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.simulator.debugger import Debugger
 
@@ -28,10 +27,10 @@ ROUNDS = 5
 
 def main() -> None:
     """Compile once, measure in turns."""
-    model = PassManager(Canonicalize()).run(import_onnx(zoo.build("resnet50"), name="resnet50"))
     sample = {"gpu_0/data_0": zoo.images(1)}
-    table, _ = calibrate(model, [sample], CalibrationConfig("max"))
-    tpu = PassManager(integers(LoweringConfig("bm1684x", "int8"))).run(model, PassContext(table=table))
+    ranged = (*canonical(), *calibrated(config=CalibrationConfig("max")))
+    steps = (*ranged, *converted(LoweringConfig("bm1684x", "int8")))
+    tpu = PassManager(steps).run(import_onnx(zoo.build("resnet50"), name="resnet50"), PassContext(samples=[sample]))
     begin = time.perf_counter()
     divided = PassManager(grouped(LayerGroupConfig("1"))).run(tpu)
     print(f"layer groups: {time.perf_counter() - begin:.2f} s")
