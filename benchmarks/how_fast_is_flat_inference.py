@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -20,8 +21,8 @@ from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.frontend import import_onnx
 from tpusim.inference import input_specs
-from tpusim.running.artefacts import RunConfig
-from tpusim.studies.bench import Row, contestants, measure
+from tpusim.running.network import open_network
+from tpusim.studies.bench import Measurement, contestants, measure
 from tpusim.studies.bench.about import about
 
 NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
@@ -48,16 +49,16 @@ def main(rounds: int = 9, only: tuple[str, ...] = ()) -> None:
                 print(_line(name, batch, row), flush=True)
 
 
-def _rows(name: str, batch: int, rounds: int) -> list[Row]:
+def _rows(name: str, batch: int, rounds: int) -> list[Measurement]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.onnx"
         onnx.save(NETWORKS[name](), path)
         samples = [dict(sample) for sample in load_samples(f"random:{batch}", input_specs(import_onnx(path)))]
-        config = RunConfig(path, calibration=CalibrationConfig("max"))
-        return measure((one for one in contestants(config, samples) if one.name in WHO), batch, rounds)
+        network = open_network(path, lambda usual: replace(usual, calibration=CalibrationConfig("max")))
+        return measure((one for one in contestants(network, samples) if one.name in WHO), batch, rounds)
 
 
-def _line(name: str, batch: int, row: Row) -> str:
+def _line(name: str, batch: int, row: Measurement) -> str:
     if row.error:
         return f"{name:<13} {batch}  {row.name:<17} {row.error}"
     aim = AIMS.get((name, batch, row.name))

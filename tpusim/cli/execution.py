@@ -308,7 +308,7 @@ class Infer(Command):
     fast_f32: bool = False
     """Add the products of a float network in the fastest order, not in TPU-MLIR's: the results differ by rounding."""
     engine: Literal["jax", "iree"] = "jax"
-    """What runs a .mlir: JAX, or IREE from StableHLO, which asks another compiler (extra 'iree'). Integers and a
+    """What runs a .mlir: JAX, or IREE from StableHLO, as a second compiler (extra 'iree'). Integers and a
     lowered network's floats are the same bits; a float network is added in any order there."""
     network: Network = NetworkOptions()
 

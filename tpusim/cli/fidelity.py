@@ -14,7 +14,7 @@ from tpusim.host.tables import Table
 from tpusim.ir.formats import number_format
 
 if TYPE_CHECKING:
-    from tpusim.fidelity.support import Row
+    from tpusim.fidelity.support import Line
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Support(Command):
         return LoweringOptions(**{name: value for name, value in found.items() if value is not None})  # pyright: ignore[reportArgumentType]
 
 
-def support_table(rows: Sequence["Row"]) -> Table:
+def support_table(rows: Sequence["Line"]) -> Table:
     """One line per op, mode and outcome, with the chips that share it."""
     from tpusim.fidelity.card import TITLES
 
@@ -89,19 +89,19 @@ def support_table(rows: Sequence["Row"]) -> Table:
     return table
 
 
-def _mode_index(row: "Row") -> int:
+def _mode_index(row: "Line") -> int:
     from tpusim.fidelity.support import MODES
 
     return MODES.index(row.mode)
 
 
-def _outcome(row: "Row") -> tuple[int, str, tuple[str, ...], str]:
+def _outcome(row: "Line") -> tuple[int, str, tuple[str, ...], str]:
     from tpusim.fidelity.card import WORST_FIRST
 
     return WORST_FIRST.index(row.status), row.number, row.decisions, row.reason
 
 
-def _test(row: "Row") -> str:
+def _test(row: "Line") -> str:
     """The node id of a test without the common folder."""
     elsewhere = "" if row.executed or not row.test else " (same form, on another chip)"
     return row.test.removeprefix("tests/") + elsewhere

@@ -47,7 +47,7 @@ class InstrumentOptions:
     ] = ""
 
     def instruments(self, write: Callable[[str], None]) -> "Iterator[Instrument]":
-        """The instruments that the options name. write: takes a text to print. Raises ConfigError for one in vain."""
+        """The instruments that the options name; write: prints a text. ConfigError for an option without effect."""
         from tpusim.passes.instruments.reproducer import Reproducer
         from tpusim.passes.instruments.statistics import PatternStatistics
         from tpusim.passes.instruments.timing import Timing

@@ -57,7 +57,7 @@ class Support(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     frames: tuple[OpSupport, ...] = ()
 
 
-class Row(msgspec.Struct, frozen=True):
+class Line(msgspec.Struct, frozen=True):
     """One line of `tpusim support`: an op on a chip in a mode with one outcome."""
 
     op: str
@@ -106,7 +106,7 @@ def worst_first(outcomes: Iterable[Outcome]) -> list[Outcome]:
     return sorted(outcomes, key=lambda o: (WORST_FIRST.index(o.status), -len(o.rows), o.number, o.rows))
 
 
-def lines(support: Support, chip: str | None = None, mode: str | None = None, op: str | None = None) -> list[Row]:
+def lines(support: Support, chip: str | None = None, mode: str | None = None, op: str | None = None) -> list[Line]:
     """The table as lines, optionally for one chip, mode or op. Raises ConfigError for an unknown one."""
     entries = (*support.ops, *support.frames)
     names = [s.op for s in entries]
@@ -133,12 +133,12 @@ def _named(op: str, names: Sequence[str]) -> str:
     return next((name for one in (op, f"top.{op}", f"tpu.{op}") for name in names if name.lower() == one.lower()), op)
 
 
-def _lines_of(support: Support, entry: OpSupport, chip: str, mode: str) -> Iterator[Row]:
+def _lines_of(support: Support, entry: OpSupport, chip: str, mode: str) -> Iterator[Line]:
     where = cell(chip, mode)
     if where in support.refused:
-        yield Row(entry.op, chip, mode, "refused", "", (), support.refused[where], entry.spec, (), "", False)
+        yield Line(entry.op, chip, mode, "refused", "", (), support.refused[where], entry.spec, (), "", False)
         return
     for o in worst_first(o for o in entry.outcomes if where in o.cells):
         of_frames = entry in support.frames  # their rows are node ids of tests
         test, executed = (o.rows[0], len(o.rows) == 1) if of_frames else proof(o, where, support)
-        yield Row(entry.op, chip, mode, o.status, o.number, o.decisions, o.reason, entry.spec, o.rows, test, executed)
+        yield Line(entry.op, chip, mode, o.status, o.number, o.decisions, o.reason, entry.spec, o.rows, test, executed)

@@ -42,7 +42,7 @@ NOTHING_ELSE: Final = Evidence()
 
 
 @dataclass(frozen=True)
-class Row:
+class TensorLine:
     """One tensor and the op that makes it; None: unknown.
 
     dtype: as the chip stores it. similar: its entry of the comparison. alone: SQNR (dB) on ideal operands.
@@ -106,7 +106,7 @@ def environment() -> Environment:
 # ------------------------------------------------------------------------------------------------------------- content
 
 
-def rows(report: Json, evidence: Evidence) -> list[Row]:
+def rows(report: Json, evidence: Evidence) -> list[TensorLine]:
     """Tensors and ops in the order of the network: compared tensors first, then ops without a compared tensor."""
     compared: Json = next((report["compare"][c] for c in QUANTISED if c in report["compare"]), Json())
     engines: Json = report.get("engines") or {}
@@ -119,7 +119,7 @@ def rows(report: Json, evidence: Evidence) -> list[Row]:
     tried = [cause for cause in diagnosis.causes if not cause.kind] if diagnosis else []
     recovered = {cause.tensor: cause.cosine for cause in reversed(tried)}
     return [
-        Row(
+        TensorLine(
             name, *made.get(name, ("", "")), types.get(name, ""), similar.get(name),
             diagnosis.alone.get(name) if diagnosis else None, recovered.get(name), found,
             None if found is None else histogram(found), work.get(name),

@@ -27,7 +27,7 @@ UNIT = 16
 """Samples of a unit for workers."""
 
 
-class Row(NamedTuple):
+class LabelledSample(NamedTuple):
     """A labelled sample. truth: class indices of its images; on_machine: whether the machine runs it too."""
 
     sample: Mapping[str, np.ndarray]
@@ -68,18 +68,18 @@ class Levels:
         self._results = _result_names(tpu)
         self._flat = Gradual(tpu, list(dict.fromkeys([*stored, *self._results])))
 
-    def scores(self, rows: Iterable[Row]) -> Iterator[Score]:
+    def scores(self, rows: Iterable[LabelledSample]) -> Iterator[Score]:
         """Of one row after the other."""
         rows, first, second = tee(rows, 3)
         reals, flats = self._top.each(row.sample for row in first), self._flat.each(self._given(row) for row in second)
         for row, (_, real), (_, flat) in zip(rows, reals, flats, strict=True):
             yield self._score(row, real, flat)
 
-    def _given(self, row: Row) -> Tensors:
+    def _given(self, row: LabelledSample) -> Tensors:
         """The sample as the tpu module takes it."""
         return inputs_of(self._tpu, row.sample, self._images)
 
-    def _score(self, row: Row, real: Tensors, flat: Tensors) -> Score:
+    def _score(self, row: LabelledSample, real: Tensors, flat: Tensors) -> Score:
         images, local, local_hits, identical = len(row.truth), 0, 0, 0
         if row.on_machine:
             found = self._machine.run(self._given(row)).tensors
@@ -118,7 +118,7 @@ def _loaded(job: Job) -> Levels:
     return Levels(top, tpu, program, Simulator(program, options=job.options))
 
 
-def score_of(job: Job, rows: Sequence[Row]) -> Score:
+def score_of(job: Job, rows: Sequence[LabelledSample]) -> Score:
     """A unit of work: the rows' scores, added up."""
     return sum(_loaded(job).scores(rows), Score())
 
@@ -147,7 +147,7 @@ def evaluate(a: Artefacts, labels: Path) -> dict[str, Any]:
     }
 
 
-def _scores(a: Artefacts, levels: Levels, rows: Iterable[Row]) -> Iterator[Score]:
+def _scores(a: Artefacts, levels: Levels, rows: Iterable[LabelledSample]) -> Iterator[Score]:
     if a.config.workers is None:
         yield from levels.scores(rows)
         return
@@ -156,16 +156,16 @@ def _scores(a: Artefacts, levels: Levels, rows: Iterable[Row]) -> Iterator[Score
         yield from crew.results(score_of, ((job, unit) for unit in _units(rows)))
 
 
-def _rows(samples: Iterable[Tensors], wanted: np.ndarray, limit: int) -> Iterator[Row]:
+def _rows(samples: Iterable[Tensors], wanted: np.ndarray, limit: int) -> Iterator[LabelledSample]:
     """limit: how many images the machine runs at least, 0: all."""
     count = 0
     for sample in samples:
         batch = batch_of(sample)
-        yield Row(sample, wanted[count : count + batch], limit == 0 or count < limit)
+        yield LabelledSample(sample, wanted[count : count + batch], limit == 0 or count < limit)
         count += batch
 
 
-def _units(rows: Iterable[Row]) -> Iterator[list[Row]]:
+def _units(rows: Iterable[LabelledSample]) -> Iterator[list[LabelledSample]]:
     left = iter(rows)
     while unit := list(islice(left, UNIT)):
         yield unit

@@ -16,14 +16,13 @@ from tpusim.studies.bench.contestants import Call, Contestant
 
 
 @dataclass(frozen=True)
-class Row:
+class Measurement:
     """What was measured of a contestant; with `error` nothing was.
 
     milliseconds: median of a run of all samples, by the clock. fastest, slowest: of the runs. cpu_milliseconds: median
     of processor time. prepare_seconds: until the first run was done (reading, compiling), processor time.
     peak_mib: the most memory of the process so far, so that a rise is this contestant's; 0: the system does not say
-    it. ratio: of the medians to the
-    first contestant's. images_per_second: by the median.
+    it. ratio: of the medians to the first contestant's. images_per_second: by the median.
     """
 
     name: str
@@ -48,15 +47,15 @@ class _Entry:
     cpu: list[float]
 
 
-def measure(contestants: Iterable[Contestant], images: int, rounds: int) -> list[Row]:
+def measure(contestants: Iterable[Contestant], images: int, rounds: int) -> list[Measurement]:
     """All contestants, `rounds` times in turns; images: in a run. Who cannot be prepared has a row with an error."""
     entries: list[_Entry] = []
-    failed: list[Row] = []
+    failed: list[Measurement] = []
     for contestant in contestants:
         try:
             entries.append(_prepared(contestant))
         except TpusimError as error:
-            failed.append(Row(contestant.name, error=str(error)))
+            failed.append(Measurement(contestant.name, error=str(error)))
     for _ in range(rounds):
         for entry in entries:
             begin, cpu = time.perf_counter(), time.process_time()
@@ -80,9 +79,9 @@ def _peak_mib() -> float:
     return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
-def _row(entry: _Entry, base: _Entry, images: int) -> Row:
+def _row(entry: _Entry, base: _Entry, images: int) -> Measurement:
     median = statistics.median(entry.wall)
-    return Row(
+    return Measurement(
         entry.name,
         milliseconds=median * 1000,
         fastest=min(entry.wall) * 1000,

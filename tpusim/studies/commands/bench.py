@@ -26,7 +26,7 @@ from tpusim.host.tables import Table
 
 if TYPE_CHECKING:
     from tpusim.running.network import Network as GivenNetwork
-    from tpusim.studies.bench import Row
+    from tpusim.studies.bench import Measurement
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Bench(Command):
         return True
 
 
-def _table(rows: "list[Row]", title: str) -> Table:
+def _table(rows: "list[Measurement]", title: str) -> Table:
     table = Table(title).words("")
     table.numbers("ms", "fastest", "slowest", "CPU ms", "images/s", "x first", "prepare CPU s", "peak MiB")
     for row in rows:
@@ -89,7 +89,7 @@ def _table(rows: "list[Row]", title: str) -> Table:
     return table
 
 
-def _content(rows: "list[Row]", asked: Bench, given: "GivenNetwork") -> dict[str, Any]:
+def _content(rows: "list[Measurement]", asked: Bench, given: "GivenNetwork") -> dict[str, Any]:
     from tpusim.studies.bench.about import about
 
     return {**about(), "model": asked.model.name, "chip": given.chip.name, "mode": str(given.lowering.mode),
