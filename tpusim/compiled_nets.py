@@ -39,7 +39,7 @@ class CompiledNets(Mapping[str, Compiled]):
         self.program: Nets = link(programs, caches_of(programs) if persistent is None else persistent)
 
     def __repr__(self) -> str:
-        """The program's nets."""
+        """As the program shows itself."""
         return f"<CompiledNets {self.program!r}>"
 
     def __getitem__(self, name: str) -> Compiled:

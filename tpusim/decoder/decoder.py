@@ -26,7 +26,7 @@ class Runs(Protocol):
         ...
 
     def read(self, name: str) -> np.ndarray:
-        """A persistent tensor."""
+        """The values of a persistent tensor."""
         ...
 
     def write(self, name: str, values: np.ndarray, at: int = 0, axis: int = 1) -> None:
@@ -80,7 +80,7 @@ class Decoder:
         )
 
     def clear(self) -> None:
-        """Forget the sequence."""
+        """Forget all tokens of the sequence."""
         self.session.clear()
         self.written.clear()
         self.length = 0

@@ -51,7 +51,7 @@ class Fault:
     why: str
 
     def __str__(self) -> str:
-        """One sentence."""
+        """The difference in one sentence."""
         return f"token {self.token}, layer {self.layer}, {self.tensor}: {self.way} is not {self.other}: {self.why}"
 
 

@@ -56,7 +56,7 @@ class FlatSession:
         return max(shapes, key=np.prod)
 
     def read(self, name: str) -> np.ndarray:
-        """A persistent tensor."""
+        """The values of a persistent tensor."""
         return np.asarray(self._state[name])
 
     def write(self, name: str, values: np.ndarray, at: int = 0, axis: int = 1) -> None:

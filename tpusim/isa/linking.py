@@ -62,7 +62,7 @@ def _chip_of(programs: Mapping[str, Program]) -> ChipSpec:
 
 
 def _io_region(programs: Mapping[str, Program], net: str, tensor: str) -> tuple[int, int]:
-    """(address, bytes) of an input that has bytes of its own. Raises ConfigError for any other tensor."""
+    """(address, bytes) of an input that shares its bytes with no other tensor. Raises ConfigError for others."""
     program = programs.get(net)
     entry = next((entry for entry in program.inputs if entry.name == tensor), None) if program is not None else None
     if program is None or entry is None:

@@ -1,4 +1,4 @@
-"""Persistent tensors: the part of one that values fill, whoever keeps it."""
+"""Persistent tensors: the part of such a tensor that given values fill."""
 
 from typing import TypeAlias
 

@@ -67,7 +67,7 @@ class ExpressionsChanged(Instrument):
 
 
 def _expressions(model: Model) -> Mapping[str, Elements]:
-    """Tensors by name."""
+    """The elements of every tensor, by the framework's name where it has one."""
     ops = [op for op in model.body.walk() if isinstance(op, TopOp | TpuOp)]
     names = {op_name(op): framework_name(op) for op in ops}
     tensors = UnplacedProof(model, Field(0)).run().tensors

@@ -91,7 +91,7 @@ class Session:
         return entry.shape or entry.view.shape
 
     def read(self, name: str) -> np.ndarray:
-        """A persistent tensor."""
+        """The values of a persistent tensor."""
         return self._memory.read(self._view(name)).reshape(self.shape(name))
 
     def write(self, name: str, values: np.ndarray, at: int = 0, axis: int = 1) -> None:

@@ -225,7 +225,7 @@ class _Writer:
         return name
 
     def _fresh(self, name: str) -> str:
-        """A name like this one that no tensor of the model has."""
+        """The name, or it with a number appended if a tensor of the model has the name."""
         number, free = 0, name
         while free in self._used:
             number += 1

@@ -90,14 +90,14 @@ def gelu(op: top.TopGELU, nodes: Nodes) -> Tensor:
 
 @writes(top.TopElu, slope.TopLeakyRelu)
 def with_alpha(op: "top.TopElu | slope.TopLeakyRelu", nodes: Nodes) -> Tensor:
-    """Elu or LeakyRelu."""
+    """One Elu or LeakyRelu node."""
     kind = "Elu" if isinstance(op, top.TopElu) else "LeakyRelu"
     return nodes.add(kind, [nodes.tensor(op.input)], alpha=op.alpha.value.data)
 
 
 @writes(TopHardSigmoid)
 def hard_sigmoid(op: TopHardSigmoid, nodes: Nodes) -> Tensor:
-    """One node, HardSigmoid."""
+    """One HardSigmoid node with both constants."""
     return nodes.add("HardSigmoid", [nodes.tensor(op.input)], alpha=op.alpha.value.data, beta=op.beta.value.data)
 
 

@@ -137,7 +137,7 @@ class Nodes:
     # ---------------------------------------------------------------------------------------------- what the walk calls
 
     def fresh(self, wanted: str) -> str:
-        """A name like the wanted one that no tensor has."""
+        """The wanted name, or it with a number appended if a tensor has the name."""
         name, number = wanted, 0
         while name in self._used:
             number += 1
@@ -179,7 +179,7 @@ class Nodes:
         return Tensor(wanted, tensor.dtype)
 
     def returned(self, value: SSAValue, dtype: np.dtype) -> onnx.ValueInfoProto:
-        """Declare a result of the network. A tensor of another type is cast, one that is a result already copied."""
+        """Declare a result of the network. A tensor of another type is cast; one that is a result already is copied."""
         tensor = self.tensor(value, None)
         owner = value.owner
         name = self._names.get(owner, tensor.name) if isinstance(owner, Operation) else tensor.name

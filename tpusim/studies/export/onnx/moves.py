@@ -39,14 +39,14 @@ def view(op: ViewTop, nodes: Nodes) -> Tensor:
 
 @writes(TopPermute)
 def permute(op: TopPermute, nodes: Nodes) -> Tensor:
-    """One node, Transpose."""
+    """One Transpose node, of any type."""
     x = nodes.tensor(op.input, None)
     return nodes.add("Transpose", [x], dtype=x.dtype, perm=list(ints(op.order)))
 
 
 @writes(TopConcat)
 def concat(op: TopConcat, nodes: Nodes) -> Tensor:
-    """Concat of numbers."""
+    """One Concat node, of real numbers."""
     return nodes.add("Concat", [nodes.tensor(v) for v in op.inputs], axis=op.axis.value.data)
 
 
@@ -96,7 +96,7 @@ def scatter_elements(op: TopScatterElements, nodes: Nodes) -> Tensor:
 
 @writes(TopArg)
 def arg(op: TopArg, nodes: Nodes) -> Tensor:
-    """ArgMax or ArgMin."""
+    """One ArgMax or ArgMin node."""
     return nodes.add(
         op.mode.data, [nodes.tensor(op.input)], dtype=INDEX, axis=op.axis.value.data,
         keepdims=int(is_set(op.keepdims)), select_last_index=int(is_set(op.select_last_index)),
@@ -203,7 +203,7 @@ def interp(op: TopInterp, nodes: Nodes) -> Tensor:
 
 @writes(TopGridSampler)
 def grid_sample(op: TopGridSampler, nodes: Nodes) -> Tensor:
-    """One node, GridSample."""
+    """One GridSample node with the same options."""
     options = op.options
     return nodes.add(
         "GridSample", [nodes.tensor(op.input), nodes.tensor(op.grid)], mode=options["mode"],

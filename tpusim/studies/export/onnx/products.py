@@ -182,7 +182,7 @@ def softmax(op: "TopSoftmax | TopLogSoftmax", nodes: Nodes) -> Tensor:
 
 @writes(TopLRN)
 def lrn(op: TopLRN, nodes: Nodes) -> Tensor:
-    """One node, LRN."""
+    """One LRN node with the same constants."""
     constants: dict[str, Any] = op.constants
     return nodes.add("LRN", [nodes.tensor(op.input)], **constants)
 
@@ -210,7 +210,7 @@ def _along_channels(nodes: Nodes, value: SSAValue, rank: int) -> Tensor:
 
 @writes(TopBatchNorm)
 def batch_norm(op: TopBatchNorm, nodes: Nodes) -> Tensor:
-    """One node, BatchNormalization."""
+    """One BatchNormalization node in inference form."""
     inputs = [nodes.tensor(v) for v in (op.input, op.gamma, op.beta, op.mean, op.variance)]
     return nodes.add("BatchNormalization", inputs, epsilon=op.epsilon.value.data)
 
