@@ -30,6 +30,9 @@ from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
 from tpusim.schedule import from_attrs, numbered
 from tpusim.version import __version__
 
+PRIVATE = "module.private_size"
+"""In final modules that TPU-MLIR writes for CV18xx: bytes of the neurons; `module.neuron_size` is of those at 0."""
+
 
 def generate(model: Model, cores: int = 0) -> Program:
     """The program of an addressed module. Raises ImportModelError, ConfigError or CommandError.
@@ -86,21 +89,29 @@ def _header(model: Model) -> Header:
         mode=model.mode,
         coeff_address=model.number("module.coeff_addr"),
         coeff_bytes=model.number("module.coeff_size"),
-        neuron_address=model.number("module.neuron_addr"),
-        neuron_bytes=model.number("module.neuron_size"),
+        neuron_address=(neurons := _neurons(model))[0],
+        neuron_bytes=neurons[1],
         macs=sum(macs_of(op) for op in ops),
         checksums={},
         io_regions=_io_regions(model),
     )
 
 
+def _neurons(model: Model) -> tuple[int, int]:
+    """(address, bytes) of the neuron region; TPU-MLIR states its size only where a chip has another one, at 0."""
+    if PRIVATE in model.module.attributes:
+        return chips.of(model).neuron_start, model.number(PRIVATE)
+    return model.number("module.neuron_addr"), model.number("module.neuron_size")
+
+
 def _io_regions(model: Model) -> tuple[tuple[int, int], ...]:
-    """(address, bytes) of every network input and output outside the neuron region."""
-    chip, start = chips.of(model), model.number("module.neuron_addr")
-    found: dict[int, int] = {}
+    """(address, bytes) of every network input and output outside the neuron region, and of another one of neurons."""
+    chip, (start, size) = chips.of(model), _neurons(model)
+    stop = start + size
+    found = {0: model.number("module.neuron_size")} if PRIVATE in model.module.attributes else dict[int, int]()
     for value in (*(op.output for op in model.ops if isinstance(op, TopInput)), *model.results):
         address = address_of(value)
-        if address is not None and not start <= address < start + model.number("module.neuron_size"):
+        if address is not None and not start <= address < stop:
             size = gmem_bytes(shape_of(value), command_dtype(element_of(value)), chip)
             found[address] = align(size, chip.gmem_align_bytes)
     return tuple(sorted(found.items()))

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from typing_extensions import override
 from xdsl.context import Context
-from xdsl.dialects.builtin import BFloat16Type, Float16Type, IntegerAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, IntegerAttr, IntegerType, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.traits import EffectInstance, MemoryEffect, MemoryEffectKind, OpTrait
@@ -268,8 +268,8 @@ def _has_weights(module: ModuleOp) -> bool:
 def _as_typed(module: ModuleOp, weights: WeightStore) -> WeightStore:
     """The weights in the shapes and types of their ops, as far as they are the same bytes.
 
-    TPU-MLIR stores weights of lowered modules without their shape or in one of a stage before, and 16-bit floats as
-    uint16.
+    TPU-MLIR stores weights of lowered modules without their shape or in one of a stage before, 16-bit floats as uint16,
+    and rows of bytes as uint8.
     """
     found: dict[str, np.ndarray] = {}
     lowered = any(op.has_trait(OfChip) for op in module.walk())
@@ -280,13 +280,19 @@ def _as_typed(module: ModuleOp, weights: WeightStore) -> WeightStore:
 
 
 def _in_type(stored: np.ndarray, wanted: AnyTensor, *, any_shape: bool) -> np.ndarray:
-    """A flat array in a shape, and 16 bits as the 16-bit float of a type; any other array as it is."""
+    """A flat array in a shape, 16 bits as the 16-bit float of a type, bytes as int8; any other array as it is."""
     shape = wanted.get_shape()
     if (any_shape or stored.ndim == 1) and stored.size == math.prod(shape):
         stored = stored.reshape(shape)
     if stored.dtype == np.uint16 and isinstance(wanted.element_type, Float16Type | BFloat16Type):
         stored = stored.view(storage_dtype(wanted.element_type))
+    if stored.dtype == np.uint8 and _is_int8(wanted.element_type):
+        stored = stored.view(np.int8)
     return stored
+
+
+def _is_int8(element: Attribute) -> bool:
+    return isinstance(element, IntegerType) and storage_dtype(element) == np.int8
 
 
 def save_one_file(model: Model, path: Path) -> None:

@@ -54,12 +54,17 @@ def kept_shape(op: Operation, shape: Shape) -> Shape:
 
     Raises ValueError if axes longer than 1 would be dropped.
     """
-    keepdims = getattr(op, "keepdims", None)
-    if keepdims is None or is_set(keepdims):
+    if keeps_axes(op):
         return shape
     if set(shape[2:]) != {1}:
         raise ValueError(f"one window is required for keepdims = false, got {shape[2:]} of them")
     return shape[:2]
+
+
+def keeps_axes(op: Operation) -> bool:
+    """Whether a pool keeps the axes of a single window, as one does that says nothing."""
+    keepdims = getattr(op, "keepdims", None)
+    return keepdims is None or is_set(keepdims)
 
 
 def pool_geometry(kernel: Attribute, strides: Attribute, pads: Attribute) -> dict[str, Any]:
