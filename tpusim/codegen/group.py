@@ -15,7 +15,7 @@ from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.types import address_of, is_tensor, shape_of
 from tpusim.isa.commands import Command, Fill, Source, slice_owner
-from tpusim.isa.layout import distance_bytes, work_area
+from tpusim.isa.layout import align, distance_bytes, work_area
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location
 from tpusim.ops.framework.base import TensorSlice, TpuOp
@@ -24,7 +24,7 @@ from tpusim.ops.framework.logical import Extents, logical_axes
 from tpusim.ops.framework.views import gmem_view, lmem_view, lmem_window, transfers
 from tpusim.ops.pad import borders
 from tpusim.ops.structure import TpuGroup, TpuLoad, TpuStore, Transfer
-from tpusim.schedule import GroupSchedule, Overlap, Scheduled, Step, Transferred, turns
+from tpusim.schedule import GroupSchedule, Overlap, Scheduled, Step, Transferred, turns, work_bytes
 
 
 class LocalContext(SliceContext):
@@ -82,6 +82,22 @@ class LocalContext(SliceContext):
     def emit(self, cls: type[Command], **fields: Any) -> None:
         """Append a TIU command with the op's name and the step of the group's loop."""
         self._emitter.add(cls, name_of=self._name_of, op=op_name(self.op), step=self._step.text(), **fields)
+
+
+def with_work_areas(group: GroupSchedule, chip: ChipSpec) -> GroupSchedule:
+    """The group with areas that its commands fit: a larger one lies after all others, and ops take it in turns.
+
+    Only a group that TPU-MLIR placed has too small ones, for ops that its library computes with fewer bytes.
+    """
+    placed = group.allocation
+    needed = {op: work_bytes(op, group.slices, group.graph, chip) for op in group.graph.ops}
+    large = {op: size for op, size in needed.items() if size > placed.size.get(op, 0)}
+    if not large:
+        return group
+    start = align(placed.peak_bytes, chip.eu_bytes)
+    address, size = {**placed.address, **dict.fromkeys(large, start)}, {**placed.size, **large}
+    stop = start + max(large.values())
+    return replace(group, allocation=replace(placed, address=address, size=size, peak_bytes=stop))
 
 
 def emit_group(group: GroupSchedule, emitter: Emitter) -> None:

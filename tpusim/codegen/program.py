@@ -10,7 +10,7 @@ from xdsl.ir import Operation, SSAValue
 from tpusim import chips
 from tpusim.chips import ChipSpec, require_cores
 from tpusim.codegen.emitter import Emitter
-from tpusim.codegen.group import emit_group
+from tpusim.codegen.group import emit_group, with_work_areas
 from tpusim.codegen.layer import emit_layer
 from tpusim.codegen.provenance import source_name
 from tpusim.errors import ImportModelError
@@ -31,7 +31,7 @@ from tpusim.schedule import from_attrs, numbered
 from tpusim.version import __version__
 
 PRIVATE = "module.private_size"
-"""In final modules that TPU-MLIR writes for CV18xx: bytes of the neurons; `module.neuron_size` is of those at 0."""
+"""In final modules of chips with two regions: bytes of the neurons; `module.neuron_size` is then of those at 0."""
 
 
 def generate(model: Model, cores: int = 0) -> Program:
@@ -60,7 +60,7 @@ def generate(model: Model, cores: int = 0) -> Program:
 
 def _emit(op: TpuGroup | TpuOp, emitter: Emitter) -> GroupEntry:
     if isinstance(op, TpuGroup):
-        group = from_attrs(op)
+        group = with_work_areas(from_attrs(op), emitter.chip)
         emit_group(group, emitter)
         names = tuple(map(op_name, group.graph.ops))
         return GroupEntry(emitter.group, names, op.sections(), group.allocation.peak_bytes)
@@ -118,10 +118,11 @@ def _io_regions(model: Model) -> tuple[tuple[int, int], ...]:
 
 
 def _constants(model: Model) -> Iterator[CoefficientEntry]:
-    """Name and place of every constant, by address."""
-    ops = (op for op in model.ops if isinstance(op, TopWeight))
-    for op in sorted(ops, key=lambda op: address_of(op.output) or 0):
-        yield CoefficientEntry(op_name(op), address_of(op.output) or 0, _stored(op, model).size)
+    """Name and place of every constant, by address; of several in the same bytes, the first."""
+    ops = [op for op in model.ops if isinstance(op, TopWeight)]
+    first = {address_of(op.output) or 0: op for op in reversed(ops)}
+    for address, op in sorted(first.items()):
+        yield CoefficientEntry(op_name(op), address, _stored(op, model).size)
 
 
 def coefficients_of(model: Model) -> np.ndarray:

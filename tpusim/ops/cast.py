@@ -44,7 +44,7 @@ class TpuCast(UnaryTpu, ChipInference, TwoArithmetics, HostComputed, Inserted, L
     BF16(BF16(s) * q), and f32 -> bf16 truncates. `truncated`: f32 -> int8 goes through bf16. On such a chip the host
     quantises the network's input ("quant"), in f32 with f32(1)/f32(s) for 1/s.
 
-    with_scale false: the scale is 1; TPU-MLIR multiplies by it with another op, in final modules of BM1684.
+    with_scale false: the scale is 1; in some final modules TPU-MLIR multiplies by it with another op.
 
     arithmetic "chip": f32 to 16 bits rounds halves away from zero (DN-24).
     """

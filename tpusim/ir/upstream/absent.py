@@ -18,6 +18,8 @@ from tpusim.ir.upstream.spelling import Spelled
 from tpusim.ir.upstream.table import entry
 
 NONE = "top.None"
+SCRATCH = "tpu.Buffer"
+"""Global memory for intermediate values of one op, which TPU-MLIR states as an operand; commands here use none."""
 
 
 class _None(Operation):
@@ -76,7 +78,7 @@ def drop_absent(module: ModuleOp) -> None:
             nones.update(_drop(op))
             _drop_results(op)
     for none in nones:
-        if none.name == NONE and not any(result.uses for result in none.results):
+        if none.name in (NONE, SCRATCH) and not any(result.uses for result in none.results):
             none.detach()
             none.erase()
 
@@ -84,7 +86,7 @@ def drop_absent(module: ModuleOp) -> None:
 def _drop(op: IRDLOperation) -> Iterator[Operation]:
     """Remove the absent operands at the end of the list; the ops that make them."""
     kept, fixed = len(op.operands), _fixed(type(op))
-    while kept > fixed and _is_absent(op.operands[kept - 1]):
+    while kept > fixed and (_is_absent(op.operands[kept - 1]) or _is_scratch(op.operands[kept - 1])):
         kept -= 1
         if isinstance(maker := op.operands[kept].owner, Operation):
             yield maker
@@ -137,6 +139,10 @@ def _places(op: Operation) -> tuple[int, ...]:
         return ()
     names = [result.name for result in known.results]
     return tuple(names.index(name) if name in names else number for number, name in enumerate(op.result_names()))
+
+
+def _is_scratch(value: SSAValue) -> bool:
+    return isinstance(value.owner, Operation) and value.owner.name == SCRATCH
 
 
 def _is_absent(value: SSAValue) -> bool:

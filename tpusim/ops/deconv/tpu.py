@@ -130,7 +130,7 @@ class TpuDeconv(DeconvBase):
             "input": self._window(ctx, rows, columns), "output": ctx.output(),
             "kernel": self.kernel, "dilations": self.geometry["dilations"], "pads": (top, left, bottom, right),
             "inserts": tuple(stride - 1 for stride in ints(self.strides)),
-            "rotate": not is_set(self.filter_turned),
+            "rotate": True, "turned": is_set(self.filter_turned),
             "pad_value": zero_point(self.input), "requant": self._requant(), "relu": relu_of(self),
             "relu_limit": relu_limit_of(self),
         }  # fmt: skip
