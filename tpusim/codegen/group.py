@@ -85,19 +85,25 @@ class LocalContext(SliceContext):
 
 
 def with_work_areas(group: GroupSchedule, chip: ChipSpec) -> GroupSchedule:
-    """The group with areas that its commands fit: a larger one lies after all others, and ops take it in turns.
+    """The group with areas that its commands fit, which only a group that TPU-MLIR placed has not.
 
-    Only a group that TPU-MLIR placed has too small ones, for ops that its library computes with fewer bytes.
+    After all others lie the areas outside of local memory, where a chip has tables, and one that ops take in turns whose
+    work area is too small: the library computes them with fewer bytes.
     """
     placed = group.allocation
     needed = {op: work_bytes(op, group.slices, group.graph, chip) for op in group.graph.ops}
     large = {op: size for op, size in needed.items() if size > placed.size.get(op, 0)}
-    if not large:
+    outside = [owner for owner, start in placed.address.items() if start + placed.size[owner] > chip.lmem_bytes]
+    if not large and not outside:
         return group
-    start = align(placed.peak_bytes, chip.eu_bytes)
-    address, size = {**placed.address, **dict.fromkeys(large, start)}, {**placed.size, **large}
-    stop = start + max(large.values())
-    return replace(group, allocation=replace(placed, address=address, size=size, peak_bytes=stop))
+    address, size = dict(placed.address), {**placed.size, **large}
+    inside = (address[owner] + placed.size[owner] for owner in address if owner not in outside)
+    stop = align(max(inside, default=0), chip.eu_bytes)
+    for owner in outside:
+        address[owner], stop = stop, align(stop + placed.size[owner], chip.eu_bytes)
+    address |= dict.fromkeys(large, stop)
+    peak = stop + max(large.values(), default=0)
+    return replace(group, allocation=replace(placed, address=address, size=size, peak_bytes=peak))
 
 
 def emit_group(group: GroupSchedule, emitter: Emitter) -> None:

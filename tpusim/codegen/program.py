@@ -30,6 +30,8 @@ from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
 from tpusim.schedule import from_attrs, numbered
 from tpusim.version import __version__
 
+NO_GROUP = "the module has it in no group"
+"""Why an op is a global layer whose module does not say it."""
 PRIVATE = "module.private_size"
 """In final modules of chips with two regions: bytes of the neurons; `module.neuron_size` is then of those at 0."""
 
@@ -65,7 +67,7 @@ def _emit(op: TpuGroup | TpuOp, emitter: Emitter) -> GroupEntry:
         names = tuple(map(op_name, group.graph.ops))
         return GroupEntry(emitter.group, names, op.sections(), group.allocation.peak_bytes)
     attribute = op.attributes.get(GLOBAL_REASON)
-    reason = attribute.data if isinstance(attribute, StringAttr) else ""
+    reason = attribute.data if isinstance(attribute, StringAttr) else NO_GROUP
     before = len(emitter.commands)
     emit_layer(op, emitter, reason)
     peak = _peak(emitter.commands[before:], emitter.chip)

@@ -101,10 +101,20 @@ def _infer_shapes(op: Operation) -> str:
 
 
 def reshape_constant(value: SSAValue, shape: tuple[int, ...]) -> None:
-    """Give a weight another shape; its data, which TPU-MLIR stores flat, follows when the file of weights is read."""
-    weight = isinstance(value.owner, Operation) and value.owner.name == "top.Weight"
-    if weight and is_tensor(value) and prod(shape_of(value)) == prod(shape):
+    """Give a weight another shape; its data, which TPU-MLIR stores flat, follows when the file of weights is read.
+
+    The weight may be in local memory, where a load of its group put it.
+    """
+    maker = value.owner
+    loaded = isinstance(maker, Operation) and maker.name == "tpu.Load"
+    if loaded:
+        reshape_constant(maker.operands[0], shape)
+    if (loaded or _is_weight(maker)) and is_tensor(value) and prod(shape_of(value)) == prod(shape):
         set_type(value, tensor(shape, element_of(value), address_of(value)))
+
+
+def _is_weight(maker: object) -> bool:
+    return isinstance(maker, Operation) and maker.name == "top.Weight"
 
 
 def unshaped(values: Iterable[SSAValue]) -> list[SSAValue]:
