@@ -87,8 +87,8 @@ class LocalContext(SliceContext):
 def with_work_areas(group: GroupSchedule, chip: ChipSpec) -> GroupSchedule:
     """The group with areas that its commands fit, which only a group that TPU-MLIR placed has not.
 
-    After all others lie the areas outside of local memory, where a chip has tables, and one that ops take in turns whose
-    work area is too small: the library computes them with fewer bytes.
+    After all others lie the areas outside of local memory, where a chip has tables, and one that ops take in turns
+    whose work area is too small: the library computes them with fewer bytes.
     """
     placed = group.allocation
     needed = {op: work_bytes(op, group.slices, group.graph, chip) for op in group.graph.ops}

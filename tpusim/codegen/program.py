@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Operation, SSAValue
 
@@ -15,6 +16,7 @@ from tpusim.codegen.layer import emit_layer
 from tpusim.codegen.provenance import source_name
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name
+from tpusim.ir.functions import function_of
 from tpusim.ir.module import Model
 from tpusim.ir.packing import pack
 from tpusim.ir.types import address_of, element_of, is_packed, shape_of, uniform_of
@@ -48,7 +50,8 @@ def generate(model: Model, cores: int = 0) -> Program:
     for op, number in numbered(model):
         if number is not None:
             emitter.group = number
-            groups.append(_emit(op, emitter))
+            name, mode = function_of(op)
+            groups.append(replace(_emit(op, emitter), function=name if mode else ""))
     return Program(
         header=_header(model),
         tensors=tuple(tensor_table(model, chip)),

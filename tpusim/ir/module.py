@@ -27,6 +27,7 @@ from tpusim.host.files import is_file_name, replacing
 from tpusim.ir import text
 from tpusim.ir.attrs import flag, int_attr, op_name, texts_attr
 from tpusim.ir.bytecode import is_bytecode
+from tpusim.ir.functions import Function, functions_of
 from tpusim.ir.opaque import require_known
 from tpusim.ir.packing import pack, packed_shape, unpack
 from tpusim.ir.types import AnyTensor, calibrated_range, is_packed, is_tensor, storage_dtype, tensor_of
@@ -150,6 +151,12 @@ class Model:
     def ops(self) -> Iterator[Operation]:
         """The ops of @main in program order, the terminator last."""
         return iter(self.body.ops)
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """The functions of the network in the order of execution: those that TPU-MLIR cut it into, else one, @main."""
+        computed = (op for op in self.ops if op.operands and op.operands[0].owner is not self.body)
+        return functions_of(op for op in computed if op is not self.body.last_op)
 
     @property
     def terminator(self) -> ReturnOp:

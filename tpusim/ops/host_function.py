@@ -6,6 +6,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def, var_operand_de
 from xdsl.rewriter import Rewriter
 
 from tpusim.ir.types import shape_of, uniform_of
+from tpusim.ir.upstream import NOTES
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.framework.base import Shape, TpuOp
 
@@ -35,6 +36,9 @@ class TpuGenericCpu(TpuOp):
         function = self.cpu_op_name.data
         if function != "quant" or len(self.inputs) != 1 or uniform_of(self.outputs[0]) is None:
             return f"the host's function {function} is not computed in this form"
-        new = TpuCast.create(operands=list(self.inputs), result_types=[self.outputs[0].type], location=self.location)
+        kept = {name: value for name, value in self.attributes.items() if name in NOTES}
+        new = TpuCast.create(
+            operands=list(self.inputs), result_types=[self.outputs[0].type], attributes=kept, location=self.location
+        )
         Rewriter.replace_op(self, new)
         return ""

@@ -29,7 +29,9 @@ FRAMEWORK = OWN + "framework"
 """Of a top op: the framework's tensor that its (first) result equals, if that is called otherwise."""
 ARITHMETIC = OWN + "arithmetic"
 """Of a lowered op: whose order of float steps it has, if that is not the chip's."""
-NOTES = frozenset({PART_OF, DECISIONS, FALLBACK, GLOBAL_REASON, ARITHMETIC})
+FUNCTION = OWN + "function"
+"""Of an op of a module that TPU-MLIR cut into functions: name and run mode of its function."""
+NOTES = frozenset({PART_OF, DECISIONS, FALLBACK, GLOBAL_REASON, ARITHMETIC, FUNCTION})
 """Attributes that stages add to any op."""
 REMARKS = NOTES - {ARITHMETIC} | {FRAMEWORK}
 """Attributes that say where an op comes from and why it is as it is; it computes the same without them."""
