@@ -17,7 +17,16 @@ from typing import Literal
 import numpy as np
 from typing_extensions import override
 from xdsl.context import Context
-from xdsl.dialects.builtin import BFloat16Type, Float16Type, IntegerAttr, IntegerType, ModuleOp, StringAttr
+from xdsl.dialects.builtin import (
+    BFloat16Type,
+    Float16Type,
+    IntegerAttr,
+    IntegerType,
+    ModuleOp,
+    Signedness,
+    StringAttr,
+    i8,
+)
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.traits import EffectInstance, MemoryEffect, MemoryEffectKind, OpTrait
@@ -243,9 +252,12 @@ def name_weights(model: Model, weight_file: str, form: Form) -> None:
 
 
 def packed_weights(module: ModuleOp, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The weights as a file holds them: those of 4-bit types two to a byte (`tpusim.ir.packing`)."""
+    """The weights as a file holds them: those of 4-bit types two to a byte (`tpusim.ir.packing`), scalars with an axis.
+
+    TPU-MLIR skips arrays without axes.
+    """
     packed = _packed_types(module)
-    return {name: pack(array) if name in packed else array for name, array in weights.items()}
+    return {name: pack(array) if name in packed else np.atleast_1d(array) for name, array in weights.items()}
 
 
 def _packed_types(module: ModuleOp) -> dict[str, AnyTensor]:
@@ -293,13 +305,12 @@ def _in_type(stored: np.ndarray, wanted: AnyTensor, *, any_shape: bool) -> np.nd
         stored = stored.reshape(shape)
     if stored.dtype == np.uint16 and isinstance(wanted.element_type, Float16Type | BFloat16Type):
         stored = stored.view(storage_dtype(wanted.element_type))
-    if stored.dtype == np.uint8 and _is_int8(wanted.element_type):
+    if stored.dtype == np.uint8 and wanted.element_type in (i8, SIGNED_BYTE):
         stored = stored.view(np.int8)
     return stored
 
 
-def _is_int8(element: Attribute) -> bool:
-    return isinstance(element, IntegerType) and storage_dtype(element) == np.int8
+SIGNED_BYTE = IntegerType(8, Signedness.SIGNED)
 
 
 def save_one_file(model: Model, path: Path) -> None:

@@ -14,7 +14,8 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import IRDLOperation, OptOperandDef, VarOperandDef, traits_def
 from xdsl.rewriter import Rewriter
 
-from tpusim.ir.upstream.spelling import Spelled
+from tpusim.ir.opaque import replaced_by
+from tpusim.ir.upstream.spelling import Spelled, as_stated
 from tpusim.ir.upstream.table import entry
 
 NONE = "top.None"
@@ -31,9 +32,13 @@ class _None(Operation):
 
 def completed(module: ModuleOp) -> ModuleOp:
     """The module with all operands and results of TPU-MLIR's ops: itself if none is missing, else a copy."""
-    if not any(_missing(op) or _lacks_results(op) for op in module.walk()):
+    if not any(_missing(op) or _lacks_results(op) or _written_as(op) for op in module.walk()):
         return module
     module = module.clone()
+    for op in list(module.walk()):
+        if written := _written_as(op):
+            name, attributes = written
+            replaced_by(op, _class_of(name), as_stated(name, {**op.attributes, **attributes}))
     for op in [op for op in module.walk() if _lacks_results(op)]:
         known, places = entry(op.name), _places(op)
         assert known is not None
@@ -45,6 +50,16 @@ def completed(module: ModuleOp) -> ModuleOp:
         if isinstance(function, FuncOp):
             _complete(function)
     return module
+
+
+def _written_as(op: Operation) -> tuple[str, Mapping[str, Attribute]] | None:
+    return type(op).WRITTEN_AS if isinstance(op, Spelled) else None
+
+
+@cache
+def _class_of(name: str) -> type[Operation]:
+    """The class of ops of a name in a module that is only printed."""
+    return type(f"Written_{name.replace('.', '_')}", (Operation,), {"name": name, "traits": traits_def()})
 
 
 def _complete(function: FuncOp) -> None:

@@ -280,8 +280,9 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
         filter, bias = ctx.input(1), None if is_none(self.bias) else ctx.input(2)
         oc, rows = self.channels[1], ctx.chip.ic_parallel_bytes == 0
         if self.packed:
-            rows = is_set(self.channel_packed) and self.integer and bias is not None
-            table = replace(bias, dtype="u8") if rows else None
+            table: View | None = None
+            if bias is not None and is_set(self.channel_packed) and self.integer:
+                table = replace(bias, dtype="u8")
             return self._packed_view(filter, ctx.chip) | {"bias": None if table else bias, "requant_table": table}
         # a computed filter (oc, ic/g, ...) has the layout of a packing of 1
         row = self.kernel if self._rows_are_taps and rows else (1, filter.elements // oc)
