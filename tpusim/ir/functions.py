@@ -3,13 +3,14 @@
 TPU-MLIR cuts a lowered module into functions, one for each part that runs without the host (`@subfunc_0` ...), and puts
 the functions of a device into a module inside the module. A pass of tpusim sees one function, `@main`:
 `merge_functions` puts the body of each function in the place of its call, and the attributes of the inner module on the
-outer one. Every op of a function with a run mode keeps the name and the mode of its function (`tpusim.function`), so that
+outer one. Every op of a function with a run mode keeps name and mode of its function (`tpusim.function`), so that
 `functions_of` gives them back, and so do the groups of the program.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import cast
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr, UnregisteredAttr
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
@@ -45,7 +46,9 @@ def functions_of(ops: Iterable[Operation]) -> tuple[Function, ...]:
 def function_of(op: Operation) -> tuple[str, str]:
     """Name and run mode of the function that an op belongs to."""
     stated = op.attributes.get(FUNCTION)
-    words = [a.data for a in stated if isinstance(a, StringAttr)] if isinstance(stated, ArrayAttr) else []
+    if not isinstance(stated, ArrayAttr):
+        return MAIN, ""
+    words = [word.data for word in cast("ArrayAttr[Attribute]", stated) if isinstance(word, StringAttr)]
     return (words[0], words[1]) if len(words) == 2 else (MAIN, "")  # noqa: PLR2004  name and mode
 
 

@@ -39,7 +39,7 @@ from tpusim.ir.bytecode import is_bytecode
 from tpusim.ir.functions import Function, functions_of
 from tpusim.ir.opaque import require_known
 from tpusim.ir.packing import pack, packed_shape, unpack
-from tpusim.ir.types import AnyTensor, calibrated_range, is_packed, is_tensor, storage_dtype, tensor_of
+from tpusim.ir.types import AnyTensor, address_of, calibrated_range, is_packed, is_tensor, storage_dtype, tensor_of
 from tpusim.ir.universe import OpenContext
 from tpusim.ir.weights import WeightStore, load_weights, save_weights
 
@@ -342,7 +342,21 @@ def load_model(path: Path, ctx: Context, *, keep: bool = False) -> Model:
         stored = load_weights(path.parent / weight_file) if weight_file and _has_weights(module) else model.weights
     weights = _as_typed(module, _unpacked(module, stored))
     _check_weights(module, weights, path, weight_file)
+    if not keep:
+        _share_places(module, weights)
     return Model(module, weights)
+
+
+def _share_places(module: ModuleOp, weights: WeightStore) -> None:
+    """Give the users of equal constants at one address the first of them: TPU-MLIR stores equal tables once."""
+    first: dict[tuple[Attribute, bytes], SSAValue] = {}
+    for op in list(module.walk()):
+        if op.has_trait(NamesWeight) and address_of(op.results[0]) is not None:
+            value = first.setdefault((op.results[0].type, weights[op_name(op)].tobytes()), op.results[0])
+            if value is not op.results[0]:
+                op.results[0].replace_all_uses_with(value)
+                op.detach()
+                op.erase()
 
 
 def without_weights(module: ModuleOp) -> Model:
