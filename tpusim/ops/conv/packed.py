@@ -93,19 +93,20 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
     def _take_packed(self, chip: ChipSpec) -> None:
         """State the layout of coefficients that TPU-MLIR packed for a chip, which says nothing but their shapes.
 
-        A filter with channels last has all channels of a tap in a row; other rows have the chip's packing. Before
-        coefficients are packed, the filter of a depthwise op has this shape too.
+        Before coefficients are packed, the filter of a depthwise op has this shape too.
         """
         model = model_of(self)
         if self.depthwise and model is not None and model.state == State.LOWERED:
             reshape_constant(self.filter, (self.channels[1], 1, *self.kernel))
             return
         self.filter_packed = flag(True)
-        *_, taps, channels = shape_of(self.filter)
-        if taps == prod(self.kernel) and channels > 1:
-            self.filter_packing = int_attr(channels)
+        self.filter_packing = int_attr(self._packing_taken(chip))
         if chip.hardware.coefficients == "channel_rows" and not is_none(self.bias):
             self.channel_packed = flag(True)
+
+    def _packing_taken(self, chip: ChipSpec) -> int:
+        """The packing of rows that TPU-MLIR packed: the chip's."""
+        return self._packing_on(chip)
 
     def _is_packed_shape(self) -> bool:
         """Whether the filter is (1, oc, h, w), the shape that TPU-MLIR states for packed rows."""
