@@ -17,16 +17,13 @@ from tpusim.ir.types import is_tensor, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.simulator import simulate
 
-FINAL = [cell for cell in CELLS if cell.startswith(("bm1684x", "bm1688"))]
-"""Cells whose final modules are computed; the others state coefficients and casts in forms that are not."""
-
 
 def arrays(path) -> dict[str, np.ndarray]:
     with np.load(path) as found:
         return dict(found)
 
 
-@pytest.mark.parametrize("cell", FINAL)
+@pytest.mark.parametrize("cell", CELLS)
 def test_final_modules_compute_what_the_interpreter_computes(cell: str):
     """Groups, slices, coefficients and addresses are the real compiler's; integers are equal in flat inference."""
     model = load_model(final(cell), ops.context())
@@ -44,7 +41,7 @@ def test_final_modules_compute_what_the_interpreter_computes(cell: str):
     assert compared == len(theirs)
 
 
-@pytest.mark.parametrize("cell", FINAL)
+@pytest.mark.parametrize("cell", CELLS)
 def test_final_modules_run_on_the_machine(cell: str):
     """Their groups at their addresses; float sums may differ in the last place."""
     model = load_model(final(cell), ops.context())
@@ -56,6 +53,27 @@ def test_final_modules_run_on_the_machine(cell: str):
         np.testing.assert_allclose(
             machine[name].astype(np.float32).ravel(), flat[name].astype(np.float32).ravel(), atol=0 if exact else 1e-6
         )
+
+
+@pytest.mark.parametrize(
+    ("cell", "modes"),
+    [
+        ("cv183x-INT8", {"subfunc_0": "CPU", "subfunc_1": "TPU_STATIC"}),
+        ("bm1684-INT8", {"subfunc_0": "TPU_STATIC"}),
+    ],
+)
+def test_functions_stay_in_the_module_and_in_its_program(cell: str, modes: dict[str, str]):
+    model = load_model(final(cell), ops.context())
+    assert {function.name: function.run_mode for function in model.functions} == modes
+    computed = [op for op in model.ops if op.operands and op.operands[0].owner is not model.body]
+    assert [op for function in model.functions for op in function.ops] == computed[:-1]
+    program = generate(model)
+    assert list(program.functions) == list(modes)
+    assert [group for groups in program.functions.values() for group in groups] == [g.id for g in program.groups]
+    again = read(text.print_module(model.module))
+    assert [(f.name, f.run_mode, len(f.ops)) for f in again.functions] == [
+        (f.name, f.run_mode, len(f.ops)) for f in model.functions
+    ]
 
 
 CALLS = """module @m attributes {module.chip = "ALL", module.state = "TOP_F32"} {
@@ -91,6 +109,10 @@ def test_functions_are_computed_in_the_order_of_execution():
     model = read(CALLS)
     assert [op_name(op) for op in model.ops if op_name(op)] == ["x", "first", "last"]
     assert (model.name, model.number("module.step")) == ("m", 3)
+    assert [(f.name, f.run_mode, len(f.ops)) for f in model.functions] == [
+        ("subfunc_0", "TPU_STATIC", 1),
+        ("subfunc_1", "CPU", 1),
+    ]
     x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
     np.testing.assert_allclose(run(model, {"x": x})["last"], np.exp(x), rtol=1e-6)
 

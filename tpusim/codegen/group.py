@@ -15,7 +15,7 @@ from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.types import address_of, is_tensor, shape_of
 from tpusim.isa.commands import Command, Fill, Source, slice_owner
-from tpusim.isa.layout import distance_bytes, work_area
+from tpusim.isa.layout import align, distance_bytes, work_area
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location
 from tpusim.ops.framework.base import TensorSlice, TpuOp
@@ -24,7 +24,7 @@ from tpusim.ops.framework.logical import Extents, logical_axes
 from tpusim.ops.framework.views import gmem_view, lmem_view, lmem_window, transfers
 from tpusim.ops.pad import borders
 from tpusim.ops.structure import TpuGroup, TpuLoad, TpuStore, Transfer
-from tpusim.schedule import GroupSchedule, Overlap, Scheduled, Step, Transferred, turns
+from tpusim.schedule import GroupSchedule, Overlap, Scheduled, Step, Transferred, turns, work_bytes
 
 
 class LocalContext(SliceContext):
@@ -82,6 +82,28 @@ class LocalContext(SliceContext):
     def emit(self, cls: type[Command], **fields: Any) -> None:
         """Append a TIU command with the op's name and the step of the group's loop."""
         self._emitter.add(cls, name_of=self._name_of, op=op_name(self.op), step=self._step.text(), **fields)
+
+
+def with_work_areas(group: GroupSchedule, chip: ChipSpec) -> GroupSchedule:
+    """The group with areas that its commands fit, which only a group that TPU-MLIR placed has not.
+
+    After all others lie the areas outside of local memory, where a chip has tables, and one that ops take in turns
+    whose work area is too small: the library computes them with fewer bytes.
+    """
+    placed = group.allocation
+    needed = {op: work_bytes(op, group.slices, group.graph, chip) for op in group.graph.ops}
+    large = {op: size for op, size in needed.items() if size > placed.size.get(op, 0)}
+    outside = [owner for owner, start in placed.address.items() if start + placed.size[owner] > chip.lmem_bytes]
+    if not large and not outside:
+        return group
+    address, size = dict(placed.address), {**placed.size, **large}
+    inside = (address[owner] + placed.size[owner] for owner in address if owner not in outside)
+    stop = align(max(inside, default=0), chip.eu_bytes)
+    for owner in outside:
+        address[owner], stop = stop, align(stop + placed.size[owner], chip.eu_bytes)
+    address |= dict.fromkeys(large, stop)
+    peak = stop + max(large.values(), default=0)
+    return replace(group, allocation=replace(placed, address=address, size=size, peak_bytes=peak))
 
 
 def emit_group(group: GroupSchedule, emitter: Emitter) -> None:

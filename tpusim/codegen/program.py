@@ -4,17 +4,19 @@ from collections.abc import Iterator
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Operation, SSAValue
 
 from tpusim import chips
 from tpusim.chips import ChipSpec, require_cores
 from tpusim.codegen.emitter import Emitter
-from tpusim.codegen.group import emit_group
+from tpusim.codegen.group import emit_group, with_work_areas
 from tpusim.codegen.layer import emit_layer
 from tpusim.codegen.provenance import source_name
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name
+from tpusim.ir.functions import function_of
 from tpusim.ir.module import Model
 from tpusim.ir.packing import pack
 from tpusim.ir.types import address_of, element_of, is_packed, shape_of, uniform_of
@@ -30,6 +32,11 @@ from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
 from tpusim.schedule import from_attrs, numbered
 from tpusim.version import __version__
 
+NO_GROUP = "the module has it in no group"
+"""Why an op is a global layer whose module does not say it."""
+PRIVATE = "module.private_size"
+"""In final modules of chips with two regions: bytes of the neurons; `module.neuron_size` is then of those at 0."""
+
 
 def generate(model: Model, cores: int = 0) -> Program:
     """The program of an addressed module. Raises ImportModelError, ConfigError or CommandError.
@@ -43,7 +50,8 @@ def generate(model: Model, cores: int = 0) -> Program:
     for op, number in numbered(model):
         if number is not None:
             emitter.group = number
-            groups.append(_emit(op, emitter))
+            name, mode = function_of(op)
+            groups.append(replace(_emit(op, emitter), function=name if mode else ""))
     return Program(
         header=_header(model),
         tensors=tuple(tensor_table(model, chip)),
@@ -57,12 +65,12 @@ def generate(model: Model, cores: int = 0) -> Program:
 
 def _emit(op: TpuGroup | TpuOp, emitter: Emitter) -> GroupEntry:
     if isinstance(op, TpuGroup):
-        group = from_attrs(op)
+        group = with_work_areas(from_attrs(op), emitter.chip)
         emit_group(group, emitter)
         names = tuple(map(op_name, group.graph.ops))
         return GroupEntry(emitter.group, names, op.sections(), group.allocation.peak_bytes)
     attribute = op.attributes.get(GLOBAL_REASON)
-    reason = attribute.data if isinstance(attribute, StringAttr) else ""
+    reason = attribute.data if isinstance(attribute, StringAttr) else NO_GROUP
     before = len(emitter.commands)
     emit_layer(op, emitter, reason)
     peak = _peak(emitter.commands[before:], emitter.chip)
@@ -86,31 +94,40 @@ def _header(model: Model) -> Header:
         mode=model.mode,
         coeff_address=model.number("module.coeff_addr"),
         coeff_bytes=model.number("module.coeff_size"),
-        neuron_address=model.number("module.neuron_addr"),
-        neuron_bytes=model.number("module.neuron_size"),
+        neuron_address=(neurons := _neurons(model))[0],
+        neuron_bytes=neurons[1],
         macs=sum(macs_of(op) for op in ops),
         checksums={},
         io_regions=_io_regions(model),
     )
 
 
+def _neurons(model: Model) -> tuple[int, int]:
+    """(address, bytes) of the neuron region; TPU-MLIR states its size only where a chip has another one, at 0."""
+    if PRIVATE in model.module.attributes:
+        return chips.of(model).neuron_start, model.number(PRIVATE)
+    return model.number("module.neuron_addr"), model.number("module.neuron_size")
+
+
 def _io_regions(model: Model) -> tuple[tuple[int, int], ...]:
-    """(address, bytes) of every network input and output outside the neuron region."""
-    chip, start = chips.of(model), model.number("module.neuron_addr")
-    found: dict[int, int] = {}
+    """(address, bytes) of every network input and output outside the neuron region, and of another one of neurons."""
+    chip, (start, size) = chips.of(model), _neurons(model)
+    stop = start + size
+    found = {0: model.number("module.neuron_size")} if PRIVATE in model.module.attributes else dict[int, int]()
     for value in (*(op.output for op in model.ops if isinstance(op, TopInput)), *model.results):
         address = address_of(value)
-        if address is not None and not start <= address < start + model.number("module.neuron_size"):
+        if address is not None and not start <= address < stop:
             size = gmem_bytes(shape_of(value), command_dtype(element_of(value)), chip)
             found[address] = align(size, chip.gmem_align_bytes)
     return tuple(sorted(found.items()))
 
 
 def _constants(model: Model) -> Iterator[CoefficientEntry]:
-    """Name and place of every constant, by address."""
-    ops = (op for op in model.ops if isinstance(op, TopWeight))
-    for op in sorted(ops, key=lambda op: address_of(op.output) or 0):
-        yield CoefficientEntry(op_name(op), address_of(op.output) or 0, _stored(op, model).size)
+    """Name and place of every constant, by address; of several in the same bytes, the first."""
+    ops = [op for op in model.ops if isinstance(op, TopWeight)]
+    first = {address_of(op.output) or 0: op for op in reversed(ops)}
+    for address, op in sorted(first.items()):
+        yield CoefficientEntry(op_name(op), address, _stored(op, model).size)
 
 
 def coefficients_of(model: Model) -> np.ndarray:

@@ -3,6 +3,7 @@
 python -m tpusim.fidelity.dialects docs/dialects.md
 """
 
+import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from tpusim.ir import upstream
 from tpusim.ir.upstream import AttributeEntry, Meaning, OpEntry, meaning
 from tpusim.registry import DIALECTS
 
+REFUSED = "Its tools refuse a module with such an op, unless files have the op in another form."
 HEAD = """# The two dialects
 
 `make dialects` writes this page; do not edit it. It shows the ops of the dialects `top` and `tpu` in TPU-MLIR's
@@ -70,9 +72,12 @@ def _opaque(dialect: str) -> Iterator[str]:
 
 
 def _added(dialect: str) -> Iterator[str]:
-    """The ops that only tpusim has."""
-    names = [name for name in _classes(dialect) if not upstream.entry(name)]
-    yield f"### Ops of {dialect} that TPU-MLIR does not have\n\n{_list(f'`{n}`' for n in names)}\n"
+    """The ops that only tpusim has, and what TPU-MLIR has in their place."""
+    yield f"### Ops of {dialect} that TPU-MLIR does not have\n\n{REFUSED}\n"
+    for name, cls in _classes(dialect).items():
+        if not upstream.entry(name):
+            yield f"* {' '.join((inspect.getdoc(cls) or name).split())}"
+    yield ""
 
 
 def _list(words: Iterator[str]) -> str:

@@ -3,18 +3,53 @@
 TPU-MLIR cuts a lowered module into functions, one for each part that runs without the host (`@subfunc_0` ...), and puts
 the functions of a device into a module inside the module. A pass of tpusim sees one function, `@main`:
 `merge_functions` puts the body of each function in the place of its call, and the attributes of the inner module on the
-outer one.
+outer one. Every op of a function with a run mode keeps name and mode of its function (`tpusim.function`), so that
+`functions_of` gives them back, and so do the groups of the program.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import cast
 
-from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import CallOp, FuncOp
-from xdsl.ir import Attribute
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr, UnregisteredAttr
+from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.ir import Attribute, Operation
 
 from tpusim.errors import ImportModelError
+from tpusim.ir.attrs import texts_attr
+from tpusim.ir.upstream.spelling import FUNCTION
 
 MAIN = "main"
+RUN_MODE = "mode"
+"""The attribute of a function that says where it runs, as in `#tpu<run_mode TPU_STATIC>`."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """Ops of a network that run one after another in one place.
+
+    run_mode: TPU_STATIC, TPU_DYNAMIC, CPU ..., as TPU-MLIR calls them; "" in a module that it has not cut.
+    """
+
+    name: str
+    run_mode: str
+    ops: tuple[Operation, ...]
+
+
+def functions_of(ops: Iterable[Operation]) -> tuple[Function, ...]:
+    """The functions of a network in the order of execution. ops: those of its body, without constants and inputs."""
+    runs = groupby(ops, key=function_of)
+    return tuple(Function(*stated, tuple(run)) for stated, run in runs)
+
+
+def function_of(op: Operation) -> tuple[str, str]:
+    """Name and run mode of the function that an op belongs to."""
+    stated = op.attributes.get(FUNCTION)
+    if not isinstance(stated, ArrayAttr):
+        return MAIN, ""
+    words = [word.data for word in cast("ArrayAttr[Attribute]", stated) if isinstance(word, StringAttr)]
+    return (words[0], words[1]) if len(words) == 2 else (MAIN, "")  # noqa: PLR2004  name and mode
 
 
 def merge_functions(module: ModuleOp, name: str) -> None:
@@ -77,8 +112,19 @@ def _expand(
         _require_sense(call, functions.get(symbol), stack, name)
         callee = functions[symbol]
         _expand(callee, functions, (*stack, symbol), called, name)
+        _mark(callee)
         inline_call(call, callee)
         called.add(symbol)
+
+
+def _mark(function: FuncOp) -> None:
+    """State name and run mode of a function in its ops, if it has a run mode."""
+    mode = function.attributes.get(RUN_MODE)
+    if isinstance(mode, UnregisteredAttr):
+        stated = texts_attr([function.sym_name.data, mode.value.data.strip()])
+        for op in function.body.block.ops:
+            if op.results and not isinstance(op, ReturnOp):
+                op.attributes.setdefault(FUNCTION, stated)
 
 
 def _require_sense(call: CallOp, callee: FuncOp | None, stack: Sequence[str], name: str) -> None:

@@ -17,7 +17,16 @@ from typing import Literal
 import numpy as np
 from typing_extensions import override
 from xdsl.context import Context
-from xdsl.dialects.builtin import BFloat16Type, Float16Type, IntegerAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import (
+    BFloat16Type,
+    Float16Type,
+    IntegerAttr,
+    IntegerType,
+    ModuleOp,
+    Signedness,
+    StringAttr,
+    i8,
+)
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.traits import EffectInstance, MemoryEffect, MemoryEffectKind, OpTrait
@@ -27,9 +36,10 @@ from tpusim.host.files import is_file_name, replacing
 from tpusim.ir import text
 from tpusim.ir.attrs import flag, int_attr, op_name, texts_attr
 from tpusim.ir.bytecode import is_bytecode
+from tpusim.ir.functions import Function, functions_of
 from tpusim.ir.opaque import require_known
 from tpusim.ir.packing import pack, packed_shape, unpack
-from tpusim.ir.types import AnyTensor, calibrated_range, is_packed, is_tensor, storage_dtype, tensor_of
+from tpusim.ir.types import AnyTensor, address_of, calibrated_range, is_packed, is_tensor, storage_dtype, tensor_of
 from tpusim.ir.universe import OpenContext
 from tpusim.ir.weights import WeightStore, load_weights, save_weights
 
@@ -152,6 +162,12 @@ class Model:
         return iter(self.body.ops)
 
     @property
+    def functions(self) -> tuple[Function, ...]:
+        """The functions of the network in the order of execution: those that TPU-MLIR cut it into, else one, @main."""
+        computed = (op for op in self.ops if op.operands and op.operands[0].owner is not self.body)
+        return functions_of(op for op in computed if op is not self.body.last_op)
+
+    @property
     def terminator(self) -> ReturnOp:
         """The `func.return` of @main; its operands are the network's outputs."""
         last = self.body.last_op
@@ -236,9 +252,12 @@ def name_weights(model: Model, weight_file: str, form: Form) -> None:
 
 
 def packed_weights(module: ModuleOp, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The weights as a file holds them: those of 4-bit types two to a byte (`tpusim.ir.packing`)."""
+    """The weights as a file holds them: those of 4-bit types two to a byte (`tpusim.ir.packing`), scalars with an axis.
+
+    TPU-MLIR skips arrays without axes.
+    """
     packed = _packed_types(module)
-    return {name: pack(array) if name in packed else array for name, array in weights.items()}
+    return {name: pack(array) if name in packed else np.atleast_1d(array) for name, array in weights.items()}
 
 
 def _packed_types(module: ModuleOp) -> dict[str, AnyTensor]:
@@ -268,8 +287,8 @@ def _has_weights(module: ModuleOp) -> bool:
 def _as_typed(module: ModuleOp, weights: WeightStore) -> WeightStore:
     """The weights in the shapes and types of their ops, as far as they are the same bytes.
 
-    TPU-MLIR stores weights of lowered modules without their shape or in one of a stage before, and 16-bit floats as
-    uint16.
+    TPU-MLIR stores weights of lowered modules without their shape or in one of a stage before, 16-bit floats as uint16,
+    and rows of bytes as uint8.
     """
     found: dict[str, np.ndarray] = {}
     lowered = any(op.has_trait(OfChip) for op in module.walk())
@@ -280,13 +299,18 @@ def _as_typed(module: ModuleOp, weights: WeightStore) -> WeightStore:
 
 
 def _in_type(stored: np.ndarray, wanted: AnyTensor, *, any_shape: bool) -> np.ndarray:
-    """A flat array in a shape, and 16 bits as the 16-bit float of a type; any other array as it is."""
+    """A flat array in a shape, 16 bits as the 16-bit float of a type, bytes as int8; any other array as it is."""
     shape = wanted.get_shape()
     if (any_shape or stored.ndim == 1) and stored.size == math.prod(shape):
         stored = stored.reshape(shape)
     if stored.dtype == np.uint16 and isinstance(wanted.element_type, Float16Type | BFloat16Type):
         stored = stored.view(storage_dtype(wanted.element_type))
+    if stored.dtype == np.uint8 and wanted.element_type in (i8, SIGNED_BYTE):
+        stored = stored.view(np.int8)
     return stored
+
+
+SIGNED_BYTE = IntegerType(8, Signedness.SIGNED)
 
 
 def save_one_file(model: Model, path: Path) -> None:
@@ -318,7 +342,21 @@ def load_model(path: Path, ctx: Context, *, keep: bool = False) -> Model:
         stored = load_weights(path.parent / weight_file) if weight_file and _has_weights(module) else model.weights
     weights = _as_typed(module, _unpacked(module, stored))
     _check_weights(module, weights, path, weight_file)
+    if not keep:
+        _share_places(module, weights)
     return Model(module, weights)
+
+
+def _share_places(module: ModuleOp, weights: WeightStore) -> None:
+    """Give the users of equal constants at one address the first of them: TPU-MLIR stores equal tables once."""
+    first: dict[tuple[Attribute, bytes], SSAValue] = {}
+    for op in list(module.walk()):
+        if op.has_trait(NamesWeight) and address_of(op.results[0]) is not None:
+            value = first.setdefault((op.results[0].type, weights[op_name(op)].tobytes()), op.results[0])
+            if value is not op.results[0]:
+                op.results[0].replace_all_uses_with(value)
+                op.detach()
+                op.erase()
 
 
 def without_weights(module: ModuleOp) -> Model:

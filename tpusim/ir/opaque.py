@@ -4,7 +4,7 @@ Such an op has a name of the table without a class here, or a class that does no
 (`tpusim.ir.reading`). It is printed as it was read. What would have to compute it refuses it by name.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import ClassVar
 
@@ -42,11 +42,16 @@ def opaque_class(name: str, why: str = NO_CLASS) -> type[OpaqueOp]:
 
 def made_opaque(op: Operation, why: str) -> Operation:
     """Replace an op by an opaque one of the same name, operands, attributes, regions and results."""
-    new = opaque_class(op.name, why).create(
+    return replaced_by(op, opaque_class(op.name, why), op.attributes)
+
+
+def replaced_by(op: Operation, kind: type[Operation], attributes: Mapping[str, Attribute]) -> Operation:
+    """Replace an op by one of another class with the same operands, regions, results and place."""
+    new = kind.create(
         operands=list(op.operands),
         result_types=[result.type for result in op.results],
         properties=op.properties,
-        attributes=op.attributes,
+        attributes=attributes,
         location=op.location,
         regions=[op.detach_region(region) for region in list(op.regions)],
     )

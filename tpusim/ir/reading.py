@@ -66,9 +66,9 @@ def _why_opaque(op: IRDLOperation, *, keep: bool) -> str:
     if why := why_not_taken(op):
         return why
     if keep:
-        return _infer_shapes(op) or refused(op)
+        return infer_shapes(op) or refused(op)
     _widen(op)
-    return _formed(op) or _infer_shapes(op)
+    return _formed(op) or infer_shapes(op)
 
 
 def _widen(op: IRDLOperation) -> None:
@@ -85,7 +85,7 @@ def _widen(op: IRDLOperation) -> None:
             set_type(result, retyped(result, UniformType(storage, ranged.expressed, ranged.scales, zeros, axis)))
 
 
-def _infer_shapes(op: Operation) -> str:
+def infer_shapes(op: Operation) -> str:
     """Give results without a rank the shapes that follow from the operands; or why they do not."""
     if not unshaped(op.results):
         return ""
@@ -101,9 +101,15 @@ def _infer_shapes(op: Operation) -> str:
 
 
 def reshape_constant(value: SSAValue, shape: tuple[int, ...]) -> None:
-    """Give a weight another shape; its data, which TPU-MLIR stores flat, follows when the file of weights is read."""
-    weight = isinstance(value.owner, Operation) and value.owner.name == "top.Weight"
-    if weight and is_tensor(value) and prod(shape_of(value)) == prod(shape):
+    """Give a weight another shape; its data, which TPU-MLIR stores flat, follows when the file of weights is read.
+
+    The weight may be in local memory, where a load of its group put it.
+    """
+    maker = value.owner if isinstance(value.owner, Operation) else None
+    if maker is not None and maker.name == "tpu.Load":
+        reshape_constant(maker.operands[0], shape)
+    constant = maker is not None and maker.name in ("top.Weight", "tpu.Load")
+    if constant and is_tensor(value) and prod(shape_of(value)) == prod(shape):
         set_type(value, tensor(shape, element_of(value), address_of(value)))
 
 

@@ -79,6 +79,8 @@ class GroupEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     lmem_peak_bytes: int = 0
     reason: str = ""
     """For a global layer: why it is computed in global memory."""
+    function: str = ""
+    """The function of TPU-MLIR that it belongs to; "": its module has one function."""
 
 
 _BMODEL_NAMES = {
@@ -147,6 +149,14 @@ class Program(msgspec.Struct, frozen=True):
             if entry.name == name:
                 return entry
         raise KeyError(name)
+
+    @property
+    def functions(self) -> dict[str, tuple[int, ...]]:
+        """Function -> its groups, in the order of execution; one without a name if the module has one function."""
+        found: dict[str, tuple[int, ...]] = {}
+        for entry in self.groups:
+            found[entry.function] = (*found.get(entry.function, ()), entry.id)
+        return found
 
     @property
     def inputs(self) -> tuple[TensorEntry, ...]:

@@ -44,10 +44,13 @@ class TpuCast(UnaryTpu, ChipInference, TwoArithmetics, HostComputed, Inserted, L
     BF16(BF16(s) * q), and f32 -> bf16 truncates. `truncated`: f32 -> int8 goes through bf16. On such a chip the host
     quantises the network's input ("quant"), in f32 with f32(1)/f32(s) for 1/s.
 
+    with_scale false: the scale is 1; in some final modules TPU-MLIR multiplies by it with another op.
+
     arithmetic "chip": f32 to 16 bits rounds halves away from zero (DN-24).
     """
 
     name = "tpu.Cast"
+    with_scale = opt_attr_def(BoolAttr)
     truncated = opt_attr_def(BoolAttr)
     arithmetic = opt_attr_def(StringAttr)
     UNLESS_STATED: ClassVar[Arithmetic] = "interpreter"
@@ -96,13 +99,21 @@ class TpuCast(UnaryTpu, ChipInference, TwoArithmetics, HostComputed, Inserted, L
         types = [storage_dtype(element_of(v)) for v in (self.input, self.output)]
         return types == [np.float32, ml_dtypes.bfloat16] and chip.hardware.bf16_unit
 
+    @property
+    def _unscaled(self) -> bool:
+        return self.with_scale is not None and not is_set(self.with_scale)
+
     def _step(self, source: UniformType, chip: ChipSpec) -> np.float32:
         """The scale that multiplies integers, rounded to the type of a 16-bit result or BF16 unit (numerics.md 8.1)."""
+        if self._unscaled:
+            return np.float32(1)
         kind = command_dtype(element_of(self.output))
         return dequantizing_scale(source.scale.data, kind, bf16_unit=chip.hardware.bf16_unit)
 
     def _reciprocal(self, target: UniformType, chip: ChipSpec) -> np.float32:
         """1/s in double, narrowed to f32 and to the type of a 16-bit operand; on the host f32(1)/f32(s)."""
+        if self._unscaled:
+            return np.float32(1)
         kind, in_bf16 = command_dtype(element_of(self.input)), self._in_bf16(chip)
         return quantizing_scale(target.scale.data, kind, in_bf16=in_bf16, bf16_unit=chip.hardware.bf16_unit)
 

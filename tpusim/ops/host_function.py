@@ -1,20 +1,24 @@
 """`tpu.GenericCpu`: a function of a chip's runtime, which the host's processor computes."""
 
 from typing_extensions import override
-from xdsl.dialects.builtin import DictionaryAttr, StringAttr, TensorType
+from xdsl.dialects.builtin import DictionaryAttr, FloatAttr, StringAttr, TensorType
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def, var_operand_def, var_result_def
-from xdsl.rewriter import Rewriter
 
+from tpusim.ir.attrs import flag, float_attr
+from tpusim.ir.opaque import replaced_by
 from tpusim.ir.types import shape_of, uniform_of
+from tpusim.ir.upstream import NOTES
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.framework.base import Shape, TpuOp
+from tpusim.ops.groupnorm import TpuInstanceNorm
 
 
 @irdl_op_definition
 class TpuGenericCpu(TpuOp):
-    """`tpu.GenericCpu`: what the host computes, in the form of TPU-MLIR. Its "quant" is a `tpu.Cast` here.
+    """`tpu.GenericCpu`: what the host computes, in the form of TPU-MLIR.
 
-    The other functions are known as ops here (interp, argmax ...); modules that state them this way are not computed.
+    Its "quant" is a `tpu.Cast` here, and "instance_norm" a `tpu.InstanceNorm`. Other functions are known as ops here
+    too (interp, argmax ...); modules that state them this way are not computed.
     """
 
     name = "tpu.GenericCpu"
@@ -31,10 +35,14 @@ class TpuGenericCpu(TpuOp):
 
     @override
     def take_form(self) -> str:
-        """Become the cast that quantises a network's input; or say which function this is."""
-        function = self.cpu_op_name.data
-        if function != "quant" or len(self.inputs) != 1 or uniform_of(self.outputs[0]) is None:
-            return f"the host's function {function} is not computed in this form"
-        new = TpuCast.create(operands=list(self.inputs), result_types=[self.outputs[0].type], location=self.location)
-        Rewriter.replace_op(self, new)
-        return ""
+        """Become the op that computes this function; or say which function it is."""
+        function, kept = self.cpu_op_name.data, {n: v for n, v in self.attributes.items() if n in NOTES}
+        if function == "quant" and len(self.inputs) == 1 and uniform_of(self.outputs[0]) is not None:
+            replaced_by(self, TpuCast, kept)
+            return ""
+        epsilon = self.param.data.get("variance_epsilon") if self.param else None
+        if function == "instance_norm" and len(self.inputs) == 3 and isinstance(epsilon, FloatAttr):  # noqa: PLR2004
+            stated = {"eps": float_attr(epsilon.value.data), "first_weight_divides": flag(True)}
+            replaced_by(self, TpuInstanceNorm, kept | stated)
+            return ""
+        return f"the host's function {function} is not computed in this form"

@@ -56,7 +56,10 @@ class Pow3(Pair):
 
 @irdl_op_definition
 class TpuPow3(Pow3, MacroTpu):
-    """`tpu.Pow3`: the first tensor to the power of the second."""
+    """`tpu.Pow3`: the first tensor to the power of the second. TPU-MLIR lowers `top.Pow3` to Exp(y * Log(x)).
+
+    That is NaN for a negative x, which has a power in ONNX if y is a whole number.
+    """
 
     name = "tpu.Pow3"
 
@@ -94,7 +97,10 @@ class Mod(Pair):
 
 @irdl_op_definition
 class TpuMod(Mod, MacroTpu):
-    """`tpu.Mod`: the remainder of a division."""
+    """`tpu.Mod`: the remainder of a division. TPU-MLIR lowers `top.Mod` to x - y * Floor(x / y).
+
+    That has the sign of the divisor, also where `fmod` asks for that of the dividend.
+    """
 
     name = "tpu.Mod"
 

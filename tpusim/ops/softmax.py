@@ -1,6 +1,6 @@
 """Softmax: `top.Softmax`, `top.LogSoftmax`, `tpu.Softmax`; in INT8 by table along the channels, else in float."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import ClassVar
 
@@ -15,8 +15,10 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, ints, ints_attr, op_name, set_op_name
-from tpusim.ir.reading import reshape_constant
+from tpusim.ir.opaque import replaced_by
+from tpusim.ir.reading import infer_shapes, reshape_constant
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
+from tpusim.ir.upstream import FRAMEWORK, NOTES, defined_attributes, refusal
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -121,6 +123,21 @@ class TopSoftmax(NormalisedExponential):
     SPEC: ClassVar[tuple[str, ...]] = ("11.1",)
     RANGE: ClassVar[RangeRule] = RangeRule(fixed=(0.0, 1.0))
 
+    @override
+    def take_form(self) -> str:
+        """TPU-MLIR states the logarithm of a softmax as an attribute of it, `log`; here it is another op."""
+        why = super().take_form()
+        if why or self.attributes.get("log") != flag(True):
+            return why
+        log = self.attributes.pop("log")
+        if refusal(self):
+            self.attributes["log"] = log  # verification refuses the op
+            return ""
+        infer_shapes(self)
+        known = {*defined_attributes(TopLogSoftmax), *NOTES, FRAMEWORK}
+        replaced_by(self, TopLogSoftmax, {name: value for name, value in self.attributes.items() if name in known})
+        return ""
+
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
@@ -131,12 +148,16 @@ class TopSoftmax(NormalisedExponential):
 
 @irdl_op_definition
 class TopLogSoftmax(NormalisedExponential):
-    """`top.LogSoftmax`: log(exp(x - max)/sum) along `axis`; its fixed range is that of the quotient (U-57)."""
+    """`top.LogSoftmax`: log(exp(x - max)/sum) along `axis`; its fixed range is that of the quotient (U-57).
+
+    In files it is `top.Softmax` with `log`, as in TPU-MLIR.
+    """
 
     name = "top.LogSoftmax"
     SPEC: ClassVar[tuple[str, ...]] = ("11.1",)
     RANGE: ClassVar[RangeRule] = RangeRule(fixed=(0.0, 1.0))
     LOG: ClassVar[bool] = True
+    WRITTEN_AS: ClassVar[tuple[str, Mapping[str, Attribute]] | None] = TopSoftmax.name, {"log": flag(True)}
 
 
 def exponential_table(scale: float, beta: float = 1.0) -> np.ndarray:

@@ -298,9 +298,14 @@ def why_other_view(op: "TpuReshape", chip: ChipSpec) -> str | None:
 
 def chip_of_module(op: Operation) -> ChipSpec | None:
     """The chip that the op's module is for, None if it is in none or the module names no chip."""
-    module = op.get_toplevel_object()
-    model = Model(module, WeightStore()) if isinstance(module, ModuleOp) else None
+    model = model_of(op)
     return chips.of(model) if model is not None and model.chip else None
+
+
+def model_of(op: Operation) -> Model | None:
+    """The module that an op is in, without its weights; None if it is in none."""
+    module = op.get_toplevel_object()
+    return Model(module, WeightStore()) if isinstance(module, ModuleOp) else None
 
 
 @irdl_op_definition

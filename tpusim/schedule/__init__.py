@@ -18,10 +18,11 @@ from tpusim.schedule.loop import Turn, edge_step, turns
 from tpusim.schedule.numbers import numbered
 from tpusim.schedule.rows import Row, Scheduled, Transferred, stage_of, tensor_of
 from tpusim.schedule.steps import Sections, Step, ValueSlices, Windows
+from tpusim.schedule.work import largest_slice, work_bytes
 
 __all__ = [
     "Allocation", "Arrange", "Buffer", "Costs", "GroupSchedule", "Guest", "Memo", "Overlap", "Row", "ScheduleAttrs",
     "Scheduled", "Sections", "Step", "Subgraph", "Transferred", "Turn", "ValueSlices", "Windows", "areas", "edge_step",
-    "from_attrs", "lifetimes", "marks", "numbered", "slice_info", "stage_of", "subgraph", "tensor_name", "tensor_of",
-    "to_attrs", "turns",
+    "from_attrs", "largest_slice", "lifetimes", "marks", "numbered", "slice_info", "stage_of", "subgraph",
+    "tensor_name", "tensor_of", "to_attrs", "turns", "work_bytes",
 ]  # fmt: skip

@@ -166,7 +166,7 @@ def conv(command: Conv, memory: Machine) -> None:
     channels, taps = image.shape[1] // command.groups, prod(command.kernel)
     weights = filter_rows(command, packed, memory.chip)
     wide = carrier(image.dtype, weights.dtype, channels * taps)
-    if command.rotate:
+    if command.rotate and not command.turned:
         weights = weights.reshape(len(weights), channels, taps)[:, :, ::-1].reshape(weights.shape)
     weights, size = weights.astype(wide), command.output.shape[2:]
     if len(size) == 3:
@@ -182,7 +182,7 @@ def depthwise(command: Depthwise, memory: Machine) -> None:
     window = Window(command.kernel, command.strides, command.pads, command.dilations, command.inserts)
     image, packed = memory.load(command.input), memory.load(command.filter)
     weights = packed.reshape(packed.shape[1], -1)
-    weights = weights[:, ::-1] if command.rotate else weights
+    weights = weights[:, ::-1] if command.rotate and not command.turned else weights
     wide = carrier(image.dtype, weights.dtype, weights.shape[1])
     _, _, oh, ow = command.output.shape
     image = padded(image, window, command.pad_value, wide)

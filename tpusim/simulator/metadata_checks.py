@@ -293,10 +293,13 @@ def _quantisations(program: Program) -> Iterator[tuple[TensorEntry, Command]]:
 
 
 def _check_quantisation(entry: TensorEntry, command: Command, chip: ChipSpec) -> None:
-    """The command's scale is exactly the tensor's scale or its reciprocal, rounded to the command's float type."""
+    """The command's scale is exactly the tensor's scale or its reciprocal, rounded to the command's float type.
+
+    Or it is 1: of plain integers, as indices, and where another command multiplies by the scale.
+    """
     body = command.computed
     assert isinstance(body, Quantize | Dequantize)
-    if entry.scale == 0 and (body.scale, body.zero_point) == (1.0, 0):  # plain integers: indices, truth values
+    if (body.scale, body.zero_point) == (1.0, 0):
         return
     if isinstance(body, Quantize):
         kind, operand, unit = "1/scale", body.input.dtype, chip.hardware.bf16_unit

@@ -280,7 +280,8 @@ def select(command: Select, memory: Machine) -> None:
 def lut(command: Lut, memory: Machine) -> None:
     """SG: the entry of the input's byte."""
     index = memory.read(command.input).view(np.uint8)
-    memory.write(command.output, memory.read(command.table).reshape(-1)[index])
+    entries = memory.read(command.table).reshape(-1)
+    memory.write(command.output, entries[index].astype(numpy_dtype(command.output.dtype), copy=False))
 
 
 def picked(command: Pick, memory: Machine) -> np.ndarray:

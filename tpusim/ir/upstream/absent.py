@@ -14,10 +14,13 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import IRDLOperation, OptOperandDef, VarOperandDef, traits_def
 from xdsl.rewriter import Rewriter
 
-from tpusim.ir.upstream.spelling import Spelled
+from tpusim.ir.opaque import replaced_by
+from tpusim.ir.upstream.spelling import Spelled, as_stated
 from tpusim.ir.upstream.table import entry
 
 NONE = "top.None"
+SCRATCH = "tpu.Buffer"
+"""Global memory for intermediate values of one op, which TPU-MLIR states as an operand; commands here use none."""
 
 
 class _None(Operation):
@@ -29,9 +32,13 @@ class _None(Operation):
 
 def completed(module: ModuleOp) -> ModuleOp:
     """The module with all operands and results of TPU-MLIR's ops: itself if none is missing, else a copy."""
-    if not any(_missing(op) or _lacks_results(op) for op in module.walk()):
+    if not any(_missing(op) or _lacks_results(op) or _written_as(op) for op in module.walk()):
         return module
     module = module.clone()
+    for op in list(module.walk()):
+        if written := _written_as(op):
+            name, attributes = written
+            replaced_by(op, _class_of(name), as_stated(name, {**op.attributes, **attributes}))
     for op in [op for op in module.walk() if _lacks_results(op)]:
         known, places = entry(op.name), _places(op)
         assert known is not None
@@ -43,6 +50,16 @@ def completed(module: ModuleOp) -> ModuleOp:
         if isinstance(function, FuncOp):
             _complete(function)
     return module
+
+
+def _written_as(op: Operation) -> tuple[str, Mapping[str, Attribute]] | None:
+    return type(op).WRITTEN_AS if isinstance(op, Spelled) else None
+
+
+@cache
+def _class_of(name: str) -> type[Operation]:
+    """The class of ops of a name in a module that is only printed."""
+    return type(f"Written_{name.replace('.', '_')}", (Operation,), {"name": name, "traits": traits_def()})
 
 
 def _complete(function: FuncOp) -> None:
@@ -76,7 +93,7 @@ def drop_absent(module: ModuleOp) -> None:
             nones.update(_drop(op))
             _drop_results(op)
     for none in nones:
-        if none.name == NONE and not any(result.uses for result in none.results):
+        if none.name in (NONE, SCRATCH) and not any(result.uses for result in none.results):
             none.detach()
             none.erase()
 
@@ -84,7 +101,7 @@ def drop_absent(module: ModuleOp) -> None:
 def _drop(op: IRDLOperation) -> Iterator[Operation]:
     """Remove the absent operands at the end of the list; the ops that make them."""
     kept, fixed = len(op.operands), _fixed(type(op))
-    while kept > fixed and _is_absent(op.operands[kept - 1]):
+    while kept > fixed and (_is_absent(op.operands[kept - 1]) or _is_scratch(op.operands[kept - 1])):
         kept -= 1
         if isinstance(maker := op.operands[kept].owner, Operation):
             yield maker
@@ -137,6 +154,10 @@ def _places(op: Operation) -> tuple[int, ...]:
         return ()
     names = [result.name for result in known.results]
     return tuple(names.index(name) if name in names else number for number, name in enumerate(op.result_names()))
+
+
+def _is_scratch(value: SSAValue) -> bool:
+    return isinstance(value.owner, Operation) and value.owner.name == SCRATCH
 
 
 def _is_absent(value: SSAValue) -> bool:

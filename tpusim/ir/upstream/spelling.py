@@ -29,7 +29,9 @@ FRAMEWORK = OWN + "framework"
 """Of a top op: the framework's tensor that its (first) result equals, if that is called otherwise."""
 ARITHMETIC = OWN + "arithmetic"
 """Of a lowered op: whose order of float steps it has, if that is not the chip's."""
-NOTES = frozenset({PART_OF, DECISIONS, FALLBACK, GLOBAL_REASON, ARITHMETIC})
+FUNCTION = OWN + "function"
+"""Of an op of a module that TPU-MLIR cut into functions: name and run mode of its function."""
+NOTES = frozenset({PART_OF, DECISIONS, FALLBACK, GLOBAL_REASON, ARITHMETIC, FUNCTION})
 """Attributes that stages add to any op."""
 REMARKS = NOTES - {ARITHMETIC} | {FRAMEWORK}
 """Attributes that say where an op comes from and why it is as it is; it computes the same without them."""
@@ -62,6 +64,9 @@ class Spelled(IRDLOperation):
 
     A word without a number stays a word, which its tools refuse.
     """
+
+    WRITTEN_AS: ClassVar[tuple[str, Mapping[str, Attribute]] | None] = None
+    """The op of TPU-MLIR, with further attributes, that stands in files for an op which it does not have."""
 
     def word(self, name: str) -> str:
         """The word of an attribute in `CODES`. Raises ValueError for a number without a word."""
@@ -135,6 +140,13 @@ def _spelling(cls: type[IRDLOperation]) -> _Spelling:
         return _Spelling(names, {}, ())
     typed = {name: converted for name, a in known.attributes.items() if (converted := _typed(a.type))}
     return _Spelling(names, typed, tuple(attribute.name for attribute in known.required))
+
+
+def as_stated(name: str, attributes: Mapping[str, Attribute]) -> dict[str, Attribute]:
+    """Attributes in the types that the table states for an op."""
+    known = entry(name)
+    kinds = {} if known is None else {key: _typed(a.type) for key, a in known.attributes.items()}
+    return {key: convert(value) if (convert := kinds.get(key)) else value for key, value in attributes.items()}
 
 
 def _typed(kind: str) -> Callable[[Attribute], Attribute] | None:

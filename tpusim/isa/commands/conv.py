@@ -46,7 +46,8 @@ class Conv(Command, frozen=True, tag="conv"):
     merged: axes of the kernel (0: h, 1: w) that are stored in the filter's input channels, innermost: channel ic*m + i
         has position i of the m along these axes, and k counts the other axes (hardware.md 2.4). spread: the load of
         the input already copied it to all lanes that need it, so no lane copies are needed.
-    rotate: the kernel is turned by 180 degrees, position k of the window meets entry (last k) - k.
+    rotate: the kernel is turned by 180 degrees, position k of the window meets entry (last k) - k. turned: it is stored
+        that way, so that position k meets entry k.
     3-D: (n, ic, d, h, w), three entries in kernel, strides, dilations and inserts, six pads (befores, then afters),
         k = (kd_i*kh + kh_i)*kw + kw_i. The library runs one 2-D CONV per output depth and kd_i and accumulates them in
         32 bits: in the result itself if that is int32 or f32, else in the work buffer of layer_group.md 9.3. In local
@@ -82,6 +83,7 @@ class Conv(Command, frozen=True, tag="conv"):
     dilations: tuple[int, ...] = (1, 1)
     inserts: tuple[int, ...] = (0, 0)
     rotate: bool = False
+    turned: bool = False
     groups: int = 1
     bias: View | None = None
     requant_table: View | None = None

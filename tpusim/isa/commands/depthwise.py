@@ -34,6 +34,7 @@ class Depthwise(Command, frozen=True, tag="depthwise"):
     dilations: tuple[int, int] = (1, 1)
     inserts: tuple[int, int] = (0, 0)
     rotate: bool = False
+    turned: bool = False
     bias: View | None = None
     requant_table: View | None = None
     requant: Requant | None = None

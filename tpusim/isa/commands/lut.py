@@ -9,11 +9,12 @@ from tpusim.isa.steps import over
 
 
 def tables(command: "Lut", chip: ChipSpec) -> Finding | None:
-    """A table gather reads bytes and 256 entries (1, 1, 1, 256) of the output's type (numerics.md 10)."""
+    """A table gather reads bytes and 256 entries (1, 1, 1, 256) of the output's type, or of int32 (numerics.md 10)."""
     if command.input.dtype not in ("i8", "u8"):
         return Finding("an i8 or u8 input", command.input.dtype, "quantise it first")
     wanted, table = (1, 1, 1, 256), command.table
-    if table.shape == wanted and table.dtype == command.output.dtype:
+    wide = table.dtype == "i32" and command.output.dtype in ("i8", "u8")
+    if table.shape == wanted and (wide or table.dtype == command.output.dtype):
         return None
     return Finding(f"table {command.output.dtype} {wanted}", f"{table.dtype} {table.shape}", "correct the view")
 
@@ -21,7 +22,8 @@ def tables(command: "Lut", chip: ChipSpec) -> Finding | None:
 class Lut(Command, frozen=True, tag="lut"):
     """Table gather (SG): output = table[byte of input]; a negative value i reads entry 256 + i (numerics.md 10).
 
-    input: int8 or uint8. table: (1, 1, 1, 256) of the output's type. Decision: the table is one copy, at lane 0, and
+    input: int8 or uint8. table: (1, 1, 1, 256) of the output's type, or int32 whose lowest byte is the entry, as
+    TPU-MLIR stores it for some chips. Decision: the table is one copy, at lane 0, and
     every lane reads it. The chip's broadcast load (hardware.md 2.3) is counted as this one load; the entries occupy
     their bytes in every lane, because space is allocated in all lanes equally.
     """

@@ -16,7 +16,6 @@ from tpusim.chips import ChipSpec
 from tpusim.interfaces import rules
 from tpusim.ir.types import is_tensor
 from tpusim.layer_group.cost.benches import global_ns, loaded_spread, slice_ns, transfer_ns
-from tpusim.layer_group.local_memory import largest_slice
 from tpusim.layer_group.planning import Decided
 from tpusim.layer_group.slicing import whole_slice, whole_slices
 from tpusim.ops.framework.base import GroupType, TpuOp
@@ -33,6 +32,7 @@ from tpusim.schedule import (
     Turn,
     ValueSlices,
     edge_step,
+    largest_slice,
     subgraph,
     turns,
 )

@@ -2,16 +2,14 @@
 
 from tpusim.layer_group.local_memory.allocation import allocate, overfull
 from tpusim.layer_group.local_memory.reuse import able, partners, place
-from tpusim.layer_group.local_memory.sizes import buffers, largest_slice, tensor_bytes, work_bytes
+from tpusim.layer_group.local_memory.sizes import buffers, tensor_bytes
 
 __all__ = [
     "able",
     "allocate",
     "buffers",
-    "largest_slice",
     "overfull",
     "partners",
     "place",
     "tensor_bytes",
-    "work_bytes",
 ]

@@ -7,10 +7,10 @@ from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.layout import ceil_div
-from tpusim.layer_group.local_memory import tensor_bytes, work_bytes
+from tpusim.layer_group.local_memory import tensor_bytes
 from tpusim.layer_group.slicing import extents, shared, whole_slices
 from tpusim.ops.framework.base import Axis, GroupType, TpuOp
-from tpusim.schedule import Sections, Subgraph, ValueSlices
+from tpusim.schedule import Sections, Subgraph, ValueSlices, work_bytes
 
 Slices = Mapping[SSAValue, ValueSlices]
 

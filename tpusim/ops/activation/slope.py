@@ -93,6 +93,13 @@ class TpuLeakyRelu(UnaryTpu, SharedWindows):
     multiplier_neg = opt_attr_def(IntegerAttr)
     rshift_neg = opt_attr_def(IntegerAttr)
 
+    @override
+    def take_form(self) -> str:
+        """TPU-MLIR states no slope where a multiplier and a shift do."""
+        if "alpha" not in self.attributes and self.multiplier is not None and self.rshift is not None:
+            self.alpha = float_attr(self.multiplier.value.data * 2.0**-self.rshift.value.data)
+        return super().take_form()
+
     @property
     def _negative(self) -> tuple[int, int] | None:
         """(multiplier, right shift) of negative values, if the others are scaled too; else None."""

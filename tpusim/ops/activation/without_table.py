@@ -48,7 +48,7 @@ class TopArctanh(WithoutTable):
 
 @irdl_op_definition
 class TopArcsin(WithoutTable):
-    """`top.Arcsin`: the inverse sine; upstream has no such op."""
+    """`top.Arcsin`: the inverse sine. TPU-MLIR does not import ONNX's Asin."""
 
     name = "top.Arcsin"
     MODE: ClassVar[str] = "ARCSIN"
@@ -56,7 +56,7 @@ class TopArcsin(WithoutTable):
 
 @irdl_op_definition
 class TopArctan(WithoutTable):
-    """`top.Arctan`: the inverse tangent; upstream has no such op."""
+    """`top.Arctan`: the inverse tangent. TPU-MLIR imports ONNX's Atan as Sign(x) * Arccos(1 / Sqrt(x*x + 1))."""
 
     name = "top.Arctan"
     MODE: ClassVar[str] = "ARCTAN"
@@ -64,7 +64,7 @@ class TopArctan(WithoutTable):
 
 @irdl_op_definition
 class TopTrunc(WithoutTable):
-    """`top.Trunc`: rounds towards 0, as a cast of floats to integers does; upstream drops such casts."""
+    """`top.Trunc`: rounds towards 0, as a cast of floats to integers does. TPU-MLIR leaves such a rounding out."""
 
     name = "top.Trunc"
     MODE: ClassVar[str] = "TRUNC"

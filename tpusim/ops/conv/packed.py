@@ -19,8 +19,10 @@ from xdsl.irdl import attr_def, operand_def, opt_attr_def, result_def
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import flag, int_attr, ints, ints_attr, value_name
 from tpusim.ir.modes import RequantModeAttr
+from tpusim.ir.module import State
 from tpusim.ir.reading import reshape_constant
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
+from tpusim.isa.region import View
 from tpusim.ops.conv.coeff import (
     bias_from_planes,
     foldable_shape,
@@ -32,7 +34,7 @@ from tpusim.ops.framework.accumulator import exact_sums, limits_of_sums
 from tpusim.ops.framework.base import Array, EmitContext, ReorderContext, Shape, TpuOp, is_none
 from tpusim.ops.framework.families import is_set, relu_of
 from tpusim.ops.interfaces import Accumulates, PackedWeights, Reorder
-from tpusim.ops.view import chip_of_module
+from tpusim.ops.view import chip_of_module, model_of
 
 
 class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
@@ -80,19 +82,31 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
             reshape_constant(self.filter, (groups[0] * groups[1], *groups[2:]))
         chip = chip_of_module(self)
         if chip is not None and not self.packed and self._is_packed_shape():
-            (ic, oc), merged = self.channels, chip.hardware.coefficients == "merged"
-            if not (merged or (ic == 1 and prod(shape_of(self.filter)) == oc * prod(self.kernel))):
-                return f"packed coefficients are not computed in TPU-MLIR's layout for {chip.name}"
-            if merged:
-                self.filter_packed = flag(True)
-            else:
-                reshape_constant(self.filter, (oc, ic, *self.kernel))
+            self._take_packed(chip)
         if chip is not None and self.packed and self.filter_packing is None:
             self.filter_packing = int_attr(self._packing_on(chip))
         only_shift = self.quant_mode is not None and self.quant_mode.data == "OnlyShift"
         if only_shift and self.rshift is not None and self.multiplier is None:
             self.multiplier = ints_attr([1] * len(self.rshift.data))
         return super().take_form()
+
+    def _take_packed(self, chip: ChipSpec) -> None:
+        """State the layout of coefficients that TPU-MLIR packed for a chip, which says nothing but their shapes.
+
+        Before coefficients are packed, the filter of a depthwise op has this shape too.
+        """
+        model = model_of(self)
+        if self.depthwise and model is not None and model.state == State.LOWERED:
+            reshape_constant(self.filter, (self.channels[1], 1, *self.kernel))
+            return
+        self.filter_packed = flag(True)
+        self.filter_packing = int_attr(self._packing_taken(chip))
+        if chip.hardware.coefficients == "channel_rows" and not is_none(self.bias):
+            self.channel_packed = flag(True)
+
+    def _packing_taken(self, chip: ChipSpec) -> int:
+        """The packing of rows that TPU-MLIR packed: the chip's."""
+        return self._packing_on(chip)
 
     def _is_packed_shape(self) -> bool:
         """Whether the filter is (1, oc, h, w), the shape that TPU-MLIR states for packed rows."""
@@ -253,13 +267,24 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
         self.operands[1] = ctx.weight(name + "_packed", rows.reshape(shape))
         return name
 
+    def _packed_view(self, filter: View, chip: ChipSpec) -> dict[str, Any]:
+        """The packed filter as rows of the command, and its packing if it is not the chip's."""
+        packing, oc = self.filter_packing.value.data if self.filter_packing else 0, self.channels[1]
+        if self._rows_are_taps or not chip.ic_parallel_bytes:
+            return {"filter": filter}
+        if filter.shape[-1] % (prod(self.kernel) * packing):
+            filter = replace(filter, shape=(1, oc, 1, filter.elements // oc))
+        return {"filter": filter} | ({} if packing == self._packing_on(chip) else {"packing": packing})
+
     def coefficient_fields(self, ctx: EmitContext) -> dict[str, Any]:
         """filter, bias and requant_table of the command; also packing, if the filter is computed."""
         filter, bias = ctx.input(1), None if is_none(self.bias) else ctx.input(2)
         oc, rows = self.channels[1], ctx.chip.ic_parallel_bytes == 0
         if self.packed:
-            table = bias if is_set(self.channel_packed) and self.integer else None
-            return {"filter": filter, "bias": None if table else bias, "requant_table": table}
+            table: View | None = None
+            if bias is not None and is_set(self.channel_packed) and self.integer:
+                table = replace(bias, dtype="u8")
+            return self._packed_view(filter, ctx.chip) | {"bias": None if table else bias, "requant_table": table}
         # a computed filter (oc, ic/g, ...) has the layout of a packing of 1
         row = self.kernel if self._rows_are_taps and rows else (1, filter.elements // oc)
         found: dict[str, Any] = {"filter": replace(filter, shape=(1, oc, *row))}

@@ -108,6 +108,14 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         return declined
 
     @override
+    def _packing_taken(self, chip: ChipSpec) -> int:
+        """Where coefficients are separate, rows have all channels of a tap one after another."""
+        if chip.hardware.coefficients != "separate" or self.depthwise:
+            return super()._packing_taken(chip)
+        taps = prod(size for axis, size in enumerate(self.kernel) if axis not in self.merged_axes)
+        return prod(shape_of(self.filter)) // self.channels[1] // taps
+
+    @override
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
         """Always a requant: this op never leaves int32 accumulators."""
         return self.INTEGER_FORMS

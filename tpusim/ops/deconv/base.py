@@ -3,23 +3,30 @@
 from math import prod
 from typing import Any
 
+import numpy as np
 from typing_extensions import override
-from xdsl.dialects.builtin import ArrayAttr
-from xdsl.irdl import attr_def
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr
+from xdsl.irdl import attr_def, opt_attr_def
 
-from tpusim.ir.attrs import ints, ints_attr
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import flag, ints, ints_attr
 from tpusim.ir.types import shape_of
 from tpusim.isa.multiplications import of_transposed
 from tpusim.ops.conv.packed import PackedConvTpu
 from tpusim.ops.deconv.geometry import deconv_extent
 from tpusim.ops.framework.base import Shape
+from tpusim.ops.framework.families import is_set
 from tpusim.ops.interfaces import Macs
 
 
 class DeconvBase(PackedConvTpu, Macs):
-    """Input (n, ic, axes ...), filter (oc, ic/g, kernel axes ...); stride - 1 elements are inserted between inputs."""
+    """Input (n, ic, axes ...), filter (oc, ic/g, kernel axes ...); stride - 1 elements are inserted between inputs.
+
+    `filter_turned`: the packed filter is turned by 180 degrees, as TPU-MLIR stores it for chips that do not turn it.
+    """
 
     output_padding = attr_def(ArrayAttr)
+    filter_turned = opt_attr_def(BoolAttr)
 
     @property
     @override
@@ -33,6 +40,18 @@ class DeconvBase(PackedConvTpu, Macs):
         if "output_padding" not in self.attributes:
             self.attributes["output_padding"] = ints_attr([0] * len(self.kernel))
         return super().take_form()
+
+    @override
+    def _take_packed(self, chip: ChipSpec) -> None:
+        super()._take_packed(chip)
+        kind = chip.hardware.coefficients
+        if kind == "channel_rows" or (self.depthwise and kind == "separate"):
+            self.filter_turned = flag(True)
+
+    @override
+    def unpacked_filter(self, packed: np.ndarray) -> np.ndarray:
+        filter = super().unpacked_filter(packed)
+        return np.flip(filter, tuple(range(2, filter.ndim))) if is_set(self.filter_turned) else filter
 
     @override
     def infer(self) -> tuple[Shape, ...]:

@@ -129,7 +129,8 @@ class TpuDeconv(DeconvBase):
         fields: dict[str, Any] = self.coefficient_fields(ctx) | {
             "input": self._window(ctx, rows, columns), "output": ctx.output(),
             "kernel": self.kernel, "dilations": self.geometry["dilations"], "pads": (top, left, bottom, right),
-            "inserts": tuple(stride - 1 for stride in ints(self.strides)), "rotate": True,
+            "inserts": tuple(stride - 1 for stride in ints(self.strides)),
+            "rotate": True, "turned": is_set(self.filter_turned),
             "pad_value": zero_point(self.input), "requant": self._requant(), "relu": relu_of(self),
             "relu_limit": relu_limit_of(self),
         }  # fmt: skip

@@ -23,7 +23,18 @@ from tpusim.interfaces import ask, implementation
 from tpusim.ir.attrs import LayerGroupAttr, op_name
 from tpusim.ir.module import OfChip
 from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, uniform_of
-from tpusim.ir.upstream import FRAMEWORK, NOTES, Meaning, NotComputedError, Spelled, entry, ir_name, meaning, refusal
+from tpusim.ir.upstream import (
+    FRAMEWORK,
+    NOTES,
+    Meaning,
+    NotComputedError,
+    Spelled,
+    defined_attributes,
+    entry,
+    ir_name,
+    meaning,
+    refusal,
+)
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.framework.contexts import (
     Array,
@@ -91,11 +102,16 @@ class ShapedOp(Spelled):
         raise NotImplementedError
 
     def take_form(self) -> str:
-        """Bring an op as TPU-MLIR writes it into the form that the class computes; return why that failed, or ""."""
+        """Bring an op as TPU-MLIR writes it into the form that the class computes; return why that failed, or "".
+
+        An axis is counted from the first one, or, as in the table, from the last one if the class computes with that.
+        """
         axis = self.attributes.get("axis")
-        if isinstance(axis, IntegerAttr) and axis.value.data < 0 and self.operands:
+        computed = "axis" in defined_attributes(type(self))
+        if isinstance(axis, IntegerAttr) and (axis.value.data < 0) == computed and self.operands:
             rank = len(shape_of(self.operands[0]))
-            self.attributes["axis"] = IntegerAttr(axis.value.data + rank, cast("IntegerAttr[IntegerType]", axis).type)
+            counted = axis.value.data + (rank if computed else -rank)
+            self.attributes["axis"] = IntegerAttr(counted, cast("IntegerAttr[IntegerType]", axis).type)
         return ""
 
     @override

@@ -316,8 +316,10 @@ def value_dtype(value: object) -> str:
 
 
 def command_dtype(element: Attribute) -> DType:
-    """The command dtype that stores an element type."""
+    """The command dtype that stores an element type; commands have no unsigned integers of 32 bits."""
     dtype = storage_dtype(element)
+    if dtype == np.uint32:
+        return "i32"
     if is_packed(element):
         return "i4" if dtype.kind == "i" else "u4"
     return dtype_of(dtype)

@@ -33,7 +33,10 @@ class WholeImageAsProduct(RewritePattern):
     """Float types in which the compiler of the chip does so."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The result keeps its name; a product that a view turns into the image is read without the view."""
+        """The result keeps its name; a product that a view turns into the image is read without the view.
+
+        TPU-MLIR erases a view and a filter that nothing reads any more.
+        """
         data = constant_of(op.filter, self.weights) if isinstance(op, TpuConv2D) else None
         if not isinstance(op, TpuConv2D) or data is None or not self._is_whole(op):
             return
@@ -52,10 +55,11 @@ class WholeImageAsProduct(RewritePattern):
         set_op_name(product, name + SUFFIX)
         last = _view(product.results[0], shape_of(op.output), name)
         copy_name(last, op)
-        filters = op.filter.owner
+        unused = [op.filter.owner, *([op.input.owner] if left is not None else [])]
         rewriter.replace(op, [matrix, *views, product, last])
-        if isinstance(filters, TopWeight) and not filters.output.uses:
-            rewriter.erase(filters)
+        for maker in unused:
+            if isinstance(maker, TopWeight | TpuReshape) and not maker.output.uses:
+                rewriter.erase(maker)
 
     def _is_whole(self, op: TpuConv2D) -> bool:
         """Whether the window is the whole image, in one of the types."""

@@ -35,7 +35,7 @@ from tpusim.ops.framework.families import (
     relu_of,
 )
 from tpusim.ops.framework.sliding import PoolWindow, window_attributes
-from tpusim.ops.pool.tpu import TpuPool2D, kept_shape, pool_geometry, pool_shape
+from tpusim.ops.pool.tpu import TpuPool2D, keeps_axes, kept_shape, pool_geometry, pool_shape
 from tpusim.ops.pool.volume import TpuPool3D
 from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.view import TopReshape
@@ -126,7 +126,7 @@ class PoolTop(TopOp):
     def tpu_attributes(self, mode: str, limit: float = -1.0) -> dict[str, Attribute]:
         """The attributes of the tpu op."""
         found: dict[str, Attribute] = {"pool_mode": pool_mode(mode), **relu_attributes(relu_of(self), limit)}
-        keep = ("kernel_shape", "strides", "pads", "count_include_pad", "keepdims")
+        keep = ("kernel_shape", "strides", "pads", "count_include_pad", *(() if keeps_axes(self) else ("keepdims",)))
         return found | {key: self.attributes[key] for key in keep if key in self.attributes}
 
 

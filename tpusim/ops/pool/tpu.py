@@ -11,7 +11,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, r
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import ints
-from tpusim.ir.modes import PoolModeAttr, RoundModeAttr
+from tpusim.ir.modes import PoolModeAttr, RoundModeAttr, round_mode
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.region import View
@@ -31,6 +31,7 @@ from tpusim.ops.framework.families import (
     zero_point,
 )
 from tpusim.ops.interfaces import LibraryKernel
+from tpusim.ops.view import chip_of_module
 
 
 def pool_shape(x: Shape, kernel: tuple[int, ...], strides: tuple[int, ...], pads: tuple[int, ...]) -> Shape:
@@ -54,12 +55,17 @@ def kept_shape(op: Operation, shape: Shape) -> Shape:
 
     Raises ValueError if axes longer than 1 would be dropped.
     """
-    keepdims = getattr(op, "keepdims", None)
-    if keepdims is None or is_set(keepdims):
+    if keeps_axes(op):
         return shape
     if set(shape[2:]) != {1}:
         raise ValueError(f"one window is required for keepdims = false, got {shape[2:]} of them")
     return shape[:2]
+
+
+def keeps_axes(op: Operation) -> bool:
+    """Whether a pool keeps the axes of a single window, as one does that says nothing."""
+    keepdims = getattr(op, "keepdims", None)
+    return keepdims is None or is_set(keepdims)
 
 
 def pool_geometry(kernel: Attribute, strides: Attribute, pads: Attribute) -> dict[str, Any]:
@@ -93,6 +99,15 @@ class PoolTpu(Requanted, TpuOp):
     def geometry(self) -> dict[str, Any]:
         """kernel, strides and pads (befores, then afters)."""
         return pool_geometry(self.kernel_shape, self.strides, self.pads)
+
+    @override
+    def take_form(self) -> str:
+        """TPU-MLIR does not state that chips with a small multiplier round an average half up."""
+        chip = chip_of_module(self)
+        small = chip is not None and chip.hardware.scaling == "small_multiplier"
+        if small and self.pool_mode.data == "Avg" and self.scaling is not None:
+            self.first_round_mode = round_mode("HalfUp")
+        return super().take_form()
 
     @property
     def half_up(self) -> bool:

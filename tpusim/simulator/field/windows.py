@@ -35,7 +35,7 @@ def conv(command: Conv, memory: FieldMachine) -> None:
     image, packed = memory.read(command.input), memory.read(command.filter)
     channels, taps = image.shape[1] // command.groups, prod(command.kernel)
     weights = filter_rows(command, packed, memory.chip).reshape(-1, channels, taps)
-    weights = weights[:, :, ::-1] if command.rotate else weights
+    weights = weights[:, :, ::-1] if command.rotate and not command.turned else weights
     pad = memory.field.constant(command.pad_value)
     sums = convolved(memory.field, image, weights, _sliding(command), command.groups, command.output.shape[2:], pad)
     if command.accumulate:
@@ -47,7 +47,7 @@ def depthwise(command: Depthwise, memory: FieldMachine) -> None:
     """One filter for each channel."""
     image, packed = memory.read(command.input), memory.read(command.filter)
     weights = packed.reshape(packed.shape[1], 1, -1)
-    weights = weights[:, :, ::-1] if command.rotate else weights
+    weights = weights[:, :, ::-1] if command.rotate and not command.turned else weights
     pad = memory.field.constant(command.pad_value)
     sums = convolved(memory.field, image, weights, _sliding(command), len(weights), command.output.shape[2:], pad)
     _finish(command, sums, memory)

@@ -10,7 +10,6 @@ import numpy as np
 from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tpusim import chips
 from tpusim.calibration.table import read_table
 from tpusim.codegen.program import generate
 from tpusim.errors import CalibrationError, ConfigError, TpusimError, UnsupportedError
@@ -91,12 +90,7 @@ def _compiled(folder: Folder, lowered: Path) -> Iterator[Step]:
     model, tensors = found
     yield _against_lowering(folder, lowered, model)
     yield _against_reference(folder, lowered, lowered.stem, partial(_first_stored, model, tensors))
-    final, chip = folder.final_of(lowered), chips.of(model)
-    if chip.hardware.coefficients == "merged" or not final.exists():
-        yield from _final(folder, final, model, tensors, lowered.name)
-    else:
-        why = f"the coefficients of a final module are not read in TPU-MLIR's layout for {chip.name}"
-        yield Step(final.name, lowered.name, unchecked=why)
+    yield from _final(folder, folder.final_of(lowered), model, tensors, lowered.name)
 
 
 def _final(folder: Folder, final: Path, before: Model, lowered: Tensors, name: str) -> Iterator[Step]:
