@@ -45,6 +45,7 @@ def hints_of(function: Any) -> dict[str, Any]:
         "typing",
         "tpusim.studies.explore.whatif",
         "tpusim.studies.diagnosis",
+        "tpusim.studies.training",
         "tpusim.proof",
     ):
         known |= vars(import_module(module))

@@ -11,10 +11,15 @@ import jax
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+LONG = {"tune_digits"}
+"""Some 20 seconds; tests/test_training.py has the parts."""
+SCRIPTS = [
+    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in LONG else [])
+    for path in sorted(EXAMPLES.glob("*.py"))
+]
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_example(script: Path, tmp_path: Path):
     """Exit status 0, something to read, no warnings; kernels are kept between test runs, apart from the user's."""
     kernels = Path(str(jax.config.jax_compilation_cache_dir))  # pyright: ignore[reportAttributeAccessIssue]

@@ -49,7 +49,7 @@ BELOW_PIPELINE = {
 BELOW_RUNNING = {*BELOW_PIPELINE, "tpusim.studies.prospect", "tpusim.studies.diagnosis", "tpusim.studies.export"}
 STUDIES = {
     f"tpusim.studies.{name}"
-    for name in ("prospect", "diagnosis", "export", "search", "explore", "bench", "verification")
+    for name in ("prospect", "diagnosis", "export", "search", "explore", "bench", "training", "verification")
 }
 
 ALLOWED: dict[str, set[str]] = {
@@ -105,11 +105,12 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.studies.search": BELOW_RUNNING - {"tpusim.page", "tpusim.studies.export"},
     "tpusim.studies.explore": {*BELOW_RUNNING, *RUNNING},
     "tpusim.studies.bench": {*BELOW_RUNNING, *RUNNING, "tpusim.compiled"},
+    "tpusim.studies.training": {*OPS, "tpusim.inference", "tpusim.lowering", "tpusim.passes"},
     "tpusim.studies.verification": BELOW_RUNNING,
     "tpusim.studies.commands": {*BELOW_RUNNING, *RUNNING, *STUDIES, "tpusim.cli"},
     "tpusim.decoder": {*CHIP, "tpusim.simulator"},
     "tpusim.compiled_nets": {*BELOW_RUNNING, *RUNNING, "tpusim.compiled", "tpusim.decoder"},
-    "tpusim.compiled": {*BELOW_RUNNING, *RUNNING, "tpusim.studies.explore"},
+    "tpusim.compiled": {*BELOW_RUNNING, *RUNNING, "tpusim.studies.explore", "tpusim.studies.training"},
     "tpusim.backend": {*IR, "tpusim.frontend", "tpusim.inference"},
     "tpusim.zoo": {"tpusim.ir"},
     "tpusim.cli": {

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tpusim.proof import Proof
     from tpusim.studies.diagnosis import Broken, Cause, Loss, Remedy
     from tpusim.studies.explore.whatif import WhatIf
+    from tpusim.studies.training import Differentiable
 
 Inputs: TypeAlias = Mapping[str, np.ndarray] | np.ndarray
 Several: TypeAlias = Inputs | Iterable[Inputs]
@@ -112,6 +113,7 @@ class Compiled:
     was needed; program: the commands; fidelity: how far to trust the numbers. `flat(x)` computes any number of samples,
     `machine().run(x)` executes the commands for one, `tensors(x, level)` gives what is inside, `verify(x)` compares all
     levels, `why(samples)` and `bisect(x)` say where integers lose, `explore_group()` cuts a layer group differently,
+    `differentiable(weights, x)` trains through the chip's arithmetic, `with_weights(weights)` takes the result back,
     `report()` is what `tpusim run` writes, and `save(folder)` makes a run's folder of it.
     """
 
@@ -166,6 +168,22 @@ class Compiled:
         norm in deep networks), and between processors and numbers of samples.
         """
         return Flat(self.top, quick=True)
+
+    @cached_property
+    def differentiable(self) -> "Differentiable":
+        """The lowered network as a function of its float weights and samples, with straight-through derivatives."""
+        from tpusim.studies.training import Differentiable
+
+        return Differentiable(self._network.calibrated, self._network.lowering)
+
+    def with_weights(self, weights: Mapping[str, np.ndarray]) -> "Compiled":
+        """The network with other f32 weights, compiled in the same way; ranges of tensors stay.
+
+        weights: by name, some or all of `differentiable.weights`. Raises ConfigError for other names and shapes.
+        """
+        config, module = self._network.config, self.differentiable.module(weights)
+        kept = {key: getattr(config, key) for key in ("lowering", "layer_group", "simulator")}
+        return compile_network(module, None, None, lambda base: replace(base, **kept))
 
     def machine(self, options: SimulatorOptions | None = None) -> Simulator:
         """The local-memory machine with the program, checked and ready to run samples."""

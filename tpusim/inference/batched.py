@@ -23,52 +23,21 @@ Inputs = Mapping[str, Array] | Array
 """Arrays by input name; for a network with one input also the array alone."""
 
 
-class Flat:
-    """A module as a function of samples: `flat(x)` gives the network's results by name.
+class Arguments:
+    """The inputs of a module for any number of samples: checked, in its types, in units of its batch."""
 
-    Real results have the module's stored type; results that are integers or bools in the framework have those types.
-
-    The first axis of every input and result counts samples. Any multiple of the module's batch size runs in one call,
-    which is compiled once per number. Integer results equal those of one sample at a time, bit for bit. NumPy arrays
-    give NumPy arrays, JAX arrays give JAX arrays (on their device). quick: as in `Graph`; only float networks are then
-    faster and have other low bits.
-
-    `jax.grad` and `jax.jvp` of float networks give the derivative of the plain expression of each op; results stay the
-    same bits. Where a float becomes a quantised integer they raise ConfigError with the name of the op.
-    """
-
-    def __init__(self, model: Model, *, quick: bool = False) -> None:
-        self._graph = Graph(model, quick=quick)
+    def __init__(self, model: Model) -> None:
         self._specs = input_specs(model)
-        self._inputs, self._types = inputs_of(model), model.output_types
-        self._scales = quantisation(model)
-        samples = cast("Any", jax).vmap(self._graph.trace, in_axes=(None, 0))
-        exact = Stored(with_few_transpositions(samples), self._identity, fixed=self._graph.weights)
-        expression = Stored(samples, lambda: None)
+        self._inputs = inputs_of(model)
 
-        def plainly(weights: dict[str, Any], arguments: list[Array]) -> list[Array]:
-            with jax.enable_x64(True), plain():
-                return expression(weights, arguments)
+    def __call__(self, inputs: Inputs) -> list[Array]:
+        """Arrays (batches, *shape) in argument order; the first axis of a given array counts samples.
 
-        self._call = differentiable(exact, plainly)
-
-    def _identity(self) -> str | None:
-        graph = self._graph.identity()
-        return graph and f"{graph} for each sample"
-
-    def __call__(self, inputs: Inputs) -> dict[str, Array]:
-        """Run the samples. Raises ConfigError for inputs of other names, shapes or numbers of samples."""
+        Raises ConfigError for inputs of other names, shapes or numbers of samples.
+        """
         named = self._named(inputs)
         groups = self._groups(named)
-        arguments = [named[name].reshape(groups, *shape) for name, (shape, _) in self._specs.items()]
-        on_device = any(isinstance(x, jax.Array) for x in named.values())
-        with jax.enable_x64(True):
-            results = self._call(self._graph.weights, arguments)
-            found = results if on_device else [np.asarray(y) for y in results]
-            return {
-                name: _given(y.reshape(-1, *y.shape[2:]), dtype, self._scales.get(name))
-                for name, dtype, y in zip(self._graph.keep, self._types, found, strict=True)
-            }
+        return [named[name].reshape(groups, *shape) for name, (shape, _) in self._specs.items()]
 
     def _named(self, inputs: Inputs) -> dict[str, Array]:
         """Arrays of the network's types by input name."""
@@ -99,6 +68,51 @@ class Flat:
         if len(set(counts.values())) > 1:
             raise ConfigError(f"inputs: one number of samples is required, got {counts} batches")
         return next(iter(counts.values()))
+
+
+class Flat:
+    """A module as a function of samples: `flat(x)` gives the network's results by name.
+
+    Real results have the module's stored type; results that are integers or bools in the framework have those types.
+
+    The first axis of every input and result counts samples. Any multiple of the module's batch size runs in one call,
+    which is compiled once per number. Integer results equal those of one sample at a time, bit for bit. NumPy arrays
+    give NumPy arrays, JAX arrays give JAX arrays (on their device). quick: as in `Graph`; only float networks are then
+    faster and have other low bits.
+
+    `jax.grad` and `jax.jvp` of float networks give the derivative of the plain expression of each op; results stay the
+    same bits. Where a float becomes a quantised integer they raise ConfigError with the name of the op.
+    """
+
+    def __init__(self, model: Model, *, quick: bool = False) -> None:
+        self._graph = Graph(model, quick=quick)
+        self._arguments, self._types = Arguments(model), model.output_types
+        self._scales = quantisation(model)
+        samples = cast("Any", jax).vmap(self._graph.trace, in_axes=(None, 0))
+        exact = Stored(with_few_transpositions(samples), self._identity, fixed=self._graph.weights)
+        expression = Stored(samples, lambda: None)
+
+        def plainly(weights: dict[str, Any], arguments: list[Array]) -> list[Array]:
+            with jax.enable_x64(True), plain():
+                return expression(weights, arguments)
+
+        self._call = differentiable(exact, plainly)
+
+    def _identity(self) -> str | None:
+        graph = self._graph.identity()
+        return graph and f"{graph} for each sample"
+
+    def __call__(self, inputs: Inputs) -> dict[str, Array]:
+        """Run the samples. Raises ConfigError for inputs of other names, shapes or numbers of samples."""
+        arguments = self._arguments(inputs)
+        on_device = any(isinstance(x, jax.Array) for x in arguments)
+        with jax.enable_x64(True):
+            results = self._call(self._graph.weights, arguments)
+            found = results if on_device else [np.asarray(y) for y in results]
+            return {
+                name: _given(y.reshape(-1, *y.shape[2:]), dtype, self._scales.get(name))
+                for name, dtype, y in zip(self._graph.keep, self._types, found, strict=True)
+            }
 
 
 def _typed(op: TopInput, array: Array) -> Array:
