@@ -14,8 +14,7 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import floats, ints, ints_attr, op_name, value_name
-from tpusim.ir.types import shape_of
+from tpusim.ir.attrs import floats, ints, ints_attr, value_name
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import activation_view, lmem_bytes
@@ -24,6 +23,7 @@ from tpusim.ops.framework.base import Array, EmitContext, LoweringContext, OpT, 
 from tpusim.ops.framework.families import (
     ArithmeticTop,
     NaryTpu,
+    built_in_integers,
     limited,
     relu_attributes,
     relu_limit_of,
@@ -77,9 +77,7 @@ class ScaledTop(ArithmeticTop):
         attributes: dict[str, Attribute] = {
             **relu_attributes(relu_of(self)), "multipliers": ints_attr(multipliers), "rshifts": ints_attr(shifts)
         }  # fmt: skip
-        return ctx.build(
-            self.TPU, operands, attributes, ctx.quantised_type(self.output), shape_of(self.output), op_name(self)
-        )
+        return built_in_integers(self, ctx, self.TPU, operands, attributes)
 
 
 @irdl_op_definition

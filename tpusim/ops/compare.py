@@ -41,6 +41,7 @@ from tpusim.ops.framework.families import (
     UnaryTop,
     UnaryTpu,
     aligned,
+    built_in_integers,
     constant_of,
     is_set,
     only_user,
@@ -121,8 +122,8 @@ class TopCompare(ExactIndices, NaryTop):
         why = self._why_not_int8(ctx)
         if why is not None:
             return why
-        operands, element = [ctx.operand(v, "int8", self) for v in self.inputs], ctx.quantised_type(self.output)
-        return ctx.build(TpuCompare, operands, {"mode": self.mode}, element, shape_of(self.output), op_name(self))
+        operands = [ctx.operand(v, "int8", self) for v in self.inputs]
+        return built_in_integers(self, ctx, TpuCompare, operands, {"mode": self.mode})
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:

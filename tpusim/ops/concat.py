@@ -12,7 +12,7 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def, result_def, var_operand_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import int_attr, ints, op_name, value_name
+from tpusim.ir.attrs import int_attr, ints, value_name
 from tpusim.ir.types import element_of, shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -35,6 +35,7 @@ from tpusim.ops.framework.base import (
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import (
     built_in_float,
+    built_in_integers,
     checked_axis,
     command_dtype,
     part_of,
@@ -92,8 +93,7 @@ class TopConcat(TopOp, Joins):
         operands = self._integer_operands(ctx)
         if isinstance(operands, str):
             return operands
-        element = ctx.quantised_type(self.output)
-        return ctx.build(TpuConcat, operands, {"axis": self.axis}, element, shape_of(self.output), op_name(self))
+        return built_in_integers(self, ctx, TpuConcat, operands, {"axis": self.axis})
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:

@@ -12,9 +12,8 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import int_attr, op_name, value_name
+from tpusim.ir.attrs import int_attr, value_name
 from tpusim.ir.modes import RequantModeAttr
-from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import activation_view, lmem_bytes
@@ -24,6 +23,7 @@ from tpusim.ops.framework.families import (
     ArithmeticTop,
     NaryTpu,
     Requanted,
+    built_in_integers,
     constant_operand,
     limited,
     relu_attributes,
@@ -192,8 +192,7 @@ class TopMul(ArithmeticTop):
             **relu_attributes(relu_of(self)), "multiplier": int_attr(scaled[0]), "rshift": int_attr(scaled[1])
         }  # fmt: skip
         attributes |= more or {}
-        element = ctx.quantised_type(self.output)
-        return ctx.build(TpuMul, operands, attributes, element, shape_of(self.output), op_name(self))
+        return built_in_integers(self, ctx, TpuMul, operands, attributes)
 
 
 def byte_fit(scale: float) -> tuple[int, int] | None:

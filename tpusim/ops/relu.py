@@ -16,7 +16,7 @@ from xdsl.rewriter import InsertPoint
 
 from tpusim.ir.attrs import copy_name, float_attr, framework_name, op_name, set_op_name
 from tpusim.ir.names import unique_name
-from tpusim.ir.types import shape_of, uniform_of
+from tpusim.ir.types import uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.ops.framework.base import Array, Builder, EmitContext, FloatRule, LoweringContext, RangeRule, TopOp
@@ -25,6 +25,7 @@ from tpusim.ops.framework.families import (
     UnaryTop,
     UnaryTpu,
     built_in_float,
+    built_in_integers,
     only_user,
     relu_attributes,
     relu_limit_of,
@@ -85,8 +86,8 @@ class TopRelu(UnaryTop):
 
     def on_bytes(self, ctx: LoweringContext, attributes: Mapping[str, Attribute]) -> SSAValue:
         """tpu.Relu of a byte operand with a byte result."""
-        operand, element = ctx.operand(self.input, "int8", self), ctx.quantised_type(self.output)
-        return ctx.build(TpuRelu, [operand], attributes, element, shape_of(self.output), op_name(self))
+        operand = ctx.operand(self.input, "int8", self)
+        return built_in_integers(self, ctx, TpuRelu, [operand], attributes)
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:

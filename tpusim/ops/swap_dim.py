@@ -16,7 +16,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.compat.quirks import Quirk
-from tpusim.ir.attrs import copy_name, ints, ints_attr, op_name
+from tpusim.ir.attrs import copy_name, ints, ints_attr
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -24,7 +24,7 @@ from tpusim.isa.layout import gmem_strides
 from tpusim.isa.region import View
 from tpusim.ops.concat import TopConcat
 from tpusim.ops.framework.base import Array, Axis, EmitContext, LoweringContext, Shape, TopOp, TpuOp
-from tpusim.ops.framework.families import Unary, part_of, shorter_axes, value_dtype
+from tpusim.ops.framework.families import Unary, built_in_integers, part_of, shorter_axes, value_dtype
 from tpusim.ops.interfaces import ChipRewrites
 from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.slice import TopSlice
@@ -85,10 +85,8 @@ class TopSwapDimInner(SwapDimInner, TopOp, ChipRewrites):
 
     def _bytes(self, ctx: LoweringContext) -> SSAValue:
         """tpu.SwapDimInner of the operand's bytes, whatever their scale."""
-        operand, element = ctx.operand(self.input, "int8", self), ctx.quantised_type(self.output)
-        return ctx.build(
-            TpuSwapDimInner, [operand], {"offset": self.offset}, element, shape_of(self.output), op_name(self)
-        )
+        operand = ctx.operand(self.input, "int8", self)
+        return built_in_integers(self, ctx, TpuSwapDimInner, [operand], {"offset": self.offset})
 
     def _same_scale(self, ctx: LoweringContext) -> SSAValue:
         return lower_same_scale(self, ctx, TpuSwapDimInner, {"offset": self.offset})

@@ -47,6 +47,7 @@ from tpusim.ops.framework.families import (
     aligned,
     broadcast_shape,
     broadcast_why_global,
+    built_in_integers,
     constant_of,
     is_set,
     mixed_depth,
@@ -180,8 +181,8 @@ class TopWhere(ExactIndices, Where, TopOp, Selects):
             if is_set(self.x_is_const if key == "x" else self.y_is_const):
                 attributes[f"{key}_const_val"] = float_attr(float(self._rounded(ctx, np.array(number), out)))
         branches = [self._stored(ctx, value, out) for value in (self.tbrn, self.fbrn)]
-        operands, element = [self._condition(ctx, "int8"), *branches], ctx.quantised_type(self.output)
-        return ctx.build(TpuWhere, operands, attributes, element, shape_of(self.output), op_name(self))
+        operands = [self._condition(ctx, "int8"), *branches]
+        return built_in_integers(self, ctx, TpuWhere, operands, attributes)
 
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:

@@ -31,7 +31,14 @@ from tpusim.ops.framework.base import (
     Window,
 )
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import ElementwiseTpu, UnaryTop, UnaryTpu, constant_of, value_dtype
+from tpusim.ops.framework.families import (
+    ElementwiseTpu,
+    UnaryTop,
+    UnaryTpu,
+    built_in_integers,
+    constant_of,
+    value_dtype,
+)
 from tpusim.ops.framework.views import on_four_axes
 from tpusim.ops.interfaces import DefaultAlpha, SharedWindows
 from tpusim.ops.rescale import TOO_LARGE, lower_same_scale, requantised
@@ -225,7 +232,7 @@ class TopPRelu(TopOp):
         slopes, shift = shared_small_multiplier(self.slopes(ctx))
         operands = [operand, ctx.weight(name + "_slope", slopes)]
         attributes = {"rshift": int_attr(shift)}
-        return ctx.build(TpuPRelu, operands, attributes, ctx.quantised_type(self.output), shape_of(self.output), name)
+        return built_in_integers(self, ctx, TpuPRelu, operands, attributes)
 
 
 @irdl_op_definition

@@ -29,7 +29,7 @@ from tpusim.ops.framework.base import (
     RangeRule,
 )
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import UnaryTop
+from tpusim.ops.framework.families import UnaryTop, built_in_integers
 from tpusim.ops.interfaces import ChipRewrites, DefaultAlpha
 from tpusim.ops.patterns.activations import DivToReciprocal, DivToSoftSign, MergeGeluTanh, MulToSiLU
 from tpusim.ops.patterns.gelu import ConvertToQGELU, MergeGelu, MergeGeluPattern
@@ -93,7 +93,7 @@ class Activation(UnaryTop, ByteTable):
         entries = ask(self, ByteTable, ctx.chip).entries(ctx, _bytes(x), _bytes(y))
         table = ctx.weight(name + "_table", entries.reshape(TABLE_SHAPE))
         operands = [ctx.operand(self.input, "int8", self), table]
-        return ctx.build(TpuLut, operands, {}, ctx.quantised_type(self.output), shape_of(self.output), name)
+        return built_in_integers(self, ctx, TpuLut, operands, {})
 
     @override
     def entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:

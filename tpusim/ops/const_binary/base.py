@@ -18,6 +18,7 @@ from tpusim.ops.const_binary.tpu import Kind, float_result, reversed_
 from tpusim.ops.framework.base import Array, Holds, LoweringContext, OpT, QuantParams, holds
 from tpusim.ops.framework.families import (
     UnaryTop,
+    built_in_integers,
     limited,
     relu_attributes,
     relu_limit_of,
@@ -140,8 +141,7 @@ class ConstTop(UnaryTop, IntegerConstants, ScalarOperand):
             "const_val": float_attr(constants.constant), "multiplier": int_attr(constants.multiplier),
             "rshift": int_attr(constants.rshift), **self.order(reversed_(self)), **relu_attributes(relu_of(self)),
         }  # fmt: skip
-        element = ctx.quantised_type(self.output)
-        return ctx.build(self.TPU, [operand], attributes, element, shape_of(self.output), op_name(self))
+        return built_in_integers(self, ctx, self.TPU, [operand], attributes)
 
 
 def shifted_constant(ctx: LoweringContext, op: "ConstTop", x: QuantParams, y: QuantParams) -> Constants | str:

@@ -31,6 +31,7 @@ from tpusim.ops.framework.base import (
 )
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import (
+    built_in_integers,
     constant_of,
     relu_attributes,
     relu_limit_of,
@@ -114,8 +115,7 @@ class TopMulConst(ConstTop):
         if lost:
             ctx.decision(self, Quirk.MULSHIFT_WITHOUT_RELU.decision)
         attributes = {"multiplier": int_attr(constants.multiplier), "rshift": int_attr(constants.rshift)}
-        element = ctx.quantised_type(self.output)
-        return ctx.build(TpuMulShift, [operand], attributes, element, shape_of(self.output), op_name(self))
+        return built_in_integers(self, ctx, TpuMulShift, [operand], attributes)
 
 
 # --------------------------------------------------------------------------------------------------- AddConst, SubConst

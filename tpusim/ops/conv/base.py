@@ -39,6 +39,11 @@ class ConvTop(TopOp):
         raise NotImplementedError
 
     @property
+    def rectified(self) -> dict[str, Any]:
+        """The relu and its limit, as the float kernels take them."""
+        return {"do_relu": relu_of(self), "relu_limit": relu_limit_of(self)}
+
+    @property
     def volume(self) -> bool:
         """Whether the convolution is 3-D."""
         return len(ints(self.kernel_shape)) == 3

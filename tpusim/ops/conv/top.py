@@ -49,7 +49,7 @@ from tpusim.ops.framework.base import (
     is_none,
 )
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import constant_of, conv_extent, only_user, relu_attributes, relu_limit_of, relu_of
+from tpusim.ops.framework.families import constant_of, conv_extent, only_user, relu_attributes, relu_of
 from tpusim.ops.framework.sliding import ConvWindow, window_attributes
 from tpusim.ops.interfaces import Estimated, KernelConstants, Weighs
 from tpusim.ops.patterns.cropped_conv import ConvSlice
@@ -131,7 +131,7 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
         if self.inserts is not None:
             x = kernels.spread(x, 0, inserts=ints(self.inserts))
         convolution = conv3d_float if self.volume else conv2d_float
-        return (convolution(x, w, b, **self._relu, **self.geometry),)
+        return (convolution(x, w, b, **self.rectified, **self.geometry),)
 
     @override
     def for_kernel(self, index: int, constant: Array) -> Any:
@@ -144,10 +144,6 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
         alone = shape_of(self.filter)[2:] == (1, 1)
         return ordered_filter(np.asarray(constant), self.geometry["groups"], oh * ow * (n if alone else 1))
 
-    @property
-    def _relu(self) -> dict[str, bool | float]:
-        return {"do_relu": relu_of(self), "relu_limit": relu_limit_of(self)}
-
     @override
     def estimate(self) -> Estimate:
         """By XLA's library on NHWC images; with groups, volumes or inserted zeros by `inference`."""
@@ -159,7 +155,7 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
         product = is_product(shape_of(self.input), shape_of(self.filter), **window)
 
         def compute(operands: Sequence[Array]) -> tuple[Array, ...]:
-            return (conv2d_estimate(*operands, **self._relu, **geometry, product=product),)
+            return (conv2d_estimate(*operands, **self.rectified, **geometry, product=product),)
 
         filter = (0, 2, 3, 1) if product else (2, 3, 1, 0)
         return Estimate(compute, {0: (0, 2, 3, 1), 1: filter}, (0, 2, 3, 1), self._trial)
@@ -182,7 +178,7 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
         w = RoundedFilter(*(cast("Any", jax).device_put(part) for part in found))
 
         def squares(values: Sequence[Array], scales: Array) -> Array:
-            return conv2d_trial(values[0], scales, w, bias, **self._relu, **self.geometry)
+            return conv2d_trial(values[0], scales, w, bias, **self.rectified, **self.geometry)
 
         return squares, error
 

@@ -13,7 +13,7 @@ from tpusim.ir.attrs import flag, ints, ints_attr
 from tpusim.ir.types import shape_of
 from tpusim.isa.multiplications import of_transposed
 from tpusim.ops.conv.packed import PackedConvTpu
-from tpusim.ops.deconv.geometry import deconv_extent
+from tpusim.ops.deconv.geometry import deconv_extents
 from tpusim.ops.framework.base import Shape
 from tpusim.ops.framework.families import is_set
 from tpusim.ops.interfaces import Macs
@@ -57,12 +57,8 @@ class DeconvBase(PackedConvTpu, Macs):
     def infer(self) -> tuple[Shape, ...]:
         """(n, oc, axes ...)."""
         oc, *_ = self.logical_filter_shape()
-        x, pads, axes = shape_of(self.input), ints(self.pads), len(self.kernel)
-        spatial = (
-            deconv_extent(x[2 + i], self.reach[i], ints(self.strides)[i], (pads[i], pads[axes + i]), padding)
-            for i, padding in enumerate(ints(self.output_padding))
-        )
-        return ((x[0], oc, *spatial),)
+        x = shape_of(self.input)
+        return ((x[0], oc, *deconv_extents(x[2:], self.reach, self.geometry)),)
 
     @override
     def macs(self) -> int:

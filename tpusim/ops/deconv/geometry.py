@@ -5,7 +5,8 @@ extent of the dilated kernel. Input i then is at position P + i*stride, and outp
 negative P cuts elements off.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from tpusim.ops.framework.base import Window
 
@@ -42,3 +43,11 @@ def deconv_extent(size: int, reach: int, stride: int, pads: tuple[int, int], out
             f"a kernel of {reach} and pads {pads}"
         )
     return extent
+
+
+def deconv_extents(sizes: Sequence[int], reach: Sequence[int], geometry: Mapping[str, Any]) -> tuple[int, ...]:
+    """`deconv_extent` along every axis after the channels; geometry: strides, pads and output_padding."""
+    pads = geometry["pads"]
+    sides = zip(pads[: len(sizes)], pads[len(sizes) :], strict=True)
+    axes = zip(sizes, reach, geometry["strides"], sides, geometry["output_padding"], strict=True)
+    return tuple(deconv_extent(*axis) for axis in axes)

@@ -22,12 +22,12 @@ from tpusim.ops.conv.quantize import (
     int32_bias,
     quantised_filter,
 )
-from tpusim.ops.deconv.geometry import deconv_extent
+from tpusim.ops.deconv.geometry import deconv_extents
 from tpusim.ops.deconv.tpu import TpuDeconv
 from tpusim.ops.deconv.volume import TpuDeconv3D
 from tpusim.ops.framework.base import Array, Builder, LoweringContext, OpT, Shape, is_none
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import relu_limit_of, relu_of
+from tpusim.ops.framework.families import relu_of
 from tpusim.ops.framework.sliding import DeconvWindow, require_auto_pad
 from tpusim.ops.permute import TopPermute
 from tpusim.ops.requant_axis import requantised_axis
@@ -86,30 +86,22 @@ class TopDeconv(ConvTop):
     def infer(self) -> tuple[Shape, ...]:
         """(n, oc, oh, ow) or (n, oc, od, oh, ow)."""
         x, filter, kernel = shape_of(self.input), shape_of(self.filter), ints(self.kernel_shape)
-        groups, pads = self.group.value.data, ints(self.pads)
-        axes = len(kernel)
+        groups, axes = self.group.value.data, len(kernel)
         if kernel != filter[2:] or axes not in (2, 3) or len(x) != 2 + axes:
             raise ValueError(
                 f"an input of {2 + axes} axes and a filter of kernel_shape {kernel} are required, got {x} and {filter}"
             )
         if x[1] != filter[1] * groups or filter[0] % groups:
             raise ValueError(f"input of {x[1]} channels does not fit filter {filter} in {groups} groups")
-        spatial = (
-            deconv_extent(
-                x[2 + i], (kernel[i] - 1) * ints(self.dilations)[i] + 1, ints(self.strides)[i],
-                (pads[i], pads[axes + i]), ints(self.output_padding)[i],
-            )
-            for i in range(axes)
-        )  # fmt: skip
-        return ((x[0], filter[0], *spatial),)
+        reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, ints(self.dilations), strict=True))
+        return ((x[0], filter[0], *deconv_extents(x[2:], reach, self.geometry)),)
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Transposed convolution, bias and relu in f32."""
         x, w, b = operands
-        relu = {"do_relu": relu_of(self), "relu_limit": relu_limit_of(self)}
         deconvolution = deconv3d_float if self.volume else deconv2d_float
-        return (deconvolution(x, w, b, **relu, **self.geometry),)
+        return (deconvolution(x, w, b, **self.rectified, **self.geometry),)
 
     @override
     def flops(self) -> int:

@@ -310,6 +310,14 @@ def built_in_float(op: TopOp, ctx: LoweringContext, cls: OpT, attributes: Mappin
     return ctx.build(cls, float_operands(op, ctx), attributes, ctx.float_type(op), shape, op_name(op))
 
 
+def built_in_integers(
+    op: TopOp, ctx: LoweringContext, cls: OpT, operands: Sequence[SSAValue], attributes: Mapping[str, Attribute]
+) -> SSAValue:
+    """Build `cls` on these operands, in the quantised type of `op`'s result, with its name and shape."""
+    result = op.results[0]
+    return ctx.build(cls, operands, attributes, ctx.quantised_type(result), shape_of(result), op_name(op))
+
+
 def value_dtype(value: object) -> str:
     """The NumPy dtype name of a value's storage: "int8", "uint8", "float32" ..."""
     return storage_dtype(element_of(value)).name  # type: ignore[arg-type]

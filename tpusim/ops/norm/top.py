@@ -22,7 +22,15 @@ from tpusim.ir.weights import WeightStore
 from tpusim.ops.conv import TopConv
 from tpusim.ops.conv.channelwise import channelwise_geometry
 from tpusim.ops.framework.base import Array, LoweringContext, Shape, TopOp, is_none
-from tpusim.ops.framework.families import constant_of, limited, only_user, relu_attributes, relu_limit_of, relu_of
+from tpusim.ops.framework.families import (
+    built_in_integers,
+    constant_of,
+    limited,
+    only_user,
+    relu_attributes,
+    relu_limit_of,
+    relu_of,
+)
 from tpusim.ops.framework.rewriting import made_by
 from tpusim.ops.interfaces import ChipRewrites, number_of
 from tpusim.ops.norm.tpu import TpuScale, integer_scale
@@ -121,9 +129,7 @@ class TopScale(TopOp, ChipRewrites):
         attributes: dict[str, Attribute] = relu_attributes(relu_of(self))
         if narrow:
             attributes["clamp16"] = flag(True)
-        return ctx.build(
-            TpuScale, operands, attributes, ctx.quantised_type(self.output), shape_of(self.output), op_name(self)
-        )
+        return built_in_integers(self, ctx, TpuScale, operands, attributes)
 
 
 def per_channel_shape(value: SSAValue, parameters: Sequence[SSAValue]) -> Shape:

@@ -28,6 +28,7 @@ from tpusim.ops.framework.base import (
 )
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import (
+    built_in_integers,
     is_set,
     limited,
     relu_attributes,
@@ -250,8 +251,8 @@ class TopAvgPool(PoolTop):
             "scale": float_attr(x.scale / (self.elements * y.scale)),
             "offset": float_attr(y.zero_point - x.scale / y.scale * x.zero_point),
         }
-        operands, element = [ctx.operand(self.input, "int8", self)], ctx.quantised_type(self.output)
-        return ctx.build(self.tpu, operands, attributes, element, shape_of(self.output), op_name(self))
+        operands = [ctx.operand(self.input, "int8", self)]
+        return built_in_integers(self, ctx, self.tpu, operands, attributes)
 
     def build_average(
         self,

@@ -5,10 +5,10 @@ from typing_extensions import override
 from xdsl.ir import Attribute, SSAValue
 
 from tpusim.interfaces import Model
-from tpusim.ir.attrs import ints_attr, op_name
-from tpusim.ir.types import shape_of
+from tpusim.ir.attrs import ints_attr
 from tpusim.ops.concat import TopConcat, TpuConcat
 from tpusim.ops.framework.base import LoweringContext
+from tpusim.ops.framework.families import built_in_integers
 from tpusim.ops.interfaces import IntegerLowering
 from tpusim.targets.cv18xx.multipliers import SAME, threshold, why_no_small_multipliers
 from tpusim.targets.cv18xx.target import TARGET
@@ -33,5 +33,4 @@ class ConcatWithMultipliers(Model[TopConcat], IntegerLowering):
             attributes["multipliers"] = ints_attr(m for m, _ in fits)
             attributes["rshifts"] = ints_attr(r for _, r in fits)
         operands = [ctx.operand(v, "int8", op) for v in op.inputs]
-        element = ctx.quantised_type(op.output)
-        return ctx.build(TpuConcat, operands, attributes, element, shape_of(op.output), op_name(op))
+        return built_in_integers(op, ctx, TpuConcat, operands, attributes)

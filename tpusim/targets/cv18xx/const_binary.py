@@ -18,7 +18,7 @@ from tpusim.ops.activation.tpu import TABLE_SHAPE, TpuLut
 from tpusim.ops.const_binary.base import ConstTop
 from tpusim.ops.const_binary.top import AddConstToAdd, ExtremeConstTop, TopAddConst, TopMulConst
 from tpusim.ops.framework.base import LoweringContext
-from tpusim.ops.framework.families import relu_attributes, relu_limit_of, relu_of
+from tpusim.ops.framework.families import built_in_integers, relu_attributes, relu_limit_of, relu_of
 from tpusim.ops.interfaces import ChipRewrites, FloatLowering, IntegerLowering
 from tpusim.ops.relu import ReluApart
 from tpusim.ops.rescale import requantised
@@ -41,7 +41,7 @@ class ConstByTable(Model[ConstTop], IntegerLowering):
         operands = [
             ctx.operand(op.input, "int8", op), ctx.weight(op_name(op) + "_table", entries.reshape(TABLE_SHAPE))
         ]  # fmt: skip
-        return ctx.build(TpuLut, operands, {}, ctx.quantised_type(op.output), shape_of(op.output), op_name(op))
+        return built_in_integers(op, ctx, TpuLut, operands, {})
 
 
 @TARGET.attach(ConstTop, FloatLowering)
@@ -84,7 +84,7 @@ class ExtremeOfTensors(Model[ExtremeConstTop], IntegerLowering):
         assert operand is not None  # small multipliers always fit
         stored = np.full(shape, saturate_np(round_half_away(op.number / y.scale), "int8"), np.int8)
         operands = [operand, ctx.weight(name + "_const", stored)]
-        return ctx.build(op.TENSORS, operands, relu_attributes(relu_of(op)), ctx.quantised_type(op.output), shape, name)
+        return built_in_integers(op, ctx, op.TENSORS, operands, relu_attributes(relu_of(op)))
 
 
 @TARGET.attach(ExtremeConstTop, FloatLowering)

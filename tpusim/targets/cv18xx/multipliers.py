@@ -9,10 +9,10 @@ import numpy as np
 from tpusim_kernels.prim.multiplier import shared_small_multiplier, small_multiplier
 from xdsl.ir import SSAValue
 
-from tpusim.ir.attrs import ints_attr, op_name
-from tpusim.ir.types import calibrated_range, shape_of
+from tpusim.ir.attrs import ints_attr
+from tpusim.ir.types import calibrated_range
 from tpusim.ops.framework.base import LoweringContext, OpT
-from tpusim.ops.framework.families import ArithmeticTop, relu_attributes, relu_of
+from tpusim.ops.framework.families import ArithmeticTop, built_in_integers, relu_attributes, relu_of
 
 SAME = 1e-5
 """Thresholds with a smaller relative difference count as equal (numerics.md 9.7)."""
@@ -68,4 +68,4 @@ def in_common_shift(ctx: LoweringContext, op: ArithmeticTop, cls: OpT) -> SSAVal
     attributes = relu_attributes(relu_of(op)) | {"multipliers": ints_attr(multipliers)}
     attributes["rshifts"] = ints_attr([shift])
     operands = [ctx.operand(v, "int8", op) for v in op.inputs]
-    return ctx.build(cls, operands, attributes, ctx.quantised_type(op.output), shape_of(op.output), op_name(op))
+    return built_in_integers(op, ctx, cls, operands, attributes)

@@ -6,9 +6,9 @@ from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
-from tpusim.ir.attrs import ints_attr, op_name
-from tpusim.ir.types import shape_of
+from tpusim.ir.attrs import ints_attr
 from tpusim.ops.framework.base import LoweringContext
+from tpusim.ops.framework.families import built_in_integers
 from tpusim.ops.interfaces import IntegerLowering, RangeRule, Ranges
 from tpusim.ops.reduce import ATTRIBUTES, TopReduce, TpuReduce, reduced_count
 from tpusim.targets.cv18xx.multipliers import ratio
@@ -43,5 +43,5 @@ class ReduceByMultiplier(Model[TopReduce], IntegerLowering):
         m, r = small_multiplier(ratio(op.input, op.output) / (count if mode == "ReduceMean" else 1))
         attributes = {key: op.attributes[key] for key in ATTRIBUTES}
         attributes |= {"multiplier": ints_attr([m]), "rshift": ints_attr([r])}
-        operands, element = [ctx.operand(op.input, "int8", op)], ctx.quantised_type(op.output)
-        return ctx.build(TpuReduce, operands, attributes, element, shape_of(op.output), op_name(op))
+        operands = [ctx.operand(op.input, "int8", op)]
+        return built_in_integers(op, ctx, TpuReduce, operands, attributes)

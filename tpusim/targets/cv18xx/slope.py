@@ -11,6 +11,7 @@ from tpusim.ir.attrs import int_attr, op_name
 from tpusim.ir.types import shape_of
 from tpusim.ops.activation.slope import TopLeakyRelu, TopPRelu, TpuLeakyRelu, TpuPRelu
 from tpusim.ops.framework.base import LoweringContext
+from tpusim.ops.framework.families import built_in_integers
 from tpusim.ops.interfaces import IntegerLowering, Lowering, RangeRule, Ranges
 from tpusim.targets.cv18xx.multipliers import positive_side, ratio
 from tpusim.targets.cv18xx.target import TARGET
@@ -50,14 +51,14 @@ class LeakyReluByFamily(Model[TopLeakyRelu], Lowering):
         op = self.op
         if ctx.quant(op.input) is None or ctx.quant(op.output) is None:
             return "input or output is not calibrated"
-        name, shape, slope = op_name(op), shape_of(op.output), op.alpha.value.data
+        slope = op.alpha.value.data
         m, r = positive_side(op.input, op.output)
         m_neg, r_neg = small_multiplier(float(np.float32(abs(ratio(op.input, op.output) * slope))))
         m_neg = -m_neg if slope < 0 else m_neg
         attributes = {"alpha": op.alpha, "multiplier": int_attr(m), "rshift": int_attr(r)}
         attributes |= {"multiplier_neg": int_attr(m_neg), "rshift_neg": int_attr(r_neg)}
         operands = [ctx.operand(op.input, "int8", op)]
-        return ctx.build(TpuLeakyRelu, operands, attributes, ctx.quantised_type(op.output), shape, name)
+        return built_in_integers(op, ctx, TpuLeakyRelu, operands, attributes)
 
     def _in_float(self, ctx: LoweringContext) -> SSAValue:
         op = self.op
@@ -80,5 +81,4 @@ class PReluOfBothSides(Model[TopPRelu], IntegerLowering):
         m, r = positive_side(op.input, op.output)
         attributes = {"rshift": int_attr(shift), "multiplier_pos": int_attr(m), "rshift_pos": int_attr(r)}
         operands = [ctx.operand(op.input, "int8", op), ctx.weight(op_name(op) + "_slope", slopes)]
-        element = ctx.quantised_type(op.output)
-        return ctx.build(TpuPRelu, operands, attributes, element, shape_of(op.output), op_name(op))
+        return built_in_integers(op, ctx, TpuPRelu, operands, attributes)

@@ -6,12 +6,12 @@ from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import Model
-from tpusim.ir.attrs import floats_attr, ints_attr, op_name
+from tpusim.ir.attrs import floats_attr, ints_attr
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.add import DIFFERENCE, TpuAdd
 from tpusim.ops.framework.base import LoweringContext
-from tpusim.ops.framework.families import relu_attributes, relu_of
+from tpusim.ops.framework.families import built_in_integers, relu_attributes, relu_of
 from tpusim.ops.interfaces import ChipRewrites, FloatLowering, IntegerLowering
 from tpusim.ops.sub import DivToProduct, TopDiv, TopSub, TpuSub
 from tpusim.targets.cv18xx.multipliers import common_shift, ratio, why_no_small_multipliers
@@ -40,7 +40,7 @@ class SubByCommonShift(Model[TopSub], IntegerLowering):
         attributes = relu_attributes(relu_of(op)) | {"rshifts": ints_attr([shift])}
         attributes["multipliers"] = ints_attr(m * sign for m, sign in zip(multipliers, signs, strict=True))
         operands = [ctx.operand(v, "int8", op) for v in op.inputs]
-        return ctx.build(cls, operands, attributes, ctx.quantised_type(op.output), shape_of(op.output), op_name(op))
+        return built_in_integers(op, ctx, cls, operands, attributes)
 
 
 @TARGET.attach(TopSub, FloatLowering)
