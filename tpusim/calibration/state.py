@@ -65,7 +65,7 @@ class Taken:
 
 def digest_of(model: Model) -> str:
     """A digest of a module and its weights, the same whether the module was stored as text or as bytecode."""
-    digest = hashlib.sha256(encode_module(model.module))
+    digest = hashlib.sha256(encode_module(model.module, use_lists=False))
     for name in sorted(model.weights):
         _add_array(digest, name, model.weights[name])
     return digest.hexdigest()

@@ -36,14 +36,17 @@ TOOL, WEIGHTS = "tpusim", "tpusim_weights"
 
 def encode_module(
     module: ModuleOp, weights: Mapping[str, np.ndarray] | None = None, *, version: int | None = None,
-    release: Release = EVERYBODY,
+    release: Release = EVERYBODY, use_lists: bool = True,
 ) -> bytes:  # fmt: skip
-    """A module as bytecode with its schema; with weights, as they are in an npz, these too."""
+    """A module as bytecode with its schema; with weights, as they are in an npz, these too.
+
+    use_lists: keep the order of the uses of each value; without it, equal modules are equal bytes.
+    """
     groups: dict[str, dict[str, Resource | None]] = {TOOL: {"schema": str(SCHEMA)}}
     if weights is not None:
         groups[WEIGHTS] = {name: Blob(array) for name, array in weights.items()}
     external: Groups = groups
-    return encode(completed(module), version=version, release=release, external=external)
+    return encode(completed(module), version=version, release=release, external=external, use_lists=use_lists)
 
 
 def write_module(path: Path, data: bytes) -> None:
