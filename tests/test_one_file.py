@@ -171,6 +171,16 @@ def test_a_key_does_not_depend_on_how_a_module_was_stored(model: Model, tmp_path
     assert all((model_key(tmp_path / form) == [key]) == (form == "one-file") for form in forms)
 
 
+def test_files_of_the_schema_before_load() -> None:
+    """schema1.mlir is a module of the release before TPU-MLIR's spelling, schema1.mlirbc the same as it wrote it."""
+    path = Path(__file__).parent / "bytecode" / "schema1.mlirbc"
+    assert Bytecode.open(path, context()).resources.external[TOOL] == {"schema": "1"}
+    found, source = load_model(path, context()), path.with_suffix(".mlir").read_text()
+    assert digest_of(found.module, {}) == digest_of(parse_module(source, context()), {})
+    assert len(found.weights) == 11
+    assert {op.name for op in found.module.walk()} >= {"tpu.Conv2D", "tpu.PReluOp"} and '"tpu.PRelu"' in source
+
+
 def test_inspect_tells_the_functions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "func.func @a(%x: i32) -> i32 { func.return %x : i32 }\nfunc.func private @b()"
     (tmp_path / "net").write_bytes(encode(parse_module(text, context())))
