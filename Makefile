@@ -112,6 +112,7 @@ dialects: $(VENV)/.base ## write docs/dialects.md: the ops and attributes of the
 	$(BIN)/python -m tpusim.fidelity.dialects docs/dialects.md
 
 patterns: $(VENV)/.test ## write docs/patterns.md: every pass and rewrite pattern, and the examples of tests/filecheck
+	$(BIN)/python -c "from tpusim.canonicalize import automaton; automaton.write()"
 	PYTHONPATH=tests $(BIN)/python -m pattern_page docs/patterns.md
 
 cli: $(VENV)/.base ## write docs/cli.md: every command and option, from the program's own help

@@ -15,6 +15,8 @@ from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim import chips
 from tpusim.interfaces import ask_class
+from tpusim.ir.pdl import DataPattern
+from tpusim.ir.pdl.picture import picture
 from tpusim.ir.weights import WeightStore
 from tpusim.ops import Top, Tpu
 from tpusim.ops.framework.base import TopOp, TpuOp
@@ -29,6 +31,9 @@ HEAD = """# Patterns and passes
 applies. An example is a file that the tests run: the module before the pass, and `CHECK` lines of the module after it,
 in the notation of LLVM's FileCheck. Its first line is the command; a line `// WEIGHT name = 1 2 3` gives the data of a
 constant, repeated until the tensor is full. `python tests/filecheck_examples.py FILE` prints the module after the pass.
+
+Patterns that are [data](generic_passes.md#patterns-as-data) are drawn before their examples: the ops that they match,
+with the conditions, and after the arrow what becomes of the last op. Functions in lower case are of Python.
 """
 
 
@@ -112,6 +117,8 @@ def _section(step: str, rows: list[Registered], files: dict[tuple[str, str], lis
         yield ""
     for row in mine:
         yield f"### {row.pattern.__name__}\n"
+        if issubclass(row.pattern, DataPattern):
+            yield f"```text\n{picture(row.pattern())}\n```\n"
         yield from _examples(files.get(row.example, []))
 
 

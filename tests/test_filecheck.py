@@ -15,7 +15,10 @@ from filecheck.parser import Parser
 from filecheck_examples import output
 from pattern_page import EXAMPLES, Registered, examples, page, registered, subject
 
+from tpusim.canonicalize import automaton
 from tpusim.ir.dialects import open_context
+from tpusim.ir.pdl import DataPattern
+from tpusim.ir.pdl.patterns import Automata
 from tpusim.registry import PASSES
 
 PAGE = Path(__file__).parents[1] / "docs" / "patterns.md"
@@ -35,15 +38,18 @@ def checked(path: Path, text: str) -> int:
 
 def watch(monkeypatch: pytest.MonkeyPatch, row: Registered, fired: set[str]) -> None:
     """Note the name of a pattern when it changes a module."""
-    rewrite: Callable[..., None] = row.pattern.match_and_rewrite
+    data = issubclass(row.pattern, DataPattern)
+    owner, method = (Automata, "apply") if data else (row.pattern, "match_and_rewrite")
+    rewrite: Callable[..., None] = getattr(owner, method)
 
-    def watched(self: Any, op: Any, rewriter: Any, /) -> None:
+    def watched(self: Any, *given: Any) -> None:
+        pattern, rewriter = given[0] if data else self, given[-1]
         before = rewriter.has_done_action
-        rewrite(self, op, rewriter)
+        rewrite(self, *given)
         if rewriter.has_done_action and not before:
-            fired.add(type(self).__name__)
+            fired.add(type(pattern).__name__)
 
-    monkeypatch.setattr(row.pattern, "match_and_rewrite", watched)
+    monkeypatch.setattr(owner, method, watched)
 
 
 @pytest.mark.every
@@ -112,3 +118,7 @@ def test_every_pattern_and_pass_has_an_example_and_no_other_has_one() -> None:
 
 def test_the_page_of_patterns_is_current() -> None:
     assert PAGE.read_text("utf-8") == page(), "run `make patterns`"
+
+
+def test_the_stored_automaton_is_current() -> None:
+    assert automaton.FILE.read_bytes() == automaton.content(), "run `make patterns`"

@@ -14,18 +14,18 @@ from xdsl.dialects import builtin
 from xdsl.ir import Attribute
 from xdsl.rewriter import Rewriter
 
-from tpusim.calibration.state import digest_of
 from tpusim.cli import main
 from tpusim.errors import ImportModelError
 from tpusim.ir.bytecode import Blob, Bytecode, encode, is_bytecode
 from tpusim.ir.content import is_module
 from tpusim.ir.module import Form, Model, load_model, save_model, save_one_file
-from tpusim.ir.one_file import SCHEMA, TOOL, WEIGHTS, encode_module
+from tpusim.ir.one_file import SCHEMA, TOOL, WEIGHTS, digest_of, encode_module
 from tpusim.ir.text import parse_module, print_module
-from tpusim.ir.weights import WeightStore
+from tpusim.ir.weights import WeightStore, save_weights
 from tpusim.lowering import LoweringConfig
 from tpusim.ops import context
 from tpusim.running.artefacts import RunConfig, Silent
+from tpusim.running.persistence import model_key
 from tpusim.running.pipeline import run
 
 TEXT = """
@@ -160,10 +160,25 @@ def test_the_modules_of_a_run(tmp_path: Path) -> None:
 
 
 def test_a_key_does_not_depend_on_how_a_module_was_stored(model: Model, tmp_path: Path) -> None:
-    for form in ("text", "bytecode", "one-file"):
+    forms: tuple[Form, ...] = ("text", "bytecode", "one-file")
+    for form in forms:
         save_model(model, tmp_path / form, form=form)
-    keys = {digest_of(load_model(tmp_path / form, context())) for form in ("text", "bytecode")}
-    assert len(keys) == 1 and digest_of(Model(model.module, WeightStore())) not in keys
+    (key,) = model_key(tmp_path / "text")
+    assert [model_key(tmp_path / form) for form in forms] == [[key]] * 3
+    assert digest_of(model.module, model.weights) == key != digest_of(model.module, {})
+    changed = {name: array + 1 for name, array in model.weights.items()}
+    save_weights(changed, tmp_path / "weights.npz")
+    assert all((model_key(tmp_path / form) == [key]) == (form == "one-file") for form in forms)
+
+
+def test_files_of_the_schema_before_load() -> None:
+    """schema1.mlir is a module of the release before TPU-MLIR's spelling, schema1.mlirbc the same as it wrote it."""
+    path = Path(__file__).parent / "bytecode" / "schema1.mlirbc"
+    assert Bytecode.open(path, context()).resources.external[TOOL] == {"schema": "1"}
+    found, source = load_model(path, context()), path.with_suffix(".mlir").read_text()
+    assert digest_of(found.module, {}) == digest_of(parse_module(source, context()), {})
+    assert len(found.weights) == 11
+    assert {op.name for op in found.module.walk()} >= {"tpu.Conv2D", "tpu.PReluOp"} and '"tpu.PRelu"' in source
 
 
 def test_inspect_tells_the_functions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

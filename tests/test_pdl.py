@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from xdsl.ir import Operation, SSAValue
-from xdsl.pattern_rewriter import PatternRewriter
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, f16, f32
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker
 
 from tpusim.cli import main
 from tpusim.errors import ConfigError
-from tpusim.ir.attrs import op_name
+from tpusim.ir.attrs import flag, op_name
 from tpusim.ir.dialects import context
 from tpusim.ir.module import Model
+from tpusim.ir.pdl import DataPattern, Drawing, Node, one_use
+from tpusim.ir.pdl.automaton import Automaton
+from tpusim.ir.pdl.patterns import automaton_of
+from tpusim.ir.rewriting import rewrite
 from tpusim.ir.text import parse_module
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.relu import TopRelu
@@ -145,3 +151,119 @@ def test_what_is_refused(text: str, why: str, tmp_path: Path) -> None:
 def test_a_file_is_required() -> None:
     with pytest.raises(ConfigError, match="pdl_file=FILE is required"):
         PassManager("apply-pdl").run(Model(parse_module(NET.format(chip=""), context()), WeightStore()))
+
+
+# ------------------------------------------------------------------------------------------------------ the Python form
+
+
+class ReluOfAbs(DataPattern):
+    """Relu of Abs -> Abs."""
+
+    @classmethod
+    def draw(cls, p: Drawing) -> None:
+        inner = p.op("top.Abs", p.operand())
+        cls.demand(p, inner)
+        p.rewrite(p.op("top.Relu", inner, **cls.stated())).replace(inner)
+
+    @classmethod
+    def demand(cls, p: Drawing, inner: Node) -> None:
+        p.require(one_use, inner)
+
+    @classmethod
+    def stated(cls) -> dict[str, Attribute]:
+        return {}
+
+
+DEMANDS: list[tuple[str, tuple[Any, ...], bool]] = [
+    ("one_use", (), True),
+    ("element_type", (f32,), True),
+    ("element_type", (f16,), False),
+    ("shape", ((1, -1),), True),
+    ("shape", ((4,),), False),
+    ("chip", ("bm1684x",), False),
+    ("chip", ("bm1688", "cv183x"), True),
+    ("test_pdl:is_op", ("top.Abs",), True),
+    ("test_pdl:is_op", ("top.Relu",), False),
+]
+
+
+def is_op(op: Operation, name: StringAttr) -> bool:
+    return op.name == name.data
+
+
+def rewritten(patterns: list[DataPattern], stored: Automaton | None = None) -> tuple[Model, dict[str, int]]:
+    model = Model(parse_module(NET.format(chip=', module.chip = "bm1688"'), context()), WeightStore())
+    return model, rewrite(model, patterns, stored=stored)
+
+
+@pytest.mark.parametrize(("name", "given", "fires"), DEMANDS)
+@pytest.mark.parametrize("negated", [False, True])
+def test_what_is_drawn_may_demand(
+    name: str, given: tuple[Any, ...], fires: bool, negated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def demand(p: Drawing, inner: Node) -> None:
+        p.require(name, inner, *given, negated=negated)
+
+    monkeypatch.setattr(ReluOfAbs, "demand", demand)
+    assert rewritten([ReluOfAbs()])[1] == ({"ReluOfAbs": 1} if fires != negated else {})
+
+
+def test_what_is_drawn_is_a_file(tmp_path: Path) -> None:
+    """The PDL that a drawing writes does the same when it is read."""
+    made, fired = rewritten([ReluOfAbs()])
+    assert applied("\n".join(map(str, ReluOfAbs().forms())), tmp_path)[0] == SHORT
+    assert fired == {"ReluOfAbs": 1} and [(op.name, op_name(op)) for op in made.ops][1:-1] == SHORT
+
+
+@pytest.mark.parametrize("value", [IntegerAttr(0, 64), flag(False), ArrayAttr[Attribute]([]), StringAttr("")])
+def test_attributes_that_python_counts_as_false(value: Attribute, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ReluOfAbs, "stated", lambda: {"key": value})
+    for other, fires in ((value, True), (IntegerAttr(1, 64), False), (None, False)):
+        model = Model(parse_module(NET.format(chip=""), context()), WeightStore())
+        (relu,) = (op for op in model.ops if op.name == "top.Relu")
+        relu.attributes |= {} if other is None else {"key": other}
+        assert bool(rewrite(model, [ReluOfAbs()])) == fires
+
+
+class ReluOfAbsTwice(ReluOfAbs):
+    """Relu of Abs -> Relu of Abs; never, because the other pattern has the higher benefit."""
+
+    benefit = 0
+
+
+def test_one_rewrite_for_a_match_that_of_the_highest_benefit() -> None:
+    assert rewritten([ReluOfAbsTwice(), ReluOfAbs()])[1] == {"ReluOfAbs": 1}
+
+
+class AbsOfX(DataPattern):
+    """Relu of Abs -> Relu of x, a choice of places."""
+
+    @classmethod
+    def draw(cls, p: Drawing) -> None:
+        x, (first, second) = p.operand(), p.choice(("top.Relu", "top.Abs"), ("top.Abs", "top.Relu"))
+        becomes = p.rewrite(p.op(second, p.op(first, x)))
+        becomes.replace(becomes.make("top.Sigmoid", x))
+
+
+def test_choices_and_the_fused_location() -> None:
+    assert len(AbsOfX().forms()) == 2
+    model, fired = rewritten([AbsOfX()])
+    assert fired == {"AbsOfX": 1}
+    (made,) = (op for op in model.ops if op.name == "top.Sigmoid")
+    assert str(made.location) == 'loc(fused["y", "a"])' and op_name(made) == "y"
+
+
+def test_stored_patterns_are_not_compiled_and_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tpusim.ir.pdl import patterns
+
+    stored, compiled = automaton_of([ReluOfAbs()]), list[str]()
+    rows_of = patterns.rows_of
+    monkeypatch.setattr(patterns, "rows_of", lambda p: compiled.extend(one.key for one in p) or rows_of(p))
+    assert rewritten([ReluOfAbs()], stored)[1] and not compiled
+    assert rewritten([AbsOfX(), ReluOfAbs()], stored)[1] == {"AbsOfX": 1} and compiled == ["test_pdl:AbsOfX"]
+
+
+def test_a_pattern_alone() -> None:
+    model = Model(parse_module(NET.format(chip=""), context()), WeightStore())
+    PatternRewriteWalker(ReluOfAbs()).rewrite_module(model.module)
+    assert [(op.name, op_name(op)) for op in model.ops][1:-1] == SHORT

@@ -18,7 +18,8 @@ from tests.real_folders import folder_of
 from tpusim.cli import main
 from tpusim.cli.command import Command
 from tpusim.cli.help import GROUPS, LISTED, OWN, parser_of
-from tpusim.cli.output import PLAIN, Output
+from tpusim.cli.output import Output
+from tpusim.cli.streams import PLAIN
 from tpusim.host.tables import GAP, NAME, Table
 from tpusim.registry import CLI
 from tpusim.running.pipeline import STAGES

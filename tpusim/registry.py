@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+FOR_US = "tpusim.", "xdsl."
+"""How the groups of the tables begin."""
 _ignored = ContextVar("ignored", default=False)
 
 
@@ -38,14 +40,21 @@ def without_plugins() -> Generator[None]:
 
 
 @cache
-def installed(group: str) -> Mapping[str, tuple["EntryPoint", ...]]:
-    """The entry points of a group in all installed packages, by name; `installed.cache_clear()` reads them again."""
+def installed() -> Mapping[str, Mapping[str, tuple["EntryPoint", ...]]]:
+    """The entry points for tpusim and xDSL of all installed packages, by group and name.
+
+    `installed.cache_clear()` reads them again.
+    """
     from importlib.metadata import entry_points  # as long as `import tpusim` itself: imported when names are asked for
 
-    names: dict[str, tuple[EntryPoint, ...]] = {}
-    for entry in entry_points(group=group):
-        names[entry.name] = (*names.get(entry.name, ()), entry)
-    return names
+    groups: dict[str, dict[str, tuple[EntryPoint, ...]]] = {}
+    found = entry_points()
+    for group in found.groups:
+        if group.startswith(FOR_US):
+            for entry in found.select(group=group):
+                names = groups.setdefault(group, {})
+                names[entry.name] = (*names.get(entry.name, ()), entry)
+    return groups
 
 
 class Table(Generic[T]):
@@ -66,7 +75,7 @@ class Table(Generic[T]):
     @property
     def plugins(self) -> Mapping[str, tuple["EntryPoint", ...]]:
         """The entry points of installed packages, by name."""
-        return {} if _ignored.get() else installed(self.group)
+        return {} if _ignored.get() else installed().get(self.group, {})
 
     def names(self) -> tuple[str, ...]:
         """All names, those that ship first; nothing is imported."""

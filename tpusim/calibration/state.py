@@ -8,7 +8,6 @@ import hashlib
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,7 +18,7 @@ from tpusim.host import arrays
 from tpusim.host.documents import decode
 from tpusim.host.files import replacing
 from tpusim.ir.module import Model
-from tpusim.ir.one_file import encode_module
+from tpusim.ir.one_file import add_array, digest_of
 from tpusim.version import __version__
 
 EVERY_SECONDS = 20.0
@@ -55,7 +54,7 @@ class Taken:
         elif self.equal and not all(np.array_equal(self._first[name], sample[name]) for name in sample):
             self.equal, self._first = False, {}
         for name in sorted(sample):
-            _add_array(self._digest, name, np.asarray(sample[name]))
+            add_array(self._digest, name, np.asarray(sample[name]))
 
     @property
     def data(self) -> str:
@@ -63,25 +62,12 @@ class Taken:
         return self._digest.copy().hexdigest()
 
 
-def digest_of(model: Model) -> str:
-    """A digest of a module and its weights, the same whether the module was stored as text or as bytecode."""
-    digest = hashlib.sha256(encode_module(model.module))
-    for name in sorted(model.weights):
-        _add_array(digest, name, model.weights[name])
-    return digest.hexdigest()
-
-
-def _add_array(digest: Any, name: str, array: np.ndarray) -> None:
-    digest.update(repr((name, array.shape, str(array.dtype))).encode())
-    digest.update(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
-
-
 class State:
     """The file of a calibration. method: everything except module and samples that determines the table, as text."""
 
     def __init__(self, path: Path, model: Model, method: str) -> None:
         self.path = path
-        self._about = About(__version__, digest_of(model), method)
+        self._about = About(__version__, digest_of(model.module, model.weights), method)
         self._written = time.monotonic()
 
     def restore(self, measured: Measured) -> About:

@@ -11,6 +11,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 from xdsl.pattern_rewriter import RewritePattern
 
+from tpusim.canonicalize.automaton import stored
 from tpusim.compat import Quirk
 from tpusim.compat.quirks import checked
 from tpusim.errors import ConfigError, meant
@@ -109,7 +110,7 @@ def apply_patterns(model: Model, also: Sequence[str] = ()) -> dict[str, int]:
     """Apply every top op's patterns until none fires; the store gains weights. Returns the firings by class name."""
     usual = [p for cls in op_classes(TopOp, model.module) for p in cls.canonicalization_patterns(model.weights)]
     asked, once = asked_patterns(model.weights, also)
-    firings = Counter(rewrite(model, [*asked, *usual]))
+    firings = Counter(rewrite(model, [*asked, *usual], stored=stored()))
     for pattern in once:
         firings.update(rewrite(model, [pattern], recursively=False))
     return dict(sorted(firings.items()))

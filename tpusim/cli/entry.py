@@ -16,8 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
-from tpusim.cli.output import Output, make_safe, stderr_console
-from tpusim.cli.words import FROM_DOCSTRINGS, UsageError, WordError, option_of, refuse, registry, unknown
+from tpusim.cli.streams import make_safe
+from tpusim.cli.words import UsageError, WordError, from_docstrings, option_of, refuse, registry, unknown
 from tpusim.errors import ConfigError, TpusimError, TpusimWarning, meant, spelled_as_options
 from tpusim.host.labels import one_line
 from tpusim.registry import CLI, without_plugins
@@ -62,6 +62,8 @@ def _say(text: str) -> None:
 
 
 def _complain(text: str) -> None:
+    from tpusim.cli.output import stderr_console
+
     with suppress(OSError):  # stderr may be closed
         for line in text.split("\n"):
             stderr_console().print(line, markup=False)
@@ -180,19 +182,20 @@ def _drop_output() -> None:
 
 
 def _execute(words: list[str]) -> int:
-    from tpusim.cli.help import show_commands, show_options
-
     first = words[0] if words else ""
     for word in words:
         if any("\ud800" <= letter <= "\udfff" for letter in word):
             refuse("tpusim", f"{word!a}: text is required, got bytes that are none in UTF-8; rename the file")
-    if first in ("--version", "-V"):
-        Output().tell(f"tpusim {__version__}")
-        return 0
     if first == "opt":
         from tpusim.cli.opt import optimise
 
         return optimise(words[1:])
+    from tpusim.cli.help import show_commands, show_options  # `opt` starts without libraries for tables and options
+    from tpusim.cli.output import Output
+
+    if first in ("--version", "-V"):
+        Output().tell(f"tpusim {__version__}")
+        return 0
     if first in ("--help", "-h") or words == ["help"]:
         show_commands(Output())
         raise SystemExit(0)
@@ -266,7 +269,7 @@ def _parsed(name: str, command: type, words: Sequence[str]) -> Any:
 
     from tpusim.cli.help import flags_of, positionals_of
 
-    prog, read = f"tpusim {name}", partial(cast("Any", tyro.cli), command, config=FROM_DOCSTRINGS)
+    prog, read = f"tpusim {name}", partial(cast("Any", tyro.cli), command, config=from_docstrings())
     for missing in range(MOST_WORDS):  # report a wrong value even if the model is missing, too
         try:
             found = read(args=[*["MODEL"] * missing, *words], prog=prog, registry=registry(), console_outputs=False)

@@ -13,7 +13,7 @@ import tyro
 
 from tpusim.cli.command import Command
 from tpusim.cli.inputs import described_by, each_input, read_input
-from tpusim.cli.instruments import InstrumentOptions, Instruments
+from tpusim.cli.instruments import InstrumentOptions
 from tpusim.cli.options import (
     Calibration,
     CalibrationOptions,
@@ -118,7 +118,9 @@ class Run(Command):
     """
     prove: bool = False
     """Prove that the program computes the module it was generated from, for all inputs; as of `tpusim simulate`."""
-    instruments: Instruments = InstrumentOptions()
+    instruments: Annotated[InstrumentOptions, tyro.conf.arg(name=""), tyro.conf.FlagCreatePairsOff] = (
+        InstrumentOptions()
+    )
     dump_pass_pipeline: bool = False
     """Print the passes of the compilation as text that `tpusim opt MODEL -p TEXT` runs, and do nothing else."""
 

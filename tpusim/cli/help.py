@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import Any, cast
 
-import tyro
 from rich.console import Console
 from rich.text import Text
 
-from tpusim.cli.words import FROM_DOCSTRINGS, registry
+from tpusim.cli.words import from_docstrings, registry
 from tpusim.registry import CLI
 
 ABOUT = "Numerical simulator of the SOPHGO TPU and of the compiler in front of it."
@@ -97,9 +96,11 @@ LEFT = 30
 
 def parser_of(command: type) -> argparse.ArgumentParser:
     """The options of a command."""
+    import tyro  # `opt` starts without it
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # no other part of tyro lists them
-        return cast("Any", tyro.extras).get_parser(command, config=FROM_DOCSTRINGS, registry=registry())
+        return cast("Any", tyro.extras).get_parser(command, config=from_docstrings(), registry=registry())
 
 
 def flags_of(command: type) -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
-import tyro
+from typing_extensions import Doc
 
 from tpusim.errors import ConfigError, meant
 from tpusim.registry import PASSES
@@ -17,33 +17,28 @@ if TYPE_CHECKING:
     from tpusim.passes.instruments.numbers import NumbersChanged, Tensors
 
 Form = Literal["mlir", "dot", "svg"]
-Flag = tyro.conf.FlagCreatePairsOff
 DATA = "random:1"
 """The sample of a module for which no data is named."""
-
-
-def _help(text: str) -> Any:
-    return tyro.conf.arg(help=text)
 
 
 @dataclass(frozen=True)
 class InstrumentOptions:
     """What watches the passes; all that is printed goes to stderr."""
 
-    print_ir_before: Annotated[tuple[str, ...], _help("Print the module before these passes.")] = ()
-    print_ir_before_all: Annotated[bool, Flag, _help("Print the module before every pass.")] = False
-    print_ir_after: Annotated[tuple[str, ...], _help("Print the module after these passes.")] = ()
-    print_ir_after_all: Annotated[bool, Flag, _help("Print the module after every pass.")] = False
-    print_ir_after_change: Annotated[bool, Flag, _help("Print the module after every pass that changed it.")] = False
-    print_ir_after_failure: Annotated[bool, Flag, _help("Print the module as a failing pass leaves it.")] = False
-    dump_before: Annotated[str, _help("Folder for files of the module before every pass.")] = ""
-    dump_after: Annotated[str, _help("Folder for files of the module after every pass.")] = ""
-    dump_after_change: Annotated[str, _help("Folder for files of the module after every pass that changed it.")] = ""
-    dump_form: Annotated[tuple[Form, ...], _help("Forms of these files: mlir (the default), dot, svg.")] = ()
-    timing: Annotated[bool, Flag, _help("Print the seconds of passes, their steps and patterns.")] = False
-    pattern_statistics: Annotated[bool, Flag, _help("Print how often patterns were tried and fired.")] = False
+    print_ir_before: Annotated[tuple[str, ...], Doc("Print the module before these passes.")] = ()
+    print_ir_before_all: Annotated[bool, Doc("Print the module before every pass.")] = False
+    print_ir_after: Annotated[tuple[str, ...], Doc("Print the module after these passes.")] = ()
+    print_ir_after_all: Annotated[bool, Doc("Print the module after every pass.")] = False
+    print_ir_after_change: Annotated[bool, Doc("Print the module after every pass that changed it.")] = False
+    print_ir_after_failure: Annotated[bool, Doc("Print the module as a failing pass leaves it.")] = False
+    dump_before: Annotated[str, Doc("Folder for files of the module before every pass.")] = ""
+    dump_after: Annotated[str, Doc("Folder for files of the module after every pass.")] = ""
+    dump_after_change: Annotated[str, Doc("Folder for files of the module after every pass that changed it.")] = ""
+    dump_form: Annotated[tuple[Form, ...], Doc("Forms of these files: mlir (the default), dot, svg.")] = ()
+    timing: Annotated[bool, Doc("Print the seconds of passes, their steps and patterns.")] = False
+    pattern_statistics: Annotated[bool, Doc("Print how often patterns were tried and fired.")] = False
     crash_reproducer: Annotated[
-        str, _help("File to write if a pass fails: the module before it and the passes from there on.")
+        str, Doc("File to write if a pass fails: the module before it and the passes from there on.")
     ] = ""
 
     def instruments(self, write: Callable[[str], None]) -> "Iterator[Instrument]":
@@ -88,16 +83,13 @@ class InstrumentOptions:
                 yield Dump(Path(folder), [when], self.dump_form or ("mlir",))  # type: ignore[list-item]
 
 
-Instruments = Annotated[InstrumentOptions, tyro.conf.arg(name="")]
-
-
 def add_arguments(parser: ArgumentParser) -> None:
     """The options of InstrumentOptions for a parser of the standard library; each value has its option."""
     group = parser.add_argument_group("instruments", InstrumentOptions.__doc__)
     hints = get_type_hints(InstrumentOptions, include_extras=True)
     for field in fields(InstrumentOptions):
         kind, *more = get_args(hints[field.name])
-        how: dict[str, Any] = {"help": more[-1].help, "default": field.default}
+        how: dict[str, Any] = {"help": more[-1].documentation, "default": field.default}
         if kind is bool:
             how["action"] = "store_true"
         elif field.default == ():

@@ -14,7 +14,6 @@ from xdsl.utils.exceptions import ArgSpecParseError, ParseError, VerifyException
 from xdsl.xdsl_opt_main import xDSLOptMain
 
 from tpusim.cli.instruments import DATA, add_arguments, numbers_of, options_of
-from tpusim.cli.output import stderr_console
 from tpusim.errors import ConfigError, ImportModelError
 from tpusim.host.files import replacing
 from tpusim.ir import text
@@ -264,6 +263,8 @@ def _optimise(driver: OptMain) -> int:
         before = set(context.weights)
         driver.run()
         if set(context.weights) - before:
+            from tpusim.cli.output import stderr_console
+
             stderr_console().print("tpusim: the module has new weights; write it with -o OUT.mlir to get them too")
     return int(driver.numbers is not None and driver.numbers.first is not None)
 

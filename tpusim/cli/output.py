@@ -4,14 +4,12 @@ A character that the terminal cannot show is replaced by a similar one; it never
 from the author of a model: a character that a terminal would obey is spelled, and so is a line break in a text.
 """
 
-import codecs
 import json
 import math
 import os
 import sys
-import unicodedata
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,42 +26,6 @@ PIPED = 120
 """Columns of a file or a pipe, unless COLUMNS says otherwise."""
 LEAST = 20
 """Columns of the narrowest terminal."""
-PLAIN = {
-    "…": "~", "×": "x", "·": ".", "→": ">", "←": "<", "≥": ">", "≤": "<", "✓": "+", "✗": "x", "µ": "u", "–": "-",
-    "—": "-",
-    "“": '"', "”": '"', "‘": "'", "’": "'", "•": "*", "≈": "~", "±": "+", "√": "v", "²": "2", "°": "o", "\xa0": " ",
-}  # fmt: skip
-"""Replacements of one column each, so that tables stay aligned."""
-
-
-def _nearest(error: UnicodeError) -> tuple[str, int]:
-    """Similar characters of the same width, for an encoding that lacks some."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return "".join(map(_plain, error.object[error.start : error.end])), error.end
-
-
-def _plain(letter: str) -> str:
-    if letter in PLAIN:
-        return PLAIN[letter]
-    if "─" <= letter <= "╿":  # lines and corners of boxes
-        return "-" if letter in "─━═╌╍┄┅╴╶╸╺╼╾" else "|" if letter in "│┃║╎╏┆┇" else "+"
-    base = unicodedata.normalize("NFKD", letter)[0]
-    return base if base.isascii() else "?"
-
-
-codecs.register_error("tpusim.nearest", _nearest)
-
-
-def make_safe() -> None:
-    """Let the standard streams print any character, and each line when it is complete; replace closed streams."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  as long as the process
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            with suppress(ValueError, OSError):
-                cast("Any", stream).reconfigure(errors="tpusim.nearest", line_buffering=True)
 
 
 def _width(console: Console) -> int | None:

@@ -2,18 +2,16 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn, cast, get_args, get_origin
-
-import tyro
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast, get_args, get_origin
 
 from tpusim.errors import ConfigError, meant
 
-Made = tyro.constructors.PrimitiveConstructorSpec[Any]
+if TYPE_CHECKING:
+    import tyro
 
+    Made = tyro.constructors.PrimitiveConstructorSpec[Any]
 
 NUMBERS: dict[type, str] = {int: "a whole number", float: "a number"}
-FROM_DOCSTRINGS = (tyro.conf.HelptextFromCommentsOff,)
-"""For `tyro.cli`: options are described in docstrings, so it need not read the source of commands for comments."""
 
 
 class WordError(Exception):
@@ -24,14 +22,23 @@ class WordError(Exception):
         self.word, self.wanted = word, wanted
 
 
-def registry() -> tyro.constructors.ConstructorRegistry:
+def from_docstrings() -> tuple[Any, ...]:
+    """For `tyro.cli`: options are described in docstrings, so it need not read the source of commands for comments."""
+    import tyro
+
+    return (tyro.conf.HelptextFromCommentsOff,)
+
+
+def registry() -> "tyro.constructors.ConstructorRegistry":
     """The conversions from words to values, for `tyro.cli`."""
+    import tyro  # `opt` reads its options without it
+
     rules = tyro.constructors.ConstructorRegistry()
     cast("Any", rules).primitive_rule(_value)
     return rules
 
 
-def _value(info: tyro.constructors.PrimitiveTypeInfo) -> Made | None:
+def _value(info: "tyro.constructors.PrimitiveTypeInfo") -> "Made | None":
     """Conversions for choices in any case, numbers, and non-empty paths and texts; tyro does the rest."""
     kind: Any = cast("Any", info).type
     names = get_args(kind)
@@ -46,7 +53,9 @@ def _value(info: tyro.constructors.PrimitiveTypeInfo) -> Made | None:
     return None
 
 
-def _spec(metavar: str, made: Callable[[str], Any], is_one: Callable[[Any], bool]) -> Made:
+def _spec(metavar: str, made: Callable[[str], Any], is_one: Callable[[Any], bool]) -> "Made":
+    import tyro
+
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1, metavar=metavar, instance_from_str=lambda words: made(words[0]), is_instance=is_one,
         str_from_instance=lambda value: [str(value)],

@@ -5,8 +5,10 @@ they are read as views of the mapped file. The group `tpusim` says the schema: e
 it does not know, and none takes a version of a dialect that it has no code for.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from xdsl.context import Context
@@ -32,18 +34,39 @@ SCHEMA = 2
 UPGRADES: dict[int, Callable[[ModuleOp], None]] = {1: lambda module: None}
 """Schema -> what brings a module of it to the next one."""
 TOOL, WEIGHTS = "tpusim", "tpusim_weights"
+WEIGHT_FILE = "module.weight_file"
 
 
 def encode_module(
     module: ModuleOp, weights: Mapping[str, np.ndarray] | None = None, *, version: int | None = None,
-    release: Release = EVERYBODY,
+    release: Release = EVERYBODY, use_lists: bool = True,
 ) -> bytes:  # fmt: skip
-    """A module as bytecode with its schema; with weights, as they are in an npz, these too."""
+    """A module as bytecode with its schema; with weights, as they are in an npz, these too.
+
+    use_lists: keep the order of the uses of each value; without it, equal modules are equal bytes.
+    """
     groups: dict[str, dict[str, Resource | None]] = {TOOL: {"schema": str(SCHEMA)}}
     if weights is not None:
         groups[WEIGHTS] = {name: Blob(array) for name, array in weights.items()}
     external: Groups = groups
-    return encode(completed(module), version=version, release=release, external=external)
+    return encode(completed(module), version=version, release=release, external=external, use_lists=use_lists)
+
+
+def digest_of(module: ModuleOp, weights: Mapping[str, np.ndarray]) -> str:
+    """A digest of a module and its weights, the same in whatever form they were stored: a key for caches."""
+    if WEIGHT_FILE in module.attributes:
+        module = module.clone()
+        del module.attributes[WEIGHT_FILE]
+    digest = hashlib.sha256(encode_module(module, use_lists=False))
+    for name in sorted(weights):
+        add_array(digest, name, weights[name])
+    return digest.hexdigest()
+
+
+def add_array(digest: Any, name: str, array: np.ndarray) -> None:
+    """Add an array with its name, shape and type to a digest of hashlib."""
+    digest.update(repr((name, array.shape, str(array.dtype))).encode())
+    digest.update(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
 
 
 def write_module(path: Path, data: bytes) -> None:

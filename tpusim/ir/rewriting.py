@@ -4,14 +4,15 @@ from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Protocol
 
 from xdsl.ir import Operation
-from xdsl.pattern_rewriter import GreedyRewritePatternApplier, PatternRewriter, PatternRewriteWalker, RewritePattern
+from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
 
 from tpusim.ir.module import Model
+from tpusim.ir.pdl.automaton import Automaton
+from tpusim.ir.pdl.patterns import Automata, DataPattern
 
 
 class Watch(Protocol):
@@ -35,36 +36,47 @@ def watching(watch: Watch | None) -> Generator[None]:
         _watch.reset(token)
 
 
-@dataclass
-class _Counted(RewritePattern):
-    """A pattern whose firings are counted under its class name, and reported to the watcher, if there is one."""
+class _Applier(RewritePattern):
+    """Tries patterns on an op in order until one changes something; one automaton matches those that are data.
 
-    pattern: RewritePattern
-    model: Model = field(repr=False)
-    firings: Counter[str] = field(repr=False)
-    watch: Watch | None = field(repr=False)
+    Firings are counted under the pattern's class name, and reported to the watcher, if there is one.
+    """
+
+    def __init__(self, model: Model, patterns: Sequence[RewritePattern], stored: Automaton | None) -> None:
+        self.firings = Counter[str]()
+        self._model, self._watch = model, _watch.get()
+        self._patterns = sorted(patterns, key=lambda pattern: -getattr(pattern, "benefit", 1))
+        self._in_python = [pattern for pattern in self._patterns if not isinstance(pattern, DataPattern)]
+        self._automata = Automata(patterns, model.weights, stored)
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """Apply the pattern; it fired if it changed anything."""
-        begin = perf_counter() if self.watch is not None else 0.0
-        self.pattern.match_and_rewrite(op, rewriter)
-        name, fired = type(self.pattern).__name__, rewriter.has_done_action
-        self.firings[name] += fired
-        if self.watch is not None:
-            self.watch.tried(name, self.model, perf_counter() - begin, fired=fired)
+        """Apply the first pattern that fires."""
+        fitting = self._automata.fitting(op)
+        for pattern in self._patterns if fitting or self._watch is not None else self._in_python:
+            begin = perf_counter() if self._watch is not None else 0.0
+            if isinstance(pattern, DataPattern):
+                self._automata.apply(pattern, fitting, op, rewriter)
+            else:
+                pattern.match_and_rewrite(op, rewriter)
+            fired = rewriter.has_done_action
+            if self._watch is not None:
+                self._watch.tried(type(pattern).__name__, self._model, perf_counter() - begin, fired=fired)
+            if fired:
+                self.firings[type(pattern).__name__] += 1
+                return
 
 
-def rewrite(model: Model, patterns: Sequence[RewritePattern], *, recursively: bool = True) -> dict[str, int]:
+def rewrite(
+    model: Model, patterns: Sequence[RewritePattern], *, recursively: bool = True, stored: Automaton | None = None
+) -> dict[str, int]:
     """Apply patterns to a module in place until none fires; how often each has fired, by class name.
 
-    The first pattern that fires on an op wins. recursively: rewritten ops are visited again. The model's store may
-    gain weights.
+    The first pattern that fires on an op wins. recursively: rewritten ops are visited again. stored: an automaton of
+    some of the patterns that are data; the others are compiled. The model's store may gain weights.
     """
-    firings, watch = Counter[str](), _watch.get()
-    counted: list[RewritePattern] = [_Counted(pattern, model, firings, watch) for pattern in patterns]
-    applier = GreedyRewritePatternApplier(counted, dce_enabled=False)
+    applier = _Applier(model, patterns, stored)
     PatternRewriteWalker(applier, apply_recursively=recursively).rewrite_module(model.module)
-    return {name: count for name, count in sorted(firings.items()) if count}
+    return {name: count for name, count in sorted(applier.firings.items()) if count}
 
 
 def tell(name: str, model: Model) -> None:

@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 from tpusim_kernels.logic import arg
 from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, IntegerAttr, StringAttr, TensorType, i32
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import flag, int_attr, ints, op_name, text
+from tpusim.ir.pdl import DataPattern, Drawing, one_use
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -35,7 +36,6 @@ from tpusim.ops.framework.base import (
 )
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import checked_axis
-from tpusim.ops.framework.rewriting import made_by
 from tpusim.ops.permute import TopPermute
 from tpusim.ops.reduce import reduced_shape
 
@@ -136,18 +136,29 @@ class TopArg(Arg, TopOp):
         return ctx.build(TpuArg, operands, attributes, i32, shape_of(self.indices), op_name(self))
 
 
-class TopTransposeArg(RewritePattern):
+class TopTransposeArg(DataPattern):
     """Permute that keeps the order of the other axes -> Arg without keepdims: the Arg alone, along the axis before."""
 
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the Arg."""
-        permute = made_by(op.input, "top.Permute") if isinstance(op, TopArg) else None
-        if not isinstance(op, TopArg) or not isinstance(permute, TopPermute) or op.keepdims.value.data:
-            return
+    @classmethod
+    @override
+    def draw(cls, p: Drawing) -> None:
+        permute = p.op("top.Permute", p.operand())
+        p.require(one_use, permute)
+        op = p.op("top.Arg", permute, keepdims=flag(False))
+        p.require(cls.keeps_others, op, permute)
+        p.rewrite(op, cls.read_before, permute)
+
+    @classmethod
+    def keeps_others(cls, op: "TopArg", permute: TopPermute) -> bool:
+        """Whether the Permute keeps the order of the axes that the Arg does not go along."""
         order = list(ints(permute.order))
-        axis = order.pop(op.axis.value.data)
-        if order == sorted(order):
-            op.axis = IntegerAttr(axis, op.axis.type)
-            op.operands[0] = permute.input
-            rewriter.erase(permute)
-            rewriter.notify_op_modified(op)
+        order.pop(op.axis.value.data)
+        return order == sorted(order)
+
+    @classmethod
+    def read_before(cls, rewriter: PatternRewriter, op: "TopArg", permute: TopPermute) -> None:
+        """Let the Arg read what the Permute reads."""
+        op.axis = IntegerAttr(ints(permute.order)[op.axis.value.data], op.axis.type)
+        op.operands[0] = permute.input
+        rewriter.erase(permute)
+        rewriter.notify_op_modified(op)

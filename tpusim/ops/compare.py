@@ -5,7 +5,6 @@ Xor compare such values. Not is a comparison with 0, a cast to bool a comparison
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -19,6 +18,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.ir.attrs import copy_name, flag, float_attr, op_name, text, value_name
+from tpusim.ir.pdl import DataPattern, Drawing, one_use, reads_weights
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -44,9 +44,9 @@ from tpusim.ops.framework.families import (
     built_in_integers,
     constant_of,
     is_set,
-    only_user,
     value_dtype,
 )
+from tpusim.ops.framework.rewriting import keeps_shape
 
 MIRRORED: Mapping[str, str] = {
     "Equal": "Equal", "NotEqual": "NotEqual", "Greater": "Less", "GreaterOrEqual": "LessOrEqual", "Less": "Greater",
@@ -239,51 +239,72 @@ def stored_number(number: float, quant: QuantParams) -> int:
 # ------------------------------------------------------------------------------------------------------------- patterns
 
 
-@dataclass
-class CompareToCompareConst(RewritePattern):
+class CompareToCompareConst(DataPattern):
     """Compare with a scalar weight -> CompareConst, inversed if the weight is the first operand."""
 
-    weights: WeightStore
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+    @classmethod
+    @override
+    def draw(cls, p: Drawing) -> None:
         """Name and result type stay. A weight that changes the result's shape does not match, nor do Or and Xor."""
-        if not isinstance(op, TopCompare) or op.mode.data in ("Or", "Xor"):
-            return
-        for index, value in enumerate(op.inputs):
-            other, constant = op.inputs[1 - index], constant_of(value, self.weights)
-            if constant is None or constant.size != 1 or constant_of(other, self.weights) is not None:
-                continue
-            if shape_of(other) != shape_of(op.output):
-                continue
-            new = TopCompareConst.create(
-                operands=[other], result_types=[op.output.type],
-                attributes={
-                    "mode": op.mode, "const_val": float_attr(float(constant.reshape(-1)[0])),
-                    "inversed": flag(not index),
-                },
-            )  # fmt: skip
-            copy_name(new, op)
-            rewriter.replace(op, new)
-            return
+        constant, other, mode = p.operand(), p.operand(), p.attribute()
+        inversed, operands = p.choice((True, (constant, other)), (False, (other, constant)))
+        op = p.op("top.Compare", *operands, mode=mode)
+        p.require(cls.has_form, mode)
+        p.require(cls.is_with_a_number, other, constant)
+        p.require(keeps_shape, op, other)
+        becomes = p.rewrite(op)
+        number = becomes.attribute(cls.number, constant)
+        becomes.replace_with("top.CompareConst", other, mode=mode, const_val=number, inversed=flag(inversed))
+
+    @classmethod
+    def has_form(cls, mode: StringAttr) -> bool:
+        """Whether there is a CompareConst of a mode."""
+        return mode.data not in ("Or", "Xor")
+
+    @classmethod
+    @reads_weights
+    def is_with_a_number(cls, weights: WeightStore, other: SSAValue, constant: SSAValue) -> bool:
+        """Whether one operand is a scalar weight and the other is computed."""
+        found = constant_of(constant, weights)
+        return found is not None and found.size == 1 and constant_of(other, weights) is None
+
+    @classmethod
+    @reads_weights
+    def number(cls, rewriter: PatternRewriter, weights: WeightStore, constant: SSAValue) -> Attribute:
+        """The scalar weight as an attribute."""
+        del rewriter
+        found = constant_of(constant, weights)
+        assert found is not None  # checked by is_with_a_number
+        return float_attr(float(found.reshape(-1)[0]))
 
 
-class FuseNotEqual(RewritePattern):
+class FuseNotEqual(DataPattern):
     """Equal, then Not (equal to 0) -> NotEqual."""
 
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+    @classmethod
+    @override
+    def draw(cls, p: Drawing) -> None:
         """Nothing else may read the first op; the new op has the name of the last."""
-        if not isinstance(op, TopCompareConst) or op.mode.data != "Equal" or op.const_val.value.data != 0.0:
-            return
-        first = op.input.owner
-        if not isinstance(first, TopCompare | TopCompareConst) or first.mode.data != "Equal":
-            return
-        if only_user(op.input) is not op:
-            return
+        kind, operands = p.choice(("top.Compare", 2), ("top.CompareConst", 1))
+        first = p.op(kind, *[p.operand() for _ in range(operands)], mode="Equal")
+        p.require(one_use, first)
+        op = p.op("top.CompareConst", first, mode="Equal")
+        p.require(cls.is_with_zero, op)
+        p.rewrite(op, cls.to_not_equal, first)
+
+    @classmethod
+    def is_with_zero(cls, op: TopCompareConst) -> bool:
+        """Whether a CompareConst compares with 0."""
+        return op.const_val.value.data == 0.0
+
+    @classmethod
+    def to_not_equal(cls, rewriter: PatternRewriter, op: Operation, first: Operation) -> None:
+        """Replace both by the first in mode NotEqual."""
         new = type(first).create(
-            operands=first.operands, result_types=[op.output.type],
+            operands=first.operands, result_types=[op.results[0].type],
             attributes={**first.attributes, "mode": text("NotEqual")},
         )  # fmt: skip
         copy_name(new, op)
         rewriter.replace(op, new)
-        if prod(shape_of(first.output)) and first.output.first_use is None:
+        if prod(shape_of(first.results[0])) and first.results[0].first_use is None:
             rewriter.erase(first)

@@ -15,6 +15,7 @@ from tpusim.chips import ChipSpec
 from tpusim.interfaces import rules
 from tpusim.ir.attrs import copy_name, ints, ints_attr
 from tpusim.ir.module import is_returned
+from tpusim.ir.pdl import DataPattern, Drawing
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa.transposition import transpositions
@@ -80,14 +81,18 @@ class TopPermute(Permute, TopOp):
         return lower_same_scale(self, ctx, TpuPermute, {"order": self.order})
 
 
-class PermuteOfPermute(RewritePattern):
+class PermuteOfPermute(DataPattern):
     """Permute -> Permute: the second does both, and the first may stay. It runs before the import (U-20)."""
 
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the second; it is removed if it undoes the first and is no result of the network."""
-        first = op.input.owner if isinstance(op, TopPermute) else None
-        if not isinstance(op, TopPermute) or not isinstance(first, TopPermute):
-            return
+    @classmethod
+    @override
+    def draw(cls, p: Drawing) -> None:
+        first = p.op("top.Permute", p.operand())
+        p.rewrite(p.op("top.Permute", first), cls.permute_once, first)
+
+    @classmethod
+    def permute_once(cls, rewriter: PatternRewriter, op: TopPermute, first: TopPermute) -> None:
+        """The second is removed if it undoes the first and is no result of the network."""
         before = ints(first.order)
         order = tuple(before[axis] for axis in ints(op.order))
         if order == tuple(range(len(order))) and not is_returned(op.output):

@@ -9,12 +9,13 @@ from tpusim_kernels.arith_shift import reduce_int
 from tpusim_kernels.reduce import reduce_float
 from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, StringAttr
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import copy_name, flag, ints, ints_attr, text
+from tpusim.ir.pdl import DataPattern, Drawing, one_use, shape
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -36,11 +37,10 @@ from tpusim.ops.framework.base import (
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import Unary, built_in_float, value_dtype
 from tpusim.ops.framework.logical import WHOLE, WITH_MM
-from tpusim.ops.framework.rewriting import made_by
 from tpusim.ops.pool import TopAvgPool, TopMaxPool
 from tpusim.ops.pool.top import window_over
-from tpusim.ops.view import TopReshape
 
+NORMS = ("ReduceL1", "ReduceL2")
 KINDS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceProd")
 LOCAL_KINDS = ("ReduceMean", "ReduceSum", "ReduceMax")
 LOCAL_AXES = ((4, 2), (4, 3), (3, 2))
@@ -132,38 +132,60 @@ class TopReduce(Reduce, TopOp):
         return built_in_float(self, ctx, TpuReduce, {key: self.attributes[key] for key in ATTRIBUTES})
 
 
-class ReduceToReshapePattern(RewritePattern):
+class ReduceToReshapePattern(DataPattern):
     """Mean, sum, maximum, minimum or product over axes of length 1 -> Reshape.
 
     L1 and L2 norms stay, because they drop the sign; TPU-MLIR replaces them too.
     """
 
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+    @classmethod
+    @override
+    def draw(cls, p: Drawing) -> None:
         """The Reshape takes the name."""
-        if not isinstance(op, TopReduce) or op.mode.data in ("ReduceL1", "ReduceL2") or reduced_count(op) != 1:
-            return
-        attributes = {"shape": ints_attr(shape_of(op.output))}
-        new = TopReshape.create(operands=[op.input], result_types=[op.output.type], attributes=attributes)
-        copy_name(new, op)
-        rewriter.replace(op, new)
+        x = p.operand()
+        op = p.op("top.Reduce", x)
+        p.require(cls.moves_only, op)
+        becomes = p.rewrite(op)
+        becomes.replace_with("top.Reshape", x, shape=becomes.attribute(cls.result_shape, op))
+
+    @classmethod
+    def moves_only(cls, op: "TopReduce") -> bool:
+        """Whether each result is an element."""
+        return op.mode.data not in NORMS and reduced_count(op) == 1
+
+    @classmethod
+    def result_shape(cls, rewriter: PatternRewriter, op: "TopReduce") -> Attribute:
+        """The shape of the result as an attribute."""
+        del rewriter
+        return ints_attr(shape_of(op.output))
 
 
-class ReduceFusePattern(RewritePattern):
+class ReduceFusePattern(DataPattern):
     """Reduce -> Reduce of the same mode and keepdims, the first used once: one over the axes of both.
 
     Norms, and reductions of an image with 65,536 elements or more, are not merged (U-31).
     """
 
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the second of the two, which takes the place of both."""
-        first = made_by(op.input, "top.Reduce") if isinstance(op, TopReduce) else None
-        if not isinstance(op, TopReduce) or not isinstance(first, TopReduce) or first.mode != op.mode:
-            return
-        shape = shape_of(first.input)
-        if op.mode.data in ("ReduceL1", "ReduceL2") or first.keepdims != op.keepdims or prod(shape[-2:]) >= MAX_IMAGE:
-            return
-        inner = ints(first.axes)
-        left = range(len(shape)) if op.keepdims.value.data else [a for a in range(len(shape)) if a not in inner]
+    @classmethod
+    @override
+    def draw(cls, p: Drawing) -> None:
+        x, mode, keepdims = p.operand(), p.attribute(), p.attribute()
+        first = p.op("top.Reduce", x, mode=mode, keepdims=keepdims)
+        p.require(one_use, first)
+        p.require(cls.merges, first)
+        second = p.op("top.Reduce", first, mode=mode, keepdims=keepdims)
+        p.rewrite(second, cls.merge, first)
+
+    @classmethod
+    def merges(cls, first: "TopReduce") -> bool:
+        """Whether a reduction may be merged with the next."""
+        return first.mode.data not in NORMS and prod(shape_of(first.input)[-2:]) < MAX_IMAGE
+
+    @classmethod
+    def merge(cls, rewriter: PatternRewriter, op: "TopReduce", first: "TopReduce") -> None:
+        """Replace both by one that has the name of the second."""
+        rank, inner = len(shape_of(first.input)), ints(first.axes)
+        left = range(rank) if op.keepdims.value.data else [a for a in range(rank) if a not in inner]
         axes = sorted({*inner, *(left[axis] for axis in ints(op.axes))})
         new = TopReduce.create(
             operands=[first.input], result_types=[op.output.type],
@@ -174,31 +196,59 @@ class ReduceFusePattern(RewritePattern):
         rewriter.erase(first)
 
 
-class ReduceDiscontinuousPattern(RewritePattern):
+class ReduceDiscontinuousPattern(DataPattern):
     """Reduce with keepdims over axes with axes of length 1 between them: it reduces those too."""
 
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+    @classmethod
+    @override
+    def draw(cls, p: Drawing) -> None:
         """The axes become neighbours."""
-        if not isinstance(op, TopReduce) or not op.keepdims.value.data:
-            return
-        shape, axes = shape_of(op.input), ints(op.axes)
-        filled = tuple(a for a in range(axes[0], axes[-1] + 1) if a in axes or shape[a] == 1)
-        if filled != axes and filled == tuple(range(axes[0], axes[-1] + 1)):
-            op.attributes["axes"] = ints_attr(filled)
-            rewriter.notify_op_modified(op)
+        op = p.op("top.Reduce", p.operand(), keepdims=flag(True))
+        p.require(cls.has_gaps, op)
+        p.rewrite(op, cls.fill_gaps)
+
+    @classmethod
+    def has_gaps(cls, op: "TopReduce") -> bool:
+        """Whether axes of length 1 are between those that are reduced, and no others."""
+        axes, filled = ints(op.axes), _filled(op)
+        return filled != axes and filled == tuple(range(axes[0], axes[-1] + 1))
+
+    @classmethod
+    def fill_gaps(cls, rewriter: PatternRewriter, op: "TopReduce") -> None:
+        """Reduce the axes between as well."""
+        op.attributes["axes"] = ints_attr(_filled(op))
+        rewriter.notify_op_modified(op)
 
 
-class ReduceToRPoolPattern(RewritePattern):
+def _filled(op: "TopReduce") -> tuple[int, ...]:
+    """The axes, with those of length 1 between the first and the last."""
+    shape, axes = shape_of(op.input), ints(op.axes)
+    return tuple(a for a in range(axes[0], axes[-1] + 1) if a in axes or shape[a] == 1)
+
+
+class ReduceToRPoolPattern(DataPattern):
     """Mean or maximum over height and width of (n, c, h, w) -> the pool of one window over the image."""
 
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+    @classmethod
+    @override
+    def draw(cls, p: Drawing) -> None:
         """Without keepdims the pool returns (n, c)."""
-        if not isinstance(op, TopReduce):
-            return
-        shape, pool = shape_of(op.input), {"ReduceMean": TopAvgPool, "ReduceMax": TopMaxPool}.get(op.mode.data)
-        if pool is None or len(shape) != 4 or ints(op.axes) != (2, 3):
-            return
-        attributes = window_over(shape[2:], average=pool is TopAvgPool)
+        x = p.operand()
+        p.require(shape, x, (-1, -1, -1, -1))
+        op = p.op("top.Reduce", x, mode=p.choice("ReduceMean", "ReduceMax"))
+        p.require(cls.is_over_image, op)
+        p.rewrite(op, cls.to_pool)
+
+    @classmethod
+    def is_over_image(cls, op: "TopReduce") -> bool:
+        """Whether height and width are reduced."""
+        return ints(op.axes) == (2, 3)
+
+    @classmethod
+    def to_pool(cls, rewriter: PatternRewriter, op: "TopReduce") -> None:
+        """Replace the reduction by the pool of its mode."""
+        pool = TopAvgPool if op.mode.data == "ReduceMean" else TopMaxPool
+        attributes = window_over(shape_of(op.input)[2:], average=pool is TopAvgPool)
         if not op.keepdims.value.data:
             attributes["keepdims"] = flag(False)
         new = pool.create(operands=[op.input], result_types=[op.output.type], attributes=attributes)

@@ -8,7 +8,7 @@ from typing_extensions import override
 from tpusim.errors import ConfigError
 from tpusim.ir.dialects import open_context
 from tpusim.ir.module import Model
-from tpusim.ir.pdl import read_patterns
+from tpusim.ir.pdl import read_patterns, rows_of
 from tpusim.ir.rewriting import rewrite
 from tpusim.passes.base import Pass
 from tpusim.passes.context import PassContext
@@ -26,7 +26,7 @@ class ApplyPdl(Pass):
     def check_options(self, ctx: PassContext) -> None:
         if not self.pdl_file:
             raise ConfigError(f"pass {self.name}: pdl_file=FILE is required, a module with pdl.pattern ops")
-        read_patterns(Path(self.pdl_file), open_context())
+        rows_of(read_patterns(Path(self.pdl_file), open_context()))
 
     @override
     def rewrite(self, model: Model, ctx: PassContext) -> Model:

@@ -7,7 +7,6 @@ configuration, the content of the files it reads, and the version. Stages with e
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,15 +20,16 @@ from tpusim.calibration.smooth import measured_rewrites
 from tpusim.calibration.stage import save_table
 from tpusim.calibration.table import read_table
 from tpusim.canonicalize import IMPORTER_DEFAULTS
-from tpusim.errors import ConfigError, option
+from tpusim.errors import ConfigError, TpusimError, option
 from tpusim.frontend.onnx import external_files
 from tpusim.host.documents import read_json
-from tpusim.host.files import files_in, is_file_name
+from tpusim.host.files import files_in
 from tpusim.inference import quantisation
 from tpusim.inference import run as run_flat
 from tpusim.ir.attrs import value_name
 from tpusim.ir.content import is_module
 from tpusim.ir.module import Model, load_model, name_weights, save_model
+from tpusim.ir.one_file import digest_of
 from tpusim.ir.types import calibrated_range, is_tensor
 from tpusim.isa.region import numpy_dtype
 from tpusim.isa.stream import load, save
@@ -418,15 +418,26 @@ def file_key(path: str | Path | None) -> str:
 
 
 def model_key(path: Path) -> list[str]:
-    """The content of a model or module and of its files of weights; of a run's folder the files that are read."""
+    """The content of a model, module or folder of a run with all weights; of a module the form does not count."""
     if path.is_dir():
-        names = ("1_top.mlir", "2_canonical.mlir", "canonical_weights.npz", "cali_table")
-        return [file_key(path / name) for name in names]
+        return [
+            *(_module_key(path / name) for name in ("1_top.mlir", "2_canonical.mlir")),
+            file_key(path / "cali_table"),
+        ]
     if is_module(path):
-        found = re.search(rb'module\.weight_file = "([^"/]+)"', path.read_bytes())  # bytecode has its weights inside
-        weights = found[1].decode("utf-8", "replace") if found else ""
-        return [file_key(path), file_key(path.parent / weights if weights and is_file_name(weights) else None)]
+        return [_module_key(path)]
     return [file_key(path), *(file_key(file) for file in (external_files(path) if path.is_file() else ()))]
+
+
+def _module_key(path: Path) -> str:
+    """A digest of a module and its weights, whether they are stored as text, as bytecode or in one file."""
+    if not path.is_file():
+        return ""
+    try:
+        model = load_module(path)
+    except TpusimError:  # whoever reads the module says what is wrong
+        return file_key(path)
+    return digest_of(model.module, model.weights)
 
 
 def samples_key(source: str) -> list[Any]:

@@ -64,6 +64,14 @@ def read_orders(cursor: Cursor, values: int) -> list[Order]:
     return orders
 
 
+def _ordered(cursor: Cursor) -> bool:
+    """Whether use-list orders of arguments follow: MLIR writes the bit that says so of an op."""
+    found = cursor.byte()
+    if found not in (0, 1, USE_LISTS):
+        cursor.fail(f"0, or {USE_LISTS} before use-list orders of arguments, is required, got {found}")
+    return bool(found)
+
+
 class BlockHeader(NamedTuple):
     """Number of ops, and per argument its type and location (-1 for an unknown one)."""
 
@@ -83,5 +91,5 @@ def read_block_header(cursor: Cursor, version: int) -> BlockHeader:
     for _ in range(cursor.count("arguments")):
         kind, located = cursor.flagged() if version >= 4 else (cursor.varint(), True)
         arguments.append((kind, cursor.varint() if located else -1))
-    ordered = version >= 3 and cursor.boolean()
+    ordered = version >= 3 and _ordered(cursor)
     return BlockHeader(ops, arguments, read_orders(cursor, len(arguments)) if ordered else NO_ORDERS)

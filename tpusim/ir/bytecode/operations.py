@@ -102,13 +102,15 @@ class OperationReader:
         operands = [values.get(number) or scope.use(number, cursor) for number in header.operands]
         types = [entries.type_at(index, cursor) for index in header.results]
         successors = [self._successor(number, frame, cursor) for number in header.successors]
-        regions = self._regions(header, cursor, scope) if header.regions else ()
+        regions = [Region() for _ in range(header.regions)]
         found = cls.create(
             operands=operands, result_types=types, properties=properties, attributes=attributes,
             location=cast("Any", location), successors=successors, regions=regions,
         )  # fmt: skip
         if header.orders and frame:
             frame.orders += [(found.results[order[0]], order) for order in header.orders]
+        if regions:  # after the op, so that its uses of a value come before those inside
+            self._regions(header, cursor, scope, regions)
         return found
 
     def inherent(self, header: Header, cursor: Cursor) -> dict[str, Attribute]:
@@ -159,29 +161,29 @@ class OperationReader:
             cursor.fail("the op at the top of a file has no successors")
         return frame.block(number, cursor)
 
-    def _regions(self, header: Header, cursor: Cursor, scope: Scope) -> Sequence[Region]:
-        """The regions of an op; those of an isolated one lie in a section, from version 2 on."""
+    def _regions(self, header: Header, cursor: Cursor, scope: Scope, regions: Sequence[Region]) -> None:
+        """Fill the regions of an op; those of an isolated one lie in a section, from version 2 on."""
         if self._depth >= DEEPEST:
             cursor.fail(f"regions in regions of at most {DEEPEST} levels are required")
         self._depth += 1
         sectioned = header.isolated and self._version >= 2
         body = read_section(cursor, Section.IR)[1] if sectioned else cursor
-        found = [self._region(body, Scope() if header.isolated else scope) for _ in range(header.regions)]
+        for region in regions:
+            self._region(body, Scope() if header.isolated else scope, region)
         if sectioned:
             body.require_end("the regions of an isolated op")
         self._depth -= 1
-        return found
 
-    def _region(self, cursor: Cursor, scope: Scope) -> Region:
+    def _region(self, cursor: Cursor, scope: Scope, region: Region) -> None:
         count = cursor.count("blocks")
         if not count:
-            return Region()
+            return
         frame = open_region(cursor, scope, count)
         before = scope.limit - (frame.end - frame.next)
         for number in range(count):
             self._block(cursor, scope, frame, frame.block(number, cursor))
         self._close(cursor, scope, frame, before)
-        return Region([frame.blocks[number] for number in range(count)])
+        region.add_block([frame.blocks[number] for number in range(count)])
 
     def _block(self, cursor: Cursor, scope: Scope, frame: _Frame, block: Block) -> None:
         header = read_block_header(cursor, self._version)
@@ -226,7 +228,7 @@ def open_region(cursor: Cursor, scope: Scope, count: int) -> _Frame:
 
 
 def _reorder(value: SSAValue, order: Order, cursor: Cursor) -> None:
-    """Put the uses of a value into the order that the file states."""
+    """Put the uses of a value, of which the last read is the first, into the order that the file states."""
     _, by_pairs, numbers = order
     uses: list[Use] = list(value.uses)
     places = list(range(len(uses))) if by_pairs else numbers
@@ -237,7 +239,11 @@ def _reorder(value: SSAValue, order: Order, cursor: Cursor) -> None:
             places[place] = wanted
     if sorted(places) != list(range(len(uses))):
         cursor.fail(f"the use-list order of a value with {len(uses):,} uses must be a permutation, got {places[:8]}")
-    ordered = dict(zip(places, uses, strict=True))
+    order_uses(value, [use for _, use in sorted(zip(places, uses, strict=True), key=lambda pair: pair[0])])
+
+
+def order_uses(value: SSAValue, uses: Sequence[Use]) -> None:
+    """Let the uses of a value stand in this order."""
     value.first_use = None
-    for place in reversed(range(len(uses))):
-        value.add_use(ordered[place])
+    for use in reversed(uses):
+        value.add_use(use)

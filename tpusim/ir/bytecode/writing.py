@@ -20,6 +20,7 @@ from tpusim.ir.bytecode.releases import EVERYBODY, Release
 from tpusim.ir.bytecode.resources import EncodedResources, Groups, Resource, encode_resources
 from tpusim.ir.bytecode.sections import MAGIC, VERSIONS, Section, aligned_section, section_bytes
 from tpusim.ir.bytecode.strings import StringTable
+from tpusim.ir.bytecode.use_lists import UseLists
 from tpusim.ir.bytecode.varints import flagged, varint
 
 PRODUCER = "tpusim"
@@ -30,19 +31,20 @@ Code = list[Union[bytes, int, "Code"]]
 
 def encode(
     module: ModuleOp, *, version: int | None = None, release: Release = EVERYBODY, external: Groups | None = None,
-    of_dialects: Groups | None = None, dialects: Iterable[DialectCodes] = (),
+    of_dialects: Groups | None = None, dialects: Iterable[DialectCodes] = (), use_lists: bool = True,
 ) -> bytes:  # fmt: skip
     """A module as bytecode.
 
     version: of the format, by default the release's: 4, which every MLIR since LLVM 17 reads. release: whose codes may
     be used; whatever has none is written as text. external, of_dialects: resources, by tool and by dialect. dialects:
-    encodings in addition to those of builtin and quant; their versions are written too (from version 1 on).
+    encodings in addition to those of builtin and quant; their versions are written too (from version 1 on). use_lists:
+    keep the order of the uses of each value (from version 3 on); without it, equal modules are equal bytes.
     Raises ConfigError for an unknown version, UnsupportedError for a module that is nested too deeply.
     """
     version = release.version if version is None else version
     if version not in VERSIONS:
         raise ConfigError(f"bytecode version {version}: one of {VERSIONS[0]} to {VERSIONS[-1]} is required")
-    writer = _Writer(version, release, Codes(dialects))
+    writer = _Writer(version, release, Codes(dialects), UseLists(module) if use_lists and version >= 3 else None)
     try:
         return writer.file(module, external or {}, of_dialects or {})
     except RecursionError as error:
@@ -63,8 +65,8 @@ class _Values:
 class _Writer:
     """Section IR first, which numbers all else on its way; then everything in the file's order."""
 
-    def __init__(self, version: int, release: Release, codes: Codes) -> None:
-        self._version, self._codes = version, codes
+    def __init__(self, version: int, release: Release, codes: Codes, use_lists: UseLists | None) -> None:
+        self._version, self._codes, self._use_lists = version, codes, use_lists
         self._strings = StringTable()
         self._numbering = Numbering(release, codes, self._strings)
         self._dialects: dict[str, int] = {}
@@ -101,6 +103,9 @@ class _Writer:
             mask |= headers.SUCCESSORS
             out.append(varint(len(op.successors)))
             out += [varint(blocks[block]) for block in op.successors]
+        if self._use_lists is not None and op.results and (orders := self._use_lists.orders(op.results)):
+            mask |= headers.USE_LISTS
+            out.append(orders)
         if op.regions:
             mask |= headers.REGIONS
             self._regions(op, values, out)
@@ -162,7 +167,8 @@ class _Writer:
             for argument in block.args:
                 self._argument(argument.type, argument.location, out)
             if self._version >= 3:
-                out.append(b"\0")
+                orders = self._use_lists.orders(block.args) if self._use_lists is not None else b""
+                out += (bytes((headers.USE_LISTS,)), orders) if orders else (b"\0",)
         for op in ops:
             self._op(op, values, blocks, out)
 

@@ -1,14 +1,14 @@
 """Reads the table: `entry("tpu.Conv2D").attributes["with_bias"].type` is "bool"."""
 
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, cached_property
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypedDict
 
-import msgspec
 from xdsl.ir import Attribute, Operation
 from xdsl.irdl import IRDLOperation
 from xdsl.utils.exceptions import VerifyException
@@ -95,20 +95,20 @@ class OpEntry:
         return any(operand.variadic for operand in self.operands)
 
 
-class _Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    operands: tuple[str, ...]
-    results: tuple[str, ...]
+class _Op(TypedDict):
+    operands: list[str]
+    results: list[str]
     attributes: dict[str, str]
 
 
-class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    choices: dict[str, tuple[str, ...]]
+class _Table(TypedDict):
+    choices: dict[str, list[str]]
     ops: dict[str, _Op]
 
 
 @cache
 def _table() -> _Table:
-    return msgspec.json.decode(files("tpusim.ir.upstream").joinpath("ops.json").read_bytes(), type=_Table)
+    return json.loads(files("tpusim.ir.upstream").joinpath("ops.json").read_bytes())
 
 
 @cache
@@ -118,20 +118,20 @@ def _meanings() -> dict[str, dict[str, Any]]:
 
 def names() -> tuple[str, ...]:
     """The names of all ops that TPU-MLIR has, `top` first."""
-    return tuple(_table().ops)
+    return tuple(_table()["ops"])
 
 
 @cache
 def entry(name: str) -> OpEntry | None:
     """The entry of an op; None if TPU-MLIR has no op of this name."""
-    op = _table().ops.get(name)
+    op = _table()["ops"].get(name)
     if op is None:
         return None
     return OpEntry(
         name,
-        tuple(map(OperandEntry.of_text, op.operands)),
-        tuple(map(OperandEntry.of_text, op.results)),
-        {key: _attribute(name, key, text) for key, text in op.attributes.items()},
+        tuple(map(OperandEntry.of_text, op["operands"])),
+        tuple(map(OperandEntry.of_text, op["results"])),
+        {key: _attribute(name, key, text) for key, text in op["attributes"].items()},
     )
 
 
@@ -145,7 +145,7 @@ def _attribute(op: str, name: str, text: str) -> AttributeEntry:
         type=kind,
         optional=optional,
         default=default if equals else None,
-        choices=_table().choices.get(kind, ()),
+        choices=tuple(_table()["choices"].get(kind, ())),
         neutral=tuple(neutral),
         opaque=name in opaque[EVERY] or name in opaque.get(op, ()),
     )
@@ -186,5 +186,5 @@ def refusal(op: Operation) -> str:
 @cache
 def attribute_names() -> frozenset[str]:
     """The names of the attributes that the dialects define, such as `tpu.round_mode`."""
-    types = {a.partition(" ")[0].rstrip("?[]") for op in _table().ops.values() for a in op.attributes.values()}
-    return frozenset({kind for kind in (*types, *_table().choices) if kind.startswith("tpu.")})
+    types = {a.partition(" ")[0].rstrip("?[]") for op in _table()["ops"].values() for a in op["attributes"].values()}
+    return frozenset({kind for kind in (*types, *_table()["choices"]) if kind.startswith("tpu.")})

@@ -1,7 +1,6 @@
 """LeakyRelu and PRelu: negative values times one slope, or a slope per channel (numerics.md 5.3, 5.6, 9.0, 9.7)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -11,11 +10,12 @@ from tpusim_kernels.arith_shift import sloped_int
 from tpusim_kernels.prim.multiplier import best_fit, shared_small_multiplier
 from typing_extensions import override
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, TensorType
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from tpusim.ir.attrs import copy_name, float_attr, int_attr, op_name
+from tpusim.ir.attrs import float_attr, int_attr, op_name
+from tpusim.ir.pdl import DataPattern, Drawing, reads_weights
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -293,21 +293,31 @@ class TpuPRelu(ElementwiseTpu, SharedWindows):
         ctx.emit(isa.Select, input=x, output=out, slope=ctx.input(1), rshift=shift, positive=positive)
 
 
-@dataclass
-class PReluToLeakRelu(RewritePattern):
+class PReluToLeakRelu(DataPattern):
     """PRelu of equal slopes -> LeakyRelu."""
 
-    weights: WeightStore
-
+    @classmethod
     @override
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+    def draw(cls, p: Drawing) -> None:
         """The LeakyRelu takes the name."""
-        slope = constant_of(op.slope, self.weights) if isinstance(op, TopPRelu) else None
-        if slope is None or not slope.size or not (slope == slope.flat[0]).all():
-            return
-        new = TopLeakyRelu.create(
-            operands=[op.operands[0]], result_types=[op.results[0].type],
-            attributes={"alpha": float_attr(float(slope.flat[0]))},
-        )  # fmt: skip
-        copy_name(new, op)
-        rewriter.replace(op, new)
+        x, slope = p.operand(), p.operand()
+        op = p.op("top.PRelu", x, slope)
+        p.require(cls.is_one_number, slope)
+        becomes = p.rewrite(op)
+        becomes.replace_with("top.LeakyRelu", x, alpha=becomes.attribute(cls.alpha, slope))
+
+    @classmethod
+    @reads_weights
+    def is_one_number(cls, weights: WeightStore, slope: SSAValue) -> bool:
+        """Whether all slopes are equal; of no channel there are none."""
+        found = constant_of(slope, weights)
+        return found is not None and found.size > 0 and bool((found == found.flat[0]).all())
+
+    @classmethod
+    @reads_weights
+    def alpha(cls, rewriter: PatternRewriter, weights: WeightStore, slope: SSAValue) -> Attribute:
+        """The slope as an attribute."""
+        del rewriter
+        found = constant_of(slope, weights)
+        assert found is not None  # checked by is_one_number
+        return float_attr(float(found.flat[0]))

@@ -151,7 +151,7 @@ class TopSiLU(Activation):
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """X * Sigmoid(x) becomes one op."""
         del weights
-        return (MulToSiLU(cls),)
+        return (MulToSiLU(),)
 
 
 @irdl_op_definition
@@ -255,7 +255,7 @@ class TopSoftsign(Activation):
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """x/(1 + |x|) becomes one op."""
         del weights
-        return (DivToSoftSign(cls),)
+        return (DivToSoftSign(),)
 
 
 # ------------------------------------------------------------------------------------------- exponentials, roots, waves
@@ -388,7 +388,7 @@ class TopReciprocal(Activation):
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """A quotient with a scalar numerator becomes one op."""
-        return (DivToReciprocal(weights, cls),)
+        return (DivToReciprocal(),)
 
     @property
     @override

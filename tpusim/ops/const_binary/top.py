@@ -16,6 +16,7 @@ from xdsl.rewriter import InsertPoint
 from tpusim.chips import ChipSpec
 from tpusim.compat import Quirk
 from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, op_name, set_op_name
+from tpusim.ir.pdl import DataPattern, Drawing, reads_weights
 from tpusim.ir.types import shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.add import TopAdd
@@ -37,7 +38,7 @@ from tpusim.ops.framework.families import (
     relu_limit_of,
     relu_of,
 )
-from tpusim.ops.framework.rewriting import made_by
+from tpusim.ops.framework.rewriting import keeps_shape, made_by
 from tpusim.ops.minmax import TpuMax, TpuMin
 from tpusim.ops.patterns.merged_numbers import (
     AddMerge,
@@ -89,7 +90,7 @@ class TopMulConst(ConstTop):
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """Mul or Div by a scalar weight becomes a MulConst; a MulConst without effect is removed, others are merged."""
         merging = RemoveMulConst(), MergeContinuousMulConst(), MergeMulConst(weights), TopGatherMulConst(weights)
-        return MulToMulConst(weights), DivToMulConst(weights), *merging, MulMerge(weights)
+        return MulToMulConst(), DivToMulConst(), *merging, MulMerge(weights)
 
     @override
     def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
@@ -136,7 +137,7 @@ class TopAddConst(ConstTop):
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """Add of a scalar weight becomes an AddConst; one of 0 is removed; two Adds of constants become one."""
-        return AddToAddConst(weights), RemoveAddConst(), AddMerge(weights)
+        return AddToAddConst(), RemoveAddConst(), AddMerge(weights)
 
     @override
     def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
@@ -168,7 +169,7 @@ class TopSubConst(ConstTop):
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """Sub with a scalar weight becomes a SubConst or an AddConst."""
-        return (SubToSubConst(weights),)
+        return (SubToSubConst(),)
 
     @override
     def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
@@ -232,7 +233,7 @@ class TopMaxConst(ExtremeConstTop):
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """Max with a scalar weight becomes a MaxConst."""
-        return (MaxToMaxConst(weights),)
+        return (MaxToMaxConst(),)
 
 
 @irdl_op_definition
@@ -249,55 +250,66 @@ class TopMinConst(ExtremeConstTop):
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """Min with a scalar weight becomes a MinConst."""
-        return (MinToMinConst(weights),)
+        return (MinToMinConst(),)
 
 
 # ------------------------------------------------------------------------------------------------------------- rewrites
 
 
-@dataclass
-class ToConst(RewritePattern):
+class ToConst(DataPattern):
     """A binary op of a tensor and a weight whose elements are all equal -> the op with a number; name and relu stay.
 
     TPU-MLIR has another pattern for weights of several equal elements (U-21, WeightToConst).
     """
 
-    weights: WeightStore
-
     FROM: ClassVar[str]
     TO: ClassVar[type[ConstTop]]
 
-    def form(self, number: float, reverse: bool) -> tuple[type[ConstTop], float] | None:
+    @classmethod
+    @override
+    def draw(cls, p: Drawing) -> None:
+        """The tensor must have the shape of the result."""
+        x, weight = p.operand(), p.operand()
+        op = p.op(cls.FROM, *p.choice((x, weight), (weight, x)))
+        p.require(cls.fits, op, x, weight)
+        p.rewrite(op, cls.to_number, x, weight)
+
+    @classmethod
+    def form(cls, number: float, reverse: bool) -> tuple[type[ConstTop], float] | None:
         """(class, constant) of the new op; None if the op stays. reverse: the weight is the first operand."""
         del reverse
-        return self.TO, number
+        return cls.TO, number
 
-    def elsewhere(self, x: SSAValue, constant: np.ndarray) -> bool:
+    @classmethod
+    def elsewhere(cls, x: SSAValue, constant: np.ndarray) -> bool:
         """Whether the op is left to another pattern."""
         del x, constant
         return False
 
-    @override
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The tensor must have the shape of the result."""
-        if op.name != self.FROM or len(op.operands) != 2:
-            return
-        for index, other in ((0, 1), (1, 0)):
-            x, constant = op.operands[index], constant_of(op.operands[other], self.weights)
-            if constant is None or not is_one_number(constant) or constant_of(x, self.weights) is not None:
-                continue
-            if shape_of(x) == shape_of(op.results[0]) and not self.elsewhere(x, constant):
-                self._replace(op, x, float(constant.reshape(-1)[0]), index == 1, rewriter)
-                return
+    @classmethod
+    @reads_weights
+    def fits(cls, weights: WeightStore, op: Operation, x: SSAValue, weight: SSAValue) -> bool:
+        """Whether the weight is one number for every element of a computed tensor."""
+        constant = constant_of(weight, weights)
+        if constant is None or not is_one_number(constant) or constant_of(x, weights) is not None:
+            return False
+        return keeps_shape(op, x) and not cls.elsewhere(x, constant)
 
-    def _replace(self, op: Operation, x: SSAValue, number: float, reverse: bool, rewriter: PatternRewriter) -> None:
-        found = self.form(number, reverse)
+    @classmethod
+    @reads_weights
+    def to_number(
+        cls, rewriter: PatternRewriter, weights: WeightStore, op: Operation, x: SSAValue, weight: SSAValue
+    ) -> None:
+        """Replace the op by the form of it that has a number, if there is one."""
+        constant, reverse = constant_of(weight, weights), op.operands[0] is weight
+        assert constant is not None  # checked by fits
+        found = cls.form(float(constant.reshape(-1)[0]), reverse)
         if found is None:
             return
-        cls, number = found
+        kind, number = found
         attributes = {"const_val": float_attr(number), **relu_attributes(relu_of(op), relu_limit_of(op))}
-        attributes |= cls.order(reverse)
-        new = cls.create(operands=[x], result_types=[op.results[0].type], attributes=attributes)
+        attributes |= kind.order(reverse)
+        new = kind.create(operands=[x], result_types=[op.results[0].type], attributes=attributes)
         copy_name(new, op)
         rewriter.replace(op, new)
 
@@ -313,11 +325,12 @@ class MulToMulConst(ToConst):
     FROM: ClassVar[str] = "top.Mul"
     TO: ClassVar[type[ConstTop]] = TopMulConst
 
+    @classmethod
     @override
-    def form(self, number: float, reverse: bool) -> tuple[type[ConstTop], float] | None:
+    def form(cls, number: float, reverse: bool) -> tuple[type[ConstTop], float] | None:
         """MulConst by the number, or by 1."""
         del reverse
-        return self.TO, 1.0 if abs(np.float32(number) - np.float32(1)) < NEAR_ONE else number
+        return cls.TO, 1.0 if abs(np.float32(number) - np.float32(1)) < NEAR_ONE else number
 
 
 class ClipToExtremes(RewritePattern):
@@ -338,15 +351,15 @@ class ClipToExtremes(RewritePattern):
         rewriter.replace(op, [larger, smaller])
 
 
-@dataclass
 class DivToMulConst(ToConst):
     """Div by a scalar weight that has a reciprocal -> MulConst by the reciprocal, computed in double (U-21)."""
 
     FROM: ClassVar[str] = "top.Div"
     TO: ClassVar[type[ConstTop]] = TopMulConst
 
+    @classmethod
     @override
-    def form(self, number: float, reverse: bool) -> tuple[type[ConstTop], float] | None:
+    def form(cls, number: float, reverse: bool) -> tuple[type[ConstTop], float] | None:
         """MulConst by 1/c for x / c; c / x stays, and so does a c without a reciprocal."""
         return None if reverse or not is_invertible(np.array(number, np.float32)) else (TopMulConst, 1.0 / number)
 
@@ -379,8 +392,9 @@ class AddToAddConst(ToConst):
     FROM: ClassVar[str] = "top.Add"
     TO: ClassVar[type[ConstTop]] = TopAddConst
 
+    @classmethod
     @override
-    def elsewhere(self, x: SSAValue, constant: np.ndarray) -> bool:
+    def elsewhere(cls, x: SSAValue, constant: np.ndarray) -> bool:
         """A row of equal numbers that is added to a MatMul, or the number of a single column, becomes its bias."""
         return (constant.size > 1 or shape_of(x)[-1:] == (1,)) and made_by(x, "top.MatMul") is not None
 
@@ -391,8 +405,9 @@ class SubToSubConst(ToConst):
     FROM: ClassVar[str] = "top.Sub"
     TO: ClassVar[type[ConstTop]] = TopSubConst
 
+    @classmethod
     @override
-    def form(self, number: float, reverse: bool) -> tuple[type[ConstTop], float]:
+    def form(cls, number: float, reverse: bool) -> tuple[type[ConstTop], float]:
         return (TopSubConst, number) if reverse else (TopAddConst, -number)
 
 

@@ -8,9 +8,10 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.ir.attrs import copy_name, ints
 from tpusim.ir.module import is_returned
+from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.framework.base import TopOp
-from tpusim.ops.framework.families import only_user
+from tpusim.ops.framework.families import only_user, relu_of
 from tpusim.ops.structure import TopInput, TopWeight
 
 
@@ -40,6 +41,21 @@ def made_by(value: SSAValue, *kinds: str) -> Operation | None:
 def numbers_of(op: Operation, key: str) -> tuple[int, ...]:
     """The integers of a list attribute."""
     return ints(cast("ArrayAttr[Attribute]", op.attributes[key]))
+
+
+def has_no_relu(op: Operation) -> bool:
+    """Whether an op has no fused relu."""
+    return not relu_of(op)
+
+
+def keeps_shape(op: Operation, source: SSAValue) -> bool:
+    """Whether an op's result has the shape of a value."""
+    return shape_of(source) == shape_of(op.results[0])
+
+
+def bypassed(rewriter: PatternRewriter, op: Operation, value: SSAValue) -> None:
+    """Replace an op by a value that equals its result, if that is possible (`bypass`)."""
+    bypass(op, value, rewriter)
 
 
 def bypass(op: Operation, value: SSAValue, rewriter: PatternRewriter) -> bool:

@@ -3,15 +3,17 @@
 import math
 from dataclasses import dataclass
 
+from typing_extensions import override
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.ir.attrs import copy_name_as, float_attr, text
+from tpusim.ir.pdl import DataPattern, Drawing, one_use, reads_weights
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.framework.base import OpT
 from tpusim.ops.framework.families import constant_of, only_user, relu_of
-from tpusim.ops.framework.rewriting import made_by
+from tpusim.ops.framework.rewriting import has_no_relu, keeps_shape
 from tpusim.ops.interfaces import number_of
 
 TOLERANCE = 1e-4
@@ -36,60 +38,79 @@ def _factors(op: Operation) -> tuple[SSAValue, SSAValue] | None:
     return op.operands[0], op.operands[1]
 
 
-@dataclass
-class MulToSiLU(RewritePattern):
+class MulToSiLU(DataPattern):
     """x * Sigmoid(x), the Sigmoid used only here -> SiLU."""
 
-    silu: OpT
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+    @classmethod
+    @override
+    def draw(cls, p: Drawing) -> None:
         """Either operand may be the sigmoid."""
-        factors = _factors(op)
-        if factors is None:
-            return
-        for x, gate in (factors, factors[::-1]):
-            sigmoid = gate.owner
-            if isinstance(sigmoid, Operation) and sigmoid.name == "top.Sigmoid" and only_user(gate) is op:
-                if sigmoid.operands[0] == x:
-                    _replace(op, self.silu, x, rewriter)
-                    rewriter.erase(sigmoid)
-                return
+        x = p.operand()
+        gate = p.op("top.Sigmoid", x)
+        p.require(one_use, gate)
+        product = p.op("top.Mul", *p.choice((x, gate), (gate, x)))
+        p.require(has_no_relu, product)
+        becomes = p.rewrite(product)
+        becomes.replace_with("top.SiLU", x)
+        becomes.erase(gate)
 
 
-@dataclass
-class DivToReciprocal(RewritePattern):
+class DivToReciprocal(DataPattern):
     """Div of one constant number by a tensor, without relu -> Reciprocal with that numerator."""
 
-    weights: WeightStore
-    reciprocal: OpT
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+    @classmethod
+    @override
+    def draw(cls, p: Drawing) -> None:
         """The divisor must have the result's shape."""
-        if op.name != "top.Div" or relu_of(op):
-            return
-        numerator, x = constant_of(op.operands[0], self.weights), op.operands[1]
-        if numerator is None or numerator.size != 1 or constant_of(x, self.weights) is not None:
-            return
-        if shape_of(x) == shape_of(op.results[0]):
-            _replace(op, self.reciprocal, x, rewriter, const_val=float_attr(float(numerator.reshape(-1)[0])))
+        numerator, x = p.operand(), p.operand()
+        quotient = p.op("top.Div", numerator, x)
+        p.require(has_no_relu, quotient)
+        p.require(cls.divides_a_number, numerator, x)
+        p.require(keeps_shape, quotient, x)
+        becomes = p.rewrite(quotient)
+        becomes.replace_with("top.Reciprocal", x, const_val=becomes.attribute(cls.number, numerator))
+
+    @classmethod
+    @reads_weights
+    def divides_a_number(cls, weights: WeightStore, numerator: SSAValue, x: SSAValue) -> bool:
+        """Whether the numerator is one constant number and the divisor is computed."""
+        constant = constant_of(numerator, weights)
+        return constant is not None and constant.size == 1 and constant_of(x, weights) is None
+
+    @classmethod
+    @reads_weights
+    def number(cls, rewriter: PatternRewriter, weights: WeightStore, numerator: SSAValue) -> Attribute:
+        """The numerator as an attribute."""
+        del rewriter
+        constant = constant_of(numerator, weights)
+        assert constant is not None  # checked by divides_a_number
+        return float_attr(float(constant.reshape(-1)[0]))
 
 
-@dataclass
-class DivToSoftSign(RewritePattern):
+class DivToSoftSign(DataPattern):
     """x / (1 + |x|), the inner tensors used only here -> Softsign."""
 
-    softsign: OpT
+    @classmethod
+    @override
+    def draw(cls, p: Drawing) -> None:
+        x = p.operand()
+        inside = p.op("top.Abs", x)
+        above = p.op("top.AddConst", inside)
+        quotient = p.op("top.Div", x, above)
+        for op in (above, quotient):
+            p.require(has_no_relu, op)
+        for op in (inside, above):
+            p.require(one_use, op)
+        p.require(cls.adds_one, above)
+        becomes = p.rewrite(quotient)
+        becomes.replace_with("top.Softsign", x)
+        becomes.erase(above)
+        becomes.erase(inside)
 
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the Div."""
-        above = made_by(op.operands[1], "top.AddConst") if op.name == "top.Div" and not relu_of(op) else None
-        inside = None if above is None or relu_of(above) else made_by(above.operands[0], "top.Abs")
-        if above is None or inside is None or inside.operands[0] is not op.operands[0]:
-            return
-        if number_of(above) == 1.0:
-            _replace(op, self.softsign, op.operands[0], rewriter, kind="Div")
-            rewriter.erase(above)
-            rewriter.erase(inside)
+    @classmethod
+    def adds_one(cls, op: Operation) -> bool:
+        """Whether an AddConst adds 1."""
+        return number_of(op) == 1.0
 
 
 @dataclass

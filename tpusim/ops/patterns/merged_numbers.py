@@ -4,18 +4,20 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tpusim.ir.attrs import copy_name, float_attr, op_name, set_op_name
 from tpusim.ir.imported_scales import imported_weight_scales
+from tpusim.ir.pdl import DataPattern, Drawing, one_use
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.const_binary.base import ConstTop
 from tpusim.ops.framework.base import is_none
 from tpusim.ops.framework.families import constant_of, relu_attributes, relu_limit_of, relu_of
-from tpusim.ops.framework.rewriting import Requested, bypass, made_by
+from tpusim.ops.framework.rewriting import Requested, bypassed, has_no_relu, made_by
 from tpusim.ops.structure import make_weight
 
 MUL = "top.MulConst"
@@ -23,31 +25,46 @@ TOO_LARGE, LIMIT = 1e10, 1e4
 """The least factor that is too large, and the factor that replaces it (U-22)."""
 
 
-class MergeContinuousMulConst(RewritePattern):
+class MergeContinuousMulConst(DataPattern):
     """MulConst -> MulConst, the first used once and without relu: one MulConst by the product in double."""
 
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the second of the two; it stays and takes the place of both."""
-        first = made_by(op.operands[0], MUL) if op.name == MUL else None
-        if not isinstance(first, ConstTop) or not isinstance(op, ConstTop) or relu_of(first):
-            return
+    @classmethod
+    @override
+    def draw(cls, p: Drawing) -> None:
+        first = p.op(MUL, p.operand())
+        p.require(one_use, first)
+        p.require(has_no_relu, first)
+        p.rewrite(p.op(MUL, first), cls.multiply, first)
+
+    @classmethod
+    def multiply(cls, rewriter: PatternRewriter, op: ConstTop, first: ConstTop) -> None:
+        """The second of the two stays and takes the place of both."""
         op.attributes["const_val"] = float_attr(first.number * op.number)
         op.operands[0] = first.operands[0]
         rewriter.erase(first)
         rewriter.notify_op_modified(op)
 
 
-@dataclass
-class NumberWithoutEffect(RewritePattern):
+class NumberWithoutEffect(DataPattern):
     """An op with a number that changes nothing, without relu, is removed."""
 
     KIND: ClassVar[str]
     NEUTRAL: ClassVar[float]
 
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+    @classmethod
+    @override
+    def draw(cls, p: Drawing) -> None:
         """As the network returns it, it may stay."""
-        if op.name == self.KIND and isinstance(op, ConstTop) and op.number == self.NEUTRAL and not relu_of(op):
-            bypass(op, op.operands[0], rewriter)
+        x = p.operand()
+        op = p.op(cls.KIND, x)
+        p.require(has_no_relu, op)
+        p.require(cls.has_no_effect, op)
+        p.rewrite(op, bypassed, x)
+
+    @classmethod
+    def has_no_effect(cls, op: ConstTop) -> bool:
+        """Whether the number changes nothing."""
+        return op.number == cls.NEUTRAL
 
 
 class RemoveMulConst(NumberWithoutEffect):

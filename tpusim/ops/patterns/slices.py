@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.ir.attrs import copy_name, ints_attr
+from tpusim.ir.pdl import DataPattern, Drawing
 from tpusim.ir.types import shape_of, tensor
 from tpusim.ops.framework.base import OpT
-from tpusim.ops.framework.rewriting import bypass, numbers_of, users
+from tpusim.ops.framework.rewriting import bypass, bypassed, keeps_shape, numbers_of, users
 
 SLICE = "top.Slice"
 Part = tuple[tuple[int, int, int], ...]
@@ -29,28 +31,40 @@ def slice_attributes(part: Part) -> dict[str, Attribute]:
     return {"offset": ints_attr(offsets), "steps": ints_attr(steps), "ends": ints_attr(ends)}
 
 
-class NoUseSlicePattern(RewritePattern):
+class NoUseSlicePattern(DataPattern):
     """A Slice of the whole tensor is removed."""
 
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+    @classmethod
+    @override
+    def draw(cls, p: Drawing) -> None:
         """It may stay if the network returns it."""
-        if op.name == SLICE and shape_of(op.operands[0]) == shape_of(op.results[0]):
-            bypass(op, op.operands[0], rewriter)
+        x = p.operand()
+        op = p.op(SLICE, x)
+        p.require(keeps_shape, op, x)
+        p.rewrite(op, bypassed, x)
 
 
-class MergeSlicePattern(RewritePattern):
+class MergeSlicePattern(DataPattern):
     """Slice -> Slice, the first read by Slices only: one Slice of the first's operand.
 
     If several Slices read the first, each merges with it; TPU-MLIR does that in another pattern (SplitSlicePattern).
     """
 
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the second."""
-        first = op.operands[0].owner if op.name == SLICE else None
-        if not isinstance(first, Operation) or first.name != SLICE:
-            return
-        if any(user.name != SLICE for user in users(op.operands[0])):
-            return
+    @classmethod
+    @override
+    def draw(cls, p: Drawing) -> None:
+        first = p.op(SLICE, p.operand())
+        p.require(cls.is_read_by_slices, first)
+        p.rewrite(p.op(SLICE, first), cls.merge, first)
+
+    @classmethod
+    def is_read_by_slices(cls, op: Operation) -> bool:
+        """Whether nothing but Slices reads a Slice."""
+        return all(user.name == SLICE for user in users(op.results[0]))
+
+    @classmethod
+    def merge(cls, rewriter: PatternRewriter, op: Operation, first: Operation) -> None:
+        """Let the second take its part of what the first reads."""
         both = zip(part_of_slice(first), part_of_slice(op), shape_of(op.results[0]), strict=True)
         merged = tuple(
             (o1 + o2 * s1, s1 * s2, o1 + (o2 + (count - 1) * s2) * s1 + 1)

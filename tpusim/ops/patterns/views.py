@@ -2,40 +2,50 @@
 
 from typing import ClassVar
 
+from typing_extensions import override
 from xdsl.ir import Operation
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.pattern_rewriter import PatternRewriter
 
 from tpusim.ir.attrs import copy_name
-from tpusim.ir.types import shape_of
+from tpusim.ir.pdl import DataPattern, Drawing, one_use
 from tpusim.ops.framework.base import TopOp
-from tpusim.ops.framework.rewriting import bypass, made_by
+from tpusim.ops.framework.rewriting import bypassed, keeps_shape, made_by
 from tpusim.ops.structure import TopInput, TopWeight
 
 RESHAPES = ("top.Reshape", "top.Flatten")
 
 
-class TopFuseReshape2(RewritePattern):
+class TopFuseReshape2(DataPattern):
     """A Reshape to the same shape is removed."""
 
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+    @classmethod
+    @override
+    def draw(cls, p: Drawing) -> None:
         """It stays if the network returns both the tensor and its operand."""
-        if op.name in RESHAPES and shape_of(op.operands[0]) == shape_of(op.results[0]):
-            bypass(op, op.operands[0], rewriter)
+        x = p.operand()
+        view = p.op(p.choice(*RESHAPES), x)
+        p.require(keeps_shape, view, x)
+        p.rewrite(view, bypassed, x)
 
 
-class TopReshapeFuse(RewritePattern):
+class TopReshapeFuse(DataPattern):
     """Reshape -> Reshape, the first used once: the second alone.
 
     If the second undoes the first, the op before both takes the first's name. This joins adjacent 1-D convolutions.
     """
 
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the second."""
-        first = made_by(op.operands[0], *RESHAPES) if op.name == "top.Reshape" else None
-        if first is None:
-            return
+    @classmethod
+    @override
+    def draw(cls, p: Drawing) -> None:
+        first = p.op(p.choice(*RESHAPES), p.operand())
+        p.require(one_use, first)
+        p.rewrite(p.op("top.Reshape", first), cls.read_from_before, first)
+
+    @classmethod
+    def read_from_before(cls, rewriter: PatternRewriter, op: Operation, first: Operation) -> None:
+        """Let the second read what the first reads."""
         x = first.operands[0]
-        source = made_by(x, getattr(x.owner, "name", "")) if shape_of(x) == shape_of(op.results[0]) else None
+        source = made_by(x, getattr(x.owner, "name", "")) if keeps_shape(op, x) else None
         if isinstance(source, TopOp) and not isinstance(source, TopInput | TopWeight):
             copy_name(source, first)
         op.operands[0] = x
@@ -43,19 +53,20 @@ class TopReshapeFuse(RewritePattern):
         rewriter.notify_op_modified(op)
 
 
-class ViewUndone(RewritePattern):
+class ViewUndone(DataPattern):
     """A view -> a view that undoes it: the second is removed."""
 
     FIRST: ClassVar[str]
     SECOND: ClassVar[str]
 
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the second; other ops may read the first."""
-        first = op.operands[0].owner if op.name == self.SECOND else None
-        if not isinstance(first, Operation) or first.name != self.FIRST:
-            return
-        if shape_of(first.operands[0]) == shape_of(op.results[0]):
-            bypass(op, first.operands[0], rewriter)
+    @classmethod
+    @override
+    def draw(cls, p: Drawing) -> None:
+        """Other ops may read the first."""
+        x = p.operand()
+        second = p.op(cls.SECOND, p.op(cls.FIRST, x))
+        p.require(keeps_shape, second, x)
+        p.rewrite(second, bypassed, x)
 
 
 class TopFuseSqueeze(ViewUndone):
