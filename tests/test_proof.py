@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,19 @@ from tests.upstream.networks import Builder
 from tpusim.cli import main
 from tpusim.cli.proof import module_of, proof_lines
 from tpusim.errors import TpusimError
-from tpusim.field import PRIME, Field, Scaling, Sliding, convolved, product, requanted, summed, times
+from tpusim.field import (
+    PRIME,
+    Field,
+    Scaling,
+    Sliding,
+    convolved,
+    extreme,
+    largest,
+    product,
+    requanted,
+    summed,
+    times,
+)
 from tpusim.ir.module import Model, save_model
 from tpusim.isa.commands import Arith, Command, Conv, LaneCopy, Move, Pool, Rescale
 from tpusim.isa.stream import Program, save
@@ -436,6 +449,39 @@ def test_another_formula_of_one_sum_is_proven_by_algebra() -> None:
     assert plain.passed and plain.hashed
     assert halves.wrong is None and not halves.hashed
     assert judged(model, by_halves(program, lane=15)).wrong is not None
+
+
+POOL = Sliding((2, 2), (2, 2), (1, 1, 0, 0))
+
+
+def test_an_extreme_depends_on_every_element_that_it_is_of() -> None:
+    """Also on a constant one, which is the least or the greatest of all in every order; a window of one is that one."""
+    field, rng = Field(5), np.random.default_rng(5)
+    x = rng.integers(0, PRIME, (1, 3, 5, 5))
+    right = largest(field, x, POOL, (3, 3))
+    assert right[0, :, 0, 0].tolist() == x[0, :, 0, 0].tolist()
+    for value in (0, 1, PRIME - 1):
+        wrong = x.copy()
+        wrong[0, 0, 2, 2] = value
+        assert np.argwhere(largest(field, wrong, POOL, (3, 3)) != right).tolist() == [[0, 0, 1, 1]]
+        filled = largest(field, np.pad(x, ((0, 0), (0, 0), (1, 0), (0, 0)), constant_values=value),
+                         Sliding((2, 2), (2, 2), (0, 1, 0, 0)), (3, 3))  # fmt: skip
+        assert (filled != right)[:, :, 0].all() and not (filled != right)[:, :, 1:].any()
+
+
+def test_extremes_join_like_sets() -> None:
+    """In any order and in parts; of equal elements one; minima, numbers and the maximum of others are not the same."""
+    field, rng = Field(5), np.random.default_rng(5)
+    a, b, c = rng.integers(0, PRIME // 2, (3, 50))
+    high = extreme(field, "max", a, b, c)
+    assert (high == extreme(field, "max", c, extreme(field, "max", b, a))).all()
+    assert (extreme(field, "max", a, a) == a).all()
+    others = [extreme(field, "min", a, b, c), extreme(field, "max", a, b), extreme(field, "max", a, b, c + 1)]
+    others += [extreme(field, "min", extreme(field, "max", a, b), c), a]
+    numbers = [extreme(field, "max", a, np.array(field.constant(n))) for n in (0, 1, 0.5, -1)]
+    for one, other in combinations([high, *others, *numbers], 2):
+        assert not (one == other).any()
+    assert all((found < PRIME).all() and (found >= 0).all() for found in (high, *others, *numbers))
 
 
 def test_constants_of_different_value_are_different_elements() -> None:

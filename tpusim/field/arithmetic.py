@@ -16,6 +16,8 @@ PRIME = (1 << 51) - 129
 _BITS = 50
 RANDOM = 1 << _BITS
 """How many elements a random one is chosen from: those below."""
+SETS = (1 << _BITS - 1) - 128
+"""How many elements an extreme is one of; twice as many are left above `RANDOM`."""
 _LEFT, _RIGHT = 26, 17
 """Bits of the parts into which the elements of the left and of the right matrix of a product are divided."""
 _TERMS = 1024

@@ -8,7 +8,7 @@ from typing import Any
 from xdsl.ir import Operation
 
 from tpusim.errors import ConfigError
-from tpusim.field import PRIME, RANDOM, Elements, Field
+from tpusim.field import PRIME, SETS, Elements, Field
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
@@ -75,7 +75,7 @@ def prove(model: Model, machine: Simulator, *, wanted: float = WANTED, explain: 
     explain: say in words what stands in the place of the first wrong element; it takes two more seeds.
     """
     model.require_state("TPU_ADDRESSED", stage="prove")
-    bits = log2(RANDOM / (_DEGREE * longest_path(model)))
+    bits = log2(SETS / (_DEGREE * longest_path(model)))
     seeds = max(1, ceil(wanted / bits))
     with BLAS.limit(limits=machine.options.blas_threads, user_api="blas"):
         found = _over_seeds(model, machine, seeds, explain=explain, algebra=False)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from tpusim.field import PRIME, Elements, Field, Scaling, requanted, saturated, shifted, summed, times
+from tpusim.field import extreme as extreme_of
 from tpusim.field.integers import by_channel, clamped
 from tpusim.ir.attrs import floats, ints
 from tpusim.ir.types import element_of, storage_dtype, uniform_of
@@ -95,13 +96,11 @@ def div(op: TpuDiv, operands: Sequence[Any], field: Field) -> Elements | None:
 
 def extreme(op: ExtremeTpu, operands: Sequence[Any], field: Field) -> Elements | None:
     """The largest or smallest element, with relu; with multipliers, of the requantised elements."""
-    pick, dtype = {"max": np.maximum, "min": np.minimum}[op.KIND], type_of(op.output)
+    dtype = type_of(op.output)
     if op.scaling is not None:
         ms, r = op.scaling
         operands = [shifted(field, times(x, m), r, "half_up") for x, m in zip(operands, ms, strict=True)]
-    found = operands[0]
-    for x in operands[1:]:
-        found = pick(found, x)
+    found = extreme_of(field, op.KIND, *operands)
     if uniform_of(op.output) is None:
         return rectified(found, op, field)
     floor = 0 if relu_of(op) else None
@@ -123,8 +122,9 @@ def scale(op: TpuScale, operands: Sequence[Any], field: Field) -> Elements | Non
 
 def clip(op: TpuClip, operands: Sequence[Any], field: Field) -> Elements | None:
     """Not below the minimum, rounded, then not above the maximum, rounded."""
-    found = stored_float(np.maximum(operands[0], field.constant(op.minimum.value.data)), op.output, field)
-    return stored_float(np.minimum(found, field.constant(op.maximum.value.data)), op.output, field)
+    low, high = (np.array(field.constant(limit.value.data)) for limit in (op.minimum, op.maximum))
+    found = stored_float(extreme_of(field, "max", operands[0], low), op.output, field)
+    return stored_float(extreme_of(field, "min", found, high), op.output, field)
 
 
 def concat(op: TpuConcat, operands: Sequence[Any], field: Field) -> Elements | None:

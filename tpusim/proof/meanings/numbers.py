@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from xdsl.dialects.builtin import IntegerAttr
 
-from tpusim.field import PRIME, Elements, Field, Scaling, requanted, times
+from tpusim.field import PRIME, Elements, Field, Scaling, extreme, requanted, times
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ops.activation.slope import TpuLeakyRelu, TpuPRelu
 from tpusim.ops.const_binary.tpu import ConstTpu, Kind, reversed_
@@ -19,7 +19,7 @@ def with_number(op: ConstTpu, operands: Sequence[Any], field: Field) -> Elements
     (x,), reverse = operands, reversed_(op)
     if op.scaling is None:
         number = op.const_val.value.data
-        found = rectified(_combined(op.KIND, x, field.constant(number), reverse=reverse), op, field)
+        found = rectified(_combined(field, op.KIND, x, field.constant(number), reverse=reverse), op, field)
         negated = op.KIND == "mul" and number == -1.0 and type_of(op.input) == type_of(op.output)
         return found if negated else stored_float(found, op.output, field)
     (m, r), dtype, relu = op.scaling, type_of(op.output), relu_of(op)
@@ -28,12 +28,12 @@ def with_number(op: ConstTpu, operands: Sequence[Any], field: Field) -> Elements
         known, by = "" if zero else type_of(op.input), Scaling(m, r, zero_point(op.output))
         return requanted(field, without_zero(x, zero), by, dtype, relu=relu, known=known)
     number = int(op.const_val.value.data) % PRIME
-    total = _combined(op.KIND, times(x, m), number, reverse=reverse)
+    total = _combined(field, op.KIND, times(x, m), number, reverse=reverse)
     zero = zero_point(op.output) if op.KIND == "sub" else 0
     return requanted(field, total, Scaling(rshift=r, zero_point=zero), dtype, relu=relu)
 
 
-def _combined(kind: Kind, x: Elements, number: int, *, reverse: bool) -> Elements:
+def _combined(field: Field, kind: Kind, x: Elements, number: int, *, reverse: bool) -> Elements:
     """The operation of this kind. reverse: number - x."""
     match kind:
         case "mul":
@@ -42,10 +42,8 @@ def _combined(kind: Kind, x: Elements, number: int, *, reverse: bool) -> Element
             return (x + number) % PRIME
         case "sub":
             return (number - x if reverse else x - number) % PRIME
-        case "max":
-            return np.maximum(x, number)
-        case "min":
-            return np.minimum(x, number)
+        case "max" | "min":
+            return extreme(field, kind, x, np.array(number))
 
 
 def leaky_relu(op: TpuLeakyRelu, operands: Sequence[Any], field: Field) -> Elements | None:

@@ -3,7 +3,7 @@
 import numpy as np
 from xdsl.ir import Operation, SSAValue
 
-from tpusim.field import PRIME, Elements, Field
+from tpusim.field import PRIME, Elements, Field, extreme
 from tpusim.field.integers import clamped
 from tpusim.ir.types import element_of
 from tpusim.ops.framework.families import command_dtype, relu_limit_of, relu_of
@@ -35,7 +35,7 @@ def rectified_in_steps(x: Elements, op: Operation, field: Field, *, rounded: boo
     x = clamped(field, x, 0, None) if relu_of(op) else x
     x = x if rounded else stored_float(x, value, field)
     if relu_of(op) and limit >= 0:
-        x = stored_float(np.minimum(x, field.constant(limit)), value, field)
+        x = stored_float(extreme(field, "min", x, np.array(field.constant(limit))), value, field)
     return x
 
 

@@ -14,6 +14,7 @@ from tpusim.field import (
     Sliding,
     convolved,
     inverse,
+    largest,
     requanted,
     saturated,
     seen,
@@ -107,8 +108,7 @@ def pool(op: PoolTpu, operands: Sequence[Any], field: Field) -> Elements | None:
     window = Sliding(geometry["kernel"], geometry["strides"], geometry["pads"])
     size = pool_shape(x.shape, **geometry)[2:]
     if op.pool_mode.data == "Max":
-        wide = padded(x, window, -1)
-        best = np.maximum.reduce([seen(wide, window, at, size) for at in window.positions()])
+        best = largest(field, x, window, size)
         if uniform_of(op.output) is None:
             return rectified_in_steps(best, op, field, rounded=True)
         floor = 0 if relu_of(op) else None

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tpusim.field import PRIME, Elements, Field, Scaling, product, requanted, saturated, shifted, summed, times
+from tpusim.field import PRIME, Elements, Field, Scaling, extreme, product, requanted, saturated, shifted, summed, times
 from tpusim.field.integers import clamped
 from tpusim.field.selected import channels_around, gathered, of_samples, of_whole, picked, weighed
 from tpusim.isa import functions as fn
@@ -116,10 +116,8 @@ def const_int(field: Field, function: fn.ConstInt, operands: Operands, output: V
             term = (term + number) % PRIME
         case "sub":
             term = (number - term if function.reverse else term - number) % PRIME
-        case "max":
-            term = np.maximum(term, number)
-        case "min":
-            term = np.minimum(term, number)
+        case "max" | "min":
+            term = extreme(field, function.kind, term, np.array(number))
     zero = function.zero_point
     found = (shifted(field, term, function.rshift, "half_up") + zero) % PRIME
     return saturated(field, found, output.dtype, floor=zero if function.relu else None)
@@ -138,11 +136,8 @@ def sum_shift(field: Field, function: fn.SumShift, operands: Operands, output: V
 
 def extreme_shift(field: Field, function: fn.ExtremeShift, operands: Operands, output: View) -> Elements:
     """Each product is shifted, then compared."""
-    pick = {"max": np.maximum, "min": np.minimum}[function.kind]
-    first, *rest = (shifted(field, x, function.rshift, "half_up") for x in _multiplied(operands, function.multipliers))
-    for other in rest:
-        first = pick(first, other)
-    return saturated(field, first, output.dtype, floor=0 if function.relu else None)
+    terms = (shifted(field, x, function.rshift, "half_up") for x in _multiplied(operands, function.multipliers))
+    return saturated(field, extreme(field, function.kind, *terms), output.dtype, floor=0 if function.relu else None)
 
 
 def concat_shift(field: Field, function: fn.ConcatShift, operands: Operands, output: View) -> Elements:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tpusim.field import PRIME, Elements, Field, product, requanted, saturated, shifted, summed, times
+from tpusim.field import PRIME, Elements, Field, extreme, product, requanted, saturated, shifted, summed, times
 from tpusim.field.integers import by_channel, clamped
 from tpusim.field.selected import chosen, related
 from tpusim.isa.commands import (
@@ -75,10 +75,8 @@ def _combined(field: Field, kind: str, a: Elements, b: Elements) -> Elements:
             return (a - b) % PRIME
         case "mul":
             return times(a, b)
-        case "max":
-            return np.maximum(a, b)
-        case "min":
-            return np.minimum(a, b)
+        case "max" | "min":
+            return extreme(field, kind, a, b)
         case "copy":
             return a
         case _:

@@ -11,6 +11,7 @@ from tpusim.field import (
     Sliding,
     convolved,
     inverse,
+    largest,
     requanted,
     saturated,
     seen,
@@ -91,11 +92,7 @@ def pool(command: Pool, memory: FieldMachine) -> None:
     if command.mode == "avg":
         _average(command, image, window, memory)
         return
-    image, best = padded(image, window, -1), None
-    for at in window.positions():
-        one = seen(image, window, at, command.output.shape[2:])
-        best = one if best is None else np.maximum(best, one)
-    assert best is not None  # a window has one element or more
+    best = largest(memory.field, image, window, command.output.shape[2:])
     if is_float(command.input.dtype):
         memory.write(command.output, floats_limited(memory.field, best, command.relu, -1.0))
         return
