@@ -61,7 +61,9 @@ from tpusim.ir.bytecode.operations import order_uses
 from tpusim.ir.text import ModuleParser, context, print_module
 
 FILES = Path(__file__).parent / "bytecode"
-RECORDED = sorted(path.name for path in FILES.glob("*.mlirbc") if not path.name.startswith(("corpus", "uses", "schema")))
+RECORDED = sorted(
+    path.name for path in FILES.glob("*.mlirbc") if not path.name.startswith(("corpus", "uses", "schema"))
+)
 EVERY_CODE = RELEASES["llvm24"]
 
 
