@@ -68,7 +68,7 @@ class CompiledNets(Mapping[str, Compiled]):
 
     def decoder(self, level: Level = "local", options: SimulatorOptions | None = None) -> Decoder:
         """The nets as a language model, with empty caches. Raises ConfigError if they are none."""
-        return Decoder(self.session(level, options), list(self._nets))
+        return Decoder(self.session(level, options))
 
     def prove(self, **options: Any) -> Agreement:
         """Compare prefill, chunks and decode on the machine; options as of `tpusim.decoder.prove.prove`."""

@@ -110,7 +110,7 @@ class Prove(Command):
         if any(chunk < 1 for chunk in self.chunks):
             raise ConfigError(f"--chunks {' '.join(map(str, self.chunks))}: numbers of 1 or more are required")
         nets = nets_of(self.nets, (self.network, self.calibration, self.lowering, self.grouping))
-        decoder = Decoder(Session(nets), list(nets))
+        decoder = Decoder(Session(nets))
         if self.tokens > decoder.capacity:
             raise ConfigError(
                 f"--tokens {self.tokens}: at most {decoder.capacity} are required, which the caches have room for"

@@ -17,6 +17,11 @@ HIDDEN = -10000.0
 class Runs(Protocol):
     """A session: nets that run on tensors that stay; of the machine or flat."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the nets."""
+        ...
+
     def signature(self, net: str) -> Signature:
         """Types and shapes of the inputs and results of a net."""
         ...
@@ -59,9 +64,10 @@ class Decoder:
     enough. `clear` begins a new sequence.
     """
 
-    def __init__(self, session: Runs, nets: Sequence[str]) -> None:
+    def __init__(self, session: Runs, nets: Sequence[str] = ()) -> None:
+        """nets: those to use, () for all of the session."""
         self.session = session
-        self.layers = block_nets({name: session.signature(name) for name in nets})
+        self.layers = block_nets({name: session.signature(name) for name in nets or session.names})
         self.length = 0
         self.written: dict[str, int] = {}
         """Cache -> how many tokens of the sequence it has."""

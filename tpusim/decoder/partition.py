@@ -14,7 +14,7 @@ import numpy as np
 from tpusim.decoder.nets import BlockNet
 from tpusim.isa.commands import Command, Fn, Move
 from tpusim.isa.functions import FlashAttention, FlashBlock
-from tpusim.isa.region import DType
+from tpusim.isa.region import DType, numpy_dtype
 from tpusim.isa.stream import Program
 
 Run = tuple[int, int, int]
@@ -27,15 +27,17 @@ _SIGNIFICANT = {"f16": 11, "bf16": 8}
 
 @dataclass(frozen=True)
 class Attention:
-    """An attention of a net. blocks: keys of each of its blocks; (): all at once. queries: the tensor; "": not stored.
+    """An attention of a net.
 
-    result: the tensor of mixed values, (1, n, heads * size); "": not known. narrow: what probabilities are rounded to.
+    queries, result: stored tensors (1, n, heads * size), "" if queries are not stored. blocks: keys of each of its
+    blocks; (): all at once. narrow: the type of probabilities and of the result. scale: of the scores.
     """
 
     queries: str
     result: str
     blocks: tuple[int, ...]
     narrow: DType
+    scale: float
 
 
 def attentions(program: Program) -> tuple[Attention, ...]:
@@ -51,7 +53,9 @@ def attentions(program: Program) -> tuple[Attention, ...]:
             source = command.sources[0].name if command.sources else ""
             queries = loads.get(source, source)
             blocks = _blocks(program, command)
-            found[command.op] = Attention(queries if queries in stored else "", command.op, blocks, stored[command.op])
+            found[command.op] = Attention(
+                queries if queries in stored else "", command.op, blocks, stored[command.op], body.function.scale
+            )
     return tuple(found.values())
 
 
@@ -118,6 +122,41 @@ def bound(values: np.ndarray, narrow: DType, heads: int) -> np.ndarray:
     """
     most = np.abs(values.astype(np.float64)).max(axis=0)
     return np.repeat(4.04 * rounding(narrow) * most, heads // most.shape[0], axis=0)
+
+
+def mixed_by(
+    attention: Attention, queries: np.ndarray, keys: np.ndarray, values: np.ndarray, blocks: Partition
+) -> np.ndarray:  # fmt: skip
+    """What attention with high precision gives a token by its blocks of keys, (heads, size), in f32.
+
+    queries (heads, size), keys and values (positions, heads of keys, size). Scores, maxima and sums are f32, products
+    are exact before they are f32, and probabilities are rounded to the narrow type (numerics.md 11.6).
+    """
+    times = len(queries) // keys.shape[1]
+    k, v = (np.repeat(x.astype(np.float64), times, axis=1) for x in (keys, values))
+    largest, total = np.full(len(queries), -np.inf, np.float32), np.zeros(len(queries), np.float32)
+    mixed = np.zeros(queries.shape, np.float32)
+    for block in blocks:
+        at = np.concatenate([np.arange(position, position + count) for _, position, count in block])
+        scores = np.einsum("hd,khd->hk", queries.astype(np.float64), k[at]).astype(np.float32)
+        scores = scores * np.float32(attention.scale)
+        most = np.maximum(largest, scores.max(axis=1))
+        factor, powers = np.exp(largest - most), np.exp(scores - most[:, None])
+        total = total * factor + powers.sum(axis=1, dtype=np.float64).astype(np.float32)
+        rounded = powers.astype(numpy_dtype(attention.narrow)).astype(np.float64)
+        mixed = mixed * factor[:, None] + np.einsum("hk,khd->hd", rounded, v[at]).astype(np.float32)
+        largest = most
+    return (mixed * (np.float32(1) / total)[:, None]).astype(numpy_dtype(attention.narrow)).astype(np.float32)
+
+
+def is_near(a: np.ndarray, b: np.ndarray, values: np.ndarray, narrow: DType) -> bool:
+    """Whether results of one attention by the same blocks of keys are equal but for a unit in the last place.
+
+    An exponential may be rounded otherwise, which may then round a probability otherwise: a 4096th of the largest value
+    is allowed for it, far less than what a key counts for.
+    """
+    unit = 2.02 * rounding(narrow) * 2.0 ** np.ceil(np.log2(np.maximum(np.abs(a), np.abs(b)) + np.float32(1e-30)))
+    return bool((np.abs(a - b) <= unit + np.abs(values).max() * 2.0**-12).all())
 
 
 def rounding(narrow: DType) -> float:

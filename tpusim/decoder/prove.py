@@ -3,9 +3,9 @@
 Layer by layer, and for the same hidden states on every way, each net runs wherever it may stand in a sequence. Keys and
 values must be the same bits on all ways; by induction, so are the caches that later tokens read. Queries must be equal
 too. The result of attention and the states after the block must be equal where the blocks of keys are
-(`tpusim.decoder.partition`); elsewhere attention may differ by what roundings of probabilities can change, and the
-states follow from it. Rows without a token, and cache positions without one, have other random numbers on every way, so
-that whatever reads them shows.
+(`tpusim.decoder.partition`). Elsewhere attention must be what its blocks give, it may differ by what roundings of
+probabilities can change, and the states follow from it. Rows without a token, and cache positions without one, have
+other random numbers on every way, so that whatever reads them shows.
 """
 
 from collections import Counter
@@ -18,7 +18,18 @@ import numpy as np
 
 from tpusim.decoder.decoder import Decoder, Step
 from tpusim.decoder.nets import BlockNet
-from tpusim.decoder.partition import Partition, attentions, bound, keys_first, partition, rounding, rows_of, shown
+from tpusim.decoder.partition import (
+    Partition,
+    attentions,
+    bound,
+    is_near,
+    keys_first,
+    mixed_by,
+    partition,
+    rounding,
+    rows_of,
+    shown,
+)
 from tpusim.errors import ConfigError, SimulationError
 from tpusim.simulator.session import Session
 
@@ -221,7 +232,7 @@ class _LayerProof:
     def case(self, tokens: int, chunk: int) -> _Layer:
         """All ways to a sequence; the first one is what the others are compared with."""
         ways = {
-            "prefill": self._prefill(tokens),
+            f"prefill of {tokens}": self._prefill(tokens),
             f"chunks of {chunk}": self._pieces(tokens, chunk, _continues),
             "decode": self._pieces(tokens, 1, _decodes),
         }
@@ -277,8 +288,9 @@ class _LayerProof:
             first = self.tokens.setdefault(at + row, token)
             if first is token:
                 self._remember(step, row)
-                continue
-            fault, text = self._agree(at + row, first, token)
+            fault, text = (None, "") if first is token else self._agree(at + row, first, token)
+            if fault is None and (first is token or text):
+                fault = self._unlike_its_blocks(at + row, token)
             if fault is not None:
                 return apart, frozenset(unequal), fault
             if text:
@@ -366,11 +378,32 @@ class _LayerProof:
         blocks = [_counted(one.blocks) for one in self.attentions[net]]
         return f"'{net}' in key blocks {', '.join(blocks)}"
 
+    def _unlike_its_blocks(self, number: int, token: Token) -> Fault | None:
+        """Whether a way's attention is not what its blocks of keys give."""
+        net = next(one for one in self.nets if one.name == token.net)
+        for index, (attention, mixed) in enumerate(zip(self.attentions[net.name], token.attention, strict=True)):
+            queries = token.exact.get(f"queries{index or ''}")
+            if queries is None or mixed is None or not attention.blocks:
+                continue
+            shape = (-1, net.heads[-1])
+            keys, values = (self._cached(net, 2 * index + i, number + 1) for i in (0, 1))
+            expected = mixed_by(attention, queries.reshape(shape), keys, values, token.keys[index])
+            got = mixed.astype(np.float32).reshape(shape)
+            if not is_near(got, expected, values, attention.narrow):
+                blocks = shown(token.keys[index])
+                why = f"{_difference(expected, got)}, which these keys do not explain"
+                return Fault(number, self.layer, "attention", token.way, f"that of keys {blocks}", why)
+        return None
+
+    def _cached(self, net: BlockNet, which: int, count: int) -> np.ndarray:
+        """Keys or values of the first tokens, (count, heads, size)."""
+        rows = self.keys[net.caches[which]][:count]
+        return np.stack([_by_heads(one, net) for one in rows]).astype(np.float32)
+
     def _share(self, number: int, index: int, a: np.ndarray, b: np.ndarray, net: str) -> float:
         """The largest difference as a share of the bound."""
         of = next(one for one in self.nets if one.name == net)
-        cache = of.caches[2 * index + 1] if 2 * index + 1 < len(of.caches) else of.caches[1]
-        values = np.stack([_by_heads(rows, of) for rows in self.keys[cache][: number + 1]])
+        values = self._cached(of, 2 * index + 1, number + 1)
         heads = a.size // of.heads[-1]
         limit = bound(values, self.attentions[net][index].narrow, heads)
         gap = np.abs(a.astype(np.float64) - b.astype(np.float64)).reshape(limit.shape)

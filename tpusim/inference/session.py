@@ -28,6 +28,11 @@ class FlatSession:
         self._state: dict[str, jax.Array] = {}
         self.clear()
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the nets."""
+        return tuple(self._models)
+
     def signature(self, net: str) -> Signature:
         """Types and shapes of the inputs and results of a net."""
         model = self._model(net)

@@ -10,6 +10,7 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from msgspec.structs import replace
@@ -35,7 +36,7 @@ def link(programs: Mapping[str, Program], persistent: Mapping[str, Mapping[str, 
     if not programs:
         raise ConfigError("nets: one program or more is required, got none")
     chip = _chip_of(programs)
-    wanted = {name: dict(tensors) for name, tensors in (persistent or {}).items()}
+    wanted = {name: _tensors(name, tensors) for name, tensors in (persistent or {}).items()}
     store = _Store(chip)
     constants = {net: store.add(program) for net, program in programs.items()}
     image, start = store.image(), chip.neuron_start or align(store.stop, chip.gmem_align_bytes)
@@ -49,6 +50,14 @@ def link(programs: Mapping[str, Program], persistent: Mapping[str, Mapping[str, 
         mine = {_io_region(programs, net, p.tensors[net])[0]: p for p in kept if net in p.tensors}
         linked[net] = _moved(net, program, constants[net], image, start, mine, chip)
     return Nets(linked, tuple(kept))
+
+
+def _tensors(name: str, given: object) -> dict[str, str]:
+    """The inputs of a persistent tensor by net. Raises ConfigError for anything else."""
+    found = dict(cast("Mapping[object, object]", given)) if isinstance(given, Mapping) else dict[object, object]()
+    if not found or not all(isinstance(x, str) for pair in found.items() for x in pair):
+        raise ConfigError(f"persistent: inputs by net are required for '{name}', as {{'net': 'input'}}, got {given!r}")
+    return {str(net): str(tensor) for net, tensor in found.items()}
 
 
 def _chip_of(programs: Mapping[str, Program]) -> ChipSpec:

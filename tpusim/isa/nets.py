@@ -7,7 +7,9 @@ next one reads. `tpusim.isa.linking` makes it of programs. In a file (format 9) 
 of the folder `i`, and the header has the headers of all nets.
 """
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -16,7 +18,7 @@ import numpy as np
 from tpusim.errors import ConfigError, ImportModelError, meant, option
 from tpusim.isa.archive import checksum, format_version, npy_array, npy_bytes, read_members, refusal, write_members
 from tpusim.isa.layout import extent
-from tpusim.isa.region import Address
+from tpusim.isa.region import Address, View
 from tpusim.isa.stream import (
     COEFFICIENTS,
     MEMBERS,
@@ -128,21 +130,23 @@ def _check(nets: Nets) -> None:
             )
     for found in nets.persistent:
         _check_tensors(found, nets)
-        for name, program in nets.items():
-            _check_apart(found, name, program)
-    for one, other in zip(by_address := sorted(nets.persistent, key=lambda p: p.address), by_address[1:], strict=False):
+    ordered = sorted(nets.persistent, key=lambda found: found.address)
+    for one, other in pairwise(ordered):
         if other.address < one.stop:
             raise ImportModelError(
                 f"persistent tensors '{one.name}' and '{other.name}' overlap at {other.address:#x}; give each bytes of "
                 "its own, or link the programs again"
             )
+    for name, program in nets.items():
+        _check_apart(name, program, ordered)
 
 
 def _check_tensors(found: Persistent, nets: Nets) -> None:
     """A persistent tensor is inputs of nets, in the same type, which begin where it does."""
-    types: set[str] = set()
+    types, who = set[str](), f"persistent tensor '{found.name}'"
+    if not found.tensors:
+        raise ImportModelError(f"{who}: an input of a net is required, got none; link the programs again")
     for net, tensor in found.tensors.items():
-        who = f"persistent tensor '{found.name}'"
         inputs = {entry.name: entry for entry in nets[net].inputs} if net in nets else {}
         if tensor not in inputs:
             raise ImportModelError(
@@ -150,7 +154,8 @@ def _check_tensors(found: Persistent, nets: Nets) -> None:
                 f"{', '.join(inputs) or 'not known'}"
             )
         reach = extent(inputs[tensor].view, nets[net].header.chip_spec)
-        if reach.start != found.address or reach.stop > found.stop:
+        whole = dict(nets[net].header.io_regions).get(found.address) == found.size
+        if reach.start != found.address or reach.stop > found.stop or not whole:
             raise ImportModelError(
                 f"{who}: bytes [{found.address:#x}, {found.stop:#x}) are required, input '{tensor}' of net '{net}' has "
                 f"[{reach.start:#x}, {reach.stop:#x}); link the programs again"
@@ -163,24 +168,32 @@ def _check_tensors(found: Persistent, nets: Nets) -> None:
         )
 
 
-def _check_apart(found: Persistent, name: str, program: Program) -> None:
-    """No command of a net writes into a persistent tensor, and no other tensor of a net lies in one."""
-    chip = program.header.chip_spec
-    mine = found.tensors.get(name)
+def _check_apart(name: str, program: Program, persistent: Sequence[Persistent]) -> None:
+    """No command of a net writes into a persistent tensor, and no other tensor of a net lies in one.
+
+    persistent: by address.
+    """
+    chip, starts = program.header.chip_spec, [found.address for found in persistent]
+
+    def hit(view: View) -> Persistent | None:
+        reach = extent(view, chip)
+        at = bisect_left(starts, reach.stop) - 1
+        return persistent[at] if reach.memory == "gmem" and at >= 0 and reach.start < persistent[at].stop else None
+
     for entry in program.tensors:
-        reach = extent(entry.view, chip)
-        if entry.name != mine and reach.start < found.stop and found.address < reach.stop:
+        found = hit(entry.view)
+        if found is not None and found.tensors.get(name) != entry.name:
             raise ImportModelError(
                 f"net '{name}': its tensor '{entry.name}' overlaps persistent tensor '{found.name}', "
                 f"[{found.address:#x}, {found.stop:#x}), which would change between runs; link the programs again"
             )
     for command in program.commands:
         for view in command.writes():
-            reach = extent(view, chip)
-            if reach.memory == "gmem" and reach.start < found.stop and found.address < reach.stop:
+            found = hit(view)
+            if found is not None:
                 raise ImportModelError(
-                    f"net '{name}': {command.label} writes [{reach.start:#x}, {reach.stop:#x}), which overlaps "
-                    f"persistent tensor '{found.name}'; link the programs again"
+                    f"net '{name}': {command.label} writes at {view.address:#x}, which overlaps persistent tensor "
+                    f"'{found.name}', [{found.address:#x}, {found.stop:#x}); link the programs again"
                 )
 
 

@@ -15,6 +15,8 @@ def part_of(name: str, shape: tuple[int, ...], given: tuple[int, ...], at: int, 
 
     Raises SimulationError if they do not fit.
     """
+    if not 0 <= axis < len(shape):
+        raise SimulationError(f"persistent tensor '{name}': an axis of {shape} is required, got {axis}")
     wanted = tuple(given[axis] if i == axis and len(given) > axis else size for i, size in enumerate(shape))
     if given != wanted:
         text = ", ".join("n" if i == axis else str(size) for i, size in enumerate(shape))

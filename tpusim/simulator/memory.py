@@ -225,6 +225,13 @@ class Machine(Memory):
         other._found = {}
         return other
 
+    def with_lanes(self, lane_bytes: int) -> Self:
+        """The same global memory with other local memory, of so many bytes in every lane."""
+        other = copy(self)
+        other.lane_bytes, other._found = lane_bytes, {}
+        other.lmem = np.zeros(self.chip.lanes * lane_bytes, self.cell)
+        return other
+
     def _cells(self, view: View) -> list[Cells]:
         found = self._found.get(view)
         if found is None:

@@ -144,7 +144,7 @@ class Simulator:
         """
         other = copy(self)
         other._kept = frozenset(kept)
-        other._memory = memory.of_other_core()
+        other._memory = memory.with_lanes(self._memory.lane_bytes)
         other._cores = other._memory.of_cores(self._queues.cores)
         return other
 

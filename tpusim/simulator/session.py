@@ -16,7 +16,7 @@ import numpy as np
 from tpusim.errors import ConfigError, SimulationError
 from tpusim.isa.nets import Nets, Persistent, shapes
 from tpusim.isa.region import View
-from tpusim.isa.stream import TensorEntry
+from tpusim.isa.stream import Program, TensorEntry
 from tpusim.numbers.persistent import Signature, part_of
 from tpusim.simulator.memory import Machine, Region, regions_of
 from tpusim.simulator.run import SimulationResult, Simulator, SimulatorOptions
@@ -28,6 +28,8 @@ class SessionState:
 
     program: int
     tensors: Mapping[str, np.ndarray]
+    written: Mapping[str, np.ndarray]
+    """A mark for each byte of a tensor that was written."""
 
 
 class Session:
@@ -36,13 +38,13 @@ class Session:
     Persistent tensors begin without a value: `clear` makes them zero, `write` gives them one.
     """
 
-    def __init__(self, nets: Nets, options: SimulatorOptions | None = None) -> None:
-        self.nets = nets
+    def __init__(self, nets: Nets | Program, options: SimulatorOptions | None = None) -> None:
+        self.nets = linked = _nets_of(nets)
         self.options = options or SimulatorOptions()
-        self._persistent = {one.name: one for one in nets.persistent}
+        self._persistent = {one.name: one for one in linked.persistent}
         self._written = {name: np.zeros(one.size, np.bool_) for name, one in self._persistent.items()}
         self._machines: dict[str, Simulator] = {}
-        self._weights = _checksum(nets)
+        self._weights = _checksum(linked)
 
     def __repr__(self) -> str:
         """The nets and persistent tensors."""
@@ -56,6 +58,11 @@ class Session:
         weights = Region("coefficients", header.coeff_address, header.coeff_bytes, writable=False)
         regions = (weights, *kept, *_scratch(self.nets, kept))
         return Machine(self.nets.first.header.chip_spec, regions, self.nets.coefficients, 0)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the nets."""
+        return tuple(self.nets)
 
     def signature(self, net: str) -> Signature:
         """Types and shapes of the inputs and results of a net."""
@@ -115,7 +122,8 @@ class Session:
 
     def state(self) -> SessionState:
         """A copy of the persistent tensors, for `restore`."""
-        return SessionState(self._identity, {name: self.read(name) for name in self._persistent})
+        tensors = {name: self.read(name) for name in self._persistent}
+        return SessionState(self._identity, tensors, {name: marks.copy() for name, marks in self._written.items()})
 
     def restore(self, state: SessionState) -> None:
         """Continue from a state. Raises ConfigError for one of another program."""
@@ -126,10 +134,11 @@ class Session:
             )
         for name, values in state.tensors.items():
             self.write(name, values)
+            self._written[name][:] = state.written[name]
 
     @property
     def _identity(self) -> int:
-        return hash((self._weights, tuple(self.nets), tuple((p.name, p.address, p.size) for p in self.nets.persistent)))
+        return crc32(repr((self._weights, self.names, self.nets.persistent)).encode())
 
     def _entry(self, name: str) -> TensorEntry:
         one = self._persistent.get(name)
@@ -158,6 +167,16 @@ class Session:
             raise SimulationError(
                 f"the weights of {', '.join(self.nets)} have changed since the session began; load the program again"
             )
+
+
+def _nets_of(given: object) -> Nets:
+    """Nets, those of compiled networks, or one program as a net. Raises ConfigError for anything else."""
+    found = getattr(given, "program", given)
+    if isinstance(found, Program):
+        return Nets({found.header.model: found})
+    if isinstance(found, Nets):
+        return found
+    raise ConfigError(f"nets: the nets of a program are required (tpusim.load_nets), got {type(given).__name__}")
 
 
 def _checksum(nets: Nets) -> int:
