@@ -15,9 +15,9 @@ class VerifyCommand(Command):
     """Check the folder that model_transform.py and model_deploy.py of TPU-MLIR left, each step against the one before.
 
     The module after import against the imported one, the lowered module against the calibration table and against
-    lowering it here, the final module against the lowered one: flat, and its commands on the machine. Files of
-    references (*_outputs.npz) are compared where they are. Names the first step that is wrong, with tensor or op;
-    status 1 then.
+    lowering it here, the final module against the lowered one: flat, its commands on the machine, and these for all
+    inputs by a proof over a finite field. Files of references (*_outputs.npz) are compared where they are. Names the
+    first step that is wrong, with tensor or op; status 1 then.
     """
 
     says = "`steps`, each with file, what it is against, and the problem or why it is unchecked; both empty if right"

@@ -22,7 +22,8 @@ from tpusim.lowering import LoweringConfig
 from tpusim.numbers.closeness import MASK
 from tpusim.ops.structure import TopInput, TopWeight
 from tpusim.passes import PassContext, PassManager, pipelines
-from tpusim.simulator import simulate
+from tpusim.proof import prove
+from tpusim.simulator import Simulator
 from tpusim.studies.verification.folder import FINAL, LOWERED, Folder
 from tpusim.verify.npz import Tensor, load_tensors
 
@@ -106,13 +107,23 @@ def _final(folder: Folder, final: Path, before: Model, lowered: Tensors, name: s
     yield _step(final, name, lowered, partial(_first_equal, model, tensors))
     against = "its commands on the machine: groups, slices, addresses"
     try:
-        machine = simulate(generate(model), folder.sample).tensors
+        simulator = Simulator(generate(model))
+        machine = simulator.run(folder.sample).tensors
     except TpusimError as error:
         yield Step(final.name, against, str(error))
         return
     yield _step(final, against, tensors, partial(_first_equal, model, machine))
+    yield _proven(final, model, simulator)
     stem = final.name.removesuffix(FINAL) + "_model"
     yield _against_reference(folder, final, stem, partial(_first_float, model, machine, share=NARROW))
+
+
+def _proven(final: Path, model: Model, machine: Simulator) -> Step:
+    """Whether the commands compute the module for all inputs; unchecked if ops could not be judged."""
+    proof = prove(model, machine)
+    wrong = [f"{proof.wrong.headline}: {proof.why}"] if proof.wrong is not None else proof.declared
+    unjudged = [f"{name} ({why})" for name, why in proof.unjudged.items()]
+    return Step(final.name, "its commands, for all inputs", "; ".join(wrong), "" if wrong else ", ".join(unjudged))
 
 
 def _step(file: Path, against: str, theirs: Tensors, compare: Compare) -> Step:
