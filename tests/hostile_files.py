@@ -63,12 +63,17 @@ def uses(run: Path, bad: Path, out: Path) -> dict[str, list[list[str]]]:
         "3_calibrated.mlir": [["lower", str(bad), "--chip", "bm1684x", *made]],
         "4_tpu.mlir": [["group", str(bad), *made], ["infer", str(bad), "--input", inputs, *made]],
         "5_grouped.mlir": [["assign", str(bad), *made], ["group", str(bad), "--show"]],
-        "6_final.mlir": [["codegen", str(bad), *made], ["infer", str(bad), "--input", inputs, *made]],
-        "7_model.tpusim": [["dis", str(bad)], ["simulate", str(bad), *simulate[2:]]],
+        "6_final.mlir": [
+            ["codegen", str(bad), *made],
+            ["infer", str(bad), "--input", inputs, *made],
+            ["codegen", str(bad), *made, "+", "simulate", str(out), "--prove"],
+        ],
+        "7_model.tpusim": [["dis", str(bad)], ["simulate", str(bad), *simulate[2:]], ["simulate", str(bad), "--prove"]],
         "program.txt": [
             asm,
             [*asm, "+", "simulate", str(out), "--input", inputs, "--out", f"{out}.npz", "--trace", f"{out}.json"],
             [*asm, "+", "simulate", str(out), "--input", inputs, "--no-sanitize", "--out", f"{out}.npz"],
+            [*asm, "+", "simulate", str(out), "--no-sanitize", "--prove"],
             [*asm, "+", "debug", str(out), "--no-sanitize"],
         ],
         "inputs.npz": [[*simulate[:3], str(bad), *simulate[4:]]],
@@ -135,9 +140,9 @@ def case(run: Path, folder: Path, seed: int) -> tuple[str, str]:
     bad = folder / f"bad{Path(name).suffix}"
     known = uses(run, bad, out)
     bad.write_bytes(damaged((run / name).read_bytes(), rng))
-    for weights in run.glob("*.npz"):  # modules read their weights from their folder
-        if name.endswith(".mlir") and not (folder / weights.name).exists():
-            (folder / weights.name).symlink_to(weights)
+    for neighbour in (*run.glob("*.npz"), run / "6_final.mlir"):  # what a module reads, and a proof
+        if not (folder / neighbour.name).exists():
+            (folder / neighbour.name).symlink_to(neighbour)
     words = known[name][int(rng.integers(len(known[name])))]
     return f"{words[0]} {name}", tried(words)
 
