@@ -355,6 +355,7 @@ def test_products_that_numpy_may_lay_out_in_another_order_are_folded() -> None:
     assert times(turned, turned).tolist() == [[[int(x) ** 2 % PRIME for x in r] for r in p] for p in turned.tolist()]
     assert times(a, b).tolist() == [[[x * y % PRIME for x, y in zip(r, b.tolist(), strict=True)] for r in p]
                                     for p in a.tolist()]  # fmt: skip
+    assert (summed((turned, turned, turned)) == 3 * turned % PRIME).all()
     assert times(b, -7).tolist() == [-7 * x % PRIME for x in b.tolist()]
     assert times(b, 1 << 40).tolist() == [(x << 40) % PRIME for x in b.tolist()]
 

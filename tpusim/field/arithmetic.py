@@ -90,7 +90,8 @@ def summed(terms: Iterable[Elements]) -> Elements:
 
 
 def _less(x: np.ndarray) -> Elements:
-    """Integers below 2 * p modulo p, in place."""
+    """Integers below 2 * p modulo p; x may be overwritten."""
+    x = np.ascontiguousarray(x)
     flat = x.reshape(-1)
     for start in range(0, flat.size, _BLOCK):
         part = flat[start : start + _BLOCK]
