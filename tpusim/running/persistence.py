@@ -223,7 +223,7 @@ def write_graph(a: Artefacts, folder: Path, report: Report) -> None:
 
 
 def evidence(a: Artefacts) -> Evidence:
-    """What the page of a run shows besides the report."""
+    """What the page of a run shows in addition to the report."""
     program, machine = need(a.program, "the program"), need(a.machine, "the machine")
     shown = shown_early(a) if a.shown is None else a.shown.result()
     return replace(shown, works=tuple(works(program, machine.timeline)))
@@ -270,7 +270,7 @@ def top_tensors(folder: Path, calibrated: Model) -> Tensors:
 
 
 def page_of(folder: Path, calibrated: Model, diagnosis: Diagnosis) -> str:
-    """The page of the run in a folder, from its files, with what was found out about its calibrated module.
+    """The page of the run in a folder, from its files, with the diagnosis of its calibrated module.
 
     Raises ConfigError if the folder has no run that went to its end.
     """
