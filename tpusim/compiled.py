@@ -192,7 +192,7 @@ class Compiled:
     def prove(self) -> "Proof":
         """Prove that the program computes the final module for all inputs, as `tpusim simulate --prove` does.
 
-        `passed` of the result, `wrong` and `why` say what was found; ops that were not judged are named.
+        `passed` of the result, `wrong` and `why` say what differs; ops that were not judged are named.
         """
         from tpusim.proof import prove
 
@@ -243,7 +243,7 @@ class Compiled:
         """What every op in integers loses, and the causes, ranked by what their remedies give back; as `tpusim why`.
 
         inputs: samples, of which every second is held out; default: the first 64 that the network was calibrated with,
-        where they are still at hand, else one of them. top: how many ops to suspect of each cause. expected_cos: the
+        if they are still available, else one of them. top: how many ops to suspect of each cause. expected_cos: the
         cosine that the results are to have with the remedy. Raises ImportModelError for a network in floats.
         """
         from tpusim.studies.diagnosis import Remedies, causes, losses

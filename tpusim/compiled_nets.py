@@ -123,7 +123,7 @@ def compile_all(
 
 
 _OF_ONE = ("model", "samples", "reference", "example", "addr_mode")
-"""Arguments of `tpusim.compile` that differ between nets, or that all nets have alike."""
+"""Arguments of `tpusim.compile` that differ between nets, or that all nets have in common."""
 
 
 def compiled(

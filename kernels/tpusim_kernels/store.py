@@ -372,7 +372,7 @@ def _distinct(body: Callable[..., Any]) -> Callable[..., Any]:
 class Stored:
     """A function of arrays compiled like `jax.jit`, with the executables of this process in memory and others on disk.
 
-    identity: called at the first call, names everything that the function depends on besides its arguments and JAX;
+    identity: called at the first call, names everything that the function depends on apart from its arguments and JAX;
     None if the function is not to be stored. fixed: arrays that are the first argument of every call, described once.
     """
 

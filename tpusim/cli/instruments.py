@@ -99,7 +99,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def options_of(args: Namespace) -> InstrumentOptions:
-    """What the parser found. Raises ConfigError for another form of files."""
+    """The options that the parser read. Raises ConfigError for another form of files."""
     found = {field.name: getattr(args, field.name) for field in fields(InstrumentOptions)}
     found |= {name: tuple(value) for name, value in found.items() if isinstance(value, list)}  # type: ignore[arg-type]
     if unknown := set(found["dump_form"]) - set(get_args(Form)):

@@ -85,10 +85,10 @@ class LocalContext(SliceContext):
 
 
 def with_work_areas(group: GroupSchedule, chip: ChipSpec) -> GroupSchedule:
-    """The group with areas that its commands fit, which only a group that TPU-MLIR placed has not.
+    """The group with work areas that are large enough for its commands; only groups that TPU-MLIR placed need this.
 
-    After all others lie the areas outside of local memory, where a chip has tables, and one that ops take in turns
-    whose work area is too small: the library computes them with fewer bytes.
+    Areas outside of local memory, where some chips have tables, are moved to the end. Then follows one area for the ops
+    whose work area is too small, which they use in turn; the library computes these ops with fewer bytes.
     """
     placed = group.allocation
     needed = {op: work_bytes(op, group.slices, group.graph, chip) for op in group.graph.ops}

@@ -1,9 +1,9 @@
-"""Arrays from `.npy` and `.npz` files that nobody vouches for: nothing is unpickled, sizes are checked before memory.
+"""Reads untrusted `.npy` and `.npz` files: nothing is unpickled, and sizes are checked before memory is taken.
 
 `load` takes the place of `numpy.load`. What a file declares (the sizes in the zip directory, the shape in the npy
-header) is compared with the bytes that are there before anything is allocated, so that a small file cannot ask for
-much: an uncompressed array never takes more than the file, a compressed one at most `MAX_RATIO` times as much, all
-arrays together at most `MAX_BYTES`.
+header) is compared with the real bytes before anything is allocated, so that a small file cannot cause a large
+allocation: an uncompressed array never takes more than the file, a compressed one at most `MAX_RATIO` times as much,
+all arrays together at most `MAX_BYTES`.
 """
 
 import os
@@ -20,7 +20,7 @@ import numpy as np
 MAX_BYTES = 1 << 33
 """Most bytes of all arrays of one file (8 GiB)."""
 MAX_UNPACKED, USUAL_RATIO = 1 << 29, 20
-"""Most bytes of compressed arrays: 512 MiB, or for large files so many times as large as they are.
+"""The most bytes that compressed arrays may unpack to: 512 MiB, or for a large file this multiple of its size.
 
 Zeros shrink to a thousandth, tensors to a half.
 """
@@ -30,7 +30,7 @@ UNREADABLE = (
     *(OSError, ValueError, EOFError, KeyError, RuntimeError, MemoryError, SyntaxError),
     *(zipfile.BadZipFile, zlib.error, TokenError),
 )
-"""What `load` and reading its arrays raise on files that are damaged or something else."""
+"""The errors of `load`, and of reading its arrays, for damaged files and files of another kind."""
 _MAGIC = b"\x93NUMPY"
 _CHUNK = 1 << 20
 
@@ -74,8 +74,8 @@ def read_npy(stream: IO[bytes], length: int) -> np.ndarray:
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """(shape, Fortran order, dtype).
 
-    A header that is not today's Python is read as one of Python 2 without NumPy's warning about it: whoever gets the
-    arrays cannot save the file again, and a damaged header must not end in anything but one of `UNREADABLE`.
+    A header that is not today's Python is read as one of Python 2 without NumPy's warning about it: the reader cannot
+    save the file again, and a damaged header must raise one of `UNREADABLE`.
     """
     version = np.lib.format.read_magic(stream)
     with warnings.catch_warnings():
@@ -125,7 +125,7 @@ class ArrayArchive(Mapping[str, np.ndarray]):
 
 
 def check_sizes(entries: list[zipfile.ZipInfo], available: int) -> None:
-    """Raise ValueError unless the sizes a zip directory declares can be true of a file of `available` bytes."""
+    """Raise ValueError unless the sizes in a zip directory are possible for a file of `available` bytes."""
     for entry in entries:
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError(

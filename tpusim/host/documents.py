@@ -1,7 +1,7 @@
-"""TOML and JSON that somebody else wrote: what is too long or nested too deeply is malformed, as a missing quote is.
+"""Reads untrusted TOML and JSON: what is too long or nested too deeply counts as malformed, like a missing quote.
 
-Parsers call themselves for what is nested, and that of TOML takes memory for the square of a key's parts. So depth,
-length and parts have bounds that no chip, configuration or report comes near.
+Parsers recurse for nested values, and the TOML parser needs memory for the square of a key's parts. So depth, length
+and parts have bounds that no chip, configuration or report comes near.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and names of files that come out of other files."""
+"""Files that are written whole or not at all, and file names that were read from other files."""
 
 import os
 import secrets
@@ -11,18 +11,18 @@ from tpusim.errors import ConfigError, WriteError
 MOST_FILES = 2_000_000
 """Files of a folder of samples; ImageNet has 1.4 million."""
 _SEPARATORS = frozenset("/\\:\0")
-"""What leads out of a folder on one system or another, and what ends a name."""
+"""Characters that lead out of a folder on some system, or end a name."""
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a text out of a file can name a file of a folder: it leads nowhere else, on any system."""
+    """Whether a text that was read from a file is a plain file name, which leads out of its folder on no system."""
     return name not in ("", ".", "..") and not _SEPARATORS.intersection(name)
 
 
 def files_in(folder: Path) -> list[Path]:
     """All files of a folder and of the folders in it, sorted; no links to folders are followed.
 
-    Raises ConfigError for a folder of so many that it is no data, such as `/proc`; what vanishes meanwhile is left out.
+    Raises ConfigError for a folder with far too many files, such as `/proc`; files that vanish meanwhile are left out.
     """
     found: list[Path] = []
     for where, _, names in os.walk(folder):
@@ -36,8 +36,8 @@ def files_in(folder: Path) -> list[Path]:
 def replacing(path: Path) -> Generator[Path]:
     """A temporary path in the folder of `path`; it takes the name `path` when the context ends without an error.
 
-    Nobody can know its name before, and so put a link in its place. Raises ConfigError if the folder or the file cannot
-    be written, and for a path that names a device, a pipe or a folder.
+    Its name cannot be guessed, so nobody can put a link in its place. Raises ConfigError if the folder or the file
+    cannot be written, and for a path that names a device, a pipe or a folder.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
@@ -54,7 +54,7 @@ def replacing(path: Path) -> Generator[Path]:
 
 
 def require_file(path: Path) -> None:
-    """Check a path before the work whose result it is to hold. Raises ConfigError if no file can be made there."""
+    """Check a path before the work whose result it will contain. Raises ConfigError if no file can be made there."""
     _require_no_folder(path)
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     if not folder.is_dir():

@@ -4,7 +4,7 @@ import ctypes
 
 
 def give_back() -> None:
-    """Hand freed memory back to the system, where the C library can be asked to (glibc); it keeps most of it else."""
+    """Return freed memory to the system, if the C library can do so (glibc); otherwise it keeps most of it."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

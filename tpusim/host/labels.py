@@ -1,6 +1,6 @@
-"""Names as people see them: without letters that speak to a terminal, and in little room.
+"""Names for display: without characters that control a terminal, and shortened.
 
-Of long names what is left out is what they have in common, so that they stay distinct.
+Long names lose what they have in common, so that they stay distinct.
 """
 
 from collections.abc import Iterable
@@ -8,18 +8,18 @@ from os.path import commonprefix
 from unicodedata import category
 
 _OBEYED = ("Cc", "Cf", "Cs", "Zl", "Zp")
-"""Categories of letters that a terminal obeys, or that hide or reverse others; line breaks are among them."""
+"""Unicode categories of characters that control a terminal, or hide or reverse others, line breaks included."""
 _JOINERS = "\u200c\u200d"
 """Of words in Persian and Hindi, and of emojis."""
 
 
 def one_line(text: str) -> str:
-    """The text without letters that speak to a terminal: escape sequences, line breaks and the like are spelled."""
+    """The text without control characters: escape sequences, line breaks and the like are spelled out."""
     return text if text.isprintable() else "".join(map(_spelled, text))
 
 
 def printable(text: str) -> str:
-    """The same with the line breaks that it has."""
+    """As `one_line`, but its line breaks stay."""
     return text if text.isprintable() else "\n".join(map(one_line, text.split("\n")))
 
 
@@ -28,7 +28,7 @@ def _spelled(letter: str) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """The text in at most `width` columns; what is left out is its middle, since names differ at their ends."""
+    """The text in at most `width` columns; its middle is left out, because names differ at their ends."""
     if len(text) <= width:
         return text
     head = (width - 1) // 2
@@ -36,7 +36,7 @@ def cut(text: str, width: int) -> str:
 
 
 def distinct(names: Iterable[str], width: int) -> dict[str, str]:
-    """Each name in at most `width` letters, no two alike: what is left out is where those that look alike agree."""
+    """Each name in at most `width` letters, all distinct: names with equal ends are cut where they agree."""
     found: dict[str, str] = {}
     alike: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):

@@ -1,7 +1,7 @@
 """Tables for a terminal of any width.
 
-What a column holds decides what gives way where there is little room: numbers and words never do, prose goes to lines
-below the table, names lose their middles, and where that is not enough each row becomes a few lines.
+If there is little room, the kind of a column decides what happens: numbers and words stay, prose moves to lines below
+the table, names lose their middles. If that is not enough, each row becomes a few lines.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ INDENT = 4
 
 @dataclass(frozen=True)
 class Column:
-    """A head and what stands under it."""
+    """The head of a column and the kind of its cells."""
 
     head: str
     kind: Kind
@@ -66,13 +66,13 @@ class Table:
         return self
 
     def row(self, *cells: str | Text | list[str]) -> None:
-        """One more row, a cell for each column, with a list as the lines of one; ValueError for another number."""
+        """Append a row: a cell for each column, a list for a cell of several lines. ValueError for another number."""
         if len(cells) != len(self._columns):
             raise ValueError(f"table '{self.title}': {len(self._columns)} cells are required, got {len(cells)}")
         self._rows.append(tuple(map(_cell, cells)))
 
     def _said(self) -> tuple[list[Column], list[tuple[Text, ...]]]:
-        """Columns and rows without columns of prose in which no row says anything."""
+        """Columns and rows, without columns of prose that are empty in every row."""
         kept = [i for i, c in enumerate(self._columns) if c.kind != "prose" or any(row[i].plain for row in self._rows)]
         return [self._columns[i] for i in kept], [tuple(row[i] for i in kept) for row in self._rows]
 
@@ -104,7 +104,7 @@ def _cell(given: str | Text | list[str]) -> Text:
 
 
 def _filled(lead: str, text: str, width: int) -> list[str]:
-    """`lead` and the text over as many lines as it takes, later ones under its beginning."""
+    """`lead` and the wrapped text; later lines are indented to its beginning."""
     found = wrap(text, max(width - len(lead), 8), break_on_hyphens=False) or [""]
     return [f"{lead if i == 0 else ' ' * len(lead)}{line}" for i, line in enumerate(found)]
 
@@ -116,7 +116,7 @@ def _longest(text: str) -> int:
 def _widths(
     columns: Sequence[Column], rows: Sequence[tuple[Text, ...]], width: int, *, whole: bool
 ) -> list[int] | None:
-    """Of all columns, in `width` together; None: there is no room even with names cut, prose and heads wrapped."""
+    """The widths of all columns within `width`; None: no room, even with names cut, and prose and heads wrapped."""
     cells = [max((_longest(row[i].plain) for row in rows), default=0) for i in range(len(columns))]
     words = [max(map(cell_len, column.head.split()), default=0) for column in columns]
     natural = [max(pair) for pair in zip(cells, words, strict=True)]
@@ -146,7 +146,7 @@ def _least(column: Column, natural: int, *, whole: bool) -> int:
 def _noted(
     columns: Sequence[Column], rows: Sequence[tuple[Text, ...]]
 ) -> tuple[list[Column], list[tuple[Text, ...]], list[str]]:
-    """The same without prose, of which every text is a note and the last column has its number."""
+    """The table without prose: each text becomes a note, and the last column has its number."""
     prose = [i for i, column in enumerate(columns) if column.kind == "prose"]
     other = [i for i in range(len(columns)) if i not in prose]
     notes: dict[str, int] = {}
@@ -204,7 +204,7 @@ def _line(columns: Sequence[Column], cells: Sequence[Text], widths: Sequence[int
 
 
 def _stacked(columns: Sequence[Column], rows: Sequence[tuple[Text, ...]], width: int) -> Iterator[Text]:
-    """Each row its name on a line, after its number or mark, and all else after their heads on the lines below."""
+    """Each row as several lines: its name, after its number or mark, then every other cell after its head."""
     first = _leading(columns, rows)
     for row in rows:
         for line in " ".join(part for cell in row[: first + 1] if (part := cell.plain)).split("\n"):

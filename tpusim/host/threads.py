@@ -1,6 +1,6 @@
 """Threads of this process, for work that leaves Python's lock most of the time: XLA, NumPy, hashes and files.
 
-All of them are waited for, and what goes wrong in one is raised where its result would have been.
+All of them are waited for, and an error in one is raised in place of its result.
 """
 
 import os
@@ -23,7 +23,7 @@ def processors() -> int:
 
 
 def each(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """function(item) of every item in their order, several at a time; what has not begun when one fails never does."""
+    """function(item) of every item in their order, several at a time; after a failure no other item is begun."""
     wanted = list(items)
     threads = min(processors(), MOST, len(wanted))
     if threads < 2:
@@ -34,9 +34,9 @@ def each(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
 
 
 def abreast(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """function(item) of every item in their order; the next one is begun, in a second thread, before one is waited for.
+    """function(item) of every item in their order; the next begins, in a second thread, before one is waited for.
 
-    No more than two are kept here. On one processor they are made one after the other.
+    At most two results are kept. On one processor they are made one after the other.
     """
     if processors() < 2:
         yield from map(function, items)

@@ -1,7 +1,7 @@
 """Work units on any `concurrent.futures.Executor`: processes of this machine, a Dask or a Ray cluster.
 
-A unit is a module's function and arguments that can be pickled, all that it needs; it may be run again, and somewhere
-else, when who ran it dies. Results come in the order of the units. What a unit is, its caller decides.
+A unit is a module's function with arguments that can be pickled, and needs nothing else. If its worker dies, it is run
+again, perhaps elsewhere. Results come in the order of the units. The caller decides what a unit is.
 """
 
 import importlib
@@ -21,14 +21,14 @@ T = TypeVar("T")
 TRIES = 4
 """How often a unit is begun before it counts as the cause of its workers' death."""
 AHEAD = 64
-"""Units that are on their way to a cluster at a time; for processes it is two for each."""
+"""The number of units in flight to a cluster at a time; for processes it is two for each."""
 
 
 @dataclass(frozen=True)
 class Workers:
-    """Who runs units.
+    """The workers that run units.
 
-    name: for people; make: an executor, made again when one breaks; ahead: units on their way at a time, so that memory
+    name: for display; make: makes an executor, again when one breaks; ahead: units in flight at a time, so that memory
     does not grow with their number; folder: where files for the workers are put, a new temporary one if None.
     """
 
@@ -39,7 +39,7 @@ class Workers:
 
     @contextmanager
     def begun(self) -> "Generator[Crew]":
-        """The workers, ready for units, with a folder for what all units need; both are gone afterwards."""
+        """The workers, ready for units, with a folder for what all units need; both are removed afterwards."""
         with TemporaryDirectory(prefix="tpusim-", dir=self.folder) as name:
             crew = Crew(Path(name), self.make, self.ahead)
             try:
@@ -58,7 +58,7 @@ class _Unit:
 
 
 class Crew:
-    """Workers that have begun: an executor, another one when it breaks, and the units that are on their way.
+    """Running workers: an executor, replaced when it breaks, and the units in flight.
 
     folder: seen by all of them.
     """
@@ -71,8 +71,8 @@ class Crew:
     def results(self, function: Callable[..., T], units: Iterable[tuple[Any, ...]]) -> Iterator[T]:
         """function(*unit) of every unit, in their order.
 
-        A unit whose worker dies is begun again, elsewhere if need be. Raises what a unit raises of TpusimError, and
-        WorkerError for a unit that has failed in another way `TRIES` times.
+        A unit whose worker dies is run again, elsewhere if necessary. Raises the TpusimErrors of units, and WorkerError
+        for a unit that has failed in another way `TRIES` times.
         """
         for unit in units:
             self._add(_Unit(function, unit))
@@ -123,7 +123,7 @@ class Crew:
         self._executor = self._make()
 
     def close(self) -> None:
-        """Give up what is on its way; workers that have nothing to do end in good order."""
+        """Drop the units in flight; idle workers end normally."""
         for unit in self._under_way:
             if unit.future is not None:
                 unit.future.cancel()
@@ -136,7 +136,7 @@ def processes(jobs: int) -> Workers:
 
 
 class ProcessesExecutor(Executor):
-    """Processes of this machine that leave Ctrl-C to the one which began them, and end when it gives up."""
+    """Processes of this machine that leave Ctrl-C to their parent, and end when it gives up."""
 
     def __init__(self, jobs: int) -> None:
         from concurrent.futures import ProcessPoolExecutor
@@ -181,7 +181,7 @@ def _interrupts_kept_from_children() -> Generator[None]:
 
 
 def workers_of(jobs: int, executor: str, folder: Path | None) -> Workers | None:
-    """Who runs units, as options say it; None: nobody but this process.
+    """The workers that options name; None: this process alone.
 
     executor: `dask://HOST:PORT` (a scheduler's address) or `ray://HOST:PORT`, or "" for `jobs` processes. Raises
     ConfigError for what is neither, and for a package that is not installed.

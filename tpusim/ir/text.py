@@ -315,7 +315,7 @@ def is_network(module: ModuleOp) -> bool:
 
 
 def only_network(module: ModuleOp) -> bool:
-    """Whether a module has, besides modules and functions, only ops of the registered dialects."""
+    """Whether a module has, apart from modules and functions, only ops of the registered dialects."""
     known = {"builtin", "func", *DIALECTS}
     return all(op.dialect_name() in known for op in module.walk()) and is_network(module)
 

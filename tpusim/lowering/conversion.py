@@ -1,4 +1,4 @@
-"""One lowering step by step: the order of the steps, and what one leaves for the next besides the module."""
+"""One lowering step by step: the order of the steps, and what one leaves for the next in addition to the module."""
 
 from collections.abc import Mapping
 from typing import get_args

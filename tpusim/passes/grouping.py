@@ -48,7 +48,7 @@ Moves = Callable[[Model], Iterator[Pins]]
 
 
 def divide(model: Model, config: LayerGroupConfig, costs: Costs | None = None) -> Model:
-    """A copy of the module with its layer groups, as `group_layers`; with opt "best" the quickest that is found.
+    """A copy of the module with its layer groups, as `group_layers`; with opt "best" the quickest of all.
 
     Of equal ones it is the first, strategy 2's, so that "best" never takes longer. Raises as `group_layers`. costs: as
     there; not used by "best", which groups by several configurations.

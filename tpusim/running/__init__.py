@@ -1,5 +1,5 @@
-"""A run: what it is asked for, its stages in order, what each leaves on disk, and what is measured along the way.
+"""A run: its options, its stages in order, the files of each stage, and the measurements.
 
-`pipeline` has the stages, `artefacts` what they are asked for and make, `persistence` and `store` the folder of a run,
-`network` a network in whatever form a user gives it.
+`pipeline` has the stages, `artefacts` their options and results, `persistence` and `store` the folder of a run,
+`network` a network in any form that a user may give.
 """

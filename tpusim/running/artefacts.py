@@ -1,4 +1,4 @@
-"""What a run is asked for, and what its stages have made so far."""
+"""The options of a run, and the results of its stages so far."""
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -29,7 +29,7 @@ from tpusim.verify.kept import Keep
 from tpusim.verify.report import MAX_DROP, Report, RunRecord
 
 COMPARE_SAMPLES: Final = 16
-"""On how many samples a verdict rests, unless a run says otherwise."""
+"""Number of samples that a verdict rests on, unless a run says otherwise."""
 Tensors = dict[str, np.ndarray]
 T = TypeVar("T")
 
@@ -61,11 +61,11 @@ class Silent:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What `tpusim run` is asked for.
+    """The options of `tpusim run`.
 
     model: ONNX file. data: calibration samples (npz keyed by input name, folder, random:N). labels: npz or npy of
     class indices for the samples of `test_data` (default: `data`). table: use this calibration table, measure nothing.
-    out: folder of the artefacts. to: last stage to run. start: first stage to run, the artefacts of the ones before are
+    out: folder of the artefacts. to: last stage to run. start: first stage to run; the artefacts of earlier stages are
     read from the folder, as they are now; resume: read whatever an earlier run completed with the same configuration.
     preprocess: how the inputs are made of image files, None: as the module says, if it does; preprocess_list: of which
     inputs, by number from 1, (): all.

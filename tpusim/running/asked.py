@@ -1,6 +1,6 @@
-"""What a run was asked for, as values that JSON holds, and what it read: in its manifest and report, and read back.
+"""The options of a run as JSON values, and the files that it read: written to its manifest and report, and read back.
 
-A run can be repeated from it. Files are known by their path and content; a path is as it was given, relative to
+A run can be repeated from it. Files are known by their path and content; a path is stored as it was given, relative to
 `folder`, the working directory of the run.
 """
 
@@ -30,7 +30,7 @@ from tpusim.verify.report import FileRead, RunRecord
 from tpusim.version import __version__
 
 HASHED_BYTES: Final = 4 << 30
-"""Of samples: larger ones are known by the names and sizes of their files."""
+"""The most bytes of samples that are hashed; larger ones are known by the names and sizes of their files."""
 TEXTS = ("model", "data", "test_data", "labels", "table", "out", "to", "start", "form")
 """Fields that were written as they are when manifests had Python's representations."""
 Json = dict[str, Any]
@@ -94,7 +94,7 @@ def _from_representations(content: Mapping[str, Any]) -> Json:
 
 
 def _value(node: ast.expr) -> Any:
-    """A literal, or `Name(field=value, ...)` as its fields; what is neither is left out."""
+    """A literal, or the fields of `Name(field=value, ...)`; anything else is left out."""
     if not isinstance(node, ast.Call):
         return _plain(node)
     found: Json = {}
@@ -114,7 +114,7 @@ def _plain(node: ast.expr) -> Any:
 
 
 def record_of(config: RunConfig, command: str) -> RunRecord:
-    """What a run is of, without the number of samples, which nobody knows before it has measured.
+    """The record of a run, without the number of samples, which is not known before calibration has measured.
 
     command: the command line, "" if there is none.
     """
@@ -128,7 +128,7 @@ def record_of(config: RunConfig, command: str) -> RunRecord:
 
 
 def _read(name: str, path: str) -> FileRead:
-    """A file or source of samples with its content; "" for the hash of what is no file (random numbers, a text)."""
+    """A file or source of samples with its hash; the hash is "" for what is no file (random numbers, a text)."""
     return FileRead(path, _hash(_files(name, Path(path))))
 
 
@@ -139,7 +139,7 @@ def _files(name: str, path: Path) -> Sequence[Path]:
 
 
 def _hash(files: Sequence[Path]) -> str:
-    """SHA-256 of one file, or of the names and contents of several; sizes stand for contents that are too large."""
+    """SHA-256 of one file, or of the names and contents of several; of contents that are too large the sizes count."""
     if len(files) == 1 and files[0].stat().st_size <= HASHED_BYTES:
         return digest(files[0])
     large = sum(file.stat().st_size for file in files) > HASHED_BYTES
@@ -152,7 +152,7 @@ def _hash(files: Sequence[Path]) -> str:
 
 @dataclass(frozen=True)
 class Again:
-    """A run to repeat: what it was asked for, and warnings about files that are not what they were."""
+    """A run to repeat: its options, and warnings about files that have changed."""
 
     config: RunConfig
     changed: tuple[str, ...]
@@ -161,8 +161,8 @@ class Again:
 def again(path: Path) -> Again:
     """The run of a report.json, or of a run's folder.
 
-    Paths are taken from the run's working directory, or from this one where they are not there any more. Raises
-    ConfigError for a file that says no run, and for a run whose model is not a file.
+    Paths are taken from the run's working directory, or from the present one if they no longer exist. Raises
+    ConfigError for a file that describes no run, and for a run whose model is not a file.
     """
     folder = path if path.is_dir() else path.parent
     if not path.exists():
@@ -179,7 +179,7 @@ def again(path: Path) -> Again:
 
 
 def run_config(folder: Path) -> RunConfig | None:
-    """What the run in a folder was asked for, by its manifest, of this version or an older one; None without one.
+    """The options of the run in a folder, from its manifest of this or an older version; None without a manifest.
 
     Raises ConfigError for a manifest of other content.
     """
@@ -212,7 +212,7 @@ def run_here(folder: Path, *, reading: bool = False) -> RunConfig | None:
 
 
 def _record(report: Path) -> RunRecord | None:
-    """What a report says of its run; None if it is of an older version or there is none."""
+    """The record of the run in a report; None for a report of an older version, or without one."""
     from tpusim.verify.schema import read_report
 
     return read_report(report).run if report.is_file() else None

@@ -1,8 +1,8 @@
-"""The arguments of Python calls as people write them, and the configuration that they stand for.
+"""The arguments of Python calls as people write them, and the configuration that they mean.
 
-What an argument may be is what a reader of its name expects: a table may be a path, layer groups the name of a
-strategy, a quantisation table a dict. None is an argument that was not given. Anything else is a ConfigError that names
-the argument.
+An argument may have the forms that its name suggests: a table may be a path, layer groups the name of a strategy, a
+quantisation table a dict. None is an argument that was not given. Any other form raises a ConfigError that names the
+argument.
 """
 
 from collections.abc import Callable, Mapping

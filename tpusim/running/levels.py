@@ -141,7 +141,7 @@ def _other_levels(a: Artefacts, file: LevelsOf) -> LevelsOf:
 
 
 def _others(a: Artefacts, top: Model) -> Iterator[Mapping[str, np.ndarray]]:
-    """The samples to compare besides the first."""
+    """The samples to compare after the first."""
     samples = a.others if a.others is not None else islice(samples_of(a, top), 1, None)
     return islice(samples, max(a.config.compare_samples - 1, 0))
 

@@ -1,10 +1,10 @@
-"""`Network`: a network in whatever form it is given, and every stage of it that is asked for.
+"""`Network`: a network in any form, and all of its stages on request.
 
-A form is the file of a framework (ONNX, TFLite), an ONNX model in memory, a torch.nn.Module, a module of any stage
-(its file, or in memory), or the folder of a run. What a form lacks is made by the pipeline's stages when it is asked
-for; what it has is read, not made again. Options of a run's folder are those of the run, unless others are given: then
-the stages from the first that they change on are made again. A form that cannot give what is asked (a lowered module
-has no floats) says which one can.
+A form is the file of a framework (ONNX, TFLite), an ONNX model in memory, a torch.nn.Module, a module of any stage (its
+file, or in memory), or the folder of a run. Levels that a form lacks are made by the pipeline's stages on request;
+levels that it has are read. The options of a run's folder are those of the run, unless others are given: then all
+stages from the first that they change are made again. A form that lacks a level for good (a lowered module has no
+floats) raises an error that names a form with it.
 """
 
 import time
@@ -80,8 +80,8 @@ Configure: TypeAlias = Callable[[RunConfig], RunConfig]
 class Network:
     """A network as given. label: how messages call it; framework: the framework's model, if there is one.
 
-    artefacts: the levels in memory; stored: level -> its file on disk, if that is current. folder: where its
-    files are, None for one in memory. assume: ranges are assumed where none were measured and no samples were named.
+    artefacts: the levels in memory; stored: level -> its file on disk, if that is current. folder: of its files, None
+    for a network in memory. assume: ranges are assumed where none were measured and no samples were named.
     """
 
     label: str
@@ -190,7 +190,7 @@ class Network:
 
     @property
     def judged(self) -> Model:
-        """The float network that says which inputs there are, and how they are made of images."""
+        """The float network that states the inputs, and how they are made of images."""
         has = [name for name in ("calibrated", "canonical", "top") if self._there(name)]
         return self.model(has[0] if has else "canonical")
 
@@ -216,7 +216,7 @@ class Network:
         return [] if known is None else [dict(one) for one in self.calibrating(min(known[1] or limit, limit))]
 
     def write_table(self, path: Path, thresholds: Mapping[str, float]) -> None:
-        """Write the table in force with other thresholds of some tensors, every other line as it was read.
+        """Write the present table with other thresholds of some tensors; every other line stays as it was read.
 
         Raises ConfigError if no table is there, CalibrationError if it lacks one of the tensors.
         """
@@ -288,7 +288,7 @@ def open_network(
     given: Given, configure: Configure = lambda config: config, *, observer: Observer | None = None,
     assume: bool = False, judged: bool = False,
 ) -> Network:  # fmt: skip
-    """The network in whatever form. configure: puts the options that were given into a configuration.
+    """The network of any form. configure: puts the given options into a configuration.
 
     assume: see `Network`. judged: samples are named to judge the network by; they calibrate it only where it has no
     ranges yet. Raises ConfigError for a path that is no network, and for options that no longer have an effect.

@@ -1,6 +1,6 @@
-"""What each stage of a run leaves on disk: which files, how they are written and read back, and what they depend on.
+"""The files of each stage of a run: how they are written and read back, and what they depend on.
 
-A stage's key is a hash of everything that decides what it makes: the key of the stage before, its part of the
+A stage's key is a hash of everything that determines its results: the key of the stage before, its part of the
 configuration, the content of the files it reads, and the version. Stages with equal keys need not run again.
 """
 
@@ -152,7 +152,7 @@ def write_tensors(a: Artefacts, folder: Path) -> None:
 
 
 def write_level(a: Artefacts, folder: Path, level: str) -> None:
-    """The tensors of a level that are to be kept; no file if there are none."""
+    """Write the tensors of a level that `--keep` selects; no file without any."""
     keep = a.config.keep
     found = keep.of(a.tensors[level], output_names(a)) if not keep.everything else a.tensors[level]
     if found or keep.everything:
@@ -215,7 +215,7 @@ def write_verdict(a: Artefacts, folder: Path) -> None:
 
 
 def write_graph(a: Artefacts, folder: Path, report: Report) -> None:
-    """The network as a graph, and what was measured of its ops, for Model Explorer."""
+    """The network as a graph, and the measurements of its ops, for Model Explorer."""
     model = need(a.grouped, "the grouped module")
     write_json(folder / GRAPH, graph(model))
     for measure, data in node_data(model, report.to_json()):
@@ -223,7 +223,7 @@ def write_graph(a: Artefacts, folder: Path, report: Report) -> None:
 
 
 def evidence(a: Artefacts) -> Evidence:
-    """What the page of a run shows besides the report."""
+    """What the page of a run shows in addition to the report."""
     program, machine = need(a.program, "the program"), need(a.machine, "the machine")
     shown = shown_early(a) if a.shown is None else a.shown.result()
     return replace(shown, works=tuple(works(program, machine.timeline)))
@@ -270,7 +270,7 @@ def top_tensors(folder: Path, calibrated: Model) -> Tensors:
 
 
 def page_of(folder: Path, calibrated: Model, diagnosis: Diagnosis) -> str:
-    """The page of the run in a folder, from its files, with what was found out about its calibrated module.
+    """The page of the run in a folder, from its files, with the diagnosis of its calibrated module.
 
     Raises ConfigError if the folder has no run that went to its end.
     """
@@ -314,7 +314,7 @@ def data_of(folder: Path) -> tuple[str, int] | None:
 
 
 def ranges(calibrated: Model) -> dict[str, tuple[float, float]]:
-    """Tensor -> the range that its integers keep, where there is one."""
+    """Tensor -> the range that its integers keep, for tensors that have one."""
     values = [value for op in calibrated.ops for value in op.results if is_tensor(value)]
     found = {value_name(value): calibrated_range(value) for value in values}
     return {name: limits for name, limits in found.items() if limits is not None}
@@ -413,7 +413,7 @@ def methods_key(config: RunConfig) -> list[str]:
 
 
 def file_key(path: str | Path | None) -> str:
-    """The content of a file; "" if there is none, or if the path is not a file."""
+    """The content of a file; "" without a path, or if it is not a file."""
     return digest(Path(path)) if path is not None and Path(path).is_file() else ""
 
 
@@ -441,7 +441,7 @@ def _module_key(path: Path) -> str:
 
 
 def samples_key(source: str) -> list[Any]:
-    """Samples may be many gigabytes: names, sizes and times of the files stand for them."""
+    """The names, sizes and times of the files, because samples may have many gigabytes."""
     path = Path(source)
     files = files_in(path) if path.is_dir() else [path] * path.is_file()
     stats = [(str(file.relative_to(path)), os.stat(file)) for file in files]

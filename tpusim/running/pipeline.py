@@ -79,7 +79,7 @@ def _passed(a: Artefacts, steps: Sequence[Pass], model: Model, ctx: PassContext 
 
 
 def stage_canonicalize(a: Artefacts) -> None:
-    """Top patterns and fusions; then what is rewritten on request by what samples show."""
+    """Top patterns and fusions; then rewrites on request whose factors are measured on samples."""
     ctx = PassContext(samples=a.given)
     a.canonical = _passed(a, pipeline_of("canonicalize", a.config), need(a.top, "the top module"), ctx)
     a.patterns = dict(sorted(ctx.patterns.items()))
@@ -114,7 +114,7 @@ def _peeked(samples: Iterable[Tensors]) -> tuple[Tensors, Iterable[Tensors]]:
 
 
 def _calibration_state(a: Artefacts) -> Path | None:
-    """Where a calibration keeps what it has measured, and goes on from with --resume; None: it keeps nothing."""
+    """The file of a calibration's state, from which --resume continues; None: no state is kept."""
     if a.config.workers is not None or not a.keys:  # without keys nothing is kept in the folder of a run
         return None
     state = a.config.out / UNFINISHED / f"calibration-{a.keys['calibrate'][:16]}.npz"
@@ -237,10 +237,10 @@ STAGES: dict[str, Callable[[Artefacts], None]] = {
 def run(
     config: RunConfig, observer: Observer | None = None, *, command: str = "", instruments: Iterable[Instrument] = ()
 ) -> Artefacts:
-    """Run the stages up to `config.to`. command: the command line, for the report. instruments: who watches the passes.
+    """Run the stages up to `config.to`. command: the command line, for the report. instruments: watch the passes.
 
-    Raises TpusimError, with a note that says where the artefacts of finished stages are; those of an earlier run in the
-    folder stay as they are until this one is done. What the run reads is examined before anything is written.
+    Raises TpusimError, with a note about the place of the artefacts of finished stages; those of an earlier run in the
+    folder stay until this run is done. All files that the run reads are examined before anything is written.
     """
     config = checked(config)
     a = Artefacts(config, observer or Silent(), tuple(instruments), from_file=not is_module(config.model))
@@ -292,11 +292,11 @@ def _begun(a: Artefacts) -> dict[str, Tensors]:
 
 
 def write_run(a: Artefacts, folder: Path) -> Path:
-    """Write what was compiled in memory as the folder of a run, with a manifest; the folder.
+    """Write a network that was compiled in memory as the folder of a run, with a manifest; return the folder.
 
-    No run continues from it: what decided its stages (samples in memory) is not on disk. Instead of them its options
-    name the table and the first sample that are in the folder, so that a run of it has the same integers. Raises
-    ConfigError if the folder has files that no run wrote.
+    No run continues from it, because the samples in memory are not on disk. Instead its options name the table and the
+    first sample in the folder, so that a run of it has the same integers. Raises ConfigError if the folder has files
+    that no run wrote.
     """
     made = {"import": a.top, "canonicalize": a.canonical, "calibrate": a.calibrated, "lower": a.tpu, "group": a.grouped,
             "assign": a.final, "codegen": a.program}  # fmt: skip
@@ -325,7 +325,7 @@ def _on_disk(a: Artefacts, folder: Path) -> RunConfig:
 
 
 def _compute(a: Artefacts, name: str) -> None:
-    """Run one stage, timed, and examine what it made; the report comes with the last one."""
+    """Run one stage, time it, and examine its results; the report comes with the last one."""
     begin = time.perf_counter()
     with a.observer.stage(name):
         STAGES[name](a)
@@ -426,7 +426,7 @@ def check_samples(a: Artefacts) -> None:
 
 
 def check_foreseen(a: Artefacts) -> None:
-    """Before samples are measured: refuse what the stages after it would refuse whatever the ranges are.
+    """Before samples are measured, refuse what later stages would refuse for any ranges.
 
     Raises ConfigError or UnsupportedError.
     """
@@ -500,7 +500,7 @@ def make_report(a: Artefacts) -> Report:
 
 
 def group_figures(program: Program, machine: Simulator) -> Iterator[dict[str, Any]]:
-    """Per group: what it is, what it moved and took, and what bounds it."""
+    """Per group: its ops and sections, its bytes and cycles, and its bound."""
     for entry in program.groups:
         cost = machine.timeline.groups[entry.id]
         yield {

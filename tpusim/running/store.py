@@ -1,4 +1,4 @@
-"""The store of a run's artefacts: a folder in which nothing of the user's is ever lost.
+"""The store of a run's artefacts: a folder in which no file of the user is ever lost.
 
 A run writes into `unfinished/` inside its folder and moves the files to their places when it is done. So a run that
 fails or is interrupted leaves the earlier run's artefacts alone, and its files can be read and resumed from.
@@ -49,7 +49,7 @@ Write = Callable[[Path], object]
 
 
 class FileEntry(msgspec.Struct):
-    """A file that a run wrote. before: the content it takes the place of, while files are being moved."""
+    """A file that a run wrote. before: the content that it replaces, while files are being moved."""
 
     sha256: str
     stage: str
@@ -65,7 +65,7 @@ class StageEntry(msgspec.Struct):
 
 
 class Manifest(msgspec.Struct):
-    """What a run wrote into a folder. writing: files of the stage that is going on, in whatever state."""
+    """The files that a run wrote into a folder. writing: files of the running stage, perhaps incomplete."""
 
     tpusim: str
     config: dict[str, Any] = {}
@@ -75,7 +75,7 @@ class Manifest(msgspec.Struct):
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest | None":
-        """The manifest of a folder; None if there is none, or somebody else's file has its name.
+        """The manifest of a folder; None without one, or if another kind of file has its name.
 
         Names that lead out of the folder are left out, with the stages that have one; so are unfinished files in a
         folder that no run works in.
@@ -135,7 +135,7 @@ class Folder:
         return name in contents and path.is_file() and not path.is_symlink() and digest(path) == contents[name].sha256
 
     def complete(self, keys: dict[str, str], *, edited: bool = False) -> list[str]:
-        """The leading stages that are complete with these keys and whose files are as recorded, or are there at all."""
+        """The leading stages that are complete with these keys, and whose files are as recorded, or at least exist."""
         found: list[str] = []
         for stage, key in keys.items():
             entry = self.manifest.stages.get(stage) if self.manifest is not None else None
@@ -164,7 +164,8 @@ class Folder:
 def note_written(path: Path, command: str, known: Collection[str]) -> None:
     """Record that a command wrote a file of a run's folder by default, so that a later run may replace it.
 
-    Stages of which it is a file are complete no more, for it has other content. Without a manifest, it is the user's.
+    Stages that have this file are then no longer complete, because its content differs. Without a manifest, it is the
+    user's.
     """
     manifest = Manifest.read(path.parent)
     if manifest is None or path.name not in known or path.is_symlink() or not path.is_file():
@@ -182,7 +183,7 @@ class Store:
     """The folder of a run, open for one run: `with Store(out, names, version, known) as store`.
 
     names: every file the run may write; known: every file that any run may write, an earlier one included. Raises
-    ConfigError on entering if another run has the folder, or if a file of somebody else has one of the names.
+    ConfigError on entering if another run has the folder, or if a file that no run wrote has one of the names.
     """
 
     def __init__(self, out: Path, names: Sequence[str], version: str, known: Collection[str] = ()) -> None:
@@ -272,7 +273,7 @@ class Store:
             lock.release()  # the run before removed its file while this one opened it
 
     def completed(self, keys: dict[str, str], *, edited: bool = False) -> tuple[Path, list[str]]:
-        """(folder, leading stages) to go on from: the unfinished run if it came as far as the finished one.
+        """(folder, leading stages) from which to continue: the unfinished run if it came as far as the finished one.
 
         keys: stage -> key of what it depends on. edited: files need not be as the run wrote them.
         """
@@ -354,7 +355,7 @@ class Store:
 
 
 def _require_lock(path: Path) -> None:
-    """Raise ConfigError if a lock's name is that of a link, which leads to another file, or of somebody's file."""
+    """Raise ConfigError if a link, or a file that is no lock, has the lock's name."""
     with suppress(FileNotFoundError):
         found = path.lstat()
         content = b""

@@ -1,4 +1,4 @@
-"""Work areas: the bytes of local memory that the commands of an op need besides its operands and result."""
+"""Work areas: the bytes of local memory that the commands of an op need in addition to its operands and result."""
 
 from collections.abc import Mapping
 

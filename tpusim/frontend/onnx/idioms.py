@@ -150,7 +150,7 @@ SEQUENCES = (
     ), told=ERF_FOR_TANH),
     Idiom("LogSoftmax", (Step("Softmax", (X,)), Step("Log", (Result(0),))), (X,), _axis),
 )  # fmt: skip
-"""In the order in which they are looked for, each in the whole graph, until none is found."""
+"""In the order in which they are looked for, each in the whole graph, until none is left."""
 
 
 def with_idioms(model: onnx.ModelProto, numbers: Numbers) -> onnx.ModelProto:

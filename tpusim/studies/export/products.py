@@ -51,7 +51,7 @@ def products(model: Model) -> Iterator[IntegerProduct]:
 
 def _product(op: "TpuConv2D | TpuMatMul", model: Model, x: QuantParams, scales: np.ndarray) -> IntegerProduct:
     stored, matrix = _data(op.operands[1], model), isinstance(op, TpuMatMul)
-    assert stored is not None  # held by products
+    assert stored is not None  # checked by products
     if isinstance(op, TpuMatMul) and is_set(op.right_transpose):
         stored = np.swapaxes(stored, -1, -2)
     bias = None if is_none(op.operands[2]) else _data(op.operands[2], model)
