@@ -69,8 +69,8 @@ def give_result(source: Operation, op: Operation) -> None:
 def bypass(op: Operation, value: SSAValue, rewriter: PatternRewriter) -> bool:
     """Replace the result of an op by a value that equals it; return whether that is possible.
 
-    If the network returns the result, the op of `value` gives the framework's tensor of that name, but it is called as
-    before, as in TPU-MLIR. An input, a constant and a tensor that the network returns too cannot, so the op stays.
+    If the network returns the result, the op of `value` gives the framework's tensor of that name, but keeps its name
+    (U-33). An input, a constant and a tensor that the network returns too cannot, so the op stays.
     """
     source = value.owner
     if is_returned(op.results[0]):
