@@ -421,7 +421,7 @@ class TopAbs(Activation):
     def lower_with(self, ctx: LoweringContext, of_bytes: Mapping[str, Attribute]) -> SSAValue:
         """`lower`, with further attributes of an op on bytes."""
         cls, attributes = self._float_form(ctx)
-        lowered = lower_same_scale(self, ctx, cls, attributes | of_bytes, float_attributes=attributes)
+        lowered = lower_same_scale(self, ctx, cls, {**attributes, **of_bytes}, float_attributes=attributes)
         if uniform_of(lowered) is not None:
             ctx.decision(self, "DN-14")
         return lowered
