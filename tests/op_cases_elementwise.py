@@ -126,6 +126,7 @@ def movement_cases() -> list[OpCase]:
         return case(name, [node("Resize", "x - s", **attributes)], result, constants=constants, **more)
 
     floats = dict.fromkeys(CHIPS, "has no integer form")
+    x_family = {chip: why for chip, why in floats.items() if chip not in ("bm1684", "cv183x", "cv181x")}
     from_lane_0: dict[str, Any] = {"global_on": frozenset({"bm1684"})}
     concat = node("Concat", "c b a", axis=1)
     return [
@@ -152,6 +153,12 @@ def movement_cases() -> list[OpCase]:
         cut("slice-batch-step", [0], [7], [0], [3], axes="", batched=False, inputs={"x": (7, 5, 6)}),
         cut("slice-channel-step", [0], [5], [1], [2], axes=""),
         cut("slice-backwards", [-1, 1], [-100, 4], [2, 3], [-2, 1], result="tpu.Gather", axes="", fallback=floats),
+        *(cut(f"reverse-{axis}", [-1], [-100], [axis], [-1], result="tpu.Reverse", axes="", fallback=x_family)
+          for axis in (3, 1)),
+        cut("reverse-batch", [-1], [-100], [0], [-1], result="tpu.Reverse", axes="", fallback=x_family, batched=False,
+            inputs={"x": (7, 5, 6)}),
+        cut("reverse-volume", [-1], [-100], [4], [-1], result="tpu.Gather", axes="", fallback=floats,
+            inputs={"x": (BATCH, 2, 3, 4, 5)}),
         case("slice-attributes", [node("Slice", "x", starts=[1, 0], ends=[3, -1], axes=[1, 3])], "tpu.Slice", opset=9,
              **from_lane_0),
         case("split", [node("Split", "x s", "a", axis=1), concat], "tpu.Slice",

@@ -90,6 +90,7 @@ ORACLES: dict[str, Oracle] = {
     "tpu.MulConst": const(lambda op, t, c: t),
     "tpu.Pad": pad,
     "tpu.Slice": cut,
+    "tpu.Reverse": lambda op, x: np.flip(x[0], op.axis.value.data),
     "tpu.Sub": sub,
     "tpu.SubConst": const(lambda op, t, c: c - t if flagged(op, "is_reverse") else t - c),
     "tpu.Tile": lambda op, x: np.tile(x[0], ints(op.tile)),

@@ -512,12 +512,16 @@ def test_channel_slopes() -> None:
 # ---------------------------------------------------------------------------------------------------------------- Abs
 
 
-@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("chip", [*CHIPS, "cv183x"])
 def test_abs_of_bytes(chip: str) -> None:
-    """DN-14: |-128| = -128, at the input's scale; the range is (-th, th) (numerics.md 3.1). A table saturates."""
+    """DN-14: |-128| = -128, at the input's scale; the range is (-th, th) (numerics.md 3.1). A table saturates.
+
+    CV18xx saturates too.
+    """
     tpu, fallbacks = to_tpu_with_fallbacks(byte_calibrated(one("Abs", BYTES, 13)), chip)
     assert not fallbacks
-    op, least = (the(tpu, "tpu.Lut"), 127) if chip == "bm1684" else (the(tpu, "tpu.Active"), -128)
+    op = the(tpu, "tpu.Lut" if chip == "bm1684" else "tpu.Active")
+    least = -128 if chip == "bm1684x" else 127
     found = run(tpu, {"x": BYTES})[op_name(op)]
     assert found.dtype == np.int8
     assert found.ravel().tolist() == [least if v == -128 else abs(int(v)) for v in BYTES.ravel()]

@@ -326,6 +326,7 @@ ROWS = [
         ),
     ),
     Row(fn.Cumulate(2), (IMAGE,), IMAGE, ((fn.Cumulate(4), (IMAGE,), "an axis of 0 to 3, got 4"),)),
+    Row(fn.Reverse(1), (IMAGE,), IMAGE, ((fn.Reverse(-5), (IMAGE,), "an axis of 0 to 3, got -5"),)),
     Row(fn.Power(), (IMAGE, (5,)), IMAGE, ((fn.Power(), (IMAGE, (4,)), "operands that broadcast"),)),
     Row(fn.Remainder(), (IMAGE, (5,)), IMAGE, ((fn.Remainder(), (IMAGE,), "2 operands, got 1"),)),
     Row(

@@ -171,6 +171,7 @@ FROM_OPS: dict[str, set[str] | None] = {
         *("TpuGroup", "TpuLoad", "TpuStore", "TpuYield", "Transfer", "group_info", "make_group"),
     },
     "tpusim.ops.patterns.masking": {"MASK", "has_mask"},  # what integers would ruin
+    "tpusim.ops.patterns.interpolated": {"UNSTATED", "interpolated"},  # what a front end makes of one node
     "tpusim.ops.patterns.recurrent": {  # what a front end makes of one node
         "TYPES",
         "mark_parts",

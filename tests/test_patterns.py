@@ -157,8 +157,8 @@ CONSTANTS |= {"at": np.array(2, np.int64), **{f"i{k}": np.array(k, np.int64) for
 
 TABLE = (
     Row("TopFuseReshape2", "TopFuseReshape2",
-        [n("Reshape", "x 2,4,6", "a"), n("Sin", "a")], "Sin",
-        [n("Reshape", "x 2,24", "a"), n("Sin", "a")], "Reshape Sin", ROWS),
+        [n("Flatten", "x", "a"), n("Sin", "a")], "Sin",
+        [n("Flatten", "x", "a"), n("Sin", "a")], "Flatten Sin", (2, 24), other=ROWS),
     Row("TopReshapeFuse TopReshapeFuse2", "TopReshapeFuse",
         [n("Reshape", "x 2,24", "a"), n("Reshape", "a 8,6")], "Reshape",
         [n("Reshape", "x 2,24", "a"), n("Sin", "a", "y1"), n("Reshape", "a 8,6")], "Reshape Sin Reshape", ROWS),
@@ -353,7 +353,7 @@ TABLE = (
     Row("TopMoveReluAheadConcatPattern", "TopMoveReluAheadConcatPattern",
         [n("Conv", "x w", "a"), n("Conv", "x w b", "b0"), n("Concat", "a b0", "c0", axis=1),
          n("Relu", "c0")], "Conv Conv Concat",
-        [n("Conv", "x w", "a"), n("Sin", "a", "b0"), n("Concat", "a b0", "c0", axis=1),
+        [n("Conv", "x w", "a"), n("Sin", "a", "b0"), n("Concat", "b0 a", "c0", axis=1),
          n("Relu", "c0")], "Conv Sin Concat Relu", IMAGE),
     Row("Conv1dTo2d", "",
         [n("Conv", "x w1d")], "Reshape Conv Reshape",

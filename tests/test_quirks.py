@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from builders.calibrated import ranged
 from compiling import to_calibrated, to_canonical, to_program, to_tpu
@@ -18,6 +19,7 @@ from tpusim.canonicalize import canonicalize
 from tpusim.compat import Quirk
 from tpusim.errors import ConfigError
 from tpusim.fidelity.spec import DECISIONS
+from tpusim.frontend import OnnxReference
 from tpusim.inference import dequantised, run
 from tpusim.ir.attrs import flag, op_name, value_name
 from tpusim.ir.module import Model
@@ -272,6 +274,44 @@ def test_instance_norm_of_the_host(caplog: pytest.LogCaptureFixture) -> None:
         np.testing.assert_allclose(run(tpu, feeds)["y"], wanted, rtol=1e-5, atol=1e-5)
         program = to_program(tpu)
         np.testing.assert_allclose(Simulator(program).run(feeds).tensors["y"], wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("modes", "opset", "linear"),
+    [
+        ({"mode": "cubic"}, 18, {}),
+        ({"mode": "cubic", "coordinate_transformation_mode": "align_corners"}, 18,
+         {"coordinate_transformation_mode": "align_corners"}),
+        ({"mode": "cubic", "cubic_coeff_a": -0.5, "exclude_outside": 1}, 18, {}),
+        ({"mode": "linear", "coordinate_transformation_mode": "asymmetric"}, 18, {}),
+        ({"mode": "linear"}, 10, {}),
+    ],
+)  # fmt: skip
+def test_modes_of_resize(
+    modes: dict[str, Any], opset: int, linear: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the quirk what ONNX Runtime gives for linear modes, as model_transform.py takes them; without, ONNX's."""
+    scales = {"s": np.array([1, 1, 2, 1.5], np.float32)}
+
+    def resized(opset: int, **attributes: Any) -> onnx.ModelProto:
+        operands = "x s" if opset < 11 else "x - s"
+        return network([node("Resize", operands, **attributes)], scales, opset)({"x": (1, 2, 3, 4)})
+
+    feeds = {"x": np.random.default_rng(2).standard_normal((1, 2, 3, 4)).astype(np.float32)}
+    models = (resized(opset, **modes), resized(18, mode="linear", **linear))
+    wanted, theirs = (OnnxReference(m, threads=1).run(feeds)["y"] for m in models)
+    top = import_onnx(resized(opset, **modes))
+    with caplog.at_level(logging.WARNING):
+        canonical = to_canonical(top)
+    assert caplog.text.count("quirks_off=resize_modes") == 1
+    (op,) = [o for o in canonical.ops if o.name == "top.Interp"]
+    np.testing.assert_allclose(run(canonical, feeds)["y"], theirs, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(run(top, feeds)["y"], wanted, rtol=1e-4, atol=1e-5)
+    mended = canonicalize(top, quirks_off=["resize_modes"])[0]
+    np.testing.assert_allclose(run(mended, feeds)["y"], wanted, rtol=1e-4, atol=1e-5)
+    assert op_name(op) == "y" and not any(o.name == "top.Interp" for o in mended.ops)
+    ranged(canonical, {"x": (-2.0, 2.0), "y": (-2.0, 2.0)})
+    assert any("DN-02 resize_modes" in str(o.attributes) for o in lowered(canonical).ops)
 
 
 @pytest.mark.parametrize(

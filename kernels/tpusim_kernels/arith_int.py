@@ -247,10 +247,11 @@ def relu_int(x: Array, *, out_dtype: str | None = None) -> Array:
     return saturate(jnp.maximum(x, jnp.asarray(0, x.dtype)), out_dtype or str(x.dtype))
 
 
-@kernel(static=("out_dtype",))
-def abs_int(x: Array, *, out_dtype: str | None = None) -> Array:
-    """Compute y = |q| in 8 bits, so that |-128| = -128 in int8 (DN-14). Default output: the dtype of x."""
-    return jnp.abs(i64(x)).astype(out_dtype or x.dtype)
+@kernel(static=("out_dtype", "largest"))
+def abs_int(x: Array, *, out_dtype: str | None = None, largest: int | None = None) -> Array:
+    """Compute y = |q| in 8 bits: |-128| is -128 in int8, or at most `largest` (DN-14). Default output: x's dtype."""
+    magnitude = jnp.abs(i64(x))
+    return (magnitude if largest is None else jnp.minimum(magnitude, largest)).astype(out_dtype or x.dtype)
 
 
 def _same_dtype(xs: Sequence[Array]) -> list[Array]:

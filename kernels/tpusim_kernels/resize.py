@@ -50,8 +50,12 @@ class Neighbours(NamedTuple):
     of_right: np.ndarray
 
 
-def host_neighbours(size_in: int, size_out: int, scale: float, *, align_corners: bool) -> Neighbours:
+def host_neighbours(
+    size_in: int, size_out: int, scale: float, *, align_corners: bool, asymmetric: bool = False
+) -> Neighbours:
     """Neighbours as CV18xx's host computes them, in f32: o*(in-1)/(out-1), or (o + 0.5)/(out/in) - 0.5, clamped.
+
+    asymmetric: o/(out/in).
 
     scale: input elements per output element. With a single output place and scale 1, that place is at 0.
     """
@@ -59,6 +63,8 @@ def host_neighbours(size_in: int, size_out: int, scale: float, *, align_corners:
     growth, last = np.float32(size_out) / np.float32(size_in), size_in - 1
     if align_corners:
         source = places * (np.float32(last) / np.float32(max(size_out - 1, 1)))
+    elif asymmetric:
+        source = places / growth
     else:
         source = places if growth == 1 or (size_out, scale) == (1, 1.0) else (places + half) / growth - half
     source = np.clip(source, np.float32(0), np.float32(last))
@@ -71,8 +77,10 @@ def host_neighbours(size_in: int, size_out: int, scale: float, *, align_corners:
     return Neighbours(left, right, np.where(alone, half, of_left), np.where(alone, half, of_right))
 
 
-@kernel(static=("size", "scales", "align_corners"))
-def interp_on_host(x: Array, *, size: tuple[int, int], scales: tuple[float, float], align_corners: bool) -> Array:
+@kernel(static=("size", "scales", "align_corners", "asymmetric"))
+def interp_on_host(
+    x: Array, *, size: tuple[int, int], scales: tuple[float, float], align_corners: bool, asymmetric: bool = False
+) -> Array:
     """Weigh the four neighbours of every place, in f32 as the host of CV18xx does, x (n, c, h, w).
 
     With align_corners the columns are interpolated first, then the rows. Otherwise the result is the sum, in order, of
@@ -80,7 +88,7 @@ def interp_on_host(x: Array, *, size: tuple[int, int], scales: tuple[float, floa
     """
     x = f32(x)
     rows, columns = (
-        host_neighbours(x.shape[axis], out, scale, align_corners=align_corners)
+        host_neighbours(x.shape[axis], out, scale, align_corners=align_corners, asymmetric=asymmetric)
         for axis, out, scale in zip((2, 3), size, scales, strict=True)
     )
 

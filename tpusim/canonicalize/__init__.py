@@ -7,6 +7,6 @@ the output can be compared with the original network tensor by tensor. Values ch
 are folded in f64 and narrowed once). The room knows no chip and no op.
 """
 
-from tpusim.canonicalize.canonicalize import IMPORTER_DEFAULTS, canonicalize, require_patterns
+from tpusim.canonicalize.canonicalize import QUIRKS, canonicalize, require_patterns
 
-__all__ = ["IMPORTER_DEFAULTS", "canonicalize", "require_patterns"]
+__all__ = ["QUIRKS", "canonicalize", "require_patterns"]

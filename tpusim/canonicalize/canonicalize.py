@@ -24,14 +24,14 @@ from tpusim.ir.weights import WeightStore
 from tpusim.ops import op_classes
 from tpusim.ops.framework.base import TopOp
 from tpusim.ops.framework.rewriting import Requested
-from tpusim.ops.interfaces import DefaultAlpha
+from tpusim.ops.interfaces import DefaultAlpha, QuirkRewrite
 from tpusim.ops.patterns.recurrent import keep_parts, named_parts
 from tpusim.ops.structure import TopInput, TopNone, TopWeight
 from tpusim.registry import PATTERNS
 
 LOG = logging.getLogger(__name__)
-IMPORTER_DEFAULTS = str(Quirk.IMPORTER_DEFAULTS)
-"""The one quirk that canonicalisation knows."""
+QUIRKS = frozenset({Quirk.IMPORTER_DEFAULTS, Quirk.RESIZE_MODES})
+"""The quirks that canonicalisation knows."""
 MERGED = "CommonSubexpression"
 """The name under which merged identical ops are counted."""
 
@@ -48,6 +48,7 @@ def canonicalize(
     model.require_state("TOP_F32", stage="canonicalize")
     work = model.clone()
     take_defaults(work, quirks_off)
+    take_quirks(work, quirks_off)
     parts = named_parts(work.ops)
     firings = apply_patterns(work, also)
     merge_identical(work.module, firings)
@@ -72,6 +73,16 @@ def take_defaults(model: Model, quirks_off: Sequence[str]) -> None:
         op.attributes["alpha"] = float_attr(op.UPSTREAM_ALPHA)
         told = f"has no alpha, which is {op.UPSTREAM_ALPHA:.6g} here ({quirk.rule.number}); write the attribute"
         LOG.warning("%s '%s' %s, or give ONNX's default by quirks_off=%s", op.name, op_name(op), told, quirk)
+
+
+def take_quirks(model: Model, quirks_off: Sequence[str]) -> None:
+    """Give nodes the meaning that they have in TPU-MLIR's front end, unless that is off, before any other rewrite."""
+    off = checked(quirks_off)
+    rewrite(model, [p for p in _patterns(model) if isinstance(p, QuirkRewrite) and p.QUIRK not in off])
+
+
+def _patterns(model: Model) -> list[RewritePattern]:
+    return [p for cls in op_classes(TopOp, model.module) for p in cls.canonicalization_patterns(model.weights)]
 
 
 def asked_patterns(weights: WeightStore, also: Sequence[str]) -> tuple[list[RewritePattern], list[RewritePattern]]:
@@ -108,7 +119,7 @@ def _made(name: str, weights: WeightStore) -> RewritePattern:
 
 def apply_patterns(model: Model, also: Sequence[str] = ()) -> dict[str, int]:
     """Apply every top op's patterns until none fires; the store gains weights. Returns the firings by class name."""
-    usual = [p for cls in op_classes(TopOp, model.module) for p in cls.canonicalization_patterns(model.weights)]
+    usual = [p for p in _patterns(model) if not isinstance(p, QuirkRewrite)]
     asked, once = asked_patterns(model.weights, also)
     firings = Counter(rewrite(model, [*asked, *usual], stored=stored()))
     for pattern in once:

@@ -122,6 +122,12 @@ class Quirk(StrEnum):
         "it is a quotient in float",
     )  # fmt: skip
 
+    RESIZE_MODES = (
+        "U-109", "resize_modes", "canonicalize",
+        "Resize of mode cubic is linear, and linear coordinates are those of half_pixel for asymmetric",
+        "each mode and coordinates are ONNX's, by products with constant matrices",
+    )  # fmt: skip
+
     @property
     def decision(self) -> str:
         """The name under which an op that follows it is marked."""

@@ -48,7 +48,7 @@ DECISIONS: Final[dict[str, str]] = {
     "DN-11": "F8: filter scale per channel, float for ops outside the list",
     "DN-12": "Conv3D and Deconv on chips without a rule for them",
     "DN-13": "CV18xx: an op without a listed rule runs in BF16",
-    "DN-14": "Abs of bytes wraps, as the closed simulator's: |-128| = -128",
+    "DN-14": "Abs of bytes wraps, as the closed simulator's: |-128| = -128 (CV18xx: 127)",
     "DN-15": "max and min with a number compare bytes with c/s without the zero point, as the closed simulator",
     "DN-16": "a float Scale is rounded once, at the output",
     "DN-17": "padding never wins a maximum",

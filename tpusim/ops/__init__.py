@@ -52,6 +52,7 @@ from tpusim.ops import (
     requant_axis,
     rescale,
     resize,
+    reverse,
     rmsnorm,
     slice,
     softmax,
@@ -67,7 +68,7 @@ MODULES: tuple[ModuleType, ...] = (
     structure, cast, rescale, requant_axis, conv, deconv, matmul, attention, pool, add, mul, concat, view, permute,
     softmax, lrn, norm, relu, activation, hard, host_function, layernorm, groupnorm, pixelnorm, reduce,
     sub, minmax, const_binary, pad, slice, tile, resize, compare, where, arg, elements,
-    cumulate, power, grid_sampler, depth2space, swap_dim, rmsnorm, frames, nms,
+    cumulate, power, grid_sampler, depth2space, swap_dim, reverse, rmsnorm, frames, nms,
     recurrent,
 )  # fmt: skip
 

@@ -3,18 +3,19 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from itertools import takewhile
+from typing import ClassVar, cast
 
 import numpy as np
 from tpusim_kernels import arith as kernels
 from typing_extensions import override
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
-from tpusim.ir.attrs import copy_name, float_attr, framework_name, op_name, set_op_name
+from tpusim.ir.attrs import copy_name, float_attr, framework_name, op_name, set_op_name, value_name
 from tpusim.ir.names import unique_name
 from tpusim.ir.types import uniform_of
 from tpusim.ir.weights import WeightStore
@@ -192,7 +193,7 @@ class TopFuseRelu(RewritePattern):
         if not isinstance(op, TopRelu):
             return
         producer, limit = op.input.owner, relu_limit_of(op)
-        if not isinstance(producer, TopOp) or not _takes_relu(producer, limit):
+        if not isinstance(producer, TopOp) or not _takes_relu(producer, limit) or only_user(op.operands[0]) is None:
             return
         for field, attribute in relu_attributes(True, limit).items():
             if hasattr(producer, field):
@@ -225,44 +226,58 @@ class ReluApart(RewritePattern):
         rewriter.notify_op_modified(op)
 
 
+MOVED_AHEAD = "_move_ahead_relu"
+REWRITES = 10
+"""How often TPU-MLIR rewrites a Concat with an operand that cannot have a relu: its rewriter's limit (U-33)."""
+
+
 class TopMoveReluAheadConcatPattern(RewritePattern):
-    """Concat read only by a Relu, of producers that can all have a relu -> a Relu on every operand of the Concat."""
+    """Concat read only by a Relu -> a Relu on every operand up to the first that cannot have one.
+
+    If all can have one, the Concat replaces the Relu.
+    """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The Concat replaces the Relu; the new Relus are named after their producers (U-33)."""
+        """The new Relus are named after their producers (U-33)."""
         concat = op.operands[0].owner if isinstance(op, TopRelu) else None
         if not isinstance(concat, TopOp) or concat.name != "top.Concat" or only_user(concat.results[0]) is None:
             return
-        producers = [value.owner for value in concat.operands]
-        limit = relu_limit_of(op)
-        if not all(isinstance(p, TopOp) and p.name != "top.Concat" and _takes_relu(p, limit) for p in producers):
+        limit, values = relu_limit_of(op), concat.operands
+        able = list(takewhile(lambda value: _takes_relu(value.owner, limit), values))
+        whole = len(able) == len(values)
+        if not able or (not whole and op_name(cast("Operation", able[0].owner)).endswith(MOVED_AHEAD)):
             return
+        fused = len(list(takewhile(lambda value: only_user(value) is not None, able)))
         taken = _names_around(op)
-        for index, value in enumerate(concat.operands):
+        for index, value in enumerate(able):
             relu = TopRelu.create(
                 operands=[value], result_types=[value.type], attributes={"relu_limit": float_attr(limit)}
             )
-            name = unique_name(f"{op_name(producers[index])}_move_ahead_relu", taken)  # type: ignore[arg-type]
+            times = 1 if whole or index >= fused else REWRITES
+            name = unique_name(value_name(value) + MOVED_AHEAD * times, taken)
             set_op_name(relu, name)
             taken.add(name)
             rewriter.insert(relu, InsertPoint.before(concat))
             concat.operands[index] = relu.output
+        if whole:
+            self._return_concat(op, concat, rewriter)
+        rewriter.notify_op_modified(concat)
+
+    @staticmethod
+    def _return_concat(op: Operation, concat: TopOp, rewriter: PatternRewriter) -> None:
         if framework_name(op) == op_name(op):
             copy_name(concat, op)
         else:
             set_op_name(concat, f"{op_name(concat)}_relu", framework_name(op))
         rewriter.replace(op, [], [concat.results[0]])
-        rewriter.notify_op_modified(concat)
 
 
-def _takes_relu(op: TopOp, limit: float) -> bool:
-    """Whether `op` can take a relu with this limit: it has the attributes, and one reader.
-
-    It has no relu yet, or neither has a limit.
-    """
+def _takes_relu(op: Operation | Block, limit: float) -> bool:
+    """Whether `op` can take a relu with this limit: it has the attributes; no relu yet, or neither has a limit."""
+    if not isinstance(op, TopOp) or op.name == "top.Concat":
+        return False
     able = hasattr(op, "do_relu") and (limit < 0 or hasattr(op, "relu_limit"))
-    free = not relu_of(op) or max(limit, relu_limit_of(op)) < 0
-    return able and free and only_user(op.results[0]) is not None
+    return able and (not relu_of(op) or max(limit, relu_limit_of(op)) < 0)
 
 
 def _names_around(op: Operation) -> set[str]:

@@ -44,6 +44,7 @@ from tpusim.ops.framework.macro import indices_of
 from tpusim.ops.interfaces import GathersRows, Margins, SharedWindows
 from tpusim.ops.patterns.slices import MergeSliceConcatPattern, MergeSlicePattern, NoUseSlicePattern
 from tpusim.ops.rescale import lower_same_scale
+from tpusim.ops.reverse import MOST_AXES, TopReverse
 from tpusim.ops.view import TopSqueeze, TopUnsqueeze
 
 Cut = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -113,9 +114,15 @@ class TopSlice(Slice, TopOp):
         cls, builder: Builder, x: SSAValue, *, offset: Sequence[int], ends: Sequence[int],
         steps: Sequence[int] | None = None, axes: Sequence[int] | None = None, name: str,
     ) -> SSAValue:  # fmt: skip
-        """x[offset:ends:steps] along `axes` (default: all), as Python slices; a negative step becomes a Gather."""
+        """x[offset:ends:steps] along `axes` (default: all), as Python slices.
+
+        An axis of a tensor that is only mirrored becomes a Reverse, another negative step a Gather.
+        """
         axes = range(len(offset)) if axes is None else axes
         windows = _windows(shape_of(x), offset, ends, [1] * len(offset) if steps is None else steps, axes)
+        cut = [(axis, w) for axis, w in enumerate(windows) if w != (0, shape_of(x)[axis], 1)]
+        if len(cut) == 1 and cut[0][1] == (shape_of(x)[cut[0][0]] - 1, -1, -1) and len(windows) <= MOST_AXES:
+            return TopReverse.make(builder, x, axis=cut[0][0], name=name)
         backwards = [axis for axis, w in enumerate(windows) if w[2] < 0]
         last = not any(w != (0, size, 1) for w, size in zip(windows, shape_of(x), strict=True) if w[2] > 0)
         for axis in backwards:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tpusim.calibration.smooth import measured_rewrites, patterns_of
 from tpusim.calibration.stage import CalibrationConfig
-from tpusim.canonicalize import IMPORTER_DEFAULTS
+from tpusim.canonicalize import QUIRKS
 from tpusim.images import Preprocess
 from tpusim.layer_group import LayerGroupConfig
 from tpusim.lowering import LoweringConfig
@@ -35,7 +35,7 @@ def canonical(
     also: Sequence[str] = (), data: str = DATA, max_samples: int = 0, quirks_off: Sequence[str] = ()
 ) -> Steps:
     """From an imported module to a canonical one. also: rewrites on request, by samples too, which `data` names."""
-    here = tuple(quirk for quirk in quirks_off if quirk == IMPORTER_DEFAULTS)
+    here = tuple(quirk for quirk in quirks_off if quirk in QUIRKS)
     function = Pipeline((Canonicalize(patterns_of(also), here),), Canonicalize.anchor)
     return (function, *(MEASURED[name](data, max_samples) for name in MEASURED if name in measured_rewrites(also)))
 

@@ -19,7 +19,7 @@ import numpy as np
 from tpusim.calibration.smooth import measured_rewrites
 from tpusim.calibration.stage import save_table
 from tpusim.calibration.table import read_table
-from tpusim.canonicalize import IMPORTER_DEFAULTS
+from tpusim.canonicalize import QUIRKS
 from tpusim.errors import ConfigError, TpusimError, option
 from tpusim.frontend.onnx import external_files
 from tpusim.host.documents import read_json
@@ -328,7 +328,7 @@ def read_nothing(a: Artefacts, folder: Path) -> None:
 def canonical_key(config: RunConfig) -> list[object]:
     """What canonicalisation depends on: the samples too, if they decide about a rewrite."""
     read = (config.data, config.calibration.max_samples) if measured_rewrites(config.also) else ()
-    defaults = [str(quirk) for quirk in config.lowering.quirks_off if quirk == IMPORTER_DEFAULTS]
+    defaults = [str(quirk) for quirk in config.lowering.quirks_off if quirk in QUIRKS]
     return [*sorted(config.also), *read, *defaults]
 
 

@@ -97,7 +97,7 @@ if unlike := fn.ACTIVATIONS ^ ACTIVATIONS.keys():
 
 
 def active(function: fn.Active, operands: tuple[np.ndarray, ...], output: View) -> np.ndarray:
-    """The function in float64; integers only by ABSVAL, whose |-128| stays -128 (DN-14).
+    """The function in float64; integers only by ABSVAL, whose |-128| stays -128 or is its coefficient (DN-14).
 
     Raises SimulationError for another mode of integers.
     """
@@ -105,6 +105,9 @@ def active(function: fn.Active, operands: tuple[np.ndarray, ...], output: View) 
     if not is_float(output.dtype):
         if function.mode != "ABSVAL":
             raise SimulationError(f"active: {function.mode} of integers is not defined; use a Lut command")
-        return np.abs(x.astype(np.int64)).astype(x.dtype)
+        magnitude = np.abs(x.astype(np.int64))
+        for largest in function.coefficients:
+            magnitude = np.minimum(magnitude, np.int64(largest))
+        return magnitude.astype(x.dtype)
     with np.errstate(all="ignore"):  # exp overflows, log of negative numbers: infinities and NaN are the results
         return ACTIVATIONS[function.mode](x.astype(np.float64), *function.coefficients).astype(np.float32)

@@ -164,7 +164,7 @@ def neighbours(function: fn.Interp, axis: int, before: int, after: int) -> tuple
     """(first neighbour, second, weight of the first, of the second) of every place along h (axis 0) or w, in f32."""
     scale = (function.scale_h, function.scale_w)[axis]
     if function.host:
-        return _weights(before, after, function.align_corners, at_start=scale == 1)
+        return _weights(before, after, function, at_start=scale == 1)
     places, step, half = np.arange(after, dtype=np.float32), np.float32(scale), np.float32(0.5)
     source = places * step if function.align_corners else (places + half) * step - half
     source = np.minimum(np.maximum(source, np.float32(0)), np.float32(before - 1))
@@ -183,11 +183,14 @@ def _interp_on_host(image: np.ndarray, axes: list[tuple[np.ndarray, ...]], funct
     return above * before * a + above * after * b + below * before * c + below * after * d
 
 
-def _weights(before: int, after: int, corners: bool, *, at_start: bool) -> tuple[np.ndarray, ...]:
+def _weights(before: int, after: int, function: fn.Interp, *, at_start: bool) -> tuple[np.ndarray, ...]:
     """(first neighbour, second, weight of the first, of the second) of every place; at_start: a single one is at 0."""
     place, half, last = np.arange(after).astype(np.float32), np.float32(0.5), np.float32(before - 1)
+    corners = function.align_corners
     if corners:
         at = np.float32(last / np.float32(after - 1)) * place if after > 1 else place
+    elif function.asymmetric:
+        at = place / (np.float32(after) / np.float32(before))
     elif before == after or (after == 1 and at_start):
         at = place
     else:

@@ -84,6 +84,11 @@ def topk(function: fn.TopK, operands: Operands, output: View) -> np.ndarray:
     return np.take(order, range(function.k), axis=axis).astype(np.int32)
 
 
+def reverse(function: fn.Reverse, operands: Operands, output: View) -> np.ndarray:
+    """The last element of the axis first."""
+    return np.flip(operands[0], function.axis)
+
+
 def nms(function: fn.Nms, operands: Operands, output: View) -> np.ndarray:
     """Class by class, box by box, in f32."""
     scores, boxes = operands

@@ -51,6 +51,10 @@ class Known:
         name = self._naming.of(tensor)
         return name.text, name.onnx
 
+    def ending(self, tensor: str) -> str:
+        """What follows a tensor's name in the name of the op that makes it, such as "_Relu"."""
+        return self._naming.of(tensor).text.removeprefix(tensor)
+
     @property
     def builder(self) -> ModuleBuilder:
         """The builder of the module under construction."""

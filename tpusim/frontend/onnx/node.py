@@ -39,6 +39,10 @@ class Tensors(Protocol):
         """The data of a constant tensor, None if the tensor is computed."""
         ...
 
+    def ending(self, tensor: str) -> str:
+        """What follows a tensor's name in the name of the op that makes it."""
+        ...
+
     def is_last(self, name: str) -> bool:
         """Whether the graph returns a tensor that no node reads."""
         ...
@@ -112,6 +116,10 @@ class Node:
     def constant(self, index: int) -> np.ndarray | None:
         """The data of a constant input, None if it is computed or absent."""
         return self.tensors.constant(self.inputs[index]) if self.has(index) else None
+
+    def ending(self, index: int) -> str:
+        """What follows an output's name in the name of the op that makes it."""
+        return self.tensors.ending(self.outputs[index])
 
     def numbers(self, index: int, what: str) -> list[Any] | None:
         """The numbers of a constant input, None if it is absent. Raises ValueError if it is computed."""

@@ -10,9 +10,14 @@ from onnx.helper import make_opsetid
 
 from tpusim.frontend.onnx.folding import by_definition
 from tpusim.frontend.onnx.parts import Parts
+from tpusim.ops.patterns.interpolated import UNSTATED, interpolated
 
 MODES = ("coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside", "extrapolation_value", "mode",
          "nearest_mode", "antialias")  # fmt: skip
+STATES_COORDINATES = 11
+"""The first version of Resize that states its coordinates; they were asymmetric."""
+RANK = 4
+"""Axes of an image."""
 MOST = 1 << 22
 """Elements of a matrix that is made for an axis."""
 
@@ -20,6 +25,8 @@ MOST = 1 << 22
 def resize(p: Parts) -> None:
     """Resize axis by axis: a Gather if every element is a copy of another, otherwise a product with a matrix."""
     shape, modes = p.node.shape(0), {key: p.node.take(key) for key in MODES}
+    if p.node.opset < STATES_COORDINATES:
+        modes |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     axes = [int(a) % len(shape) for a in p.node.take("axes") or range(len(shape))]
     index = 1 if p.node.op_type == "Upsample" or p.node.opset < 11 else 2
     scales = p.node.numbers(index, "scales")
@@ -32,6 +39,10 @@ def resize(p: Parts) -> None:
         region = [roi[i], roi[len(axes) + i]] if roi else None
         scale = float(scales[i]) if scales else None
         x = _along(p, x, axes[i], _matrix(shape[axes[i]], sizes[i], scale, region, modes))
+    if len(shape) == RANK and roi is None and {axes[i] for i in changed} <= {RANK - 2, RANK - 1}:
+        stated = str(modes["coordinate_transformation_mode"] or "half_pixel")
+        coordinates = UNSTATED if p.node.opset < STATES_COORDINATES else stated
+        p.whole = interpolated(str(modes["mode"]), coordinates, p.node.ending(0))
     p.result("Identity", x)
 
 

@@ -96,9 +96,13 @@ def eye_like(p: Parts) -> None:
 
 
 def reverse_sequence(p: Parts) -> None:
-    """The leading elements of each sample backwards, by constant or computed lengths."""
+    """The leading elements of each sample backwards, by constant or computed lengths; whole samples are mirrored."""
     shape = p.node.shape(0)
     batch, time = int(p.node.take("batch_axis", 1)), int(p.node.take("time_axis", 0))
+    known = p.node.constant(1)
+    if known is not None and (known == shape[time]).all():
+        p.result("Slice", p.x, whole([-1]), whole([-shape[time] - 1]), whole([time]), whole([-1]))
+        return
     steps = np.arange(shape[time], dtype=INT).reshape([-1 if a == time else 1 for a in range(len(shape))])
     lengths = p.reshape(p.input(1), *[shape[batch] if a == batch else 1 for a in range(len(shape))])
     backwards = p.op("Sub", p.op("Sub", lengths, whole(1)), steps)

@@ -43,6 +43,8 @@ DEEPEST = 12
 """The deepest nesting of decompositions."""
 PASSED_ON = frozenset({"Identity", "Dropout", "Cast"})
 """Nodes whose result is their input; a Cast only if its input is float32 already."""
+REMOVED_LATE = frozenset({"Tile", "Resize", "Upsample", "Sum"})
+"""Nodes that TPU-MLIR removes when it canonicalises, if they do nothing: the operand is returned under its name."""
 MEASURED = frozenset({"Shape", "Size"})
 """Nodes that need only the extents of their input."""
 OF_ONE_TYPE = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "MatMul", "Gemm", "Concat"})
@@ -186,6 +188,8 @@ class Reader(Known):
         if unfinished:
             assert isinstance(value, SSAValue)  # ops of arithmetic have one result
             value = finished(self._module, value, node.op_type, result, node.output[0])
+        if node.op_type in REMOVED_LATE and any(value is self._values.get(self._resolve(n)) for n in node.input):
+            self._dropped.add(node.output[0])
         self._bind(node, value)
         unread = [key for key in read.attributes.keys() - read.taken if not self._is_default(node, key, read)]
         if unread:

@@ -24,7 +24,12 @@ def reshape(node: Node) -> SSAValue:
     if target is None:
         target = node.need(1, "extents of the target").reshape(-1).tolist()
     allow_zero = bool(node.take("allowzero", 0))
-    return TopReshape.make(node.builder, node.value(0), shape=target, allow_zero=allow_zero, name=node.output)
+    x = node.value(0)
+    if len(target) == len(shape_of(x)) and list(target).count(-1) <= 1:
+        kept = [-1, *[0] * (not allow_zero)]
+        if all(size in (known, *kept) for size, known in zip(target, shape_of(x), strict=True)):
+            return x  # TPU-MLIR's simplifier removes the node, so that it gives the operand its name
+    return TopReshape.make(node.builder, x, shape=target, allow_zero=allow_zero, name=node.output)
 
 
 def flatten(node: Node) -> SSAValue:
@@ -98,6 +103,8 @@ def pad(node: Node) -> SSAValue:
         given, pads = pads, [0] * (2 * rank)
         for i, axis in enumerate(axes):
             pads[axis], pads[rank + axis] = given[i], given[len(axes) + i]
+    if not any(pads):
+        return x
     return TopPad.make(node.builder, x, paddings=pads, mode=mode, val=value, name=node.output)
 
 

@@ -32,13 +32,14 @@ class Interp(Function, frozen=True, tag="interp"):
     """Linear interpolation of rows, then columns, in f32 (numerics.md 11.4): a + d*(b - a).
 
     scale_h, scale_w: operand elements per result element. host: the four neighbours are weighed in f32, by steps
-    of the extents, as a host computes them.
+    of the extents, as a host computes them. asymmetric: of the host, place o is at o * scale.
     """
 
     scale_h: float
     scale_w: float
     align_corners: bool = False
     host: bool = False
+    asymmetric: bool = False
 
     def made_of(self, operands: int) -> Steps:
         """Differences, products and sums in two directions; neighbours are gathered, row by row for uneven scales."""

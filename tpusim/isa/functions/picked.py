@@ -154,6 +154,20 @@ class TopK(Function, frozen=True, tag="topk"):
         return None if wanted == result else Misfit(f"a result of {wanted}", f"{result}")
 
 
+class Reverse(Function, frozen=True, tag="reverse"):
+    """The elements of the operand along `axis` in opposite order."""
+
+    axis: int
+
+    def made_of(self, operands: int) -> Steps:
+        """One copy per element."""
+        return Steps(arithmetic=1)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """One operand of the result's shape, which has the axis."""
+        return counted(operands, 1) or equal_shapes(operands, result) or has_axis(self.axis, result)
+
+
 class Nms(Function, frozen=True, tag="nms"):
     """(batch, class, box) in i32 of the boxes kept, by scores (batch, classes, boxes) and boxes (batch, boxes, 4).
 

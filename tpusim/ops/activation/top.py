@@ -1,6 +1,6 @@
 """The activation functions of the top dialect: one class per function over one base (numerics.md 9.8, 10, 12)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -416,8 +416,12 @@ class TopAbs(Activation):
     @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Active, on bytes or in float."""
+        return self.lower_with(ctx, {})
+
+    def lower_with(self, ctx: LoweringContext, of_bytes: Mapping[str, Attribute]) -> SSAValue:
+        """`lower`, with further attributes of an op on bytes."""
         cls, attributes = self._float_form(ctx)
-        lowered = lower_same_scale(self, ctx, cls, attributes)
+        lowered = lower_same_scale(self, ctx, cls, {**attributes, **of_bytes}, float_attributes=attributes)
         if uniform_of(lowered) is not None:
             ctx.decision(self, "DN-14")
         return lowered

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import msgspec
+import numpy as np
 from tpusim_kernels import activation as kernels
 from tpusim_kernels.arith import abs_int
 from typing_extensions import override
-from xdsl.dialects.builtin import ArrayAttr, FloatAttr, TensorType
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, TensorType
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
 from tpusim.chips import ChipSpec
@@ -18,7 +19,7 @@ from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import align, lmem_bytes
 from tpusim.ops.framework.base import Array, EmitContext, Shape, TensorSlice, logical_shape
-from tpusim.ops.framework.families import ByTables, UnaryTpu, command_dtype, value_dtype
+from tpusim.ops.framework.families import ByTables, UnaryTpu, command_dtype, is_set, value_dtype
 from tpusim.ops.framework.logical import EVERY_TYPE, GroupType
 from tpusim.ops.interfaces import LibraryKernel, Margins, SharedWindows, Uncounted
 
@@ -44,7 +45,8 @@ class FloatFunction(UnaryTpu, LibraryKernel, SharedWindows):
         """In double, rounded to f32 and then to the result's type (9.8); of integers only |q| (DN-14)."""
         mode, coeffs = self.function
         if uniform_of(self.output) is not None:
-            return (abs_int(operands[0], out_dtype=value_dtype(self.output)),)
+            largest = int(coeffs[0]) if coeffs else None
+            return (abs_int(operands[0], out_dtype=value_dtype(self.output), largest=largest),)
         return (kernels.activation_float(operands[0], mode=mode, coeffs=coeffs),)
 
     @override
@@ -93,17 +95,23 @@ def work_bytes(mode: str, whole: int, batch: int, size: int, chip: ChipSpec) -> 
 
 @irdl_op_definition
 class TpuActive(FloatFunction):
-    """`tpu.Active`: the function `mode` with its coefficients in float; ABSVAL also of integers."""
+    """`tpu.Active`: the function `mode` with its coefficients in float; ABSVAL also of integers.
+
+    saturates: |-128| is 127, not -128 (DN-14).
+    """
 
     name = "tpu.Active"
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
     mode = attr_def(ActiveModeAttr)
     coeffs = opt_attr_def(ArrayAttr)
+    saturates = opt_attr_def(BoolAttr)
 
     @property
     @override
     def function(self) -> tuple[str, tuple[float, ...]]:
+        if is_set(self.saturates):
+            return self.mode.data, (float(np.iinfo(value_dtype(self.output)).max),)
         return self.mode.data, floats(self.coeffs) if self.coeffs is not None else ()
 
     @override

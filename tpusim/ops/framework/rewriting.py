@@ -6,7 +6,7 @@ from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from tpusim.ir.attrs import copy_name, ints
+from tpusim.ir.attrs import copy_name, framework_name, ints, op_name, set_op_name
 from tpusim.ir.module import is_returned
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
@@ -58,11 +58,19 @@ def bypassed(rewriter: PatternRewriter, op: Operation, value: SSAValue) -> None:
     bypass(op, value, rewriter)
 
 
+def give_result(source: Operation, op: Operation) -> None:
+    """Let an op give the framework's tensor of another op; it keeps its name unless names are the framework's."""
+    if framework_name(op) == op_name(op):
+        copy_name(source, op)
+    else:
+        set_op_name(source, op_name(source), framework_name(op))
+
+
 def bypass(op: Operation, value: SSAValue, rewriter: PatternRewriter) -> bool:
     """Replace the result of an op by a value that equals it; return whether that is possible.
 
-    If the network returns the result, the op of `value` takes its name. An input, a constant and a tensor that the
-    network returns too cannot be renamed, so the op stays.
+    If the network returns the result, the op of `value` gives the framework's tensor of that name, but keeps its name
+    (U-33). An input, a constant and a tensor that the network returns too cannot, so the op stays.
     """
     source = value.owner
     if is_returned(op.results[0]):
@@ -70,6 +78,6 @@ def bypass(op: Operation, value: SSAValue, rewriter: PatternRewriter) -> bool:
             return False
         if len(source.results) > 1 or is_returned(value):
             return False
-        copy_name(source, op)
+        give_result(source, op)
     rewriter.replace(op, [], [value])
     return True

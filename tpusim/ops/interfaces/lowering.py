@@ -37,7 +37,7 @@ class FloatLowering:
 
 
 class QuirkRewrite(RewritePattern):
-    """A rewrite for a chip that reproduces a quirk; it is left out if the quirk is off."""
+    """A rewrite that reproduces a quirk, for a chip or of a canonical module; it is left out if the quirk is off."""
 
     QUIRK: ClassVar[Quirk]
 

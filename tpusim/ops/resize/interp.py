@@ -1,6 +1,8 @@
 """`top.Interp`, `tpu.Interp`: linear interpolation of rows and columns (numerics.md 11.4)."""
 
+import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import msgspec
@@ -8,21 +10,26 @@ import numpy as np
 from tpusim_kernels.resize import interp_linear, interp_on_host
 from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, StringAttr, TensorType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.compat import Quirk
 from tpusim.ir.attrs import (
     flag,
     float_attr,
+    framework_name,
     ints,
     ints_attr,
     op_name,
+    set_op_name,
     text,
 )
 from tpusim.ir.modes import ResizeCoordinates, ResizeCoordinatesAttr, ResizeMode, ResizeModeAttr
 from tpusim.ir.types import shape_of
+from tpusim.ir.upstream import OWN, PART_OF
+from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import gmem_strides
@@ -30,10 +37,14 @@ from tpusim.isa.region import View
 from tpusim.ops.framework.base import Array, Builder, EmitContext, LoweringContext, Shape, ShapedOp, TopOp, TpuOp
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import is_set
+from tpusim.ops.interfaces import QuirkRewrite
+from tpusim.ops.patterns.interpolated import COORDINATES, PARTS, TAKEN
 from tpusim.ops.resize.nearest import make_nearest, nearest_source
 
-COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+LOG = logging.getLogger(__name__)
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+OF_NODE = ("mode", "coord_mode", f"{OWN}stands_for")
+"""Attributes of the top op alone."""
 WHOLE_WITHIN = 1e-9
 """The largest relative distance between a step and the reciprocal of a whole factor."""
 
@@ -81,6 +92,20 @@ class TopInterp(Interpolation, TopOp):
 
     mode = attr_def(StringAttr)
     coord_mode = attr_def(StringAttr)
+    stands_for = opt_attr_def(StringAttr)
+    """Mode and coordinates of the node if they are others (U-109)."""
+
+    @property
+    def is_asymmetric(self) -> bool:
+        """Whether the coordinates of the node are asymmetric, which a host follows."""
+        return self.stands_for is not None and self.stands_for.data.endswith("asymmetric")
+
+    @classmethod
+    @override
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """Nodes of other modes that are interpolated linearly (U-109)."""
+        del weights
+        return (PartsToInterp(cls),)
 
     @override
     def derived(self, name: str) -> Attribute | None:
@@ -139,14 +164,17 @@ class TopInterp(Interpolation, TopOp):
         """tpu.Interp (numerics.md 11.4, 12)."""
         operand, attributes = (
             ctx.operand(self.input, ctx.float_mode(self), self),
-            {key: value for key, value in self.attributes.items() if key not in ("mode", "coord_mode")},
+            {key: value for key, value in self.attributes.items() if key not in OF_NODE},
         )
         if not self.geometry[2]:
             steps = self._steps(ctx)
             attributes |= {"scale_h": float_attr(steps[0]), "scale_w": float_attr(steps[1])}
+        if self.stands_for is not None:
+            ctx.decision(self, Quirk.RESIZE_MODES.decision)
         # the host interpolates in f32 (DN-22)
         if ctx.chip.is_on_host(self.name):
             attributes["on_host"] = flag(True)
+            attributes |= {"asymmetric": flag(True)} if self.is_asymmetric else {}
         return ctx.build(TpuInterp, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
     def _steps(self, ctx: LoweringContext) -> list[float]:
@@ -158,7 +186,10 @@ class TopInterp(Interpolation, TopOp):
 
 @irdl_op_definition
 class TpuInterp(Interpolation, TpuOp):
-    """`tpu.Interp`: linear interpolation in float. `on_host`: by the algorithm of the host's processor."""
+    """`tpu.Interp`: linear interpolation in float.
+
+    on_host: by the algorithm of the host's processor; asymmetric: with coordinates o * scale there.
+    """
 
     name = "tpu.Interp"
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
@@ -166,6 +197,7 @@ class TpuInterp(Interpolation, TpuOp):
     mode = attr_def(ResizeModeAttr)
     coord_mode = attr_def(ResizeCoordinatesAttr)
     on_host = opt_attr_def(BoolAttr)
+    asymmetric = opt_attr_def(BoolAttr)
 
     @override
     def derived(self, name: str) -> Attribute | None:
@@ -176,8 +208,10 @@ class TpuInterp(Interpolation, TpuOp):
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         size, scales, align = self.geometry
-        compute = interp_on_host if is_set(self.on_host) else interp_linear
-        return (compute(operands[0], size=size, scales=scales, align_corners=align),)
+        if not is_set(self.on_host):
+            return (interp_linear(operands[0], size=size, scales=scales, align_corners=align),)
+        asymmetric = is_set(self.asymmetric)
+        return (interp_on_host(operands[0], size=size, scales=scales, align_corners=align, asymmetric=asymmetric),)
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
@@ -188,7 +222,7 @@ class TpuInterp(Interpolation, TpuOp):
     def emit(self, ctx: EmitContext) -> None:
         """FN interp, which reads only the rows and columns that it needs (numerics.md 11.4)."""
         _, (scale_h, scale_w), align = self.geometry
-        function = functions.Interp(scale_h, scale_w, align, is_set(self.on_host))
+        function = functions.Interp(scale_h, scale_w, align, is_set(self.on_host), is_set(self.asymmetric))
         source = _needed(ctx.input(0), shape_of(self.output)[2:], function)
         ctx.emit(isa.Fn, function=function, inputs=(source,), output=ctx.output())
 
@@ -220,3 +254,48 @@ def _step(size_in: int, size_out: int, scale: float, coordinates: str) -> float:
     if size_out == 1 and coordinates == "pytorch_half_pixel":
         return 1.0  # so that the only element is that at place 0
     return 1.0 / scale
+
+
+# ------------------------------------------------------------------------------------------------------------ rewrites
+
+
+@dataclass
+class PartsToInterp(QuirkRewrite):
+    """The products with constants that a Resize became, cubic or of other coordinates -> linear Interp (U-109)."""
+
+    QUIRK: ClassVar[Quirk] = Quirk.RESIZE_MODES
+    interp: type[TopInterp]
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the last part; the Interp is called like the node."""
+        mark = _mark_of(op)
+        readers = [use.operation for use in op.results[0].uses] if mark.startswith(f"{PARTS} ") else []
+        if not readers or any(_mark_of(reader) == mark for reader in readers):
+            return
+        modes, _, tensor = mark.partition(":")
+        _, mode, coordinates, ending = modes.split(" ")
+        source = op.results[0]
+        while isinstance(source.owner, Operation) and _mark_of(source.owner) == mark:
+            source = source.owner.operands[0]
+        taken = TAKEN.get(coordinates, coordinates)
+        axes = list(zip(shape_of(source), shape_of(op.results[0]), strict=True))[2:]
+        steps = [_step(before, after, after / before, taken) for before, after in axes]
+        attributes = {
+            "target_shape": ints_attr([after for _, after in axes]), "scale_h": float_attr(steps[0]),
+            "scale_w": float_attr(steps[1]), "align_corners": flag(taken == "align_corners"),
+            "stands_for": StringAttr(f"{mode} {coordinates}"),
+        }  # fmt: skip
+        new = self.interp.create(operands=[source], result_types=[op.results[0].type], attributes=attributes)
+        given = framework_name(op)
+        given = tensor if given.startswith(f"{tensor}_part") else given
+        set_op_name(new, given + ending, given if ending else "")
+        rewriter.replace(op, new)
+        LOG.warning(
+            "%s '%s' is linear with %s here (%s), not %s with %s; write what is meant, or keep it by quirks_off=%s",
+            new.name, op_name(new), taken, self.QUIRK.rule.number, mode, coordinates, self.QUIRK,
+        )  # fmt: skip
+
+
+def _mark_of(op: Operation) -> str:
+    mark = op.attributes.get(PART_OF)
+    return mark.data if isinstance(mark, StringAttr) else ""

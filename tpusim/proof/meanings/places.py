@@ -81,15 +81,15 @@ def remainder(op: TpuMod, operands: Sequence[Any], field: Field) -> Elements | N
 def interp(op: TpuInterp, operands: Sequence[Any], field: Field) -> Elements | None:
     """The weighed neighbours of every place (numerics.md 11.4)."""
     size, scales, align = op.geometry
-    (x,), host = operands, is_set(op.on_host)
+    (x,), host, asymmetric = operands, is_set(op.on_host), is_set(op.asymmetric)
     axes: list[tuple[np.ndarray, ...]] = []
     for before, after, scale in zip(x.shape[2:], size, scales, strict=True):
         if host:
-            axes.append(tuple(host_neighbours(before, after, scale, align_corners=align)))
+            axes.append(tuple(host_neighbours(before, after, scale, align_corners=align, asymmetric=asymmetric)))
             continue
         left, d = linear_source(before, after, scale, align_corners=align)
         axes.append((left, np.minimum(left + 1, before - 1), np.float32(1) - d, d))
-    return stored_float(weighed(field, ("interp", align, host), x, axes), op.output, field)
+    return stored_float(weighed(field, ("interp", align, host, asymmetric), x, axes), op.output, field)
 
 
 def frames(op: TpuCsc, operands: Sequence[Any], field: Field) -> Elements | None:

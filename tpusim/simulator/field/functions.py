@@ -385,5 +385,5 @@ def by_sample(field: Field, function: fn.Function, operands: Operands, output: V
 def interp(field: Field, function: fn.Interp, operands: Operands, output: View) -> Elements:
     """The neighbours of every place, weighed, in the order of sums that the function's parameters name."""
     (x,), size = operands, output.shape[2:]
-    key = ("interp", function.align_corners, function.host)
+    key = ("interp", function.align_corners, function.host, function.asymmetric)
     return weighed(field, key, x, [neighbours(function, i, x.shape[2 + i], count) for i, count in enumerate(size)])

@@ -6,10 +6,11 @@ from typing_extensions import override
 from xdsl.ir import SSAValue
 
 from tpusim.interfaces import Model
+from tpusim.ir.attrs import flag
 from tpusim.ops.activation.lut_bf16 import build_lookup, float_table
-from tpusim.ops.activation.top import Activation, ByteTable, TopReciprocal
+from tpusim.ops.activation.top import Activation, ByteTable, TopAbs, TopReciprocal
 from tpusim.ops.framework.base import LoweringContext
-from tpusim.ops.interfaces import FloatLowering
+from tpusim.ops.interfaces import FloatLowering, Lowering
 from tpusim.targets.cv18xx.multipliers import threshold
 from tpusim.targets.cv18xx.target import TARGET
 
@@ -22,6 +23,15 @@ class BoundedReciprocal(Model[TopReciprocal], ByteTable):
     def entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
         del ctx
         return reciprocal_table(self.op.const_val.value.data, threshold(self.op.output), x, y)
+
+
+@TARGET.attach(TopAbs, Lowering)
+class SaturatingAbs(Model[TopAbs], Lowering):
+    """The magnitude of -128 is 127 (DN-14)."""
+
+    @override
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        return self.op.lower_with(ctx, {"saturates": flag(True)})
 
 
 @TARGET.attach(Activation, FloatLowering)

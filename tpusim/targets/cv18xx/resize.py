@@ -100,7 +100,7 @@ class InterpToConv(RewritePattern):
     @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """The new op takes name and range."""
-        if not isinstance(op, TopInterp):
+        if not isinstance(op, TopInterp) or op.is_asymmetric:
             return
         if op.geometry[2]:
             self._align_corners(op, rewriter)
