@@ -85,7 +85,10 @@ class Prove(Command):
     cached positions without a token are filled with other numbers each time.
     """
 
-    says = "how many `cases` there were, how many were `equal`, what lies `apart` and why, and the `faults`"
+    says = (
+        "how many `cases` there were and tokens were `compared`, how many cases were `equal` and `failed`, what lies "
+        "`apart` and why, and the `faults`"
+    )
 
     nets: Paths
     """A program, networks, or one folder of ONNX files."""

@@ -171,9 +171,13 @@ class Decoder:
 
     def append(self, cache: str, values: np.ndarray, at: int, axis: int) -> None:
         """Keys or values of new tokens to their place in the cache; nothing if no net reads it."""
-        if any(cache in net.caches and net.past for nets in self.layers.values() for net in nets):
+        if self.keeps(cache):
             self.session.write(cache, values, at, axis)
             self.written[cache] = at + values.shape[axis]
+
+    def keeps(self, cache: str) -> bool:
+        """Whether some net reads a cache, so that there is one."""
+        return any(cache in net.caches and net.past for nets in self.layers.values() for net in nets)
 
     def rows(self, net: BlockNet, states: np.ndarray, padding: float | np.ndarray) -> np.ndarray:
         """Hidden states as the net takes them, with rows after the tokens."""

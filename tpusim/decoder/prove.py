@@ -33,6 +33,7 @@ from tpusim.decoder.partition import (
 from tpusim.errors import ConfigError, SimulationError
 from tpusim.simulator.session import Session
 
+CHUNKS = "chunks of "
 STATES = 32
 """By how many roundings of their norm other blocks of keys may change the states after a block. Decision: attention has
 a strict bound; this one shows gross faults in what follows."""
@@ -91,6 +92,8 @@ class Agreement:
     """The cases of a decoder, and how far the ways lie apart where blocks of keys differ."""
 
     cases: list[Case] = field(default_factory=list[Case])
+    compared: int = 0
+    """How often a token of a layer was compared with the first way to it."""
     largest: float = 0.0
     """The largest difference of an attention's result, as a share of what is allowed."""
     apart: Counter[str] = field(default_factory=Counter[str])
@@ -111,6 +114,7 @@ class Agreement:
         return {
             "passed": self.passed,
             "cases": len(self.cases),
+            "compared": self.compared,
             "failed": sum(not case.passed for case in self.cases),
             "equal": sum(not case.apart and case.passed for case in self.cases),
             "apart": dict(self.apart.most_common()),
@@ -157,10 +161,8 @@ class _Proof:
         self.found = Agreement()
 
     def run(self, most: int, chunks: Sequence[int]) -> Agreement:
-        first = next(iter(self.decoder.layers))
-        width = self.session.signature(self.decoder.layers[first][0].name)[0][self.decoder.layers[first][0].states][1][
-            -1
-        ]
+        net = next(iter(self.decoder.layers.values()))[0]
+        width = self.session.signature(net.name)[0][net.states][1][-1]
         states = self.random.randn(most, width).astype(np.float32)
         chunked = tuple(chunks) or self._usual_chunks(most)
         lengths = edges(self.decoder, self._block_edges(), self.session.nets.first.header.chip_spec.lanes, most)
@@ -173,12 +175,18 @@ class _Proof:
             states = proof.reference_states()
             if proof.fault is not None:
                 break
-        if all(not found.ways for layers in results.values() for found in layers):
+        chunks_there = any(_continues(net) for nets in self.decoder.layers.values() for net in nets)
+        compared = {
+            case: layers
+            for case, layers in results.items()
+            if len(layers[0].ways) > 1 and (not chunks_there or any(way.startswith(CHUNKS) for way in layers[0].ways))
+        }
+        if not compared:
             raise ConfigError(
                 "prove: two ways to the same tokens are required, such as a net for prefill and one for decode "
                 f"with a history of {most} tokens; these nets give one"
             )
-        self.found.cases = [_joined_case(case, layers) for case, layers in results.items()]
+        self.found.cases = [_joined_case(case, layers) for case, layers in compared.items()]
         return self.found
 
     def _usual_chunks(self, most: int) -> tuple[int, ...]:
@@ -233,7 +241,7 @@ class _LayerProof:
         """All ways to a sequence; the first one is what the others are compared with."""
         ways = {
             f"prefill of {tokens}": self._prefill(tokens),
-            f"chunks of {chunk}": self._pieces(tokens, chunk, _continues),
+            f"{CHUNKS}{chunk}": self._pieces(tokens, chunk, _continues),
             "decode": self._pieces(tokens, 1, _decodes),
         }
         apart, unequal, fault = dict[int, str](), set[int](), self.fault
@@ -246,8 +254,7 @@ class _LayerProof:
                 apart |= differ
                 unequal |= other
         self.fault = fault
-        named = tuple(walked) if len(walked) > 1 else ()
-        return _Layer(named, frozenset(range(tokens)) - unequal, apart, fault)
+        return _Layer(tuple(walked), frozenset(range(tokens)) - unequal, apart, fault)
 
     def _prefill(self, tokens: int) -> list[tuple[BlockNet, int, int]]:
         able = [net for net in self.nets if not net.history and net.rows >= tokens]
@@ -266,6 +273,9 @@ class _LayerProof:
     ) -> tuple[dict[int, str], frozenset[int], Fault | None]:  # fmt: skip
         """Run a net on tokens of the sequence, and compare them with the first way to each."""
         key = net.name, at, count
+        known = all(len(rows) >= at for rows in self.keys.values()) and at + count <= len(self.states)
+        if not known:
+            return {}, frozenset(), None  # what comes before is not known yet; a longer prefill or decode gives it
         if key not in self.done:
             self.done[key] = self._compared(way, net, at, count)
         return self.done[key]
@@ -273,8 +283,6 @@ class _LayerProof:
     def _compared(
         self, way: str, net: BlockNet, at: int, count: int
     ) -> tuple[dict[int, str], frozenset[int], Fault | None]:  # fmt: skip
-        if at and any(len(rows) < at for rows in self.keys.values()):
-            return {}, frozenset(), None  # its history is not known yet; a longer prefill or decode gives it
         self._fill(net, at)
         padding = self.random.randn(net.rows, self.states.shape[-1])
         try:
@@ -289,6 +297,7 @@ class _LayerProof:
             if first is token:
                 self._remember(step, row)
             fault, text = (None, "") if first is token else self._agree(at + row, first, token)
+            self.found.compared += first is not token
             if fault is None and (first is token or text):
                 fault = self._unlike_its_blocks(at + row, token)
             if fault is not None:
@@ -412,9 +421,9 @@ class _LayerProof:
 
     def _cache_fault(self, way: str, net: BlockNet, at: int, count: int) -> Fault | None:
         """Whether the caches have the keys and values of all tokens at their places now."""
-        if not net.past:
-            return None
         for index, cache in enumerate(net.caches):
+            if not self.decoder.keeps(cache):
+                continue
             content = np.moveaxis(self.session.read(cache), net.axis, 0)
             for token in range(at + count):
                 wanted = np.moveaxis(np.expand_dims(self.keys[cache][token], net.axis), net.axis, 0)[0]
