@@ -1,13 +1,16 @@
-"""python -m benchmarks.does_prefill_equal_decode [MODELS]: small decoders proven, and planted faults looked for.
+"""Small decoders proven, and planted faults looked for.
 
 Each model is compiled for prefill, chunk and decode, and all ways to its tokens are compared on the machine. Then nets
-and runtimes with one fault each take the place of right ones. Prints cases, seconds, and where each fault shows.
+and runtimes with one fault each take the place of right ones. Prints cases and CPU seconds, and where each fault shows;
+the status is 1 if a case fails or a fault does not show.
 """
 
-import sys
 import time
 from dataclasses import dataclass
 from typing import Any
+
+import tyro
+from typing_extensions import override
 
 import tpusim
 from tests.builders.decoders import RUNTIMES, SMALL, nets
@@ -85,34 +88,34 @@ class _Exchanged(Decoder):
     def __init__(self, model: CompiledNets) -> None:
         super().__init__(model.session(), list(model))
 
+    @override
     def append(self, cache: str, values: Any, at: int, axis: int) -> None:
         super().append(cache.replace("_1", "_0"), values, at, axis)
 
 
-def main(names: list[str]) -> int:
-    """Print what was compared and found; 1 if a case fails or a fault does not show."""
-    chosen = [model for model in MODELS if not names or any(name in model.name for name in names)]
+def main(models: tuple[str, ...] = (), faults: bool = True) -> None:
+    """models: parts of their names, () for all. faults: also look for planted ones."""
+    chosen = [model for model in MODELS if not models or any(name in model.name for name in models)]
     cases, seconds, bad = 0, 0.0, 0
     for model in chosen:
         found, took = proven(model)
         said = found.to_json()
         cases, seconds, bad = cases + said["cases"], seconds + took, bad + said["failed"]
-        print(
-            f"{model.name}: {said['cases']} cases, {said['equal']} equal, {said['failed']} wrong, {took:.1f} CPU s",
-            flush=True,
-        )
-        for nets_, count in found.apart.most_common(4):
-            print(f"    {count} tokens: {nets_}")
+        figures = f"{said['cases']} cases, {said['equal']} equal, {said['failed']} wrong, {took:.1f} CPU s"
+        print(f"{model.name}: {figures}", flush=True)
+        for pair, count in found.apart.most_common(4):
+            print(f"    {count} tokens: {pair}")
         for fault in found.faults[:3]:
             print(f"    {fault}")
     print(f"{cases} cases in {seconds:.1f} CPU s, {bad} wrong")
-    faults = [] if names else planted()
-    for name, found in faults:
+    shown = planted() if faults else []
+    for name, found in shown:
         print(f"{name}: {found.faults[0] if found.faults else 'NOT FOUND'}", flush=True)
-    seen = sum(bool(found.faults) for _, found in faults)
-    print(f"{seen} of {len(faults)} planted faults show")
-    return int(bool(bad) or seen < len(faults))
+    seen = sum(bool(found.faults) for _, found in shown)
+    print(f"{seen} of {len(shown)} planted faults show")
+    if bad or seen < len(shown):
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    tyro.cli(main, description=__doc__)
