@@ -156,7 +156,10 @@ class _Proof:
         self.decoder, self.random = decoder, random
         self.session = session
         self.attentions = {
-            net.name: attentions(session.nets[net.name]) for nets in decoder.layers.values() for net in nets
+            net.name: found if 2 * len(found) == len(net.new) else ()
+            for nets in decoder.layers.values()
+            for net in nets
+            for found in (attentions(session.nets[net.name]),)
         }
         self.found = Agreement()
 
@@ -305,7 +308,7 @@ class _LayerProof:
             if text:
                 unequal.add(at + row)
                 apart[at + row] = text
-        return apart, frozenset(unequal), self._cache_fault(way, net, at, count)
+        return apart, frozenset(unequal), self._cache_fault(way, step)
 
     def _fill(self, net: BlockNet, at: int) -> None:
         """The caches as they are after `at` tokens, and numbers of another sequence after them."""
@@ -345,23 +348,25 @@ class _LayerProof:
         def fault(tensor: str, why: str) -> tuple[Fault, str]:
             return Fault(number, self.layer, tensor, other.way, first.way, why), ""
 
-        for name in sorted(first.exact.keys() & other.exact.keys(), key=_order):
-            if not _same(first.exact[name], other.exact[name]):
-                return fault(name, f"{_difference(first.exact[name], other.exact[name])}, and must be equal")
-        text = "; ".join(
-            f"{shown(a)} against {shown(b)}" for a, b in zip(first.keys, other.keys, strict=False) if a != b
-        )
+        pairs = list(zip(first.keys, other.keys, strict=False))
+        text = "; ".join(f"{shown(a)} against {shown(b)}" for a, b in pairs if a != b)
         mixed = list(zip(first.attention, other.attention, strict=False))
-        for index, (a, b) in enumerate(mixed):
-            if a is None or b is None or _same(a, b):
-                continue
-            why = _difference(a, b)
-            if not text:
-                return fault("attention", f"{why}, and must be equal: both add up keys {shown(first.keys[index])}")
-            share = self._share(number, index, a, b, first.net)
-            self.found.largest = max(self.found.largest, share)
-            if not share <= 1:
-                return fault("attention", f"{why}, {share:.1f} times what other blocks of keys explain ({text})")
+        for index in range(len(self.keys) // 2):
+            for name in (f"{kind}{index or ''}" for kind in ("keys", "values", "queries")):
+                if name in first.exact and name in other.exact and not _same(first.exact[name], other.exact[name]):
+                    return fault(name, f"{_difference(first.exact[name], other.exact[name])}, and must be equal")
+            a, b = mixed[index] if index < len(mixed) else (None, None)
+            if a is not None and b is not None and not _same(a, b):
+                why = _difference(a, b)
+                if not text:
+                    return fault("attention", f"{why}, and must be equal: both add up keys {shown(first.keys[index])}")
+                share = self._share(number, index, a, b, first.net)
+                self.found.largest = max(self.found.largest, share)
+                if not share <= 1:
+                    return fault("attention", f"{why}, {share:.1f} times what other blocks of keys explain ({text})")
+                break  # what follows in the net depends on it
+            if (a is None or b is None) and text:
+                break
         if _same(first.states, other.states):
             return None, ""
         known = [a is not None and b is not None for a, b in mixed]
@@ -392,6 +397,9 @@ class _LayerProof:
         net = next(one for one in self.nets if one.name == token.net)
         for index, (attention, mixed) in enumerate(zip(self.attentions[net.name], token.attention, strict=True)):
             queries = token.exact.get(f"queries{index or ''}")
+            names = zip(("keys", "values"), net.caches[2 * index : 2 * index + 2], strict=True)
+            if not all(_same(token.exact[f"{kind}{index or ''}"], self.keys[cache][number]) for kind, cache in names):
+                break  # an earlier attention of the net lies apart
             if queries is None or mixed is None or not attention.blocks:
                 continue
             shape = (-1, net.heads[-1])
@@ -419,18 +427,21 @@ class _LayerProof:
         with np.errstate(divide="ignore", invalid="ignore"):
             return float(np.nan_to_num(np.where(gap == 0, 0, gap / limit), nan=np.inf).max())
 
-    def _cache_fault(self, way: str, net: BlockNet, at: int, count: int) -> Fault | None:
-        """Whether the caches have the keys and values of all tokens at their places now."""
-        for index, cache in enumerate(net.caches):
+    def _cache_fault(self, way: str, step: Step) -> Fault | None:
+        """Whether the caches have the earlier keys and values, and the new ones after them."""
+        net = step.net
+        for index, (cache, new) in enumerate(zip(net.caches, step.new, strict=True)):
             if not self.decoder.keeps(cache):
                 continue
-            content = np.moveaxis(self.session.read(cache), net.axis, 0)
-            for token in range(at + count):
-                wanted = np.moveaxis(np.expand_dims(self.keys[cache][token], net.axis), net.axis, 0)[0]
-                if token < len(self.keys[cache]) and not _same(content[token], wanted):
+            content = self.session.read(cache)
+            wanted = [*self.keys[cache][: step.at], *(np.take(new, row, net.axis) for row in range(step.count))]
+            for token, rows in enumerate(wanted):
+                got = np.take(content, token, net.axis)
+                if not _same(got, rows):
                     tensor = f"cached {('keys', 'values')[index % 2]}"
-                    why = f"{_difference(wanted, content[token])}: position {token} of '{cache}' has other numbers"
-                    return Fault(token, self.layer, tensor, f"{way} ('{net.name}' after {at})", "what it computed", why)
+                    why = f"{_difference(rows, got)}: position {token} of '{cache}' has other numbers"
+                    label = f"{way} ('{net.name}' after {step.at})"
+                    return Fault(token, self.layer, tensor, label, "what it computed", why)
         return None
 
 
@@ -452,11 +463,6 @@ def _counted(blocks: Sequence[int]) -> str:
 
 def _by_heads(rows: np.ndarray, net: BlockNet) -> np.ndarray:
     return keys_first(net, np.expand_dims(rows, net.axis))[0]
-
-
-def _order(name: str) -> int:
-    """Keys, values, queries: the first that differs says most."""
-    return ("keys", "values", "queries").index(name.rstrip("0123456789"))
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:
