@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
+from tests.builders.llama_block import Sizes, llama_block
 from tpusim.decoder import BlockNet, Decoder
 from tpusim.decoder.decoder import HIDDEN
-
-from .llama_block import Sizes, llama_block
 
 SMALL = Sizes(hidden=64, heads=4, kv_heads=2, size=16, inner=128, positions=32)
 
