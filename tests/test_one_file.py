@@ -29,7 +29,7 @@ from tpusim.running.persistence import model_key
 from tpusim.running.pipeline import run
 
 TEXT = """
-module attributes {module.name = "net", module.state = "TOP_F32", module.weight_file = "weights.npz"} {
+module @net attributes {module.state = "TOP_F32", module.weight_file = "weights.npz"} {
   func.func @main(%arg0: tensor<1x3xf32>) -> tensor<1x3xf32> {
     %0 = "top.Input"(%arg0) : (tensor<1x3xf32>) -> tensor<1x3xf32> loc("in")
     %1 = "top.Weight"() : () -> tensor<3xf32> loc("w")

@@ -8,6 +8,7 @@ from xdsl.ir import Block, SSAValue
 from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, op_name, set_op_name, value_name
 from tpusim.ir.types import element_of, tensor
 from tpusim.ir.weights import WeightStore
+from tpusim.ops.interfaces import LaneCopies
 from tpusim.ops.structure import TopWeight, TpuLoad, TpuStore, TpuYield, make_group
 from tpusim.schedule import GroupSchedule, Scheduled, to_attrs
 
@@ -25,8 +26,8 @@ def write_group(schedule: GroupSchedule, weights: WeightStore | None = None) -> 
     block = Block()
     made = dict(_tables(schedule, weights))
     local = {value: load.output for value, load in _transfers(schedule, TpuLoad, block, attrs.items, made)}
-    entering = [made.get(value, value) for value in (*graph.inputs, *graph.weights)]
-    group = make_group(entering, Block(), [v.type for v in graph.outputs])
+    loaded = set(local.values())
+    group = make_group(graph.inputs, Block(), [v.type for v in graph.outputs])
     parent.insert_op_after(group, graph.ops[-1])
     outside = {v: [u for u in v.uses if u.operation not in graph.inside] for v in graph.outputs}
     for op in graph.ops:
@@ -36,6 +37,8 @@ def write_group(schedule: GroupSchedule, weights: WeightStore | None = None) -> 
             if value in local:
                 op.operands[index] = local[value]
         op.attributes["ginfo"] = LayerGroupAttr(attrs.items[op])
+        if isinstance(op, LaneCopies):
+            op.state_copies(loaded=op.operands[0] in loaded)
     stores = {value: store.output for value, store in _transfers(schedule, TpuStore, block, attrs.items, {})}
     block.add_op(TpuYield.create(operands=[stores[v] for v in graph.outputs]))
     for result, value in zip(group.results, graph.outputs, strict=True):
@@ -44,6 +47,7 @@ def write_group(schedule: GroupSchedule, weights: WeightStore | None = None) -> 
     group.regions[0].detach_block(0)
     group.regions[0].add_block(block)
     group.attributes.update(attrs.group)
+    group.name_results()
     for value in made:
         assert isinstance(value.owner, TopWeight)
         value.owner.detach()

@@ -111,6 +111,10 @@ class LaneCopies:
         """Whether a load makes the copies at no cost, if only this op reads the loaded tensor."""
         raise NotImplementedError
 
+    def state_copies(self, *, loaded: bool) -> None:
+        """State in the op of a group who makes the copies. loaded: a load makes the operand."""
+        raise NotImplementedError
+
 
 class Uncounted:
     """An op whose time does not count where transfers are moved to its time step (layer_group.md 8.4, U-80)."""
