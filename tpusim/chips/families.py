@@ -39,6 +39,8 @@ class Hardware(msgspec.Struct, frozen=True):
     """The float unit is BF16 only: casts go through BF16, results are finite (numerics.md 8.1, 8.2)."""
     float_tables: bool = False
     """Functions in BF16, and the reciprocals and roots inside Softmax and LayerNorm, are table lookups (10, 11)."""
+    heads_of_each_tensor: bool = False
+    """Whether a product says of each tensor if its heads and rows are exchanged (`hdim_is_batch`); else all are."""
     weights_of_few_bits: bool = True
     """A product with weights of 4 or 8 bits and activations of 16 is a tpu.A16MatMul (numerics.md 14)."""
     float_only: tuple[FloatOnly, ...] = ()
@@ -98,6 +100,7 @@ CV18XX = Hardware(
     merges_kernels=False,
     bf16_unit=True,
     float_tables=True,
+    heads_of_each_tensor=True,
     weights_of_few_bits=False,
     float_only=(
         _NO_SOFTMAX,

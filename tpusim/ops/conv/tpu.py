@@ -231,6 +231,10 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
             self.use_3ic_optimize = int_attr(self._axes_and_copies & ~ON_CHIP | ON_CHIP * on_chip)
 
     @override
+    def stated_copies(self) -> Attribute | None:
+        return self.use_3ic_optimize
+
+    @override
     def packed_rows(self, filter: np.ndarray, packing: int) -> np.ndarray:
         merged = self.merged_axes
         return pack_filter(merge_kernel(filter, merged), packing) if merged else super().packed_rows(filter, packing)
