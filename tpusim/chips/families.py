@@ -49,6 +49,8 @@ class Hardware(msgspec.Struct, frozen=True):
     """Top ops without an integer form, as in "top.Interp", that the host computes, in f32."""
     global_only: tuple[str, ...] = ()
     """Ops without a local form, as in "tpu.Sub" (layer_group.md 2)."""
+    file_suffix: Literal["bmodel", "cvimodel"] = "bmodel"
+    """Of the files that TPU-MLIR's code generator makes for boards."""
     cycle_model: Literal["bm", "cv18xx"] = "bm"
     """"bm": hardware.md 5.1 and 5.2, TIU and DMA run at the same time; "cv18xx": 5.3, by the formulas in
     `tpusim.isa.families`, and the times of TIU and DMA add up."""
@@ -119,6 +121,7 @@ CV18XX = Hardware(
         *("tpu.Clip", "tpu.Sub", "tpu.Max", "tpu.Min", "tpu.Div", "tpu.MatMul", "tpu.Softmax"),
         *("tpu.LayerNorm", "tpu.GroupNorm", "tpu.InstanceNorm"),
     ),
+    file_suffix="cvimodel",
     cycle_model="cv18xx",
 )
 

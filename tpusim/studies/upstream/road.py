@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tpusim import chips
+from tpusim.inference import results_of
 from tpusim.ir.attrs import texts
 from tpusim.ir.module import Model, save_model
 from tpusim.studies.upstream.tools import Tools, UpstreamError
@@ -38,8 +39,7 @@ def generate(model: Model, folder: Path, tools: Tools) -> Made:
     model.require_state("TPU_ADDRESSED", stage="codegen --through-upstream")
     folder.mkdir(parents=True, exist_ok=True)
     save_model(model.clone(), folder / MODULE, weight_file=WEIGHTS)
-    suffix = "cvimodel" if chips.of(model).hardware.cycle_model == "cv18xx" else "bmodel"
-    file = folder / f"{model.name}.{suffix}"
+    file = folder / f"{model.name}.{chips.of(model).hardware.file_suffix}"
     for old in (file, folder / PROFILE):
         old.unlink(missing_ok=True)
     tools.run(folder, "tpuc-opt", MODULE, f"--codegen=model_file={file.name} {SETTINGS}", "-o", "/dev/null")
@@ -85,11 +85,11 @@ class Agreement:
     largest: float
 
 
-def agreements(theirs: Mapping[str, Array], ours: Mapping[str, Array]) -> list[Agreement]:
-    """The results of the simulator against those of flat inference, in the order of the simulator's."""
+def agreements(model: Model, sample: Mapping[str, Array], theirs: Mapping[str, Array]) -> list[Agreement]:
+    """The results of the simulator on a sample against those of flat inference, in order."""
     found = list[Agreement]()
-    for name, result in theirs.items():
-        here = np.asarray(ours[name]).astype(np.float64).ravel()
+    for (name, result), ours in zip(theirs.items(), results_of(model, sample), strict=True):
+        here = ours.astype(np.float64).ravel()
         distance = np.abs(result.astype(np.float64).ravel() - here)
         found.append(Agreement(name, here.size, int(np.count_nonzero(distance)), float(distance.max(initial=0.0))))
     return found
