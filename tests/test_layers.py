@@ -49,7 +49,17 @@ BELOW_PIPELINE = {
 BELOW_RUNNING = {*BELOW_PIPELINE, "tpusim.studies.prospect", "tpusim.studies.diagnosis", "tpusim.studies.export"}
 STUDIES = {
     f"tpusim.studies.{name}"
-    for name in ("prospect", "diagnosis", "export", "search", "explore", "bench", "training", "upstream", "verification")
+    for name in (
+        "prospect",
+        "diagnosis",
+        "export",
+        "search",
+        "explore",
+        "bench",
+        "training",
+        "upstream",
+        "verification",
+    )
 }
 
 ALLOWED: dict[str, set[str]] = {

@@ -10,7 +10,7 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Region
 
 from tpusim.ir.attrs import int_attr
-from tpusim.ir.functions import MAIN
+from tpusim.ir.functions import MAIN, SUBNET, function_of
 from tpusim.ir.opaque import opaque_mode
 from tpusim.ir.upstream.absent import completed
 
@@ -24,7 +24,6 @@ OF_DEVICE = frozenset(
 )  # fmt: skip
 """Attributes of the inner module."""
 INPUT = "top.Input"
-SUBNET = "subfunc_0"
 
 
 def written(module: ModuleOp) -> ModuleOp:
@@ -54,6 +53,8 @@ def _only_function(module: ModuleOp) -> FuncOp | None:
     main = found[0]
     if len(main.body.blocks) != 1 or any(isinstance(op, CallOp) for op in main.walk()):
         return None
+    if any(function_of(op)[0] != MAIN for op in main.body.block.ops):
+        return None  # TPU-MLIR cut it into several
     read = (use.operation.name == INPUT for argument in main.body.block.args for use in argument.uses)
     return main if all(read) and isinstance(main.body.block.last_op, ReturnOp) else None
 
@@ -74,17 +75,19 @@ def _cut(main: FuncOp) -> FuncOp:
     last = body.last_op
     assert isinstance(last, ReturnOp)
     results = [value.type for value in last.operands]
-    call = CallOp(SUBNET, values, results)
+    name, _ = SUBNET
+    call = CallOp(name, values, results)
     block.add_ops([call, ReturnOp(*call.results)])
-    subnet = FuncOp(SUBNET, ([value.type for value in values], results), Region(body))
+    subnet = FuncOp(name, ([value.type for value in values], results), Region(body))
     subnet.attributes.update(_subnet_attributes())
     return subnet
 
 
 def _subnet_attributes() -> dict[str, Attribute]:
     """What TPU-MLIR states of the only subnet: its number, that it runs on the chip with fixed shapes, no next one."""
+    _, mode = SUBNET
     return {
         "id": int_attr(0),
-        "mode": opaque_mode("tpu.run_mode", "TPU_STATIC"),
+        "mode": opaque_mode("tpu.run_mode", mode),
         "next_index": DenseArrayBase.from_list(i32, [-1]),
     }
