@@ -20,7 +20,7 @@ from streams import gmem, lmem
 from tpusim import chips
 from tpusim.errors import CommandError, UnsupportedError
 from tpusim.inference import run
-from tpusim.ir.attrs import ints, op_name, text
+from tpusim.ir.attrs import ints, ints_attr, op_name, text
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
@@ -32,6 +32,7 @@ from tpusim.layer_group.planning import plan
 from tpusim.lowering import LoweringConfig
 from tpusim.ops.deconv.geometry import deconv_extent, deconv_need
 from tpusim.ops.framework.base import TpuOp, Window
+from tpusim.ops.structure import make_none
 from tpusim.schedule import GroupSchedule
 from tpusim.simulator import Simulator
 
@@ -170,25 +171,37 @@ def test_coefficients_of_a_deconv_by_the_formulas() -> None:
     s_in, s_out = (uniform.scale.data for uniform in found if uniform)
     stored = model.weights[op_name(deconv.operands[2].owner)]  # type: ignore[arg-type]
     np.testing.assert_allclose(stored, b / (scale * s_in), atol=0.5 + 1e-3)
-    m, r = (np.array(ints(requant.attributes[f"tpusim.{k}"]), np.float64) for k in ("multiplier", "rshift"))
+    m, right, _ = model.weights[op_name(requant.operands[1].owner)].reshape(8, 3).T.astype(np.float64)  # type: ignore[arg-type]
+    r = -right
     np.testing.assert_allclose(m / 2**r, scale * s_in / s_out, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("chip", "words"), [("bm1684x", 3), ("bm1688", 2), ("bm1690", 2)])
 def test_requant_tables_are_packed_by_chip(chip: str, words: int) -> None:
-    """(m, -r, z), or m and -r with z in the high half (numerics.md 6); inference reads them back."""
+    """Lowering packs (m, -r, z), or m and -r with z in the high half (numerics.md 6); inference reads them back.
+
+    Multipliers and shifts of a module of an earlier release are attributes, which weight-reorder packs in the same way.
+    """
     config = LoweringConfig(chip, "int8", asymmetric=True)
     model = to_tpu(calibrated("deconv-4x4-s2"), config)
-    before = next(op for op in tpu_ops(model) if op.name == "tpu.RequantIntAxis")
-    reordered = to_reordered(model)
-    after = next(op for op in tpu_ops(reordered) if op.name == "tpu.RequantIntAxis")
-    table = reordered.weights[op_name(after.operands[1].owner)]  # type: ignore[arg-type]
+    after = next(op for op in tpu_ops(model) if op.name == "tpu.RequantIntAxis")
+    table = model.weights[op_name(after.operands[1].owner)]  # type: ignore[arg-type]
+    earlier = model.clone()
+    before = next(op for op in tpu_ops(earlier) if op.name == "tpu.RequantIntAxis")
+    m, left = table[0, :, 0, 0], table[0, :, 0, 1]
+    r = -(left if words == 3 else (left & 0xFF).astype(np.uint8).view(np.int8).astype(np.int32))
+    none = make_none()
+    earlier.body.insert_op_before(none, before)
+    before.operands[1] = none.output
+    before.attributes |= {"tpusim.multiplier": ints_attr(m), "tpusim.rshift": ints_attr(r)}
+    reordered = to_reordered(earlier)
+    packed = next(op for op in tpu_ops(reordered) if op.name == "tpu.RequantIntAxis")
+    np.testing.assert_array_equal(reordered.weights[op_name(packed.operands[1].owner)], table)  # type: ignore[arg-type]
     assert table.shape == (1, 12, 1, words) and table.dtype == np.int32
-    m, r = (np.array(ints(before.attributes[f"tpusim.{k}"])) for k in ("multiplier", "rshift"))
-    uniform = uniform_of(before.results[0])
+    uniform = uniform_of(after.results[0])
     assert uniform is not None
     zero = uniform.zero_point.value.data
-    assert zero != 0 and (table[0, :, 0, 0] == m).all()
+    assert zero != 0 and (m >= 1 << 30).all()
     if words == 3:
         assert (table[0, :, 0, 1] == -r).all() and (table[0, :, 0, 2] == zero).all()
     else:

@@ -49,7 +49,17 @@ BELOW_PIPELINE = {
 BELOW_RUNNING = {*BELOW_PIPELINE, "tpusim.studies.prospect", "tpusim.studies.diagnosis", "tpusim.studies.export"}
 STUDIES = {
     f"tpusim.studies.{name}"
-    for name in ("prospect", "diagnosis", "export", "search", "explore", "bench", "training", "verification")
+    for name in (
+        "prospect",
+        "diagnosis",
+        "export",
+        "search",
+        "explore",
+        "bench",
+        "training",
+        "upstream",
+        "verification",
+    )
 }
 
 ALLOWED: dict[str, set[str]] = {
@@ -107,6 +117,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.studies.bench": {*BELOW_RUNNING, *RUNNING, "tpusim.compiled"},
     "tpusim.studies.training": {*OPS, "tpusim.inference", "tpusim.lowering", "tpusim.passes"},
     "tpusim.studies.verification": BELOW_RUNNING,
+    "tpusim.studies.upstream": {"tpusim.chips", "tpusim.ir", "tpusim.inference", "tpusim.verify"},
     "tpusim.studies.commands": {*BELOW_RUNNING, *RUNNING, *STUDIES, "tpusim.cli"},
     "tpusim.decoder": {*CHIP, "tpusim.simulator"},
     "tpusim.compiled_nets": {*BELOW_RUNNING, *RUNNING, "tpusim.compiled", "tpusim.decoder"},

@@ -152,7 +152,8 @@ def test_tensors_inside_groups_have_no_address(chip: str) -> None:
     for group in addressed(KEYS[0], chip).ops:
         if isinstance(group, TpuGroup):
             inside = [op for op in group.body.block.ops if isinstance(op, TpuOp | TpuLoad | TpuStore)]
-            assert inside and all(address_of(op.results[0]) is None for op in inside)
+            outside = {group.store_of(result).output: address_of(result) for result in group.results}
+            assert inside and all(address_of(v) == outside.get(v) for op in inside for v in op.results)
             assert all(address_of(v) is not None for v in (*group.operands, *group.results))
 
 

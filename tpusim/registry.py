@@ -672,7 +672,7 @@ CLI = Table[Any](
         "lower": "tpusim.cli.stages:Lower",
         "group": "tpusim.cli.stages:Group",
         "assign": "tpusim.cli.stages:Assign",
-        "codegen": "tpusim.cli.stages:Codegen",
+        "codegen": "tpusim.studies.commands.codegen:Codegen",
         "export": "tpusim.studies.commands.export:Export",
         "infer": "tpusim.cli.execution:Infer",
         "simulate": "tpusim.cli.execution:Simulate",

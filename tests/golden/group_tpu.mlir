@@ -1,14 +1,14 @@
 #loc1 = loc("input")
 module attributes {module.asymmetric = 0 : i64, module.chip = "bm1684x", module.coeff_addr = 4294967296 : i64, module.coeff_size = 28672 : i64, module.mode = "int8", module.name = "group", module.neuron_addr = 4294995968 : i64, module.neuron_size = 1921024 : i64, module.state = "TPU_ADDRESSED", module.weight_file = "group_weight.npz"} {
   func.func @main(%arg0: tensor<1x16x100x100xf32> loc("input")) -> tensor<1x32x100x100xf32, 4295618560 : i64> {
-    %0 = "top.None"() : () -> none loc(#loc)
-    %1 = "top.Input"(%arg0) : (tensor<1x16x100x100xf32>) -> tensor<1x16x100x100xf32, 4294995968 : i64> loc(#loc1)
+    %0 = "top.Input"(%arg0) : (tensor<1x16x100x100xf32>) -> tensor<1x16x100x100xf32, 4294995968 : i64> loc(#loc1)
+    %1 = "top.None"() : () -> none loc(#loc)
     %2 = "top.Weight"() : () -> tensor<1x32x1x640xi8, 4294967296 : i64> loc(#loc2)
-    %3 = "tpu.Group"(%1, %2) ({
-      %4 = "tpu.Load"(%1) {group_info = #tpu.lg<out_addr = 0, out_size = 6400, eu_align = true, h_idx = [0, 49], h_slice = [51, 51], w_idx = [0], w_slice = [100], id = 0, stage = 0>} : (tensor<1x16x100x100xf32, 4294995968 : i64>) -> tensor<1x16x100x100xf32> loc(#loc3)
+    %3 = "tpu.Group"(%0, %2) ({
+      %4 = "tpu.Load"(%0) {group_info = #tpu.lg<out_addr = 0, out_size = 6400, eu_align = true, h_idx = [0, 49], h_slice = [51, 51], w_idx = [0], w_slice = [100], id = 0, stage = 0>} : (tensor<1x16x100x100xf32, 4294995968 : i64>) -> tensor<1x16x100x100xf32> loc(#loc3)
       %5 = "tpu.Cast"(%4) {group_info = #tpu.lg<out_addr = 16384, out_size = 5120, buffer_addr = 0, buffer_size = 0, eu_align = true, h_idx = [0, 49], h_slice = [51, 51], id = 1, stage = 1>} : (tensor<1x16x100x100xf32>) -> tensor<1x16x100x100x!quant.uniform<i8:f32, 0.035379905400313741>> loc(#loc4)
       %6 = "tpu.Load"(%2) {group_info = #tpu.lg<out_addr = 32768, out_size = 640, eu_align = false, c_slice = [32], w_slice = [640], id = 2, stage = 1>} : (tensor<1x32x1x640xi8, 4294967296 : i64>) -> tensor<1x32x1x640xi8> loc(#loc5)
-      %7 = "tpu.Conv2D"(%5, %6, %0) {coeff_layout = [3, 16, 12, 64, 640], coeff_merged = true, dilations = [1, 1], do_relu = true, filter_packing = 64 : i64, group = 1 : i64, group_info = #tpu.lg<out_addr = 49152, out_size = 5056, in_hslice_offset = [0, 0], h_idx = [0, 50], h_slice = [50, 50], id = 3, stage = 1, slice_idx = 0, group_type = 0>, kernel_shape = [3, 3], pads = [1, 1, 1, 1], quant_mode = #tpu<rq_mode MultiplierShift>, relu_limit = -1.000000e+00 : f64, strides = [1, 1], with_bias = true} : (tensor<1x16x100x100x!quant.uniform<i8:f32, 0.035379905400313741>>, tensor<1x32x1x640xi8>, none) -> tensor<1x32x100x100x!quant.uniform<u8:f32, 0.021305082726104>> loc(#loc6)
+      %7 = "tpu.Conv2D"(%5, %6, %1) {coeff_layout = [3, 16, 12, 64, 640], coeff_merged = true, dilations = [1, 1], do_relu = true, filter_packing = 64 : i64, group = 1 : i64, group_info = #tpu.lg<out_addr = 49152, out_size = 5056, in_hslice_offset = [0, 0], h_idx = [0, 50], h_slice = [50, 50], id = 3, stage = 1, slice_idx = 0, group_type = 0>, kernel_shape = [3, 3], pads = [1, 1, 1, 1], quant_mode = #tpu<rq_mode MultiplierShift>, relu_limit = -1.000000e+00 : f64, strides = [1, 1], with_bias = true} : (tensor<1x16x100x100x!quant.uniform<i8:f32, 0.035379905400313741>>, tensor<1x32x1x640xi8>, none) -> tensor<1x32x100x100x!quant.uniform<u8:f32, 0.021305082726104>> loc(#loc6)
       %8 = "tpu.Cast"(%7) {group_info = #tpu.lg<out_addr = 65536, out_size = 20032, h_idx = [0, 50], h_slice = [50, 50], id = 4, stage = 1>} : (tensor<1x32x100x100x!quant.uniform<u8:f32, 0.021305082726104>>) -> tensor<1x32x100x100xf32> loc(#loc7)
       %9 = "tpu.Store"(%8) {group_info = #tpu.lg<out_addr = 65536, out_size = 20032, h_idx = [0, 50], h_slice = [50, 50], id = 5, stage = 2>} : (tensor<1x32x100x100xf32>) -> tensor<1x32x100x100xf32> loc(#loc8)
       "tpu.Yield"(%9) : (tensor<1x32x100x100xf32>) -> () loc(#loc)

@@ -39,6 +39,8 @@ class Hardware(msgspec.Struct, frozen=True):
     """The float unit is BF16 only: casts go through BF16, results are finite (numerics.md 8.1, 8.2)."""
     float_tables: bool = False
     """Functions in BF16, and the reciprocals and roots inside Softmax and LayerNorm, are table lookups (10, 11)."""
+    heads_of_each_tensor: bool = False
+    """Whether a product says of each tensor if its heads and rows are exchanged (`hdim_is_batch`); else all are."""
     weights_of_few_bits: bool = True
     """A product with weights of 4 or 8 bits and activations of 16 is a tpu.A16MatMul (numerics.md 14)."""
     float_only: tuple[FloatOnly, ...] = ()
@@ -47,6 +49,8 @@ class Hardware(msgspec.Struct, frozen=True):
     """Top ops without an integer form, as in "top.Interp", that the host computes, in f32."""
     global_only: tuple[str, ...] = ()
     """Ops without a local form, as in "tpu.Sub" (layer_group.md 2)."""
+    file_suffix: Literal["bmodel", "cvimodel"] = "bmodel"
+    """Of the files that TPU-MLIR's code generator makes for boards."""
     cycle_model: Literal["bm", "cv18xx"] = "bm"
     """"bm": hardware.md 5.1 and 5.2, TIU and DMA run at the same time; "cv18xx": 5.3, by the formulas in
     `tpusim.isa.families`, and the times of TIU and DMA add up."""
@@ -98,6 +102,7 @@ CV18XX = Hardware(
     merges_kernels=False,
     bf16_unit=True,
     float_tables=True,
+    heads_of_each_tensor=True,
     weights_of_few_bits=False,
     float_only=(
         _NO_SOFTMAX,
@@ -116,6 +121,7 @@ CV18XX = Hardware(
         *("tpu.Clip", "tpu.Sub", "tpu.Max", "tpu.Min", "tpu.Div", "tpu.MatMul", "tpu.Softmax"),
         *("tpu.LayerNorm", "tpu.GroupNorm", "tpu.InstanceNorm"),
     ),
+    file_suffix="cvimodel",
     cycle_model="cv18xx",
 )
 

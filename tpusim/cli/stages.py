@@ -1,10 +1,9 @@
 """Subcommands of one compiler stage each. Fields are options; `execute` does the work and says whether it succeeded."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tpusim.cli.command import Command
-from tpusim.cli.given import given as named
 from tpusim.cli.options import (
     Calibration,
     CalibrationOptions,
@@ -316,37 +315,3 @@ class Assign(Command):
         return save(
             console, PassManager([AddressAssign()]).run(grouped), output_file(self.module, "6_final.mlir", self.out)
         )
-
-
-@dataclass
-class Codegen(Command):
-    """6_final.mlir -> 7_model.tpusim: TIU and GDMA commands."""
-
-    says = "the number of `commands`"
-
-    module: NetworkPath
-    network: Network = NetworkOptions()
-    preprocessing: Preprocessing = PreprocessOptions()
-    calibration: Calibration = CalibrationOptions()
-    lowering: Lowering = LoweringOptions()
-    grouping: Grouping = GroupingOptions()
-    out: OptionalPath = None
-    """Program to write; default 7_model.tpusim in the input's folder."""
-
-    def execute(self, console: Output) -> bool:
-        """Generate the program and write it."""
-        from tpusim.ir.content import is_module
-        from tpusim.isa.stream import save
-        from tpusim.passes import PassManager, codegen
-
-        grouping = self.grouping
-        if is_module(self.module) and network_of(self.module, ()).level in ("grouped", "final"):
-            grouping = replace(grouping, cores=GroupingOptions().cores)  # it may run on another number of cores
-        asked = (self.network, self.preprocessing, self.calibration, self.lowering, grouping)
-        steps = codegen.Codegen(cores=named(self.grouping).get("cores", 0))
-        program = PassManager(steps).program(network_of(self.module, asked).final)
-        path = output_file(self.module, "7_model.tpusim", self.out)
-        save(program, path)
-        console.result(commands=len(program.commands))
-        console.wrote(path, f"{len(program.commands):,} commands")
-        return True

@@ -15,6 +15,7 @@ from tpusim.inference.executor import (
     dequantised,
     input_specs,
     quantisation,
+    results_of,
     run,
     without_padding,
 )
@@ -25,5 +26,6 @@ from tpusim.inference.stablehlo import StableHlo, to_stablehlo
 
 __all__ = [
     "Arguments", "Flat", "Gradual", "Graph", "Inputs", "Parts", "RealValues", "StableHlo", "dequantised",
-    "float_upstream", "input_specs", "parts_of", "quantisation", "replay", "run", "to_stablehlo", "without_padding",
+    "float_upstream", "input_specs", "parts_of", "quantisation", "replay", "results_of", "run", "to_stablehlo",
+    "without_padding",
 ]  # fmt: skip

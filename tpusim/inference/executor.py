@@ -97,6 +97,14 @@ def run(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
     return found
 
 
+def results_of(model: Model, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """The network's results, in order, as they are stored: also in the order of a store that moves elements."""
+    steps, arguments = Steps.of(model), check_inputs(model, inputs)
+    environment: Environment = dict(zip(model.body.args, arguments, strict=True))
+    steps.block(model.body, environment)
+    return [np.asarray(environment[value]) for value in model.results]
+
+
 def chip_of(model: Model) -> ChipSpec | None:
     """The chip of a lowered module; None for a top module, which does not depend on a chip."""
     return chips.of(model) if model.chip else None

@@ -175,6 +175,12 @@ def name_location(name: str) -> NameLoc:
     return NameLoc(StringAttr(name), NoneAttr())
 
 
+def results_location(names: Iterable[str]) -> LocationAttr:
+    """The location of an op with results of these names: `loc("a")`, of several `loc(fused["a", "b"])`."""
+    places = tuple(map(name_location, names))
+    return places[0] if len(places) == 1 else FusedLoc(places, NoneAttr())
+
+
 def value_name(value: SSAValue) -> str:
     """The tensor name of a value: the name of the op that makes it, of several results the part of `fused[...]`."""
     owner = value.owner

@@ -21,6 +21,8 @@ from tpusim.ir.attrs import texts_attr
 from tpusim.ir.upstream.spelling import FUNCTION
 
 MAIN = "main"
+SUBNET = "subfunc_0", "TPU_STATIC"
+"""Name and run mode of the function of a network that is not cut."""
 RUN_MODE = "mode"
 """The attribute of a function that says where it runs, as in `#tpu<run_mode TPU_STATIC>`."""
 
@@ -72,6 +74,8 @@ def merge_functions(module: ModuleOp, name: str) -> None:
     called = set[str]()
     if MAIN in functions:
         _expand(functions[MAIN], functions, (MAIN,), called, name)
+    if len(called) == 1:  # a network that is not cut
+        _unmark(functions[MAIN])
     for symbol in called:
         functions[symbol].detach()
         functions[symbol].erase()
@@ -125,6 +129,13 @@ def _mark(function: FuncOp) -> None:
         for op in function.body.block.ops:
             if op.results and not isinstance(op, ReturnOp):
                 op.attributes.setdefault(FUNCTION, stated)
+
+
+def _unmark(main: FuncOp) -> None:
+    """Leave out the function of every op where all ops but the inputs are of one that runs on the chip."""
+    for op in main.body.block.ops:
+        if op.attributes.get(FUNCTION) == texts_attr(SUBNET):
+            del op.attributes[FUNCTION]
 
 
 def _require_sense(call: CallOp, callee: FuncOp | None, stack: Sequence[str], name: str) -> None:

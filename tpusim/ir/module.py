@@ -3,8 +3,8 @@
 Module attributes (U-96): `module.state`, `module.platform`, `module.top_run_mode`, `module.FLOPs`, `module.chip`,
 `module.weight_file`; of lowered modules `module.mode`, `module.asymmetric`, `module.cores` and those of LOWERED; of
 final modules `module.inputs`, `module.outputs`, `module.coeff_addr`, `module.coeff_size`, `module.neuron_addr` and
-`module.neuron_size`. Of tpusim: `module.name`, and `module.output_types` (if a result is not float32 in the network's
-framework).
+`module.neuron_size`. Of tpusim: `module.output_types` (if a result is not float32 in the network's framework). The name
+of the network is the symbol of the module.
 """
 
 import math
@@ -70,6 +70,8 @@ class OfChip(OpTrait):
     """The op is one of a chip: a module with such ops is lowered."""
 
 
+FORMER_NAME = "module.name"
+"""The attribute in which earlier releases had the name of the network."""
 ANY_CHIP = "ALL"
 """The chip that a module names before it is lowered."""
 LOWERED: Mapping[str, str | int | bool] = {
@@ -105,9 +107,9 @@ class Model:
 
     @property
     def name(self) -> str:
-        """The network's name: the attribute `module.name`, else the symbol of the module."""
+        """The network's name: the symbol of the module; in files of earlier releases the attribute `module.name`."""
         symbol = self.module.sym_name
-        return self.attribute("module.name", symbol.data if symbol else "")
+        return symbol.data if symbol else self.attribute(FORMER_NAME)
 
     @property
     def state(self) -> str:
@@ -134,6 +136,11 @@ class Model:
         """An integer attribute of the module, 0 if absent."""
         value = self.module.attributes.get(key)
         return value.value.data if isinstance(value, IntegerAttr) else 0
+
+    def call(self, name: str) -> None:
+        """Give the network its name; a module without one has no symbol."""
+        self.module.attributes.pop(FORMER_NAME, None)
+        self.module.sym_name = StringAttr(name) if name else None
 
     def set(self, **attributes: str | int | bool | Sequence[str]) -> None:
         """Set module attributes: `set(state="TOP_F32")` sets `module.state`.
@@ -362,6 +369,7 @@ def _share_places(module: ModuleOp, weights: WeightStore) -> None:
 def without_weights(module: ModuleOp) -> Model:
     """A module as it was read, before its weights; its state follows from its ops if the text does not say it."""
     model = Model(module, WeightStore())
+    model.call(model.name)
     if not model.state and (state := _state_of(module)):
         model.set(state=state)
     return model

@@ -23,7 +23,7 @@ from tpusim.ir.bytecode.resources import Groups, Resource
 from tpusim.ir.packing import packed_shape
 from tpusim.ir.text import checked
 from tpusim.ir.types import AnyTensor, is_packed, storage_dtype, tensor_of
-from tpusim.ir.upstream.absent import completed
+from tpusim.ir.upstream.final import written
 from tpusim.ir.weights import WeightStore
 
 SCHEMA = 2
@@ -49,7 +49,7 @@ def encode_module(
     if weights is not None:
         groups[WEIGHTS] = {name: Blob(array) for name, array in weights.items()}
     external: Groups = groups
-    return encode(completed(module), version=version, release=release, external=external, use_lists=use_lists)
+    return encode(written(module), version=version, release=release, external=external, use_lists=use_lists)
 
 
 def digest_of(module: ModuleOp, weights: Mapping[str, np.ndarray]) -> str:

@@ -108,6 +108,11 @@ class TableContext(Context):
 
 
 @cache
-def opaque_attribute(name: str) -> type[Attribute]:
+def opaque_attribute(name: str) -> type[UnregisteredAttr]:
     """The class of attributes `#tpu<NAME ...>` that no class here reads: kept as text."""
     return UnregisteredAttr.with_name_and_type(name, is_type=False)
+
+
+def opaque_mode(name: str, case: str) -> Attribute:
+    """The opaque attribute `#tpu<NAME CASE>`, as it is read; name: `tpu.NAME`."""
+    return opaque_attribute(name)(name, is_type=False, is_opaque=True, value=f" {case}")

@@ -47,7 +47,8 @@ from tpusim.ir.opaque import TableContext
 from tpusim.ir.reading import take
 from tpusim.ir.types import Quant, is_tensor, shape_of, tensor_of
 from tpusim.ir.upstream import FORMER_OPS, NotComputedError, entry
-from tpusim.ir.upstream.absent import completed, drop_absent
+from tpusim.ir.upstream.absent import drop_absent
+from tpusim.ir.upstream.final import written
 from tpusim.registry import DIALECTS
 
 _LOCATION_ALIAS = re.compile(r"^(#[A-Za-z_][\w$.]*)\s*=\s*(?=loc\s*\()", re.MULTILINE)
@@ -422,7 +423,7 @@ def _line_at(text: str, position: int) -> int:
 def print_module(module: ModuleOp) -> str:
     """The module as text that tpusim and MLIR parse, with locations and all operands that TPU-MLIR's ops have."""
     stream = io.StringIO()
-    Printer(stream, print_debuginfo=True).print_op(completed(module))
+    Printer(stream, print_debuginfo=True).print_op(written(module))
     return stream.getvalue() + "\n"
 
 

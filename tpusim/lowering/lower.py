@@ -525,7 +525,7 @@ class Lowering:
         tell_apart((op for op in self._block.ops if not isinstance(op, TopWeight | TopNone | ReturnOp)), self._standing)
         types = ([a.type for a in self._block.args], [r.type for r in results])
         function = FuncOp("main", types, Region(self._block))
-        module = ModuleOp([function], dict(self._top.module.attributes))
+        module = ModuleOp([function], dict(self._top.module.attributes), self._top.module.sym_name)
         model = Model(module, self.weights)
         spelled = self._config.format.spelling
         model.set(state="TPU_LOWERED", chip=self.chip.name, mode=spelled, asymmetric=self._config.asymmetric)

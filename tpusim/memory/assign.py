@@ -62,11 +62,14 @@ def assign_addresses(model: Model, mode: AddressMode = "basic") -> Model:
     roots = {value: neuron_start + offset for value, offset in addresses.items()} | outputs
     everywhere = {**roots, **{value: roots[root] for value, root in aliases.items()}}
     for value, address in everywhere.items():
-        set_type(value, tensor(shape_of(value), element_of(value), address))
+        _place(value, address)
     update_function_type(work)
     work.set(
+        step=0,
+        device_id=0,
         coeff_addr=chip.coeff_start,
         coeff_size=coeff_end - chip.coeff_start,
+        dynamic_coeff_offset=coeff_end - chip.coeff_start,
         neuron_addr=neuron_start,
         neuron_size=neuron_bytes,
         inputs=[op_name(op) for op in work.ops if isinstance(op, TopInput)],
@@ -75,6 +78,13 @@ def assign_addresses(model: Model, mode: AddressMode = "basic") -> Model:
     )
     verify(work.module, "after address-assign")
     return work
+
+
+def _place(value: SSAValue, address: int) -> None:
+    """Write an address into the type of a value, and of the store that makes it if it is the result of a group."""
+    owner = value.owner
+    for place in (value, owner.store_of(value).output) if isinstance(owner, TpuGroup) else (value,):
+        set_type(place, tensor(shape_of(place), element_of(place), address))
 
 
 def _is_border(value: SSAValue, model: Model, aliases: Mapping[SSAValue, SSAValue]) -> bool:

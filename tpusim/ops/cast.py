@@ -9,7 +9,7 @@ from tpusim_kernels import cast as kernels
 from tpusim_kernels.arith_shift import quantize_bf16
 from tpusim_kernels.prim.smallfloat import to_finite_bf16, truncate_bf16
 from typing_extensions import override
-from xdsl.dialects.builtin import BoolAttr, IntegerType, StringAttr
+from xdsl.dialects.builtin import BFloat16Type, BoolAttr, Float16Type, IntegerType, StringAttr, i32
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
 
@@ -17,9 +17,10 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.types import UniformType, element_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.casts import dequantizing_scale, quantizing_scale
+from tpusim.isa.layout import lmem_bytes
 from tpusim.ops.framework.base import Array, EmitContext
 from tpusim.ops.framework.families import UnaryTpu, command_dtype, is_set, value_dtype
-from tpusim.ops.framework.logical import EVERY_TYPE, GroupType
+from tpusim.ops.framework.logical import EVERY_TYPE, GroupType, TensorSlice
 from tpusim.ops.interfaces import (
     Arithmetic,
     ChipInference,
@@ -63,6 +64,19 @@ class TpuCast(UnaryTpu, ChipInference, TwoArithmetics, HostComputed, Inserted, L
         """Whether the host quantises f32 ("quant"), as it does for chips whose only float unit is BF16."""
         to_integers = uniform_of(self.output) is not None and uniform_of(self.input) is None
         return chip.hardware.bf16_unit and to_integers and not self._in_bf16(chip)
+
+    @override
+    def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
+        """From integers to 16-bit floats the result's; to integers of a tensor with other users its (9.3)."""
+        if chip.hardware.bf16_unit:
+            return 0
+        read, made = element_of(self.input), element_of(self.output)
+        if uniform_of(self.input) is not None and isinstance(made, Float16Type | BFloat16Type):
+            return lmem_bytes(output.shape, command_dtype(made), chip)
+        shared = uniform_of(self.output) is not None and uniform_of(self.input) is None and read != i32
+        if not shared or self.input.has_one_use() or inputs[0] is None:
+            return 0
+        return lmem_bytes(inputs[0].shape, command_dtype(read), chip)
 
     @override
     def inference_on(self, operands: Sequence[Array], chip: ChipSpec) -> tuple[Array, ...]:

@@ -113,6 +113,7 @@ class TpuLRN(LRN, TpuOp):
 
     name = "tpu.LRN"
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    COPIED_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
 
     input = operand_def(TensorType)  # again, because inherited operands come last
     tables = var_operand_def(TensorType)

@@ -1,8 +1,8 @@
 """`tpu.RequantIntAxis`: the requant of int32 accumulators by one multiplier, shift and zero point per channel.
 
-It follows an INT8 Deconv or Conv3D on chips with requant multipliers (numerics.md 6, 9.1). Before weight-reorder,
-multipliers and shifts are attributes and the zero point is that of the result. Weight-reorder packs all three into the
-words that the chip reads, three or two per channel (DN-10).
+It follows an INT8 Deconv or Conv3D on chips with requant multipliers (numerics.md 6, 9.1). Lowering packs multipliers,
+shifts and zero point into the words that the chip reads, three or two per channel (DN-10). In modules of earlier
+releases multipliers and shifts are attributes until weight-reorder.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, result_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import ints, ints_attr, op_name
+from tpusim.ir.attrs import ints, op_name
 from tpusim.ir.modes import RequantModeAttr, RoundModeAttr, requant_mode, round_mode
-from tpusim.ir.types import shape_of
+from tpusim.ir.types import UniformType, shape_of
 from tpusim.isa import commands as isa
 from tpusim.ops.framework.base import (
     Array,
@@ -33,6 +33,8 @@ from tpusim.ops.framework.base import (
 from tpusim.ops.framework.families import ElementwiseTpu, value_dtype, zero_point
 from tpusim.ops.interfaces import PackedWeights, Reorder
 
+TABLE = "_requant"
+"""The end of the table's name, after that of its op."""
 PACKED_WORDS = 2
 """Words per channel if shift and zero point share one; such a table is compact in local memory (hardware.md 2.3)."""
 
@@ -41,8 +43,8 @@ PACKED_WORDS = 2
 class TpuRequantIntAxis(ElementwiseTpu, PackedWeights, Reorder):
     """`tpu.RequantIntAxis`: sat(z_out + RSR(q*m[c], r[c], HALF_AWAY)), channels on axis 1.
 
-    input: int32 (n, c, ...). table: `none`, or int32 (1, c, 1, words) after weight-reorder. multiplier, rshift: one per
-    channel before weight-reorder. quant_mode and round_mode are the same for all.
+    input: int32 (n, c, ...). table: int32 (1, c, 1, words), or `none` with multiplier and rshift, one per channel.
+    quant_mode and round_mode are the same for all.
     """
 
     name = "tpu.RequantIntAxis"
@@ -57,7 +59,7 @@ class TpuRequantIntAxis(ElementwiseTpu, PackedWeights, Reorder):
 
     @override
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
-        """Multiplier and shift before weight-reorder; the table replaces them."""
+        """Multiplier and shift, or the table."""
         return (("multiplier", "rshift"),) if is_none(self.table) else ((),)
 
     @override
@@ -93,13 +95,11 @@ class TpuRequantIntAxis(ElementwiseTpu, PackedWeights, Reorder):
 
     @override
     def reorder_weights(self, ctx: ReorderContext) -> None:
-        """Pack words (m, -r, z), or (m, -r in the low byte and z in the high half) (numerics.md 6, DN-10)."""
-        m, r = self._constants()
-        zero = np.full_like(m, zero_point(self.output))
-        words = [m, -r, zero] if ctx.chip.requant_words > PACKED_WORDS else [m, (-r & 0xFF) | (zero & 0xFFFF) << 16]
-        table = np.stack(words, axis=1).astype(np.uint64).astype(np.uint32).view(np.int32)
-        self.operands[1] = ctx.weight(op_name(self) + "_requant", table.reshape(1, len(m), 1, -1))
-        self.multiplier = self.rshift = None
+        """Pack multipliers and shifts that are attributes."""
+        if is_none(self.table):
+            table = packed_table(*self._constants(), zero_point(self.output), ctx.chip)
+            self.operands[1] = ctx.weight(op_name(self) + TABLE, table)
+            self.multiplier = self.rshift = None
 
     # local memory
 
@@ -122,13 +122,22 @@ class TpuRequantIntAxis(ElementwiseTpu, PackedWeights, Reorder):
         ctx.emit(isa.ChannelRescale, input=ctx.input(0), table=ctx.input(1), output=ctx.output())
 
 
+def packed_table(m: np.ndarray, r: np.ndarray, zero: int, chip: ChipSpec) -> np.ndarray:
+    """(m, -r, z), or (m, -r in the low byte and z in the high half), as int32 (1, c, 1, words) (numerics.md 6)."""
+    m, r, z = m.astype(np.int64), r.astype(np.int64), np.full(len(m), zero, np.int64)
+    words = [m, -r, z] if chip.requant_words > PACKED_WORDS else [m, (-r & 0xFF) | (z & 0xFFFF) << 16]
+    table = np.stack(words, axis=1).astype(np.uint64).astype(np.uint32).view(np.int32)
+    return table.reshape(1, len(m), 1, -1)
+
+
 def requantised_axis(
     ctx: LoweringContext, op: TopOp, accumulators: SSAValue, multiplier: np.ndarray, rshift: np.ndarray
 ) -> SSAValue:
     """Build the result of `op` from its int32 accumulators, with the op's name and stored type."""
     attributes: dict[str, Attribute] = {
-        "multiplier": ints_attr(multiplier), "rshift": ints_attr(rshift),
         "quant_mode": requant_mode("MultiplierShift"), "round_mode": round_mode("HalfAwayFromZero"),
     }  # fmt: skip
     element, shape = ctx.quantised_type(op.results[0]), shape_of(accumulators)
-    return ctx.build(TpuRequantIntAxis, [accumulators, ctx.none()], attributes, element, shape, op_name(op))
+    zero = element.zero_point.value.data if isinstance(element, UniformType) else 0
+    table = ctx.weight(op_name(op) + TABLE, packed_table(multiplier, rshift, zero, ctx.chip))
+    return ctx.build(TpuRequantIntAxis, [accumulators, table], attributes, element, shape, op_name(op))

@@ -1,6 +1,6 @@
 """Parts of a tensor: `top.Slice`, `tpu.Slice`, `top.Gather`, `tpu.Gather` (numerics.md 9.0, 12.1)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -11,7 +11,7 @@ from tpusim_kernels.indexing import gather
 from tpusim_kernels.movement import moved
 from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, TensorType
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
@@ -191,6 +191,7 @@ class TpuSlice(Slice, TpuOp, SharedWindows):
     """`tpu.Slice`: a byte move, the same stored type."""
 
     name = "tpu.Slice"
+    STATED: ClassVar[Mapping[str, Attribute]] = {"axes": ints_attr(())}
     MARGINS: ClassVar[Margins] = "read"
 
     @property

@@ -33,7 +33,16 @@ from xdsl.traits import IsTerminator, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from tpusim.errors import ConfigError, ImportModelError
-from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, ints, op_name, set_op_name, texts, value_name
+from tpusim.ir.attrs import (
+    LayerGroupAttr,
+    LayerGroupInfo,
+    ints,
+    op_name,
+    results_location,
+    set_op_name,
+    texts,
+    value_name,
+)
 from tpusim.ir.module import NamesWeight
 from tpusim.ir.types import element_from_dtype, shape_of, tensor, uniform_of
 from tpusim.ir.weights import WeightStore
@@ -390,6 +399,12 @@ class TpuGroup(IRDLOperation):
         if store.output not in self._yielded:
             raise ImportModelError(f"tpu.Store '{op_name(store)}': tpu.Yield must return its result, but does not")
         return self.results[self._yielded.index(store.output)]
+
+    def name_results(self) -> None:
+        """Call the group and its end like the tensors that the group stores."""
+        last = self.body.block.last_op
+        assert last is not None
+        last.location = self.location = results_location(self.store_of(result).tensor for result in self.results)
 
     @property
     def _yielded(self) -> list[SSAValue]:

@@ -111,8 +111,7 @@ class Pass(ModulePass):
 
 def _move(source: ModuleOp, target: ModuleOp) -> None:
     """Give a module the content of another."""
-    target.attributes.clear()
-    target.attributes.update(source.attributes)
+    target.attributes, target.sym_name = dict(source.attributes), source.sym_name
     block = source.body.detach_block(0)
     target.body.erase_block(target.body.block, safe_erase=False)
     target.body.add_block(block)

@@ -17,4 +17,4 @@ module attributes {module.state = "TPU_REORDERED", module.chip = "bm1688", modul
 // CHECK:      builtin.module attributes {module.chip = "bm1688", module.cores = 1 : i64, module.mode = "f32", module.state = "TPU_DIVIDED", module.weight_file = "weights.npz"} {
 // CHECK:      %0 = "top.None"() {{.*}} -> none
 // CHECK:      %none = "top.None"() {{.*}} -> none
-// CHECK:      %1 = "tpu.Group"(%x, %w_packed) ({
+// CHECK:      %1 = "tpu.Group"(%x) ({

@@ -19,7 +19,7 @@ module attributes {module.state = "TPU_REORDERED", module.chip = "bm1684x", modu
 // CHECK-NEXT: %x = "top.Input"(%in) : (tensor<1x4x6x6xf32>) -> tensor<1x4x6x6xf32> loc("x")
 // CHECK-NEXT: %none = "top.None"() {{.*}} -> none
 // CHECK-NEXT: %w_packed = "top.Weight"() : () -> tensor<1x8x1x36xf32> loc("w_packed")
-// CHECK-NEXT: %1 = "tpu.Group"(%x, %w_packed) ({
+// CHECK-NEXT: %1 = "tpu.Group"(%x) ({
 // CHECK-NEXT: %2 = "tpu.Load"(%x) {{.*}}out_addr = 0,{{.*}} -> tensor<1x4x6x6xf32> loc("load_x")
 // CHECK-NEXT: %3 = "tpu.Load"(%w_packed) {{.*}}out_addr = 16384,{{.*}} -> tensor<1x8x1x36xf32> loc("load_w_packed")
 // CHECK-NEXT: %a = "tpu.Conv2D"(%2, %3, %none) {kernel_shape = [3 : i64, 3 : i64], strides = [1 : i64, 1 : i64], pads = [0 : i64, 0 : i64, 0 : i64, 0 : i64], dilations = [1 : i64, 1 : i64], group = 1 : i64, {{.*}}, tpusim.filter_packed = true, tpusim.filter_packing = 1 : i64, with_bias = false, {{.*}}out_addr = 32768,{{.*}} -> tensor<1x8x4x4xf32> loc("a")

@@ -18,7 +18,7 @@ module attributes {module.state = "TPU_REORDERED", module.chip = "bm1684x", modu
 // CHECK:      %0 = "top.None"() {{.*}} -> none
 // CHECK:      %none = "top.None"() {{.*}} -> none
 // CHECK-NEXT: %w = "top.Weight"()
-// CHECK-NEXT: %1 = "tpu.Group"(%w, %x) ({
+// CHECK-NEXT: %1 = "tpu.Group"(%x) ({
 // CHECK-NEXT: %2 = "tpu.Load"(%x) {{.*}}indexing_map_s2l{{.*}}moved = ["p"]{{.*}} : (tensor<1x16x8x16xf32>) -> tensor<1x8x16x16xf32> loc("load_p")
 // CHECK-NOT:  tpu.Permute
 // CHECK:      func.return %1

@@ -24,7 +24,7 @@ module attributes {module.state = "TPU_LOWERED", module.chip = "bm1684x", module
 // CHECK-NEXT: %xa_f16 = "tpu.Cast"(%x) {{.*}} -> tensor<1x5x2x8xf16> loc("xa_f16")
 // CHECK-NEXT: %zb0_f16 = "tpu.Cast"(%z) {{.*}} -> tensor<1x6x2x8xf16> loc("zb0_f16")
 // CHECK-NEXT: %none = "top.None"() {{.*}} -> none
-// CHECK-NEXT: %y = "tpu.MatMul"(%xa_f16, %zb0_f16, %none, %0, %0) {left_transpose = false, right_transpose = true, {{.*}}, tpusim.heads_inside = true}{{.*}} -> tensor<1x5x2x6xf16> loc("y_hdim_is_batch")
+// CHECK-NEXT: %y = "tpu.MatMul"(%xa_f16, %zb0_f16, %none, %0, %0) {left_transpose = false, right_transpose = true, {{.*}}, tpusim.heads_inside = true, hdim_is_batch = true}{{.*}} -> tensor<1x5x2x6xf16> loc("y_hdim_is_batch")
 // CHECK-NEXT: %y_f32 = "tpu.Cast"(%y) {{.*}} -> tensor<1x5x2x6xf32> loc("y_f32_hdim_is_batch")
 // CHECK-NEXT: %y_f32_1 = "tpu.Permute"(%y_f32, %0) {order = [0 : i64, 2 : i64, 1 : i64, 3 : i64]}{{.*}} -> tensor<1x2x5x6xf32> loc("y_f32")
 // CHECK-NEXT: func.return %y_f32_1 : tensor<1x2x5x6xf32>

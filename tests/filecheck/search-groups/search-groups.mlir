@@ -17,7 +17,7 @@ module attributes {module.state = "TPU_REORDERED", module.chip = "bm1684x", modu
 // CHECK:      module.chip = "bm1684x"{{.*}}module.mode = "f32"{{.*}}module.state = "TPU_DIVIDED"
 // CHECK:      %0 = "top.None"() {{.*}} -> none
 // CHECK:      %none = "top.None"() {{.*}} -> none
-// CHECK:      %1 = "tpu.Group"(%x, %w_packed) ({
+// CHECK:      %1 = "tpu.Group"(%x) ({
 // CHECK-NEXT: %2 = "tpu.Load"(%x) {{.*}}out_addr = 0,{{.*}} loc("load_x")
 // CHECK-NEXT: %3 = "tpu.Load"(%w_packed) {{.*}}out_addr = 16384,{{.*}} loc("load_w_packed")
 // CHECK-NEXT: %a = "tpu.Conv2D"(%2, %3, %none) {{.*}}out_addr = 32768,{{.*}} loc("a")

@@ -21,6 +21,6 @@ module attributes {module.state = "TPU_LOWERED", module.chip = "bm1684x", module
 // CHECK-NEXT: %xy_f16 = "tpu.Cast"(%x) {{.*}} -> tensor<1x4x6x6xf16> loc("xy_f16")
 // CHECK-NEXT: %0 = "top.Weight"() : () -> tensor<1x8x1x96xf16> loc("filter_packed")
 // CHECK-NEXT: %1 = "top.Weight"() : () -> tensor<1x8x1x1xf32> loc("filter_bias")
-// CHECK-NEXT: %y = "tpu.Conv2D"(%xy_f16, %0, %1) {kernel_shape = [3 : i64, 3 : i64], strides = [1 : i64, 1 : i64], pads = [0 : i64, 0 : i64, 0 : i64, 0 : i64], dilations = [1 : i64, 1 : i64], group = 1 : i64, {{.*}}, with_bias = true, use_3ic_optimize = 1 : i64, tpusim.filter_packed = true, tpusim.filter_packing = 32 : i64}{{.*}} -> tensor<1x8x4x4xf16> loc("y")
+// CHECK-NEXT: %y = "tpu.Conv2D"(%xy_f16, %0, %1) {kernel_shape = [3 : i64, 3 : i64], strides = [1 : i64, 1 : i64], pads = [0 : i64, 0 : i64, 0 : i64, 0 : i64], dilations = [1 : i64, 1 : i64], group = 1 : i64, {{.*}}, with_bias = true, use_3ic_optimize = 17 : i64, tpusim.filter_packed = true, tpusim.filter_packing = 32 : i64}{{.*}} -> tensor<1x8x4x4xf16> loc("y")
 // CHECK-NEXT: %y_f32 = "tpu.Cast"(%y) {{.*}} -> tensor<1x8x4x4xf32> loc("y_f32")
 // CHECK-NEXT: func.return %y_f32 : tensor<1x8x4x4xf32>

@@ -67,6 +67,8 @@ class Spelled(IRDLOperation):
 
     WRITTEN_AS: ClassVar[tuple[str, Mapping[str, Attribute]] | None] = None
     """The op of TPU-MLIR, with further attributes, that stands in files for an op which it does not have."""
+    STATED: ClassVar[Mapping[str, Attribute]] = {}
+    """Attributes that an op states because TPU-MLIR computes something else without them: names -> values."""
 
     def word(self, name: str) -> str:
         """The word of an attribute in `CODES`. Raises ValueError for a number without a word."""
@@ -112,6 +114,8 @@ class Spelled(IRDLOperation):
             self.attributes[name] = _as_code(self.attributes[name], self.CODES[name])
         for name in spelling.typed.keys() & self.attributes.keys():
             self.attributes[name] = spelling.typed[name](self.attributes[name])
+        for name, value in self.STATED.items():
+            self.attributes.setdefault(name, value)
         for name in spelling.required:
             if name not in self.attributes and (value := self.derived(name)) is not None:
                 self.attributes[name] = value

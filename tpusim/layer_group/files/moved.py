@@ -71,6 +71,7 @@ def _merge_store(group: TpuGroup, store: TpuStore, chip: ChipSpec) -> None:
     set_type(store.output, new)
     result = set_type(result, new)
     last.replace_all_uses_with(result)
+    group.name_results()
     _drop([*reversed(chain)])
 
 

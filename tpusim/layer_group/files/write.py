@@ -5,12 +5,16 @@ from typing import TypeVar
 
 from xdsl.ir import Block, SSAValue
 
-from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, op_name, set_op_name, value_name
+from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, flag, int_attr, op_name, set_op_name, value_name
 from tpusim.ir.types import element_of, tensor
 from tpusim.ir.weights import WeightStore
+from tpusim.ops.framework.base import TpuOp
+from tpusim.ops.interfaces import LaneCopies
 from tpusim.ops.structure import TopWeight, TpuLoad, TpuStore, TpuYield, make_group
 from tpusim.schedule import GroupSchedule, Scheduled, to_attrs
 
+ACTIVATION = 1
+"""The number of tensors that are computed, in the attribute `lmem_type` of loads; constants have 0."""
 T = TypeVar("T", TpuLoad, TpuStore)
 
 
@@ -25,8 +29,8 @@ def write_group(schedule: GroupSchedule, weights: WeightStore | None = None) -> 
     block = Block()
     made = dict(_tables(schedule, weights))
     local = {value: load.output for value, load in _transfers(schedule, TpuLoad, block, attrs.items, made)}
-    entering = [made.get(value, value) for value in (*graph.inputs, *graph.weights)]
-    group = make_group(entering, Block(), [v.type for v in graph.outputs])
+    loaded = set(local.values())
+    group = make_group(graph.inputs, Block(), [v.type for v in graph.outputs])
     parent.insert_op_after(group, graph.ops[-1])
     outside = {v: [u for u in v.uses if u.operation not in graph.inside] for v in graph.outputs}
     for op in graph.ops:
@@ -36,6 +40,10 @@ def write_group(schedule: GroupSchedule, weights: WeightStore | None = None) -> 
             if value in local:
                 op.operands[index] = local[value]
         op.attributes["ginfo"] = LayerGroupAttr(attrs.items[op])
+        if isinstance(op, LaneCopies):
+            op.state_copies(loaded=op.operands[0] in loaded)
+    for value in loaded:
+        _state_use(value)
     stores = {value: store.output for value, store in _transfers(schedule, TpuStore, block, attrs.items, {})}
     block.add_op(TpuYield.create(operands=[stores[v] for v in graph.outputs]))
     for result, value in zip(group.results, graph.outputs, strict=True):
@@ -44,10 +52,25 @@ def write_group(schedule: GroupSchedule, weights: WeightStore | None = None) -> 
     group.regions[0].detach_block(0)
     group.regions[0].add_block(block)
     group.attributes.update(attrs.group)
+    group.name_results()
     for value in made:
         assert isinstance(value.owner, TopWeight)
         value.owner.detach()
         value.owner.erase()
+
+
+def _state_use(loaded: SSAValue) -> None:
+    """State in a load what it loads and for whom, as TPU-MLIR's code generator requires."""
+    load, uses = loaded.owner, list(loaded.uses)
+    assert isinstance(load, TpuLoad)
+    if not isinstance(load.input.owner, TopWeight):
+        load.attributes["lmem_type"] = int_attr(ACTIVATION)
+    for use in uses:
+        user = use.operation
+        if isinstance(user, TpuOp) and len(uses) == 1 and use.index in user.COPIED_OPERANDS:
+            load.attributes["do_bcast"] = flag(True)
+        if isinstance(user, LaneCopies) and use.index == 0 and (copies := user.stated_copies()) is not None:
+            load.attributes["use_3ic_optimize"] = copies
 
 
 def _tables(schedule: GroupSchedule, weights: WeightStore | None) -> Iterator[tuple[SSAValue, SSAValue]]:

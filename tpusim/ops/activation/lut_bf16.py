@@ -78,6 +78,7 @@ class TpuLutBF16(ByTables):
     name = "tpu.LutBF16"
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
+    COPIED_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
 
     input = operand_def(TensorType)
     table = operand_def(TensorType)

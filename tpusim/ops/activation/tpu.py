@@ -142,6 +142,7 @@ class TpuLut(ByTables, LibraryKernel, SharedWindows, Uncounted):
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
     MARGINS: ClassVar[Margins] = "passed"
     ALONE: ClassVar[str] = "a table"
+    COPIED_OPERANDS: ClassVar[tuple[int, ...]] = (1,)
 
     input = operand_def(TensorType)
     table = operand_def(TensorType)

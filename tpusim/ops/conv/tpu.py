@@ -97,8 +97,6 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
     @override
     def take_form(self) -> str:
         """TPU-MLIR does not state the layout of merged coefficients, which follows from the chip."""
-        if self.use_3ic_optimize is not None:
-            self.use_3ic_optimize = int_attr(self.use_3ic_optimize.value.data & ALL_AXES)
         declined, chip = super().take_form(), chip_of_module(self)
         if chip is not None and is_set(self.coeff_merged) and self.coeff_layout is None:
             (ic, oc), packing = self.channels, self._packing_on(chip)
@@ -209,7 +207,11 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
     @property
     def merged_axes(self) -> tuple[int, ...]:
         """Axes of the kernel that are stored in the input channels of the packed filter."""
-        return _MERGED[self.use_3ic_optimize.value.data if self.use_3ic_optimize else 0]
+        return _MERGED[self._axes_and_copies & ALL_AXES]
+
+    @property
+    def _axes_and_copies(self) -> int:
+        return self.use_3ic_optimize.value.data if self.use_3ic_optimize else 0
 
     @override
     def copies_over_lanes(self) -> bool:
@@ -220,6 +222,17 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
     def copied_by_load(self) -> bool:
         """Loads of 8-bit images copy (U-83); floats are copied after their load."""
         return self.integer and self.copies_over_lanes()
+
+    @override
+    def state_copies(self, *, loaded: bool) -> None:
+        """Set `ON_CHIP` unless the load of the image makes the copies."""
+        if self.copies_over_lanes():
+            on_chip = not (self.integer and loaded) or bool(self._axes_and_copies & EXTRA)
+            self.use_3ic_optimize = int_attr(self._axes_and_copies & ~ON_CHIP | ON_CHIP * on_chip)
+
+    @override
+    def stated_copies(self) -> Attribute | None:
+        return self.use_3ic_optimize
 
     @override
     def packed_rows(self, filter: np.ndarray, packing: int) -> np.ndarray:
@@ -256,7 +269,9 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
             return
         kh, kw = self.kernel
         if axes := chip.merged_kernel_axes(filter.dtype.itemsize, filter.shape[1], (kh, kw)):
-            self.attributes["use_3ic_optimize"] = int_attr(_MERGED.index(axes))
+            shared = not self.input.has_one_use() or (self.integer and chip.ic_parallel_bytes > chip.lanes)
+            copies = (ON_CHIP | EXTRA) * shared | ON_CHIP * (not self.integer)
+            self.attributes["use_3ic_optimize"] = int_attr(_MERGED.index(axes) | copies)
 
     @override
     def reorder_weights(self, ctx: ReorderContext) -> None:
@@ -474,9 +489,9 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
 
 
 _MERGED = (), (0,), (1,), (0, 1)
-ALL_AXES = 3
-"""The bits of `use_3ic_optimize` that say which axes; in the others TPU-MLIR notes where the image is."""
-"""The axes of the kernel in the channels, by `use_3ic_optimize`."""
+"""The axes of the kernel in the channels, by the lowest bits of `use_3ic_optimize`."""
+ALL_AXES, ON_CHIP, EXTRA = 3, 0x10, 0x20
+"""Bits of `use_3ic_optimize`: the axes; the copies over lanes are made on the chip; of another copy of the image."""
 _REQUANTS = {"": "multiply_shift", "MultiplierShift": "multiply_shift", "OnlyShift": "only_shift", "QDM": "qdm"}
 """The kernel's names of quant_modes."""
 

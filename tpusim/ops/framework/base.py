@@ -201,6 +201,8 @@ class TpuOp(ShapedOp, Alignment, LocalGen, WorkArea):
 
     traits = traits_def(OfChip())
 
+    COPIED_OPERANDS: ClassVar[tuple[int, ...]] = ()
+    """Constant operands that a load puts into every lane."""
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = ()
     """Operands that are not EU-aligned in local memory (hardware.md 2.3)."""
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = IMAGES

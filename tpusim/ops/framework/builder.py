@@ -9,13 +9,13 @@ model = b.finish([TopRelu.make(b, y, name="relu")], name="small")
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
-from xdsl.dialects.builtin import FusedLoc, ModuleOp, NoneAttr
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.irdl import IRDLOperation
 
 from tpusim.errors import ImportModelError
-from tpusim.ir.attrs import name_location, op_name, set_framework_name
+from tpusim.ir.attrs import name_location, op_name, results_location, set_framework_name
 from tpusim.ir.dialects import dialect, load_dialect_of
 from tpusim.ir.module import ANY_CHIP, Model
 from tpusim.ir.names import unique_name
@@ -102,8 +102,7 @@ class ModuleBuilder:
             operands=operands, result_types=[tensor(shape) for shape in shapes], attributes=dict(attributes)
         )
         named = [self._named(n) for n in names]
-        places = [name_location(text) for text, _ in named]
-        op.location = places[0] if len(places) == 1 else FusedLoc(tuple(places), NoneAttr())
+        op.location = results_location(text for text, _ in named)
         set_framework_name(op, named[0][1])
         self._block.add_op(op)
         return op.results[0]
@@ -151,7 +150,8 @@ class ModuleBuilder:
         kept = self._drop_unread()
         types = ([a.type for a in self._block.args], [r.type for r in results])
         model = Model(ModuleOp([FuncOp("main", types, Region(self._block))]), self._weights.restricted(kept))
-        model.set(name=name, state="TOP_F32", chip=ANY_CHIP, platform=PLATFORM, top_run_mode="STATIC")
+        model.call(name)
+        model.set(state="TOP_F32", chip=ANY_CHIP, platform=PLATFORM, top_run_mode="STATIC")
         verify(model.module, name)
         return model
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from xdsl.ir import Operation
+from xdsl.ir import Attribute, Operation
 
 from tpusim.chips import ChipSpec
 from tpusim.interfaces import Rules, implementation, rules
@@ -109,6 +109,14 @@ class LaneCopies:
 
     def copied_by_load(self) -> bool:
         """Whether a load makes the copies at no cost, if only this op reads the loaded tensor."""
+        raise NotImplementedError
+
+    def state_copies(self, *, loaded: bool) -> None:
+        """State in the op of a group who makes the copies. loaded: a load makes the operand."""
+        raise NotImplementedError
+
+    def stated_copies(self) -> Attribute | None:
+        """What TPU-MLIR states of the copies in the load of the operand; None without copies."""
         raise NotImplementedError
 
 

@@ -60,15 +60,20 @@ class Product(ShapedOp):
     @property
     def transposes(self) -> tuple[bool, bool]:
         """Whether (left, right) have their last two axes exchanged."""
-        plain = not is_set(self.hdim_is_batch)
+        plain = not self.heads_of_each
         return plain and is_set(self.left_transpose), plain and is_set(self.right_transpose)
 
     @property
     def exchanged(self) -> Exchanged:
         """Which tensors have heads and rows exchanged."""
-        heads = is_set(self.hdim_is_batch)
+        heads = self.heads_of_each
         stated = (self.left_transpose, self.right_transpose, self.output_transpose)
         return Exchanged(*(heads and is_set(attribute) for attribute in stated))
+
+    @property
+    def heads_of_each(self) -> bool:
+        """Whether the op says of each tensor if its heads and rows are exchanged."""
+        return is_set(self.hdim_is_batch)
 
     @property
     def has_heads(self) -> bool:

@@ -13,7 +13,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, var_operand
 from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import ints, op_name, value_name
+from tpusim.ir.attrs import flag, int_attr, ints, op_name, value_name
 from tpusim.ir.modes import RequantModeAttr
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ir.weights import WeightStore
@@ -67,6 +67,7 @@ from tpusim.ops.patterns.lowered_heads import (
 )
 from tpusim.ops.patterns.whole_image import WholeImageAsProduct
 from tpusim.ops.structure import TopWeight
+from tpusim.ops.view import chip_of_module
 
 
 @irdl_op_definition
@@ -102,6 +103,19 @@ class TpuMatMul(
     def _depth(self, chip: ChipSpec) -> int:
         """How many products of 16-bit floats the chip's array adds up at once; 0: the interpreter's sums."""
         return 0 if self.as_interpreter else array(chip, 2, self.inner).depth
+
+    @override
+    def take_form(self) -> str:
+        """In TPU-MLIR's modules `hdim_is_batch` means `heads_inside`, but on chips that say so of each tensor."""
+        chip = chip_of_module(self)
+        if is_set(self.hdim_is_batch) and chip is not None and not chip.hardware.heads_of_each_tensor:
+            self.heads_inside = flag(True)
+        return super().take_form()
+
+    @property
+    @override
+    def heads_of_each(self) -> bool:
+        return is_set(self.hdim_is_batch) and not is_set(self.heads_inside)
 
     @property
     @override
@@ -252,6 +266,7 @@ class TpuMatMul(
 
         The bias of a product that may be local gets the rank of the left operand, with its elements along the columns.
         """
+        self.attributes["left_reuse"] = int_attr(int(not self.input.has_one_use()))
         rank = len(shape_of(self.input))
         matrix = ctx.array(self.right) if rank == 3 and len(shape_of(self.right)) == 2 else None
         if matrix is not None and not ctx.chip.is_global(self.name):
@@ -278,7 +293,7 @@ class TpuMatMul(
             return f"a matrix product has no local form on {chip.name}"
         if value_dtype(self.input) == "float32":
             return "matrix product in float"
-        if is_set(self.hdim_is_batch):
+        if self.heads_of_each:
             return f"matrix product {left} x {right} with heads and rows exchanged"
         ranks = len(left), len(right)
         few_channels = ranks in ((4, 2), (5, 2)) and left[1] < left[len(left) - 2]

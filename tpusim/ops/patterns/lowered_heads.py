@@ -55,7 +55,8 @@ class HeadsIntoProduct(RewritePattern):
         assert left is not None  # checked by _takes_heads
         assert right is not None
         transposed = is_set(op.right_transpose) != (ints(right.order) == COLUMNS_FIRST)
-        op.attributes |= {ir_name(op, "heads_inside"): flag(True), "right_transpose": flag(transposed)}
+        op.attributes |= {ir_name(op, "heads_inside"): flag(True), "hdim_is_batch": flag(True)}
+        op.attributes["right_transpose"] = flag(transposed)
         op.operands[0], op.operands[1] = left.input, right.input
         rewriter.erase(left)
         rewriter.erase(right)
