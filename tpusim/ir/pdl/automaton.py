@@ -82,7 +82,7 @@ class Code:
         self._blocks = [[_step(Row(*row), constant) for row in block] for block in function.blocks]
 
     def run(self, arguments: Sequence[Any], state: State) -> None:
-        """Execute the function."""
+        """Execute the function from its first block."""
         slots: Slots = [*arguments, *[None] * (self._slots - len(arguments)), state]
         at: int | None = 0
         while at is not None and at >= 0:

@@ -65,7 +65,7 @@ class Drawing:
         return alternatives[self.choices[at] if at < len(self.choices) else 0]
 
     def operand(self) -> Value:
-        """Any value."""
+        """Any value, whatever op produces it."""
         from xdsl.dialects import pdl
 
         return Value(self._add(pdl.OperandOp()).results[0])
