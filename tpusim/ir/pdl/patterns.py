@@ -13,9 +13,10 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.errors import ConfigError, TpusimError, first_line
 from tpusim.ir.attrs import copy_name, op_name, set_op_name
-from tpusim.ir.pdl.automaton import Automaton, Match, Rows, functions_of
+from tpusim.ir.pdl.automaton import Automaton, Match, functions_of
 from tpusim.ir.pdl.constraints import constraint, imported, one_use
 from tpusim.ir.pdl.drawing import Drawing, drawn
+from tpusim.ir.pdl.rows import Rows
 from tpusim.ir.weights import WeightStore
 
 IN_FILE = "patterns '"
