@@ -59,6 +59,10 @@ def never(value: SSAValue) -> bool:
     return value.name_hint == "never"
 
 
+def fails(value: SSAValue) -> bool:
+    return len(value.type.name) // 0 == 1
+
+
 def make_relu(rewriter: PatternRewriter, x: SSAValue, outer: Operation) -> Operation:
     made = TopRelu.create(operands=[x], result_types=[outer.results[0].type], attributes=outer.attributes.copy())
     rewriter.insert(made)
@@ -141,6 +145,16 @@ def test_patterns_that_change_numbers_are_seen(tmp_path: Path, capsys: pytest.Ca
         (pattern('pdl.apply_native_constraint "no_module:f"(%x : !pdl.value)'), "cannot be imported"),
         (pattern(body=TWO_OPS.replace("top.Abs", "top.Nothing")), "top.Nothing"),
         (pattern(body=NATIVE.replace("make_relu", "nobody")), "cannot be imported"),
+        (
+            pattern(
+                body='%new = pdl.operation "top.Relu" (%value : !pdl.value) -> (%type : !pdl.type)\n'
+                "pdl.replace %outer with %new"
+            ),
+            "a fix point is required, P has fired",
+        ),
+        (pattern('pdl.apply_native_constraint "test_pdl:fails"(%x : !pdl.value)'), "top.Relu 'y': ZeroDivisionError"),
+        (pattern(body="pdl.replace %outer with (%x, %x : !pdl.value, !pdl.value)"), "1 results, 2 values"),
+        (pattern(body="pdl.erase %inner"), "mend the pattern"),
     ],
 )
 def test_what_is_refused(text: str, why: str, tmp_path: Path) -> None:

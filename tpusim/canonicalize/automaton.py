@@ -11,7 +11,8 @@ import msgspec
 
 from tpusim.ir.dialects import dialect
 from tpusim.ir.pdl import DataPattern, load, rows_of
-from tpusim.ir.pdl.automaton import Automaton, Rows
+from tpusim.ir.pdl.automaton import Automaton
+from tpusim.ir.pdl.rows import Rows
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.framework.base import TopOp
 from tpusim.registry import DIALECTS

@@ -10,6 +10,7 @@ from typing import Protocol
 from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
 
+from tpusim.errors import ConfigError
 from tpusim.ir.module import Model
 from tpusim.ir.pdl.automaton import Automaton
 from tpusim.ir.pdl.patterns import Automata, DataPattern
@@ -23,6 +24,8 @@ class Watch(Protocol):
         ...
 
 
+MOST_FIRINGS = 50
+"""Firings for each op of a module, of all patterns together, after which they count as endless."""
 _watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 
@@ -48,6 +51,7 @@ class _Applier(RewritePattern):
         self._patterns = sorted(patterns, key=lambda pattern: -getattr(pattern, "benefit", 1))
         self._in_python = [pattern for pattern in self._patterns if not isinstance(pattern, DataPattern)]
         self._automata = Automata(patterns, model.weights, stored)
+        self._left = MOST_FIRINGS * (100 + sum(1 for _ in model.module.walk()))
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """Apply the first pattern that fires."""
@@ -62,8 +66,18 @@ class _Applier(RewritePattern):
             if self._watch is not None:
                 self._watch.tried(type(pattern).__name__, self._model, perf_counter() - begin, fired=fired)
             if fired:
-                self.firings[type(pattern).__name__] += 1
+                self._count(type(pattern).__name__)
                 return
+
+    def _count(self, name: str) -> None:
+        self.firings[name] += 1
+        self._left -= 1
+        if not self._left:
+            (often, times), *_ = self.firings.most_common(1)
+            raise ConfigError(
+                f"patterns: a fix point is required, {often} has fired {times:,} times; let it make something that no "
+                "pattern matches"
+            )
 
 
 def rewrite(

@@ -18,7 +18,7 @@ from xdsl.transforms.convert_pdl_to_pdl_interp.conversion import ConvertPDLToPDL
 from xdsl.utils.exceptions import VerifyException
 
 from tpusim.errors import ConfigError, first_line
-from tpusim.ir.pdl.automaton import MATCHED, Function, Rewriter, Row, Rows
+from tpusim.ir.pdl.rows import MATCHED, Function, Rewriter, Row, Rows
 
 _Stated = Callable[[Any], list[Any]]
 

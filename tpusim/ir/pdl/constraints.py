@@ -11,8 +11,8 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tpusim.errors import ConfigError
 from tpusim.ir.types import element_of, is_tensor, shape_of
 
-Function = Callable[..., Any]
-FunctionT = TypeVar("FunctionT", bound=Function)
+Native = Callable[..., Any]
+NativeT = TypeVar("NativeT", bound=Native)
 _READS_WEIGHTS = "reads_weights"
 
 
@@ -43,21 +43,21 @@ def chip(matched: Operation | SSAValue, *names: StringAttr) -> bool:
     return stated in names
 
 
-CONSTRAINTS: Mapping[str, Function] = {"one_use": one_use, "element_type": element_type, "shape": shape, "chip": chip}
+CONSTRAINTS: Mapping[str, Native] = {"one_use": one_use, "element_type": element_type, "shape": shape, "chip": chip}
 
 
-def reads_weights(function: FunctionT) -> FunctionT:
+def reads_weights(function: NativeT) -> NativeT:
     """Mark a predicate or native rewrite: it gets the weights of the module before the matched things."""
     setattr(function, _READS_WEIGHTS, True)
     return function
 
 
-def wants_weights(function: Function) -> bool:
+def wants_weights(function: Native) -> bool:
     """Whether a function is marked by `reads_weights`."""
     return bool(getattr(function, _READS_WEIGHTS, False))
 
 
-def name_of(function: Function) -> str:
+def name_of(function: Native) -> str:
     """The name of a function in PDL: of a constraint here its plain name, else MODULE:FUNCTION or MODULE:CLASS.METHOD.
 
     Raises ConfigError for a function that cannot be imported by name.
@@ -72,7 +72,7 @@ def name_of(function: Function) -> str:
     return f"{place.__module__}:{path}"
 
 
-def constraint(name: str, where: str) -> Function:
+def constraint(name: str, where: str) -> Native:
     """The predicate of a name. Raises ConfigError."""
     if name in CONSTRAINTS:
         return CONSTRAINTS[name]
@@ -82,10 +82,10 @@ def constraint(name: str, where: str) -> Function:
     return imported(name, where)
 
 
-def imported(name: str, where: str) -> Function:
+def imported(name: str, where: str) -> Native:
     """The function of a name MODULE:FUNCTION or MODULE:CLASS.METHOD. Raises ConfigError."""
     module, _, path = name.partition(":")
     try:
-        return cast("Function", reduce(getattr, path.split("."), import_module(module)))
+        return cast("Native", reduce(getattr, path.split("."), import_module(module)))
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"{where}: '{name}', MODULE:FUNCTION, cannot be imported: {error}") from error

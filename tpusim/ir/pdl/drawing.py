@@ -24,7 +24,7 @@ from xdsl.pattern_rewriter import PatternRewriter
 
 from tpusim.errors import ConfigError
 from tpusim.ir.attrs import copy_name, int_attr
-from tpusim.ir.pdl.constraints import CONSTRAINTS, Function, name_of
+from tpusim.ir.pdl.constraints import CONSTRAINTS, Native, name_of
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ class Drawing:
         made = self._add(pdl.OperationOp(name, map(StringAttr, attributes), values, stated, [kind]))
         return Node(made.results[0], Value(self._add(pdl.ResultOp(0, made.results[0])).results[0]), Value(kind))
 
-    def require(self, holds: Function | str, *parts: Part, negated: bool = False) -> None:
+    def require(self, holds: Native | str, *parts: Part, negated: bool = False) -> None:
         """A constraint by name or function; it gets the matched ops, values and attributes."""
         from xdsl.dialects import pdl
 
@@ -101,7 +101,7 @@ class Drawing:
         given = [_value(part) if of_value and isinstance(part, Node) else self.part(part) for part in parts]
         self._add(pdl.ApplyNativeConstraintOp(name, given, [], negated))
 
-    def rewrite(self, root: Node, function: Function | None = None, *parts: Part) -> "Rewriting":
+    def rewrite(self, root: Node, function: Native | None = None, *parts: Part) -> "Rewriting":
         """What becomes of the op whose result the pattern is about. function: a native rewrite of it and of parts."""
         from xdsl.dialects import pdl
         from xdsl.ir import Block, Region
@@ -146,13 +146,13 @@ class Rewriting:
         self.block.add_ops([made, result])
         return Node(made.op, Value(result.val), kind)
 
-    def attribute(self, function: Function, *parts: Part) -> Value:
+    def attribute(self, function: Native, *parts: Part) -> Value:
         """An attribute that a function of matched things gives."""
         from xdsl.dialects import pdl
 
         return Value(self._call(function, parts, [pdl.AttributeType()])[0])
 
-    def native(self, function: Function, *parts: Part) -> None:
+    def native(self, function: Native, *parts: Part) -> None:
         """Call a function of the rewriter and these things."""
         self._call(function, parts, [])
 
@@ -174,7 +174,7 @@ class Rewriting:
 
         self.block.add_op(pdl.EraseOp(node.of))
 
-    def _call(self, function: Function, parts: Sequence[Part], results: list[Attribute]) -> Sequence[SSAValue]:
+    def _call(self, function: Native, parts: Sequence[Part], results: list[Attribute]) -> Sequence[SSAValue]:
         from xdsl.dialects import pdl
 
         given = [self.drawing.part(part, self.block) for part in parts]

@@ -7,16 +7,20 @@ from typing import Any, cast
 
 from typing_extensions import override
 from xdsl.context import Context
-from xdsl.dialects.builtin import FusedLoc, NoneAttr, UnknownLoc
+from xdsl.dialects.builtin import ArrayAttr, FusedLoc, NoneAttr, UnknownLoc
 from xdsl.ir import Attribute, Operation
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.errors import ConfigError, TpusimError, first_line
 from tpusim.ir.attrs import copy_name, op_name, set_op_name
-from tpusim.ir.pdl.automaton import Automaton, Match, Rows, functions_of
+from tpusim.ir.pdl.automaton import Automaton, Match, functions_of
 from tpusim.ir.pdl.constraints import constraint, imported, one_use
 from tpusim.ir.pdl.drawing import Drawing, drawn
+from tpusim.ir.pdl.rows import Rows
 from tpusim.ir.weights import WeightStore
+
+IN_FILE = "patterns '"
+"""How the key of a file's pattern begins; the path, the name and the number follow."""
 
 
 class DataPattern(RewritePattern):
@@ -93,7 +97,7 @@ def read_patterns(path: Path, ctx: Context) -> list[DataPattern]:
 def _of_file(form: Any, path: Path, number: int) -> DataPattern:
     name = form.sym_name.data if form.sym_name is not None else "pattern"
     kind = type(name, (FilePattern,), {"__doc__": f"The pattern of {path}."})  # known by its name in statistics
-    return cast("DataPattern", kind(form, f"patterns '{path}': {name} ({number})"))
+    return cast("DataPattern", kind(form, f"{IN_FILE}{path}': {name} ({number})"))
 
 
 def automaton_of(patterns: Sequence[DataPattern]) -> Automaton:
@@ -160,30 +164,27 @@ class Automata:
     def _matches(self, automaton: Automaton, op: Operation) -> list[Match]:
         try:
             return automaton.matches(op, self._weights)
-        except _OF_FILES as error:
-            raise _explained(error, automaton.patterns[0], op) from error
+        except Exception as error:
+            _explain(error, automaton.patterns[0], op)
+            raise
 
     def apply(self, pattern: DataPattern, fitting: Fitting, op: Operation, rewriter: PatternRewriter) -> None:
         """Rewrite an op by the first match of a pattern whose rewrite does something."""
         for automaton, match in fitting.get(pattern.key, ()):
             try:
                 apply(automaton, match, op, rewriter, self._weights)
-            except _OF_FILES as error:
-                raise _explained(error, pattern.key, op) from error
+            except Exception as error:
+                _explain(error, pattern.key, op)
+                raise
             if rewriter.has_done_action:
                 return
 
 
-_OF_FILES = (ConfigError, AssertionError, AttributeError, TypeError, ValueError, IndexError, KeyError)
-"""What patterns of files can raise because the files are wrong."""
-
-
-def _explained(error: Exception, key: str, op: Operation) -> Exception:
-    """A pattern's error with its place, if the pattern is of a file; others are errors of a program."""
-    if not key.startswith("patterns '"):
-        return error
-    said = first_line(error) if not isinstance(error, TpusimError) else str(error)
-    return ConfigError(f"{key} at {op.name} '{op_name(op)}': {said}; mend the pattern")
+def _explain(error: Exception, key: str, op: Operation) -> None:
+    """Raise an error of a file's pattern as ConfigError with its place; another pattern's is an error of a program."""
+    if key.startswith(IN_FILE):
+        said = str(error) if isinstance(error, TpusimError) else f"{type(error).__name__}, {first_line(error)}"
+        raise ConfigError(f"{key} at {op.name} '{op_name(op)}': {said}; mend the pattern") from error
 
 
 def apply(automaton: Automaton, match: Match, op: Operation, rewriter: PatternRewriter, weights: WeightStore) -> None:
@@ -221,8 +222,13 @@ def _name_last(made: list[Operation], root: Operation, matched: Sequence[Operati
 
 
 def _places(root: Operation, matched: Sequence[Operation]) -> Iterator[Any]:
-    """The locations of the matched ops, the root's first, whose name is the fused op's."""
-    yield root.location
-    for op in matched:
-        if op is not root and not isinstance(op.location, UnknownLoc):
-            yield op.location
+    """The locations of the matched ops, each once, the root's first, whose name is the fused op's."""
+    found = dict.fromkeys(part for op in (root, *matched) for part in _parts(op.location))
+    yield from [place for place in found if not isinstance(place, UnknownLoc)] or [root.location]
+
+
+def _parts(location: Attribute) -> Sequence[Attribute]:
+    """A location, or the parts of a fused one."""
+    if isinstance(location, FusedLoc) and isinstance(location.metadata, NoneAttr):
+        return cast("ArrayAttr[Attribute]", location.locations).data
+    return (location,)
