@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import defaultdict
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
@@ -40,6 +41,7 @@ from tpusim.field import (
 )
 from tpusim.ir.module import Model, save_model
 from tpusim.isa.commands import Arith, Command, Conv, LaneCopy, Move, Pool, Rescale
+from tpusim.isa.layout import work_area
 from tpusim.isa.stream import Program, save
 from tpusim.layer_group import LayerGroupConfig
 from tpusim.ops.add import TpuAdd
@@ -573,6 +575,42 @@ def test_regions_share_no_address() -> None:
     wrong = structs.replace(header, io_regions=((header.coeff_address + header.coeff_bytes - 64, 4096),))
     with pytest.raises(TpusimError, match="overlap"):
         Simulator(structs.replace(program, header=wrong))
+
+
+def test_work_areas_are_required_without_the_module() -> None:
+    """None is smaller than the fields of its command require, and all commands of an op in a group state the same."""
+    seen = set[str]()
+    for program in (to_program(final(1, "bm1684x")), to_program(to_addressed(tokens(1)))):
+        chip = program.header.chip_spec
+        for index, command in enumerate(program.commands):
+            least = command.least_work(chip) if command.in_group else 0
+            if not least:
+                continue
+            seen.add(type(command).__name__)
+            area = command.work[0]
+            for size in (0, least - 1):
+                smaller = structs.replace(area, shape=(*area.shape[:3], size))
+                with pytest.raises(TpusimError, match=f"work area of {least:,} bytes or more is required, got {size}"):
+                    Simulator(exchanged(program, index, work=(smaller,) * bool(size)))
+    assert {"Conv", "MatMul"} <= seen
+
+
+def test_commands_of_an_op_in_a_group_have_one_work_area() -> None:
+    for seed in range(6):
+        program = to_program(final(seed, "bm1684x"))
+        places = defaultdict[tuple[int, str], list[int]](list)
+        for index, command in enumerate(program.commands):
+            if command.in_group and not isinstance(command, Move):
+                places[command.group, command.op].append(index)
+        several = next((found for found in places.values() if len(found) > 1), None)
+        if several is None:
+            continue
+        chip = program.header.chip_spec
+        area = (work_area(chip.lmem_bytes - 512, 512, chip),)
+        with pytest.raises(TpusimError, match=r"the work area of .* is required, got bytes \["):
+            Simulator(exchanged(program, several[-1], work=area))
+        return
+    raise AssertionError("an op with several commands is required")
 
 
 def test_sections_are_those_of_the_slices() -> None:

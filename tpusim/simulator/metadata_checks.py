@@ -28,8 +28,8 @@ def check_metadata(program: Program, chip: ChipSpec) -> None:
     for command in program.commands:
         if isinstance(command, GlobalKernel):
             _check_kernel(command, program)
-    _check_groups(program, chip)
     _check_work(program, chip)
+    _check_groups(program, chip)
     _check_shapes(program)
     for entry, command in _quantisations(program):
         _check_quantisation(entry, command, chip)
@@ -43,12 +43,14 @@ def unconfirmed(program: Program) -> dict[str, int]:
     shapes = {location.tensor for location in program.locations}
     shapes |= {c.tensor for c in program.commands if isinstance(c, GlobalKernel)}
     named = {source.name for command in program.commands for source in command.sources if not source.step}
+    chip = program.header.chip_spec
     found = {
         "commands that do not say what they read": sum(_is_silent(c) for c in program.commands),
         "commands that store no tensor of the table": sum(bool(_unnamed(c)) for c in program.commands),
         "transfers that do not say which window they move": len(silent_transfers(program)),
         "constants that no command names": sum(entry.name not in named for entry in program.constants),
         "scales": sum(entry.scale != 0 and entry.name not in confirmed for entry in program.tensors),
+        "work areas": sum(bool(c.work) and c.in_group and not c.least_work(chip) for c in program.commands),
         "number of multiplications": multiplications(program)[1] is None,
         "shapes": sum(entry.name not in shapes for entry in program.tensors),
     }

@@ -132,7 +132,10 @@ class MergedLayout:
             data = np.empty((self.channels, size), image.dtype)
             for first in range(0, self.channels, self.rows):
                 start, rows = offset + first // self.rows * pitch, min(self.rows, self.channels - first)
-                data[first : first + rows] = image[:rows, start : start + size]
+                part = image[:rows, start : start + size]
+                if part.shape[1] != size:  # a layout that is none: other bytes of the row
+                    part = image[:rows].take(range(start, start + size), 1, mode="clip")
+                data[first : first + rows] = part
             return data
 
         requant = block(0, self.requant_pitch_words * 4, self.requant_words * 4)
