@@ -25,6 +25,8 @@ SUBNET = "subfunc_0", "TPU_STATIC"
 """Name and run mode of the function of a network that is not cut."""
 RUN_MODE = "mode"
 """The attribute of a function that says where it runs, as in `#tpu<run_mode TPU_STATIC>`."""
+RUN_MODES = ("", "TPU_STATIC", "TPU_DYNAMIC", "CPU")
+"""The modes of functions that run once."""
 
 
 @dataclass(frozen=True)
@@ -121,11 +123,16 @@ def _expand(
         called.add(symbol)
 
 
+def _run_mode(function: FuncOp) -> str:
+    """The run mode of a function; "" if it has none."""
+    mode = function.attributes.get(RUN_MODE)
+    return mode.value.data.strip() if isinstance(mode, UnregisteredAttr) else ""
+
+
 def _mark(function: FuncOp) -> None:
     """State name and run mode of a function in its ops, if it has a run mode."""
-    mode = function.attributes.get(RUN_MODE)
-    if isinstance(mode, UnregisteredAttr):
-        stated = texts_attr([function.sym_name.data, mode.value.data.strip()])
+    if mode := _run_mode(function):
+        stated = texts_attr([function.sym_name.data, mode])
         for op in function.body.block.ops:
             if op.results and not isinstance(op, ReturnOp):
                 op.attributes.setdefault(FUNCTION, stated)
@@ -148,6 +155,12 @@ def _require_sense(call: CallOp, callee: FuncOp | None, stack: Sequence[str], na
     if callee is None:
         raise ImportModelError(
             f"{where}: a function of that name is required, there is none; add it or remove the call"
+        )
+    if (mode := _run_mode(callee)) not in RUN_MODES:
+        known = ", ".join(filter(None, RUN_MODES))
+        raise ImportModelError(
+            f"{where}: a run mode among {known} is required, @{symbol} has {mode}: how often it runs depends on data; "
+            "compile the network without If and Loop"
         )
     if callee.is_declaration or len(callee.body.blocks) != 1:
         blocks = len(callee.body.blocks)

@@ -293,8 +293,10 @@ def _require_shallow(text: str, name: str) -> None:
 
 
 def _require_one(text: str, name: str) -> None:
-    """Raise ImportModelError for a file of several modules, which may give one alias several meanings."""
+    """Raise ImportModelError for a file of no module or of several, which may give one alias several meanings."""
     parts = sum(bool(part.strip()) for part in text.split(f"\n{SEPARATOR}"))
+    if not parts:
+        raise ImportModelError(f"module '{name}': one module is required, the file is empty; take what a stage wrote")
     if parts > 1:
         raise ImportModelError(
             f"module '{name}': one module is required, the file has {parts}, separated by `{SEPARATOR}`; write each "
