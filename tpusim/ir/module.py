@@ -25,7 +25,6 @@ from xdsl.dialects.builtin import (
     ModuleOp,
     Signedness,
     StringAttr,
-    i8,
 )
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
@@ -312,12 +311,14 @@ def _in_type(stored: np.ndarray, wanted: AnyTensor, *, any_shape: bool) -> np.nd
         stored = stored.reshape(shape)
     if stored.dtype == np.uint16 and isinstance(wanted.element_type, Float16Type | BFloat16Type):
         stored = stored.view(storage_dtype(wanted.element_type))
-    if stored.dtype == np.uint8 and wanted.element_type in (i8, SIGNED_BYTE):
-        stored = stored.view(np.int8)
+    for stated, kinds in SAME_BYTES.items():
+        if stored.dtype == stated and wanted.element_type in kinds:
+            stored = stored.view(storage_dtype(wanted.element_type))
     return stored
 
 
-SIGNED_BYTE = IntegerType(8, Signedness.SIGNED)
+SAME_BYTES = {np.dtype(f"uint{n}"): (IntegerType(n), IntegerType(n, Signedness.SIGNED)) for n in (8, 16)}
+"""Type of an array that TPU-MLIR stores -> types of weights that state its bytes."""
 
 
 def save_one_file(model: Model, path: Path) -> None:

@@ -7,6 +7,7 @@ module can be read, changed elsewhere and printed.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from math import prod
 from typing import Protocol, cast, runtime_checkable
 
@@ -27,7 +28,7 @@ from xdsl.irdl import IRDLOperation, OptOperandDef, OptResultDef, VarOperandDef,
 from xdsl.utils.exceptions import VerifyException
 
 from tpusim.errors import TpusimError
-from tpusim.ir.attrs import op_name
+from tpusim.ir.attrs import LayerGroupAttr, op_name
 from tpusim.ir.opaque import made_opaque
 from tpusim.ir.types import UniformType, address_of, element_of, is_tensor, retyped, set_type, shape_of, tensor
 from tpusim.ir.upstream.table import OpEntry, defined_attributes, entry
@@ -108,9 +109,22 @@ def reshape_constant(value: SSAValue, shape: tuple[int, ...]) -> None:
     maker = value.owner if isinstance(value.owner, Operation) else None
     if maker is not None and maker.name == "tpu.Load":
         reshape_constant(maker.operands[0], shape)
+        _along_channels(maker, len(shape_of(value)))
     constant = maker is not None and maker.name in ("top.Weight", "tpu.Load")
     if constant and is_tensor(value) and prod(shape_of(value)) == prod(shape):
         set_type(value, tensor(shape, element_of(value), address_of(value)))
+
+
+def _along_channels(load: Operation, rank: int) -> None:
+    """State the slice of a constant of one axis along the channels, where an op has it, in place of batch items."""
+    stated = load.attributes.get("ginfo")
+    if rank == 1 and isinstance(stated, LayerGroupAttr):
+        info = stated.data
+        items, channels = (info.n_idx, info.n_slice), (info.c_idx, info.c_slice)
+        (c_idx, c_slice), (n_idx, n_slice) = items, channels
+        load.attributes["ginfo"] = LayerGroupAttr(
+            replace(info, n_idx=n_idx, n_slice=n_slice, c_idx=c_idx, c_slice=c_slice)
+        )
 
 
 def unshaped(values: Iterable[SSAValue]) -> list[SSAValue]:

@@ -101,6 +101,8 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
             return
         self.filter_packed = flag(True)
         self.filter_packing = int_attr(self._packing_taken(chip))
+        if not is_none(self.bias) and len(shape_of(self.bias)) == 1:
+            reshape_constant(self.bias, (1, self.channels[1], *(1 for _ in self.kernel)))
         if chip.hardware.coefficients == "channel_rows" and not is_none(self.bias):
             self.channel_packed = flag(True)
 

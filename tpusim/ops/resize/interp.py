@@ -27,8 +27,9 @@ from tpusim.ir.attrs import (
     text,
 )
 from tpusim.ir.modes import ResizeCoordinates, ResizeCoordinatesAttr, ResizeMode, ResizeModeAttr
+from tpusim.ir.reading import is_unranked
 from tpusim.ir.types import shape_of
-from tpusim.ir.upstream import OWN, PART_OF
+from tpusim.ir.upstream import OWN, PART_OF, ir_name
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -198,6 +199,25 @@ class TpuInterp(Interpolation, TpuOp):
     coord_mode = attr_def(ResizeCoordinatesAttr)
     on_host = opt_attr_def(BoolAttr)
     asymmetric = opt_attr_def(BoolAttr)
+
+    @override
+    def take_form(self) -> str:
+        """TPU-MLIR states output per input elements, which it steps by in align_corners only, and no extents (U-05)."""
+        if ir_name(self, "target_shape") in self.attributes or is_unranked(self.output):
+            return super().take_form()
+        if self.mode.data != "linear" or self.coord_mode.data == "asymmetric":
+            return f"{self.mode.data} interpolation with {self.coord_mode.data} coordinates is not computed"
+        after, axes = shape_of(self.output)[2:], zip(shape_of(self.input)[2:], shape_of(self.output)[2:], strict=True)
+        align = self.coord_mode.data == "align_corners"
+        steps = [
+            _step(size_in, size_out, 1.0, "align_corners")
+            if align
+            else float(np.float32(size_in) / np.float32(size_out))
+            for size_in, size_out in axes
+        ]
+        self.target_shape, self.align_corners = ints_attr(after), flag(align)
+        self.scale_h, self.scale_w = map(float_attr, steps)
+        return super().take_form()
 
     @override
     def derived(self, name: str) -> Attribute | None:
