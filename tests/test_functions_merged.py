@@ -117,6 +117,26 @@ def test_functions_are_computed_in_the_order_of_execution():
     np.testing.assert_allclose(run(model, {"x": x})["last"], np.exp(x), rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        ({"subfunc_0": (0, 1), "subfunc_1": (1, -1)}, ["subfunc_0", "subfunc_1"]),
+        ({"subfunc_0": (1, -1), "subfunc_1": (0, 1)}, ["subfunc_1", "subfunc_0"]),
+        ({"subfunc_0": (7, -1), "subfunc_1": (3, 7)}, ["subfunc_1", "subfunc_0"]),
+        ({"subfunc_0": (0, 1), "subfunc_1": (1, 0)}, ["subfunc_0", "subfunc_1"]),
+        ({"subfunc_1": (0, -1)}, ["subfunc_0", "subfunc_1"]),
+    ],
+)
+def test_functions_run_in_the_order_that_they_state(numbers: dict[str, tuple[int, int]], expected: list[str]):
+    """TPU-MLIR prints calls in another order; a circle or a function that states nothing changes nothing."""
+    source = CALLS.replace("@subfunc_1(%1)", "@subfunc_1(%0)").replace("return %2", "return %1", 1)
+    for name, (number, following) in numbers.items():
+        head, tail = source.split(f"func.func @{name}")
+        stated = f"attributes {{id = {number} : i64, next_index = array<i32: {following}>, "
+        source = f"{head}func.func @{name}{tail.replace('attributes {', stated, 1)}"
+    assert [function.name for function in read(source).functions] == expected
+
+
 def test_an_argument_that_is_returned_and_two_levels_of_calls():
     inner = CALLS.replace('%0 = "top.Exp"(%arg0) :', "%0 = call @subfunc_1(%arg0) :").replace(' loc("first")', "")
     inner = inner.replace("%2 = call @subfunc_1(%1)", "%2 = call @same(%1)").replace(

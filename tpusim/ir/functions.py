@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import cast
 
-from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr, UnregisteredAttr
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, ModuleOp, StringAttr, UnregisteredAttr
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Operation
 
@@ -75,6 +75,7 @@ def merge_functions(module: ModuleOp, name: str) -> None:
     functions = _functions(module, name)
     called = set[str]()
     if MAIN in functions:
+        _order_calls(functions[MAIN], functions)
         _expand(functions[MAIN], functions, (MAIN,), called, name)
     if len(called) == 1:  # a network that is not cut
         _unmark(functions[MAIN])
@@ -105,6 +106,37 @@ def _functions(module: ModuleOp, name: str) -> dict[str, FuncOp]:
                 )
             found[symbol] = op
     return found
+
+
+def _order_calls(main: FuncOp, functions: dict[str, FuncOp]) -> None:
+    """Put calls into the order of execution, which each function states by the number of the next one (`next_index`).
+
+    The text has another order where the host computes between two functions of the chip. Calls stay if one says nothing.
+    """
+    block = main.body.block
+    calls = [op for op in block.ops if isinstance(op, CallOp)]
+    stated = [_successor(functions.get(call.callee.root_reference.data)) for call in calls]
+    successor = dict(found for found in stated if found is not None)
+    number, order = min(successor.keys() - successor.values(), default=-1), list[int]()
+    while number in successor and number not in order:
+        order.append(number)
+        number = successor[number]
+    if len(order) < len(calls) or block.last_op is None:
+        return
+    by_number = {found[0]: call for found, call in zip(stated, calls, strict=True) if found is not None}
+    for number in order:
+        by_number[number].detach()
+        block.insert_op_before(by_number[number], block.last_op)
+
+
+def _successor(function: FuncOp | None) -> tuple[int, int] | None:
+    """The number of a function and that of the only one which runs next, -1 after the last; None if not stated."""
+    attributes = {} if function is None else function.attributes
+    number, following = attributes.get("id"), attributes.get("next_index")
+    if not isinstance(number, IntegerAttr) or not isinstance(following, DenseArrayBase):
+        return None
+    successors = following.get_values()
+    return (number.value.data, int(successors[0])) if len(successors) == 1 else None
 
 
 def _expand(

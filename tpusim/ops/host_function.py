@@ -4,21 +4,25 @@ from typing_extensions import override
 from xdsl.dialects.builtin import DictionaryAttr, FloatAttr, StringAttr, TensorType
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def, var_operand_def, var_result_def
 
-from tpusim.ir.attrs import flag, float_attr
+from tpusim.ir.attrs import flag, float_attr, text
 from tpusim.ir.opaque import replaced_by
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.upstream import NOTES
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.framework.base import Shape, TpuOp
 from tpusim.ops.groupnorm import TpuInstanceNorm
+from tpusim.ops.resize.interp import TpuInterp
+
+INTERPOLATED = ("align_corners", "half_pixel", "pytorch_half_pixel")
+"""The coordinates of the host's interpolation that are computed."""
 
 
 @irdl_op_definition
 class TpuGenericCpu(TpuOp):
     """`tpu.GenericCpu`: what the host computes, in the form of TPU-MLIR.
 
-    Its "quant" is a `tpu.Cast` here, and "instance_norm" a `tpu.InstanceNorm`. Other functions are known as ops here
-    too (interp, argmax ...); modules that state them this way are not computed.
+    Its "quant" is a `tpu.Cast` here, "instance_norm" a `tpu.InstanceNorm` and "interp" a `tpu.Interp`. Other functions
+    are known as ops here too (argmax ...); modules that state them this way are not computed.
     """
 
     name = "tpu.GenericCpu"
@@ -45,4 +49,10 @@ class TpuGenericCpu(TpuOp):
             stated = {"eps": float_attr(epsilon.value.data), "first_weight_divides": flag(True)}
             replaced_by(self, TpuInstanceNorm, kept | stated)
             return ""
+        places = self.param.data.get("coordinate_transformation_mode") if self.param else None
+        if function == "interp" and isinstance(places, StringAttr) and places.data in INTERPOLATED:
+            scales = {name: float_attr(-1.0) for name in ("scale_h", "scale_w")}
+            stated = {"mode": text("linear"), "coord_mode": text(places.data), "on_host": flag(True)}
+            new = replaced_by(self, TpuInterp, kept | scales | stated)
+            return new.take_form() if isinstance(new, TpuInterp) else ""
         return f"the host's function {function} is not computed in this form"

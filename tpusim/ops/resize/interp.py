@@ -207,14 +207,10 @@ class TpuInterp(Interpolation, TpuOp):
             return super().take_form()
         if self.mode.data != "linear" or self.coord_mode.data == "asymmetric":
             return f"{self.mode.data} interpolation with {self.coord_mode.data} coordinates is not computed"
-        after, axes = shape_of(self.output)[2:], zip(shape_of(self.input)[2:], shape_of(self.output)[2:], strict=True)
-        align = self.coord_mode.data == "align_corners"
-        steps = [
-            _step(size_in, size_out, 1.0, "align_corners")
-            if align
-            else float(np.float32(size_in) / np.float32(size_out))
-            for size_in, size_out in axes
-        ]
+        after, align = shape_of(self.output)[2:], self.coord_mode.data == "align_corners"
+        sizes = list(zip(shape_of(self.input)[2:], after, strict=True))
+        quotients = [float(np.float32(size_in) / np.float32(size_out)) for size_in, size_out in sizes]
+        steps = [_step(*axis, 1.0, "align_corners") for axis in sizes] if align else quotients
         self.target_shape, self.align_corners = ints_attr(after), flag(align)
         self.scale_h, self.scale_w = map(float_attr, steps)
         return super().take_form()
