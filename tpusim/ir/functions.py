@@ -111,7 +111,8 @@ def _functions(module: ModuleOp, name: str) -> dict[str, FuncOp]:
 def _order_calls(main: FuncOp, functions: dict[str, FuncOp]) -> None:
     """Put calls into the order of execution, which each function states by the number of the next one (`next_index`).
 
-    The text has another order where the host computes between two functions of the chip. Calls stay if one says nothing.
+    The text has another order where the host computes between two functions of the chip. Calls stay as they are if a
+    function says nothing.
     """
     block = main.body.block
     calls = [op for op in block.ops if isinstance(op, CallOp)]
