@@ -31,6 +31,7 @@ from tpusim.cli import main as tpusim
 from tpusim.errors import ImportModelError, TpusimError
 from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.upstream import OpEntry, defined_attributes, entry
+from tpusim.ir.upstream.absent import NONE
 from tpusim.ops import context
 
 SAME = "same"
@@ -204,7 +205,11 @@ def plain(module: ModuleOp) -> list[str]:
     The tool writes the weights to a file that it names itself.
     """
     module.attributes = {k: v for k, v in sorted(module.attributes.items()) if k != "module.weight_file"}
-    for op in module.walk():
+    for op in list(module.walk()):
+        if op.name == NONE and not op.results[0].uses:  # the tool erases it
+            op.detach()
+            op.erase()
+            continue
         if isinstance(op, IRDLOperation) and (known := entry(op.name)):  # others are opaque
             defined, stated = defined_attributes(type(op)), sorted(op.attributes.items())
             op.attributes = {

@@ -300,8 +300,20 @@ def _as_typed(module: ModuleOp, weights: WeightStore) -> WeightStore:
     lowered = any(op.has_trait(OfChip) for op in module.walk())
     for op in module.walk():
         if op.has_trait(NamesWeight) and (stored := weights.get(op_name(op))) is not None:
-            found[op_name(op)] = _in_type(stored, tensor_of(op.results[0]), any_shape=lowered)
+            wanted = tensor_of(op.results[0])
+            found[op_name(op)] = _in_type(_apart(stored, op, wanted), wanted, any_shape=lowered)
     return WeightStore({**weights, **found}) if found else weights
+
+
+def _apart(stored: np.ndarray, op: Operation, wanted: AnyTensor) -> np.ndarray:
+    """An array whose batch items TPU-MLIR interleaved in words of four bytes (`store_mode` "4N", "2N"), one by one."""
+    mode, shape = op.attributes.get("store_mode"), wanted.get_shape()
+    items = {"4N": 4, "2N": 2}.get(mode.data if isinstance(mode, StringAttr) else "", 1)
+    batch, inside = (shape[0], math.prod(shape[1:])) if shape else (1, 1)
+    words = -(-batch // items) * inside
+    if items == 1 or stored.size != words * items:
+        return stored
+    return stored.reshape(-1, inside, items).swapaxes(1, 2).reshape(-1, inside)[:batch].reshape(shape)
 
 
 def _in_type(stored: np.ndarray, wanted: AnyTensor, *, any_shape: bool) -> np.ndarray:

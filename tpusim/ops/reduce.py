@@ -8,9 +8,9 @@ import numpy as np
 from tpusim_kernels.arith_shift import reduce_int
 from tpusim_kernels.reduce import reduce_float
 from typing_extensions import override
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, StringAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
+from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def, var_operand_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
@@ -267,8 +267,15 @@ class TpuReduce(Reduce, TpuOp):
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = (("multiplier", "rshift"),)
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = WITH_MM
 
+    tables = var_operand_def(TensorType)
     multiplier = opt_attr_def(ArrayAttr)
     rshift = opt_attr_def(ArrayAttr)
+
+    @override
+    def take_form(self) -> str:
+        """TPU-MLIR states the tables of a square root, which follow from the mode."""
+        self.operands = self.operands[:1]
+        return super().take_form()
 
     @property
     def _scale(self) -> float:
