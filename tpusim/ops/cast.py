@@ -114,19 +114,20 @@ class TpuCast(UnaryTpu, ChipInference, TwoArithmetics, HostComputed, Inserted, L
         return types == [np.float32, ml_dtypes.bfloat16] and chip.hardware.bf16_unit
 
     @property
-    def _unscaled(self) -> bool:
+    def unscaled(self) -> bool:
+        """Whether the scale is 1."""
         return self.with_scale is not None and not is_set(self.with_scale)
 
     def _step(self, source: UniformType, chip: ChipSpec) -> np.float32:
         """The scale that multiplies integers, rounded to the type of a 16-bit result or BF16 unit (numerics.md 8.1)."""
-        if self._unscaled:
+        if self.unscaled:
             return np.float32(1)
         kind = command_dtype(element_of(self.output))
         return dequantizing_scale(source.scale.data, kind, bf16_unit=chip.hardware.bf16_unit)
 
     def _reciprocal(self, target: UniformType, chip: ChipSpec) -> np.float32:
         """1/s in double, narrowed to f32 and to the type of a 16-bit operand; on the host f32(1)/f32(s)."""
-        if self._unscaled:
+        if self.unscaled:
             return np.float32(1)
         kind, in_bf16 = command_dtype(element_of(self.input)), self._in_bf16(chip)
         return quantizing_scale(target.scale.data, kind, in_bf16=in_bf16, bf16_unit=chip.hardware.bf16_unit)

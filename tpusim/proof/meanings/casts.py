@@ -52,7 +52,7 @@ def _quantised(op: TpuCast, x: Elements, field: Field, *, bf16_unit: bool) -> El
     known, target = type_of(op.input), uniform_of(op.output)
     assert target is not None
     in_bf16 = is_set(op.truncated) or (bf16_unit and known == "bf16")
-    step = target.scale.data
+    step = 1.0 if op.unscaled else target.scale.data
     with np.errstate(over="ignore", divide="ignore"):
         if bf16_unit and not in_bf16:
             factor = np.float32(1) / np.float32(step)
@@ -73,5 +73,5 @@ def _dequantised(op: TpuCast, x: Elements, field: Field, *, bf16_unit: bool) -> 
     if source is None:
         return field.apply(("dequantize", 1.0, dtype, False), x)
     with np.errstate(over="ignore"):
-        step = np.float32(source.scale.data).astype(FLOATS["bf16" if bf16_unit else dtype])
+        step = np.float32(1 if op.unscaled else source.scale.data).astype(FLOATS["bf16" if bf16_unit else dtype])
     return field.apply(("dequantize", float(step), dtype, bf16_unit), without_zero(x, zero_point(op.input)))
