@@ -101,18 +101,19 @@ def infer_shapes(op: Operation) -> str:
     return ""
 
 
-def reshape_constant(value: SSAValue, shape: tuple[int, ...]) -> None:
-    """Give a weight another shape; its data, which TPU-MLIR stores flat, follows when the file of weights is read.
+def reshape_constant(value: SSAValue, shape: tuple[int, ...], element: Attribute | None = None) -> None:
+    """Give a weight another shape, and another element type of as many bytes.
 
-    The weight may be in local memory, where a load of its group put it.
+    Its data, which TPU-MLIR stores flat, follows when the file of weights is read. The weight may be in local memory,
+    where a load of its group put it.
     """
     maker = value.owner if isinstance(value.owner, Operation) else None
     if maker is not None and maker.name == "tpu.Load":
-        reshape_constant(maker.operands[0], shape)
+        reshape_constant(maker.operands[0], shape, element)
         _along_channels(maker, len(shape_of(value)))
     constant = maker is not None and maker.name in ("top.Weight", "tpu.Load")
     if constant and is_tensor(value) and prod(shape_of(value)) == prod(shape):
-        set_type(value, tensor(shape, element_of(value), address_of(value)))
+        set_type(value, tensor(shape, element or element_of(value), address_of(value)))
 
 
 def _along_channels(load: Operation, rank: int) -> None:

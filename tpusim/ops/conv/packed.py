@@ -12,7 +12,17 @@ import numpy as np
 from msgspec.structs import replace
 from tpusim_kernels.prim.narrow import Narrow
 from typing_extensions import override
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType, i32
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    BoolAttr,
+    FloatAttr,
+    IntegerAttr,
+    IntegerType,
+    NoneType,
+    Signedness,
+    TensorType,
+    i32,
+)
 from xdsl.ir import Attribute
 from xdsl.irdl import attr_def, operand_def, opt_attr_def, result_def
 
@@ -35,6 +45,8 @@ from tpusim.ops.framework.base import Array, EmitContext, ReorderContext, Shape,
 from tpusim.ops.framework.families import is_set, relu_of
 from tpusim.ops.interfaces import Accumulates, PackedWeights, Reorder
 from tpusim.ops.view import chip_of_module, model_of
+
+BYTE = IntegerType(8, Signedness.UNSIGNED)
 
 
 class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
@@ -105,6 +117,8 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
             reshape_constant(self.bias, (1, self.channels[1], *(1 for _ in self.kernel)))
         if chip.hardware.coefficients == "channel_rows" and not is_none(self.bias):
             self.channel_packed = flag(True)
+            if self.integer:
+                reshape_constant(self.bias, shape_of(self.bias), BYTE)
 
     def _packing_taken(self, chip: ChipSpec) -> int:
         """The packing of rows that TPU-MLIR packed: the chip's."""
@@ -283,9 +297,7 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
         filter, bias = ctx.input(1), None if is_none(self.bias) else ctx.input(2)
         oc, rows = self.channels[1], ctx.chip.ic_parallel_bytes == 0
         if self.packed:
-            table: View | None = None
-            if bias is not None and is_set(self.channel_packed) and self.integer:
-                table = replace(bias, dtype="u8")
+            table = bias if is_set(self.channel_packed) and self.integer else None
             return self._packed_view(filter, ctx.chip) | {"bias": None if table else bias, "requant_table": table}
         # a computed filter (oc, ic/g, ...) has the layout of a packing of 1
         row = self.kernel if self._rows_are_taps and rows else (1, filter.elements // oc)
