@@ -186,7 +186,7 @@ def assert_types(top: Model, tpu: Model, mode: str, chip: str, only: set[str] | 
 @pytest.mark.parametrize(
     ("case", "names"),
     [
-        pytest.param(case, names, id=f"{case.id}-{'-'.join(names)}", marks=marks(turn(case, number, 80)))
+        pytest.param(case, names, id=f"{case.id}-{'-'.join(names)}", marks=marks(turn(case, number, 160)))
         for case in CASES
         for number, names in enumerate((ALL[:2], ALL[2:]))
     ],
