@@ -38,8 +38,8 @@ def is_usual(case: OpCase, number: int) -> bool:
 
 
 def some_first(case: OpCase, number: int) -> bool:
-    """Whether this is that of an op that is one in three, by the hash of its first row."""
-    return is_first(case, number) and turn(case, 0, 3)
+    """Whether this is that of an op that is one in six, by the hash of its first row."""
+    return is_first(case, number) and turn(case, 0, 6)
 
 
 def marks(usual: bool) -> Collection[pytest.MarkDecorator]:
