@@ -6,13 +6,14 @@ and every row by its share of them.
 Of what is slow in every configuration, CI (`make models`) has one in 16 by the same hash. `make slow` has all.
 
 What is not about a row takes turns by the hash of the item's name (`thin`): a function of several items has its
-first and of the others every twelfth or eighteenth in the default tests, unless it is marked `every`.
+first and of the others every twelfth or eighteenth in the default tests, unless it is marked `every`: then all, or
+every n-th if the mark has that number.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from zlib import crc32
 
 import pytest
@@ -91,9 +92,17 @@ def thin(items: Iterable[pytest.Item]) -> None:
     for item in items:
         functions[item.nodeid.partition("[")[0]].append(item)
     for found in functions.values():
-        if not found[0].get_closest_marker("every"):
-            for item in found[1:]:
-                _take_turns(item, 18 if len(found) >= LONG else 12)
+        share = _share(found)
+        for item in found[1:] if share > 1 else ():
+            _take_turns(item, share)
+
+
+def _share(items: Sequence[pytest.Item]) -> int:
+    """Of how many items of a function the default tests have one."""
+    every = items[0].get_closest_marker("every")
+    if every is not None:
+        return every.args[0] if every.args else 1
+    return 18 if len(items) >= LONG else 12
 
 
 def _take_turns(item: pytest.Item, share: int) -> None:

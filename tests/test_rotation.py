@@ -34,11 +34,12 @@ def test_what_is_left_is_slow() -> None:
 class Named:
     """As much of an item as its turn asks for."""
 
-    def __init__(self, nodeid: str, *names: str) -> None:
-        self.nodeid, self.names = nodeid, list(names)
+    def __init__(self, nodeid: str, *names: str, share: int | None = None) -> None:
+        self.nodeid, self.names, self.share = nodeid, list(names), share
 
     def get_closest_marker(self, name: str) -> object:
-        return name if name in self.names else None
+        mark = getattr(pytest.mark, name)
+        return (mark(self.share) if self.share else mark).mark if name in self.names else None
 
     def add_marker(self, mark: pytest.MarkDecorator) -> None:
         self.names.append(mark.name)
@@ -48,7 +49,9 @@ def test_long_functions_are_thinned_out() -> None:
     """The first always, one in 18 of many, one in 12 of few; CI has a few of the others."""
     items = [Named(f"a.py::{name}[{i}]") for name, count in (("many", 600), ("few", 8)) for i in range(count)]
     whole = [Named(f"a.py::whole[{i}]", "every") for i in range(50)]
-    thin([*items, *whole, Named("a.py::single")])  # type: ignore[list-item]
+    half = [Named(f"a.py::half[{i}]", "every", share=2) for i in range(50)]
+    thin([*items, *whole, *half, Named("a.py::single")])  # type: ignore[list-item]
+    assert half[0].names == ["every"] and 15 < sum(item.names == ["every"] for item in half) < 35
     many, few = items[:600], items[600:]
     assert not many[0].names and not few[0].names and all(item.names == ["every"] for item in whole)
     assert 20 < sum(not item.names for item in many) < 50
