@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import collecting  # before the libraries, while whose imports it would collect for a second
+import collecting  # before the libraries, whose imports would be collected again and again
 
 # isort: split
 import gc
