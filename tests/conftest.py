@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import collecting  # before the libraries, whose imports would be collected again and again
+
+# isort: split
 import gc
 import os
 from pathlib import Path
@@ -13,7 +16,7 @@ from op_row import OpCase
 from rotation import thin
 from tpusim_kernels import store
 
-from tpusim.cli.entry import COLLECT_AFTER
+from tpusim.cli import entry
 
 os.environ.pop("COLUMNS", None)  # of whoever runs the tests: tables are as wide as in a pipe
 DEFAULT = "not slow and not zoo"
@@ -34,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     jax.config.update("jax_numpy_dtype_promotion", "strict")
     jax.config.update("jax_numpy_rank_promotion", "raise")
     config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent compilation cache:UserWarning")
-    gc.set_threshold(*COLLECT_AFTER)
+    entry.COLLECT_AFTER = collecting.AFTER
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     jax.config.update("jax_compilation_cache_dir", str(base / "tpusim" / "jax-tests"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

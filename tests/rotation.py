@@ -1,18 +1,19 @@
 """Which configurations of a row belong to the default tests, which to CI, and which to `make slow` alone.
 
-Every op meets its first configuration in every run, with its first row and a sixth of the others. Secondary
+Every op meets its first configuration in every run, with its first row and a twelfth of the others. Secondary
 configurations take turns by a hash of the row's name, the same everywhere: every one is met by its share of the rows,
 and every row by its share of them.
 Of what is slow in every configuration, CI (`make models`) has one in 16 by the same hash. `make slow` has all.
 
 What is not about a row takes turns by the hash of the item's name (`thin`): a function of several items has its
-first and of the others every sixth or ninth in the default tests, unless it is marked `every`.
+first and of the others every twelfth or eighteenth in the default tests, unless it is marked `every`: then all, or
+every n-th if the mark has that number.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from zlib import crc32
 
 import pytest
@@ -33,13 +34,13 @@ def is_first(case: OpCase, number: int) -> bool:
 
 
 def is_usual(case: OpCase, number: int) -> bool:
-    """Whether this is the first configuration of a row that always meets it: an op's first, one in six of others."""
-    return is_first(case, number) or (number == 0 and turn(case, number, 6))
+    """Whether this is the first configuration of a row that always meets it: an op's first, one in 12 of others."""
+    return is_first(case, number) or (number == 0 and turn(case, number, 12))
 
 
 def some_first(case: OpCase, number: int) -> bool:
-    """Whether this is that of an op that is one in three, by the hash of its first row."""
-    return is_first(case, number) and turn(case, 0, 3)
+    """Whether this is that of an op that is one in six, by the hash of its first row."""
+    return is_first(case, number) and turn(case, 0, 6)
 
 
 def marks(usual: bool) -> Collection[pytest.MarkDecorator]:
@@ -82,7 +83,7 @@ def a_turn_each(table: Iterable[tuple[object, ...]], share: int) -> list[object]
 
 
 LONG = 9
-"""A function with as many items or more has its first and one in nine in the default tests, others one in six."""
+"""A function with as many items or more has its first and one in 18 in the default tests, others one in 12."""
 
 
 def thin(items: Iterable[pytest.Item]) -> None:
@@ -91,9 +92,17 @@ def thin(items: Iterable[pytest.Item]) -> None:
     for item in items:
         functions[item.nodeid.partition("[")[0]].append(item)
     for found in functions.values():
-        if not found[0].get_closest_marker("every"):
-            for item in found[1:]:
-                _take_turns(item, 9 if len(found) >= LONG else 6)
+        share = _share(found)
+        for item in found[1:] if share > 1 else ():
+            _take_turns(item, share)
+
+
+def _share(items: Sequence[pytest.Item]) -> int:
+    """Of how many items of a function the default tests have one."""
+    every = items[0].get_closest_marker("every")
+    if every is not None:
+        return every.args[0] if every.args else 1
+    return 18 if len(items) >= LONG else 12
 
 
 def _take_turns(item: pytest.Item, share: int) -> None:

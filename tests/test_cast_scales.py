@@ -64,7 +64,7 @@ def lowered(step: float, config: LoweringConfig) -> Model:
     return to_reordered(top, config)
 
 
-@pytest.mark.every
+@pytest.mark.every(2)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(
     ("chip", "mode"), [("bm1684x", "F16"), ("bm1688", "BF16"), ("bm1684", "F32"), ("cv183x", "BF16")]

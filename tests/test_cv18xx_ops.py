@@ -23,7 +23,7 @@ from tpusim.schedule import Sections
 from tpusim.simulator import Simulator
 
 USUAL = [
-    pytest.param(c, id=c.id, marks=marks(some_first(c, 0) or turn(c, 0, 24)))
+    pytest.param(c, id=c.id, marks=marks(some_first(c, 0) or turn(c, 0, 48)))
     for c in CASES
     if "cv183x" not in c.refused_on
 ]
@@ -66,7 +66,7 @@ def placed(name: str, model: Model) -> tuple[int, int] | str:
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(c, id=c.id, marks=marks(some_first(c, 0) or turn(c, 0, 16))) for c in CASES if c.axes]
+    "case", [pytest.param(c, id=c.id, marks=marks(some_first(c, 0) or turn(c, 0, 32))) for c in CASES if c.axes]
 )
 def test_slices_equal_the_whole(case: OpCase, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole run of ops as one group cut along n, h and both: the machine gives the flat tensors."""

@@ -30,8 +30,8 @@ CHIPS = sorted(path.stem for path in Path(zoo.__file__).parent.glob("chips/*.tom
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = ("tutorial.md", *(f"howto/{file.name}" for file in sorted((DOCS / "howto").glob("*.md"))))
-LONG = {"howto/own_model.md", "howto/bad_int8.md", "howto/calibration_data.md", "howto/tune.md"}
-"""Pages whose commands take long: a network of the zoo, one op after the other in float, whole test sets."""
+LONG = {f"howto/{name}.md" for name in ("own_model", "bad_int8", "calibration_data", "tune", "first_hour")}
+"""Pages whose commands take long: networks of the zoo, one op after the other in float, whole test sets."""
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MAKE = re.compile(r"(?:`|^ +|^)make ((?:[a-z-]+ ?)+?)(?:`|#|\(| {2}|$)", re.MULTILINE)
 """Targets, where a page says `make TARGET`."""

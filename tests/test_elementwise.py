@@ -174,7 +174,7 @@ INTEGER_ROWS = [c for c in CASES if not c.fallback and c.result != "tpu.Conv2D"]
 @pytest.mark.parametrize(
     ("case", "chip"),
     [
-        pytest.param(case, chip, id=f"{case.id}-{chip}", marks=marks(turn(case, number, 4)))
+        pytest.param(case, chip, id=f"{case.id}-{chip}", marks=marks(turn(case, number, 8)))
         for case in INTEGER_ROWS
         for number, chip in enumerate(CHIPS)
     ],

@@ -35,7 +35,7 @@ RECORDED = np.load(Path(__file__).parent / "frames.npz")
 which it crashes, the closed simulator. 16-bit floats as float16 where that holds them."""
 
 
-@pytest.mark.every
+@pytest.mark.every(2)
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_tensors_are_those_of_the_real_interpreter(number: int) -> None:
     net, chip, mode, options, frame_hash = CASES[number]

@@ -34,10 +34,7 @@ from tpusim.inference import Flat
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
 IMAGES = np.load(DIGITS / "calibration.npz")["image"]
 STEP = 1e-4
-USUAL = {
-    "conv-relu", "conv-depthwise", "matmul-3d", "softmax-last", "layernorm", "maxpool-3x3-s2", "avgpool-global-large",
-    "gelu", "grid-sample", "mul", "argmax",
-}  # fmt: skip
+USUAL = {"conv-relu", "matmul-3d", "softmax-last", "layernorm", "maxpool-3x3-s2", "mul", "argmax"}
 
 
 def normal(shape: tuple[int, ...], seed: int) -> np.ndarray:
@@ -146,7 +143,7 @@ def gradient_of_floats() -> jax.Array:
 
 
 @pytest.mark.every
-@pytest.mark.parametrize(("mode", "bound"), [("f32", 1e-5), ("f16", 0.05)])
+@pytest.mark.parametrize(("mode", "bound"), [("f32", 1e-5), pytest.param("f16", 0.05, marks=pytest.mark.slow)])
 def test_networks_in_float_modes(mode: str, bound: float) -> None:
     """Against the float network: gradients in F16 are rounded to 11 bits at every op."""
     net = tpusim.compile(DIGITS / "digits.onnx", [{"image": IMAGES[:1]}], chip="bm1684x", mode=mode)

@@ -84,7 +84,7 @@ def results(program: Program, tensors: Mapping[str, np.ndarray]) -> list[np.ndar
     return [tensors[entry.name] for entry in program.outputs]
 
 
-@pytest.mark.every
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("names", "chip", "mode"),
     [(n, *t) for i, n in enumerate(NAMES) for j, t in enumerate(TARGETS) if i < FIRST or (i + j) % 5 < 2],

@@ -53,7 +53,7 @@ NOT_SIMILAR: dict[tuple[str, str], str] = {
 
 
 SOME = [
-    pytest.param(case, label, id=f"{case.id}-{label}", marks=marks(turn(case, number, 8 * len(SECONDARY))))
+    pytest.param(case, label, id=f"{case.id}-{label}", marks=marks(turn(case, number, 16 * len(SECONDARY))))
     for case in CASES
     for number, label in enumerate(SECONDARY)
     if SECONDARY[label].chip not in case.refused_on

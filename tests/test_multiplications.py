@@ -133,7 +133,7 @@ def tpu_module(model: onnx.ModelProto, config: LoweringConfig) -> Any:
     return to_reordered(top, config)
 
 
-@pytest.mark.every
+@pytest.mark.every(2)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_ops_header_and_commands_agree(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random geometries, whole and cut into sections with halos, in every family of chips and modes."""

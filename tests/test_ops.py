@@ -177,7 +177,7 @@ def assert_top_inference_is_onnx_runtime(case: OpCase) -> None:
 
 
 @configured(
-    lambda case, number: is_usual(case, number) or turn(case, number, 20 if CONFIGS[number][1] == "int8" else 40)
+    lambda case, number: is_usual(case, number) or turn(case, number, 40 if CONFIGS[number][1] == "int8" else 80)
 )
 def test_lowering_kernels_and_machine(case: OpCase, chip: str, mode: str) -> None:
     """The lowered row against the float one, its integers against the oracle, its commands against its kernels."""

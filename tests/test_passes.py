@@ -259,7 +259,7 @@ GROUPINGS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.every
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("chip", "options"), GROUPINGS, ids=str)
 def test_layer_groups_step_by_step(
     chip: str, options: dict[str, Any], tmp_path_factory: pytest.TempPathFactory, tmp_path: Path

@@ -105,10 +105,9 @@ def branches(chip: chips.ChipSpec, qtable: str | None = None) -> Model:
     return to_reordered(tpu)
 
 
-@pytest.mark.parametrize("share", [pytest.param(1, marks=pytest.mark.slow), 8])
-@pytest.mark.parametrize(
-    "chip", [pytest.param(c, marks=pytest.mark.slow) if c in ("bm1684", "bm1688") else c for c in ONE_OF_EACH]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [1, 8])
+@pytest.mark.parametrize("chip", ONE_OF_EACH)
 def test_best_equals_exhaustive_search(chip: str, share: int) -> None:
     """On the clock, over all divisions of a small graph with branches, in all of local memory and in a part of it.
 

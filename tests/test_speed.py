@@ -83,7 +83,8 @@ print(json.dumps({name: peak / (model.stat().st_size / 2**20) for name, peak in 
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peaks by stage are read from Linux")
-@pytest.mark.parametrize("mode", ["int8", pytest.param("f16", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["int8", "f16"])
 def test_memory_of_large_weights(tmp_path: Path, mode: str) -> None:
     """No stage takes three times the file; 120 MB, so that the buffers of JAX and the checkers count little."""
     weights = {f"w{i}": floats(3_000, 3_000, seed=i) * 0.02 for i in range(3)} | {"v": floats(3_000, 500)}

@@ -350,7 +350,7 @@ CELLS = [
 ]
 
 
-@pytest.mark.every
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("network", "chip", "mode"), a_turn_each(CELLS, 40))
 def test_no_network_of_the_comparison_has_a_call_without_tiles(network: str, chip: str, mode: str) -> None:
     """In any mode of any chip."""

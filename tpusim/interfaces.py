@@ -10,7 +10,7 @@ Models are attached by class, which includes its subclasses, or by an op's name,
 not be loaded, and the model takes effect when it is.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from xdsl.ir import Operation
@@ -174,8 +174,17 @@ def ask(op: Operation, interface: type[AnyInterface], chip: OfFamily) -> AnyInte
 
 def ask_class(cls: type[Operation], interface: type[AnyInterface], chip: OfFamily) -> type[AnyInterface] | None:
     """Who answers the class methods of an interface: the target's model of an op's class, the class, or nobody."""
-    model = target_of(chip).model(cls, interface)
-    return model if model is not None else cls if issubclass(cls, interface) else None
+    return next(iter(ask_classes([cls], interface, chip)), None)
+
+
+def ask_classes(
+    classes: Iterable[type[Operation]], interface: type[AnyInterface], chip: OfFamily
+) -> list[type[AnyInterface]]:
+    """As `ask_class` for each of several classes, without those for which nobody answers."""
+    target = target_of(chip)
+    answers = ((cls, target.model(cls, interface)) for cls in classes)
+    found: list[Any] = [model or cls for cls, model in answers if model is not None or issubclass(cls, interface)]
+    return found
 
 
 AnyRules = TypeVar("AnyRules", bound=Rules)

@@ -270,6 +270,38 @@ def test_the_folder_by_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert store.store() is None
 
 
+@pytest.mark.every
+@pytest.mark.parametrize(
+    ("function", "shapes", "quick"),
+    [
+        (lambda x: jnp.right_shift(x * x + 1, 2), [(64, 64)], True),
+        (lambda x: jnp.right_shift(x * x + 1, 2), [(65, 64)], False),  # too large
+        (lambda x: jnp.broadcast_to(x, (80, 60)).sum(1), [(60,)], False),  # what is inside counts too
+        (lambda x: (x / 3).astype(jnp.int32), [(4,)], False),  # floats inside
+        (lambda x: x.astype(jnp.bfloat16), [(4,)], False),
+        (lambda x, w: jax.lax.conv(x, w, (1, 1), "SAME"), [(1, 2, 8, 8), (2, 2, 3, 3)], True),
+        (lambda x, w: jax.lax.conv(x, w, (1, 1), "SAME"), [(1, 2, 9, 8), (8, 2, 3, 3)], False),
+    ],
+)
+def test_only_small_integers_are_not_optimised(
+    function: Callable[..., Any], shapes: list[tuple[int, ...]], quick: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the bits are those of optimised code, also where sums wrap around."""
+    told = list[dict[str, str | bool]]()
+    arrays = [np.random.default_rng(0).integers(-(2**31), 2**31, shape, dtype=np.int32) for shape in shapes]
+    lowered = jax.jit(function).lower(*arrays)
+    compiled = lowered.compile
+
+    def compile_by(compiler_options: dict[str, str | bool]) -> jax.stages.Compiled:
+        told.append(compiler_options)
+        return compiled(compiler_options=compiler_options)
+
+    monkeypatch.setattr(lowered, "compile", compile_by)
+    found = np.asarray(store._quickly_compiled(lowered)(*arrays))
+    assert told[0].get("xla_backend_optimization_level", "3") == ("0" if quick else "3")
+    assert found.tobytes() == np.asarray(compiled()(*arrays)).tobytes()
+
+
 def test_a_digest_of_a_folder_changes_with_every_name_and_byte(tmp_path: Path) -> None:
     digest, found = store.text_of.__wrapped__, list[str]()
     for name, text in (("a.py", "1"), ("a.py", "2"), ("b.py", ""), ("c/d.py", "")):

@@ -7,7 +7,7 @@ dialect (`registry.when_loaded`).
 """
 
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -24,6 +24,17 @@ OpT = TypeVar("OpT", bound=Operation)
 def dialect(namespace: str) -> Dialect:
     """The dialect of a namespace; it is loaded first if necessary. Raises ConfigError if there is no such dialect."""
     loaded = DIALECTS.get(namespace)
+    if _required.get(namespace) is not loaded:
+        _require_namespace(namespace, loaded)
+        _required[namespace] = loaded
+    return loaded
+
+
+_required: dict[str, Dialect] = {}
+"""Dialects that passed `_require_namespace`, by namespace."""
+
+
+def _require_namespace(namespace: str, loaded: object) -> None:
     if not isinstance(loaded, Dialect) or loaded.name != namespace:
         got = f"one called '{loaded.name}'" if isinstance(loaded, Dialect) else type(loaded).__name__
         raise ConfigError(f"dialect '{namespace}': an xdsl.ir.Dialect of that name is required, got {got}")
@@ -33,7 +44,6 @@ def dialect(namespace: str) -> Dialect:
             f"dialect '{namespace}': ops named '{namespace}.NAME' are required, got {', '.join(strangers)}; rename "
             "them, or register another dialect for them"
         )
-    return loaded
 
 
 def load_dialect_of(op: type[Operation]) -> None:
@@ -66,8 +76,18 @@ def open_context() -> Context:
 def op_classes(kind: type[OpT], module: ModuleOp) -> list[type[OpT]]:
     """All op classes of a kind in the dialects that a module uses, in the order of the registry."""
     used = {op.dialect_name() for op in module.walk()}
-    ops = (op for namespace in DIALECTS if namespace in used for op in dialect(namespace).operations)
-    return [op for op in ops if issubclass(op, kind)]
+    return [op for namespace in DIALECTS if namespace in used for op in _classes_of(namespace, kind)]
+
+
+_of_kind: dict[tuple[str, type[Operation]], tuple[Dialect, list[type[Any]]]] = {}
+"""(namespace, kind) -> the dialect and its op classes of that kind."""
+
+
+def _classes_of(namespace: str, kind: type[OpT]) -> list[type[OpT]]:
+    loaded, known = dialect(namespace), _of_kind.get((namespace, kind))
+    if known is None or known[0] is not loaded:
+        known = _of_kind[namespace, kind] = loaded, [op for op in loaded.operations if issubclass(op, kind)]
+    return known[1]
 
 
 def is_op(name: str, kind: type[Operation]) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError
-from tpusim.interfaces import ask_class
+from tpusim.interfaces import ask_classes
 from tpusim.ir.dialects import is_op
 from tpusim.ir.module import Model
 from tpusim.ir.rewriting import rewrite
@@ -22,8 +22,7 @@ def rewrite_for_chip(model: Model, chip: ChipSpec, quirks_off: Sequence[str] = (
     parts = named_parts(model.ops)
     patterns = [
         pattern
-        for cls in op_classes(TopOp, model.module)
-        if (rewrites := ask_class(cls, ChipRewrites, chip)) is not None
+        for rewrites in ask_classes(op_classes(TopOp, model.module), ChipRewrites, chip)
         for pattern in rewrites.chip_patterns(model.weights, chip)
         if not (isinstance(pattern, QuirkRewrite) and pattern.QUIRK in quirks_off)
     ]
@@ -33,8 +32,8 @@ def rewrite_for_chip(model: Model, chip: ChipSpec, quirks_off: Sequence[str] = (
 
 def fuse_for_chip(model: Model, chip: ChipSpec) -> None:
     """Rewrite a lowered module in place by each op's `fusing_patterns`."""
-    fusing = [ask_class(cls, FusingRewrites, chip) for cls in op_classes(TpuOp, model.module)]
-    patterns = [p for rewrites in fusing if rewrites is not None for p in rewrites.fusing_patterns(chip)]
+    fusing = ask_classes(op_classes(TpuOp, model.module), FusingRewrites, chip)
+    patterns = [p for rewrites in fusing for p in rewrites.fusing_patterns(chip)]
     if patterns:
         rewrite(model, patterns)
 

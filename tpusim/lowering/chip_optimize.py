@@ -1,7 +1,7 @@
 """processor-tpu-optimize: the rewrites that the chip's compiler makes in a lowered module before layer groups."""
 
 from tpusim import chips
-from tpusim.interfaces import ask_class
+from tpusim.interfaces import ask_classes
 from tpusim.ir.module import Model
 from tpusim.ir.rewriting import rewrite
 from tpusim.ir.text import verify
@@ -18,10 +18,8 @@ def optimize_for_chip(model: Model) -> Model:
     model.require_state("TPU_LOWERED", stage="processor-tpu-optimize")
     chip = chips.of(model)
     work = model.clone()
-    rewriting = [ask_class(cls, LoweredRewrites, chip) for cls in op_classes(TpuOp, work.module)]
-    patterns = [
-        p for rewrites in rewriting if rewrites is not None for p in rewrites.lowered_patterns(work.weights, chip)
-    ]
+    rewriting = ask_classes(op_classes(TpuOp, work.module), LoweredRewrites, chip)
+    patterns = [p for rewrites in rewriting for p in rewrites.lowered_patterns(work.weights, chip)]
     if not patterns or not rewrite(work, patterns):
         return model
     verify(work.module, "after processor-tpu-optimize")
