@@ -187,12 +187,6 @@ def sum_bytes(view: View, chip: ChipSpec) -> int:
     return 4 * n * ceil_div(c, chip.lanes) * h * w
 
 
-def group_bytes(channels: int, height: int, width: int, dtype: DType, chip: ChipSpec) -> int:
-    """Bytes per lane of a copy of one image's channels of a group."""
-    plane = channel_stride(height, width, dtype, chip, aligned=True)
-    return ceil_div(channels, chip.lanes) * plane * itemsize(dtype)
-
-
 def product_bytes(rows: int, columns: int, chip: ChipSpec) -> int:
     """Bytes per lane of the 32-bit results of a matrix; of many tiles only one row of lanes (layer_group.md 9.3)."""
     if ceil_div(rows, chip.eu_elements(1)) * ceil_div(columns, 4) > _MANY_TILES:

@@ -8,7 +8,7 @@ from tpusim.isa.commands.filters import ALIGNMENTS, COEFFICIENT_RULES, FILTER_RU
 from tpusim.isa.commands.requant import Requant
 from tpusim.isa.commands.window import Window
 from tpusim.isa.finding import Finding
-from tpusim.isa.layout import align, ceil_div, group_bytes, sum_bytes
+from tpusim.isa.layout import align, ceil_div, sum_bytes
 from tpusim.isa.multiplications import of_convolution, of_transposed
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.steps import array, limits
@@ -114,14 +114,11 @@ class Conv(Command, frozen=True, tag="conv"):
         return coefficients(self, chip)
 
     def least_work(self, chip: ChipSpec) -> int:
-        """32-bit sums before a table's requants; several groups are copied one by one (layer_group.md 9.3)."""
-        total, x, table = 0, self.input, self.requant_table
-        if table is not None and table.dtype == "i32" and (chip.conv_accumulators or self.merged) and not self.rotate:
-            total += sum_bytes(self.output, chip)
-        packed = any(view is not None and view.dtype in ("u8", "u16") for view in (table, self.bias))
-        if self.groups > 1 and not packed and not chip.hardware.batch_packing:
-            total += group_bytes(x.shape[1] // self.groups, x.shape[2], x.shape[3], x.dtype, chip)
-        return total
+        """32-bit sums before a table's requants (layer_group.md 9.3)."""
+        table = self.requant_table
+        if table is None or table.dtype != "i32" or not (chip.conv_accumulators or self.merged) or self.rotate:
+            return 0
+        return sum_bytes(self.output, chip)
 
     @property
     def transposed(self) -> bool:
