@@ -244,7 +244,7 @@ def _placed(infos: Mapping[Operation, LayerGroupInfo]) -> Allocation:
 
 
 def _taken(group: TpuGroup, way: Way) -> tuple[Guest, ...]:
-    """The transfers that a group does for a neighbour: loads of the group after it (up), stores of that before (down)."""
+    """The transfers that a group does for others: loads of the group after it (up), stores of the one before (down)."""
     other = group.neighbour("after" if way == "up" else "before")
     rows = group.taken(way)
     codes = [code for found in rows.values() for code in found]
