@@ -27,7 +27,7 @@ from tpusim.ops.mul import TopMul
 from tpusim.ops.pool import TopMaxPool
 from tpusim.ops.relu import TopRelu
 from tpusim.ops.slice import TopSlice
-from tpusim.ops.view import TopFlatten, TopReshape
+from tpusim.ops.view import TopReshape
 
 ROOT = Path(__file__).resolve().parent.parent
 RNG = np.random.default_rng(9)
@@ -44,7 +44,7 @@ def small() -> Model:
     y = TopConv.make(b, x, b.weight("w", FILTER), b.weight("b", BIAS), pads=(1, 1, 1, 1), name="conv")
     y = TopRelu.make(b, y, name="relu")
     y = TopMaxPool.make(b, y, kernel_shape=(2, 2), strides=(2, 2), name="pool")
-    y = TopFlatten.make(b, y, name="flat")
+    y = TopReshape.two_axes(b, y, name="flat")
     y = make_gemm(b, y, b.weight("matrix", MATRIX), b.weight("term", TERM), right_transpose=True, alpha=0.5, name="fc")
     return b.finish(TopSlice.split(b, y, axis=1, sizes=(3, 5), names=("low", "high")), name="small")
 
@@ -171,7 +171,7 @@ def test_an_op_that_cannot_be_made_is_named(make: Making, why: str) -> None:
 
 def test_inputs_are_named_and_typed() -> None:
     b = ModuleBuilder()
-    y = TopFlatten.make(b, b.input("image", (1, 3, 2, 2), np.uint8), name="y")
+    y = TopReshape.two_axes(b, b.input("image", (1, 3, 2, 2), np.uint8), name="y")
     model = b.finish([y], name="m")
     (op,) = [op for op in model.ops if op.name == "top.Input"]
     assert op_name(op) == "image" and shape_of(op.results[0]) == (1, 3, 2, 2)

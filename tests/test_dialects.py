@@ -339,8 +339,8 @@ def test_results_that_are_not_computed_are_no_other_results(name: str, results: 
 @pytest.mark.parametrize(
     ("stated", "written"),
     [
-        ("axis = 1 : i64", 'top.Flatten"(%x) {start_dim = 1 : i64, end_dim = -1 : i64}'),
-        ("tpusim.axis = 1 : i64", 'top.Flatten"(%x) {start_dim = 1 : i64, end_dim = -1 : i64}'),
+        ("axis = 1 : i64", 'top.Reshape"(%x) {shape = [2 : i64, 12 : i64]}'),
+        ("tpusim.axis = 1 : i64", 'top.Reshape"(%x) {shape = [2 : i64, 12 : i64]}'),
         ("axis = 0 : i64", 'top.Reshape"(%x) {shape = [1 : i64, 24 : i64]}'),
         ("axis = 2 : i64", 'top.Reshape"(%x) {shape = [6 : i64, 4 : i64]}'),
         ("axis = 3 : i64", 'top.Reshape"(%x) {shape = [24 : i64, 1 : i64]}'),

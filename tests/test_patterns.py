@@ -158,7 +158,7 @@ CONSTANTS |= {"at": np.array(2, np.int64), **{f"i{k}": np.array(k, np.int64) for
 TABLE = (
     Row("TopFuseReshape2", "TopFuseReshape2",
         [n("Flatten", "x", "a"), n("Sin", "a")], "Sin",
-        [n("Flatten", "x", "a"), n("Sin", "a")], "Flatten Sin", (2, 24), other=ROWS),
+        [n("Flatten", "x", "a"), n("Sin", "a")], "Reshape Sin", (2, 24), other=ROWS),
     Row("TopReshapeFuse TopReshapeFuse2", "TopReshapeFuse",
         [n("Reshape", "x 2,24", "a"), n("Reshape", "a 8,6")], "Reshape",
         [n("Reshape", "x 2,24", "a"), n("Sin", "a", "y1"), n("Reshape", "a 8,6")], "Reshape Sin Reshape", ROWS),
@@ -464,5 +464,6 @@ OF_OUR_OWN = {
     "DivToMulConst",
     "SubToSubConst",
     "RemoveAddConst",
+    "FlattenToReshape",
 }
 """Patterns that upstream has under no name, or at import; test_canonicalize.py and others have their tests."""

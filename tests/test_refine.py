@@ -521,13 +521,13 @@ class Generous(CostModel):
         return [(1e9, 0.0)] * len(plan.rows)
 
     def group_ns(self, plan: GroupSchedule) -> float:
-        return -float(len(plan.overlap.other_up) + len(plan.overlap.other_down))
+        return -float(len(plan.overlap.other_down) + len(plan.overlap.other_up))
 
 
 def lists_of(decided: Sequence[Decided]) -> list[int]:
     """How many transfers are in each of the four lists."""
     plans = [item.overlap for item in decided if isinstance(item, GroupSchedule)]
-    return [sum(len(getattr(o, name)) for o in plans) for name in ("self_up", "other_down", "self_down", "other_up")]
+    return [sum(len(getattr(o, name)) for o in plans) for name in ("self_up", "other_up", "self_down", "other_down")]
 
 
 @TRIALS
@@ -593,8 +593,8 @@ def test_worked_example_of_two_groups() -> None:
     first, second = overlapped(decided, Generous(X))
     assert isinstance(first, GroupSchedule) and isinstance(second, GroupSchedule)
     filter_ = second.graph.ops[0].operands[1]
-    assert [t.value for t in second.overlap.self_up] == [filter_] and second.overlap.other_up == ()
-    assert [(g.transfer.value, g.home) for g in first.overlap.other_down] == [(filter_, decided[1])]
+    assert [t.value for t in second.overlap.self_up] == [filter_] and second.overlap.other_down == ()
+    assert [(g.transfer.value, g.home) for g in first.overlap.other_up] == [(filter_, decided[1])]
     assert first.overlap.self_down == () == second.overlap.self_down
     assert kept
 
@@ -607,12 +607,12 @@ def test_the_replay_notices_wrong_overlap() -> None:
     assert problem(first, second) is None
     alone = problem(replace(first, overlap=Overlap()), second)
     assert alone is not None and "which is gone" in alone
-    (guest,) = first.overlap.other_down
+    (guest,) = first.overlap.other_up
     size = second.allocation.size[guest.transfer.value]
     home = replace(guest.home, allocation=replace(guest.home.allocation, address={
         **guest.home.allocation.address, guest.transfer.value: first.allocation.address[first.graph.inputs[0]]
     }))  # fmt: skip
-    wrong = replace(first, overlap=replace(first.overlap, other_down=(replace(guest, row=0, home=home),)))
+    wrong = replace(first, overlap=replace(first.overlap, other_up=(replace(guest, row=0, home=home),)))
     found = problem(wrong, replace(home, overlap=second.overlap))
     assert size and found is not None and found.startswith("group 0, iteration ") and kept
 
@@ -621,10 +621,10 @@ def test_lists_that_name_nothing_are_refused() -> None:
     model, _ = cached_lowered(0, "bm1684x")
     divided, _ = randomly_grouped(model, np.random.default_rng(1), longest=3)
     groups = [op for op in divided.ops if isinstance(op, TpuGroup)]
-    groups[0].attributes["other_down_overlap_op"] = ints_attr([-1, 999])
-    with pytest.raises(ImportModelError, match=r"other_down_overlap_op names \[999\], which are no transfers of the"):
+    groups[0].attributes["other_up_overlap_op"] = ints_attr([-1, 999])
+    with pytest.raises(ImportModelError, match=r"other_up_overlap_op names \[999\], which are no transfers of the"):
         to_program(divided)
-    groups[0].attributes["other_down_overlap_op"] = ints_attr([3])
+    groups[0].attributes["other_up_overlap_op"] = ints_attr([3])
     with pytest.raises(ImportModelError, match="names item 3 before any row"):
         to_program(divided)
 

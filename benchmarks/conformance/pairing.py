@@ -9,9 +9,8 @@ from math import prod
 from benchmarks.conformance.text import Op
 
 IGNORED = ("top.Weight", "top.None", "tpu.Group", "tpu.Load", "tpu.Store", "tpu.Yield", "tpu.Buffer")
-SAME = {"top.Flatten": "top.Reshape", "tpu.Squeeze": "tpu.Reshape",
-        "tpu.Unsqueeze": "tpu.Reshape", "top.Squeeze": "top.Reshape", "top.Unsqueeze": "top.Reshape",
-        "tpu.Pool1D": "tpu.Pool2D"}  # fmt: skip
+SAME = {"tpu.Squeeze": "tpu.Reshape", "tpu.Unsqueeze": "tpu.Reshape", "top.Squeeze": "top.Reshape",
+        "top.Unsqueeze": "top.Reshape", "tpu.Pool1D": "tpu.Pool2D"}  # fmt: skip
 """Kinds that mean the same on both sides."""
 ON_HOST = {'"quant"': "tpu.Cast", '"interp"': "tpu.Interp", '"instance_norm"': "tpu.InstanceNorm",
            '"cumsum"': "tpu.CumSum", '"topk"': "tpu.TopK", '"gatherelements_pt"': "tpu.GatherElements"}  # fmt: skip

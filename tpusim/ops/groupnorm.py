@@ -53,7 +53,6 @@ from tpusim.ops.framework.families import built_in_float, constant_of, is_set, n
 from tpusim.ops.framework.logical import WHOLE
 from tpusim.ops.framework.rewriting import made_by
 from tpusim.ops.interfaces import Reorder
-from tpusim.ops.patterns.views import RESHAPES
 from tpusim.ops.structure import TopWeight, make_weight
 from tpusim.ops.view import TopReshape
 
@@ -362,7 +361,7 @@ class ReshapeInstanceNormPattern(RewritePattern):
         new = TopGroupNorm.create(operands=operands, result_types=[operands[0].type], attributes=attributes)
         set_op_name(new, f"{op_name(op)}_r_GroupNorm")
         last = only_user(op.output)
-        if last is not None and last.name in RESHAPES and shape_of(last.results[0]) == shape_of(new.output):
+        if last is not None and last.name == "top.Reshape" and shape_of(last.results[0]) == shape_of(new.output):
             set_op_name(new, f"{op_name(op)}_r_GroupNorm", framework_name(last))
             rewriter.insert(new, InsertPoint.before(op))
             rewriter.replace(last, [], [new.output])

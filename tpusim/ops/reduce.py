@@ -9,7 +9,7 @@ from tpusim_kernels.arith_shift import reduce_int
 from tpusim_kernels.reduce import reduce_float
 from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, StringAttr, TensorType
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def, var_operand_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
@@ -37,6 +37,7 @@ from tpusim.ops.framework.base import (
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import Unary, built_in_float, value_dtype
 from tpusim.ops.framework.logical import WHOLE, WITH_MM
+from tpusim.ops.framework.rewriting import shape_of_result
 from tpusim.ops.pool import TopAvgPool, TopMaxPool
 from tpusim.ops.pool.top import window_over
 
@@ -146,18 +147,12 @@ class ReduceToReshapePattern(DataPattern):
         op = p.op("top.Reduce", x)
         p.require(cls.moves_only, op)
         becomes = p.rewrite(op)
-        becomes.replace_with("top.Reshape", x, shape=becomes.attribute(cls.result_shape, op))
+        becomes.replace_with("top.Reshape", x, shape=becomes.attribute(shape_of_result, op))
 
     @classmethod
     def moves_only(cls, op: "TopReduce") -> bool:
         """Whether each result is an element."""
         return op.mode.data not in NORMS and reduced_count(op) == 1
-
-    @classmethod
-    def result_shape(cls, rewriter: PatternRewriter, op: "TopReduce") -> Attribute:
-        """The shape of the result as an attribute."""
-        del rewriter
-        return ints_attr(shape_of(op.output))
 
 
 class ReduceFusePattern(DataPattern):

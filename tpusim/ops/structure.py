@@ -361,7 +361,7 @@ class TpuGroup(IRDLOperation):
         return frozenset() if attribute is None else frozenset(ints(attribute))  # type: ignore[arg-type]
 
     def taken(self, way: Literal["up", "down"]) -> dict[int, list[int]]:
-        """Row -> ids of the stores of the group before (up) or the loads of the group after (down) that run in it.
+        """Row -> ids of the loads of the group after (up) or the stores of the group before (down) that run in it.
 
         Raises ImportModelError for an id before the first row.
         """
@@ -380,11 +380,11 @@ class TpuGroup(IRDLOperation):
                 rows.setdefault(row, []).append(code)
         return rows
 
-    def neighbour(self, way: Literal["up", "down"]) -> "TpuGroup | None":
-        """The group before (up) or after (down) in the module."""
-        op = self.prev_op if way == "up" else self.next_op
+    def neighbour(self, side: Literal["before", "after"]) -> "TpuGroup | None":
+        """The group before or after this one in the module."""
+        op = self.prev_op if side == "before" else self.next_op
         while op is not None and not isinstance(op, TpuGroup):
-            op = op.prev_op if way == "up" else op.next_op
+            op = op.prev_op if side == "before" else op.next_op
         return op
 
     def store_of(self, result: SSAValue) -> TpuStore:

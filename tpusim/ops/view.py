@@ -11,7 +11,7 @@ import msgspec
 from tpusim_kernels.movement import moved
 from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, ModuleOp, TensorType
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.ir.affine import AffineMap
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import RewritePattern
@@ -19,7 +19,7 @@ from xdsl.rewriter import Rewriter
 
 from tpusim import chips
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import copy_name, int_attr, ints, ints_attr, op_name, set_op_name
+from tpusim.ir.attrs import copy_name, ints, ints_attr, op_name, set_op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, tensor
 from tpusim.ir.weights import WeightStore
@@ -47,6 +47,7 @@ from tpusim.ops.framework.logical import EVERY_TYPE, WHOLE, logical_axes
 from tpusim.ops.framework.moves import view_map
 from tpusim.ops.interfaces import InPlace, MovedByTransfers, Overwrites, Rearranges
 from tpusim.ops.patterns.views import (
+    FlattenToReshape,
     InValidReshapeMergePattern,
     TopFuseReshape2,
     TopFuseSqueeze,
@@ -112,6 +113,17 @@ class TopReshape(Reshape, ViewTop):
         return builder.build(cls, [x], {"shape": ints_attr(target)}, name)
 
     @classmethod
+    @names_op
+    def two_axes(cls, builder: Builder, x: SSAValue, *, axis: int = 1, name: str) -> SSAValue:
+        """A view with two axes: those before `axis`, which may count from the end, and the others."""
+        shape = shape_of(x)
+        if not -len(shape) <= axis <= len(shape):
+            raise ValueError(f"an axis in [{-len(shape)}, {len(shape)}] is required, got {axis}")
+        return builder.build(
+            cls, [x], {"shape": ints_attr(_two_axes(shape, axis % len(shape) if axis < 0 else axis))}, name
+        )
+
+    @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """Views of views, and views that change nothing."""
@@ -153,7 +165,10 @@ def make_view(value: SSAValue) -> TopReshape:
 
 @irdl_op_definition
 class TopFlatten(ViewTop):
-    """`top.Flatten`: a view with the axes `start_dim` to `end_dim` as one; by default all of them."""
+    """`top.Flatten`: a view with the axes `start_dim` to `end_dim` as one; by default all of them.
+
+    Files of TPU-MLIR before its shape inference have it; ONNX models become `top.Reshape`.
+    """
 
     name = "top.Flatten"
 
@@ -167,27 +182,17 @@ class TopFlatten(ViewTop):
         axis = next((a.value.data for a in stated if isinstance(a, IntegerAttr)), None)
         if axis is None:
             return super().take_form()
-        cls, attributes = _two_axes(shape_of(self.input), axis)
-        if cls is TopFlatten:
-            self.attributes.update(attributes)
-            return super().take_form()
-        view = reshaped(self.input, shape_of(self.output), op_name(self))
+        view = reshaped(self.input, _two_axes(shape_of(self.input), axis), op_name(self))
         copy_name(view, self)
         Rewriter.replace_op(self, view)
         return view.take_form()
 
     @classmethod
-    @names_op
-    def make(cls, builder: Builder, x: SSAValue, *, axis: int = 1, name: str) -> SSAValue:
-        """A view with two axes: those before `axis`, which may count from the end, and the others.
-
-        A Reshape where this op has no such form.
-        """
-        shape = shape_of(x)
-        if not -len(shape) <= axis <= len(shape):
-            raise ValueError(f"an axis in [{-len(shape)}, {len(shape)}] is required, got {axis}")
-        made, attributes = _two_axes(shape, axis % len(shape) if axis < 0 else axis)
-        return builder.build(made, [x], attributes, name)
+    @override
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """A Reshape takes its place."""
+        del weights
+        return (FlattenToReshape(),)
 
     @override
     def infer(self) -> tuple[Shape, ...]:
@@ -203,11 +208,9 @@ class TopFlatten(ViewTop):
         return axis + len(shape_of(self.input)) if axis < 0 else axis
 
 
-def _two_axes(shape: Shape, axis: int) -> tuple[type[ViewTop], dict[str, Attribute]]:
-    """The class and attributes of a view with two axes, those before `axis` and the others."""
-    if axis == 1 and len(shape) > 1:
-        return TopFlatten, {"start_dim": int_attr(1), "end_dim": int_attr(-1)}
-    return TopReshape, {"shape": ints_attr((prod(shape[:axis]), prod(shape[axis:])))}
+def _two_axes(shape: Shape, axis: int) -> Shape:
+    """Two extents: that of the axes before `axis`, and that of the others."""
+    return prod(shape[:axis]), prod(shape[axis:])
 
 
 @irdl_op_definition

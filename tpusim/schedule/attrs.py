@@ -106,10 +106,7 @@ def slice_info(slices: ValueSlices) -> LayerGroupInfo:
 def from_attrs(group: TpuGroup) -> GroupSchedule:
     """The schedule of a group in text form. Raises ImportModelError if its attributes are missing or contradict."""
     reader = _Reader(group)
-    before, after = group.neighbour("up"), group.neighbour("down")
-    overlap = Overlap(
-        reader.given("up"), reader.given("down"), _taken(group, "up", before), _taken(group, "down", after)
-    )
+    overlap = Overlap(reader.given("up"), reader.given("down"), _taken(group, "up"), _taken(group, "down"))
     return replace(reader.schedule(), overlap=overlap)
 
 
@@ -246,11 +243,12 @@ def _placed(infos: Mapping[Operation, LayerGroupInfo]) -> Allocation:
     return Allocation(address, size, max((address[o] + size[o] for o in address), default=0))
 
 
-def _taken(group: TpuGroup, way: Way, other: TpuGroup | None) -> tuple[Guest, ...]:
-    """The transfers that a group does for the group before it (up) or after it (down)."""
+def _taken(group: TpuGroup, way: Way) -> tuple[Guest, ...]:
+    """The transfers that a group does for others: loads of the group after it (up), stores of the one before (down)."""
+    other = group.neighbour("after" if way == "up" else "before")
     rows = group.taken(way)
     codes = [code for found in rows.values() for code in found]
-    name, where = f"other_{way}_overlap_op", " before it" if way == "up" else " after it"
+    name, where = f"other_{way}_overlap_op", " after it" if way == "up" else " before it"
     if not codes:
         return ()
     if other is None:
@@ -258,5 +256,5 @@ def _taken(group: TpuGroup, way: Way, other: TpuGroup | None) -> tuple[Guest, ..
             f"tpu.Group: {name} names {codes}, which are no transfers of the group{where}; run `tpusim group`"
         )
     reader = _Reader(other)
-    moved, home = reader.transfers(codes, "store" if way == "up" else "load", name, where), reader.schedule()
+    moved, home = reader.transfers(codes, "load" if way == "up" else "store", name, where), reader.schedule()
     return tuple(Guest(row, moved[code], home) for row, found in rows.items() for code in found)

@@ -36,16 +36,19 @@ class Guest:
 
 @dataclass(frozen=True)
 class Overlap:
-    """The transfers that a group and its neighbours do for each other (layer_group.md 13, 15)."""
+    """The transfers that a group and its neighbours do for each other (layer_group.md 13, 15).
+
+    up: loads, which move up into the group before theirs. down: stores, which move down into the group after theirs.
+    """
 
     self_up: tuple[Transferred, ...] = ()
     """Loads for the first step that the previous group does."""
     self_down: tuple[Transferred, ...] = ()
     """Stores of the last step that the next group does."""
     other_up: tuple[Guest, ...] = ()
-    """Stores of the previous group that run during the ops of the first step."""
-    other_down: tuple[Guest, ...] = ()
     """Loads of the next group that run during the ops of the last step."""
+    other_down: tuple[Guest, ...] = ()
+    """Stores of the previous group that run during the ops of the first step."""
 
 
 @dataclass(frozen=True)

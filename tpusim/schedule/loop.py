@@ -49,9 +49,9 @@ def _edges(
     """(transfers of this iteration that neighbours do, transfers that it does for neighbours)."""
     overlap = group.overlap
     given = overlap.self_up if iteration == 0 else overlap.self_down if iteration == last else ()
-    up = overlap.other_up if iteration == 1 else ()
-    down = overlap.other_down if iteration == count else ()
-    return given, (*up, *down)
+    stores = overlap.other_down if iteration == 1 else ()
+    loads = overlap.other_up if iteration == count else ()
+    return given, (*stores, *loads)
 
 
 def edge_step(transfer: Transferred, home: GroupSchedule) -> int:

@@ -17,7 +17,7 @@ module attributes {module.state = "TPU_REORDERED", module.chip = "bm1684x", modu
 // CHECK:      %0 = "top.None"() {{.*}} -> none
 // CHECK:      %none = "top.None"() {{.*}} -> none
 // CHECK:      %1 = "tpu.Group"(%x) ({
-// CHECK:      }) {{.*}}flow = [-1 : i64, 2 : i64, -2 : i64, 1 : i64, -3 : i64, 0 : i64], other_down_overlap_op = [-2 : i64, 1 : i64]}
+// CHECK:      }) {{.*}}flow = [-1 : i64, 2 : i64, -2 : i64, 1 : i64, -3 : i64, 0 : i64], other_up_overlap_op = [-2 : i64, 1 : i64]}
 // CHECK:      %4 = "tpu.Group"(%1) ({
 // CHECK:      %6 = "tpu.Load"(%w) {{.*}}id = 1,{{.*}} loc("load_w")
 // CHECK:      }) {{.*}}self_up_overlap_op = [1 : i64]}

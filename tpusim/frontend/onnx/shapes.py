@@ -15,7 +15,7 @@ from tpusim.ops.pad import TopPad
 from tpusim.ops.permute import TopPermute
 from tpusim.ops.slice import TopGather, TopSlice
 from tpusim.ops.tile import TopTile
-from tpusim.ops.view import TopFlatten, TopReshape, TopSqueeze, TopUnsqueeze
+from tpusim.ops.view import TopReshape, TopSqueeze, TopUnsqueeze
 
 
 def reshape(node: Node) -> SSAValue:
@@ -34,7 +34,7 @@ def reshape(node: Node) -> SSAValue:
 
 def flatten(node: Node) -> SSAValue:
     """Flatten: to two axes, those before `axis` and the others."""
-    return TopFlatten.make(node.builder, node.value(0), **node.options("axis"), name=node.output)
+    return TopReshape.two_axes(node.builder, node.value(0), **node.options("axis"), name=node.output)
 
 
 def _axes(node: Node) -> list[Any] | None:

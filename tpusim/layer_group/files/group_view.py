@@ -181,7 +181,7 @@ def group_number(found: Sequence[GroupView | GlobalView], number: int) -> GroupV
 def view_of(schedule: GroupSchedule, index: int, chip: ChipSpec, cores: int = 1) -> GroupView:
     """One group by names; index: its number. Neighbours that share transfers have the numbers before and after it."""
     overlap = schedule.overlap
-    ways = ((overlap.other_up, index - 1), (overlap.other_down, index + 1))
+    ways = ((overlap.other_down, index - 1), (overlap.other_up, index + 1))
     found = sorted(_areas(schedule, chip), key=lambda a: (a.address, min(a.rows, default=0)))
     return GroupView(
         index=index,

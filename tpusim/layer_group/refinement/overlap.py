@@ -46,8 +46,8 @@ def _pair(before: GroupSchedule, after: GroupSchedule, model: CostModel) -> tupl
     """Two consecutive groups with the overlapped loads and stores that save time."""
     loads = _loads_in_advance(before, after, model)
     stores = _stores_afterwards(before, after, model)
-    mine = replace(before.overlap, self_down=tuple(g.transfer for g in stores), other_down=tuple(loads))
-    theirs = replace(after.overlap, self_up=tuple(g.transfer for g in loads), other_up=tuple(stores))
+    mine = replace(before.overlap, self_down=tuple(g.transfer for g in stores), other_up=tuple(loads))
+    theirs = replace(after.overlap, self_up=tuple(g.transfer for g in loads), other_down=tuple(stores))
     return replace(before, overlap=mine), replace(after, overlap=theirs)
 
 
@@ -56,7 +56,7 @@ def _loads_in_advance(before: GroupSchedule, after: GroupSchedule, model: CostMo
     last = steps_of(before)
     spans = _spans(before, last)
     tail = [use for row in _spans(before, last + 1) for use in row]
-    made_late = {*before.graph.outputs, *(g.transfer.value for g in before.overlap.other_up)}
+    made_late = {*before.graph.outputs, *(g.transfer.value for g in before.overlap.other_down)}
     rows = _Rows(model, before, before.sections.steps)
     found: list[Guest] = []
     for transfer in _edges(after, "load", model):

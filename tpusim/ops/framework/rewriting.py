@@ -6,7 +6,7 @@ from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from tpusim.ir.attrs import copy_name, framework_name, ints, op_name, set_op_name
+from tpusim.ir.attrs import copy_name, framework_name, ints, ints_attr, op_name, set_op_name
 from tpusim.ir.module import is_returned
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
@@ -51,6 +51,12 @@ def has_no_relu(op: Operation) -> bool:
 def keeps_shape(op: Operation, source: SSAValue) -> bool:
     """Whether an op's result has the shape of a value."""
     return shape_of(source) == shape_of(op.results[0])
+
+
+def shape_of_result(rewriter: PatternRewriter, op: Operation) -> Attribute:
+    """The shape of an op's result as an attribute."""
+    del rewriter
+    return ints_attr(shape_of(op.results[0]))
 
 
 def bypassed(rewriter: PatternRewriter, op: Operation, value: SSAValue) -> None:

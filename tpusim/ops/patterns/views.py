@@ -9,10 +9,21 @@ from xdsl.pattern_rewriter import PatternRewriter
 from tpusim.ir.attrs import copy_name
 from tpusim.ir.pdl import DataPattern, Drawing, one_use
 from tpusim.ops.framework.base import TopOp
-from tpusim.ops.framework.rewriting import bypassed, keeps_shape, made_by
+from tpusim.ops.framework.rewriting import bypassed, keeps_shape, made_by, shape_of_result
 from tpusim.ops.structure import TopInput, TopWeight
 
-RESHAPES = ("top.Reshape", "top.Flatten")
+
+class FlattenToReshape(DataPattern):
+    """A Flatten is replaced by a Reshape, as TPU-MLIR's shape inference does."""
+
+    @classmethod
+    @override
+    def draw(cls, p: Drawing) -> None:
+        """The Reshape takes the name."""
+        x = p.operand()
+        flat = p.op("top.Flatten", x)
+        becomes = p.rewrite(flat)
+        becomes.replace_with("top.Reshape", x, shape=becomes.attribute(shape_of_result, flat))
 
 
 class TopFuseReshape2(DataPattern):
@@ -23,7 +34,7 @@ class TopFuseReshape2(DataPattern):
     def draw(cls, p: Drawing) -> None:
         """It stays if the network returns both the tensor and its operand."""
         x = p.operand()
-        view = p.op(p.choice(*RESHAPES), x)
+        view = p.op("top.Reshape", x)
         p.require(keeps_shape, view, x)
         p.rewrite(view, bypassed, x)
 
@@ -37,7 +48,7 @@ class TopReshapeFuse(DataPattern):
     @classmethod
     @override
     def draw(cls, p: Drawing) -> None:
-        first = p.op(p.choice(*RESHAPES), p.operand())
+        first = p.op("top.Reshape", p.operand())
         p.require(one_use, first)
         p.rewrite(p.op("top.Reshape", first), cls.read_from_before, first)
 
