@@ -199,6 +199,20 @@ def test_the_command_writes_qdq_without_the_model(
     assert "give the ONNX" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kind", [onnx.TensorProto.FLOAT, onnx.TensorProto.INT64])
+def test_an_input_that_is_a_result_keeps_its_name(kind: int) -> None:
+    """Once by its name, and by those of two nodes that change nothing."""
+    nodes = [helper.make_node("Identity", ["x"], [y]) for y in "bc"]
+    nodes += [helper.make_node("Cast", ["x"], ["f"], to=1), helper.make_node("Relu", ["f"], ["a"])]
+    x, b, c = (helper.make_tensor_value_info(n, kind, (1, 4)) for n in "xbc")
+    a = helper.make_tensor_value_info("a", 1, (1, 4))
+    proto = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [b, x, a, c]), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    feeds = {"x": np.array([[1, -2, 3, 0]])}
+    require_equal(computed(export_onnx(import_onnx(proto)).proto, feeds), computed(proto, feeds))
+
+
 def test_an_op_without_a_node_is_named() -> None:
     model = canonical("cumsum").clone()
     op = next(op for op in model.ops if op.name == "top.CumSum")

@@ -14,12 +14,12 @@ import pytest
 from onnx import helper, numpy_helper
 
 import tpusim
-from tpusim.errors import ConfigError
+from tpusim.errors import CalibrationError, ConfigError
 from tpusim.studies.export import export_onnx
 from tpusim.studies.training import Differentiable
 
 SHAPE = (1, 3, 8, 8)
-FILTER = "c_Relu_filter"
+FILTER = "w"
 
 
 def normal(shape: tuple[int, ...], seed: int, size: float = 1.0) -> np.ndarray:
@@ -141,8 +141,28 @@ def test_tuned_weights_go_back_to_onnx() -> None:
     np.testing.assert_array_equal(got, np.asarray(wanted))
 
 
-def bad(**weights: Any) -> Callable[[Differentiable], object]:
-    return lambda net: net({name.replace("FILTER", FILTER): a for name, a in weights.items()}, IMAGES)
+@pytest.mark.parametrize("name", [FILTER, "k"])
+def test_weights_that_no_multiplier_reaches_are_said(name: str) -> None:
+    """Finite weights, so large that the quotient of the scales is beyond 2^63 (numerics.md 5.1)."""
+    net = compiled("bm1684x", "int8").differentiable
+    with pytest.raises(CalibrationError, match=r"^top\.(Conv|MatMul) '.*': scale .* has no 32-bit multiplier"):
+        net.tpu({name: np.full_like(net.weights[name], 1e30)})
+
+
+def test_results_are_in_the_order_of_the_network() -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["z"]), helper.make_node("Neg", ["z"], ["a"])]
+    x, z, a = (helper.make_tensor_value_info(n, 1, SHAPE) for n in "xza")
+    graph = helper.make_graph(nodes, "two", [x], [z, a])
+    net = tpusim.compile(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), mode="f32"
+    )
+    first, second = net.differentiable({}, IMAGES).values()
+    np.testing.assert_array_equal(first, np.maximum(IMAGES, 0))
+    np.testing.assert_array_equal(second, -first)
+
+
+def bad(filter: object) -> Callable[[Differentiable], object]:
+    return lambda net: net({FILTER: filter}, IMAGES)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +170,14 @@ def bad(**weights: Any) -> Callable[[Differentiable], object]:
     [
         (lambda net: net({"nobody": np.zeros(3)}, IMAGES), "weights: one of .* is required, got 'nobody'"),
         (lambda net: net(dict.fromkeys(net.weights, np.zeros(2)), IMAGES), r"shape \(.*\) is required, got \(2,\)"),
+        (lambda net: net(None, IMAGES), "weights: a mapping of arrays by name is required, got NoneType"),
+        (lambda net: net.module(list(net.weights.values())), "a mapping of arrays by name is required, got list"),
+        (bad(None), f"weight '{FILTER}': an array of numbers is required, got NoneType"),
+        (bad([[1.0], [2.0, 3.0]]), "an array of numbers is required, got list"),
+        (bad("abc"), "an array of numbers is required, got str"),
+        (lambda net: net.module({FILTER: net.weights[FILTER] * 1j}), "real numbers are required, got complex64"),
+        (lambda net: net.module({FILTER: net.weights[FILTER] > 0}), "real numbers are required, got bool"),
+        (lambda net: jax.jit(net.module)(net.weights), "outside jax.jit"),
         (lambda net: net({n: a * np.nan for n, a in net.weights.items()}, IMAGES), "finite numbers are required"),
         (lambda net: jax.jit(lambda w: net(w, IMAGES))(net.weights), "outside jax.jit"),
         (lambda net: net({}, IMAGES[:, :2]), r"input 'x': shape \(N, 3, 8, 8\) is required"),

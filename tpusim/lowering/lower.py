@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast
 from warnings import warn
 
 import numpy as np
+from tpusim_kernels.prim.multiplier import NoMultiplierError
 from tpusim_kernels.prim.scale import asymmetric_scale, symmetric_scale
 from tpusim_kernels.prim.smallfloat import narrowed, within_bf16
 from xdsl.dialects.builtin import ArrayAttr, IntegerType, ModuleOp, StringAttr, bf16, f16, f32
@@ -16,7 +17,7 @@ from xdsl.irdl import IRDLOperation
 
 from tpusim.chips import ChipSpec, available, define, load
 from tpusim.compat import Quirk, checked
-from tpusim.errors import ConfigError, ModeWarning, UnsupportedError, option
+from tpusim.errors import CalibrationError, ConfigError, ModeWarning, UnsupportedError, option
 from tpusim.images.frames import fused_of
 from tpusim.interfaces import ask, rules
 from tpusim.ir.attrs import flag, op_name, set_op_name, value_name
@@ -470,12 +471,21 @@ class Lowering:
             if isinstance(op, TopInput):
                 self._input(op)
             elif isinstance(op, TopOp):
-                self._lowered[op.results[0]] = self._noted(op, ask(op, LoweringInterface, self.chip).lower(self))
+                self._lowered[op.results[0]] = self._noted(op, self._replaced(op))
             elif not isinstance(op, TopWeight | TopNone | ReturnOp):
                 raise UnsupportedError(f"{op.name} '{op_name(op)}': lowering requires top ops, got this one")
         results = [self._result(v) for v in self._top.results]
         self._block.add_op(ReturnOp(*results))
         return self._finish(results)
+
+    def _replaced(self, op: TopOp) -> SSAValue:
+        try:
+            return ask(op, LoweringInterface, self.chip).lower(self)
+        except NoMultiplierError as error:
+            raise CalibrationError(
+                f"{op.name} '{op_name(op)}': {error}; weights and thresholds that fit together are required: correct "
+                f"one of them, or run the op in float ({option('qtable', 'NAME:F16')})"
+            ) from error
 
     def _noted(self, op: TopOp, value: SSAValue) -> SSAValue:
         """Record provenance as attributes of the tpu op that replaces the op, for texts and later stages.

@@ -13,6 +13,10 @@ from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_
 I64 = NDArray[np.int64]
 
 
+class NoMultiplierError(ValueError):
+    """A scale is too large for every multiplier and shift."""
+
+
 def _best_fit(scales: ArrayLike, limit: int, first: int, last: int) -> tuple[I64, I64, NDArray[np.bool_]]:
     """For each scale the smallest n in first..last with the least f32 error: (m, r, whether any m is below limit)."""
     n = np.arange(first, last + 1)
@@ -35,7 +39,7 @@ def best_fit_array(scales: ArrayLike, bits: int = 32) -> tuple[I64, I64]:
     """`best_fit` of a vector of scales: int64 arrays (m, r) of its shape (numerics 5.1)."""
     m, r, found = _best_fit(scales, _limit(bits), -32, 30)
     if not found.all():
-        raise ValueError(
+        raise NoMultiplierError(
             f"scale {np.atleast_1d(scales)[~found][0]} has no {bits}-bit multiplier and shift (numerics 5.1)"
         )
     return m, r
@@ -70,11 +74,11 @@ def common_shift(scales: ArrayLike) -> tuple[I64, int] | None:
 def best_fit_positive(scale: float, bits: int = 8) -> tuple[int, int]:
     """As `best_fit` with r in 0..30 (numerics 5.1).
 
-    Raises ValueError when nothing fits (8 bit: scale > 126.5, DN-08).
+    Raises NoMultiplierError when nothing fits (8 bit: scale > 126.5, DN-08).
     """
     m, r, found = _best_fit([scale], _limit(bits), 0, 30)
     if not found[0]:
-        raise ValueError(f"scale {scale} has no {bits}-bit multiplier with a right shift >= 0 (DN-08)")
+        raise NoMultiplierError(f"scale {scale} has no {bits}-bit multiplier with a right shift >= 0 (DN-08)")
     return int(m[0]), int(r[0])
 
 

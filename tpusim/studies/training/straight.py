@@ -7,7 +7,7 @@ chip has there; the derivative of rounding is 1, and 0 where a value does not fi
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
@@ -64,7 +64,7 @@ class Differentiable:
     def module(self, weights: Weights) -> Model:
         """The calibrated top module with these weights. Raises ConfigError for other names, shapes and numbers."""
         model = self._model.clone()
-        for name, array in weights.items():
+        for name, array in _named(weights).items():
             model.weights.replace(name, self._checked(name, array))
         return model
 
@@ -75,21 +75,16 @@ class Differentiable:
     def __call__(self, weights: Weights, inputs: Mapping[str, Array] | Array) -> dict[str, Array]:
         """Real results by name, f32 (N, ...). Raises ConfigError for what does not fit, and under `jax.jit`."""
         real = Arguments(self._model)(inputs)
-        filled = {**self._weights, **{name: _JAX.numpy.asarray(a) for name, a in weights.items()}}
-        for name in weights:
-            self._require_known(name)
+        filled = {**self._weights, **{name: self._numbers(name, a) for name, a in _named(weights).items()}}
 
         def exact(weights: Weights, arguments: Sequence[Array]) -> dict[str, Array]:
-            if any(isinstance(x, Tracer) for x in (*weights.values(), *arguments)):
-                raise ConfigError(
-                    "differentiable: weights and inputs with values are required, got ones that JAX traces; call it "
-                    "outside jax.jit and jax.vmap (the loss of its results may be compiled)"
-                )
+            _require_values(*weights.values(), *arguments)
             return self._chip_values(weights, arguments)
 
         held = _without_derivative(exact)
         results = self._expression(filled, real, held(filled, real))
-        return {name: y.reshape(-1, *y.shape[2:]) for name, y in results.items()}
+        names = map(value_name, self._model.results)  # JAX returns a mapping in the order of its keys
+        return {name: results[name].reshape(-1, *results[name].shape[2:]) for name in names}
 
     def text(self, inputs: Mapping[str, Array] | Array, *, gradient: bool = False) -> str:
         """What is differentiated, as StableHLO: the float ops with the chip's numbers, or the gradient of their sum.
@@ -168,13 +163,23 @@ class Differentiable:
 
     # ----------------------------------------------------------------------------------------------------- the weights
 
-    def _require_known(self, name: str) -> None:
+    def _numbers(self, name: str, array: Array) -> Array:
+        """A weight as f32, also where JAX traces it. Raises ConfigError for another name or no real numbers."""
         if name not in self._weights:
             raise ConfigError(f"weights: one of {', '.join(self._weights)} is required, got '{name}'")
+        try:
+            found = _JAX.numpy.asarray(array)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"weight '{name}': an array of numbers is required, got {type(array).__name__}"
+            ) from error
+        if not jnp.issubdtype(found.dtype, jnp.floating) and not jnp.issubdtype(found.dtype, jnp.integer):
+            raise ConfigError(f"weight '{name}': real numbers are required, got {found.dtype}")
+        return found.astype(jnp.float32)
 
     def _checked(self, name: str, array: Array) -> np.ndarray:
-        self._require_known(name)
-        found, wanted = np.asarray(array, np.float32), self._weights[name].shape
+        _require_values(array)
+        found, wanted = np.asarray(self._numbers(name, array)), self._weights[name].shape
         if found.shape != wanted:
             raise ConfigError(f"weight '{name}': shape {wanted} is required, got {found.shape}")
         if not np.isfinite(found).all():
@@ -182,6 +187,21 @@ class Differentiable:
                 f"weight '{name}': finite numbers are required, got NaN or infinity; lower the learning rate"
             )
         return found
+
+
+def _named(weights: object) -> Weights:
+    """The weights, if they are a mapping. Raises ConfigError otherwise."""
+    if isinstance(weights, Mapping):
+        return cast("Weights", weights)
+    raise ConfigError(f"weights: a mapping of arrays by name is required, got {type(weights).__name__}")
+
+
+def _require_values(*arrays: Array) -> None:
+    if any(isinstance(x, Tracer) for x in arrays):
+        raise ConfigError(
+            "differentiable: weights and inputs with values are required, got ones that JAX traces; call it "
+            "outside jax.jit and jax.vmap (the loss of its results may be compiled)"
+        )
 
 
 def _without_derivative(function: Any) -> Any:

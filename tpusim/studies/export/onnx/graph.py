@@ -183,7 +183,7 @@ class Nodes:
         tensor = self.tensor(value, None)
         owner = value.owner
         name = self._names.get(owner, tensor.name) if isinstance(owner, Operation) else tensor.name
-        if tensor.name != name or name in self._returned or isinstance(owner, TopInput | TopWeight):
+        if tensor != Tensor(name, dtype) or name in self._returned or isinstance(owner, TopWeight):
             name = self.fresh(f"{name}_result") if name in self._returned or name == tensor.name else name
             copied = tensor.dtype == dtype
             attributes: dict[str, Any] = {} if copied else {"to": _code(dtype)}
