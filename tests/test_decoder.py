@@ -12,6 +12,7 @@ import pytest
 from builders.decoders import RUNTIMES, SMALL, nets
 from builders.llama_block import llama_block
 from msgspec.structs import replace
+from onnx import helper
 
 import tpusim
 from tpusim.cli import main
@@ -97,6 +98,9 @@ def test_a_file_of_nets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "one of the nets block_0, block_kv_0, block_cache_0 is required" in capsys.readouterr().err
     assert main(["dis", str(path), "--net", "block_0", "--engine", "gdma", "-q"]) == 0
     assert main(["dis", str(one), "--net", "block_0"]) == 1
+    capsys.readouterr()
+    assert main(["run", str(path)]) == 1
+    assert "is a compiled program, which `tpusim inspect`" in capsys.readouterr().err
 
 
 def test_a_persistent_tensor_needs_its_own_bytes() -> None:
@@ -114,6 +118,15 @@ def test_a_persistent_tensor_needs_its_own_bytes() -> None:
         link({"a": basic}, {"k": {"a": "foo"}})
     with pytest.raises(ConfigError, match="a net is required, one of a, got 'foo' of net 'b'"):
         link({"a": basic}, {"k": {"b": "foo"}})
+    for wrong in (3, ["k"], {"k": "a"}.items()):
+        with pytest.raises(ConfigError, match="persistent: inputs by net are required for each name"):
+            link({"a": basic}, wrong)  # type: ignore[arg-type]
+    twice = {"k": {"a": "history_k"}, "q": {"a": "history_k"}}
+    with pytest.raises(ConfigError, match="one name for input 'history_k' of net 'a' is required, got 'k' and 'q'"):
+        link({"a": basic}, twice)
+    same = tuple(replace(one, name="k_0") for one in model.program.persistent)
+    with pytest.raises(ImportModelError, match="persistent tensors of different names are required, got 'k_0' twice"):
+        Nets(dict(model.program), same)
     for wrong in ({"k": {}}, {"k": "a"}, {"k": {"a": 1}}):
         with pytest.raises(ConfigError, match="inputs by net are required for 'k'"):
             link({"a": basic}, wrong)  # type: ignore[arg-type]
@@ -177,8 +190,54 @@ def test_what_a_session_keeps_and_watches() -> None:
     with pytest.raises(ConfigError, match="one of the nets block_0, block_kv_0, block_cache_0 is required"):
         session.run("block_1", x)
     other = Session(Nets({"a": decoder_nets().program["block_0"]}))
-    with pytest.raises(ConfigError, match="one of a session of the same program is required"):
-        other.restore(state)
+    for wrong in (state, None, state.tensors):
+        with pytest.raises(ConfigError, match="one of a session of the same program is required"):
+            other.restore(wrong)  # type: ignore[arg-type]
+
+
+def test_both_sessions_keep_and_refuse_the_same() -> None:
+    """A persistent input that is given is written; names and values that are none are said."""
+    node = helper.make_node("Add", ["x", "h"], ["y"])
+    x, h, y = (helper.make_tensor_value_info(name, 1, (1, 4)) for name in "xhy")
+    proto = helper.make_model(helper.make_graph([node], "adds", [x, h], [y]), ir_version=8)
+    model = tpusim.compile_nets({"a": proto}, mode="f32", persistent={"state": {"a": "h"}})
+    given = {"x": np.ones((1, 4), np.float32), "h": np.array([[1, 2, 3, 4]], np.float32)}
+    for session in (model.session(), model.session("tpu")):
+        session.run("a", given)
+        assert np.array_equal(session.read("state"), given["h"])
+        for call in (session.read, session.shape, lambda name, one=session: one.write(name, np.zeros(1))):
+            with pytest.raises(ConfigError, match="a persistent tensor of state is required, got 'q'"):
+                call("q")
+        for wrong, said in NO_NUMBERS:
+            with pytest.raises(ConfigError, match=f"persistent tensor 'state': {said}"):
+                session.write("state", wrong)  # type: ignore[arg-type]
+
+
+NO_NUMBERS = (
+    ([[1], [1, 2]], "an array is required, got rows of different lengths"),
+    ("text", "real numbers are required, got <U4"),
+    (None, "real numbers are required, got object"),
+    (np.zeros((2, 64)) * 1j, "real numbers are required, got complex128"),
+)
+
+
+def test_what_is_no_decoder_is_said() -> None:
+    model = decoder_nets()
+    for wrong in (model.program, "nets.tpusim", None):
+        with pytest.raises(ConfigError, match=r"session: one of tpusim.Session\(nets\) is required, got "):
+            Decoder(wrong)  # type: ignore[arg-type]
+    for wrong, said in NO_NUMBERS:
+        with pytest.raises(ConfigError, match=f"states: {said}"):
+            model.decoder().feed(wrong)  # type: ignore[arg-type]
+    for options, said in (
+        ({"most": 17}, "most=17: 0 to 16 are required"),
+        ({"most": -1}, "most=-1: 0 to 16 are required"),
+        ({"chunks": [3, 0]}, "chunks='3 0': numbers of 1 or more are required"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            model.prove(**options)
+    with pytest.raises(ConfigError, match="samples: calibration samples by net are required, got list"):
+        tpusim.compile_nets(nets(CAPACITY, CHUNK), [states()])  # type: ignore[arg-type]
 
 
 def test_weights_that_change_are_seen() -> None:
@@ -371,7 +430,7 @@ def test_prove_and_simulate_a_file(tmp_path: Path, capsys: pytest.CaptureFixture
     with np.load(tmp_path / "y.npz") as stored:
         assert np.array_equal(stored["k_cache_Add_f32"], expected["k_cache_Add_f32"])
     for words, message in (
-        (["prove", str(path), "--tokens", "17"], "at most 16 are required"),
+        (["prove", str(path), "--tokens", "17"], "--tokens 17: 0 to 16 are required"),
         (["prove", str(path), "--chunks", "0"], "numbers of 1 or more are required"),
         (["prove", str(tmp_path)], "a network or more is required, got none; their files end in .onnx"),
         (["link", str(path), str(path), "--out", str(tmp_path / "z")], "is 'nets' already"),

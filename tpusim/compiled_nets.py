@@ -108,7 +108,7 @@ def _numbered(path: Path) -> list[tuple[int, str]]:
 
 
 def compile_all(
-    models: object, samples: Mapping[str, Any] | None, persistent: Mapping[str, Mapping[str, str]] | None,
+    models: object, samples: object, persistent: Mapping[str, Mapping[str, str]] | None,
     options: Mapping[str, Any], arguments: Sequence[str],
 ) -> CompiledNets:  # fmt: skip
     """What `tpusim.compile_nets` does; arguments: those of `tpusim.compile`."""
@@ -116,9 +116,12 @@ def compile_all(
     for name in options:
         if name not in known:
             raise ConfigError(f"{name}: an argument of tpusim.compile is required{meant(name, known)}")
+    if samples is not None and not isinstance(samples, Mapping):
+        raise ConfigError(f"samples: calibration samples by net are required, got {type(samples).__name__}")
+    of_net = cast("Mapping[str, Any]", samples or {})
     put = configure({**options, "addr_mode": OF_ALL})
     return compiled(models_of(models), lambda name, model: compile_network(
-        model, (samples or {}).get(name), options.get("table"), put
+        model, of_net.get(name), options.get("table"), put
     ), persistent)  # fmt: skip
 
 

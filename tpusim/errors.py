@@ -12,7 +12,9 @@ from tpusim.host.labels import one_line
 
 _VOICE = {"options": False}
 """Who reads the messages: whoever typed options, or whoever wrote a call."""
-_TYPED = {"start": "from", "opt": "layer-group", "max_samples": "samples", "tune_samples": "tune-num"}
+_TYPED = {
+    "start": "from", "opt": "layer-group", "max_samples": "samples", "tune_samples": "tune-num", "most": "tokens",
+}  # fmt: skip
 """Fields whose option has another name."""
 
 

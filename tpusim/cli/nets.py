@@ -18,7 +18,6 @@ from tpusim.cli.options import (
     NetworkOptions,
     Options,
     network_of,
-    require_count,
 )
 from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
@@ -72,7 +71,7 @@ class Link(Command):
         nets = nets_of(self.nets, (self.network, self.calibration, self.lowering, self.grouping))
         save_nets(nets, self.out)
         show_nets(console, nets)
-        console.wrote(self.out, f"{len(nets)} nets")
+        console.wrote(self.out, _count(nets))
         return True
 
 
@@ -109,16 +108,8 @@ class Prove(Command):
         from tpusim.decoder.prove import prove
         from tpusim.simulator.session import Session
 
-        require_count("--tokens", self.tokens, "takes as many as there is room for")
-        if any(chunk < 1 for chunk in self.chunks):
-            raise ConfigError(f"--chunks {' '.join(map(str, self.chunks))}: numbers of 1 or more are required")
         nets = nets_of(self.nets, (self.network, self.calibration, self.lowering, self.grouping))
-        decoder = Decoder(Session(nets))
-        if self.tokens > decoder.capacity:
-            raise ConfigError(
-                f"--tokens {self.tokens}: at most {decoder.capacity} are required, which the caches have room for"
-            )
-        found = prove(decoder, seed=self.seed, most=self.tokens, chunks=self.chunks)
+        found = prove(Decoder(Session(nets)), seed=self.seed, most=self.tokens, chunks=self.chunks)
         console.result(**{name: value for name, value in found.to_json().items() if name != "passed"})
         for line in _lines(found):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -185,7 +176,7 @@ def show_nets(console: Output, nets: "Nets") -> None:
         return {name: f"{kind} {'x'.join(map(str, shape)) or 'scalar'}" for name, (kind, shape) in tensors.items()}
 
     console.print(
-        f"{len(nets)} net{'s' * (len(nets) > 1)} for {nets.chip}, {nets.coefficients.nbytes:,} bytes of weights "
+        f"{_count(nets)} for {nets.chip}, {nets.coefficients.nbytes:,} bytes of weights "
         f"({_apart_bytes(nets):,} in programs of their own)",
         highlight=False, markup=False,
     )  # fmt: skip
@@ -202,6 +193,10 @@ def show_nets(console: Output, nets: "Nets") -> None:
         users = ", ".join(f"{net}.{tensor}" for net, tensor in one.tensors.items())
         console.print(f"{one.name} keeps {one.size:,} bytes across runs: {users}", markup=False)
     console.result(nets=said, persistent={one.name: one.tensors for one in nets.persistent})
+
+
+def _count(nets: "Nets") -> str:
+    return f"{len(nets)} net{'s' * (len(nets) > 1)}"
 
 
 def _apart_bytes(nets: "Nets") -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tpusim.decoder.nets import BlockNet, block_nets
 from tpusim.errors import ConfigError, SimulationError
-from tpusim.numbers.persistent import Signature
+from tpusim.numbers.persistent import Signature, numbers_of
 
 HIDDEN = -10000.0
 """What the mask has for keys that a token does not see; in BF16 it is -9984."""
@@ -66,6 +66,8 @@ class Decoder:
 
     def __init__(self, session: Runs, nets: Sequence[str] = ()) -> None:
         """nets: those to use, () for all of the session."""
+        if not hasattr(session, "signature"):
+            raise ConfigError(f"session: one of tpusim.Session(nets) is required, got {type(session).__name__}")
         self.session = session
         self.layers = block_nets({name: session.signature(name) for name in nets or session.names})
         self.length = 0
@@ -96,7 +98,7 @@ class Decoder:
 
         Raises ConfigError for more tokens than there is room for, and where no net can take them.
         """
-        rows = np.asarray(states)
+        rows = numbers_of("states", states)
         if rows.ndim != 2 or not len(rows):  # noqa: PLR2004  tokens and hidden
             raise ConfigError(f"states: an array (tokens, hidden) is required, got {rows.shape}")
         self.require_room(len(rows))

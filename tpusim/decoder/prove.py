@@ -30,7 +30,7 @@ from tpusim.decoder.partition import (
     rows_of,
     shown,
 )
-from tpusim.errors import ConfigError, SimulationError
+from tpusim.errors import ConfigError, SimulationError, option
 from tpusim.simulator.session import Session
 
 CHUNKS = "chunks of "
@@ -127,8 +127,15 @@ def prove(decoder: Decoder, *, seed: int = 0, most: int = 0, chunks: Sequence[in
     """Compare all ways for every length at an edge. most: the longest sequence, 0: the capacity.
 
     chunks: lengths of chunks; default: what the nets take, one less, and half. Raises ConfigError for a decoder that
-    has one way only.
+    has one way only, and for lengths that it has no room for.
     """
+    if not 0 <= most <= decoder.capacity:
+        raise ConfigError(
+            f"{option('most', most)}: 0 to {decoder.capacity} are required, which the caches have room for; 0 takes "
+            "as many as there is room for"
+        )
+    if any(chunk < 1 for chunk in chunks):
+        raise ConfigError(f"{option('chunks', ' '.join(map(str, chunks)))}: numbers of 1 or more are required")
     return _Proof(decoder, np.random.RandomState(seed)).run(most or _longest(decoder), chunks)
 
 

@@ -12,7 +12,7 @@ from tpusim.inference.batched import Flat
 from tpusim.inference.executor import input_specs, kept_names
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
-from tpusim.numbers.persistent import Signature, part_of
+from tpusim.numbers.persistent import Signature, numbers_of, part_of, require_persistent
 
 
 class FlatSession:
@@ -41,14 +41,18 @@ class FlatSession:
         return inputs, {name: ("", shape_of(value)) for name, value in results}
 
     def run(self, net: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The results of a net by name; inputs that are persistent may be left out."""
+        """The results of a net by name; inputs that are persistent may be left out.
+
+        A persistent input that is given is written, from its beginning.
+        """
         model = self._model(net)
         specs = input_specs(model)
         kept = {tensors[net]: name for name, tensors in self._persistent.items() if net in tensors}
+        for tensor, name in kept.items():
+            if tensor in inputs:
+                self.write(name, inputs[tensor])
         carried = {
-            tensor: self._state[name][tuple(slice(size) for size in specs[tensor][0])]
-            for tensor, name in kept.items()
-            if tensor not in inputs
+            tensor: self._state[name][tuple(slice(size) for size in specs[tensor][0])] for tensor, name in kept.items()
         }
         if net not in self._nets:
             self._nets[net] = Flat(model)
@@ -57,18 +61,21 @@ class FlatSession:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a persistent tensor: that of its longest input."""
+        require_persistent(name, self._persistent)
         shapes = [input_specs(self._model(net))[tensor][0] for net, tensor in self._persistent[name].items()]
         return max(shapes, key=np.prod)
 
     def read(self, name: str) -> np.ndarray:
         """The values of a persistent tensor."""
+        require_persistent(name, self._persistent)
         return np.asarray(self._state[name])
 
     def write(self, name: str, values: np.ndarray, at: int = 0, axis: int = 1) -> None:
         """Store values from position `at` of the axis on. Raises SimulationError if they do not fit."""
-        start = [place.start or 0 for place in part_of(name, self.shape(name), np.shape(values), at, axis)]
+        shape, given = self.shape(name), numbers_of(f"persistent tensor '{name}'", values)
+        start = [place.start or 0 for place in part_of(name, shape, given.shape, at, axis)]
         state = self._state[name]
-        self._state[name] = lax.dynamic_update_slice(state, np.asarray(values, state.dtype), start)
+        self._state[name] = lax.dynamic_update_slice(state, given.astype(state.dtype), start)
 
     def clear(self) -> None:
         """Zero in all persistent tensors."""

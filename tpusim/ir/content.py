@@ -83,6 +83,8 @@ def _archive(path: Path) -> str:
             names = archive.namelist()
     except (zipfile.BadZipFile, OSError):
         return "a zip archive that is cut off or damaged"
+    if is_program(path):
+        return "a compiled program, which `tpusim inspect`, `tpusim simulate` and `tpusim dis` read"
     if names and all(name.endswith(".npy") for name in names):
         return "an npz of arrays; give it as samples, and a model here"
     if any(name.endswith("data.pkl") for name in names):

@@ -25,7 +25,7 @@ from tpusim.host.files import replacing
 HEADER = "header.json"
 _MAGIC = b"tpusim program, sha256(header.json) = "
 _LONGEST_HEADER = 1 << 20
-_ADVICE = "write it again with `tpusim codegen` or `tpusim asm`"
+_ADVICE = "write it again with `tpusim codegen`, `tpusim link` or `tpusim asm`"
 Names: TypeAlias = Callable[[bytes], tuple[str, ...]]
 """A header's bytes -> the members that a file with it has."""
 _DATE = (1980, 1, 1, 0, 0, 0)

@@ -36,7 +36,7 @@ def link(programs: Mapping[str, Program], persistent: Mapping[str, Mapping[str, 
     if not programs:
         raise ConfigError("nets: one program or more is required, got none")
     chip = _chip_of(programs)
-    wanted = {name: _tensors(name, tensors) for name, tensors in (persistent or {}).items()}
+    wanted = _wanted(persistent or {})
     store = _Store(chip)
     constants = {net: store.add(program) for net, program in programs.items()}
     image, start = store.image(), chip.neuron_start or align(store.stop, chip.gmem_align_bytes)
@@ -50,6 +50,28 @@ def link(programs: Mapping[str, Program], persistent: Mapping[str, Mapping[str, 
         mine = {_io_region(programs, net, p.tensors[net])[0]: p for p in kept if net in p.tensors}
         linked[net] = _moved(net, program, constants[net], image, start, mine, chip)
     return Nets(linked, tuple(kept))
+
+
+def _wanted(given: object) -> dict[str, dict[str, str]]:
+    """The inputs of each persistent tensor by net. Raises ConfigError for an input of two."""
+    if not isinstance(given, Mapping):
+        raise ConfigError(
+            "persistent: inputs by net are required for each name, as {'name': {'net': 'input'}}, got "
+            f"{type(given).__name__}"
+        )
+    found = {
+        str(name): _tensors(str(name), tensors) for name, tensors in cast("Mapping[object, object]", given).items()
+    }
+    owners: dict[tuple[str, str], str] = {}
+    for name, tensors in found.items():
+        for pair in tensors.items():
+            if owners.setdefault(pair, name) != name:
+                net, tensor = pair
+                raise ConfigError(
+                    f"persistent: one name for input '{tensor}' of net '{net}' is required, got '{owners[pair]}' and "
+                    f"'{name}'"
+                )
+    return found
 
 
 def _tensors(name: str, given: object) -> dict[str, str]:

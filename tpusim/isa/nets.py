@@ -130,6 +130,9 @@ def _check(nets: Nets) -> None:
             )
     for found in nets.persistent:
         _check_tensors(found, nets)
+    names = [found.name for found in nets.persistent]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ImportModelError(f"persistent tensors of different names are required, got '{twice[0]}' twice")
     ordered = sorted(nets.persistent, key=lambda found: found.address)
     for one, other in pairwise(ordered):
         if other.address < one.stop:

@@ -1,13 +1,34 @@
 """Persistent tensors: the part of such a tensor that given values fill."""
 
+from collections.abc import Collection
 from typing import TypeAlias
 
-from tpusim.errors import SimulationError
+import numpy as np
+
+from tpusim.errors import ConfigError, SimulationError
+from tpusim.numbers.border import is_float, is_integer
 
 Tensors: TypeAlias = dict[str, tuple[str, tuple[int, ...]]]
 """Tensor -> its type and shape."""
 Signature: TypeAlias = tuple[Tensors, Tensors]
 """Inputs and results of a net."""
+
+
+def require_persistent(name: str, known: Collection[str]) -> None:
+    """Raise ConfigError for a name that no persistent tensor has."""
+    if name not in known:
+        raise ConfigError(f"a persistent tensor of {', '.join(known) or 'none'} is required, got '{name}'")
+
+
+def numbers_of(what: str, given: object) -> np.ndarray:
+    """An array of real numbers. Raises ConfigError for anything else; `what` names it in the message."""
+    try:
+        found = np.asarray(given)
+    except ValueError as error:
+        raise ConfigError(f"{what}: an array is required, got rows of different lengths") from error
+    if not (is_float(found.dtype) or is_integer(found.dtype)):
+        raise ConfigError(f"{what}: real numbers are required, got {found.dtype}")
+    return found
 
 
 def part_of(name: str, shape: tuple[int, ...], given: tuple[int, ...], at: int, axis: int) -> tuple[slice, ...]:

@@ -17,7 +17,7 @@ from tpusim.errors import ConfigError, SimulationError
 from tpusim.isa.nets import Nets, Persistent, shapes
 from tpusim.isa.region import View
 from tpusim.isa.stream import Program, TensorEntry
-from tpusim.numbers.persistent import Signature, part_of
+from tpusim.numbers.persistent import Signature, numbers_of, part_of, require_persistent
 from tpusim.simulator.memory import Machine, Region, regions_of
 from tpusim.simulator.run import SimulationResult, Simulator, SimulatorOptions
 
@@ -107,9 +107,10 @@ class Session:
         Raises SimulationError for values of another shape, or past the tensor's end.
         """
         shape, view = self.shape(name), self._view(name)
-        place = part_of(name, shape, np.shape(values), at, axis)
+        given = numbers_of(f"persistent tensor '{name}'", values)
+        place = part_of(name, shape, given.shape, at, axis)
         content = self._memory.read(view).reshape(shape)
-        content[place] = np.asarray(values).astype(content.dtype)
+        content[place] = given.astype(content.dtype)
         self._memory.write(view, content.reshape(view.shape))
         marks = self._written[name][: content.nbytes].reshape(*shape, content.itemsize)
         marks[place] = True
@@ -127,7 +128,7 @@ class Session:
 
     def restore(self, state: SessionState) -> None:
         """Continue from a state. Raises ConfigError for one of another program."""
-        if state.program != self._identity:
+        if getattr(state, "program", None) != self._identity:
             raise ConfigError(
                 f"state: one of a session of the same program is required ({', '.join(self.nets)}), got one of "
                 "another program; begin with clear()"
@@ -141,11 +142,8 @@ class Session:
         return crc32(repr((self._weights, self.names, self.nets.persistent)).encode())
 
     def _entry(self, name: str) -> TensorEntry:
-        one = self._persistent.get(name)
-        if one is None:
-            raise ConfigError(
-                f"a persistent tensor of {', '.join(self._persistent) or 'none'} is required, got '{name}'"
-            )
+        require_persistent(name, self._persistent)
+        one = self._persistent[name]
         entries = (self.nets[net].tensor(tensor) for net, tensor in one.tensors.items())
         return max(entries, key=lambda entry: entry.view.elements)
 
