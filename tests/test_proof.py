@@ -21,6 +21,7 @@ from mutation.mutators_value import VALUE
 from networks import Network, random_network, random_tokens
 from plain_names import import_onnx
 from rows import lowered
+from xdsl.dialects.builtin import StringAttr
 
 from tests.upstream.networks import Builder
 from tpusim.cli import main
@@ -39,13 +40,17 @@ from tpusim.field import (
     summed,
     times,
 )
+from tpusim.field.arithmetic import RANDOM
+from tpusim.field.selected import of_samples, of_whole, picked
 from tpusim.ir.module import Model, save_model
-from tpusim.isa.commands import Arith, Command, Conv, LaneCopy, Move, Pool, Rescale
+from tpusim.isa.commands import Arith, Command, Conv, LaneCopy, MatMul, Move, Pool, Rescale
 from tpusim.isa.layout import work_area
 from tpusim.isa.stream import Program, save
 from tpusim.layer_group import LayerGroupConfig
+from tpusim.lowering import LoweringConfig
 from tpusim.ops.add import TpuAdd
 from tpusim.ops.conv import TpuConv2D
+from tpusim.ops.matmul.tpu import TpuMatMul
 from tpusim.ops.pool.tpu import TpuPool2D
 from tpusim.ops.rescale import TpuMulShift
 from tpusim.proof import Proof, prove
@@ -485,6 +490,64 @@ def test_extremes_join_like_sets() -> None:
     for one, other in combinations([high, *others, *numbers], 2):
         assert not (one == other).any()
     assert all((found < PRIME).all() and (found >= 0).all() for found in (high, *others, *numbers))
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_no_arithmetic_of_extremes_is_the_extreme_of_other_arithmetic(kind: str) -> None:
+    """Constants change places between operands that are extremes, and summands between those in their range."""
+    field, rng = Field(5), np.random.default_rng(5)
+    a, b, c, d = rng.integers(0, RANDOM, (4, 4000))
+    one, other = extreme(field, kind, a, b), extreme(field, kind, c, d)
+    for number in (1, 3, -1, 1 << 20):
+        moved = extreme(field, kind, (one + number) % PRIME, other)
+        assert not (moved == extreme(field, kind, one, (other + number) % PRIME)).any()
+        assert not (moved == (extreme(field, kind, one, other) + number) % PRIME).any()
+    wide, more = summed((a, one)), summed((b, other))
+    assert (wide >= RANDOM).any() and (more >= RANDOM).any()
+    assert not (extreme(field, kind, wide, more) == extreme(field, kind, summed((a, other)), summed((b, one)))).any()
+
+
+def test_extremes_of_many_elements_join() -> None:
+    """The sums of more hashes than 64 bits take are those of the parts."""
+    field, rng = Field(5), np.random.default_rng(5)
+    x = rng.integers(0, RANDOM, (1, 1, 136, 136))
+    halves = largest(field, x, Sliding((68, 136), (68, 1), (0,) * 4), (2, 1))
+    whole = largest(field, x, Sliding((136, 136), (1, 1), (0,) * 4), (1, 1))
+    assert (extreme(field, "max", halves[:, :, :1], halves[:, :, 1:]) == whole).all()
+
+
+def test_functions_of_rows_and_of_wholes_depend_on_shapes() -> None:
+    """A zero more at the end of a row, and the same elements in another shape."""
+    field, rng = Field(5), np.random.default_rng(5)
+    x = rng.integers(0, RANDOM, (4, 6))
+    for more in (1, 2, 7):
+        assert not (field.row(np.pad(x, ((0, 0), (0, more))), (1,)) == field.row(x, (1,))).any()
+    turned = x.reshape(6, 4)
+    assert not (of_whole(field, ("f",), (x,), (3,)) == of_whole(field, ("f",), (turned,), (3,))).any()
+    assert not (picked(field, ("f",), x, x) == picked(field, ("f",), x, turned)).any()
+    one, other = (of_samples(field, ("f",), (y[None],), (1, 3)) for y in (x, turned))
+    assert not (one == other).any()
+
+
+def test_means_of_large_planes_are_proven() -> None:
+    """Sums of more elements than 64 bits take."""
+    net = Network(np.random.default_rng(0))
+    net.global_pool(net.input((1, 1, 136, 136)))
+    model = to_addressed(to_reordered(net.top(), LoweringConfig("bm1684x", "f32")))
+    assert judged(model, to_program(model)).passed
+
+
+def test_a_rounding_before_the_bias_is_part_of_the_expression() -> None:
+    tpu = lowered("gemm-fc", "bm1684x", "f16")[0].clone()
+    for op in tpu.body.walk():
+        if isinstance(op, TpuMatMul):
+            op.arithmetic = StringAttr("chip")
+    model = to_addressed(tpu)
+    right = to_program(model)
+    index = first_of(right, MatMul)
+    assert judged(model, right).passed
+    wrong = judged(model, exchanged(right, index, bias_after=False)).wrong
+    assert wrong is not None and wrong.index == index
 
 
 def test_constants_of_different_value_are_different_elements() -> None:

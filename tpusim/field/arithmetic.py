@@ -16,8 +16,8 @@ PRIME = (1 << 51) - 129
 _BITS = 50
 RANDOM = 1 << _BITS
 """How many elements a random one is chosen from: those below."""
-SETS = (1 << _BITS - 1) - 128
-"""How many elements an extreme is one of; twice as many are left above `RANDOM`."""
+SETS = 1 << _BITS - 1
+"""How many elements an extreme is one of; twice as many are left from `RANDOM` to 2**51, which p is 129 below."""
 _LEFT, _RIGHT = 26, 17
 """Bits of the parts into which the elements of the left and of the right matrix of a product are divided."""
 _TERMS = 1024
@@ -237,12 +237,16 @@ class Field:
         return odd_numbers(z)
 
     def row(self, x: Elements, axes: Sequence[int] | None = None) -> Elements:
-        """A hash of the elements along `axes` (all: None) in order; these axes have length 1. Zeros have the hash 0."""
+        """A hash of the elements along `axes` (all: None) in order; these axes have length 1.
+
+        Rows of other lengths are hashed otherwise: zeros at an end are elements, too.
+        """
         axes = tuple(axis % x.ndim for axis in (range(x.ndim) if axes is None else axes))
         last = np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim))
         kept = last.shape[: x.ndim - len(axes)]
         flat = last.reshape(-1, int(np.prod(last.shape[x.ndim - len(axes) :])))
         sums = np.einsum("rk,k->r", np.asarray(flat, np.int64).view(np.uint64), self.factors(flat.shape[-1]))
+        sums += np.uint64(self._key(("row", flat.shape[-1])))
         return np.expand_dims(mixed(sums).reshape(kept), axes)
 
     def tag(self, dtype: str) -> int:

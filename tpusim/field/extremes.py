@@ -3,6 +3,9 @@
 No order of random elements is the order of the numbers, and one that is extreme hides all others. So an extreme is an
 uninterpreted function of its operands as a set: the sum of a hash of each. Results are recognised by their range, and
 join as sets do, so that the extreme of extremes is that of all elements. One with a number is a function of both.
+
+A result is a permutation of its sum, which arithmetic does not follow: 1 more than one extreme is not 1 more in the sum
+of another one. So it does no harm that a sum of the field may lie in the range of results.
 """
 
 import numpy as np
@@ -12,6 +15,10 @@ from tpusim.field.windows import Sliding, padded, seen
 
 _FIRST = {"max": RANDOM, "min": RANDOM + SETS}
 """The first of the elements that are sets; random elements are below."""
+_HALF = SETS.bit_length() // 2
+"""A number xor itself shifted down by so many bits is its inverse: half of its bits at least."""
+_FACTORS = (0x1D8E4E27C47D1, 0x0A7C3F5B92E6D, 0x17B4D2A96C8F3)
+"""Odd numbers below `SETS`."""
 
 
 def extreme(field: Field, kind: str, *operands: Elements) -> Elements:
@@ -49,8 +56,22 @@ def _hashes(field: Field, kind: str, x: Elements) -> Elements:
     first = _FIRST[kind]
     found = field.apply((kind,), x) % SETS
     inner = (x >= first) & (x < first + SETS)
-    return np.where(inner, x - first, found) if inner.any() else found
+    return np.where(inner, _sum_of(x - first), found) if inner.any() else found
 
 
 def _joined(kind: str, hashes: Elements) -> Elements:
-    return _FIRST[kind] + hashes % SETS
+    return _FIRST[kind] + _permuted(hashes % SETS)
+
+
+def _permuted(sums: np.ndarray) -> np.ndarray:
+    """Numbers below `SETS` in another order of them, far from linear."""
+    for factor in _FACTORS:
+        sums = (sums ^ sums >> _HALF) * factor % SETS
+    return sums ^ sums >> _HALF
+
+
+def _sum_of(permuted: np.ndarray) -> np.ndarray:
+    """The inverse of `_permuted`."""
+    for factor in reversed(_FACTORS):
+        permuted = (permuted ^ permuted >> _HALF) * pow(factor, -1, SETS) % SETS
+    return permuted ^ permuted >> _HALF

@@ -35,23 +35,26 @@ def gathered(field: Field, data: Elements, indices: Elements, axis: int) -> Elem
 
 
 def picked(field: Field, name: tuple[object, ...], indices: Elements, data: Elements) -> Elements:
-    """A function of all data, an index and its place."""
+    """A function of all data and their shape, an index and its place."""
     places = np.arange(indices.size).reshape(indices.shape)
-    return field.apply(name, field.row(data).reshape(()), indices, places)
+    return field.apply((*name, data.shape, indices.shape), field.row(data).reshape(()), indices, places)
 
 
 def of_whole(field: Field, name: tuple[object, ...], operands: Sequence[Elements], shape: tuple[int, ...]) -> Elements:
-    """A function of all operands as a whole and of the place."""
+    """A function of all operands as a whole, of the shapes and of the place."""
     rows = [field.row(x).reshape(()) for x in operands]
-    return field.apply(name, np.arange(int(np.prod(shape))).reshape(shape), *rows)
+    return field.apply(
+        (*name, shape, *(x.shape for x in operands)), np.arange(int(np.prod(shape))).reshape(shape), *rows
+    )
 
 
 def of_samples(
     field: Field, name: tuple[object, ...], operands: Sequence[Elements], shape: tuple[int, ...]
 ) -> Elements:
-    """A function of all elements of a sample (axis 0) and the place in it."""
+    """A function of all elements of a sample (axis 0), of its shape and of the place in it."""
     rows = [field.row(x, range(1, x.ndim)).reshape(-1, *(1,) * (len(shape) - 1)) for x in operands]
-    return field.apply(name, np.arange(int(np.prod(shape[1:]))).reshape(1, *shape[1:]), *rows)
+    key = (*name, shape[1:], *(x.shape[1:] for x in operands))
+    return field.apply(key, np.arange(int(np.prod(shape[1:]))).reshape(1, *shape[1:]), *rows)
 
 
 def channels_around(field: Field, x: Elements, size: int) -> Elements:

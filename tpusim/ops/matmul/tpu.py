@@ -104,6 +104,10 @@ class TpuMatMul(
         """How many products of 16-bit floats the chip's array adds up at once; 0: the interpreter's sums."""
         return 0 if self.as_interpreter else array(chip, 2, self.inner).depth
 
+    def rounds_twice(self, chip: ChipSpec) -> bool:
+        """Whether the product of 16-bit floats is rounded before the bias is added."""
+        return chip.bias_after_product and not self.as_interpreter
+
     @override
     def take_form(self) -> str:
         """In TPU-MLIR's modules `hdim_is_batch` means `heads_inside`, but on chips that say so of each tensor."""
@@ -178,7 +182,7 @@ class TpuMatMul(
         y = kernels.matmul_chip(
             x, w, None if b is None else b.reshape(-1), left_transpose=left, right_transpose=right,
             do_relu=relu_of(self), narrow=value_dtype(self.output), depth=self._depth(chip),
-            twice=chip.bias_after_product,
+            twice=self.rounds_twice(chip),
         )  # fmt: skip
         return (limited(self.stored(y), self),)
 
@@ -396,7 +400,7 @@ class TpuMatMul(
             isa.MatMul, left=x, right=w, bias=None if is_none(self.bias) else ctx.input(2), output=y,
             left_transpose=left, right_transpose=right, requant=requant, requants=several, relu=relu_of(self),
             multipliers=multipliers, depth=self._depth(ctx.chip),
-            bias_after=ctx.chip.bias_after_product and not self.as_interpreter,
+            bias_after=self.rounds_twice(ctx.chip),
         )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from tpusim.ir.types import shape_of
 from tpusim.ops.framework.families import is_set, relu_of, zero_point
 from tpusim.ops.matmul.a16 import TpuA16MatMul
 from tpusim.ops.matmul.tpu import TpuMatMul
+from tpusim.ops.view import chip_of_module
 from tpusim.proof.meanings.stored import rectified_in_steps, stored_float, type_of
 
 
@@ -34,6 +35,8 @@ def matmul(op: TpuMatMul, operands: Sequence[Any], field: Field) -> Elements | N
     total = product(x.swapaxes(-1, -2) if left else x, w.swapaxes(-1, -2) if right else w)
     several = op.qdm and op.multipliers is not None and len(ints(op.multipliers)) > 1
     if bias is not None:
+        chip = chip_of_module(op)
+        total = stored_float(total, op.output, field) if chip is not None and op.rounds_twice(chip) else total
         rows = (*shape_of(op.right)[:-2], 1, -1) if several else (-1,)
         total = (total + bias.reshape(rows)) % PRIME
     if op.scaling is None:

@@ -8,7 +8,7 @@ from tpusim.chips import ChipSpec
 from tpusim.errors import SimulationError
 from tpusim.field import Elements, Field
 from tpusim.isa.blocks import Index, blocks
-from tpusim.isa.region import View, byte_view, is_packed, itemsize, pair_axis
+from tpusim.isa.region import DType, View, byte_view, is_packed, itemsize, pair_axis
 from tpusim.registry import FIELD_HANDLERS
 from tpusim.simulator.memory import Machine, Region
 
@@ -133,7 +133,11 @@ class FieldMachine(Machine):
 
     def store(self, view: View, array: Elements) -> None:
         """The result of a float command, rounded to a type of 16 bits if the view has one."""
-        self.write(view, self.field.apply(("narrow", view.dtype), array) if view.dtype in _NARROW else array)
+        self.write(view, self.rounded(array, view.dtype))
+
+    def rounded(self, array: Elements, dtype: DType) -> Elements:
+        """Results of floats as a type stores them."""
+        return self.field.apply(("narrow", dtype), array) if dtype in _NARROW else array
 
     def given(self, view: View, name: str) -> Elements:
         """Fill an input with random elements and return them."""

@@ -42,6 +42,7 @@ def matmul(command: MatMul, memory: FieldMachine) -> None:
     right = matrices(memory.read(command.right), command.right, command.right_transpose)
     total = product(left, right)
     if command.bias is not None:
+        total = memory.rounded(total, output.dtype) if command.depth and command.bias_after else total
         total = (total + bias_rows(memory.read(command.bias), right.shape)) % PRIME
     if is_float(command.left.dtype):
         if command.partial is not None:

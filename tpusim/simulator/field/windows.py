@@ -105,12 +105,10 @@ def pool(command: Pool, memory: FieldMachine) -> None:
 def _average(command: Pool, image: Elements, window: Sliding, memory: FieldMachine) -> None:
     field, output = memory.field, command.output
     image = padded(image, window, field.constant(command.pad_value))
-    total = np.zeros(output.shape, np.int64)
-    for at in window.positions():
-        total += seen(image, window, at, output.shape[2:])
+    total = summed(seen(image, window, at, output.shape[2:]) for at in window.positions())
     elements, counted = command.summed
     whole, divisors = prod(window.kernel) * elements, counts(command) * counted
-    memory.store(output, mean(command, total % PRIME, whole, divisors, memory))
+    memory.store(output, mean(command, total, whole, divisors, memory))
 
 
 def mean(command: Pool, total: Elements, whole: int, divisors: np.ndarray, memory: FieldMachine) -> Elements:
