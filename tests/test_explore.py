@@ -8,6 +8,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import msgspec
 import numpy as np
@@ -24,7 +25,7 @@ from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.chips import ChipSpec, differences
 from tpusim.cli import main
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, WorkerError
 from tpusim.host.workers import Workers
 from tpusim.layer_group import LayerGroupConfig, products
 from tpusim.running.artefacts import RunConfig
@@ -154,6 +155,58 @@ def test_a_defect_is_a_row_that_is_computed_again(tmp_path: Path, monkeypatch: p
         broken = explore(space, tmp_path).rows[0]
     assert broken.error == "defect of tpusim: IndexError: list index out of range" and not broken.front
     assert not explore(space, tmp_path).rows[0].error
+
+
+SHORT = {
+    "at import": ("tpusim.frontend.onnx.importer.Reader._read", MemoryError("no room")),
+    "of a constant": ("tpusim.frontend.onnx.folding.Session", MemoryError("no room")),
+    "of a module": ("tpusim.studies.explore.network.Canonicalize.rewrite", MemoryError("no room")),
+    "of samples": ("tpusim.calibration.samples.arrays.load", MemoryError("no room")),
+    "at lowering": ("tpusim.studies.explore.cost.WeightReorder.rewrite", MemoryError("no room")),
+    "of a point": ("tpusim.studies.explore.cost.timeline", MemoryError("no room")),
+    "of XLA": ("tpusim.studies.explore.cost.timeline", RuntimeError("RESOURCE_EXHAUSTED: Out of memory")),
+}
+
+
+@pytest.mark.parametrize("where", SHORT)
+def test_too_little_memory_says_nothing_about_a_point(
+    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is no answer: the call fails, nothing is kept, and the next one computes the point."""
+    node = [helper.make_node("Add", ["c", "c"], ["d"]), helper.make_node("Add", ["x", "d"], ["y"])]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy"]
+    constant = numpy_helper.from_array(np.ones(4, np.float32), "c")
+    graph = helper.make_graph(node, "sum", ends[:1], ends[1:], [constant])
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), tmp_path / "sum.onnx"
+    )
+    np.savez(tmp_path / "data.npz", x=np.ones((1, 4), np.float32))
+    place, error = SHORT[where]
+    words = [
+        "explore",
+        str(tmp_path / "sum.onnx"),
+        "--data",
+        str(tmp_path / "data.npz"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    words += ["--modes", "int8" if where == "of samples" else "f32", "--strategies", "off"]
+    with monkeypatch.context() as patch:
+        patch.setattr(place, Mock(side_effect=error))
+        assert main(words) == 1
+    shown = capsys.readouterr()
+    assert "not enough memory on this computer: " in shown.out and "1 of 1 points found too little" in shown.err
+    assert not list((tmp_path / "out" / "points").iterdir())
+    assert main(words) == 0 and "1 of 1 points computed" in capsys.readouterr().out
+
+
+def test_a_worker_that_dies_says_nothing_about_a_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    space = Space([DIGITS], modes=["f32"], strategies=["off"])
+    with monkeypatch.context() as patch:
+        patch.setattr("tpusim.studies.explore.run._material", Mock(side_effect=WorkerError("it was killed")))
+        with pytest.raises(WorkerError):
+            explore(space, tmp_path)
+    assert not list((tmp_path / "points").iterdir())
 
 
 def test_a_batch_that_a_network_does_not_take_is_a_row(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ Afterwards the same run, undisturbed, gives what it gives in an empty folder; a 
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from builders.failing import Points, failing
 from builders.stored import content, run
 from end_to_end import DIGITS
 
+import tpusim
 from tpusim.cli import main
+from tpusim.errors import ConfigError, ImportModelError, lacks_memory
 from tpusim.running.store import LOCK, MANIFEST, UNFINISHED
 
 MINE = {"thesis.txt": "mine", "notes.npz": "mine too"}
@@ -82,3 +85,50 @@ def test_an_import_that_finds_no_memory(tmp_path: Path, share: float, capsys: py
     said = capsys.readouterr().err
     assert said.startswith("tpusim: ") and "there is not enough memory" in said
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def swallowed(handlers: list[ast.ExceptHandler]) -> list[int]:
+    """The lines of handlers of every error that raise none, after which MemoryError could be taken for an answer."""
+    found, passed = [], False
+    for one in handlers:
+        kinds = "" if one.type is None else ast.unparse(one.type)
+        raises = any(isinstance(node, ast.Raise) for node in ast.walk(one))
+        passed = passed or ("MemoryError" in kinds and raises)
+        if kinds in ("", "Exception", "BaseException") and not passed and not raises:
+            found.append(one.lineno)
+    return found
+
+
+EXCEPTIONS = {
+    "host/threads.py": "raised where the item's result is asked for",
+    "studies/explore/cost.py": "a row that says so, and is not kept",
+    "ir/bytecode/entries.py": "Cursor.fail raises",
+    "ir/bytecode/reading.py": "Cursor.fail raises",
+}
+
+
+def test_no_handler_takes_too_little_memory_for_an_answer():
+    """Where any error is handled, MemoryError is raised on, or is the cause of the error that is raised."""
+    root, found = Path(tpusim.__file__).parent, dict[str, list[int]]()
+    for path in root.rglob("*.py"):
+        text = path.read_text()
+        if "except Exception" in text or "except BaseException" in text or "except:" in text:
+            tries = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Try | ast.TryStar)]
+            if lines := [line for node in tries for line in swallowed(node.handlers)]:
+                found[path.relative_to(root).as_posix()] = lines
+    assert found.keys() == EXCEPTIONS.keys(), found
+
+
+def test_a_shortage_is_known_by_its_causes():
+    """An error of ours that hides it, however deep; no other error."""
+    for build in (MemoryError, lambda: RuntimeError("RESOURCE_EXHAUSTED: Out of memory")):
+        try:
+            try:
+                raise build()
+            except (MemoryError, RuntimeError) as error:
+                raise ImportModelError("it cannot be read") from error
+        except ImportModelError as error:
+            outer = ConfigError("no")
+            outer.__cause__ = error
+            assert lacks_memory(error) and lacks_memory(outer)
+    assert not lacks_memory(ImportModelError("memory")) and not lacks_memory(None)

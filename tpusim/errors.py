@@ -78,6 +78,15 @@ class WorkerError(TpusimError):
     """A unit of work failed again and again where it was sent."""
 
 
+def lacks_memory(error: BaseException | None) -> bool:
+    """Whether an error, or what caused it, is that this computer had too little memory: later it may be another."""
+    while error is not None:
+        if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):  # the latter is XLA's
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def first_line(error: Exception) -> str:
     """What an error of a library says, shortened, for a message of ours."""
     return str(error).split("\n", 1)[0][:200] or type(error).__name__

@@ -92,6 +92,8 @@ def infer_shapes(op: Operation) -> str:
         return ""
     try:
         shapes = op.infer() if isinstance(op, Taking) else None
+    except MemoryError:
+        raise
     except Exception as error:  # noqa: BLE001  an op may lack anything that its class needs
         return f"the shape of its result does not follow: {error}"
     for result, shape in zip(list(op.results), shapes or (), strict=False):
@@ -146,7 +148,7 @@ def _formed(op: Operation) -> str:
             op.attributes[name] = StringAttr(value.value.data.strip())
     try:
         return op.take_form() if isinstance(op, Taking) else ""
-    except TpusimError:
+    except (TpusimError, MemoryError):
         raise
     except Exception:  # noqa: BLE001  an op without what its class requires, which verification says
         return ""

@@ -92,6 +92,8 @@ def by_definition(
     try:
         evaluator: Any = ReferenceEvaluator(model)
         found: list[Any] = evaluator.run(None, dict(feeds))
+    except MemoryError:
+        raise  # the next attempt may succeed, and another way of reading the node must not replace it
     except Exception:  # noqa: BLE001  its Python code may raise anything
         return None
     names = [o.name for o in model.graph.output]

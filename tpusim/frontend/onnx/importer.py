@@ -164,6 +164,7 @@ class Importer(Reader):
         self._after_refusal: set[str] = set()
         self._foldable: set[str] = set()
         self._problems = Problems(label)
+        self._shortage: MemoryError | None = None
         for t in proto.graph.sparse_initializer:
             self._problems.of_model(f"initializer '{t.values.name}': sparse tensors are not supported")
         self._stand_ins = Block()
@@ -204,6 +205,7 @@ class Importer(Reader):
         except ArithmeticError as error:  # unexpected numbers in the model
             return "refused", f"its numbers lead nowhere: {first_line(error)}"
         except MemoryError as error:
+            self._shortage = self._shortage or error
             return "refused", f"there is not enough memory for what its numbers say ({first_line(error)})"
 
     def _would_fold(self, node: onnx.NodeProto) -> bool:
@@ -249,7 +251,8 @@ class Importer(Reader):
         outputs = [o for o in self._proto.graph.output if o.name not in fixed]
         results = list(self._results([o.name for o in outputs]))
         if self._problems:
-            raise self._problems.refusal(wanted := self._ancestors(self._wanted), small=self._are_small(wanted))
+            wanted = self._ancestors(self._wanted)
+            raise self._problems.refusal(wanted, small=self._are_small(wanted)) from self._shortage
         names = [o.name for o in outputs]
         if not results and fixed:
             return Network(None, names, fixed)

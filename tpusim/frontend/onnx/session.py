@@ -32,6 +32,8 @@ class Session:
         options.add_session_config_entry("session.force_spinning_stop", "1")  # otherwise its threads spin after a run
         try:
             self._session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        except MemoryError:
+            raise
         except Exception as error:  # noqa: BLE001  its exceptions share no base class
             raise ImportModelError(f"ONNX Runtime refuses it: {first_line(error)}") from error
 
@@ -39,6 +41,8 @@ class Session:
         """The named tensors; an output that is no tensor (a sequence, a map) is left out."""
         try:
             results = self._session.run(list(names), dict(feeds))
+        except MemoryError:
+            raise
         except Exception as error:  # noqa: BLE001  its exceptions share no base class
             raise ImportModelError(f"ONNX Runtime cannot run it: {first_line(error)}") from error
         return {n: r for n, r in zip(names, results, strict=True) if isinstance(r, np.ndarray)}

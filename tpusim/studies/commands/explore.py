@@ -23,7 +23,7 @@ from tpusim.cli.options import (
     require_count,
 )
 from tpusim.cli.output import Output
-from tpusim.errors import ConfigError
+from tpusim.errors import CapacityError, ConfigError, option
 from tpusim.host.tables import Table
 from tpusim.registry import STRATEGIES
 
@@ -79,7 +79,10 @@ class Explore(Command):
     working: Working = WorkerOptions()
 
     def execute(self, console: Output) -> bool:
-        """Compute missing points, write and print; False if no point of a model is within --best-under."""
+        """Compute missing points, write and print; False if no point of a model is within --best-under.
+
+        Raises CapacityError, when all is written, if points are missing because memory was short.
+        """
         from tpusim.studies.explore import explore, parse_bounds, parse_measures, require_energies
         from tpusim.studies.explore.results import NO_PARQUET, has_parquet
 
@@ -103,7 +106,13 @@ class Explore(Command):
             console.wrote(path)
         if not has_parquet():
             console.note(NO_PARQUET)
-        return not bounds or _show_best(console, found.rows, bounds)
+        met = not bounds or _show_best(console, found.rows, bounds)
+        if found.short:
+            raise CapacityError(
+                f"{len(found.short)} of {len(found.rows)} points found too little memory on this computer; repeat the "
+                f"command with more memory free, or give smaller {option('batches')}: it computes only what is missing"
+            )
+        return met
 
     def space(self) -> "Space":
         """The space of the options. Raises ConfigError."""

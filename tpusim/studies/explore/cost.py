@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tpusim.calibration.table import CalibrationTable
 from tpusim.chips import ChipSpec
-from tpusim.errors import ConfigError, ModeWarning, TableWarning, TpusimError, first_line, option
+from tpusim.errors import ConfigError, ModeWarning, TableWarning, TpusimError, first_line, lacks_memory, option
 from tpusim.inference import Gradual, dequantised
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
@@ -37,7 +37,11 @@ from tpusim.verify.compare import Tolerance, compare
 
 Tensors = dict[str, np.ndarray]
 DEFECT = "defect of tpusim: "
-"""The prefix of an error that is not the user's; such a row is not kept."""
+"""The prefix of an error that is not the user's."""
+SHORTAGE = "not enough memory on this computer: "
+"""The prefix of an error that may be gone when the point is computed again."""
+UNKEPT = (DEFECT, SHORTAGE)
+"""The prefixes of errors that say nothing about the point; such a row is not kept."""
 DESCRIBED = Tolerance(0.0, 0.0)
 """A tolerance that everything passes: an exploration needs similarities, not a verdict."""
 
@@ -192,10 +196,11 @@ def guarded(point: Point, figures: Callable[[], Mapping[str, Any]]) -> Row:
     row = blank(point)
     try:
         return replace(row, **figures())
-    except TpusimError as error:
-        return replace(row, error=str(error))
     except Exception as error:  # noqa: BLE001  a chip that does not exist may cause any error; other points continue
-        return replace(row, error=f"{DEFECT}{type(error).__name__}: {first_line(error)}")
+        said = str(error) if isinstance(error, TpusimError) else f"{type(error).__name__}: {first_line(error)}"
+        if lacks_memory(error):
+            return replace(row, error=f"{SHORTAGE}{said}")
+        return replace(row, error=said if isinstance(error, TpusimError) else f"{DEFECT}{said}")
 
 
 def rows_of(

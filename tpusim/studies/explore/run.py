@@ -10,12 +10,12 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from tpusim.errors import TpusimError, WriteError
+from tpusim.errors import TpusimError, WorkerError, WriteError
 from tpusim.host.workers import Crew, Workers
 from tpusim.ir.formats import number_format
 from tpusim.ir.module import Model, save_one_file
 from tpusim.studies.explore.cache import Cache, Keys
-from tpusim.studies.explore.cost import DEFECT, Bench, Material, blank, guarded, lowered_as, rows_of
+from tpusim.studies.explore.cost import SHORTAGE, UNKEPT, Bench, Material, blank, guarded, lowered_as, rows_of
 from tpusim.studies.explore.front import DEFAULT_FRONT, front, require_measures
 from tpusim.studies.explore.network import Network, require_inputs
 from tpusim.studies.explore.results import FILES, write_results
@@ -33,6 +33,11 @@ class Exploration:
     rows: tuple[Row, ...]
     files: tuple[Path, ...]
     computed: int
+
+    @property
+    def short(self) -> tuple[Row, ...]:
+        """The rows for which this computer had too little memory; the next call computes them again."""
+        return tuple(row for row in self.rows if row.error.startswith(SHORTAGE))
 
     def __repr__(self) -> str:
         """The number of points, of those on the front, and of those with an error."""
@@ -67,7 +72,7 @@ def explore(
     told(len(rows), total)
     for key, row in _computed(missing, space, cache, keys, workers):
         rows[key] = row
-        if not row.error.startswith(DEFECT):
+        if not row.error.startswith(UNKEPT):
             cache.put(key, row)
         told(len(rows), total)
     found = front([_called(rows[key], point) for key, point in keyed], measures)
@@ -90,7 +95,7 @@ def _computed(
     """(key, row) of each point when it is computed."""
     if workers is None:
         for alike, material in _materials(missing, space, cache, keys, None):
-            bench = None if isinstance(material, TpusimError) else Bench(material)
+            bench = None if isinstance(material, Exception) else Bench(material)
             yield from ((key, _failed(one, material) if bench is None else bench.row(one)) for key, one in alike)
     elif missing:
         with workers.begun() as crew:
@@ -99,16 +104,16 @@ def _computed(
 
 def _materials(
     missing: Sequence[Keyed], space: Space, cache: Cache, keys: Keys, workers: Workers | None
-) -> Iterator[tuple[list[Keyed], Material | TpusimError]]:
+) -> Iterator[tuple[list[Keyed], Material | Exception]]:
     """Points with common material, together with it or with their common error."""
     for model, of_model in groupby(missing, lambda one: one[1].model):
         network = Network(model, space, cache, keys.table(model), workers)
         for alike in _by_material(of_model):
             try:
                 yield alike, _material(network, alike[0][1])
-            except WriteError:
+            except (WriteError, WorkerError):
                 raise  # it is no figure of a point, and nothing of it is kept
-            except TpusimError as error:
+            except (TpusimError, MemoryError) as error:
                 yield alike, error
 
 
@@ -134,11 +139,11 @@ def _material(network: Network, point: Point) -> Material:
 
 
 def _failed(point: Point, error: object) -> Row:
-    assert isinstance(error, TpusimError)
+    assert isinstance(error, Exception)
     return guarded(point, _raising(error))
 
 
-def _raising(error: TpusimError) -> Callable[[], dict[str, object]]:
+def _raising(error: Exception) -> Callable[[], dict[str, object]]:
     def fail() -> dict[str, object]:
         raise error
 
@@ -146,7 +151,7 @@ def _raising(error: TpusimError) -> Callable[[], dict[str, object]]:
 
 
 def _sent(
-    materials: Iterator[tuple[list[Keyed], Material | TpusimError]], crew: Crew, ahead: int
+    materials: Iterator[tuple[list[Keyed], Material | Exception]], crew: Crew, ahead: int
 ) -> Iterator[tuple[str, Row]]:
     """The rows of points that workers compute; meanwhile this process prepares the next network."""
     sent: deque[tuple[list[Keyed], Path]] = deque()
@@ -154,7 +159,7 @@ def _sent(
 
     def units() -> Iterator[tuple[object, ...]]:
         for number, (alike, material) in enumerate(materials):
-            if isinstance(material, TpusimError):
+            if isinstance(material, Exception):
                 failed.extend((key, _failed(one, material)) for key, one in alike)
                 continue
             path = _shared(crew, material.canonical, number)
