@@ -3,11 +3,21 @@
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from benchmarks.accuracy.measure import config
 from benchmarks.conformance.generated import CELLS, digest, final, recorded
 from tpusim.cli import main
 from tpusim.errors import ConfigError
+from tpusim.ir.attrs import op_name
+from tpusim.ir.types import storage_dtype
+from tpusim.ops.conv import TopConv
+from tpusim.ops.framework.builder import ModuleBuilder
+from tpusim.passes import PassManager
+from tpusim.passes.memory import AddressAssign
+from tpusim.passes.pipelines import converted, grouped
+from tpusim.studies.upstream.road import in_library_types
 from tpusim.studies.upstream.tools import AUTO, VARIABLE, Tools, UpstreamError, reason
 
 
@@ -22,6 +32,31 @@ def test_a_change_of_one_attribute_is_another_module() -> None:
     before = digest(model)
     model.set(neuron_size=model.number("module.neuron_size") + 4096)
     assert digest(model) != before
+
+
+@pytest.mark.parametrize(
+    ("chip", "mode", "groups", "wanted"),
+    [
+        ("bm1688", "f16", 32, "float16"),
+        ("bm1688", "bf16", 32, "bfloat16"),
+        ("cv186x", "f16", 32, "float16"),
+        ("bm1688", "f32", 32, "float32"),
+        ("bm1688", "f16", 1, "float32"),
+        ("bm1684x", "f16", 32, "float32"),
+    ],
+)
+def test_a_bias_has_the_type_that_the_library_reads(chip: str, mode: str, groups: int, wanted: str) -> None:
+    """The real compiler's final modules have these types; ours keeps F32, so that our numbers stay."""
+    b, rng = ModuleBuilder(), np.random.default_rng(0)
+    weights = (b.weight(n, rng.normal(size=s).astype("f")) for n, s in (("w", (32, 32 // groups, 3, 3)), ("b", (32,))))
+    y = TopConv.make(b, b.input("x", (1, 32, 4, 4)), *weights, pads=(1, 1, 1, 1), group=groups, name="y")
+    passes = PassManager((*converted(config(chip, mode)), *grouped(), AddressAssign()))
+    model = passes.run(b.finish([y], name="m"))
+    made = in_library_types(model)
+    (name,) = [name for name in model.weights if name.endswith("_bias")]
+    assert (model.weights[name].dtype, made.weights[name].dtype.name) == (np.float32, wanted)
+    types = {op.results[0].type.element_type for op in made.module.walk() if op_name(op) in (name, f"load_{name}")}
+    assert [storage_dtype(element).name for element in types] == [wanted]
 
 
 def test_absent_tools_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:

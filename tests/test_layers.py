@@ -117,7 +117,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.studies.bench": {*BELOW_RUNNING, *RUNNING, "tpusim.compiled"},
     "tpusim.studies.training": {*OPS, "tpusim.inference", "tpusim.lowering", "tpusim.passes"},
     "tpusim.studies.verification": BELOW_RUNNING,
-    "tpusim.studies.upstream": {"tpusim.chips", "tpusim.ir", "tpusim.inference", "tpusim.verify"},
+    "tpusim.studies.upstream": {*OPS, "tpusim.inference", "tpusim.verify"},
     "tpusim.studies.commands": {*BELOW_RUNNING, *RUNNING, *STUDIES, "tpusim.cli"},
     "tpusim.decoder": {*CHIP, "tpusim.simulator"},
     "tpusim.compiled_nets": {*BELOW_RUNNING, *RUNNING, "tpusim.compiled", "tpusim.decoder"},

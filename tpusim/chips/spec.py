@@ -154,6 +154,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """Which ops work in local memory."""
     bias_rounded: bool = True
     """Whether a matrix product in F16 rounds its bias to F16 too (numerics.md 9.2)."""
+    depthwise_bias_as_input: bool = False
+    """Whether the library reads the bias of a float depthwise convolution in the type of its input, not in F32."""
     bias_after_product: bool = False
     """Whether a matrix product of 16-bit floats is rounded before its bias is added (numerics.md 14, DN-24)."""
     frame_alignment: tuple[int, int] | None = None

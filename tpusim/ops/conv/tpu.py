@@ -63,6 +63,7 @@ from tpusim.ops.interfaces import (
     GroupRules,
     KernelConstants,
     LaneCopies,
+    LibraryTypes,
     Macs,
     SharedWindows,
     WindowRules,
@@ -71,7 +72,7 @@ from tpusim.ops.view import chip_of_module
 
 
 @irdl_op_definition
-class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, SharedWindows):
+class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, LibraryTypes, Macs, SharedWindows):
     """`tpu.Conv2D`: filter (oc, ic/g, kh, kw) and bias (oc,) as constants, or packed for the chip after weight-reorder.
 
     `filter_packed`: the filter is (1, oc, h, w), rows of `pack_filter`. `coeff_merged`: the filter operand is one row
@@ -291,6 +292,13 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         self.filter_packing = int_attr(packing)
         self.with_bias = flag(bias is not None)
         self._merge(ctx, self.packed_rows(filter, packing), bias, value_name(self.filter))
+
+    @override
+    def library_types(self, chip: ChipSpec) -> Mapping[int, Attribute]:
+        """The bias of a depthwise convolution of floats may have the type of the input."""
+        if not chip.depthwise_bias_as_input or self.integer or not self.depthwise or is_none(self.bias):
+            return {}
+        return {2: element_of(self.input)}
 
     def _merge(self, ctx: ReorderContext, rows: np.ndarray, bias: np.ndarray | None, name: str) -> None:
         assert self.multiplier is not None and self.rshift is not None and self.filter_packing is not None

@@ -1,6 +1,8 @@
 """Questions of weight reordering, transfers and address assignment to tpu ops."""
 
-from xdsl.ir import Operation
+from collections.abc import Mapping
+
+from xdsl.ir import Attribute, Operation
 from xdsl.ir.affine import AffineMap
 
 from tpusim.chips import ChipSpec
@@ -24,6 +26,14 @@ class Alignment:
         """The operands that are not EU-aligned (hardware.md 2.3)."""
         del chip
         return ()
+
+
+class LibraryTypes:
+    """An op for which the vendor's library reads a constant in another type than this machine does."""
+
+    def library_types(self, chip: ChipSpec) -> Mapping[int, Attribute]:
+        """Operand -> the element type in which the library reads it."""
+        raise NotImplementedError
 
 
 class PackedWeights:

@@ -6,11 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from xdsl.ir import Attribute, SSAValue
 
 from tpusim import chips
 from tpusim.inference import results_of
-from tpusim.ir.attrs import texts
+from tpusim.interfaces import implementation
+from tpusim.ir.attrs import op_name, texts
 from tpusim.ir.module import Model, save_model
+from tpusim.ir.types import retyped, set_type, storage_dtype
+from tpusim.ops.interfaces import LibraryTypes
+from tpusim.ops.structure import TopWeight, TpuLoad
 from tpusim.studies.upstream.tools import Tools, UpstreamError
 from tpusim.verify.npz import load_tensors, save_tensors
 
@@ -38,7 +43,7 @@ def generate(model: Model, folder: Path, tools: Tools) -> Made:
     """
     model.require_state("TPU_ADDRESSED", stage="codegen --through-upstream")
     folder.mkdir(parents=True, exist_ok=True)
-    save_model(model.clone(), folder / MODULE, weight_file=WEIGHTS)
+    save_model(in_library_types(model), folder / MODULE, weight_file=WEIGHTS)
     file = folder / f"{model.name}.{chips.of(model).hardware.file_suffix}"
     for old in (file, folder / PROFILE):
         old.unlink(missing_ok=True)
@@ -46,6 +51,27 @@ def generate(model: Model, folder: Path, tools: Tools) -> Made:
     if not file.exists():
         raise UpstreamError(f"tpuc-opt of {tools.environment} made no {file.name}; it printed no reason")
     return Made(file, *_profile(folder / PROFILE))
+
+
+def in_library_types(model: Model) -> Model:
+    """A copy whose constants have the element types in which the library of the chip reads them."""
+    made, chip = model.clone(), chips.of(model)
+    for op in list(made.module.walk()):
+        if (answering := implementation(op, LibraryTypes, chip)) is not None:
+            for index, element in answering.library_types(chip).items():
+                _retype(op.operands[index], element, made)
+    return made
+
+
+def _retype(value: SSAValue, element: Attribute, model: Model) -> None:
+    """Give a constant, and its load if the value is one, another element type; its bytes stay where they are."""
+    owner = value.owner
+    set_type(value, retyped(value, element))
+    if isinstance(owner, TpuLoad):
+        _retype(owner.input, element, model)
+    elif isinstance(owner, TopWeight):
+        name = op_name(owner)
+        model.weights.replace(name, model.weights[name].astype(storage_dtype(element)))
 
 
 def _profile(path: Path) -> tuple[int | None, int | None]:
