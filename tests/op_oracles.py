@@ -210,10 +210,11 @@ def lut(op: Any, operands: Sequence[Array]) -> Array:
 
 
 def top_k(op: Any, operands: Sequence[Array]) -> Array:
-    """Places in the order of their values; of equal ones the first place first."""
+    """Elements or places in the order of the values; of equal ones the first place first."""
     values = operands[0].astype(np.float64) * (-1 if flagged(op, "largest") else 1)
     order = np.argsort(values, axis=number(op, "axis"), kind="stable")
-    return np.take(order, range(number(op, "K")), axis=number(op, "axis")).astype(np.int32)
+    places = np.take(order, range(number(op, "K")), axis=number(op, "axis")).astype(np.int32)
+    return np.take_along_axis(operands[0], places, number(op, "axis")) if op.result.data == "values" else places
 
 
 def suppressed(op: Any, operands: Sequence[Array]) -> Array:

@@ -7,7 +7,7 @@ parser can read them. Both print the generic form with one op per line, which is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tpusim.ir.upstream.spelling import OWN
@@ -20,8 +20,8 @@ _UNIFORM = re.compile(r"!quant\.uniform<([iu]\d+)(?:<[-\d:]+>)?:(\w+), ([-\d.eE+
 _CALIBRATED = re.compile(r"!quant\.calibrated<(\w+)<([-\d.eE+]+):([-\d.eE+]+)>>")
 
 
-BY_RESULT = ("LSTM", "GRU")
-"""Kinds with several results there."""
+BY_RESULT = ("lstm", "gru", "topk")
+"""Kinds with several results there, on the chip or on the host."""
 
 
 @dataclass(frozen=True)
@@ -70,18 +70,26 @@ def read(text: str) -> list[Op]:
     for result, kind, operands, rest in _lines(text):
         op = _op(kind, tuple(values.get(o.strip(), "") for o in operands.split(",") if o.strip()), rest, aliases)
         values |= zip(_values(result), op.names, strict=False)
-        found += _by_result(op, rest)
+        found += _by_result(op, [value for value in _values(result) if _is_read(value, text)], result, rest)
     return found
 
 
-def _by_result(op: Op, rest: str) -> list[Op]:
-    """An LSTM or GRU as an op for each result that is not `none`, which is how tpusim has it (DN-35)."""
-    if op.kind.partition(".")[2] not in BY_RESULT or len(op.names) == 1:
+def _by_result(op: Op, read: Sequence[str], result: str, rest: str) -> list[Op]:
+    """An LSTM, GRU or TopK as an op for each result that is not `none` and is read, as tpusim has it (DN-35)."""
+    name = op.attributes.get("cpu_op_name", op.kind.partition(".")[2]).strip('"').lower()
+    if name not in BY_RESULT or len(op.names) == 1:
         return [op]
     types = rest[rest.rfind(" -> ") : rest.rfind(" loc(")]
-    results = [match[0] for match in _TYPE.finditer(types)]
-    present = [name for name, result in zip(op.names, results, strict=True) if result != "none"]
-    return [replace(op, names=(name,), types=(of,)) for name, of in zip(present, op.types, strict=True)]
+    results, of = [match[0] for match in _TYPE.finditer(types)], iter(op.types)
+    typed = [None if result == "none" else next(of) for result in results]
+    whole = zip(op.names, typed, _values(result), strict=False)  # the host of CV18xx gives the first result only
+    return [replace(op, names=(name,), types=(kind,)) for name, kind, value in whole if kind and value in read]
+
+
+def _is_read(value: str, text: str) -> bool:
+    """Whether a value occurs elsewhere than where it is made."""
+    made = int("#" not in value)
+    return len(re.findall(rf"{re.escape(value)}\b", text)) > made
 
 
 def lines_of(text: str) -> dict[int, Op]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
@@ -58,16 +59,17 @@ def profile(text: str) -> list[Command]:
 
 
 def their_clock(files: Files) -> Clock | None:
-    """Cycles and bytes of upstream's profile; None where its compiler writes none (CV18xx)."""
+    """Cycles and bytes of upstream's profile, all parts of a program together; None where its compiler writes none."""
     text = files.text("profile.txt")
-    total = _TOTAL.search(text)
-    if total is None:
+    totals, moved = [int(total) for total in _TOTAL.findall(text)], Counter[int]()
+    if not totals:
         return None
-    moved = {int(direction): int(size) for direction, size in _BYTES.findall(text)}
+    for direction, size in _BYTES.findall(text):
+        moved[int(direction)] += int(size)
     found = their_groups(files)
     local = sum(bool(g.sections) for g in found)
-    loaded, saved, both = (moved.get(n, 0) for n in range(3))
-    return Clock(int(total[1]), loaded + both, saved + both, len(profile(text)), local, len(found) - local)
+    loaded, saved, both = (moved[n] for n in range(3))
+    return Clock(sum(totals), loaded + both, saved + both, len(profile(text)), local, len(found) - local)
 
 
 def our_clock(compiled: Compiled) -> Clock:

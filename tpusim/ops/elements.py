@@ -1,6 +1,6 @@
 """Elements at computed positions: `top.GatherElements`, `top.ScatterElements`, `top.TopK` (numerics.md 9.0, 12).
 
-TPU-MLIR's TopK returns values and indices. This op returns the indices; a GatherElements gives the values.
+A TopK of which both results are read is two ops with the same operand (DN-35).
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,16 +10,18 @@ from typing import ClassVar
 from tpusim_kernels import indexing as kernels
 from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, IntegerAttr, StringAttr, TensorType
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 
 from tpusim.ir.attrs import flag, int_attr, text
 from tpusim.ir.types import shape_of
+from tpusim.ir.upstream import OWN
 from tpusim.isa import functions
 from tpusim.ops.framework.base import Array, Builder, FloatRule, Holds, OpT, Shape, ShapedOp
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import checked_axis
 from tpusim.ops.framework.macro import MacroTop, MacroTpu
+from tpusim.ops.framework.one_result import OneResult
 
 
 def _require_inside(x: Shape, indices: Shape, axis: int) -> None:
@@ -140,17 +142,22 @@ class TopScatterElements(ScatterElements, MacroTop):
 # ----------------------------------------------------------------------------------------------------------------- TopK
 
 
-class TopK(ShapedOp):
-    """Positions of the K largest or smallest elements along `axis`, in order."""
+class TopK(OneResult):
+    """The K largest or smallest elements along `axis` in order: their values, or their positions."""
+
+    OUTPUTS: ClassVar[tuple[str, ...]] = ("values", "indices")
+    STATED: ClassVar[Mapping[str, Attribute]] = {OWN + "result": text("indices")}
+    """Files of earlier releases have positions only."""
 
     input = operand_def(TensorType)
-    indices = result_def(TensorType)
+    output = result_def(TensorType)
     axis = attr_def(IntegerAttr)
     K = attr_def(IntegerAttr)
     largest = attr_def(BoolAttr)
 
     @override
     def infer(self) -> tuple[Shape, ...]:
+        self.check_result()
         shape, axis, k = shape_of(self.input), self.axis.value.data, self.K.value.data
         if not 1 <= k <= shape[axis]:
             raise ValueError(f"K in 1 to {shape[axis]} is required, got {k}")
@@ -158,38 +165,48 @@ class TopK(ShapedOp):
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        largest = bool(self.largest.value.data)
-        return (kernels.top_k(operands[0], axis=self.axis.value.data, k=self.K.value.data, largest=largest),)
+        (x,), axis, largest = operands, self.axis.value.data, bool(self.largest.value.data)
+        places = kernels.top_k(x, axis=axis, k=self.K.value.data, largest=largest)
+        return self.chosen((kernels.gather_elements(x, places, axis=axis), places))
 
 
 @irdl_op_definition
 class TpuTopK(TopK, MacroTpu):
-    """`tpu.TopK`: positions of the K largest or smallest elements, in i32."""
+    """`tpu.TopK`: the K largest or smallest elements as they are, or their positions in i32."""
 
     name = "tpu.TopK"
 
     @override
     def function(self) -> functions.Function:
-        return functions.TopK(self.axis.value.data, self.K.value.data, bool(self.largest.value.data))
+        return functions.TopK(
+            self.axis.value.data, self.K.value.data, bool(self.largest.value.data),
+            result=self.result.data, first=self.is_first,  # type: ignore[arg-type]
+        )  # fmt: skip
 
 
 @irdl_op_definition
 class TopTopK(TopK, MacroTop):
-    """`top.TopK`: positions of the K largest or smallest elements along `axis`, as f32, exact up to 2^24."""
+    """`top.TopK`: the K largest or smallest elements along `axis`, or their positions, as f32, exact up to 2^24."""
 
     name = "top.TopK"
     TPU: ClassVar[OpT] = TpuTopK
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32", bf16="f32")
-    HOLDS: ClassVar[Holds] = "index"
 
     @classmethod
     @names_op
     def make(
-        cls, builder: Builder, x: SSAValue, *, k: int, axis: int = -1, largest: bool = True, name: str
+        cls, builder: Builder, x: SSAValue, *, k: int, axis: int = -1, largest: bool = True, result: str, name: str
     ) -> SSAValue:
-        """k: number of positions; of equal elements the first comes first."""
-        axis = checked_axis(axis, shape_of(x))
-        return builder.build(cls, [x], {"axis": int_attr(axis), "K": int_attr(k), "largest": flag(largest)}, name)
+        """k: number of elements; of equal ones the first comes first. result: values or indices."""
+        attributes = {
+            "axis": int_attr(checked_axis(axis, shape_of(x))), "K": int_attr(k), "largest": flag(largest),
+            "result": text(result),
+        }  # fmt: skip
+        return builder.build(cls, [x], attributes, name)
+
+    @override
+    def result_holds(self) -> Holds:
+        return "index" if self.result.data == "indices" else "real"
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -197,5 +214,5 @@ class TopTopK(TopK, MacroTop):
 
     @override
     def flops(self) -> int:
-        """One per element read (DN-27)."""
-        return prod(shape_of(self.input))
+        """One per element read (DN-27), for the first op of the node."""
+        return prod(shape_of(self.input)) * self.is_first

@@ -1,11 +1,10 @@
 """LSTM and GRU: whole sequences as one op, in float on every chip (numerics.md 11.7, 12).
 
-TPU-MLIR's op has a result for each output of the node. An op here has one result; a node of which several outputs are
-read is as many ops with the same operands. The commands of the first do the work, the others' only store their results.
+A node of which several outputs are read is as many ops with the same operands (DN-35).
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar, Self, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from tpusim_kernels import recurrent as kernels
@@ -16,7 +15,6 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 
 from tpusim.ir.attrs import flag, int_attr, op_name, text, value_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype
-from tpusim.ir.upstream import ir_name
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.ops.framework.base import (
@@ -28,13 +26,13 @@ from tpusim.ops.framework.base import (
     OpT,
     ReorderContext,
     Shape,
-    ShapedOp,
     TopOp,
     is_none,
 )
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import is_set
 from tpusim.ops.framework.macro import MacroTpu
+from tpusim.ops.framework.one_result import OneResult
 from tpusim.ops.interfaces import Macs, Reorder
 
 CHIP_ORDER: dict[str, tuple[int, ...]] = {"LSTM": (0, 2, 1, 3), "GRU": (1, 0, 2)}
@@ -45,24 +43,20 @@ Made: TypeAlias = Callable[[LoweringContext], Sequence[SSAValue]]
 """Builds the operands of a lowered op."""
 
 
-class Recurrent(ShapedOp):
+class Recurrent(OneResult):
     """A sequence (T, N, I), forwards, and if `bidirectional` also backwards; in the order of the node.
 
-    result: which output of the node the op gives: Y (T, D, N, H), or a last state (D, N, H). whole: the name that
+    Its results are Y (T, D, N, H), every step's, and the states after the last step (D, N, H). whole: the name that
     TPU-MLIR's op has. filter (D, G*H, I), recurrence (D, G*H, H), bias (D, 2*G*H), initial states (D, N, H).
     """
 
     KIND: ClassVar[functions.Cell]
     FIRST: ClassVar[int] = 4
     """The operand number of the first initial state."""
-    OUTPUTS: ClassVar[tuple[str, ...]]
-    """The outputs of the node; the first is every step's, the others are the states after the last step."""
-
     output = result_def(TensorType)
     hidden_size = attr_def(IntegerAttr)
     bidirectional = attr_def(BoolAttr)
     batch_first = attr_def(BoolAttr)
-    result = attr_def(StringAttr)
     whole = attr_def(StringAttr)
 
     @property
@@ -97,8 +91,7 @@ class Recurrent(ShapedOp):
         x, which = shape_of(self.rows), self.result.data
         if len(x) != 3 or 0 in x or is_set(self.batch_first):
             raise ValueError(f"a sequence of three axes, steps first, is required, got {x}")
-        if which not in self.OUTPUTS:
-            raise ValueError(f"a result among {', '.join(self.OUTPUTS)} is required, got '{which}'")
+        self.check_result()
         for number, wanted in self.constant_shapes().items():
             value = self.operands[number]
             if not is_none(value) and shape_of(value) != wanted:
@@ -114,27 +107,6 @@ class Recurrent(ShapedOp):
         states = range(self.FIRST, self.FIRST + len(self.OUTPUTS) - 1)
         matrices = {1: (self.ways, rows, width), 2: (self.ways, rows, self.hidden), 3: (self.ways, 2 * rows)}
         return matrices | dict.fromkeys(states, state)
-
-    @override
-    def result_names(self) -> tuple[str, ...]:
-        return (self.result.data,) if ir_name(self, "result") in self.attributes else ()
-
-    def chosen(self, results: Sequence[Array]) -> tuple[Array, ...]:
-        """The result of this op among those of the node."""
-        return (results[self.OUTPUTS.index(self.result.data)],)
-
-    def same_node(self) -> Iterator[Self]:
-        """The ops of the same node, with this one, in the order of the block."""
-        found = {use.operation for use in self.rows.uses if type(use.operation) is type(self)}
-        ops = [op for op in found if tuple(op.operands) == tuple(self.operands)]
-        block = self.parent_block()
-        order = {op: i for i, op in enumerate(block.ops)} if block is not None else {}
-        yield from sorted(ops, key=lambda op: order.get(op, 0))  # type: ignore[arg-type, misc]
-
-    @property
-    def is_first(self) -> bool:
-        """Whether the work of the node counts for this op."""
-        return next(self.same_node(), self) is self
 
 
 class TopRecurrent(Recurrent, TopOp):

@@ -81,7 +81,8 @@ def topk(function: fn.TopK, operands: Operands, output: View) -> np.ndarray:
     if function.largest:
         backwards = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
         order = x.shape[axis] - 1 - np.flip(backwards, axis)
-    return np.take(order, range(function.k), axis=axis).astype(np.int32)
+    places = np.take(order, range(function.k), axis=axis)
+    return np.take_along_axis(x, places, axis) if function.result == "values" else places.astype(np.int32)
 
 
 def reverse(function: fn.Reverse, operands: Operands, output: View) -> np.ndarray:

@@ -156,15 +156,18 @@ def scatter_elements(node: Node) -> SSAValue:
     return TopScatterElements.make(node.builder, *node.values(), **options, name=node.output)
 
 
-def top_k(node: Node) -> list[SSAValue]:
-    """TopK: the places, and the elements at them. Before opset 10 the count is an attribute."""
+def top_k(node: Node) -> list[SSAValue | None]:
+    """TopK: the elements and their places. Before opset 10 the count is an attribute."""
     x, given = node.value(0), node.take("k")
     k = int(node.need(1, "counts").reshape(-1)[0] if given is None else given)
     axis, largest = int(node.take("axis", -1)), bool(node.take("largest", 1))
     node.take("sorted")  # in order in any case
-    places = TopTopK.make(node.builder, x, k=k, axis=axis, largest=largest, name=node.outputs[1])
-    values = TopGatherElements.make(node.builder, x, places, axis=axis, name=node.output)
-    return [values, places]
+    return [
+        TopTopK.make(node.builder, x, k=k, axis=axis, largest=largest, result=result, name=name)
+        if name and node.tensors.is_read(name)
+        else None
+        for result, name in zip(TopTopK.OUTPUTS, node.outputs, strict=False)
+    ]
 
 
 def non_max_suppression(node: Node) -> SSAValue:

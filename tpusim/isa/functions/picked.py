@@ -134,17 +134,27 @@ def _inside(data: Shape, indices: Shape, axis: int) -> Misfit | None:
 
 
 class TopK(Function, frozen=True, tag="topk"):
-    """Places of the k largest or smallest elements along `axis` as i32, in order; of equals the first."""
+    """The k largest or smallest elements along `axis` in order, or their places as i32; of equals the first.
+
+    first: this command does the work, another one for the same operand only stores its result.
+    """
 
     OVER_INPUT: ClassVar[bool] = True
 
     axis: int
     k: int
     largest: bool = True
+    result: Literal["values", "indices"] = "indices"
+    first: bool = True
+
+    @property
+    def loads(self) -> bool:
+        """Only the first command loads the operand."""
+        return self.first
 
     def made_of(self, operands: int) -> Steps:
         """A comparison and two moves over the operand."""
-        return Steps(arithmetic=3)
+        return Steps(arithmetic=3 * self.first)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """K places along the axis."""

@@ -28,7 +28,7 @@ class MacroTop(TopOp):
             indices_of(ctx, self, i) if i in self.INDICES else ctx.operand(v, ctx.float_mode(self), self)
             for i, v in enumerate(self.operands)
         ]
-        element: Attribute = i32 if self.HOLDS == "index" else ctx.float_type(self)
+        element: Attribute = i32 if self.result_holds() == "index" else ctx.float_type(self)
         shape = shape_of(self.results[0])
         return ctx.build(self.TPU, operands, dict(self.attributes), element, shape, op_name(self))
 

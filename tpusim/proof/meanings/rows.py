@@ -100,9 +100,9 @@ def arg(op: TpuArg, operands: Sequence[Any], field: Field) -> Elements | None:
 
 
 def topk(op: TpuTopK, operands: Sequence[Any], field: Field) -> Elements | None:
-    """The place of the element of each rank in its row."""
+    """The element of each rank in its row, or its place."""
     axis, k = op.axis.value.data, op.K.value.data
-    key = ("topk", ("k", k), ("largest", is_set(op.largest)))
+    key = ("topk", ("k", k), ("largest", is_set(op.largest)), ("result", op.result.data))
     return field.apply(key, field.row(operands[0], (axis,)), _places(k, axis, operands[0].ndim))
 
 

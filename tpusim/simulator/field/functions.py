@@ -225,7 +225,7 @@ def arg(field: Field, function: fn.Arg, operands: Operands, output: View) -> Ele
 def topk(field: Field, function: fn.TopK, operands: Operands, output: View) -> Elements:
     """The result is a function of the row along the axis and the rank."""
     ranks = _along(operands[0], function.axis, function.k)
-    return field.apply(_named(function, "axis"), field.row(operands[0], (function.axis,)), ranks)
+    return field.apply(_named(function, "axis", "first"), field.row(operands[0], (function.axis,)), ranks)
 
 
 def lrn(field: Field, function: fn.Lrn | fn.LrnTables, operands: Operands, output: View) -> Elements:

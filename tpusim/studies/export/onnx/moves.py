@@ -76,12 +76,11 @@ def gather(op: TopGather, nodes: Nodes) -> Tensor:
 
 @writes(TopGatherElements)
 def gather_elements(op: TopGatherElements, nodes: Nodes) -> Tensor:
-    """GatherElements by int64 indices; of the places of TopK the first result of that node."""
-    chosen, axis = op.indices.owner, op.axis.value.data
-    if isinstance(chosen, TopTopK) and chosen.input == op.input and chosen.axis.value.data == axis:
-        return Tensor(_top_k(chosen, nodes)[0], np.dtype(np.float32))
+    """GatherElements by int64 indices."""
     x = nodes.tensor(op.input, None)
-    return nodes.add("GatherElements", [x, nodes.tensor(op.indices, INDEX)], dtype=x.dtype, axis=axis)
+    return nodes.add(
+        "GatherElements", [x, nodes.tensor(op.indices, INDEX)], dtype=x.dtype, axis=op.axis.value.data
+    )  # fmt: skip
 
 
 @writes(TopScatterElements)
@@ -105,14 +104,11 @@ def arg(op: TopArg, nodes: Nodes) -> Tensor:
 
 @writes(TopTopK)
 def top_k(op: TopTopK, nodes: Nodes) -> Tensor:
-    """The second result of TopK: places."""
-    return Tensor(_top_k(op, nodes)[1], INDEX)
-
-
-def _top_k(op: TopTopK, nodes: Nodes) -> list[str]:
-    """The values and the places."""
+    """The values or the places; the ops of one node share it."""
     inputs = [nodes.tensor(op.input), nodes.indices([op.K.value.data])]
-    return nodes.of_node("TopK", inputs, 2, axis=op.axis.value.data, largest=int(is_set(op.largest)), sorted=1)
+    found = nodes.of_node("TopK", inputs, 2, axis=op.axis.value.data, largest=int(is_set(op.largest)), sorted=1)
+    number = op.OUTPUTS.index(op.result.data)
+    return Tensor(found[number], (np.dtype(np.float32), INDEX)[number])
 
 
 def _line(nodes: Nodes, number: float) -> Tensor:
