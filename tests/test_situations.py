@@ -345,6 +345,8 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         (OSError(40, "Too many levels of symbolic links", "x"), "x: cannot be used, Too many levels", 1),
         (PermissionError(13, "Permission denied", "/root/x"), "/root/x: cannot be used, Permission denied", 1),
         (NotADirectoryError(20, "Not a directory", "a/b"), "a/b: cannot be used, Not a directory", 1),
+        (FileExistsError(17, "File exists", "upstream"), "upstream: cannot be used, File exists", 1),
+        (IsADirectoryError(21, "Is a directory", "a"), "a: cannot be used, Is a directory", 1),
         (KeyboardInterrupt(), "interrupted", 130),
         (BrokenPipeError(), "", 1),
     ],

@@ -36,7 +36,10 @@ MOST_WORDS = 3
 """More words than the positional arguments of any command."""
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a system that cannot write any more."""
-PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+PATH = (
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EROFS),
+    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
+)
 """Errors of a path that the system does not follow, wherever it was to be looked at."""
 
 
