@@ -32,7 +32,6 @@ def test_cycles_in_other_modes(cell: str) -> None:
     assert abs(here.moved / there.moved - 1) <= BYTES
 
 
-@pytest.mark.every(2)
 @pytest.mark.parametrize(
     "cell", ["vit_6/bm1684x/f16", "vit_6/bm1684x/f32", "vit_6/bm1688/f32", "mobilenet_v2/bm1688/f32",
              "shufflenet/bm1688/f32", "squeezenet/bm1688/f16"],

@@ -149,7 +149,7 @@ def test_step_counts_and_stops_at_the_end() -> None:
 
 def bytes_of(view: View, one: Debugger) -> set[tuple[str, int]]:
     start = offsets(view, one.chip).reshape(-1)
-    return {(view.memory, int(at) + i) for at in start for i in range(itemsize(view.dtype))}
+    return {(view.memory, at) for at in (start[:, None] + np.arange(itemsize(view.dtype))).ravel().tolist()}
 
 
 @pytest.mark.parametrize("chip", first_of(CHIPS))
