@@ -428,6 +428,7 @@ NOT_REACHED: dict[str, str] = {
     "top.Attention": "is made of a calibrated module for one chip; tests/test_attention.py",
     "tpu.Attention": "made of the products of a block on one chip; tests/test_attention.py lowers to it",
     "tpu.FAttention": "made of attention in 16 bits on BM1688 and 1690; tests/test_flash_attention.py lowers to it",
+    "top.Flatten": "imported as a Reshape; only modules of earlier releases and of TPU-MLIR contain it",
     "top.SwapDimInner": "is made of the Slices and the Concat of a calibrated module; rows roll-channels and others",
     "top.Rsqrt": "made of a Div by a Sqrt when it is lowered; row quotient-by-root, and tests/test_functions.py",
     "tpu.A16MatMul": "made in the modes of few bits, which rows do not run in; tests/test_few_bits.py lowers to it",

@@ -90,10 +90,11 @@ def deconv3d(op: Any, operands: Sequence[Any]) -> Array:
 
 
 def requant_axis(op: Any, operands: Sequence[Any]) -> Array:
-    """Section 6: sat(z_out + RSR(v*m[c], r[c], HALF_AWAY)), in Python integers."""
-    x = operands[0].astype(object)
+    """Section 6: sat(z_out + RSR(v*m[c], r[c], HALF_AWAY)), in Python integers; the table has m and -r."""
+    x, table = operands[0].astype(object), np.asarray(operands[1])[0, :, 0]
     shape = (-1, *(1,) * (x.ndim - 2))
-    m, r = (np.array(ints(v), dtype=object).reshape(shape) for v in (op.multiplier, op.rshift))
+    left = table[:, 1] if table.shape[1] > 2 else (table[:, 1] & 0xFF).astype(np.uint8).view(np.int8)
+    m, r = (np.array(v.tolist(), dtype=object).reshape(shape) for v in (table[:, 0], -left.astype(np.int64)))
     v = half_away(x * m, r) + zero(op.output)
     dtype = storage_dtype(element_of(op.output))
     return np.clip(v, np.iinfo(dtype).min, np.iinfo(dtype).max).astype(dtype)

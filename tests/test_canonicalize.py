@@ -336,9 +336,14 @@ def test_names_of_moved_relus_are_new() -> None:
     assert renamed(result, model) == {"d_move_ahead_relu_1", "e_move_ahead_relu"}
 
 
-def test_relu_stays_after_a_concat_of_what_has_none() -> None:
-    model = imported(conv("x w", "a"), node("Concat", "a x", "k", axis=1), node("Relu", "k", "y"))
-    simplified(model, {}, "Conv Concat Relu")
+def test_a_relu_is_repeated_before_a_concat_some_of_whose_operands_cannot_have_one() -> None:
+    """The Concat's tensor is none of the framework's then."""
+    result, fired = canonicalize(imported(conv("x w", "a"), node("Concat", "a x", "k", axis=1), node("Relu", "k", "y")))
+    assert fired == {"TopFuseRelu": 1, "TopMoveReluAheadConcatPattern": 1}
+    assert [op.name for op in ops(result)] == ["top.Conv", "top.Concat", "top.Relu"]
+    assert relu_of(ops(result)[0])
+    plain = imported(conv("x w", "a"), node("Concat", "a x", "k", axis=1), node("Relu", "k", "y"))
+    np.testing.assert_allclose(compute(result)["y"], compute(plain)["y"], rtol=1e-5, atol=1e-5)
 
 
 # ----------------------------------------------------------------------------------------------------------- reductions

@@ -201,7 +201,7 @@ def test_requant_tables_are_packed_by_chip(chip: str, words: int) -> None:
     uniform = uniform_of(after.results[0])
     assert uniform is not None
     zero = uniform.zero_point.value.data
-    assert zero != 0 and (m >= 1 << 30).all()
+    assert zero != 0 and (m > 0).all()
     if words == 3:
         assert (table[0, :, 0, 1] == -r).all() and (table[0, :, 0, 2] == zero).all()
     else:

@@ -25,8 +25,8 @@ from tpusim.running.asked import run_config
 from tpusim.running.network import open_network
 from tpusim.verify.npz import save_tensors
 
-NO_NETWORK = {"asm", "compare", "npz", "explore-diff", "zoo", "chips", "inspect", "plugins", "verify"}
-"""Commands that take texts, tensors, reports or a folder of TPU-MLIR, or nothing."""
+NO_NETWORK = {"asm", "compare", "npz", "explore-diff", "zoo", "chips", "inspect", "plugins", "verify", "prove"}
+"""Commands that take texts, tensors, reports, several networks or a folder of TPU-MLIR, or nothing."""
 QUICK = ("--data", "random:2", "--tune-num", "0")
 MEASURED = (*QUICK, "--method", "max")
 STAGE = {

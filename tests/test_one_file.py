@@ -177,7 +177,7 @@ def test_files_of_the_schema_before_load() -> None:
     assert Bytecode.open(path, context()).resources.external[TOOL] == {"schema": "1"}
     found, source = load_model(path, context()), path.with_suffix(".mlir").read_text()
     assert digest_of(found.module, {}) == digest_of(without_weights(parse_module(source, context())).module, {})
-    assert len(found.weights) == 11
+    assert len(found.weights) == 6
     assert {op.name for op in found.module.walk()} >= {"tpu.Conv2D", "tpu.PReluOp"} and '"tpu.PRelu"' in source
 
 

@@ -31,7 +31,7 @@ from tpusim.ops.framework.base import TopOp
 from tpusim.ops.structure import TopInput, TopNone, TopWeight
 from tpusim.registry import DIALECTS, ONNX_FORMS
 from tpusim.studies.export import export_onnx, export_qdq
-from tpusim.studies.export.onnx import form_of
+from tpusim.studies.export.onnx import FORMS
 
 FIXED_ROWS = {"nms"}
 """The network's result has as many rows as there are boxes, the module's a fixed number."""
@@ -116,8 +116,7 @@ def test_every_op_that_a_front_end_builds_has_a_form() -> None:
     skipped = {TopInput, TopWeight, TopNone}
     classes = {c for c in subclasses(TopOp) if "name" in vars(c) and c.__module__.startswith("tpusim.")} - skipped
     assert len(classes) > 80
-    for cls in classes:
-        assert form_of(object.__new__(cls))
+    assert not [cls.name for cls in classes if not any(base in FORMS for base in cls.__mro__)]
 
 
 def subclasses(cls: type) -> set[type]:

@@ -465,5 +465,6 @@ OF_OUR_OWN = {
     "SubToSubConst",
     "RemoveAddConst",
     "FlattenToReshape",
+    "PartsToInterp",
 }
 """Patterns that upstream has under no name, or at import; test_canonicalize.py and others have their tests."""

@@ -14,6 +14,7 @@ from end_to_end import DIGITS, digits_run
 from rich.console import Console
 from rich.text import Text
 
+from examples.decoder import write_nets
 from tests.real_folders import folder_of
 from tpusim.cli import main
 from tpusim.cli.command import Command
@@ -241,10 +242,14 @@ def json_calls(run: Path, out: Path) -> dict[str, list[str]]:
         "support": ["--op", "Conv", "--chip", "bm1688"],
         "bench": [model, "--rounds", "1"],
         "npz": ["show", inputs],
+        "link": [str(out / "nets"), "--mode", "f16", "--out", str(out / "decoder.tpusim")],
+        "prove": [str(out / "decoder.tpusim")],
     }
 
 
-SLOW = ("search-threshold", "bench", "why", "search-qtable", "explore", "bisect", "correct-bias", "zoo")
+SLOW = (
+    "search-threshold", "bench", "why", "search-qtable", "explore", "bisect", "correct-bias", "zoo", "link", "prove",
+)  # fmt: skip
 
 
 def test_every_command_that_prints_a_result_has_json() -> None:
@@ -260,6 +265,10 @@ def said(name: str, run: Path, out: Path, capsys: pytest.CaptureFixture[str]) ->
         assert main(["dis", *calls["dis"]]) == 0
     if name == "inspect":
         assert main(["opt", *calls["bisect"], "--emit-bytecode", "-o", *calls["inspect"]]) == 0
+    if name in ("link", "prove"):
+        write_nets(out / "nets")
+    if name == "prove":
+        assert main(["link", *calls["link"]]) == 0
     if name == "verify":
         folder_of("bm1684x-INT8", out / "tpu-mlir")
     capsys.readouterr()
@@ -274,7 +283,9 @@ def said(name: str, run: Path, out: Path, capsys: pytest.CaptureFixture[str]) ->
         "lines",
         "differences",
         "diff",
-        *(["inputs", "results", "weights"] if name == "export" else []),  # with --to stablehlo
+        *(["inputs", "results", "weights", "nodes"] if name == "export" else []),  # with --to stablehlo or onnx
+        *(["upstream"] if name == "codegen" else []),  # with --through-upstream
+        *(["nets", "persistent"] if name == "inspect" else []),  # of a program
         *(["card"] if name == "support" else []),
     }
     assert not [key for key in keys if key not in found and key not in optional], (name, list(found))

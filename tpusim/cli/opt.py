@@ -23,7 +23,7 @@ from tpusim.ir.content import is_known, is_module
 from tpusim.ir.dialects import open_context, register_dialects
 from tpusim.ir.module import Model, NamesWeight, load_model, packed_weights, without_weights
 from tpusim.ir.names import names_to_attributes
-from tpusim.ir.upstream.absent import completed
+from tpusim.ir.upstream.final import written
 from tpusim.ir.weights import save_weights
 from tpusim.passes import PassContext, PassManager, parse_pipeline, pass_of, print_pipeline
 from tpusim.registry import FRONTENDS, PASSES, PIPELINES
@@ -205,7 +205,7 @@ class OptMain(xDSLOptMain):
             names_to_attributes(prog)
         if self.weight_file:
             prog.attributes["module.weight_file"] = builtin.StringAttr(self.weight_file)
-        return super().output_resulting_program(completed(prog)).rstrip("\n") + "\n"
+        return super().output_resulting_program(written(prog)).rstrip("\n") + "\n"
 
 
 def _workers(jobs: int) -> "Workers | None":

@@ -33,7 +33,7 @@ RUN_MODES = ("", "TPU_STATIC", "TPU_DYNAMIC", "CPU")
 class Function:
     """Ops of a network that run one after another in one place.
 
-    run_mode: TPU_STATIC, TPU_DYNAMIC, CPU ..., as TPU-MLIR calls them; "" in a module that it has not cut.
+    run_mode: TPU-MLIR's word for where it runs, TPU_STATIC, TPU_DYNAMIC, CPU ...; "" in a module that it has not cut.
     """
 
     name: str

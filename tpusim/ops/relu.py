@@ -15,7 +15,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
-from tpusim.ir.attrs import copy_name, float_attr, framework_name, op_name, set_op_name, value_name
+from tpusim.ir.attrs import copy_name, float_attr, framework_name, op_name, set_framework_name, set_op_name, value_name
 from tpusim.ir.names import unique_name
 from tpusim.ir.types import uniform_of
 from tpusim.ir.weights import WeightStore
@@ -261,6 +261,8 @@ class TopMoveReluAheadConcatPattern(RewritePattern):
             concat.operands[index] = relu.output
         if whole:
             self._return_concat(op, concat, rewriter)
+        else:
+            set_framework_name(concat, "")  # some of its elements are rectified now, the framework's are not
         rewriter.notify_op_modified(concat)
 
     @staticmethod

@@ -135,7 +135,8 @@ class TopSoftmax(NormalisedExponential):
             return ""
         infer_shapes(self)
         known = {*defined_attributes(TopLogSoftmax), *NOTES, FRAMEWORK}
-        replaced_by(self, TopLogSoftmax, {name: value for name, value in self.attributes.items() if name in known})
+        kept = {name: value for name, value in self.attributes.items() if name in known}
+        replaced_by(self, TopLogSoftmax, {**kept, "axis": int_attr(self.axis.value.data)})
         return ""
 
     @classmethod
@@ -150,7 +151,7 @@ class TopSoftmax(NormalisedExponential):
 class TopLogSoftmax(NormalisedExponential):
     """`top.LogSoftmax`: log(exp(x - max)/sum) along `axis`; its fixed range is that of the quotient (U-57).
 
-    In files it is `top.Softmax` with `log`, as in TPU-MLIR.
+    In files it is `top.Softmax` with `log`, the op that TPU-MLIR has.
     """
 
     name = "top.LogSoftmax"

@@ -31,7 +31,7 @@ from tpusim.version import __version__
 
 HASHED_BYTES: Final = 4 << 30
 """The most bytes of samples that are hashed; larger ones are known by the names and sizes of their files."""
-TEXTS = ("model", "data", "test_data", "labels", "table", "out", "to", "start", "form")
+TEXTS = ("model", "data", "test_data", "labels", "table", "out", "to", "start", "form", "addr_mode")
 """Fields that were written as they are when manifests had Python's representations."""
 Json = dict[str, Any]
 

@@ -60,7 +60,7 @@ def write_group(schedule: GroupSchedule, weights: WeightStore | None = None) -> 
 
 
 def _state_use(loaded: SSAValue) -> None:
-    """State in a load what it loads and for whom, as TPU-MLIR's code generator requires."""
+    """State in a load what it loads and for whom; TPU-MLIR's code generator requires it."""
     load, uses = loaded.owner, list(loaded.uses)
     assert isinstance(load, TpuLoad)
     if not isinstance(load.input.owner, TopWeight):

@@ -22,7 +22,8 @@ from tpusim.ops.interfaces import Macs
 class DeconvBase(PackedConvTpu, Macs):
     """Input (n, ic, axes ...), filter (oc, ic/g, kernel axes ...); stride - 1 elements are inserted between inputs.
 
-    `filter_turned`: the packed filter is turned by 180 degrees, as TPU-MLIR stores it for chips that do not turn it.
+    `filter_turned`: the packed filter is turned by 180 degrees, the form that TPU-MLIR stores for chips that do not
+    turn it.
     """
 
     output_padding = attr_def(ArrayAttr)

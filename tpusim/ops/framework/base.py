@@ -102,7 +102,7 @@ class ShapedOp(Spelled):
         raise NotImplementedError
 
     def take_form(self) -> str:
-        """Bring an op as TPU-MLIR writes it into the form that the class computes; return why that failed, or "".
+        """Bring an op that TPU-MLIR wrote into the form that the class computes; return why that failed, or "".
 
         An axis is counted from the first one, or, as in the table, from the last one if the class computes with that.
         """

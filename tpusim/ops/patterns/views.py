@@ -14,7 +14,7 @@ from tpusim.ops.structure import TopInput, TopWeight
 
 
 class FlattenToReshape(DataPattern):
-    """A Flatten is replaced by a Reshape, as TPU-MLIR's shape inference does."""
+    """A Flatten is replaced by a Reshape; TPU-MLIR's shape inference does the same."""
 
     @classmethod
     @override

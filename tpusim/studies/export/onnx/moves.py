@@ -17,6 +17,7 @@ from tpusim.ops.pad import TopPad
 from tpusim.ops.permute import TopPermute
 from tpusim.ops.resize.interp import TopInterp
 from tpusim.ops.resize.upsample import TopUpsample
+from tpusim.ops.reverse import TopReverse
 from tpusim.ops.slice import TopGather, TopSlice
 from tpusim.ops.swap_dim import TopSwapDimInner
 from tpusim.ops.tile import TopTile
@@ -64,6 +65,14 @@ def slice_(op: TopSlice, nodes: Nodes) -> Tensor:
     ranges = enumerate(zip(*op.cut, strict=True))
     cuts = [(o, e, axis, s) for axis, (o, s, e) in ranges if (o, e, s) != (0, sizes[axis], 1)]
     parts = [nodes.indices(values) for values in zip(*(cuts or [(0, sizes[0], 0, 1)]), strict=True)]
+    return nodes.add("Slice", [x, *parts], dtype=x.dtype)
+
+
+@writes(TopReverse)
+def reverse(op: TopReverse, nodes: Nodes) -> Tensor:
+    """Slice backwards from the last element to before the first."""
+    x = nodes.tensor(op.input, None)
+    parts = [nodes.indices([number]) for number in (-1, np.iinfo(np.int64).min, op.axis.value.data, -1)]
     return nodes.add("Slice", [x, *parts], dtype=x.dtype)
 
 
