@@ -17,6 +17,7 @@ from tpusim.ops.pad import TopPad
 from tpusim.ops.permute import TopPermute
 from tpusim.ops.resize.interp import TopInterp
 from tpusim.ops.resize.upsample import TopUpsample
+from tpusim.ops.reverse import TopReverse
 from tpusim.ops.slice import TopGather, TopSlice
 from tpusim.ops.swap_dim import TopSwapDimInner
 from tpusim.ops.tile import TopTile
@@ -65,6 +66,14 @@ def slice_(op: TopSlice, nodes: Nodes) -> Tensor:
     cuts = [(o, e, axis, s) for axis, (o, s, e) in ranges if (o, e, s) != (0, sizes[axis], 1)]
     parts = [nodes.indices(values) for values in zip(*(cuts or [(0, sizes[0], 0, 1)]), strict=True)]
     return nodes.add("Slice", [x, *parts], dtype=x.dtype)
+
+
+@writes(TopReverse)
+def reverse(op: TopReverse, nodes: Nodes) -> Tensor:
+    """Slice with a step of -1, from the last element to the one before the first."""
+    x, axis = nodes.tensor(op.input, None), op.axis.value.data
+    numbers = (-1, np.iinfo(np.int64).min, axis, -1)
+    return nodes.add("Slice", [x, *(nodes.indices([number]) for number in numbers)], dtype=x.dtype)
 
 
 @writes(TopGather)
