@@ -170,6 +170,53 @@ def test_a_name_that_quantised_weights_would_have_is_taken(tmp_path: Path) -> No
     np.testing.assert_allclose(y, wanted, atol=np.abs(wanted).max() / 30)  # a few steps of a byte
 
 
+def model_of(nodes: list[onnx.NodeProto], inputs: dict[str, int], results: dict[str, int]) -> onnx.ModelProto:
+    """A model of the nodes with a filter w (4, 3, 1, 1); inputs (1, 3, 4, 4) and results (1, 4, 4, 4) by type."""
+    f16 = onnx.TensorProto.FLOAT16 in inputs.values()
+    w = np.random.default_rng(0).standard_normal((4, 3, 1, 1)).astype(np.float16 if f16 else np.float32)
+    stored = [numpy_helper.from_array(a, n) for n, a in (("w", w), ("k", np.array(0.5, np.float32)))]
+    given, made = (
+        [helper.make_tensor_value_info(n, t, (1, c, 4, 4)) for n, t in some.items()]
+        for some, c in ((inputs, 3), (results, 4))
+    )
+    graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["c"]), *nodes], "g", given, made, stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+GREATER, CAST = helper.make_node("Greater", ["c", "k"], ["g"]), helper.make_node("Cast", ["g"], ["y"], to=1)
+OTHER_TYPES = {
+    "bool": model_of([GREATER], {"x": 1}, {"g": onnx.TensorProto.BOOL}),
+    "bool-inside": model_of([GREATER, helper.make_node("Where", ["g", "c", "k"], ["y"])], {"x": 1}, {"y": 1}),
+    "bool-cast": model_of([GREATER, CAST], {"x": 1}, {"y": 1, "g": onnx.TensorProto.BOOL}),
+    "int32": model_of([helper.make_node("Cast", ["c"], ["y"], to=6)], {"x": 1}, {"y": 6}),
+    "f16": model_of([helper.make_node("Relu", ["c"], ["y"])], {"x": 10}, {"y": 10}),
+    "f16-result": model_of([helper.make_node("Cast", ["c"], ["y"], to=10)], {"x": 1}, {"y": 10}),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_TYPES)
+def test_only_f32_tensors_are_quantised(name: str) -> None:
+    """QuantizeLinear takes no bools and no f16: of such tensors the QDQ model has none, and ONNX Runtime takes it."""
+    proto, x = OTHER_TYPES[name], normal((1, 3, 4, 4))
+    net = tpusim.compile(proto, [{"x": x}])
+    wanted = computed(proto, {"x": x}).values()
+    for source in (net.top, proto):
+        if source is proto and name == "f16":
+            with pytest.raises(UnsupportedError, match="stores no f32 tensor of the ONNX model"):
+                export_qdq(source, net.tpu)
+            continue
+        written = export_qdq(source, net.tpu).model
+        assert any(node.op_type == "QuantizeLinear" for node in written.graph.node)
+        for got, y in zip(computed(written, {"x": x}).values(), wanted, strict=True):
+            assert got.dtype == y.dtype
+            if y.dtype.kind == "f" and name != "bool-cast":
+                np.testing.assert_allclose(got, y, atol=np.abs(y).max() / 30)  # a few steps of a byte
+
+
+def normal(shape: tuple[int, ...]) -> np.ndarray:
+    return np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+
+
 def test_the_command_writes_any_float_stage(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:

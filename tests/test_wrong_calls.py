@@ -23,6 +23,7 @@ USAGE = {  # status 2: the line cannot be read
     "--verison": "did you mean --version?",
     "help runn": "did you mean run?",
     "run": "NETWORK must be given, or --again",
+    "export": "tpusim export: NETWORK must be given",
     "compare out/inputs.npz": "REFERENCE.npz must be given",
     "explore diff": "A and B must be given",
     "zoo resnet50": "OUT.onnx must be given",

@@ -288,5 +288,6 @@ def _parsed(name: str, command: type, words: Sequence[str]) -> Any:
         else:
             if not missing:
                 return found
-            refuse(prog, f"{' and '.join(positionals_of(command)[-missing:])} must be given")
+            required = [one for one in positionals_of(command) if not one.startswith("[")]
+            refuse(prog, f"{' and '.join(required[-missing:])} must be given")
     return read(args=words, prog=prog, registry=registry())

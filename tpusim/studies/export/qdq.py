@@ -4,11 +4,12 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
+import onnx.shape_inference
 import onnx.version_converter
 from onnx import helper, numpy_helper
 
@@ -74,18 +75,28 @@ def export_qdq(
 
 def _quantised(proto: onnx.ModelProto, names: Mapping[str, str], tpu: Model) -> Exported:
     """Change a model in place. names: its tensors by the names of the ops of the top module."""
-    writer = _Writer(proto.graph)
-    exact = {p.name for p in products(tpu) if p.name in names and writer.weigh(names[p.name], p)}
+    writer = _Writer(proto.graph, _reals(proto))
+    known = [p for p in products(tpu) if names.get(p.name) in writer.tensors]
+    exact = {p.name for p in known if writer.weigh(names[p.name], p)}
     stored = {name: params for name, params in _stored(tpu).items() if names.get(name) in writer.tensors}
     if not stored:
         raise UnsupportedError(
-            f"export: '{tpu.name}' stores no tensor of the ONNX model in bytes; lower it with {option('mode', 'int8')}"
+            f"export: '{tpu.name}' in {tpu.mode} stores no f32 tensor of the ONNX model in bytes; lower it with "
+            f"{option('mode', 'int8')}, give 2_canonical.mlir for a model in 16 bits, or write {option('to', 'onnx')}"
         )
     writer.quantise({names[name]: params for name, params in stored.items()})
     writer.drop_unread()
     told = differences(tpu, stored.keys(), exact)
     _state(proto, tpu, told)
     return Exported(proto, tuple(told))
+
+
+def _reals(proto: onnx.ModelProto) -> set[str]:
+    """Tensors of f32 numbers, the only ones that QuantizeLinear takes; a type that cannot be inferred is f32."""
+    graph = onnx.shape_inference.infer_shapes(proto).graph
+    known = {v.name: v.type.tensor_type.elem_type for v in (*graph.input, *graph.output, *graph.value_info)}
+    named = {v.name for v in graph.input}.union(*(node.output for node in graph.node))
+    return {name for name in named if known.get(name) in (None, 0, onnx.TensorProto.FLOAT)}
 
 
 def _recent(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -126,15 +137,16 @@ def _state(proto: onnx.ModelProto, tpu: Model, told: Sequence[str]) -> None:
 class _Writer:
     """Changes one ONNX graph in place, and looks up producers of tensors in it."""
 
-    def __init__(self, graph: onnx.GraphProto) -> None:
+    def __init__(self, graph: onnx.GraphProto, reals: Collection[str]) -> None:
         self._graph = graph
         self._makers = {name: node for node in graph.node for name in node.output}
         self._constants = {t.name for t in graph.initializer}
         for node in graph.node:
             if all(name in self._constants for name in node.input):
                 self._constants.update(node.output)
-        self.tensors = (self._makers.keys() | {i.name for i in graph.input}) - self._constants
-        self._used = self._constants | self.tensors
+        computed = (self._makers.keys() | {i.name for i in graph.input}) - self._constants
+        self.tensors = computed.intersection(reals)
+        self._used = self._constants | computed
 
     def weigh(self, tensor: str, product: IntegerProduct) -> bool:
         """Write the integers of a product into the node that computes a tensor; False if no node is this product."""

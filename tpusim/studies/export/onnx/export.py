@@ -54,4 +54,4 @@ def export_onnx(model: Model) -> OnnxModel:
     graph = helper.make_graph(nodes.nodes, model.name, inputs, outputs, list(nodes.constants.values()))
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="tpusim")
     proto.ir_version = IR_VERSION
-    return OnnxModel(proto, {op_name(op): names[op] for op in walked})
+    return OnnxModel(proto, {op_name(op): nodes.name_of(op) for op in walked})

@@ -169,6 +169,10 @@ class Nodes:
             name = self.fresh(f"{name}_{tensor.dtype.name}")
         self._tensors[value] = self._renamed(tensor, name)
 
+    def name_of(self, op: Operation) -> str:
+        """The tensor that has the numbers of an op's result, before they are cast for a result of the network."""
+        return self._tensors[op.results[0]].name
+
     def _renamed(self, tensor: Tensor, wanted: str) -> Tensor:
         maker = self._makers.pop(tensor.name, None)
         if maker is None or tensor.name in self._read:

@@ -70,10 +70,10 @@ def slice_(op: TopSlice, nodes: Nodes) -> Tensor:
 
 @writes(TopReverse)
 def reverse(op: TopReverse, nodes: Nodes) -> Tensor:
-    """Slice backwards from the last element to before the first."""
-    x = nodes.tensor(op.input, None)
-    parts = [nodes.indices([number]) for number in (-1, np.iinfo(np.int64).min, op.axis.value.data, -1)]
-    return nodes.add("Slice", [x, *parts], dtype=x.dtype)
+    """Slice with a step of -1, from the last element to the one before the first."""
+    x, axis = nodes.tensor(op.input, None), op.axis.value.data
+    numbers = (-1, np.iinfo(np.int64).min, axis, -1)
+    return nodes.add("Slice", [x, *(nodes.indices([number]) for number in numbers)], dtype=x.dtype)
 
 
 @writes(TopGather)
