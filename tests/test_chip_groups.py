@@ -33,26 +33,26 @@ from tpusim.ops.structure import group_info
 
 THIRDS = 3
 """Recorded networks by the hash of their names: the default tests meet each third, and each chip."""
-LEAST = {
-    "bm1684x/int8": ((61, 61), (97, 101), (35, 35)),
-    "bm1688/int8": ((52, 52), (65, 70), (12, 12)),
-    "bm1684/int8": ((87, 92), (145, 146), (40, 40)),
-    "cv181x/int8": ((104, 125), (176, 207), (63, 75)),
-    "cv183x/int8": ((118, 135), (232, 273), (57, 67)),
+DIFFERENT = {
+    "bm1684x/int8": ((0, 64), (4, 101), (0, 35)),
+    "bm1688/int8": ((0, 52), (5, 70), (0, 12)),
+    "bm1684/int8": ((5, 95), (1, 146), (0, 40)),
+    "cv181x/int8": ((21, 125), (31, 207), (12, 75)),
+    "cv183x/int8": ((17, 142), (41, 273), (10, 67)),
 }
-"""Groups and global layers of TPU-MLIR 1.30.2 that are ours too, at least, of all that are recorded, in each third."""
-AT_LEAST = {
-    "bm1684x/int8": ((216, 263), (265, 347), (62, 99)),
-    "bm1688/int8": ((174, 256), (280, 336), (65, 106)),
+"""In each third: groups and global layers of TPU-MLIR 1.30.2 that are not ours, at most, of how many, at least."""
+ELSEWHERE = {
+    "bm1684x/int8": ((47, 263), (82, 347), (37, 99)),
+    "bm1688/int8": ((82, 256), (56, 336), (41, 106)),
 }
-"""Results and work areas of its groups that lie in local memory where ours do."""
+"""The same of results and work areas in local memory that lie at another address."""
 
 
 def thirds() -> list[object]:
     """Each chip with one third of the networks in the default tests, and with the others where slow tests run."""
     return [
         pytest.param(cell, third, marks=() if third == number % THIRDS else (pytest.mark.slow,))
-        for number, cell in enumerate(LEAST)
+        for number, cell in enumerate(DIFFERENT)
         for third in range(THIRDS)
     ]
 
@@ -72,11 +72,11 @@ def test_recorded_groups(cell: str, third: int) -> None:
             if profile := profiles.get(f"{replay.name}/{cell}"):
                 lie, of = same_addresses(our_addresses(compiled), profile.addresses, pairs)
                 same, count = same + lie, count + of
-    least, groups = LEAST[cell][third]
-    assert (sum(found) >= least, len(found)) == (True, groups)
-    if cell in AT_LEAST:
-        least, placed = AT_LEAST[cell][third]
-        assert (same >= least, count) == (True, placed)
+    most, groups = DIFFERENT[cell][third]
+    assert (found.count(False) <= most, len(found) >= groups) == (True, True)
+    if cell in ELSEWHERE:
+        most, placed = ELSEWHERE[cell][third]
+        assert (count - same <= most, count >= placed) == (True, True)
 
 
 def image(c: int = 3, k: int = 3, **attributes: Any) -> onnx.ModelProto:

@@ -45,7 +45,7 @@ def disturbed(out: Path, points: Points) -> bool:
     return True
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(3)
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("earlier", [False, True])
 def test_a_run_at_every_point(tmp_path: Path, earlier: bool, error: type[BaseException]):

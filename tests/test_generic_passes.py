@@ -23,7 +23,7 @@ from tpusim.ir.weights import WeightStore
 from tpusim.passes import PassContext, PassManager, parse_pipeline
 
 pytestmark = pytest.mark.every
-SHARE = 10
+SHARE = 20
 """Every so many of the recorded modules are tried in a run of each pass; `slow` tries all."""
 
 
