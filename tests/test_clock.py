@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from upstream.networks import Builder
 
 from benchmarks.conformance import recorded
 from benchmarks.conformance.clock import CHIPS, OTHERS, known_rows, recorded_profiles, recorded_row, transfer_distances
@@ -123,3 +125,18 @@ def test_layers_of_tables(chip: str) -> None:
     """Every layer of a network whose profile has no bank conflicts, within 15 %."""
     row = recorded_row(Replay("rounding"), chip, recorded_profiles()[f"rounding/{chip}/int8"])
     assert row is not None and len(row.layers) == 17 and row.near == 17 and row.same_groups == 1
+
+
+MIRRORED = [((1, 4, 6, 10), 3, 11239), ((1, 70, 6, 10), 3, 47326), ((2, 4, 6, 10), 3, 22445),
+            ((1, 4, 12, 40), 3, 47581), ((1, 4, 6, 10), 2, 1750)]  # fmt: skip
+"""Shape and axis of a Slice by -1 after a Relu; cycles of TPU-MLIR's profile for bm1684x in F32."""
+
+
+@pytest.mark.parametrize(("shape", "axis", "cycles"), MIRRORED, ids=str)
+def test_a_mirrored_axis_is_moved_place_by_place(shape: tuple[int, ...], axis: int, cycles: int) -> None:
+    b = Builder("mirrored")
+    x, numbers = b.input("x", *shape), [b.constant(np.array([n])) for n in (-1, -(2**31), axis, -1)]
+    b.output(b.node("Slice", b.node("Relu", x), *numbers))
+    network = Network.of("mirrored", b.model(), [{"x": np.zeros(shape, np.float32)}])
+    here = our_clock(Compiled.of(network, "bm1684x", "f32"))
+    assert abs(here.cycles / cycles - 1) <= CYCLES / 2

@@ -446,6 +446,11 @@ CLOCK: Final = (
         "transfers and computation overlap", "numerics.md 11.7",
     ),
     Rule(
+        "U-110", "mirrors_by_place", "clock",
+        "Reverse on BM1684X loads and stores every place of its axis by itself: single elements along the last axis",
+        "whole planes", "hardware.md DH-07",
+    ),
+    Rule(
         "U-91", "steps_of_functions", "clock",
         "activations, norms and attention weights take as many vector steps as the library issues",
         "the length of a series", "hardware.md DH-07",

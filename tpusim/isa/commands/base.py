@@ -233,8 +233,9 @@ class Command(
         """Whether a kernel gives every lane an equal share of its elements, whatever their shape."""
         return self.casts and chip.casts_fill_lanes and self.writes()[0].memory == "gmem"
 
-    def kernel_run(self, view: View) -> int:
+    def kernel_run(self, view: View, chip: ChipSpec) -> int:
         """Number of adjacent elements of an operand that a library kernel moves at once: a channel's plane."""
+        del chip
         return prod(view.shape[2:])
 
     def pieces(self, chip: ChipSpec) -> float:

@@ -1,6 +1,5 @@
 """Macro command: a function made of SFU and AR sequences."""
 
-from math import prod
 from typing import Any, Literal, Self, cast
 
 from tpusim.chips import ChipSpec
@@ -72,10 +71,9 @@ class Fn(Command, frozen=True, tag="fn"):
         """Whether the function's cycles count its kernel's transfers."""
         return self.function.counts_transfers
 
-    def kernel_run(self, view: View) -> int:
-        """The run that the function states; if rows have one element, the whole tensor."""
-        run = self.function.kernel_run(super().kernel_run(view))
-        return prod(view.shape[1:] or view.shape) if run == 1 else run
+    def kernel_run(self, view: View, chip: ChipSpec) -> int:
+        """The run that the function states."""
+        return self.function.kernel_run(super().kernel_run(view, chip), view.shape, chip)
 
     def cycles(self, chip: ChipSpec) -> int:
         """The sum of the function's parts (DC-04)."""

@@ -109,5 +109,5 @@ def _kernel_bytes(view: View, body: Command, chip: ChipSpec) -> float:
     if body.fills_lanes(chip):
         least = max(1, transfers.CAST_BYTES // min(itemsize(v.dtype) for _, v in body.operands()))
         return transfers.over_lanes(view, least, chip)
-    run = body.kernel_run(view) * size
+    run = body.kernel_run(view, chip) * size
     return transfers.by_runs(view.nbytes, run, transfers.pages(view, run, chip), chip)

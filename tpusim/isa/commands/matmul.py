@@ -105,9 +105,9 @@ class MatMul(Command, frozen=True, tag="matmul"):
         """The length of the inner axis, for each output."""
         return of_product(outputs, matrix_shape(self.left, self.left_transpose)[1])
 
-    def kernel_run(self, view: View) -> int:
+    def kernel_run(self, view: View, chip: ChipSpec) -> int:
         """A channel's plane; if rows of the matrix have one element, the whole matrix."""
-        run = super().kernel_run(view)
+        run = super().kernel_run(view, chip)
         return prod(view.shape[1:] or view.shape) if run == 1 else run
 
     def kernel_tiles(self, chip: ChipSpec) -> int:

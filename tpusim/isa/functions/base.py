@@ -79,9 +79,12 @@ class Function(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
         """Whether `cycles` counts the time of the kernel's transfers too, and `moved` all further bytes of it."""
         return False
 
-    def kernel_run(self, run: int) -> int:
-        """Adjacent elements that a library kernel moves at once; run: elements of a plane."""
-        return run
+    def kernel_run(self, run: int, shape: Shape, chip: ChipSpec) -> int:
+        """Adjacent elements of a tensor that a library kernel moves at once; run: elements of a plane.
+
+        If rows have one element, the kernel moves the whole tensor.
+        """
+        return prod(shape[1:] or shape) if run == 1 else run
 
     def multiplications(self, operands: Sequence[Shape]) -> int:
         """Multiply-accumulates of its matrix products, given the shapes of its operands."""

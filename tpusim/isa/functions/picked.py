@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import ClassVar, Literal
 
+from tpusim.chips import ChipSpec
 from tpusim.isa.functions.base import Function, Misfit, Shape, Steps
 from tpusim.isa.functions.rules import counted, equal_shapes, has_axis, left_without, reduced
 from tpusim.isa.yuv import YuvFormat, YuvPlanes
@@ -82,9 +83,9 @@ class Arg(Function, frozen=True, tag="arg"):
         """A comparison and a selection over the operand."""
         return Steps(arithmetic=2)
 
-    def kernel_run(self, run: int) -> int:
+    def kernel_run(self, run: int, shape: Shape, chip: ChipSpec) -> int:
         """The adjacent elements in which one lane searches an extreme."""
-        return min(run, _EXTREMES)
+        return super().kernel_run(min(run, _EXTREMES), shape, chip)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """One index per row."""
@@ -168,6 +169,10 @@ class Reverse(Function, frozen=True, tag="reverse"):
     """The elements of the operand along `axis` in opposite order."""
 
     axis: int
+
+    def kernel_run(self, run: int, shape: Shape, chip: ChipSpec) -> int:
+        """The elements that keep their order, where the kernel loads and stores each place of the axis by itself."""
+        return prod(shape[self.axis + 1 :]) if chip.mirrors_by_place else super().kernel_run(run, shape, chip)
 
     def made_of(self, operands: int) -> Steps:
         """One copy per element."""
