@@ -70,7 +70,7 @@ VERIFY = "--verify-passes=random:1"
 CHANGES = {row.example for row in PATTERNS if row.request} | {
     ("canonicalize", name) for name in ("MergeGeluPattern", "PartsToInterp")
 }
-"""Examples of patterns that change numbers: those asked for, and the GELU by tanh of U-24 and the cubic Resize of U-109,
+"""Examples of patterns that change numbers: those asked for, the GELU by tanh of U-24, and the cubic Resize of U-109,
 which the user is told.
 """
 KEPT = [path for of, files in examples().items() if of not in CHANGES for path in files]
