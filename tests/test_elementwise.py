@@ -447,7 +447,10 @@ def test_interpolation(size: tuple[int, int], out: tuple[int, int], align: bool)
 
 @pytest.mark.parametrize("coordinates", ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"])
 @pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
-@pytest.mark.parametrize(("size", "scale"), [(6, 2.0), (6, 0.5), (5, 1.5), (4, 0.25), (7, 3.0)])
+@pytest.mark.parametrize(
+    ("size", "scale"),
+    [(6, 2.0), (6, 0.5), (5, 1.5), (4, 0.25), (7, 3.0), (5, 0.6), (6, 2.3), (20, 0.35), (23, 1.1), (50, 0.7)],
+)
 def test_nearest_indices_are_those_of_onnx_runtime(coordinates: str, rounding: str, size: int, scale: float) -> None:
     attributes = {"mode": "nearest", "coordinate_transformation_mode": coordinates, "nearest_mode": rounding}
     proto = network([node("Resize", "x - s", **attributes)], {"s": np.array([1, 1, scale, 1], np.float32)}, 13)(

@@ -10,19 +10,22 @@ from tpusim.ops.slice import TopGather
 
 
 def nearest_source(size_in: int, size_out: int, scale: float, coordinates: str, rounding: str) -> np.ndarray:
-    """The input index that each output index copies in a resize of mode nearest."""
-    places = np.arange(size_out, dtype=np.float64)
+    """The input index that each output index copies in a resize of mode nearest.
+
+    In f32, as ONNX Runtime: where an index lies between two elements, rounding decides.
+    """
+    places, step, half = np.arange(size_out, dtype=np.float32), np.float32(scale), np.float32(0.5)
     match coordinates:
         case "align_corners":
-            source = places * ((size_in - 1) / (size_out - 1)) if size_out > 1 else places * 0
+            source = places * np.float32(size_in - 1) / np.float32(size_out - 1) if size_out > 1 else places * 0
         case "asymmetric":
-            source = places / scale
+            source = places / step
         case "pytorch_half_pixel" if size_out == 1:
             source = places * 0
         case _:
-            source = (places + 0.5) / scale - 0.5
+            source = (places + half) / step - half
     rounded = {
-        "round_prefer_floor": np.ceil(source - 0.5), "round_prefer_ceil": np.floor(source + 0.5),
+        "round_prefer_floor": np.ceil(source - half), "round_prefer_ceil": np.floor(source + half),
         "floor": np.floor(source), "ceil": np.ceil(source),
     }[rounding]  # fmt: skip
     return np.clip(rounded, 0, size_in - 1).astype(np.int32)
