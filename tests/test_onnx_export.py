@@ -213,6 +213,29 @@ def test_only_f32_tensors_are_quantised(name: str) -> None:
                 np.testing.assert_allclose(got, y, atol=np.abs(y).max() / 30)  # a few steps of a byte
 
 
+def test_names_that_qdq_would_give_are_taken() -> None:
+    """Tensors and constants that are called as the parts of a QuantizeLinear of another tensor."""
+    names = ["x", "x_quantized", "x_dequantized", "x_quantized_scale", "x_dequantized_real"]
+    kinds = ["Conv", "Relu", "Conv", "Relu"]
+    filters = [["x_scale"], [], ["x_zero_point"], []]
+    nodes = [
+        helper.make_node(kind, [x, *constants], [y])
+        for kind, x, y, constants in zip(kinds, names, names[1:], filters, strict=False)
+    ]
+    constants = {"x_scale": normal((4, 3, 1, 1)), "x_zero_point": normal((4, 4, 1, 1))}
+    x, *results = (helper.make_tensor_value_info(n, 1, (1, 3 if n == "x" else 4, 4, 4)) for n in ("x", *names[2::2]))
+    stored = [numpy_helper.from_array(a, n) for n, a in constants.items()]
+    graph = helper.make_graph(nodes, "g", [x], results, stored)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    feeds = {"x": normal((1, 3, 4, 4))}
+    net = tpusim.compile(proto, [feeds])
+    for source in (net.top, proto):
+        written = export_qdq(source, net.tpu).model
+        onnx.checker.check_model(written, full_check=True)
+        for got, y in zip(computed(written, feeds).values(), computed(proto, feeds).values(), strict=True):
+            np.testing.assert_allclose(got, y, atol=np.abs(y).max() / 20)  # a few steps of a byte
+
+
 def normal(shape: tuple[int, ...]) -> np.ndarray:
     return np.random.default_rng(1).standard_normal(shape).astype(np.float32)
 

@@ -209,12 +209,14 @@ class _Writer:
         """Connect the product, a sum with the bias if the node has no bias input, and a relu."""
         nodes = list(nodes)
         if product.bias is not None and nodes[0].op_type == "MatMul":
-            total = helper.make_node("Add", [nodes[0].output[0], self._int32(product)], [f"{tensor}_total"])
+            total = helper.make_node(
+                "Add", [nodes[0].output[0], self._int32(product)], [self._fresh(f"{tensor}_total")]
+            )
             nodes.insert(1, self._inserted_after(nodes[0], total))
         for number, node in enumerate(nodes):
             if number:
                 node.input[0] = nodes[number - 1].output[0]
-            node.output[0] = tensor if node is nodes[-1] else f"{tensor}_{node.op_type.lower()}_{number}"
+            node.output[0] = tensor if node is nodes[-1] else self._fresh(f"{tensor}_{node.op_type.lower()}_{number}")
 
     def _inserted_after(self, before: onnx.NodeProto, node: onnx.NodeProto) -> onnx.NodeProto:
         """Insert a node after another, and return the graph's copy of it."""
@@ -226,14 +228,20 @@ class _Writer:
         """Add a constant of integers with a DequantizeLinear, and return the result's name."""
         name = self._fresh(name)
         scale = scales.astype(np.float32)
-        self._graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array), f"{name}_quantized"))
-        self._graph.initializer.append(
-            numpy_helper.from_array(scale if scale.size > 1 else scale.reshape(()), f"{name}_scale")
-        )
-        zero = np.zeros(scale.shape if scale.size > 1 else (), array.dtype)
-        self._graph.initializer.append(numpy_helper.from_array(zero, f"{name}_zero_point"))
-        inputs = [f"{name}_{part}" for part in ("quantized", "scale", "zero_point")]
+        scale = scale if scale.size > 1 else scale.reshape(())
+        parts = {
+            "quantized": np.ascontiguousarray(array),
+            "scale": scale,
+            "zero_point": np.zeros_like(scale, array.dtype),
+        }
+        inputs = [self._constant(f"{name}_{part}", a) for part, a in parts.items()]
         self._graph.node.insert(0, helper.make_node("DequantizeLinear", inputs, [name], axis=axis))
+        return name
+
+    def _constant(self, name: str, array: np.ndarray) -> str:
+        """Add a constant, and return its name."""
+        name = self._fresh(name)
+        self._graph.initializer.append(numpy_helper.from_array(array, name))
         return name
 
     def _fresh(self, name: str) -> str:
@@ -260,7 +268,9 @@ class _Writer:
         for tensor, params in stored.items():
             made = tensor in self._makers
             source, target = (
-                (f"{tensor}_real", tensor) if made and tensor in results else (tensor, f"{tensor}_dequantized")
+                (self._fresh(f"{tensor}_real"), tensor)
+                if made and tensor in results
+                else (tensor, self._fresh(f"{tensor}_dequantized"))
             )
             for node in self._graph.node:
                 node.input[:] = [target if n == tensor else n for n in node.input]
@@ -274,10 +284,10 @@ class _Writer:
 
     def _pair(self, source: str, target: str, tensor: str, params: QuantParams) -> list[onnx.NodeProto]:
         zero = np.array(params.zero_point, np.int8 if params.signed else np.uint8)
-        for name, array in (("scale", np.array(params.scale, np.float32)), ("zero_point", zero)):
-            self._graph.initializer.append(numpy_helper.from_array(array, f"{tensor}_{name}"))
-        numbers = [f"{tensor}_scale", f"{tensor}_zero_point"]
+        parts = {"scale": np.array(params.scale, np.float32), "zero_point": zero}
+        numbers = [self._constant(f"{tensor}_{part}", array) for part, array in parts.items()]
+        stored = self._fresh(f"{tensor}_quantized")
         return [
-            helper.make_node("QuantizeLinear", [source, *numbers], [f"{tensor}_quantized"]),
-            helper.make_node("DequantizeLinear", [f"{tensor}_quantized", *numbers], [target]),
+            helper.make_node("QuantizeLinear", [source, *numbers], [stored]),
+            helper.make_node("DequantizeLinear", [stored, *numbers], [target]),
         ]
