@@ -73,16 +73,18 @@ def areas(schedule: GroupSchedule) -> list[Buffer]:
     return [*found, *(Buffer(op, size[op], index, index) for op, index in work)]
 
 
-def marks(owner: SSAValue | TpuOp, rows: Sequence[Row]) -> Mapping[int, str]:
-    """The uses of a tensor or a work area by row: `L` loaded, `W` computed, `S` stored, `R` read."""
-    found = {index: _marks(owner, row) for index, row in enumerate(rows)}
-    return {index: text for index, text in found.items() if text}
-
-
-def _marks(owner: SSAValue | TpuOp, row: Row) -> str:
-    if isinstance(owner, TpuOp):
-        return "W" if owner in row.layers else ""
-    moved = {t.kind for t in row.transfers if t.value is owner}
-    made = any(owner in op.results for op in row.layers)
-    happens = {"L": "load" in moved, "W": made, "S": "store" in moved, "R": row.reads(owner)}
-    return "".join(mark for mark, does in happens.items() if does)
+def marks(rows: Sequence[Row]) -> Mapping[SSAValue | TpuOp, Mapping[int, str]]:
+    """The uses of every tensor and work area by row: `L` loaded, `W` computed, `S` stored, `R` read, in this order."""
+    found: dict[SSAValue | TpuOp, dict[int, str]] = {}
+    for index, row in enumerate(rows):
+        happens: dict[str, Sequence[SSAValue | TpuOp]] = {
+            "L": [t.value for t in row.transfers if t.kind == "load"],
+            "W": [made for op in row.layers for made in (op, *op.results)],
+            "S": [t.value for t in row.transfers if t.kind == "store"],
+            "R": [value for op in row.layers for value in op.operands],
+        }
+        for mark, owners in happens.items():
+            for owner in dict.fromkeys(owners):
+                of_owner = found.setdefault(owner, {})
+                of_owner[index] = of_owner.get(index, "") + mark
+    return found

@@ -218,7 +218,7 @@ def _areas(schedule: GroupSchedule, chip: ChipSpec) -> Iterator[Area]:
     """Every tensor and work area of the group, with address and rows."""
     placed, graph, rows = schedule.allocation, schedule.graph, schedule.rows
     found = areas(schedule)
-    able = partners(graph, rows, schedule.slices, found, chip)
+    able, uses = partners(graph, rows, schedule.slices, found, chip), marks(rows)
     for buffer in found:
         owner = buffer.owner
         kind: Kind = "work" if isinstance(owner, TpuOp) else "result"
@@ -232,6 +232,6 @@ def _areas(schedule: GroupSchedule, chip: ChipSpec) -> Iterator[Area]:
             buffer.size,
             buffer.held,
             buffer.rows(len(rows)),
-            marks(owner, rows),
+            uses.get(owner, {}),
             next(taken, ""),
         )

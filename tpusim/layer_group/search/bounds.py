@@ -24,13 +24,19 @@ class Bounds:
         self._crossings: dict[int, np.ndarray] = {}
 
     def least_ns(self, start: int, end: int) -> float:
-        """Lower bound for two ops or more as one group with any sections: every tensor is moved, or every op computed.
+        """`least_of_all` for one end."""
+        return float(self.least_of_all(start, np.array([end]))[0])
+
+    def least_of_all(self, start: int, ends: np.ndarray) -> np.ndarray:
+        """Lower bound, for each end, of two ops or more as one group with any sections.
+
+        Every tensor is moved, or every op computed.
 
         Nothing is computed during the load of the coefficients that only the first op uses. At best several cores share
         all work except this load, which each core does.
         """
-        moved = self.crossing_ns(start, end) / self.model.cores + self._loaded[end] - self._loaded[start]
-        return max(moved, self._resident[start] + self._computed[end] - self._computed[start])
+        moved = self._crossing(start)[ends] / self.model.cores + self._loaded[ends] - self._loaded[start]
+        return np.maximum(moved, self._resident[start] + self._computed[ends] - self._computed[start])
 
     def crossing_ns(self, start: int, end: int) -> float:
         """Time of a group's loads and stores of whole activations."""
@@ -57,9 +63,9 @@ class Bounds:
         return int(values.bytes[(values.made >= 0) & (values.made < cut) & (values.last >= cut)].sum())
 
     @cached_property
-    def _computed(self) -> list[float]:
+    def _computed(self) -> np.ndarray:
         """Running sum of a core's share of the time to compute each op uncut."""
-        return [0.0, *accumulate(self.model.compute_ns(op) / self.model.cores for op in self.ops)]
+        return np.array([0.0, *accumulate(self.model.compute_ns(op) / self.model.cores for op in self.ops)])
 
     @cached_property
     def _resident(self) -> list[float]:
@@ -74,9 +80,9 @@ class Bounds:
         return self.model.moved_ns(value, "load", op)
 
     @cached_property
-    def _loaded(self) -> list[float]:
+    def _loaded(self) -> np.ndarray:
         """Running sum of the time to load the coefficients."""
-        return [0.0, *accumulate(self._resident)]
+        return np.array([0.0, *accumulate(self._resident)])
 
     @cached_property
     def _values(self) -> "_Values":

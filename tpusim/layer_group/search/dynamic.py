@@ -7,8 +7,9 @@ fixed. Most intervals are never planned: a lower bound of their cost shows that 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, pairwise
+from itertools import combinations, groupby, pairwise
 from math import inf, isfinite
+from operator import itemgetter
 
 import numpy as np
 
@@ -195,10 +196,10 @@ class Run:
         An interval counts with its lower bound until it is part of the cheapest division by the present costs; then it
         is planned, and counts with its cost. The division is final when all its groups are planned and placed.
         """
-        costs = np.full((len(self.ops) + 1,) * 2, inf, order="F")  # `Ways` goes through columns
-        for start, end in able:
-            costs[start, end] = self.bound(start, end) * MARGIN
+        pairs = sorted(able)
+        costs = self._bounds(pairs)
         planned = np.zeros_like(costs, dtype=bool)
+        equal = self._of_equal_name(pairs) if self.cores == 1 else {}
         evidence = Evidence(len(self.ops))  # for several cores; useless for one
         ways, changed = Ways(costs), 1
         while True:
@@ -209,10 +210,42 @@ class Run:
             changed = min(end for _, end in unknown or pairwise(division)) if self.cores == 1 else 1
             for pair in unknown:
                 costs[pair], planned[pair] = self.likely(*pair).cost_ns, True
+                for other in self._known_from(pair, equal):
+                    if not planned[other]:
+                        costs[other], planned[other] = self.likely(*other).cost_ns, True
+                        changed = min(changed, other[1])
                 if self.cores > 1 and isfinite(costs[pair]):
                     evidence.add(*pair, float(costs[pair]) - self.bounds.crossing_ns(*pair))
             if self.cores > 1:
                 np.maximum(costs, evidence.inside * MARGIN, out=costs, where=~planned)
+
+    def _of_equal_name(self, able: Iterable[tuple[int, int]]) -> dict[object, list[tuple[int, int]]]:
+        """The intervals of every name, without single ops."""
+        found: dict[object, list[tuple[int, int]]] = {}
+        for start, end in able:
+            if end - start > 1:
+                found.setdefault(self._name(start, end, "likely"), []).append((start, end))
+        return found
+
+    def _known_from(
+        self, pair: tuple[int, int], equal: dict[object, list[tuple[int, int]]]
+    ) -> Sequence[tuple[int, int]]:
+        """The intervals whose cost follows from that of `pair`, once: those of its name, if it was planned.
+
+        On several cores (`equal` is empty) they wait until they are on the cheapest path: `Evidence` may exclude them.
+        """
+        name = self._name(*pair, "likely")
+        return equal.pop(name, ()) if name in self.memo.costs else ()
+
+    def _bounds(self, able: Sequence[tuple[int, int]]) -> np.ndarray:
+        """[first op, end]: the lower bound times MARGIN; infinite for other intervals. able: in ascending order."""
+        costs = np.full((len(self.ops) + 1,) * 2, inf, order="F")  # `Ways` goes through columns
+        for start, of_start in groupby(able, itemgetter(0)):
+            ends = np.array([end for _, end in of_start])
+            costs[start, ends] = self.bounds.least_of_all(start, ends) * MARGIN
+            if start + 1 in ends:
+                costs[start, start + 1] = self.bound(start, start + 1) * MARGIN
+        return costs
 
     def _settled(self, division: Sequence[int], costs: np.ndarray) -> bool:
         """Whether all groups of a division keep their cost when they get addresses; `costs` is updated."""
@@ -266,7 +299,7 @@ class Ways:
 
     def __init__(self, costs: np.ndarray) -> None:
         self._costs, self._best, self._before = costs, np.zeros(len(costs)), [0] * len(costs)
-        self._steps = [np.flatnonzero(np.isfinite(costs[:at, at])) for at in range(len(costs))]
+        self._steps = [_indices(np.flatnonzero(np.isfinite(costs[:at, at]))) for at in range(len(costs))]
         """The nodes with a step to each node, in ascending order."""
 
     def shortest(self, changed: int) -> list[int]:
@@ -274,16 +307,25 @@ class Ways:
         best, costs = self._best, self._costs
         for at in range(changed, len(best)):
             steps = self._steps[at]
-            if not len(steps):
+            if steps is None:
                 best[at] = inf
                 continue
             through = best[steps] + costs[steps, at]
-            self._before[at] = int(steps[(through * MARGIN <= through.min()).argmax()])  # on ties the longest group
-            best[at] = costs[self._before[at], at] + best[self._before[at]]
+            first = int((through * MARGIN <= through.min()).argmax())  # on ties the longest group
+            self._before[at] = steps.start + first if isinstance(steps, slice) else int(steps[first])
+            best[at] = through[first]
         way = [len(best) - 1]
         while way[-1]:
             way.append(self._before[way[-1]])
         return way[::-1]
+
+
+def _indices(ascending: np.ndarray) -> np.ndarray | slice | None:
+    """The same indices as a slice, which is quicker, if they follow each other; None: there are none."""
+    if not len(ascending):
+        return None
+    first, last = int(ascending[0]), int(ascending[-1])
+    return slice(first, last + 1) if last - first + 1 == len(ascending) else ascending
 
 
 def clusters(run: Run) -> list[int]:

@@ -44,26 +44,50 @@ class Names:
         self._kinds = [_number_of(op) for op in ops]
         self._reads = [[_Read(place.get(v.owner), uses[v]) for v in op.operands] for op in ops]  # type: ignore[arg-type]
         self._made = [[_made(v, uses[v]) for v in op.results] for op in ops]
-        self._whole = [_number(self._clipped(at, 0, len(ops))) for at in range(len(ops))]
-        """The name part of every op in an interval with all its producers, their other readers, and its readers."""
+        self._clips: dict[tuple[int, int, int], int] = {}
+        self._windows = [[_number(self._clipped(at, 0, len(ops))) for at in range(len(ops))]]
+        """[k][at]: the number of the name parts of 2**k ops from `at`, in an interval with all their producers, the
+        other readers of these, and their readers."""
+        self._spans = [self._span(at) for at in range(len(ops))]
         self._before: list[list[int]] = [[] for _ in range(len(ops) + 1)]
         """First op -> the ops for which an interval from it lacks one of these before it."""
         self._after: list[list[int]] = [[] for _ in range(len(ops) + 1)]
         """End -> the ops for which an interval up to it lacks one of these after it."""
         for at in range(len(ops)):
-            first, last = self._span(at)
+            first, last = self._spans[at]
             for start in range(first + 1, at + 1):
                 self._before[start].append(at)
             for end in range(at + 1, last + 1):
                 self._after[end].append(at)
 
     def of(self, start: int, end: int) -> Hashable:
-        """The name of the ops start..end as one group."""
-        found: list[Hashable] = [*self._whole[start:end]]
-        for at in (*self._before[start], *self._after[end]):
-            if start <= at < end:
-                found[at - start] = self._clipped(at, start, end)
-        return tuple(found)
+        """The name of the ops start..end as one group; its size does not depend on their number."""
+        found: list[int] = []
+        begin = start
+        for at in sorted({at for at in (*self._before[start], *self._after[end]) if start <= at < end}):
+            found += (*self._window(begin, at), self._clip(at, start, end))
+            begin = at + 1
+        return (*found, *self._window(begin, end))
+
+    def _window(self, start: int, end: int) -> tuple[int, ...]:
+        """How many ops start..end are, and the numbers of two windows that cover them exactly."""
+        if start == end:
+            return (0,)
+        level = (end - start).bit_length() - 1
+        while level >= len(self._windows):
+            half, reach = self._windows[-1], 1 << len(self._windows) - 1
+            self._windows.append([_number(pair) for pair in zip(half, half[reach:], strict=False)])
+        numbers = self._windows[level]
+        return end - start, numbers[start], numbers[end - (1 << level)]
+
+    def _clip(self, at: int, start: int, end: int) -> int:
+        """The number of `_clipped`, which depends on the interval only as far as an op's tensors are used."""
+        first, last = self._spans[at]
+        asked = at, max(start, first), min(end, last + 1)
+        found = self._clips.get(asked)
+        if found is None:
+            found = self._clips[asked] = _number(self._clipped(*asked))
+        return found
 
     def _span(self, at: int) -> tuple[int, int]:
         """The first and the last op of the run that use an op's tensors."""
