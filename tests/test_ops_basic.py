@@ -20,7 +20,7 @@ from compiling import to_calibrated, to_tpu, to_tpu_with_fallbacks
 from onnx import TensorProto, helper, numpy_helper
 from plain_names import import_onnx
 from rotation import marks
-from xdsl.dialects.builtin import ModuleOp, NoneType, StringAttr
+from xdsl.dialects.builtin import ModuleOp, NoneType, StringAttr, f16
 from xdsl.ir import Operation, SSAValue
 
 from tpusim import chips
@@ -50,6 +50,7 @@ from tpusim.ops.mul import TpuMul, partial_type
 from tpusim.ops.permute import TopPermute
 from tpusim.ops.pool import TopMaxPool, TpuPool2D
 from tpusim.ops.rescale import TpuMulShift, TpuRequantInt
+from tpusim.ops.slice import TpuSlice
 from tpusim.ops.softmax import TopSoftmax, TpuSoftmax
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, make_none
 from tpusim.ops.view import TopFlatten, TopReshape, TopSqueeze, TopUnsqueeze, TpuReshape
@@ -965,3 +966,21 @@ def test_the_last_op_keeps_its_name() -> None:
     for case in CASES:
         for chip in CHIPS:
             named(_lowered(case.name, chip, "int8")[0], "y")
+
+
+@pytest.mark.parametrize(
+    ("chip", "first", "kept", "size"),
+    [
+        ("bm1684x", 64, 6, 0), ("bm1684x", 10, 70, 256), ("bm1684x", 70, 60, 384), ("bm1684x", 100, 10, 256),
+        ("bm1684x", 130, 69, 512), ("bm1688", 64, 6, 0), ("bm1688", 3, 64, 288), ("bm1688", 70, 60, 480),
+        ("bm1688", 130, 69, 672),
+    ],
+)  # fmt: skip
+def test_work_area_of_a_slice_of_channels(chip: str, first: int, kept: int, size: int) -> None:
+    """The sizes in TPU-MLIR's modules of Slices of (2, 200, 5, 9) in F16; the batch does not count."""
+    cut = {"offset": (0, first, 0, 0), "steps": (1, 1, 1, 1), "ends": (2, first + kept, 5, 9)}
+    shape = (2, kept, 5, 9)
+    op = made(
+        TpuSlice, [value((2, 200, 5, 9), f16), *[None] * 4], shape, f16, **{k: ints_attr(v) for k, v in cut.items()}
+    )
+    assert op.buffer_bytes(chips.load(chip), TensorSlice.whole(shape), [None]) == size

@@ -18,11 +18,11 @@ from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import copy_name, int_attr, ints, ints_attr, op_name, set_op_name
-from tpusim.ir.types import shape_of, tensor
+from tpusim.ir.types import element_of, shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
-from tpusim.isa.layout import gmem_strides, lmem_strides
+from tpusim.isa.layout import gmem_strides, lmem_bytes, lmem_strides
 from tpusim.isa.region import View, is_packed
 from tpusim.ops.framework.base import (
     Array,
@@ -33,13 +33,14 @@ from tpusim.ops.framework.base import (
     RangeRule,
     Shape,
     ShapedOp,
+    TensorSlice,
     TopOp,
     TpuOp,
     Window,
     logical_shape,
 )
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import MAX_AXIS, Unary, constant_of, only_user, part_of, shorter_axes
+from tpusim.ops.framework.families import MAX_AXIS, Unary, command_dtype, constant_of, only_user, part_of, shorter_axes
 from tpusim.ops.framework.macro import indices_of
 from tpusim.ops.interfaces import GathersRows, Margins, SharedWindows
 from tpusim.ops.patterns.slices import MergeSliceConcatPattern, MergeSlicePattern, NoUseSlicePattern
@@ -237,6 +238,15 @@ class TpuSlice(Slice, TpuOp, SharedWindows):
     def accepts_margins(self) -> bool:
         """Only a Slice of the channels does (layer_group.md 7.3)."""
         return logical_shape(shape_of(self.input))[1] != logical_shape(shape_of(self.output))[1]
+
+    @override
+    def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
+        """One image with the channels from 0 to the last that is kept, if the first is not in lane 0 (9.3)."""
+        del inputs
+        if self.first_channel % chip.lanes == 0:
+            return 0
+        _, c, h, w = output.shape
+        return lmem_bytes((1, self.first_channel + c, h, w), command_dtype(element_of(self.output)), chip)
 
     @override
     def emit(self, ctx: EmitContext) -> None:
