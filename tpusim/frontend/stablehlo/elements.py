@@ -1,0 +1,200 @@
+"""Instructions that compute every element by itself."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tpusim.errors import UnsupportedError
+from tpusim.frontend.stablehlo.products import divided
+from tpusim.frontend.stablehlo.reading import Op, type_of
+from tpusim.frontend.stablehlo.values import Computed, Constant, Value
+from tpusim.frontend.stablehlo.writer import Writer
+
+Numpy = Callable[..., Any]
+
+UNARY: Mapping[str, tuple[str, Numpy]] = {
+    "abs": ("Abs", np.abs), "ceil": ("Ceil", np.ceil), "cosine": ("Cos", np.cos), "exponential": ("Exp", np.exp),
+    "floor": ("Floor", np.floor), "log": ("Log", np.log), "negate": ("Neg", np.negative), "not": ("Not", np.logical_not),
+    "round_nearest_even": ("Round", np.round), "sign": ("Sign", np.sign), "sine": ("Sin", np.sin),
+    "sqrt": ("Sqrt", np.sqrt), "tan": ("Tan", np.tan), "tanh": ("Tanh", np.tanh),
+    "logistic": ("Sigmoid", lambda x: 1 / (1 + np.exp(-x))),
+}  # fmt: skip
+"""Instruction -> the ONNX node, and the function of arrays."""
+BINARY: Mapping[str, tuple[str, Numpy]] = {
+    "add": ("Add", np.add), "subtract": ("Sub", np.subtract), "multiply": ("Mul", np.multiply),
+    "divide": ("Div", np.divide), "maximum": ("Max", np.maximum), "minimum": ("Min", np.minimum),
+    "power": ("Pow", np.power), "and": ("And", np.logical_and), "or": ("Or", np.logical_or),
+    "xor": ("Xor", np.logical_xor),
+}  # fmt: skip
+DIRECTIONS: Mapping[str, tuple[str, Numpy]] = {
+    "EQ": ("Equal", np.equal), "NE": ("", np.not_equal), "GT": ("Greater", np.greater),
+    "GE": ("GreaterOrEqual", np.greater_equal), "LT": ("Less", np.less), "LE": ("LessOrEqual", np.less_equal),
+}  # fmt: skip
+BOOLS = ("and", "or", "xor", "not")
+NEUTRAL = {"maximum": -np.inf, "minimum": np.inf}
+"""Numbers that change nothing as one operand."""
+
+
+def unary(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
+    """A function of one operand."""
+    kind, function = UNARY[op.kind.rpartition(".")[2]]
+    (x,) = operands
+    require_bools(op, operands)
+    if isinstance(x, Constant):
+        return [Constant(_as(function(x.array), x.dtype))]
+    return [w.together(kind, [x], x.shape, x.dtype)]
+
+
+def binary(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
+    """A function of two operands."""
+    name = op.kind.rpartition(".")[2]
+    kind, function = BINARY[name]
+    require_bools(op, operands)
+    if all(isinstance(v, Constant) for v in operands):
+        arrays = [v.array for v in operands if isinstance(v, Constant)]
+        if name == "divide" and arrays[0].dtype.kind in "iu":
+            return [Constant(np.trunc(arrays[0] / arrays[1]).astype(arrays[0].dtype))]
+        return [Constant(_as(function(*arrays), arrays[0].dtype))]
+    if name == "divide" and (average := divided(w, operands)) is not None:
+        return [average]
+    for one, other in (operands, operands[::-1]):
+        if isinstance(one, Constant) and name in NEUTRAL and one.dtype.kind == "f" and (one.array == NEUTRAL[name]).all():
+            return [other]
+    return [w.together(kind, operands, operands[0].shape, operands[0].dtype)]
+
+
+def require_bools(op: Op, operands: Sequence[Value]) -> None:
+    """Raises UnsupportedError for bitwise functions of integers."""
+    if op.kind.rpartition(".")[2] in BOOLS and any(v.dtype != np.bool_ for v in operands):
+        if not all(isinstance(v, Constant) for v in operands):
+            raise UnsupportedError("bools are required, got integers, whose bits no op combines")
+
+
+def _as(array: Any, dtype: np.dtype) -> np.ndarray:
+    return np.asarray(array).astype(dtype, copy=False)
+
+
+def compare(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
+    """A comparison, which gives bools."""
+    kind, function = DIRECTIONS[op.word("comparison_direction")]
+    if all(isinstance(v, Constant) for v in operands):
+        return [Constant(np.asarray(function(*(v.array for v in operands if isinstance(v, Constant)))))]
+    shape, dtype = operands[0].shape, np.dtype(np.bool_)
+    if kind:
+        return [w.together(kind, operands, shape, dtype)]
+    return [w.together("Not", [w.together("Equal", operands, shape, dtype)], shape, dtype)]
+
+
+def select(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
+    """One of two values by a bool; a bool without axes chooses for all."""
+    chosen, one, other = operands
+    if isinstance(chosen, Constant):
+        if chosen.array.all():
+            return [one]
+        if not chosen.array.any():
+            return [other]
+    if chosen.shape != one.shape:
+        chosen = spread(w, chosen, one.shape)
+    if all(isinstance(v, Constant) for v in (chosen, one, other)):
+        arrays = [v.array for v in (chosen, one, other) if isinstance(v, Constant)]
+        return [Constant(np.where(*arrays))]
+    return [w.together("Where", [chosen, one, other], one.shape, one.dtype)]
+
+
+def spread(w: Writer, value: Value, shape: Sequence[int]) -> Value:
+    """A value without axes repeated to a shape."""
+    if isinstance(value, Constant):
+        return Constant(np.broadcast_to(value.array, tuple(shape)), value.of)
+    rank = len(shape)
+    if value.shape or not rank:
+        return value
+    name = w.node("Reshape", [value.name, w.indices((1,) * rank)])
+    return Computed(name, (1,) * rank, value.dtype, tuple(range(rank)), tuple(shape))
+
+
+def clamp(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
+    """Limits below and above."""
+    least, x, most = operands
+    if isinstance(x, Constant) and isinstance(least, Constant) and isinstance(most, Constant):
+        return [Constant(_as(np.clip(x.array, least.array, most.array), x.dtype))]
+    y = w.together("Max", [spread(w, least, x.shape), x], x.shape, x.dtype)
+    return [w.together("Min", [spread(w, most, x.shape), y], x.shape, x.dtype)]
+
+
+def convert(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
+    """Another element type."""
+    (x,), (_, dtype) = operands, type_of(op.results[0])
+    if isinstance(x, Constant):
+        return [Constant(x.array.astype(dtype), x.of)]
+    if x.dtype == dtype or (x.dtype.kind == dtype.kind == "f"):
+        return [x]
+    return [w.together("Cast", [x], x.shape, dtype, to=_code(dtype))]
+
+
+def _code(dtype: np.dtype) -> int:
+    from onnx import helper
+
+    return int(helper.np_dtype_to_tensor_dtype(dtype))
+
+
+def composed(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
+    """Functions that are several nodes."""
+    (x,) = operands
+    name = op.kind.rpartition(".")[2]
+    one = Constant(np.broadcast_to(np.asarray(1, x.dtype), x.shape))
+
+    def of(kind: str, *values: Value) -> Value:
+        return w.together(kind, values, x.shape, x.dtype)
+
+    if isinstance(x, Constant):
+        return [Constant(_as(_COMPOSED[name](x.array), x.dtype))]
+    match name:
+        case "rsqrt":
+            return [of("Reciprocal", of("Sqrt", x))]
+        case "log_plus_one":
+            return [of("Log", of("Add", x, one))]
+        case "exponential_minus_one":
+            return [of("Sub", of("Exp", x), one)]
+        case "cbrt":
+            return [of("Mul", of("Sign", x), of("Pow", of("Abs", x), _like(x, 1 / 3)))]
+        case "erfc":
+            return [of("Sub", one, of("Erf", x))]
+        case _:
+            return [of("Erf", x)]
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    from math import erf
+
+    return np.vectorize(erf, otypes=[np.float64])(x)
+
+
+_COMPOSED: Mapping[str, Numpy] = {
+    "rsqrt": lambda x: 1 / np.sqrt(x), "log_plus_one": np.log1p, "exponential_minus_one": np.expm1, "cbrt": np.cbrt,
+    "erfc": lambda x: 1 - _erf(x), "erf": _erf,
+}  # fmt: skip
+
+
+def _like(x: Value, number: float) -> Constant:
+    return Constant(np.broadcast_to(np.asarray(number, x.dtype), x.shape))
+
+
+def remainder(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
+    """The remainder with the sign of the dividend."""
+    if all(isinstance(v, Constant) for v in operands):
+        return [Constant(np.fmod(*(v.array for v in operands if isinstance(v, Constant))))]
+    return [w.together("Mod", operands, operands[0].shape, operands[0].dtype, fmod=1)]
+
+
+FORMS: dict[str, Callable[[Writer, Op, Sequence[Value]], list[Value]]] = {
+    **{f"stablehlo.{name}": unary for name in UNARY},
+    **{f"stablehlo.{name}": binary for name in BINARY},
+    **{f"{d}.{n}": composed for d, n in (
+        ("stablehlo", "rsqrt"), ("stablehlo", "log_plus_one"), ("stablehlo", "exponential_minus_one"),
+        ("stablehlo", "cbrt"), ("chlo", "erfc"), ("chlo", "erf"),
+    )},
+    "stablehlo.compare": compare, "stablehlo.select": select, "stablehlo.clamp": clamp, "stablehlo.convert": convert,
+    "stablehlo.remainder": remainder,
+}  # fmt: skip
+"""Instruction -> the function that writes it."""

@@ -1,0 +1,159 @@
+"""`Writer`: the ONNX nodes of a StableHLO module, and its values so far."""
+
+# some functions of the onnx package are only partly annotated:
+# pyright: reportUnknownMemberType=false
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from tpusim.frontend.stablehlo.values import Computed, Constant, Shape, Value
+
+OPSET, IR_VERSION = 20, 9
+
+
+class Sums(NamedTuple):
+    """How the sum over windows was written: the average of whole windows, and what another average is made of."""
+
+    average: Computed
+    source: str
+    options: dict[str, Any]
+    axes: Sequence[int]
+    counts: np.ndarray
+
+
+class Writer:
+    """The nodes so far; every method that adds one returns the value or the name of its result."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.initializers: dict[str, onnx.TensorProto] = {}
+        self._used: set[str] = set()
+        self._made: dict[tuple[Any, ...], str] = {}
+        self._base = "value"
+        self.window_sums: dict[str, Sums] = {}
+
+    @contextmanager
+    def at(self, place: str) -> Iterator[None]:
+        """Name what is added inside after a place of the program."""
+        before, self._base = self._base, place or self._base
+        try:
+            yield
+        finally:
+            self._base = before
+
+    def fresh(self, wanted: str) -> str:
+        """A name like the wanted one that nothing has."""
+        name, number = wanted, 0
+        while name in self._used:
+            number += 1
+            name = f"{wanted}_{number}"
+        self._used.add(name)
+        return name
+
+    # ----------------------------------------------------------------------------------------------------------- nodes
+
+    def node(self, kind: str, inputs: Sequence[str], **attributes: Any) -> str:
+        """Append a node, or take an equal one that is there; the name of its result."""
+        return self.several(kind, inputs, 1, **attributes)[0]
+
+    def several(self, kind: str, inputs: Sequence[str], count: int, **attributes: Any) -> list[str]:
+        """Append a node with `count` results; their names."""
+        names = [self.fresh(self._base) for _ in range(count)]
+        self.nodes.append(helper.make_node(kind, list(inputs), names, name=names[0], **attributes))
+        return names
+
+    def constant(self, array: np.ndarray, name: str = "") -> str:
+        """Add a constant, once; its name."""
+        array = np.array(array, order="C")
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._made:
+            self._made[key] = called = self.fresh(name or f"{self._base}_constant")
+            self.initializers[called] = numpy_helper.from_array(array, called)
+        return self._made[key]
+
+    def indices(self, numbers: Sequence[int]) -> str:
+        """Add a constant of int64 (n,)."""
+        return self.constant(np.asarray(numbers, np.int64))
+
+    # ---------------------------------------------------------------------------------------------------------- values
+
+    def stored(self, value: Value, order: Sequence[int], *, whole: bool = False) -> str:
+        """The name of a tensor with the value's axes in an order: its axis order[i] is axis i of the value.
+
+        whole: repeated elements are there; else their axis may have extent 1.
+        """
+        if isinstance(value, Constant):
+            array = value.array if whole else once(value.array)
+            return self.constant(array.transpose(np.argsort(order)), value.of)
+        perm = [0] * len(order)
+        for mine, wanted in zip(value.order, order, strict=True):
+            perm[wanted] = mine
+        name = value.name
+        if perm != list(range(len(perm))):
+            name = self._once(("Transpose", name, tuple(perm)), lambda: self.node("Transpose", [value.name], perm=perm))
+        if whole and value.repeats:
+            shape = [0] * len(order)
+            for size, wanted in zip(value.shape, order, strict=True):
+                shape[wanted] = size
+            inner = name
+            name = self._once(("Expand", inner, tuple(shape)), lambda: self.node("Expand", [inner, self.indices(shape)]))
+        return name
+
+    def _once(self, key: tuple[Any, ...], make: Callable[[], str]) -> str:
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def plain(self, value: Value) -> str:
+        """The name of a tensor that is the value."""
+        return self.stored(value, range(len(value.shape)), whole=True)
+
+    def in_axes(self, value: Value, axes: Sequence[int]) -> str:
+        """The name of a tensor whose axis j is axis axes[j] of the value."""
+        return self.stored(value, [int(i) for i in np.argsort(axes)], whole=True)
+
+    def from_axes(self, name: str, axes: Sequence[int], shape: Shape, dtype: np.dtype) -> Computed:
+        """The value of that shape whose axis axes[j] is axis j of a tensor."""
+        stored = tuple(shape[a] for a in axes)
+        return Computed(name, stored, dtype, tuple(int(i) for i in np.argsort(axes)), shape)
+
+    def together(
+        self, kind: str, values: Sequence[Value], shape: Shape, dtype: np.dtype, **attributes: Any
+    ) -> Computed:
+        """A node that computes element by element, in the order of axes that most elements have already."""
+        layout = order_of(values, len(shape))
+        names = [self.stored(v, layout) for v in values]
+        inner = [inner_of(v) for v in values]
+        sizes = tuple(max(part[i] for part in inner) if inner else 1 for i in range(len(shape)))
+        stored = [0] * len(shape)
+        for size, axis in zip(sizes, layout, strict=True):
+            stored[axis] = size
+        return Computed(self.node(kind, names, **attributes), tuple(stored), dtype, layout, shape)
+
+    def relabelled(self, value: Computed, shape: Shape) -> Computed:
+        """The value with axes of extent 1 repeated to a shape."""
+        return replace(value, shape=shape)
+
+
+def once(array: np.ndarray) -> np.ndarray:
+    """An array without the repetitions that NumPy stores as strides of 0."""
+    return array[tuple(slice(0, 1) if step == 0 and size > 1 else slice(None) for step, size in zip(array.strides, array.shape, strict=True))]
+
+
+def inner_of(value: Value) -> Shape:
+    """The extents of a value without repetitions."""
+    return once(value.array).shape if isinstance(value, Constant) else value.inner
+
+
+def order_of(values: Sequence[Value], rank: int) -> tuple[int, ...]:
+    """The order of axes of the largest computed value."""
+    computed = [v for v in values if isinstance(v, Computed)]
+    if not computed:
+        return tuple(range(rank))
+    return max(computed, key=lambda v: int(np.prod(v.inner))).order
