@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import prod
 
 import numpy as np
 
 from tpusim.errors import UnsupportedError
 from tpusim.frontend.stablehlo.reading import Op, type_of
 from tpusim.frontend.stablehlo.values import Computed, Constant, Value
-from tpusim.frontend.stablehlo.writer import Writer
+from tpusim.frontend.stablehlo.writer import Writer, order_of
 
 
 def broadcast_in_dim(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
@@ -21,16 +20,18 @@ def broadcast_in_dim(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value
         aligned[list(dims)] = x.shape
         array = x.array.transpose(np.argsort(dims)) if dims else x.array
         return [Constant(np.broadcast_to(array.reshape(aligned), shape), x.of)]
-    rank, more = len(x.shape), len(shape) - len(x.shape)
-    name, stored = x.name, (*x.stored, *(1,) * more)
-    if more:
-        name = w.node("Unsqueeze", [x.name, w.indices(range(rank, rank + more))]) if rank else w.node(
-            "Reshape", [x.name, w.indices(stored)]
-        )
-    order, new = [-1] * len(shape), iter(range(rank, rank + more))
+    new = [axis for axis in range(len(shape)) if axis not in dims]
+    spare, stored, name = list(x.spare), x.stored, x.name
+    if len(spare) < len(new):
+        more = len(new) - len(spare)
+        spare += range(len(stored), len(stored) + more)
+        stored = (*stored, *(1,) * more)
+        name = w.reshaped(name, stored)
+    order = [0] * len(shape)
     for axis, target in enumerate(dims):
         order[target] = x.order[axis]
-    order = [next(new) if place < 0 else place for place in order]
+    for axis, place in zip(new, spare, strict=False):
+        order[axis] = place
     return [Computed(name, stored, x.dtype, tuple(order), shape)]
 
 
@@ -51,19 +52,17 @@ def reshape(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
 
 
 def _with_ones(w: Writer, x: Computed, shape: Sequence[int]) -> Computed:
-    """Only axes of extent 1 come or go: the others stay in their order of storage."""
-    kept = [place for place, size in sorted(zip(x.order, x.shape, strict=True)) if size != 1]
-    long = [axis for axis, size in enumerate(x.shape) if size != 1]
-    place_of = {axis: kept.index(x.order[axis]) for axis in long}
-    ones = iter(range(len(kept), len(shape)))
-    longer = iter(long)
-    order = tuple(place_of[next(longer)] if size != 1 else next(ones) for size in shape)
-    stored = [0] * len(shape)
-    for size, place in zip(shape, order, strict=True):
-        stored[place] = size
-    if tuple(stored) == x.stored:
-        return replace(x, order=order, shape=tuple(shape))
-    return Computed(w.node("Reshape", [x.name, w.indices(stored)]), tuple(stored), x.dtype, order, tuple(shape))
+    """Only axes of extent 1 come or go: a view, where the tensor has enough of them."""
+    long = iter([x.order[axis] for axis, size in enumerate(x.shape) if size != 1])
+    ones = [place for place, size in enumerate(x.stored) if size == 1]
+    stored, name, missing = x.stored, x.name, sum(size == 1 for size in shape) - len(ones)
+    if missing > 0:
+        ones += range(len(stored), len(stored) + missing)
+        stored = (*stored, *(1,) * missing)
+        name = w.reshaped(name, stored)
+    free = iter(ones)
+    order = tuple(next(long) if size != 1 else next(free) for size in shape)
+    return Computed(name, stored, x.dtype, order, tuple(shape))
 
 
 def concatenate(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
@@ -71,7 +70,7 @@ def concatenate(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     axis, (shape, dtype) = op.number("dimension"), type_of(op.results[0])
     if all(isinstance(v, Constant) for v in operands):
         return [Constant(np.concatenate([v.array for v in operands if isinstance(v, Constant)], axis))]
-    order = max((v for v in operands if isinstance(v, Computed)), key=lambda v: prod(v.inner)).order
+    order = order_of(operands, len(shape))
     parts = [w.stored(v, order, whole=True) for v in operands]
     axes = [int(i) for i in np.argsort(order)]
     return [w.from_axes(w.node("Concat", parts, axis=order[axis]), axes, shape, dtype)]
@@ -125,7 +124,8 @@ def pad(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
 def _padded(w: Writer, x: Value, around: tuple[Sequence[int], Sequence[int]], number: Constant) -> Value:
     if isinstance(x, Constant):
         return Constant(np.pad(x.array, list(zip(*around, strict=True)), constant_values=number.array.item()))
-    name, axes = w.stored(x, x.order, whole=True), [int(i) for i in np.argsort(x.order)]
+    layout = order_of([x], len(x.shape))
+    name, axes = w.stored(x, layout, whole=True), [int(i) for i in np.argsort(layout)]
     pads = [side[axis] for side in around for axis in axes]
     name = w.node("Pad", [name, w.indices(pads), w.constant(number.array.astype(x.dtype))])
     shape = tuple(size + a + b for size, a, b in zip(x.shape, *around, strict=True))

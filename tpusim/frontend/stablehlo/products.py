@@ -13,7 +13,7 @@ from jax.extend.mlir.dialects import stablehlo
 from tpusim.errors import UnsupportedError
 from tpusim.frontend.stablehlo.reading import Op, instructions, type_of
 from tpusim.frontend.stablehlo.values import Computed, Constant, Value
-from tpusim.frontend.stablehlo.writer import Sums, Writer
+from tpusim.frontend.stablehlo.writer import Sums, Writer, order_of
 
 REDUCTIONS: Mapping[str, tuple[str, Callable[..., Any]]] = {
     "stablehlo.add": ("ReduceSum", np.sum), "stablehlo.maximum": ("ReduceMax", np.max),
@@ -169,15 +169,19 @@ def reduce(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
         return [Constant(np.asarray(function(x.array, axis=axes)).astype(dtype).reshape(shape))]
     if not axes:
         return [x]
-    name = w.stored(x, x.order, whole=True)
+    repeated = any(x.inner[a] != x.shape[a] for a in axes)
+    layout = order_of([x], len(x.shape))
+    name = w.stored(x, layout, whole=repeated)
     if x.dtype == np.bool_:
         name = w.node("Cast", [name], to=1)
-    name = w.node(kind, [name, w.indices(sorted(x.order[a] for a in axes))], keepdims=0)
+    name = w.node(kind, [name, w.indices(sorted(layout[a] for a in axes))], keepdims=1)
     if x.dtype == np.bool_:
         name = w.node("Cast", [name], to=9)
-    kept = [a for a in range(len(x.shape)) if a not in axes]
-    stored = sorted(kept, key=lambda axis: x.order[axis])
-    return [w.from_axes(name, [kept.index(a) for a in stored], shape, dtype)]
+    stored = [0] * len(layout)
+    for axis, place in enumerate(layout):
+        stored[place] = 1 if axis in axes else x.shape[axis] if repeated else x.inner[axis]
+    kept = tuple(layout[a] for a in range(len(layout)) if a not in axes)
+    return [Computed(name, tuple(stored), dtype, kept, shape)]
 
 
 def _places(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:

@@ -37,8 +37,8 @@ class Computed:
     """A value that the network computes.
 
     name: the ONNX tensor. stored: the tensor's shape, whose axes are in the order in which they are stored. order: axis
-    i of the value is axis order[i] of the tensor. shape: the value's extents; an axis that is longer than in the tensor
-    repeats its one element.
+    i of the value is axis order[i] of the tensor; other axes of the tensor have extent 1. shape: the value's extents; an
+    axis that is longer than in the tensor repeats its one element.
     """
 
     name: str
@@ -63,9 +63,9 @@ class Computed:
         return self.inner != self.shape
 
     @property
-    def is_plain(self) -> bool:
-        """Whether the value is its tensor."""
-        return not self.repeats and self.order == tuple(range(len(self.order)))
+    def spare(self) -> tuple[int, ...]:
+        """Axes of the tensor, of extent 1, that are none of the value."""
+        return tuple(axis for axis in range(len(self.stored)) if axis not in self.order)
 
     def transposed(self, order: Sequence[int]) -> "Computed":
         """The value with axis i from axis order[i]."""

@@ -91,6 +91,7 @@ class Writer:
         if isinstance(value, Constant):
             array = value.array if whole else once(value.array)
             return self.constant(array.transpose(np.argsort(order)), value.of)
+        value = self.without_spare(value)
         perm = [0] * len(order)
         for mine, wanted in zip(value.order, order, strict=True):
             perm[wanted] = mine
@@ -104,6 +105,22 @@ class Writer:
             inner = name
             name = self._once(("Expand", inner, tuple(shape)), lambda: self.node("Expand", [inner, self.indices(shape)]))
         return name
+
+    def reshaped(self, name: str, shape: Sequence[int]) -> str:
+        """A tensor with other extents, made once."""
+        return self._once(("Reshape", name, tuple(shape)), lambda: self.node("Reshape", [name, self.indices(shape)]))
+
+    def without_spare(self, value: Computed) -> Computed:
+        """The value of a tensor whose axes are all axes of the value."""
+        if not value.spare:
+            return value
+        kept = sorted(value.order)
+        name = self._once(
+            ("Squeeze", value.name, value.spare),
+            lambda: self.node("Squeeze", [value.name, self.indices(value.spare)]),
+        )
+        stored = tuple(value.stored[axis] for axis in kept)
+        return replace(value, name=name, stored=stored, order=tuple(kept.index(axis) for axis in value.order))
 
     def _once(self, key: tuple[Any, ...], make: Callable[[], str]) -> str:
         if key not in self._made:
@@ -156,4 +173,6 @@ def order_of(values: Sequence[Value], rank: int) -> tuple[int, ...]:
     computed = [v for v in values if isinstance(v, Computed)]
     if not computed:
         return tuple(range(rank))
-    return max(computed, key=lambda v: int(np.prod(v.inner))).order
+    largest = max(computed, key=lambda v: int(np.prod(v.inner)))
+    kept = sorted(largest.order)
+    return tuple(kept.index(axis) for axis in largest.order)
