@@ -12,6 +12,7 @@ from onnx import helper
 
 from tpusim.errors import ImportModelError, UnsupportedError
 from tpusim.frontend.stablehlo import elements, moves, places, products
+from tpusim.frontend.stablehlo.idioms import Graph
 from tpusim.frontend.stablehlo.reading import Op, functions, instructions, type_of
 from tpusim.frontend.stablehlo.values import Computed, Constant, Value
 from tpusim.frontend.stablehlo.writer import IR_VERSION, OPSET, Writer
@@ -47,6 +48,7 @@ def onnx_of_stablehlo(
         name = walk.writer.fresh(inputs[number] if inputs else f"arg{number}")
         shape, dtype = walk.typed(argument, f"argument {number}")
         given.append(Computed.plain(name, shape, dtype))
+        walk.writer.shapes[name] = shape
         infos.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape))
     results = walk.block(block, given)
     walk.finish()
@@ -61,7 +63,8 @@ def _model(
         name = w.fresh(names[number] if names else f"result{number}" if len(results) > 1 else "result")
         w.nodes.append(helper.make_node("Identity", [w.plain(value)], [name], name=name))
         made.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape))
-    graph = helper.make_graph(w.nodes, label, list(inputs), made, list(w.initializers.values()))
+    whole = Graph(w.nodes, w.initializers, w.shapes)
+    graph = helper.make_graph(whole.nodes, label, list(inputs), made, list(whole.constants.values()))
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
 
 
@@ -98,7 +101,9 @@ class Walk:
             if op.kind in ENDS:
                 return [known[v] for v in op.operands]
             with self.writer.at(op.place):
-                known.update(zip(op.results, self._tried(op, known), strict=True))
+                made = self._tried(op, known)
+            known.update(zip(op.results, made, strict=True))
+            self.writer.shapes.update((v.name, v.stored) for v in made if isinstance(v, Computed))
         return []
 
     def _tried(self, op: Op, known: dict[Any, Value]) -> list[Value]:

@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 
 from tpusim.frontend.stablehlo.values import Computed, Constant, Shape, Value
 
-OPSET, IR_VERSION = 20, 9
+OPSET, IR_VERSION = 23, 10
 
 
 class Sums(NamedTuple):
@@ -36,6 +36,7 @@ class Writer:
         self._used: set[str] = set()
         self._made: dict[tuple[Any, ...], str] = {}
         self._base = "value"
+        self.shapes: dict[str, Shape] = {}
         self.window_sums: dict[str, Sums] = {}
 
     @contextmanager
