@@ -61,7 +61,8 @@ class Writer:
 
     def node(self, kind: str, inputs: Sequence[str], **attributes: Any) -> str:
         """Append a node, or take an equal one that is there; the name of its result."""
-        return self.several(kind, inputs, 1, **attributes)[0]
+        key = (kind, tuple(inputs), repr(sorted(attributes.items())))
+        return self._once(key, lambda: self.several(kind, inputs, 1, **attributes)[0])
 
     def several(self, kind: str, inputs: Sequence[str], count: int, **attributes: Any) -> list[str]:
         """Append a node with `count` results; their names."""
