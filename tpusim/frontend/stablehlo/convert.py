@@ -3,17 +3,19 @@
 # the bindings have no complete type stubs, some functions of the onnx package are only partly annotated:
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper
 
-from tpusim.errors import ImportModelError, UnsupportedError
+from tpusim.errors import ImportModelError, UnsupportedError, first_line
 from tpusim.frontend.stablehlo import elements, moves, places, products
 from tpusim.frontend.stablehlo.idioms import Graph
-from tpusim.frontend.stablehlo.reading import Op, functions, instructions, type_of
+from tpusim.frontend.stablehlo.reading import Op, functions, instructions, parsed, type_of
 from tpusim.frontend.stablehlo.values import Computed, Constant, Value
 from tpusim.frontend.stablehlo.writer import IR_VERSION, OPSET, Writer
 
@@ -29,12 +31,12 @@ THROUGH = ("stablehlo.optimization_barrier", "sdy.sharding_constraint")
 
 def onnx_of_stablehlo(
     module: Any, label: str, *, inputs: Sequence[str] = (), outputs: Sequence[str] = (),
-    weights: Sequence[tuple[str, np.ndarray]] = (),
+    weights: Sequence[tuple[str, np.ndarray]] = (), name: str = "",
 ) -> onnx.ModelProto:  # fmt: skip
     """The network of a module as an ONNX model.
 
     inputs, outputs: names of arguments and results, by default those of the file. weights: names and values of the
-    first arguments, which are no inputs. Raises UnsupportedError with one line per kind of unsupported instruction.
+    first arguments, which are no inputs. name: of the graph, by default the label. Raises UnsupportedError with one line per kind of unsupported instruction.
     """
     found = functions(module)
     main = found.get("main") or (next(iter(found.values())) if len(found) == 1 else None)
@@ -42,9 +44,13 @@ def onnx_of_stablehlo(
         raise ImportModelError(f"{label}: a function @main is required, got {', '.join(found) or 'none'}")
     walk = Walk(Writer(), found, label)
     block = main.regions[0].blocks[0]
-    given: list[Value] = [Constant(array, name) for name, array in weights]
+    arguments = list(block.arguments)
+    given: list[Value] = [
+        Constant(array.astype(walk.typed(argument, f"weight {name}")[1]), name)
+        for argument, (name, array) in zip(arguments, weights, strict=False)
+    ]
     infos: list[onnx.ValueInfoProto] = []
-    for number, argument in enumerate(list(block.arguments)[len(weights) :]):
+    for number, argument in enumerate(arguments[len(weights) :]):
         name = walk.writer.fresh(inputs[number] if inputs else f"arg{number}")
         shape, dtype = walk.typed(argument, f"argument {number}")
         given.append(Computed.plain(name, shape, dtype))
@@ -52,7 +58,19 @@ def onnx_of_stablehlo(
         infos.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape))
     results = walk.block(block, given)
     walk.finish()
-    return _model(walk.writer, infos, results, outputs, label)
+    return _model(walk.writer, infos, results, outputs, name or label)
+
+
+def onnx_of_stablehlo_file(path: str | os.PathLike[str]) -> onnx.ModelProto:
+    """The network of a StableHLO file: text, bytecode or a portable artefact.
+
+    Raises ImportModelError for a file that cannot be read, and the errors of `onnx_of_stablehlo`.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise ImportModelError(f"model '{os.fspath(path)}' cannot be read: {first_line(error)}") from error
+    return onnx_of_stablehlo(parsed(content, os.fspath(path)), os.fspath(path), name=Path(path).stem)
 
 
 def _model(
@@ -80,7 +98,7 @@ class Walk:
 
     def finish(self) -> None:
         """Raises UnsupportedError with what was refused, a line for each reason."""
-        lines = [f"  {why} ({len(at)}, first at {at[0]})" for why, at in self._refused.items()]
+        lines = [f"  {why} ({len(at)}, first at {at[0]})" if at[0] else f"  {why} ({len(at)})" for why, at in self._refused.items()]
         if lines:
             raise UnsupportedError(f"{self._label}: {len(lines)} kinds of instruction are not supported:", *lines)
 
@@ -100,7 +118,7 @@ class Walk:
         for op in instructions(block):
             if op.kind in ENDS:
                 return [known[v] for v in op.operands]
-            with self.writer.at(op.place):
+            with self.writer.at(op.name):
                 made = self._tried(op, known)
             known.update(zip(op.results, made, strict=True))
             self.writer.shapes.update((v.name, v.stored) for v in made if isinstance(v, Computed))

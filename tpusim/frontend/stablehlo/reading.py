@@ -3,6 +3,7 @@
 # the bindings have no complete type stubs:
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
+from jax.interpreters.mlir import make_ir_context
 
 from tpusim.errors import ImportModelError, UnsupportedError, first_line
 
@@ -23,10 +25,13 @@ DTYPES: Mapping[str, str] = {
 """Element types of StableHLO -> the type with which the network computes; numbers of bf16 are f32 here."""
 
 
+SKIPPED = re.compile(r"p?jit\(.*\)$")
+"""Parts of a scope that say that a function was compiled."""
+
+
 def parsed(content: str | bytes, label: str) -> Any:
     """A verified module with the dialects of StableHLO. Raises ImportModelError with MLIR's reason."""
-    context = ir.Context()
-    stablehlo.register_dialect(context)
+    context = make_ir_context()
     context.allow_unregistered_dialects = True
     try:
         if isinstance(content, bytes) and content.startswith(ARTEFACT):
@@ -34,9 +39,15 @@ def parsed(content: str | bytes, label: str) -> Any:
                 return stablehlo.deserialize_portable_artifact(context, content)
             except Exception:  # noqa: BLE001  bytecode that is no portable artefact
                 return ir.Module.parse(content, context)
-        return ir.Module.parse(content, context)
+        return ir.Module.parse(content.decode() if isinstance(content, bytes) else content, context)
     except Exception as error:  # noqa: BLE001  the bindings' errors share no base class
-        raise ImportModelError(f"{label}: no valid StableHLO module ({first_line(error)})") from error
+        raise ImportModelError(f"{label}: no valid StableHLO module ({_reason(error)})") from error
+
+
+def _reason(error: Exception) -> str:
+    """The parser's first reason, with the line."""
+    found = re.search(r'error: (?:"[^"]*":(\d+):\d+: )?(.*)', str(error))
+    return first_line(error) if found is None else f"line {found[1]}: {found[2]}" if found[1] else found[2]
 
 
 @dataclass(frozen=True)
@@ -54,8 +65,18 @@ class Op:
     def place(self) -> str:
         """The scope in the program that was lowered, or the line of the file; "" if neither is known."""
         text = str(self.op.location)
-        scope = text.removeprefix('loc("').partition('"')[0] if text.startswith('loc("') else ""
-        return "/".join(part for part in scope.split("/") if part and not part.startswith(("jit(", "pjit("))) or text
+        if (file := re.match(r'loc\(("[^"]*"):(\d+):\d+', text)) is not None:
+            return f"line {file[2]}"
+        scope = re.match(r'loc\("([^"]*)"', text)
+        if scope is None:
+            return ""
+        return "/".join(part for part in scope[1].split("/") if part and not SKIPPED.match(part))
+
+    @property
+    def name(self) -> str:
+        """A name for its results: the scope, or the instruction."""
+        found = self.place
+        return self.kind.rpartition(".")[2] if not found or found.startswith("line ") else found
 
     def attribute(self, name: str) -> Any:
         """An attribute, None if it is absent."""
