@@ -26,6 +26,7 @@ FORMS: Mapping[str, Callable[[Writer, Op, Sequence[Value]], list[Value]]] = {
 MOST_STEPS = 10_000
 """Steps of loops that are written one after the other, in all."""
 ENDS = ("func.return", "stablehlo.return")
+CALLS = ("func.call", "stablehlo.composite")
 THROUGH = ("stablehlo.optimization_barrier", "sdy.sharding_constraint")
 
 
@@ -142,11 +143,11 @@ class Walk:
         return Computed.plain(self.writer.fresh("refused"), shape, dtype)
 
     def _written(self, op: Op, known: dict[Any, Value], operands: list[Value]) -> list[Value]:
+        if op.kind in CALLS:
+            return self._called(op, operands)
         for value in op.results:
             type_of(value)
         match op.kind:
-            case "func.call" | "stablehlo.composite":
-                return self._called(op, operands)
             case "stablehlo.while":
                 return self._loop(op, known, operands)
             case "stablehlo.case" | "stablehlo.if":

@@ -9,7 +9,7 @@ from tpusim.errors import UnsupportedError
 from tpusim.frontend.stablehlo.products import divided
 from tpusim.frontend.stablehlo.reading import Op, type_of
 from tpusim.frontend.stablehlo.values import Computed, Constant, Value
-from tpusim.frontend.stablehlo.writer import Writer
+from tpusim.frontend.stablehlo.writer import Writer, once
 
 Numpy = Callable[..., Any]
 
@@ -58,6 +58,9 @@ def binary(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
         return [Constant(_as(function(*arrays), arrays[0].dtype))]
     if name == "divide" and (average := divided(w, operands)) is not None:
         return [average]
+    left, right = operands
+    if name == "subtract" and isinstance(right, Constant) and right.dtype.kind == "f":
+        return [w.together("Add", [left, Constant(np.broadcast_to(-once(right.array), right.shape))], left.shape, left.dtype)]
     for one, other in (operands, operands[::-1]):
         if isinstance(one, Constant) and name in NEUTRAL and one.dtype.kind == "f" and (one.array == NEUTRAL[name]).all():
             return [other]

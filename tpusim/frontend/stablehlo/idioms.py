@@ -4,6 +4,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 from math import pi, prod, sqrt
 
 import numpy as np
@@ -78,6 +79,23 @@ class Graph:
         """Add a constant; its name."""
         self.constants[name] = numpy_helper.from_array(array, name)
         return name
+
+    def inner(self, name: str) -> np.ndarray | None:
+        """The elements of a constant without leading axes of extent 1."""
+        array = self.array(name)
+        if array is None:
+            return None
+        first = next((axis for axis, size in enumerate(array.shape) if size != 1), array.ndim)
+        return array.reshape(array.shape[first:])
+
+    def constant_shape(self, name: str) -> tuple[int, ...]:
+        """The extents of a constant."""
+        array = self.array(name)
+        return () if array is None else array.shape
+
+    def attributes(self, node: onnx.NodeProto) -> dict[str, Any]:
+        """The attributes of a node."""
+        return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
     def axes(self, node: onnx.NodeProto) -> tuple[int, ...]:
         """The axes of a reduction."""
@@ -266,6 +284,34 @@ def rms_norm(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
     return None
 
 
+def scaled(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
+    """A norm times a constant."""
+    if node.op_type != "Mul":
+        return None
+    for y, factor in (node.input, node.input[::-1]):
+        norm, inner = g.maker(y, "LayerNormalization", "RMSNormalization"), g.inner(factor)
+        if norm is None or inner is None or len(norm.input) != 2 or g.number(norm.input[1]) != 1:  # noqa: PLR2004
+            continue
+        if inner.shape == g.constant_shape(norm.input[1]):
+            named = factor if g.constant_shape(factor) == inner.shape else g.constant(inner, f"{node.name}_gamma")
+            return in_place(node, norm.op_type, [norm.input[0], named], **g.attributes(norm))
+    return None
+
+
+def shifted(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
+    """A layer norm plus a constant."""
+    if node.op_type != "Add":
+        return None
+    for y, term in (node.input, node.input[::-1]):
+        norm, inner = g.maker(y, "LayerNormalization"), g.inner(term)
+        if norm is None or inner is None or len(norm.input) != 2:  # noqa: PLR2004  it has a bias already
+            continue
+        if inner.shape == g.constant_shape(norm.input[1]):
+            named = term if g.constant_shape(term) == inner.shape else g.constant(inner, f"{node.name}_beta")
+            return in_place(node, norm.op_type, [*norm.input, named], **g.attributes(norm))
+    return None
+
+
 def _normalised(
     g: Graph, node: onnx.NodeProto, kind: str, x: str, axes: tuple[int, ...], eps: float, constants: Sequence[str]
 ) -> onnx.NodeProto | None:
@@ -317,6 +363,6 @@ def _is_fast_variance(g: Graph, name: str, x: str, average: str, axes: tuple[int
 
 
 RULES: tuple[Callable[[Graph, onnx.NodeProto], onnx.NodeProto | None], ...] = (
-    square, relu, clip, mean, sigmoid, softmax, gelu, layer_norm, rms_norm,
+    square, relu, clip, mean, sigmoid, softmax, gelu, layer_norm, rms_norm, scaled, shifted,
 )  # fmt: skip
 """What is tried at each node, in this order."""

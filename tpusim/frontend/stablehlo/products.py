@@ -4,6 +4,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -54,32 +55,48 @@ def _constant_product(left: Value, right: Value, batch: Any, inner: Any, free: A
 def _matrix_product(
     w: Writer, operands: Sequence[Value], batch: Any, inner: Any, free: Any, shape: tuple[int, ...], dtype: np.dtype
 ) -> Computed:
-    """MatMul of (batch, rows, K) and (batch, K, columns), several axes of a kind as one."""
-    left, right = operands
-    ks = prod(left.shape[a] for a in inner[0])
-    rows, columns = (prod(v.shape[a] for a in free[i]) for i, v in enumerate(operands))
-    heads = tuple(left.shape[a] for a in batch[0])
-    wide = not heads and len(inner[0]) == 1 and len(free[1]) == 1  # (..., K) x (K, N), as MatMul takes it
-    a_shape = tuple(left.shape[a] for a in free[0]) + (ks,) if wide else (*heads, rows, ks)
-    a = _arranged(w, left, (*batch[0], *free[0], *inner[0]), a_shape)
-    b = _arranged(w, right, (*batch[1], *inner[1], *free[1]), (*heads, ks, columns))
-    squeezed = wide and not free[0]
-    if squeezed:
-        a = w.node("Unsqueeze", [a, w.indices([0])])
+    """MatMul of (batch, rows, K) and (batch, K, columns), several axes of a kind as one.
+
+    The operands change places where fewer of them are transposed then; the result is a view either way.
+    """
+    layouts = [[(*batch[i], *free[i], *inner[i]), (*batch[1 - i], *inner[1 - i], *free[1 - i])] for i in (0, 1)]
+    pairs = [(operands[i], operands[1 - i]) for i in (0, 1)]
+    moved = [
+        sum(_moves(value, axes) for value, axes in zip(pair, layout, strict=True))
+        for pair, layout in zip(pairs, layouts, strict=True)
+    ]
+    first = int(moved[1] < moved[0])
+    (left, right), (rows, columns) = pairs[first], (free[first], free[1 - first])
+    heads, k = [left.shape[a] for a in batch[first]], prod(left.shape[a] for a in inner[first])
+    out, over = [left.shape[a] for a in rows], [right.shape[a] for a in columns]
+    wide = not heads and len(inner[0]) == 1 and len(rows) > 0  # (..., K) x (K, N), as MatMul takes it
+    inside = out if wide else [prod(out)]
+    a = _arranged(w, left, layouts[first][0], (*heads, *inside, k))
+    b = _arranged(w, right, layouts[first][1], (*heads, k, prod(over)))
     name = w.node("MatMul", [a, b])
-    made = (*a_shape[:-1], columns) if wide and not squeezed else (1, columns) if squeezed else (*heads, rows, columns)
-    if made != shape:
-        name = w.node("Reshape", [name, w.indices(shape)])
-    return Computed.plain(name, shape, dtype)
+    stored = (*heads, *out, *over)
+    if (*heads, *inside, prod(over)) != stored:
+        name = w.reshaped(name, stored)
+    places = range(len(stored))
+    swapped = (*places[: len(heads)], *places[len(heads) + len(out) :], *places[len(heads) : len(heads) + len(out)])
+    value = Computed.plain(name, stored, dtype)
+    return replace(value.transposed(swapped) if first else value, shape=shape)
+
+
+def _moves(value: Value, axes: Sequence[int]) -> int:
+    """Whether a transpose brings the axes into an order."""
+    if isinstance(value, Constant):
+        return 0
+    places = [value.order[a] for a in axes if value.shape[a] > 1]
+    return int(places != sorted(places))
 
 
 def _arranged(w: Writer, value: Value, axes: Sequence[int], shape: tuple[int, ...]) -> str:
     """A tensor with the value's axes in an order, then reshaped."""
-    sizes = tuple(value.shape[a] for a in axes)
     if isinstance(value, Constant):
         return w.constant(value.array.transpose(axes).reshape(shape), value.of)
-    name = w.in_axes(value, axes)
-    return name if sizes == shape else w.node("Reshape", [name, w.indices(shape)])
+    name, sizes = w.in_axes(value, axes), tuple(value.shape[a] for a in axes)
+    return name if sizes == shape else w.reshaped(name, shape)
 
 
 # --------------------------------------------------------------------------------------------------------- convolutions
@@ -167,8 +184,9 @@ def reduce(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     shape, dtype = type_of(op.results[0])
     if isinstance(x, Constant):
         return [Constant(np.asarray(function(x.array, axis=axes)).astype(dtype).reshape(shape))]
-    if not axes:
-        return [x]
+    if all(x.shape[a] == 1 for a in axes):
+        order = tuple(place for axis, place in enumerate(x.order) if axis not in axes)
+        return [replace(x, order=order, shape=shape)]
     repeated = any(x.inner[a] != x.shape[a] for a in axes)
     layout = order_of([x], len(x.shape))
     name = w.stored(x, layout, whole=repeated)

@@ -3,7 +3,7 @@
 # some functions of the onnx package are only partly annotated:
 # pyright: reportUnknownMemberType=false
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -36,11 +36,12 @@ class Writer:
         self._used: set[str] = set()
         self._made: dict[tuple[Any, ...], str] = {}
         self._base = "value"
+        self._makers: dict[str, onnx.NodeProto] = {}
         self.shapes: dict[str, Shape] = {}
         self.window_sums: dict[str, Sums] = {}
 
     @contextmanager
-    def at(self, place: str) -> Iterator[None]:
+    def at(self, place: str) -> Generator[None]:
         """Name what is added inside after a place of the program."""
         before, self._base = self._base, place or self._base
         try:
@@ -68,6 +69,7 @@ class Writer:
         """Append a node with `count` results; their names."""
         names = [self.fresh(self._base) for _ in range(count)]
         self.nodes.append(helper.make_node(kind, list(inputs), names, name=names[0], **attributes))
+        self._makers |= dict.fromkeys(names, self.nodes[-1])
         return names
 
     def constant(self, array: np.ndarray, name: str = "") -> str:
@@ -105,12 +107,16 @@ class Writer:
             for size, wanted in zip(value.shape, order, strict=True):
                 shape[wanted] = size
             inner = name
-            name = self._once(("Expand", inner, tuple(shape)), lambda: self.node("Expand", [inner, self.indices(shape)]))
+            name = self._once(("Expand", inner, tuple(shape)), lambda: self.expanded(inner, shape))
         return name
 
     def reshaped(self, name: str, shape: Sequence[int]) -> str:
         """A tensor with other extents, made once."""
         return self._once(("Reshape", name, tuple(shape)), lambda: self.node("Reshape", [name, self.indices(shape)]))
+
+    def expanded(self, name: str, shape: Sequence[int]) -> str:
+        """A tensor with axes of extent 1 repeated."""
+        return self.node("Expand", [name, self.indices(shape)])
 
     def without_spare(self, value: Computed) -> Computed:
         """The value of a tensor whose axes are all axes of the value."""
@@ -146,6 +152,8 @@ class Writer:
         self, kind: str, values: Sequence[Value], shape: Shape, dtype: np.dtype, **attributes: Any
     ) -> Computed:
         """A node that computes element by element, in the order of axes that most elements have already."""
+        if (kept := self._with_spare(kind, values, shape, dtype, attributes)) is not None:
+            return kept
         layout = order_of(values, len(shape))
         names = [self.stored(v, layout) for v in values]
         inner = [inner_of(v) for v in values]
@@ -155,14 +163,43 @@ class Writer:
             stored[axis] = size
         return Computed(self.node(kind, names, **attributes), tuple(stored), dtype, layout, shape)
 
-    def relabelled(self, value: Computed, shape: Shape) -> Computed:
-        """The value with axes of extent 1 repeated to a shape."""
-        return replace(value, shape=shape)
+    def _with_spare(
+        self, kind: str, values: Sequence[Value], shape: Shape, dtype: np.dtype, attributes: dict[str, Any]
+    ) -> Computed | None:
+        """A node of one computed value and constants that are no longer than it, in the tensor's axes; else None."""
+        first, *others = [v for v in values if isinstance(v, Computed)] or [None]
+        if first is None or not first.spare or any((v.order, v.stored) != (first.order, first.stored) for v in others):
+            return None
+        if any(size not in (1, inner) for v in values for size, inner in zip(inner_of(v), first.inner, strict=True)):
+            return None
+        names: list[str] = []
+        for value in values:
+            if isinstance(value, Constant):
+                array, aligned = once(value.array), [1] * len(first.stored)
+                for size, place in zip(array.shape, first.order, strict=True):
+                    aligned[place] = size
+                names.append(self.constant(array.transpose(np.argsort(first.order)).reshape(aligned), value.of))
+            else:
+                names.append(value.name)
+        return Computed(self.node(kind, names, **attributes), first.stored, dtype, first.order, shape)
+
+    def maker(self, name: str, *kinds: str) -> onnx.NodeProto | None:
+        """The node of one of these kinds that makes a tensor, None for another."""
+        node = self._makers.get(name)
+        return node if node is not None and node.op_type in kinds else None
+
+    def number(self, name: str) -> float | None:
+        """The one number of a constant."""
+        if name not in self.initializers:
+            return None
+        array = numpy_helper.to_array(self.initializers[name])
+        return float(array.flat[0]) if array.size and (array == array.flat[0]).all() else None
 
 
 def once(array: np.ndarray) -> np.ndarray:
     """An array without the repetitions that NumPy stores as strides of 0."""
-    return array[tuple(slice(0, 1) if step == 0 and size > 1 else slice(None) for step, size in zip(array.strides, array.shape, strict=True))]
+    repeated = (step == 0 and size > 1 for step, size in zip(array.strides, array.shape, strict=True))
+    return array[tuple(slice(0, 1) if repeats else slice(None) for repeats in repeated)]
 
 
 def inner_of(value: Value) -> Shape:
