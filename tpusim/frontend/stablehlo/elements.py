@@ -15,7 +15,7 @@ Numpy = Callable[..., Any]
 
 UNARY: Mapping[str, tuple[str, Numpy]] = {
     "abs": ("Abs", np.abs), "ceil": ("Ceil", np.ceil), "cosine": ("Cos", np.cos), "exponential": ("Exp", np.exp),
-    "floor": ("Floor", np.floor), "log": ("Log", np.log), "negate": ("Neg", np.negative), "not": ("Not", np.logical_not),
+    "floor": ("Floor", np.floor), "log": ("Log", np.log), "negate": ("Neg", np.negative), "not": ("Not", np.bitwise_not),
     "round_nearest_even": ("Round", np.round), "sign": ("Sign", np.sign), "sine": ("Sin", np.sin),
     "sqrt": ("Sqrt", np.sqrt), "tan": ("Tan", np.tan), "tanh": ("Tanh", np.tanh),
     "logistic": ("Sigmoid", lambda x: 1 / (1 + np.exp(-x))),
@@ -24,8 +24,8 @@ UNARY: Mapping[str, tuple[str, Numpy]] = {
 BINARY: Mapping[str, tuple[str, Numpy]] = {
     "add": ("Add", np.add), "subtract": ("Sub", np.subtract), "multiply": ("Mul", np.multiply),
     "divide": ("Div", np.divide), "maximum": ("Max", np.maximum), "minimum": ("Min", np.minimum),
-    "power": ("Pow", np.power), "and": ("And", np.logical_and), "or": ("Or", np.logical_or),
-    "xor": ("Xor", np.logical_xor),
+    "power": ("Pow", np.power), "and": ("And", np.bitwise_and), "or": ("Or", np.bitwise_or),
+    "xor": ("Xor", np.bitwise_xor),
 }  # fmt: skip
 DIRECTIONS: Mapping[str, tuple[str, Numpy]] = {
     "EQ": ("Equal", np.equal), "NE": ("", np.not_equal), "GT": ("Greater", np.greater),
@@ -97,12 +97,31 @@ def select(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
             return [one]
         if not chosen.array.any():
             return [other]
+    if isinstance(chosen, Computed) and isinstance(one, Computed) and _is_filled(w, chosen, one, other):
+        return [one]
     if chosen.shape != one.shape:
         chosen = spread(w, chosen, one.shape)
     if all(isinstance(v, Constant) for v in (chosen, one, other)):
         arrays = [v.array for v in (chosen, one, other) if isinstance(v, Constant)]
         return [Constant(np.where(*arrays))]
     return [w.together("Where", [chosen, one, other], one.shape, one.dtype)]
+
+
+def _is_filled(w: Writer, chosen: Computed, one: Computed, other: Value) -> bool:
+    """Whether it is what JAX writes for indices out of range: NaN, or the least integer, in place of an element.
+
+    Only for indices that are inputs of the network: they must be in range, as in ONNX.
+    """
+    gather, both = w.maker(one.name, "Gather"), w.maker(w.source(chosen.name), "And")
+    if not isinstance(other, Constant) or gather is None or both is None:
+        return False
+    filled = np.isnan(other.array) if other.dtype.kind == "f" else other.array == np.iinfo(other.dtype).min
+    limits = [w.maker(name, kind) for name, kind in zip(both.input, ("GreaterOrEqual", "LessOrEqual"), strict=True)]
+    if not filled.all() or any(limit is None for limit in limits):
+        return False
+    sizes = [w.number(limit.input[1]) for limit in limits if limit is not None]
+    read = {w.input_of(limit.input[0], int(sizes[1] or 0) + 1) for limit in limits if limit is not None}
+    return sizes[0] == 0 and read == {w.source(gather.input[1])} and "" not in read
 
 
 def spread(w: Writer, value: Value, shape: Sequence[int]) -> Value:

@@ -126,9 +126,7 @@ def gather(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     if isinstance(indices, Constant):
         places = w.constant(np.clip(indices.array.reshape(taken), 0, x.shape[axis] - 1).astype(np.int64))
     else:
-        flat = w.node("Reshape", [w.plain(indices), w.indices(taken)]) if taken != indices.shape else w.plain(indices)
-        places = w.node("Cast", [flat], to=7)
-        places = w.node("Clip", [places, *(w.constant(np.asarray(e, np.int64)) for e in (0, x.shape[axis] - 1))])
+        places = _indices(w, indices, taken, x.shape[axis])
     if isinstance(x, Constant) and isinstance(indices, Constant):
         made = np.take(x.array, np.clip(indices.array.reshape(taken), 0, x.shape[axis] - 1).astype(np.int64), axis)
         order = _order(n, axis, len(taken), len(shape))
@@ -137,6 +135,14 @@ def gather(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     order = _order(n, axis, len(taken), len(shape))
     sizes_made = tuple([*x.shape[:axis], *taken, *x.shape[axis + 1 :]])
     return [Computed.plain(name, sizes_made, dtype).transposed(order)]
+
+
+def _indices(w: Writer, indices: Computed, shape: tuple[int, ...], size: int) -> str:
+    """Indices in int64; those that the network computes stay within the axis, inputs are left as they are."""
+    name = w.plain(indices)
+    given = w.input_of(name, size)
+    name = w.node("Cast", [w.reshaped(given or name, shape)], to=7)
+    return name if given else w.node("Clip", [name, *(w.constant(np.asarray(e, np.int64)) for e in (0, size - 1))])
 
 
 def _order(n: "stablehlo.GatherDimensionNumbers", axis: int, taken: int, rank: int) -> list[int]:

@@ -95,40 +95,32 @@ class Writer:
         if isinstance(value, Constant):
             array = value.array if whole else once(value.array)
             return self.constant(array.transpose(np.argsort(order)), value.of)
-        value = self.without_spare(value)
-        perm = [0] * len(order)
-        for mine, wanted in zip(value.order, order, strict=True):
-            perm[wanted] = mine
-        name = value.name
-        if perm != list(range(len(perm))):
-            name = self._once(("Transpose", name, tuple(perm)), lambda: self.node("Transpose", [value.name], perm=perm))
+        name = self._moved(value, [value.order[i] for i in np.argsort(order)])
         if whole and value.repeats:
             shape = [0] * len(order)
             for size, wanted in zip(value.shape, order, strict=True):
                 shape[wanted] = size
-            inner = name
-            name = self._once(("Expand", inner, tuple(shape)), lambda: self.expanded(inner, shape))
+            name = self.node("Expand", [name, self.indices(shape)])
         return name
 
+    def _moved(self, value: Computed, axes: Sequence[int]) -> str:
+        """A tensor whose axis j is axis axes[j] of the value's tensor; where only axes of extent 1 move, a Reshape."""
+        if list(axes) == list(range(len(value.stored))):
+            return value.name
+        kept, sizes = sorted(axes), [value.stored[a] for a in axes]
+        long = [a for a in axes if value.stored[a] != 1]
+        if list(axes) != kept and long == sorted(long):
+            return self.reshaped(value.name, sizes)
+        name = value.name
+        if value.spare:
+            name = self.node("Squeeze", [name, self.indices(value.spare)])
+        return name if list(axes) == kept else self.node("Transpose", [name], perm=[kept.index(a) for a in axes])
+
     def reshaped(self, name: str, shape: Sequence[int]) -> str:
-        """A tensor with other extents, made once."""
-        return self._once(("Reshape", name, tuple(shape)), lambda: self.node("Reshape", [name, self.indices(shape)]))
-
-    def expanded(self, name: str, shape: Sequence[int]) -> str:
-        """A tensor with axes of extent 1 repeated."""
-        return self.node("Expand", [name, self.indices(shape)])
-
-    def without_spare(self, value: Computed) -> Computed:
-        """The value of a tensor whose axes are all axes of the value."""
-        if not value.spare:
-            return value
-        kept = sorted(value.order)
-        name = self._once(
-            ("Squeeze", value.name, value.spare),
-            lambda: self.node("Squeeze", [value.name, self.indices(value.spare)]),
-        )
-        stored = tuple(value.stored[axis] for axis in kept)
-        return replace(value, name=name, stored=stored, order=tuple(kept.index(axis) for axis in value.order))
+        """A tensor with other extents; of reshapes in a row only the last is needed."""
+        while (made := self.maker(name, "Reshape", "Squeeze")) is not None:
+            name = str(made.input[0])
+        return name if self.shapes.get(name) == tuple(shape) else self.node("Reshape", [name, self.indices(shape)])
 
     def _once(self, key: tuple[Any, ...], make: Callable[[], str]) -> str:
         if key not in self._made:
@@ -184,9 +176,28 @@ class Writer:
         return Computed(self.node(kind, names, **attributes), first.stored, dtype, first.order, shape)
 
     def maker(self, name: str, *kinds: str) -> onnx.NodeProto | None:
-        """The node of one of these kinds that makes a tensor, None for another."""
+        """The node of one of these kinds (of any without kinds) that makes a tensor, None if there is none."""
         node = self._makers.get(name)
-        return node if node is not None and node.op_type in kinds else None
+        return node if node is not None and (node.op_type in kinds or not kinds) else None
+
+    def source(self, name: str) -> str:
+        """The tensor whose elements a tensor has in the same order."""
+        while (made := self.maker(name, "Reshape", "Squeeze", "Cast")) is not None:
+            name = str(made.input[0])
+        return name
+
+    def input_of(self, name: str, size: int) -> str:
+        """The network's input that indices of an axis are, also where JAX counts negative ones from the end; else ""."""
+        name = self.source(name)
+        where = self.maker(name, "Where")
+        if where is not None:
+            name = self.source(str(where.input[2]))
+            less, more = self.maker(where.input[0], "Less"), self.maker(where.input[1], "Add")
+            if less is None or more is None or {self.source(less.input[0]), self.source(more.input[0])} != {name}:
+                return ""
+            if self.number(less.input[1]) != 0 or self.number(more.input[1]) != size:
+                return ""
+        return name if self.maker(name) is None and name not in self.initializers else ""
 
     def number(self, name: str) -> float | None:
         """The one number of a constant."""
