@@ -13,16 +13,18 @@ import onnx
 from onnx import helper
 
 from tpusim.errors import ImportModelError, UnsupportedError, first_line
-from tpusim.frontend.stablehlo import elements, moves, places, products
+from tpusim.frontend.stablehlo import elements, moves, ordering, places, products, scattering
 from tpusim.frontend.stablehlo.idioms import Graph
 from tpusim.frontend.stablehlo.reading import Op, functions, instructions, parsed, type_of
 from tpusim.frontend.stablehlo.values import Computed, Constant, Value
 from tpusim.frontend.stablehlo.writer import IR_VERSION, OPSET, Writer
 
 FORMS: Mapping[str, Callable[[Writer, Op, Sequence[Value]], list[Value]]] = {
-    **elements.FORMS, **moves.FORMS, **products.FORMS, **places.FORMS,
+    **elements.FORMS, **moves.FORMS, **products.FORMS, **places.FORMS, **ordering.FORMS, **scattering.FORMS,
 }  # fmt: skip
 """Instruction -> the function that writes its nodes."""
+SHARDING = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement")
+"""Calls that only say where a value is."""
 MOST_STEPS = 10_000
 """Steps of loops that are written one after the other, in all."""
 ENDS = ("func.return", "stablehlo.return")
@@ -92,6 +94,7 @@ class Walk:
 
     def __init__(self, writer: Writer, functions: Mapping[str, Any], label: str) -> None:
         self.writer = writer
+        writer.run = self.block
         self._functions = functions
         self._label = label
         self._refused: dict[str, list[str]] = {}
@@ -156,6 +159,8 @@ class Walk:
                 return operands
             case kind if kind in FORMS:
                 return FORMS[kind](self.writer, op, operands)
+            case "stablehlo.custom_call" if str(op.attribute("call_target_name")).strip('"') in SHARDING:
+                return operands
             case "stablehlo.custom_call":
                 raise UnsupportedError(f"a call of {op.attribute('call_target_name')}, which only its framework computes")
             case _:

@@ -9,7 +9,7 @@ from tpusim.errors import UnsupportedError
 from tpusim.frontend.stablehlo.products import divided
 from tpusim.frontend.stablehlo.reading import Op, type_of
 from tpusim.frontend.stablehlo.values import Computed, Constant, Value
-from tpusim.frontend.stablehlo.writer import Writer, once
+from tpusim.frontend.stablehlo.writer import Writer, code_of, once
 
 Numpy = Callable[..., Any]
 
@@ -18,7 +18,9 @@ UNARY: Mapping[str, tuple[str, Numpy]] = {
     "floor": ("Floor", np.floor), "log": ("Log", np.log), "negate": ("Neg", np.negative), "not": ("Not", np.bitwise_not),
     "round_nearest_even": ("Round", np.round), "sign": ("Sign", np.sign), "sine": ("Sin", np.sin),
     "sqrt": ("Sqrt", np.sqrt), "tan": ("Tan", np.tan), "tanh": ("Tanh", np.tanh),
-    "logistic": ("Sigmoid", lambda x: 1 / (1 + np.exp(-x))),
+    "logistic": ("Sigmoid", lambda x: 1 / (1 + np.exp(-x))), "acos": ("Acos", np.arccos), "acosh": ("Acosh", np.arccosh),
+    "asin": ("Asin", np.arcsin), "asinh": ("Asinh", np.arcsinh), "atan": ("Atan", np.arctan),
+    "atanh": ("Atanh", np.arctanh), "cosh": ("Cosh", np.cosh), "sinh": ("Sinh", np.sinh),
 }  # fmt: skip
 """Instruction -> the ONNX node, and the function of arrays."""
 BINARY: Mapping[str, tuple[str, Numpy]] = {
@@ -30,6 +32,10 @@ BINARY: Mapping[str, tuple[str, Numpy]] = {
 DIRECTIONS: Mapping[str, tuple[str, Numpy]] = {
     "EQ": ("Equal", np.equal), "NE": ("", np.not_equal), "GT": ("Greater", np.greater),
     "GE": ("GreaterOrEqual", np.greater_equal), "LT": ("Less", np.less), "LE": ("LessOrEqual", np.less_equal),
+}  # fmt: skip
+BITS: Mapping[str, Numpy] = {
+    "shift_left": np.left_shift, "shift_right_logical": lambda x, n: (x.view(f"u{x.itemsize}") >> n.astype(f"u{x.itemsize}")),
+    "shift_right_arithmetic": np.right_shift,
 }  # fmt: skip
 BOOLS = ("and", "or", "xor", "not")
 NEUTRAL = {"maximum": -np.inf, "minimum": np.inf}
@@ -48,7 +54,7 @@ def unary(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
 
 def binary(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     """A function of two operands."""
-    name = op.kind.rpartition(".")[2]
+    name = op.kind.rpartition(".")[2].removeprefix("broadcast_")
     kind, function = BINARY[name]
     require_bools(op, operands)
     if all(isinstance(v, Constant) for v in operands):
@@ -131,7 +137,7 @@ def spread(w: Writer, value: Value, shape: Sequence[int]) -> Value:
     rank = len(shape)
     if value.shape or not rank:
         return value
-    name = w.node("Reshape", [value.name, w.indices((1,) * rank)])
+    name = w.reshaped(value.name, (1,) * rank)
     return Computed(name, (1,) * rank, value.dtype, tuple(range(rank)), tuple(shape))
 
 
@@ -151,13 +157,7 @@ def convert(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
         return [Constant(x.array.astype(dtype), x.of)]
     if x.dtype == dtype or (x.dtype.kind == dtype.kind == "f"):
         return [x]
-    return [w.together("Cast", [x], x.shape, dtype, to=_code(dtype))]
-
-
-def _code(dtype: np.dtype) -> int:
-    from onnx import helper
-
-    return int(helper.np_dtype_to_tensor_dtype(dtype))
+    return [w.together("Cast", [x], x.shape, dtype, to=code_of(dtype))]
 
 
 def composed(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
@@ -180,6 +180,10 @@ def composed(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
             return [of("Sub", of("Exp", x), one)]
         case "cbrt":
             return [of("Mul", of("Sign", x), of("Pow", of("Abs", x), _like(x, 1 / 3)))]
+        case "round_nearest_afz":
+            return [of("Mul", of("Sign", x), of("Floor", of("Add", of("Abs", x), _like(x, 0.5))))]
+        case "square":
+            return [of("Mul", x, x)]
         case "erfc":
             return [of("Sub", one, of("Erf", x))]
         case _:
@@ -193,6 +197,7 @@ def _erf(x: np.ndarray) -> np.ndarray:
 
 
 _COMPOSED: Mapping[str, Numpy] = {
+    "round_nearest_afz": lambda x: np.sign(x) * np.floor(np.abs(x) + 0.5), "square": np.square,
     "rsqrt": lambda x: 1 / np.sqrt(x), "log_plus_one": np.log1p, "exponential_minus_one": np.expm1, "cbrt": np.cbrt,
     "erfc": lambda x: 1 - _erf(x), "erf": _erf,
 }  # fmt: skip
@@ -209,13 +214,56 @@ def remainder(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     return [w.together("Mod", operands, operands[0].shape, operands[0].dtype, fmod=1)]
 
 
+def is_finite(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
+    """Whether elements are numbers, neither NaN nor infinite."""
+    (x,) = operands
+    if isinstance(x, Constant):
+        return [Constant(np.isfinite(x.array))]
+    size = w.together("Abs", [x], x.shape, x.dtype)
+    return [w.together("Less", [size, _like(x, np.inf)], x.shape, np.dtype(np.bool_))]
+
+
+def same(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
+    """The operand: the network computes in f32."""
+    return [operands[0]]
+
+
+def bits(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
+    """Shifts, and the bits of one type as another: of constants only, as of random numbers of a known key."""
+    arrays = [v.array for v in operands if isinstance(v, Constant)]
+    (shape, dtype), name = type_of(op.results[0]), op.kind.rpartition(".")[2]
+    if len(arrays) < len(operands):
+        raise UnsupportedError("constants are required, no op has the bits of computed numbers")
+    if name in BITS:
+        wide = 8 * dtype.itemsize
+        inside = arrays[1].astype(np.uint64) < wide
+        return [Constant(_as(np.where(inside, BITS[name](arrays[0], np.where(inside, arrays[1], 0).astype(dtype)), 0), dtype))]
+    if arrays[0].dtype.itemsize != dtype.itemsize:
+        raise UnsupportedError("types of equal size are required")
+    return [Constant(np.ascontiguousarray(arrays[0]).view(dtype).reshape(shape))]
+
+
+def broadcast_binary(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
+    """A function of two operands of NumPy's broadcasting, all of them constants or of the result's shape."""
+    shape, _ = type_of(op.results[0])
+    whole = [spread(w, v, shape) if isinstance(v, Constant) or not v.shape else v for v in operands]
+    if any(v.shape != shape for v in whole):
+        raise UnsupportedError("operands of the result's shape, scalars or constants are required")
+    return binary(w, op, whole)
+
+
 FORMS: dict[str, Callable[[Writer, Op, Sequence[Value]], list[Value]]] = {
     **{f"stablehlo.{name}": unary for name in UNARY},
     **{f"stablehlo.{name}": binary for name in BINARY},
     **{f"{d}.{n}": composed for d, n in (
         ("stablehlo", "rsqrt"), ("stablehlo", "log_plus_one"), ("stablehlo", "exponential_minus_one"),
-        ("stablehlo", "cbrt"), ("chlo", "erfc"), ("chlo", "erf"),
+        ("stablehlo", "cbrt"), ("chlo", "erfc"), ("chlo", "erf"), ("chlo", "square"),
+        ("stablehlo", "round_nearest_afz"),
     )},
+    **{f"chlo.{name}": unary for name in UNARY},
+    **{f"chlo.broadcast_{name}": broadcast_binary for name in BINARY},
+    **{f"stablehlo.{name}": bits for name in BITS}, "stablehlo.bitcast_convert": bits,
+    "stablehlo.is_finite": is_finite, "stablehlo.reduce_precision": same,
     "stablehlo.compare": compare, "stablehlo.select": select, "stablehlo.clamp": clamp, "stablehlo.convert": convert,
     "stablehlo.remainder": remainder,
 }  # fmt: skip

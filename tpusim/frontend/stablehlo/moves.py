@@ -8,12 +8,12 @@ import numpy as np
 from tpusim.errors import UnsupportedError
 from tpusim.frontend.stablehlo.reading import Op, type_of
 from tpusim.frontend.stablehlo.values import Computed, Constant, Value
-from tpusim.frontend.stablehlo.writer import Writer, order_of
+from tpusim.frontend.stablehlo.writer import Writer, order_of, order_to_join
 
 
 def broadcast_in_dim(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     """New axes, and axes of extent 1 that are repeated: a view."""
-    (x,), dims = operands, op.integers("broadcast_dimensions")
+    x, dims = operands[0], op.integers("broadcast_dimensions")
     shape, _ = type_of(op.results[0])
     if isinstance(x, Constant):
         aligned = np.ones(len(shape), int)
@@ -43,12 +43,12 @@ def transpose(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
 
 def reshape(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     """The same elements with other extents; where only axes of extent 1 come and go, the order of axes stays."""
-    (x,), (shape, _) = operands, type_of(op.results[0])
+    x, (shape, _) = operands[0], type_of(op.results[0])
     if isinstance(x, Constant):
         return [Constant(x.array.reshape(shape), x.of)]
     if tuple(s for s in x.shape if s != 1) == tuple(s for s in shape if s != 1) and not x.repeats:
         return [_with_ones(w, x, shape)]
-    return [Computed.plain(w.node("Reshape", [w.plain(x), w.indices(shape)]), shape, x.dtype)]
+    return [Computed.plain(w.reshaped(w.plain(x), shape), shape, x.dtype)]
 
 
 def _with_ones(w: Writer, x: Computed, shape: Sequence[int]) -> Computed:
@@ -70,7 +70,7 @@ def concatenate(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     axis, (shape, dtype) = op.number("dimension"), type_of(op.results[0])
     if all(isinstance(v, Constant) for v in operands):
         return [Constant(np.concatenate([v.array for v in operands if isinstance(v, Constant)], axis))]
-    order = order_of(operands, len(shape))
+    order = order_to_join(operands, len(shape))
     parts = [w.stored(v, order, whole=True) for v in operands]
     axes = [int(i) for i in np.argsort(order)]
     return [w.from_axes(w.node("Concat", parts, axis=order[axis]), axes, shape, dtype)]
@@ -102,7 +102,6 @@ def cut(w: Writer, x: Value, starts: Sequence[int], ends: Sequence[int], steps: 
 def pad(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     """A number around and between the elements; negative padding cuts."""
     x, number = operands
-    low, high, inside = (op.integers(f"{n}_padding") or op.integers(f"edge_padding_{n}") for n in ("low", "high", "interior"))
     low, high = op.integers("edge_padding_low"), op.integers("edge_padding_high")
     inside = op.integers("interior_padding")
     if not isinstance(number, Constant):
@@ -141,11 +140,11 @@ def _spread(w: Writer, x: Value, axis: int, count: int, number: Constant) -> Val
         array[(slice(None),) * axis + (slice(None, None, count + 1),)] = x.array
         return Constant(array)
     apart = (*shape[: axis + 1], 1, *shape[axis + 1 :])
-    y = Computed.plain(w.node("Reshape", [w.plain(x), w.indices(apart)]), apart, x.dtype)
+    y = Computed.plain(w.reshaped(w.plain(x), apart), apart, x.dtype)
     after = [count if place == axis + 1 else 0 for place in range(len(apart))]
     y = _padded(w, y, ([0] * len(apart), after), number)
     joined = (*shape[:axis], shape[axis] * (count + 1), *shape[axis + 1 :])
-    z = Computed.plain(w.node("Reshape", [w.plain(y), w.indices(joined)]), joined, x.dtype)
+    z = Computed.plain(w.reshaped(w.plain(y), joined), joined, x.dtype)
     ends = [size - count if place == axis else size for place, size in enumerate(joined)]
     return cut(w, z, [0] * len(ends), ends, [1] * len(ends))
 
@@ -179,9 +178,15 @@ def constant(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     return [Constant(np.broadcast_to(array_of(op.attribute("value"), dtype), shape))]
 
 
+def dimension_size(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
+    """An extent, which is known."""
+    return [Constant(np.asarray(operands[0].shape[op.number("dimension")], np.int32))]
+
+
 FORMS: dict[str, Callable[[Writer, Op, Sequence[Value]], list[Value]]] = {
     "stablehlo.broadcast_in_dim": broadcast_in_dim, "stablehlo.transpose": transpose, "stablehlo.reshape": reshape,
     "stablehlo.concatenate": concatenate, "stablehlo.slice": slice_, "stablehlo.pad": pad, "stablehlo.reverse": reverse,
-    "stablehlo.iota": iota, "stablehlo.constant": constant,
+    "stablehlo.dynamic_broadcast_in_dim": broadcast_in_dim, "stablehlo.dynamic_reshape": reshape,
+    "stablehlo.get_dimension_size": dimension_size, "stablehlo.iota": iota, "stablehlo.constant": constant,
 }  # fmt: skip
 """Instruction -> the function that writes it."""

@@ -3,7 +3,10 @@
 # the bindings have no complete type stubs:
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
 
 import numpy as np
 from jax.extend.mlir.dialects import stablehlo
@@ -12,7 +15,10 @@ from tpusim.errors import UnsupportedError
 from tpusim.frontend.stablehlo.moves import cut
 from tpusim.frontend.stablehlo.reading import Op, type_of
 from tpusim.frontend.stablehlo.values import Computed, Constant, Value
-from tpusim.frontend.stablehlo.writer import Writer
+from tpusim.frontend.stablehlo.writer import Writer, order_to_join
+
+
+INT = np.dtype(np.int64)
 
 
 def dynamic_slice(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
@@ -23,9 +29,7 @@ def dynamic_slice(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
         most = x.shape[axis] - sizes[axis]
         if isinstance(start, Constant) or most == 0:
             begin = min(max(int(start.array.item()), 0), most) if isinstance(start, Constant) else 0
-            begins, ends = [0] * len(x.shape), list(x.shape)
-            begins[axis], ends[axis] = begin, begin + sizes[axis]
-            x = cut(w, x, begins, ends, [1] * len(begins))
+            x = _part(w, x, axis, begin, begin + sizes[axis])
     for axis, start in enumerate(starts):
         if x.shape[axis] != sizes[axis]:
             x = _taken(w, x, axis, _inside(w, start, x.shape[axis] - sizes[axis]), sizes[axis])
@@ -34,13 +38,13 @@ def dynamic_slice(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
 
 def _inside(w: Writer, start: Value, most: int) -> str:
     """An index without axes, int64, within 0 and the last place."""
-    name = w.node("Cast", [w.plain(start)], to=7)
+    name = w.cast(w.plain(start), INT)
     return w.node("Clip", [name, *(w.constant(np.asarray(n, np.int64)) for n in (0, most))])
 
 
 def _taken(w: Writer, x: Value, axis: int, start: str, size: int) -> Computed:
     """So many elements along an axis from a computed place."""
-    places = w.node("Add", [w.node("Reshape", [start, w.indices([1])]), w.indices(range(size))])
+    places = w.node("Add", [w.reshaped(start, [1]), w.indices(range(size))])
     shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
     return Computed.plain(w.node("Gather", [w.plain(x), places], axis=axis), shape, x.dtype)
 
@@ -57,7 +61,7 @@ def dynamic_update_slice(w: Writer, op: Op, operands: Sequence[Value]) -> list[V
         raise UnsupportedError("a place that is known, or computed along one axis, is required")
     (axis,) = long
     size, length = update.shape[axis], x.shape[axis]
-    start = w.node("Cast", [_inside(w, starts[axis], length - size)], to=1)
+    start = w.cast(_inside(w, starts[axis], length - size), np.dtype(np.float32))
     aligned = [length if a == axis else 1 for a in range(len(x.shape))]
     places = np.arange(length, dtype=np.float32).reshape(aligned)
     after = w.node("Sub", [w.constant(places), start])
@@ -68,7 +72,7 @@ def dynamic_update_slice(w: Writer, op: Op, operands: Sequence[Value]) -> list[V
         rows = w.plain(update)
     else:
         chosen = w.node("Clip", [after, w.constant(np.float32(0)), w.constant(np.float32(size - 1))])
-        line = w.node("Cast", [w.node("Reshape", [chosen, w.indices([length])])], to=7)
+        line = w.cast(w.reshaped(chosen, [length]), INT)
         rows = w.node("Gather", [w.plain(update), line], axis=axis)
     return [Computed.plain(w.node("Where", [within, rows, w.plain(x)]), x.shape, x.dtype)]
 
@@ -82,27 +86,41 @@ def _constant_update(values: Sequence[Constant]) -> Constant:
 
 
 def _known_update(w: Writer, x: Value, update: Value, starts: Sequence[int]) -> Value:
-    """What is before, the update and what is after, joined axis by axis from the last."""
-    value = update
-    rank = len(x.shape)
+    """What is before, the update and what is after, joined axis by axis; of updates in a row only the last is joined."""
     begins = [min(max(int(s), 0), x.shape[a] - update.shape[a]) for a, s in enumerate(starts)]
-    for axis in range(rank):
-        begin, end, size = begins[axis], begins[axis] + update.shape[axis], x.shape[axis]
-        if (begin, end) == (0, size):
-            continue
-        low = [0 if a <= axis else begins[a] for a in range(rank)]
-        high = [x.shape[a] if a <= axis else begins[a] + update.shape[a] for a in range(rank)]
-        parts: list[str] = []
-        for first, last in ((0, begin), (end, size)):
-            if first < last:
-                low[axis], high[axis] = first, last
-                parts.append(w.plain(cut(w, x, low, high, [1] * rank)))
-            else:
-                parts.append("")
-        joined = [p for p in (parts[0], w.plain(value), parts[1]) if p]
-        shape = tuple(x.shape[a] if a <= axis else update.shape[a] for a in range(rank))
-        value = Computed.plain(w.node("Concat", joined, axis=axis), shape, x.dtype)
-    return value
+    axes = [a for a in range(len(x.shape)) if update.shape[a] != x.shape[a]]
+    if not axes:
+        return update
+    axis, (begin, size) = axes[0], (begins[axes[0]], update.shape[axes[0]])
+    if len(axes) > 1:
+        inner = _part(w, x, axis, begin, begin + size)
+        update = _known_update(w, inner, update, [0 if a == axis else b for a, b in enumerate(begins)])
+    along, parts = w.pieces.get(x.name, (axis, [x])) if isinstance(x, Computed) else (axis, [x])
+    parts = parts if along == axis else [x]
+    parts = [*_between(w, parts, axis, 0, begin), update, *_between(w, parts, axis, begin + size, x.shape[axis])]
+    order = order_to_join(parts, len(x.shape))
+    name = w.node("Concat", [w.stored(p, order, whole=True) for p in parts], axis=order[axis])
+    w.pieces[name] = axis, parts
+    return w.from_axes(name, [int(i) for i in np.argsort(order)], x.shape, x.dtype)
+
+
+def _between(w: Writer, parts: Sequence[Value], axis: int, begin: int, end: int) -> Iterator[Value]:
+    """What is between two places of parts that follow each other along an axis."""
+    place = 0
+    for part in parts:
+        first, last = max(begin - place, 0), min(end - place, part.shape[axis])
+        if first < last:
+            yield _part(w, part, axis, first, last)
+        place += part.shape[axis]
+
+
+def _part(w: Writer, x: Value, axis: int, begin: int, end: int) -> Value:
+    """A part along one axis."""
+    if (begin, end) == (0, x.shape[axis]):
+        return x
+    begins, ends = [0] * len(x.shape), list(x.shape)
+    begins[axis], ends[axis] = begin, end
+    return cut(w, x, begins, ends, [1] * len(begins))
 
 
 def gather(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
@@ -115,8 +133,10 @@ def gather(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
         return [_gathered_in_batches(w, x, indices, n, sizes, shape)]
     vector = n.index_vector_dim
     long = [a for a in mapped if sizes[a] != x.shape[a]]
-    if len(mapped) > 1 and isinstance(indices, Constant):
+    if len(mapped) > 1 and isinstance(indices, Constant) and indices.array.size == len(mapped):
         return _gathered_by_places(w, x, indices, n, sizes, shape)
+    if len(mapped) > 1 and sorted(collapsed) == sorted(mapped) and prod(sizes[a] for a in mapped) == 1:
+        return [_gathered_points(w, x, indices, n, sizes, (shape, dtype))]
     if len(mapped) != 1 or sizes[mapped[0]] != 1 or collapsed != mapped or any(
         sizes[a] != x.shape[a] for a in range(len(x.shape)) if a not in mapped
     ):
@@ -141,7 +161,7 @@ def _indices(w: Writer, indices: Computed, shape: tuple[int, ...], size: int) ->
     """Indices in int64; those that the network computes stay within the axis, inputs are left as they are."""
     name = w.plain(indices)
     given = w.input_of(name, size)
-    name = w.node("Cast", [w.reshaped(given or name, shape)], to=7)
+    name = w.cast(w.reshaped(given or name, shape), INT)
     return name if given else w.node("Clip", [name, *(w.constant(np.asarray(e, np.int64)) for e in (0, size - 1))])
 
 
@@ -155,10 +175,10 @@ def _order(n: "stablehlo.GatherDimensionNumbers", axis: int, taken: int, rank: i
     return [next(batch) if place < 0 else place for place in order]
 
 
-def _gathered_by_places(w: Writer, x: Value, indices: Constant, n: object, sizes: Sequence[int], shape: tuple[int, ...]) -> list[Value]:
+def _gathered_by_places(w: Writer, x: Value, indices: Constant, n: Any, sizes: Sequence[int], shape: tuple[int, ...]) -> list[Value]:
     """One part at a known place."""
     places = indices.array.reshape(-1)
-    mapped = list(n.start_index_map)  # type: ignore[attr-defined]
+    mapped = list(n.start_index_map)
     if places.size != len(mapped):
         raise UnsupportedError("indices along one axis, or of one place, are required")
     begins = [0] * len(x.shape)
@@ -167,36 +187,58 @@ def _gathered_by_places(w: Writer, x: Value, indices: Constant, n: object, sizes
     part = cut(w, x, begins, [b + s for b, s in zip(begins, sizes, strict=True)], [1] * len(begins))
     if isinstance(part, Constant):
         return [Constant(part.array.reshape(shape))]
-    return [Computed.plain(w.node("Reshape", [w.plain(part), w.indices(shape)]), shape, x.dtype)]
+    return [Computed.plain(w.reshaped(w.plain(part), shape), shape, x.dtype)]
 
 
-def _gathered_in_batches(w: Writer, x: Value, indices: Value, n: object, sizes: Sequence[int], shape: tuple[int, ...]) -> Value:
+def _gathered_points(
+    w: Writer, x: Value, indices: Value, n: Any, sizes: Sequence[int], result: tuple[tuple[int, ...], np.dtype]
+) -> Value:
+    """Whatever is at indices of several axes: rows of the tensor with these axes first and as one."""
+    mapped, (shape, dtype) = list(n.start_index_map), result
+    others = [a for a in range(len(x.shape)) if a not in mapped]
+    if any(sizes[a] != x.shape[a] for a in others):
+        raise UnsupportedError(f"whole axes are required where none is indexed, got {list(sizes)} of {list(x.shape)}")
+    extents, vector = [x.shape[a] for a in mapped], n.index_vector_dim
+    taken = tuple(s for i, s in enumerate(indices.shape) if i != vector)
+    rows = (prod(extents), *(x.shape[a] for a in others))
+    steps = [prod(extents[i + 1 :]) for i in range(len(extents))]
+    if isinstance(indices, Constant):
+        places = np.moveaxis(indices.array, vector, -1).astype(np.int64)
+        flat = w.constant((np.clip(places, 0, np.asarray(extents) - 1) @ np.asarray(steps)).reshape(taken))
+    else:
+        flat = _flat_index(w, w.in_axes(indices, [*(i for i in range(len(indices.shape)) if i != vector), vector]),
+                           extents, steps, taken)  # fmt: skip
+    table = w.constant(x.array.transpose(*mapped, *others).reshape(rows)) if isinstance(x, Constant) else w.reshaped(
+        w.in_axes(x, [*mapped, *others]), rows
+    )  # fmt: skip
+    made = Computed.plain(w.node("Gather", [table, flat], axis=0), (*taken, *rows[1:]), dtype)
+    return replace(made.transposed(_order(n, 0, len(taken), len(shape))), shape=shape)
+
+
+def _flat_index(
+    w: Writer, name: str, extents: Sequence[int], steps: Sequence[int], taken: tuple[int, ...]
+) -> str:
+    """Places in a row of several axes (..., axis), each within its axis."""
+    name = w.node("Clip", [w.cast(name, INT), w.constant(np.asarray(0, INT))])
+    name = w.node("Min", [name, w.constant(np.asarray(extents, INT) - 1)])
+    name = w.node("ReduceSum", [w.node("Mul", [name, w.constant(np.asarray(steps, INT))]), w.indices([len(taken)])], keepdims=0)
+    return name
+
+
+def _gathered_in_batches(w: Writer, x: Value, indices: Value, n: Any, sizes: Sequence[int], shape: tuple[int, ...]) -> Value:
     """One element of each line: take_along_axis."""
-    (axis,) = list(n.start_index_map)  # type: ignore[attr-defined]
-    if prod_of(sizes) != 1 or len(indices.shape) != len(x.shape) + 1:
+    (axis,) = list(n.start_index_map)
+    if prod(sizes) != 1 or len(indices.shape) != len(x.shape) + 1:
         raise UnsupportedError("take_along_axis is the only gather with batches that is supported")
     if isinstance(indices, Constant):
         places = w.constant(indices.array.reshape(indices.shape[:-1]).astype(np.int64))
     else:
-        places = w.node("Cast", [w.node("Reshape", [w.plain(indices), w.indices(indices.shape[:-1])])], to=7)
+        places = w.cast(w.reshaped(w.plain(indices), indices.shape[:-1]), INT)
     return Computed.plain(w.node("GatherElements", [w.plain(x), places], axis=axis), shape, x.dtype)
-
-
-def prod_of(sizes: Sequence[int]) -> int:
-    """The product."""
-    return int(np.prod(sizes))
-
-
-def top_k(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
-    """The largest of the last axis, and their places."""
-    (x,), k = operands, op.number("k")
-    shape, _ = type_of(op.results[0])
-    values, places = w.several("TopK", [w.plain(x), w.indices([k])], 2, axis=-1, largest=1, sorted=1)
-    return [Computed.plain(values, shape, x.dtype), Computed.plain(w.node("Cast", [places], to=6), shape, np.dtype(np.int32))]
 
 
 FORMS: dict[str, Callable[[Writer, Op, Sequence[Value]], list[Value]]] = {
     "stablehlo.dynamic_slice": dynamic_slice, "stablehlo.dynamic_update_slice": dynamic_update_slice,
-    "stablehlo.gather": gather, "chlo.top_k": top_k,
+    "stablehlo.gather": gather,
 }  # fmt: skip
 """Instruction -> the function that writes it."""

@@ -12,6 +12,7 @@ import numpy as np
 from jax.extend.mlir.dialects import stablehlo
 
 from tpusim.errors import UnsupportedError
+from tpusim.frontend.stablehlo.ordering import extreme_place
 from tpusim.frontend.stablehlo.reading import Op, instructions, type_of
 from tpusim.frontend.stablehlo.values import Computed, Constant, Value
 from tpusim.frontend.stablehlo.writer import Sums, Writer, order_of
@@ -22,6 +23,7 @@ REDUCTIONS: Mapping[str, tuple[str, Callable[..., Any]]] = {
     "stablehlo.or": ("ReduceMax", np.any), "stablehlo.and": ("ReduceMin", np.all),
 }  # fmt: skip
 """What the body of a reduction computes -> the node, and the function of arrays."""
+POOLED = ("stablehlo.add", "stablehlo.maximum", "stablehlo.minimum")
 
 
 # ------------------------------------------------------------------------------------------------------------- products
@@ -164,6 +166,17 @@ def _transposed(
     )  # fmt: skip
 
 
+def batch_norm(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
+    """BatchNormalization with known mean and variance."""
+    x, *parameters = operands
+    (shape, dtype), axis = type_of(op.results[0]), op.number("feature_index")
+    others = [a for a in range(len(shape)) if a != axis]
+    axes = [others[0], axis, *others[1:]] if others else [axis]
+    epsilon = float(op.attribute("epsilon").value)
+    name = w.node("BatchNormalization", [w.in_axes(x, axes), *map(w.plain, parameters)], epsilon=epsilon)
+    return [w.from_axes(name, axes, shape, dtype)]
+
+
 # ------------------------------------------------------------------------------------------------- windows, reductions
 
 
@@ -178,7 +191,7 @@ def body_of(op: Op) -> str:
 def reduce(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     """A reduction of one operand along axes; of two operands the place of the largest or smallest."""
     if len(operands) > 2:  # noqa: PLR2004  an operand and its first value
-        return _places(w, op, operands)
+        return extreme_place(w, op, operands)
     x, _ = operands
     axes, (kind, function) = op.integers("dimensions"), REDUCTIONS[body_of(op)]
     shape, dtype = type_of(op.results[0])
@@ -191,42 +204,15 @@ def reduce(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     layout = order_of([x], len(x.shape))
     name = w.stored(x, layout, whole=repeated)
     if x.dtype == np.bool_:
-        name = w.node("Cast", [name], to=1)
+        name = w.cast(name, np.dtype(np.float32))
     name = w.node(kind, [name, w.indices(sorted(layout[a] for a in axes))], keepdims=1)
     if x.dtype == np.bool_:
-        name = w.node("Cast", [name], to=9)
+        name = w.cast(name, x.dtype)
     stored = [0] * len(layout)
     for axis, place in enumerate(layout):
         stored[place] = 1 if axis in axes else x.shape[axis] if repeated else x.inner[axis]
     kept = tuple(layout[a] for a in range(len(layout)) if a not in axes)
     return [Computed(name, tuple(stored), dtype, kept, shape)]
-
-
-def _places(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
-    """ArgMax or ArgMin: a reduction of values with their places."""
-    x, places, *_ = operands
-    (axis,) = op.integers("dimensions")
-    text = "".join(one.word("comparison_direction") for one in instructions(op.block()) if one.kind == "stablehlo.compare")
-    shape, dtype = type_of(op.results[1])
-    along = np.arange(x.shape[axis]).reshape([-1 if a == axis else 1 for a in range(len(x.shape))])
-    if not isinstance(places, Constant) or not np.array_equal(places.array, np.broadcast_to(along, x.shape)):
-        raise UnsupportedError("a reduction of several operands is only read as argmax or argmin")
-    largest = "GT" in text and "LT" not in text.replace("LT", "", 1)
-    if isinstance(x, Constant):
-        found = (np.argmax if largest else np.argmin)(x.array, axis)
-        return [Constant(np.take_along_axis(x.array, np.expand_dims(found, axis), axis).squeeze(axis)), Constant(found.astype(dtype))]
-    name = w.node("ArgMax" if largest else "ArgMin", [w.plain(x)], axis=axis, keepdims=0)
-    extreme = w.node("ReduceMax" if largest else "ReduceMin", [w.plain(x), w.indices([axis])], keepdims=0)
-    return [
-        Computed.plain(extreme, shape, x.dtype),
-        Computed.plain(w.node("Cast", [name], to=_code(dtype)), shape, dtype),
-    ]
-
-
-def _code(dtype: np.dtype) -> int:
-    from onnx import helper
-
-    return int(helper.np_dtype_to_tensor_dtype(dtype))
 
 
 def reduce_window(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
@@ -248,13 +234,19 @@ def reduce_window(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     others = [axis for axis in range(rank) if axis not in long]
     while len(long) < 2 and len(others) > 2:  # noqa: PLR2004  an image has two axes, and two more
         long = sorted((*long, others.pop(1)))
-    if len(others) != 2 or body not in ("stablehlo.add", "stablehlo.maximum"):  # noqa: PLR2004  samples and channels
-        raise UnsupportedError("windows over one to three axes of a tensor with two more are required, of sum or maximum")
+    if len(others) != 2 or body not in POOLED:  # noqa: PLR2004  samples and channels
+        raise UnsupportedError(
+            "windows over one to three axes of a tensor with two more are required, of sum, maximum or minimum"
+        )
     axes = [*others, *long]
     options: dict[str, Any] = {
         "kernel_shape": [window[a] for a in long], "strides": [strides[a] for a in long],
         "pads": [int(p) for p in (*pads[long, 0], *pads[long, 1])],
     }  # fmt: skip
+    if body == "stablehlo.minimum":
+        lowest = w.in_axes(w.together("Neg", [x], x.shape, dtype), axes)
+        pooled = w.from_axes(w.node("MaxPool", [lowest], **options), axes, shape, dtype)
+        return [w.together("Neg", [pooled], shape, dtype)]
     source = w.in_axes(x, axes)
     if body == "stablehlo.maximum":
         return [w.from_axes(w.node("MaxPool", [source], **options), axes, shape, dtype)]
@@ -302,6 +294,6 @@ def _running_sum(w: Writer, x: Computed, axis: int, *, backwards: bool, shape: t
 
 FORMS: dict[str, Callable[[Writer, Op, Sequence[Value]], list[Value]]] = {
     "stablehlo.dot_general": dot_general, "stablehlo.convolution": convolution, "stablehlo.reduce": reduce,
-    "stablehlo.reduce_window": reduce_window,
+    "stablehlo.reduce_window": reduce_window, "stablehlo.batch_norm_inference": batch_norm,
 }  # fmt: skip
 """Instruction -> the function that writes it."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tpusim.frontend.stablehlo.values import Computed, Constant, Shape, Value
 
@@ -39,6 +39,10 @@ class Writer:
         self._makers: dict[str, onnx.NodeProto] = {}
         self.shapes: dict[str, Shape] = {}
         self.window_sums: dict[str, Sums] = {}
+        self.pieces: dict[str, tuple[int, list[Value]]] = {}
+        """Results of updates: an axis, and what is along it."""
+        self.run: Callable[[Any, Sequence[Value]], list[Value]] = lambda block, given: []
+        """What a block of instructions makes of values."""
 
     @contextmanager
     def at(self, place: str) -> Generator[None]:
@@ -80,6 +84,10 @@ class Writer:
             self._made[key] = called = self.fresh(name or f"{self._base}_constant")
             self.initializers[called] = numpy_helper.from_array(array, called)
         return self._made[key]
+
+    def cast(self, name: str, dtype: np.dtype) -> str:
+        """The elements of a tensor in another type."""
+        return self.node("Cast", [name], to=code_of(dtype))
 
     def indices(self, numbers: Sequence[int]) -> str:
         """Add a constant of int64 (n,)."""
@@ -183,6 +191,8 @@ class Writer:
     def source(self, name: str) -> str:
         """The tensor whose elements a tensor has in the same order."""
         while (made := self.maker(name, "Reshape", "Squeeze", "Cast")) is not None:
+            if made.op_type == "Cast" and made.attribute[0].i not in (TensorProto.INT32, TensorProto.INT64):
+                break
             name = str(made.input[0])
         return name
 
@@ -207,6 +217,11 @@ class Writer:
         return float(array.flat[0]) if array.size and (array == array.flat[0]).all() else None
 
 
+def code_of(dtype: np.dtype) -> int:
+    """ONNX's number of an element type."""
+    return int(helper.np_dtype_to_tensor_dtype(dtype))
+
+
 def once(array: np.ndarray) -> np.ndarray:
     """An array without the repetitions that NumPy stores as strides of 0."""
     repeated = (step == 0 and size > 1 for step, size in zip(array.strides, array.shape, strict=True))
@@ -226,3 +241,11 @@ def order_of(values: Sequence[Value], rank: int) -> tuple[int, ...]:
     largest = max(computed, key=lambda v: int(np.prod(v.inner)))
     kept = sorted(largest.order)
     return tuple(kept.index(axis) for axis in largest.order)
+
+
+def order_to_join(values: Sequence[Value], rank: int) -> tuple[int, ...]:
+    """As `order_of`; the axes in order if only axes of extent 1 are elsewhere, which a Reshape moves."""
+    order = order_of(values, rank)
+    largest = max((v for v in values if isinstance(v, Computed)), key=lambda v: int(np.prod(v.inner)))
+    long = [place for place, size in zip(order, largest.inner, strict=True) if size != 1]
+    return tuple(range(rank)) if long == sorted(long) else order
