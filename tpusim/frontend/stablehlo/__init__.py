@@ -4,7 +4,7 @@ MLIR as JAX brings it parses text, bytecode and portable artefacts; no other pac
 through the main function with calls and loops of known length written out. A value is a constant, which NumPy
 computes at once, or a *view* of a tensor (`values`): axes in any order, repeated or spare axes of extent 1. So NHWC
 networks have no transposes between layers. Each file of forms (`elements`, `moves`, `places`, `products`) writes the
-nodes of some instructions; `idioms` puts together what libraries take apart, as Softmax or LayerNormalization. What
+nodes of some instructions; `activations` and `norms` put together what libraries take apart, as Gelu or Softmax. What
 cannot be converted is named in one error for the whole network. `calls` traces JAX functions.
 """
 

@@ -58,7 +58,7 @@ def onnx_of_function(function: Callable[..., Any], example: Any) -> Call:
     proto = onnx_of_stablehlo(module, label, inputs=inputs, outputs=results, weights=weights)
 
     def computed(sample: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        found = of_leaves(*(np.asarray(sample[n], s.dtype).reshape(s.shape) for n, s in zip(inputs, specs, strict=True)))
+        found = of_leaves(*(_JAX.numpy.asarray(sample[n], s.dtype) for n, s in zip(inputs, specs, strict=True)))
         return {n: _numbers(y) for n, y in zip(results, _JAX.tree_util.tree_leaves(found), strict=True)}
 
     return Call(proto, computed)

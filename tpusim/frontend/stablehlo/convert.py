@@ -13,8 +13,8 @@ import onnx
 from onnx import helper
 
 from tpusim.errors import ImportModelError, UnsupportedError, first_line
-from tpusim.frontend.stablehlo import elements, moves, ordering, places, products, scattering
-from tpusim.frontend.stablehlo.idioms import Graph
+from tpusim.frontend.stablehlo import activations, elements, moves, norms, ordering, places, products, scattering
+from tpusim.frontend.stablehlo.graph import Graph
 from tpusim.frontend.stablehlo.reading import Op, functions, instructions, parsed, type_of
 from tpusim.frontend.stablehlo.values import Computed, Constant, Value
 from tpusim.frontend.stablehlo.writer import IR_VERSION, OPSET, Writer
@@ -84,7 +84,7 @@ def _model(
         name = w.fresh(names[number] if names else f"result{number}" if len(results) > 1 else "result")
         w.nodes.append(helper.make_node("Identity", [w.plain(value)], [name], name=name))
         made.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape))
-    whole = Graph(w.nodes, w.initializers, w.shapes)
+    whole = Graph(w.nodes, w.initializers, w.shapes, (*norms.RULES, *activations.RULES))
     graph = helper.make_graph(whole.nodes, label, list(inputs), made, list(whole.constants.values()))
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
 

@@ -65,6 +65,8 @@ def binary(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     if name == "divide" and (average := divided(w, operands)) is not None:
         return [average]
     left, right = operands
+    if name == "subtract" and left.dtype == np.bool_:
+        name, kind = "xor", "Xor"
     if name == "subtract" and isinstance(right, Constant) and right.dtype.kind == "f":
         return [w.together("Add", [left, Constant(np.broadcast_to(-once(right.array), right.shape))], left.shape, left.dtype)]
     for one, other in (operands, operands[::-1]):
