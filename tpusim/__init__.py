@@ -77,11 +77,12 @@ def load(
     outputs: Sequence[str] | None = None,
     exporter: Literal["dynamo", "torchscript"] = "dynamo",
 ) -> Model:
-    """The module of a network: a model (ONNX, TFLite, StableHLO) as a top module, a module file of any stage as it is.
+    """The module of a network: a model (ONNX, TFLite, StableHLO) as a top module, a module file as it is.
 
-    source: also an onnx.ModelProto, a torch.nn.Module or a JAX function with an example of its inputs (an argument, or a
-    tuple of them; arrays or trees of arrays), or the folder of a run, of which the canonical module comes. input_values: numbers or arrays by input name; these inputs become constants. inputs,
-    outputs: tensors by ONNX name between which the network lies. exporter: of PyTorch's two. Raises ImportModelError or
+    source: also an onnx.ModelProto, a torch.nn.Module or a JAX function with an example of its inputs (an argument or a
+    tuple of arguments; arrays or trees of arrays), or the folder of a run, of which the canonical module comes.
+    input_values: numbers or arrays by input name; these inputs become constants. inputs, outputs: tensors by ONNX name
+    between which the network lies. exporter: of PyTorch's two. Raises ImportModelError or
     UnsupportedError, ConfigError for what is no network.
     """
     from pathlib import Path
@@ -150,8 +151,8 @@ def compile(
     calibration: a method or all options; layer_group: a strategy or all options. preprocess: how inputs are made of
     images. also: patterns on request. input_values: as of `load`. inputs, outputs: tensors by ONNX name between which
     the network lies. reference: what `verify` holds the top module against, a function of such a dict for one; ONNX
-    Runtime for an ONNX file, a JAX function itself. The others are as the options of `tpusim run`. Raises a TpusimError of the stage that
-    cannot do its part.
+    Runtime for an ONNX file, a JAX function itself. The others are as the options of `tpusim run`. Raises a TpusimError
+    of the stage that cannot do its part.
     """
     arguments = {**locals()}
     from tpusim.compiled import compile_network

@@ -1,10 +1,10 @@
 """`Network`: a network in any form, and all of its stages on request.
 
-A form is the file of a framework (ONNX, TFLite), an ONNX model in memory, a torch.nn.Module, a JAX function, a module of any stage (its
-file, or in memory), or the folder of a run. Levels that a form lacks are made by the pipeline's stages on request;
-levels that it has are read. The options of a run's folder are those of the run, unless others are given: then all
-stages from the first that they change are made again. A form that lacks a level for good (a lowered module has no
-floats) raises an error that names a form with it.
+A form is the file of a framework (ONNX, TFLite, StableHLO), an ONNX model in memory, a torch.nn.Module, a JAX function,
+a module of any stage (its file, or in memory), or the folder of a run. Levels that a form lacks are made by the
+pipeline's stages on request; levels that it has are read. The options of a run's folder are those of the run, unless
+others are given: then all stages from the first that they change are made again. A form that lacks a level for good (a
+lowered module has no floats) raises an error that names a form with it.
 """
 
 import time
@@ -318,7 +318,7 @@ def network_from(
     given: object, configure: Configure, *, example: object = None, exporter: Exporter = "dynamo",
     sample: Callable[[], object] = lambda: None,
 ) -> Network:  # fmt: skip
-    """As `open_network`, for every form that a network has in Python; a torch.nn.Module and a JAX function need an example.
+    """As `open_network`, for every form of a network in Python; a torch.nn.Module or a JAX function needs an example.
 
     A JAX function is the reference of the network, unless the network is only a part of it. sample: gives a sample in
     place of the example of a function of arrays.

@@ -31,11 +31,23 @@ def clip(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
         made = g.maker(inner, "Max", "Relu")
         if g.number(most) is None or made is None:
             continue
-        x, low = (made.input[0], 0.0) if made.op_type == "Relu" else next(
-            ((other, g.number(part)) for part, other in (made.input, made.input[::-1]) if g.number(part) is not None), ("", None)
+        x, low = (
+            (made.input[0], 0.0)
+            if made.op_type == "Relu"
+            else next(
+                (
+                    (other, g.number(part))
+                    for part, other in (made.input, made.input[::-1])
+                    if g.number(part) is not None
+                ),
+                ("", None),
+            )
         )
         if low is not None:
-            ends = [g.constant(np.asarray(v, np.float32), f"{node.name}_{k}") for k, v in (("least", low), ("most", g.number(most)))]
+            ends = [
+                g.constant(np.asarray(v, np.float32), f"{node.name}_{k}")
+                for k, v in (("least", low), ("most", g.number(most)))
+            ]
             return in_place(node, "Clip", [x, *ends])
     return None
 
@@ -50,14 +62,13 @@ def sigmoid(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
 
 
 def gelu(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
-    """x * 0.5 * erfc(-x / sqrt 2), x * 0.5 * (1 + erf(x / sqrt 2)), and the form with tanh."""
+    """Of x: x * 0.5 * erfc(-x / sqrt 2), x * 0.5 * (1 + erf(x / sqrt 2)), and the form with tanh."""
     if node.op_type != "Mul":
         return None
-    parts = [f for operand in node.input for f in g.factors(operand)]
-    rest = [p for p in parts if not g.is_number(p, 0.5)]
-    if len(rest) != 2 or len(parts) != 3:  # noqa: PLR2004  x, one half, and the function
-        return None
-    for x, function in (rest, rest[::-1]):
+    products = [(g.maker(inner, "Mul"), other) for inner, other in (node.input, node.input[::-1])]
+    parts = [[*made.input, other] for made, other in products if made is not None]
+    halves = [[p for p in three if not g.is_number(p, 0.5)] for three in parts]
+    for x, function in (pair for rest in halves if len(rest) == 2 for pair in (rest, rest[::-1])):  # noqa: PLR2004
         if _is_erfc(g, function, x):
             return in_place(node, "Gelu", [x])
         inner = g.plus(function, 1)
@@ -86,7 +97,7 @@ def _is_erfc(g: Graph, name: str, x: str) -> bool:
 
 
 def _is_cubic(g: Graph, name: str | None, x: str) -> bool:
-    """x + 0.044715 x^3."""
+    """Of x: x + 0.044715 x^3."""
     found = g.split(name, "Add", lambda part: part == x) if name else None
     cubic = g.times(found[1], CUBE) if found else None
     if cubic is None:
@@ -95,12 +106,14 @@ def _is_cubic(g: Graph, name: str | None, x: str) -> bool:
     if power is not None:
         return power.input[0] == x and g.number(power.input[1]) == 3  # noqa: PLR2004
     parts = [f if g.maker(f, "Pow") is None else f for f in g.factors(cubic)]
-    squares = [m for p in parts if (m := g.maker(p, "Pow")) is not None and m.input[0] == x and g.number(m.input[1]) == 2]  # noqa: PLR2004
+    squares = [
+        m for p in parts if (m := g.maker(p, "Pow")) is not None and m.input[0] == x and g.number(m.input[1]) == 2
+    ]  # noqa: PLR2004
     return parts.count(x) + 2 * len(squares) == 3 and len(parts) == parts.count(x) + len(squares)  # noqa: PLR2004
 
 
 def leaky_relu(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
-    """x where x > 0, else a * x."""
+    """Where x > 0 x, else a * x."""
     if node.op_type != "Where" or not _is_positive(g, node.input[0], node.input[1]):
         return None
     scaled = g.split(node.input[2], "Mul", lambda part: part == node.input[1])
@@ -109,7 +122,7 @@ def leaky_relu(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
 
 
 def elu(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
-    """x where x > 0, else a * (exp(x) - 1)."""
+    """Where x > 0 x, else a * (exp(x) - 1)."""
     if node.op_type != "Where" or not _is_positive(g, node.input[0], node.input[1]):
         return None
     x, name, alpha = node.input[1], str(node.input[2]), 1.0
@@ -147,7 +160,7 @@ def softplus(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
 
 
 def _with_zero(g: Graph, name: str) -> str:
-    """x of x + 0."""
+    """The x of x + 0."""
     found = g.split(name, "Add", lambda part: g.number(part) == 0)
     return found[1] if found else name
 
@@ -171,7 +184,7 @@ def hard_sigmoid(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
 
 
 def hard_swish(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
-    """x * hard_sigmoid(x)."""
+    """Of x: x * hard_sigmoid(x)."""
     if node.op_type != "Mul":
         return None
     for x, factor in (node.input, node.input[::-1]):

@@ -58,14 +58,15 @@ def onnx_of_function(function: Callable[..., Any], example: Any) -> Call:
     proto = onnx_of_stablehlo(module, label, inputs=inputs, outputs=results, weights=weights)
 
     def computed(sample: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        found = of_leaves(*(_JAX.numpy.asarray(sample[n], s.dtype) for n, s in zip(inputs, specs, strict=True)))
+        given = (_JAX.numpy.asarray(sample[n], s.dtype) for n, s in zip(inputs, specs, strict=True))
+        found = of_leaves(*given)
         return {n: _numbers(y) for n, y in zip(results, _JAX.tree_util.tree_leaves(found), strict=True)}
 
     return Call(proto, computed)
 
 
 def arguments_of(function: Callable[..., Any], sample: object) -> Any:
-    """The arguments that a sample stands for: an array, or arrays by parameter; None if it does not fit the function."""
+    """The arguments that a sample stands for: an array, or arrays by parameter; None if it does not fit."""
     if not isinstance(sample, Mapping):
         return sample
     names = _parameters(function)
@@ -164,7 +165,11 @@ def _leaves_of(thing: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any
         yield from _leaves_of(one, _join(name, key), seen)
     if parts:
         return
-    for path, leaf in _JAX.tree_util.tree_flatten_with_path(thing)[0]:
+    try:
+        leaves = _JAX.tree_util.tree_flatten_with_path(thing)[0]
+    except Exception:  # noqa: BLE001  globals are of any type, and names are all that is looked for
+        return
+    for path, leaf in leaves:
         if hasattr(leaf, "dtype"):
             yield _join(name, _path(path)), leaf
         elif leaf is not thing or hasattr(thing, "__dict__"):

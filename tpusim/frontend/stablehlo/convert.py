@@ -39,7 +39,8 @@ def onnx_of_stablehlo(
     """The network of a module as an ONNX model.
 
     inputs, outputs: names of arguments and results, by default those of the file. weights: names and values of the
-    first arguments, which are no inputs. name: of the graph, by default the label. Raises UnsupportedError with one line per kind of unsupported instruction.
+    first arguments, which are no inputs. name: of the graph, by default the label. Raises
+    UnsupportedError with one line per kind of unsupported instruction.
     """
     found = functions(module)
     main = found.get("main") or (next(iter(found.values())) if len(found) == 1 else None)
@@ -102,7 +103,10 @@ class Walk:
 
     def finish(self) -> None:
         """Raises UnsupportedError with what was refused, a line for each reason."""
-        lines = [f"  {why} ({len(at)}, first at {at[0]})" if at[0] else f"  {why} ({len(at)})" for why, at in self._refused.items()]
+        lines = [
+            f"  {why} ({len(at)}, first at {at[0]})" if at[0] else f"  {why} ({len(at)})"
+            for why, at in self._refused.items()
+        ]
         if lines:
             raise UnsupportedError(f"{self._label}: {len(lines)} kinds of instruction are not supported:", *lines)
 
@@ -162,7 +166,9 @@ class Walk:
             case "stablehlo.custom_call" if str(op.attribute("call_target_name")).strip('"') in SHARDING:
                 return operands
             case "stablehlo.custom_call":
-                raise UnsupportedError(f"a call of {op.attribute('call_target_name')}, which only its framework computes")
+                raise UnsupportedError(
+                    f"a call of {op.attribute('call_target_name')}, which only its framework computes"
+                )
             case _:
                 raise UnsupportedError("tpusim has no such instruction")
 

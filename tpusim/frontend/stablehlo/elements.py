@@ -1,7 +1,11 @@
 """Instructions that compute every element by itself."""
 
+# the types of NumPy's ufuncs are partly unknown:
+# pyright: reportUnknownVariableType=false
+
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -11,14 +15,25 @@ from tpusim.frontend.stablehlo.reading import Op, type_of
 from tpusim.frontend.stablehlo.values import Computed, Constant, Value
 from tpusim.frontend.stablehlo.writer import Writer, code_of, once
 
-Numpy = Callable[..., Any]
+Numpy: TypeAlias = Callable[..., Any]
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def _shift_right(x: np.ndarray, count: np.ndarray) -> np.ndarray:
+    unsigned = f"u{x.itemsize}"
+    return x.view(unsigned) >> count.astype(unsigned)
+
 
 UNARY: Mapping[str, tuple[str, Numpy]] = {
     "abs": ("Abs", np.abs), "ceil": ("Ceil", np.ceil), "cosine": ("Cos", np.cos), "exponential": ("Exp", np.exp),
-    "floor": ("Floor", np.floor), "log": ("Log", np.log), "negate": ("Neg", np.negative), "not": ("Not", np.bitwise_not),
+    "floor": ("Floor", np.floor), "log": ("Log", np.log), "negate": ("Neg", np.negative),
+    "not": ("Not", np.bitwise_not),
     "round_nearest_even": ("Round", np.round), "sign": ("Sign", np.sign), "sine": ("Sin", np.sin),
     "sqrt": ("Sqrt", np.sqrt), "tan": ("Tan", np.tan), "tanh": ("Tanh", np.tanh),
-    "logistic": ("Sigmoid", lambda x: 1 / (1 + np.exp(-x))), "acos": ("Acos", np.arccos), "acosh": ("Acosh", np.arccosh),
+    "logistic": ("Sigmoid", _sigmoid), "acos": ("Acos", np.arccos), "acosh": ("Acosh", np.arccosh),
     "asin": ("Asin", np.arcsin), "asinh": ("Asinh", np.arcsinh), "atan": ("Atan", np.arctan),
     "atanh": ("Atanh", np.arctanh), "cosh": ("Cosh", np.cosh), "sinh": ("Sinh", np.sinh),
 }  # fmt: skip
@@ -34,12 +49,14 @@ DIRECTIONS: Mapping[str, tuple[str, Numpy]] = {
     "GE": ("GreaterOrEqual", np.greater_equal), "LT": ("Less", np.less), "LE": ("LessOrEqual", np.less_equal),
 }  # fmt: skip
 BITS: Mapping[str, Numpy] = {
-    "shift_left": np.left_shift, "shift_right_logical": lambda x, n: (x.view(f"u{x.itemsize}") >> n.astype(f"u{x.itemsize}")),
+    "shift_left": np.left_shift, "shift_right_logical": _shift_right,
     "shift_right_arithmetic": np.right_shift,
 }  # fmt: skip
 BOOLS = ("and", "or", "xor", "not")
-NEUTRAL = {"maximum": -np.inf, "minimum": np.inf}
-"""Numbers that change nothing as one operand."""
+NEUTRAL = {
+    "maximum": -np.inf, "minimum": np.inf, "add": 0, "subtract": 0, "multiply": 1, "divide": 1, "power": 1,
+}  # fmt: skip
+"""Numbers that change nothing as one operand, of some functions only as the second."""
 
 
 def unary(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
@@ -65,21 +82,47 @@ def binary(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     if name == "divide" and (average := divided(w, operands)) is not None:
         return [average]
     left, right = operands
-    if name == "subtract" and left.dtype == np.bool_:
-        name, kind = "xor", "Xor"
+    if (only := _unchanged(name, left, right)) is not None:
+        return [only]
     if name == "subtract" and isinstance(right, Constant) and right.dtype.kind == "f":
-        return [w.together("Add", [left, Constant(np.broadcast_to(-once(right.array), right.shape))], left.shape, left.dtype)]
-    for one, other in (operands, operands[::-1]):
-        if isinstance(one, Constant) and name in NEUTRAL and one.dtype.kind == "f" and (one.array == NEUTRAL[name]).all():
-            return [other]
+        kind, operands = "Add", [left, Constant(np.broadcast_to(-once(right.array), right.shape))]
+    if (early := _before_reshape(w, kind, operands)) is not None:
+        return [early]
     return [w.together(kind, operands, operands[0].shape, operands[0].dtype)]
+
+
+def _unchanged(name: str, left: Value, right: Value) -> Value | None:
+    """The operand that a float function gives back, as of x + 0 and x / 1."""
+    pairs = ((left, right),) if name in ("subtract", "divide", "power") else ((left, right), (right, left))
+    for value, number in pairs if name in NEUTRAL and left.dtype.kind == "f" else ():
+        if isinstance(number, Constant) and (number.array == NEUTRAL[name]).all():
+            return value
+    return None
+
+
+def _before_reshape(w: Writer, kind: str, operands: Sequence[Value]) -> Value | None:
+    """A bias or factor for each column of a MatMul whose columns are split, as into heads: before they are."""
+    constants = [v for v in operands if isinstance(v, Constant)]
+    (x, *others) = [v for v in operands if isinstance(v, Computed)]
+    made = w.maker(x.name, "Reshape")
+    product = w.maker(made.input[0], "MatMul") if made is not None else None
+    if others or made is None or product is None or x.spare or kind not in ("Add", "Mul"):
+        return None
+    array = once(constants[0].array).transpose(np.argsort(x.order))
+    first = next((axis for axis, size in enumerate(array.shape) if size != 1), array.ndim)
+    columns = w.initializers[product.input[1]].dims[-1] if product.input[1] in w.initializers else 0
+    if array.shape[first:] != x.stored[first:] or array.size != columns:
+        return None
+    return replace(
+        x, name=w.reshaped(w.node(kind, [made.input[0], w.constant(array.reshape(-1), constants[0].of)]), x.stored)
+    )
 
 
 def require_bools(op: Op, operands: Sequence[Value]) -> None:
     """Raises UnsupportedError for bitwise functions of integers."""
-    if op.kind.rpartition(".")[2] in BOOLS and any(v.dtype != np.bool_ for v in operands):
-        if not all(isinstance(v, Constant) for v in operands):
-            raise UnsupportedError("bools are required, got integers, whose bits no op combines")
+    of_bits = op.kind.rpartition(".")[2] in BOOLS and any(v.dtype != np.bool_ for v in operands)
+    if of_bits and not all(isinstance(v, Constant) for v in operands):
+        raise UnsupportedError("bools are required, got integers, whose bits no op combines")
 
 
 def _as(array: Any, dtype: np.dtype) -> np.ndarray:
@@ -198,10 +241,21 @@ def _erf(x: np.ndarray) -> np.ndarray:
     return np.vectorize(erf, otypes=[np.float64])(x)
 
 
+def _away(x: np.ndarray) -> np.ndarray:
+    return np.sign(x) * np.floor(np.abs(x) + 0.5)
+
+
+def _rsqrt(x: np.ndarray) -> np.ndarray:
+    return 1 / np.sqrt(x)
+
+
+def _erfc(x: np.ndarray) -> np.ndarray:
+    return 1 - _erf(x)
+
+
 _COMPOSED: Mapping[str, Numpy] = {
-    "round_nearest_afz": lambda x: np.sign(x) * np.floor(np.abs(x) + 0.5), "square": np.square,
-    "rsqrt": lambda x: 1 / np.sqrt(x), "log_plus_one": np.log1p, "exponential_minus_one": np.expm1, "cbrt": np.cbrt,
-    "erfc": lambda x: 1 - _erf(x), "erf": _erf,
+    "round_nearest_afz": _away, "square": np.square, "rsqrt": _rsqrt, "log_plus_one": np.log1p,
+    "exponential_minus_one": np.expm1, "cbrt": np.cbrt, "erfc": _erfc, "erf": _erf,
 }  # fmt: skip
 
 
@@ -239,7 +293,11 @@ def bits(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     if name in BITS:
         wide = 8 * dtype.itemsize
         inside = arrays[1].astype(np.uint64) < wide
-        return [Constant(_as(np.where(inside, BITS[name](arrays[0], np.where(inside, arrays[1], 0).astype(dtype)), 0), dtype))]
+        return [
+            Constant(
+                _as(np.where(inside, BITS[name](arrays[0], np.where(inside, arrays[1], 0).astype(dtype)), 0), dtype)
+            )
+        ]
     if arrays[0].dtype.itemsize != dtype.itemsize:
         raise UnsupportedError("types of equal size are required")
     return [Constant(np.ascontiguousarray(arrays[0]).view(dtype).reshape(shape))]

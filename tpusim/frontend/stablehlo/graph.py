@@ -76,7 +76,7 @@ class Graph:
         node = self.maker(name, "Mul")
         return [name] if node is None else [f for part in node.input for f in self.factors(part)]
 
-    def constant(self, array: np.ndarray, name: str) -> str:
+    def constant(self, array: Any, name: str) -> str:
         """Add a constant; its name."""
         self.constants[name] = numpy_helper.from_array(array, name)
         return name

@@ -27,7 +27,7 @@ def mean(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
 
 
 def square(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
-    """x times x, as Pow, so that norms are recognised."""
+    """Two times the same factor, as Pow, so that norms are recognised."""
     if node.op_type == "Mul" and node.input[0] == node.input[1]:
         return in_place(node, "Pow", [node.input[0], g.constant(np.float32(2), f"{node.name}_exponent")])
     return None
@@ -52,7 +52,7 @@ def softmax(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
 
 
 def _without_maximum(g: Graph, name: str, axes: tuple[int, ...]) -> str | None:
-    """x of x - max(x)."""
+    """Of x: x of x - max(x)."""
     difference = g.maker(name, "Sub")
     largest = g.maker(difference.input[1], "ReduceMax") if difference is not None else None
     if difference is None or largest is None or largest.input[0] != difference.input[0] or g.axes(largest) != axes:
@@ -79,7 +79,10 @@ def layer_norm(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
         rank = len(g.shapes.get(x, ()))
         if not rank or list(axes) != list(range(rank - len(axes), rank)):
             continue
-        if not (_is_variance(g, variance, centred, axes) or _is_fast_variance(g, variance, x, str(difference.input[1]), axes)):
+        if not (
+            _is_variance(g, variance, centred, axes)
+            or _is_fast_variance(g, variance, x, str(difference.input[1]), axes)
+        ):
             continue
         return _normalised(g, node, "LayerNormalization", x, axes, eps, constants)
     return None
@@ -141,7 +144,8 @@ def _normalised(
         if prod(factor.shape[: max(0, factor.ndim - len(inner))]) != 1:
             return None
         gamma = gamma * factor.reshape(factor.shape[max(0, factor.ndim - len(inner)) :])
-    weight = constants[0] if len(constants) == 1 and g.array(constants[0]).shape == inner else g.constant(gamma.astype(np.float32), f"{node.name}_gamma")  # type: ignore[union-attr]
+    named = constants[0] if [g.constant_shape(c) for c in constants] == [inner] else ""
+    weight = named or g.constant(gamma.astype(np.float32), f"{node.name}_gamma")
     return in_place(node, kind, [x, weight], axis=-len(inner), epsilon=eps)
 
 

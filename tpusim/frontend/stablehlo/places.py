@@ -17,7 +17,6 @@ from tpusim.frontend.stablehlo.reading import Op, type_of
 from tpusim.frontend.stablehlo.values import Computed, Constant, Value
 from tpusim.frontend.stablehlo.writer import Writer, order_to_join
 
-
 INT = np.dtype(np.int64)
 
 
@@ -65,13 +64,12 @@ def dynamic_update_slice(w: Writer, op: Op, operands: Sequence[Value]) -> list[V
     aligned = [length if a == axis else 1 for a in range(len(x.shape))]
     places = np.arange(length, dtype=np.float32).reshape(aligned)
     after = w.node("Sub", [w.constant(places), start])
-    within = w.node("And", [
-        w.node("GreaterOrEqual", [after, w.constant(np.float32(0))]), w.node("Less", [after, w.constant(np.float32(size))]),
-    ])  # fmt: skip
+    least, most = (w.constant(np.float32(number)) for number in (0, size - 1))
+    within = w.node("And", [w.node("GreaterOrEqual", [after, least]), w.node("LessOrEqual", [after, most])])
     if size == 1:
         rows = w.plain(update)
     else:
-        chosen = w.node("Clip", [after, w.constant(np.float32(0)), w.constant(np.float32(size - 1))])
+        chosen = w.node("Clip", [after, least, most])
         line = w.cast(w.reshaped(chosen, [length]), INT)
         rows = w.node("Gather", [w.plain(update), line], axis=axis)
     return [Computed.plain(w.node("Where", [within, rows, w.plain(x)]), x.shape, x.dtype)]
@@ -80,13 +78,15 @@ def dynamic_update_slice(w: Writer, op: Op, operands: Sequence[Value]) -> list[V
 def _constant_update(values: Sequence[Constant]) -> Constant:
     x, update, *starts = (v.array for v in values)
     result = np.array(x)
-    begins = [min(max(int(s.item()), 0), size - part) for s, size, part in zip(starts, x.shape, update.shape, strict=True)]
+    begins = [
+        min(max(int(s.item()), 0), size - part) for s, size, part in zip(starts, x.shape, update.shape, strict=True)
+    ]
     result[tuple(slice(b, b + n) for b, n in zip(begins, update.shape, strict=True))] = update
     return Constant(result)
 
 
 def _known_update(w: Writer, x: Value, update: Value, starts: Sequence[int]) -> Value:
-    """What is before, the update and what is after, joined axis by axis; of updates in a row only the last is joined."""
+    """What is before, the update and what is after, joined; of updates in a row only the last joins all."""
     begins = [min(max(int(s), 0), x.shape[a] - update.shape[a]) for a, s in enumerate(starts)]
     axes = [a for a in range(len(x.shape)) if update.shape[a] != x.shape[a]]
     if not axes:
@@ -137,10 +137,15 @@ def gather(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
         return _gathered_by_places(w, x, indices, n, sizes, shape)
     if len(mapped) > 1 and sorted(collapsed) == sorted(mapped) and prod(sizes[a] for a in mapped) == 1:
         return [_gathered_points(w, x, indices, n, sizes, (shape, dtype))]
-    if len(mapped) != 1 or sizes[mapped[0]] != 1 or collapsed != mapped or any(
-        sizes[a] != x.shape[a] for a in range(len(x.shape)) if a not in mapped
+    if (
+        len(mapped) != 1
+        or sizes[mapped[0]] != 1
+        or collapsed != mapped
+        or any(sizes[a] != x.shape[a] for a in range(len(x.shape)) if a not in mapped)
     ):
-        raise UnsupportedError(f"indices along one axis are required, got slices {list(sizes)} of {list(x.shape)} along {long}")
+        raise UnsupportedError(
+            f"indices along one axis are required, got slices {list(sizes)} of {list(x.shape)} along {long}"
+        )
     (axis,) = mapped
     taken = tuple(s for i, s in enumerate(indices.shape) if i != vector)
     if isinstance(indices, Constant):
@@ -175,7 +180,9 @@ def _order(n: "stablehlo.GatherDimensionNumbers", axis: int, taken: int, rank: i
     return [next(batch) if place < 0 else place for place in order]
 
 
-def _gathered_by_places(w: Writer, x: Value, indices: Constant, n: Any, sizes: Sequence[int], shape: tuple[int, ...]) -> list[Value]:
+def _gathered_by_places(
+    w: Writer, x: Value, indices: Constant, n: Any, sizes: Sequence[int], shape: tuple[int, ...]
+) -> list[Value]:
     """One part at a known place."""
     places = indices.array.reshape(-1)
     mapped = list(n.start_index_map)
@@ -215,17 +222,17 @@ def _gathered_points(
     return replace(made.transposed(_order(n, 0, len(taken), len(shape))), shape=shape)
 
 
-def _flat_index(
-    w: Writer, name: str, extents: Sequence[int], steps: Sequence[int], taken: tuple[int, ...]
-) -> str:
+def _flat_index(w: Writer, name: str, extents: Sequence[int], steps: Sequence[int], taken: tuple[int, ...]) -> str:
     """Places in a row of several axes (..., axis), each within its axis."""
     name = w.node("Clip", [w.cast(name, INT), w.constant(np.asarray(0, INT))])
     name = w.node("Min", [name, w.constant(np.asarray(extents, INT) - 1)])
-    name = w.node("ReduceSum", [w.node("Mul", [name, w.constant(np.asarray(steps, INT))]), w.indices([len(taken)])], keepdims=0)
-    return name
+    name = w.node("Mul", [name, w.constant(np.asarray(steps, INT))])
+    return w.node("ReduceSum", [name, w.indices([len(taken)])], keepdims=0)
 
 
-def _gathered_in_batches(w: Writer, x: Value, indices: Value, n: Any, sizes: Sequence[int], shape: tuple[int, ...]) -> Value:
+def _gathered_in_batches(
+    w: Writer, x: Value, indices: Value, n: Any, sizes: Sequence[int], shape: tuple[int, ...]
+) -> Value:
     """One element of each line: take_along_axis."""
     (axis,) = list(n.start_index_map)
     if prod(sizes) != 1 or len(indices.shape) != len(x.shape) + 1:

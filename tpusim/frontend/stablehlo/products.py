@@ -63,26 +63,24 @@ def _matrix_product(
     """
     layouts = [[(*batch[i], *free[i], *inner[i]), (*batch[1 - i], *inner[1 - i], *free[1 - i])] for i in (0, 1)]
     pairs = [(operands[i], operands[1 - i]) for i in (0, 1)]
-    moved = [
-        sum(_moves(value, axes) for value, axes in zip(pair, layout, strict=True))
+    costs = [
+        (isinstance(pair[0], Constant), sum(_moves(value, axes) for value, axes in zip(pair, layout, strict=True)))
         for pair, layout in zip(pairs, layouts, strict=True)
     ]
-    first = int(moved[1] < moved[0])
+    first = int(costs[1] < costs[0])
     (left, right), (rows, columns) = pairs[first], (free[first], free[1 - first])
     heads, k = [left.shape[a] for a in batch[first]], prod(left.shape[a] for a in inner[first])
-    out, over = [left.shape[a] for a in rows], [right.shape[a] for a in columns]
-    wide = not heads and len(inner[0]) == 1 and len(rows) > 0  # (..., K) x (K, N), as MatMul takes it
-    inside = out if wide else [prod(out)]
-    a = _arranged(w, left, layouts[first][0], (*heads, *inside, k))
+    out, over = [left.shape[a] for a in rows] or [1], [right.shape[a] for a in columns] or [1]
+    wide = not heads and len(inner[0]) == 1  # (..., K) x (K, N), as MatMul takes it
+    made = (*heads, *(out if wide else [prod(out)]), prod(over))
+    a = _arranged(w, left, layouts[first][0], (*made[:-1], k))
     b = _arranged(w, right, layouts[first][1], (*heads, k, prod(over)))
-    name = w.node("MatMul", [a, b])
-    stored = (*heads, *out, *over)
-    if (*heads, *inside, prod(over)) != stored:
-        name = w.reshaped(name, stored)
-    places = range(len(stored))
-    swapped = (*places[: len(heads)], *places[len(heads) + len(out) :], *places[len(heads) : len(heads) + len(out)])
-    value = Computed.plain(name, stored, dtype)
-    return replace(value.transposed(swapped) if first else value, shape=shape)
+    name, stored = w.node("MatMul", [a, b]), (*heads, *out, *over)
+    w.shapes[name] = made
+    places = iter(range(len(stored))), iter(range(len(heads) + len(out), len(stored)))
+    order = [[next(places[0]) for _ in axes] for axes in (batch[first], rows)] + [[next(places[1]) for _ in columns]]
+    order = [*order[0], *order[2], *order[1]] if first else [*order[0], *order[1], *order[2]]
+    return Computed(w.reshaped(name, stored), stored, dtype, tuple(order), shape)
 
 
 def _moves(value: Value, axes: Sequence[int]) -> int:
@@ -139,7 +137,7 @@ def _filter(w: Writer, filter: Value, axes: Sequence[int], backwards: np.ndarray
     """The filter as (oc, ic/groups, ...)."""
     if isinstance(filter, Constant):
         array = filter.array.transpose(axes)
-        return w.constant(np.flip(array, [2 + i for i, b in enumerate(backwards) if b]), filter.of)
+        return w.constant(np.flip(array, tuple(2 + i for i, b in enumerate(backwards) if b)), filter.of)
     if backwards.any():
         raise UnsupportedError("a constant filter is required where a window is reversed, it is computed")
     return w.in_axes(filter, axes)
@@ -151,7 +149,7 @@ def _transposed(
     sizes, strides, pads, holes, between, groups = window
     if not isinstance(filter, Constant) or max(strides) > 1:
         raise UnsupportedError("a constant filter and strides of 1 are required with lhs_dilation")
-    array = np.flip(filter.array.transpose(axes), [2 + i for i, b in enumerate(backwards) if not b])
+    array = np.flip(filter.array.transpose(axes), tuple(2 + i for i, b in enumerate(backwards) if not b))
     oc, ic, *window_shape = array.shape
     split = array.reshape(groups, oc // groups, ic, *window_shape).swapaxes(1, 2)
     reach = [(size - 1) * hole for size, hole in zip(sizes[2:], holes, strict=True)]
@@ -253,7 +251,9 @@ def reduce_window(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     average = w.from_axes(w.node("AveragePool", [source], **options, count_include_pad=1), axes, shape, dtype)
     count = prod(window)
     total = w.together("Mul", [average, Constant(np.broadcast_to(np.asarray(count, dtype), shape))], shape, dtype)
-    counts = _windows(np.ones([1 if axis in others else x.shape[axis] for axis in range(rank)]), body, (window, strides, pads))
+    counts = _windows(
+        np.ones([1 if axis in others else x.shape[axis] for axis in range(rank)]), body, (window, strides, pads)
+    )
     w.window_sums[total.name] = Sums(average, source, options, axes, counts)
     return [total]
 
@@ -275,7 +275,9 @@ def divided(w: Writer, operands: Sequence[Value]) -> Value | None:
 def _windows(array: np.ndarray, body: str, window: tuple[Any, ...]) -> np.ndarray:
     """A reduction over windows of a constant."""
     sizes, strides, pads = window
-    fill = {"stablehlo.add": 0, "stablehlo.maximum": -np.inf, "stablehlo.minimum": np.inf, "stablehlo.multiply": 1}[body]
+    fill = {"stablehlo.add": 0, "stablehlo.maximum": -np.inf, "stablehlo.minimum": np.inf, "stablehlo.multiply": 1}[
+        body
+    ]
     padded = np.pad(array, pads, constant_values=fill)
     views = np.lib.stride_tricks.sliding_window_view(padded, sizes)[tuple(slice(None, None, s) for s in strides)]
     return REDUCTIONS[body][1](views, axis=tuple(range(array.ndim, 2 * array.ndim)))

@@ -4,7 +4,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -80,14 +80,18 @@ class Op:
 
     def attribute(self, name: str) -> Any:
         """An attribute, None if it is absent."""
-        return self.op.attributes[name] if name in self.op.attributes else None
+        return self.op.attributes[name] if name in self.op.attributes else None  # noqa: SIM401  it has no get
 
     def integers(self, name: str) -> tuple[int, ...]:
         """The numbers of an array or of a dense attribute, in order; () if it is absent."""
         found = self.attribute(name)
         if found is None:
             return ()
-        return tuple(int(v) for v in np.array(found).reshape(-1)) if hasattr(found, "__array__") else tuple(map(int, found))
+        return (
+            tuple(int(v) for v in np.array(found).reshape(-1))
+            if hasattr(found, "__array__")
+            else tuple(map(int, found))
+        )
 
     def number(self, name: str, default: int = 0) -> int:
         """An integer attribute."""
@@ -120,7 +124,9 @@ def instructions(block: Any) -> Iterator[Op]:
 
 def functions(module: Any) -> dict[str, Any]:
     """The functions of a module by name. Raises ImportModelError without a @main or a single public function."""
-    return {str(op.attributes["sym_name"]).strip('"'): op for op in module.body.operations if "sym_name" in op.attributes}
+    return {
+        str(op.attributes["sym_name"]).strip('"'): op for op in module.body.operations if "sym_name" in op.attributes
+    }
 
 
 def type_of(value: Any) -> tuple[tuple[int, ...], np.dtype]:
@@ -131,11 +137,10 @@ def type_of(value: Any) -> tuple[tuple[int, ...], np.dtype]:
     except ValueError as error:
         raise UnsupportedError(f"tensors of static shapes are required, got {kind}") from error
     if any(ranked.is_dynamic_dim(i) for i in range(ranked.rank)):
-        raise UnsupportedError(f"static shapes are required, got {kind}; export it with the shapes that it is to run with")
+        raise UnsupportedError(
+            f"static shapes are required, got {kind}; export it with the shapes that it is to run with"
+        )
     element = str(ranked.element_type)
     if element not in DTYPES:
         raise UnsupportedError(f"f32, f16, bf16, bools or integers are required, got {kind}")
     return tuple(ranked.shape), np.dtype(DTYPES[element])
-
-
-Convert = Callable[..., None]

@@ -16,7 +16,13 @@ from tpusim.frontend.stablehlo.values import Computed, Constant, Value
 from tpusim.frontend.stablehlo.writer import Writer
 
 INT = np.dtype(np.int64)
-BODIES = {"": "", "stablehlo.add": "Add", "stablehlo.multiply": "Mul", "stablehlo.maximum": "Max", "stablehlo.minimum": "Min"}
+BODIES = {
+    "": "",
+    "stablehlo.add": "Add",
+    "stablehlo.multiply": "Mul",
+    "stablehlo.maximum": "Max",
+    "stablehlo.minimum": "Min",
+}
 """What an update does with the element: takes its place, or a function of both."""
 
 
@@ -40,10 +46,7 @@ def _targets(shape: tuple[int, ...], indices: np.ndarray, updates: tuple[int, ..
     vector, mapped = n.index_vector_dim, list(n.scattered_dims_to_operand_dims)
     grid = np.indices(updates)
     scatter_axes = [a for a in range(len(updates)) if a not in window_axes]
-    if vector < indices.ndim:
-        indices = np.moveaxis(indices, vector, -1)
-    else:
-        indices = indices[..., None]
+    indices = np.moveaxis(indices, vector, -1) if vector < indices.ndim else indices[..., None]
     starts = indices[tuple(grid[a] for a in scatter_axes)]
     places = [np.zeros(updates, np.int64) for _ in shape]
     for number, axis in enumerate(mapped):
@@ -76,7 +79,9 @@ def _at_known(w: Writer, x: Value, updates: Value, targets: np.ndarray, kind: st
         new: Value = Constant(updates.array.reshape(-1)[np.maximum(of, 0)])
     else:
         flat = w.reshaped(w.plain(updates), [prod(updates.shape)])
-        new = Computed.plain(w.node("Gather", [flat, w.constant(np.maximum(of, 0).astype(INT))], axis=0), x.shape, x.dtype)
+        new = Computed.plain(
+            w.node("Gather", [flat, w.constant(np.maximum(of, 0).astype(INT))], axis=0), x.shape, x.dtype
+        )
     if kind:
         new = w.together(kind, [x, new], x.shape, x.dtype)
     return w.together("Where", [changed, new, x], x.shape, x.dtype)
@@ -86,9 +91,13 @@ def _at_computed(w: Writer, x: Value, indices: Value, updates: Value, n: Any, ki
     """One line at a computed place of one axis; nothing where the place is outside."""
     mapped, inserted = list(n.scattered_dims_to_operand_dims), list(n.inserted_window_dims)
     whole = [size for axis, size in enumerate(x.shape) if axis not in inserted]
-    if prod(indices.shape) != 1 or len(mapped) != 1 or inserted != mapped or list(n.input_batching_dims) or [
-        updates.shape[a] for a in n.update_window_dims
-    ] != whole:
+    if (
+        prod(indices.shape) != 1
+        or len(mapped) != 1
+        or inserted != mapped
+        or list(n.input_batching_dims)
+        or [updates.shape[a] for a in n.update_window_dims] != whole
+    ):
         raise UnsupportedError("places that are known, or one line at a computed place, are required")
     (axis,) = mapped
     aligned = [size if a == axis else 1 for a, size in enumerate(x.shape)]

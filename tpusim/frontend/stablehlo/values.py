@@ -36,9 +36,9 @@ class Constant:
 class Computed:
     """A value that the network computes.
 
-    name: the ONNX tensor. stored: the tensor's shape, whose axes are in the order in which they are stored. order: axis
-    i of the value is axis order[i] of the tensor; other axes of the tensor have extent 1. shape: the value's extents; an
-    axis that is longer than in the tensor repeats its one element.
+    name: the ONNX tensor. stored: the tensor's shape, whose axes are in the order in which they are stored. order:
+    axis i of the value is axis order[i] of the tensor; other axes of the tensor have extent 1. shape: the value's
+    extents; an axis that is longer than in the tensor repeats its one element.
     """
 
     name: str

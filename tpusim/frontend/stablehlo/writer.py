@@ -5,7 +5,6 @@
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,7 +75,7 @@ class Writer:
         self._makers |= dict.fromkeys(names, self.nodes[-1])
         return names
 
-    def constant(self, array: np.ndarray, name: str = "") -> str:
+    def constant(self, array: Any, name: str = "") -> str:
         """Add a constant, once; its name."""
         array = np.array(array, order="C")
         key = (array.dtype.str, array.shape, array.tobytes())
@@ -103,7 +102,7 @@ class Writer:
         if isinstance(value, Constant):
             array = value.array if whole else once(value.array)
             return self.constant(array.transpose(np.argsort(order)), value.of)
-        name = self._moved(value, [value.order[i] for i in np.argsort(order)])
+        name = self._moved(value, [value.order[int(i)] for i in np.argsort(order)])
         if whole and value.repeats:
             shape = [0] * len(order)
             for size, wanted in zip(value.shape, order, strict=True):
@@ -167,9 +166,10 @@ class Writer:
         self, kind: str, values: Sequence[Value], shape: Shape, dtype: np.dtype, attributes: dict[str, Any]
     ) -> Computed | None:
         """A node of one computed value and constants that are no longer than it, in the tensor's axes; else None."""
-        first, *others = [v for v in values if isinstance(v, Computed)] or [None]
-        if first is None or not first.spare or any((v.order, v.stored) != (first.order, first.stored) for v in others):
+        computed = [v for v in values if isinstance(v, Computed)]
+        if not computed or len({(v.order, v.stored) for v in computed}) > 1 or not computed[0].spare:
             return None
+        first = computed[0]
         if any(size not in (1, inner) for v in values for size, inner in zip(inner_of(v), first.inner, strict=True)):
             return None
         names: list[str] = []
@@ -197,7 +197,7 @@ class Writer:
         return name
 
     def input_of(self, name: str, size: int) -> str:
-        """The network's input that indices of an axis are, also where JAX counts negative ones from the end; else ""."""
+        """The network's input that indices are, also where JAX counts negative ones from the end; else ""."""
         name = self.source(name)
         where = self.maker(name, "Where")
         if where is not None:
