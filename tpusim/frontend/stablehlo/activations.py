@@ -105,10 +105,9 @@ def _is_cubic(g: Graph, name: str | None, x: str) -> bool:
     power = g.maker(cubic, "Pow")
     if power is not None:
         return power.input[0] == x and g.number(power.input[1]) == 3  # noqa: PLR2004
-    parts = [f if g.maker(f, "Pow") is None else f for f in g.factors(cubic)]
-    squares = [
-        m for p in parts if (m := g.maker(p, "Pow")) is not None and m.input[0] == x and g.number(m.input[1]) == 2
-    ]  # noqa: PLR2004
+    parts = g.factors(cubic, x)
+    powers = [m for p in parts if p != x and (m := g.maker(p, "Pow")) is not None]
+    squares = [m for m in powers if m.input[0] == x and g.number(m.input[1]) == 2]  # noqa: PLR2004
     return parts.count(x) + 2 * len(squares) == 3 and len(parts) == parts.count(x) + len(squares)  # noqa: PLR2004
 
 

@@ -55,11 +55,11 @@ def onnx_of_stablehlo(
     ]
     infos: list[onnx.ValueInfoProto] = []
     for number, argument in enumerate(arguments[len(weights) :]):
-        name = walk.writer.fresh(inputs[number] if inputs else f"arg{number}")
+        called = walk.writer.fresh(inputs[number] if inputs else f"arg{number}")
         shape, dtype = walk.typed(argument, f"argument {number}")
-        given.append(Computed.plain(name, shape, dtype))
-        walk.writer.shapes[name] = shape
-        infos.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape))
+        given.append(Computed.plain(called, shape, dtype))
+        walk.writer.shapes[called] = shape
+        infos.append(helper.make_tensor_value_info(called, helper.np_dtype_to_tensor_dtype(dtype), shape))
     results = walk.block(block, given)
     walk.finish()
     return _model(walk.writer, infos, results, outputs, name or label)

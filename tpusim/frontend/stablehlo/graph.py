@@ -71,10 +71,10 @@ class Graph:
         found = self.split(name, "Add", lambda part: self.is_number(part, number))
         return found and found[1]
 
-    def factors(self, name: str) -> list[str]:
-        """The factors of products of products."""
-        node = self.maker(name, "Mul")
-        return [name] if node is None else [f for part in node.input for f in self.factors(part)]
+    def factors(self, name: str, whole: str = "") -> list[str]:
+        """The factors of products of products; of `whole`, which may be a product too, none."""
+        node = None if name == whole else self.maker(name, "Mul")
+        return [name] if node is None else [f for part in node.input for f in self.factors(part, whole)]
 
     def constant(self, array: Any, name: str) -> str:
         """Add a constant; its name."""
