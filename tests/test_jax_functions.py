@@ -104,7 +104,7 @@ def resized(x: Any) -> Any:
 
 def widened(x: Any) -> Any:
     x = conv(x, KERNEL)
-    return lax.conv_transpose(x, UP, (2, 2), "SAME"), lax.reduce_window(
+    return lax.conv_transpose(x, jnp.asarray(UP), (2, 2), "SAME"), lax.reduce_window(
         x, 0.0, lax.add, (1, 1, 1, 8), (1, 1, 1, 1), "VALID"
     )
 
@@ -194,7 +194,7 @@ def test_a_function_is_compiled_with_an_example_from_the_samples_and_is_the_refe
 def test_stablehlo_files_are_networks_in_every_spelling(form: str, tmp_path: Path) -> None:
     exported = export.export(jax.jit(lambda x: jnp.tanh(x @ DENSE)))(X)
     module = exported.mlir_module() if form == "text" else ""
-    lowered = jax.jit(lambda x: jnp.tanh(x @ DENSE)).lower(X).compiler_ir("stablehlo")
+    lowered: Any = jax.jit(lambda x: jnp.tanh(x @ DENSE)).lower(X).compiler_ir("stablehlo")
     path = tmp_path / ("net.mlir" if form != "artefact" else "net.artefact")
     if form == "text":
         path.write_text(str(module))
@@ -292,8 +292,7 @@ def test_a_damaged_file_is_named_with_its_line(text: str, message: str, tmp_path
 def test_dynamic_shapes_and_doubles_are_named(tmp_path: Path) -> None:
     path = tmp_path / "net.mlir"
     for kind, message in (("tensor<?xf32>", "static shapes are required"), ("tensor<2xf64>", "f32, f16, bf16")):
-        path.write_text(
-            f"module {{\nfunc.func @main(%a: {kind}) -> {kind} {{\n%0 = stablehlo.abs %a : {kind}\nreturn %0 : {kind}}}}}"
-        )
+        body = f"%0 = stablehlo.abs %a : {kind}\nreturn %0 : {kind}"
+        path.write_text(f"module {{\nfunc.func @main(%a: {kind}) -> {kind} {{\n{body}\n}}}}")
         with pytest.raises(UnsupportedError, match=f"argument 0: .*{message}"):
             tpusim.load(path)

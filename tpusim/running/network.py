@@ -307,7 +307,7 @@ def open_network(
     return _of_framework(path, str(path), configure, observer, assume=assume)
 
 
-NETWORK = "an ONNX or TFLite model, a module (.mlir) or the folder of a `tpusim run`"
+NETWORK = "an ONNX, TFLite or StableHLO model, a module (.mlir) or the folder of a `tpusim run`"
 
 
 def _artefacts(config: RunConfig, observer: Observer | None, *, from_file: bool) -> Artefacts:
