@@ -68,7 +68,7 @@ def test_what_cannot_be_loaded_is_said(torch: None) -> None:
     assert module.training
     with pytest.raises(ConfigError, match=r"needs an example of its inputs"):
         tpusim.load(Net())
-    with pytest.raises(ConfigError, match=r"or a torch.nn.Module is required, got int"):
+    with pytest.raises(ConfigError, match=r"a torch.nn.Module or a JAX function is required, got int"):
         tpusim.load(7)
 
 

@@ -77,11 +77,12 @@ def load(
     outputs: Sequence[str] | None = None,
     exporter: Literal["dynamo", "torchscript"] = "dynamo",
 ) -> Model:
-    """The module of a network: a model (ONNX, TFLite) as a top module, a module file of any stage as it is.
+    """The module of a network: a model (ONNX, TFLite, StableHLO) as a top module, a module file as it is.
 
-    source: also an onnx.ModelProto, a torch.nn.Module with an example of its inputs, or the folder of a run, of which
-    the canonical module comes. input_values: numbers or arrays by input name; these inputs become constants. inputs,
-    outputs: tensors by ONNX name between which the network lies. exporter: of PyTorch's two. Raises ImportModelError or
+    source: also an onnx.ModelProto, a torch.nn.Module or a JAX function with an example of its inputs (an argument or a
+    tuple of arguments; arrays or trees of arrays), or the folder of a run, of which the canonical module comes.
+    input_values: numbers or arrays by input name; these inputs become constants. inputs, outputs: tensors by ONNX name
+    between which the network lies. exporter: of PyTorch's two. Raises ImportModelError or
     UnsupportedError, ConfigError for what is no network.
     """
     from pathlib import Path
@@ -142,15 +143,16 @@ def compile(
     """Compile a network for a chip; int8 needs calibration samples, or a table.
 
     model: an ONNX or TFLite file, an onnx.ModelProto, a module or its file, the folder of a run, or a torch.nn.Module
-    with an `example` of its inputs. samples: dicts of arrays by input name, an array of them for a network with one
+    or a JAX function with an `example` of its inputs, as of `load`; a function of arrays takes its example from the
+    samples where none is given. samples: dicts of arrays by input name, an array of them for a network with one
     input, a dict of stacked arrays, or a source as of `tpusim run --data`. chip: bm1684x by default; mode: int8 (the
     default), f32, f16, bf16, w4f16, w4bf16, w8f16 or w8bf16, or a NumberFormat; a run's folder and a lowered module
     have theirs. qtable: modes of single ops, a file, "name:MODE,..." or a dict. table: a calibration table or its file.
     calibration: a method or all options; layer_group: a strategy or all options. preprocess: how inputs are made of
     images. also: patterns on request. input_values: as of `load`. inputs, outputs: tensors by ONNX name between which
     the network lies. reference: what `verify` holds the top module against, a function of such a dict for one; ONNX
-    Runtime for an ONNX file. The others are as the options of `tpusim run`. Raises a TpusimError of the stage that
-    cannot do its part.
+    Runtime for an ONNX file, a JAX function itself. The others are as the options of `tpusim run`. Raises a TpusimError
+    of the stage that cannot do its part.
     """
     arguments = {**locals()}
     from tpusim.compiled import compile_network

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from tpusim.calibration.given import given_samples, one_sample
+from tpusim.calibration.given import first_given, given_samples, one_sample
 from tpusim.calibration.smooth import measured_rewrites
 from tpusim.calibration.table import CalibrationTable, with_thresholds
 from tpusim.errors import CalibrationError, ConfigError
@@ -340,7 +340,7 @@ def compile_network(
     reference: Reference | Function | None = None, *, example: object = None,
 ) -> Compiled:  # fmt: skip
     """Stages `import` to `codegen` in memory; arguments as of `tpusim.compile`, most of them put in by `configure`."""
-    network = network_from(model, configure, example=example)
+    network = network_from(model, configure, example=example, sample=lambda: first_given(samples))
     a = network.artefacts
     if reference is not None:
         a.reference = FunctionReference(reference) if callable(reference) else reference

@@ -1,6 +1,6 @@
 """Samples given by a caller: arrays, dicts of arrays, sequences and generators of these, or a source as text."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any, cast
 
@@ -72,3 +72,14 @@ def _named(given: object, inputs: Mapping[str, InputSpec], where: str) -> dict[s
 def _is_array(given: object) -> bool:
     """Whether NumPy can read it as an array: arrays of NumPy, JAX and PyTorch."""
     return hasattr(given, "__array__") and hasattr(given, "shape")
+
+
+def first_given(given: object) -> object:
+    """One sample, of arrays of several samples the first with an axis of extent 1; None if it cannot be looked at."""
+    if _is_array(given):
+        return cast("Any", given)[:1]
+    if isinstance(given, Mapping):
+        return {name: np.asarray(array)[:1] for name, array in cast("Mapping[str, Any]", given).items()}
+    if isinstance(given, Sequence) and given and not isinstance(given, str):
+        return cast("Sequence[object]", given)[0]
+    return None

@@ -10,6 +10,13 @@ from tpusim.registry import FRONTENDS
 
 BEGIN = 4096
 """The number of bytes that are examined."""
+PIECE, OVERLAP = 1 << 20, 32
+"""Bytes that are searched at a time for the name of a dialect, and those that are searched again with the next."""
+TEXT = re.compile(rb"\s*(?://[^\n]*\n\s*)*(?:#\w+ ?=|\"?(?:builtin\.)?module\b|func\.func\b)")
+"""How MLIR text begins: with an alias, a module or a function."""
+DIALECT = re.compile(
+    rb"(?P<stablehlo>StableHLO_v|\b(?:stablehlo|vhlo|chlo|mhlo)[.\0])|(?P<tpusim>module\.state|\b(?:top|tpu)(?:\.[A-Z]|\0))"
+)
 ONNX = "an ONNX protobuf by its first byte"
 MAGIC: dict[bytes, str] = {
     b"version https://git-lfs": "a Git LFS pointer in place of the file; fetch the file with `git lfs pull`",
@@ -45,12 +52,39 @@ def what_it_is(path: str | os.PathLike[str]) -> str:
 
 
 def is_known(path: Path) -> bool:
-    """Whether the ending of a name says what is in the file: a module, a program, or the network of a front end."""
-    return path.suffix in (".mlir", ".tpusim") or path.suffix.removeprefix(".") in FRONTENDS
+    """Whether it is clear what is in a file: a module, a program, or the network of a front end.
+
+    The ending of its name says it; StableHLO is recognised by its content.
+    """
+    return path.suffix in (".mlir", ".tpusim") or path.suffix.removeprefix(".") in FRONTENDS or is_stablehlo(path)
+
+
+def is_stablehlo(path: Path) -> bool:
+    """Whether a file is a StableHLO module, text or bytecode, by the first dialect that it names."""
+    if path.suffix == ".tpusim" or path.suffix.removeprefix(".") in FRONTENDS:
+        return False
+    try:
+        with path.open("rb") as file:
+            begin = file.read(BEGIN)
+            if not (begin.startswith(BYTECODE) or TEXT.match(begin)):
+                return False
+            piece, rest = begin, b""
+            while piece:
+                if found := DIALECT.search(rest + piece):
+                    return found.lastgroup == "stablehlo"
+                piece, rest = file.read(PIECE), piece[-OVERLAP:]
+    except OSError:
+        pass
+    return False
 
 
 def is_module(path: Path) -> bool:
-    """Whether a file is an MLIR module, text or bytecode, by its content; a file named .mlir always is."""
+    """Whether a file is a module of tpusim or TPU-MLIR, text or bytecode, by its content; a file named .mlir is one.
+
+    StableHLO is none: it is the network of a framework.
+    """
+    if is_stablehlo(path):
+        return False
     if is_known(path):
         return path.suffix == ".mlir"
     try:

@@ -1,10 +1,10 @@
 """`Network`: a network in any form, and all of its stages on request.
 
-A form is the file of a framework (ONNX, TFLite), an ONNX model in memory, a torch.nn.Module, a module of any stage (its
-file, or in memory), or the folder of a run. Levels that a form lacks are made by the pipeline's stages on request;
-levels that it has are read. The options of a run's folder are those of the run, unless others are given: then all
-stages from the first that they change are made again. A form that lacks a level for good (a lowered module has no
-floats) raises an error that names a form with it.
+A form is the file of a framework (ONNX, TFLite, StableHLO), an ONNX model in memory, a torch.nn.Module, a JAX function,
+a module of any stage (its file, or in memory), or the folder of a run. Levels that a form lacks are made by the
+pipeline's stages on request; levels that it has are read. The options of a run's folder are those of the run, unless
+others are given: then all stages from the first that they change are made again. A form that lacks a level for good (a
+lowered module has no floats) raises an error that names a form with it.
 """
 
 import time
@@ -22,7 +22,7 @@ from tpusim.calibration.stage import save_table
 from tpusim.calibration.table import CalibrationTable, read_table, rewrite_thresholds
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, option
-from tpusim.frontend import OnnxReference, import_onnx
+from tpusim.frontend import FunctionReference, OnnxReference, import_onnx
 from tpusim.frontend.onnx import ModelProto
 from tpusim.frontend.torch import Exporter, import_torch
 from tpusim.images import images_of, with_preprocess
@@ -307,7 +307,7 @@ def open_network(
     return _of_framework(path, str(path), configure, observer, assume=assume)
 
 
-NETWORK = "an ONNX or TFLite model, a module (.mlir) or the folder of a `tpusim run`"
+NETWORK = "an ONNX, TFLite or StableHLO model, a module (.mlir) or the folder of a `tpusim run`"
 
 
 def _artefacts(config: RunConfig, observer: Observer | None, *, from_file: bool) -> Artefacts:
@@ -315,9 +315,13 @@ def _artefacts(config: RunConfig, observer: Observer | None, *, from_file: bool)
 
 
 def network_from(
-    given: object, configure: Configure, *, example: object = None, exporter: Exporter = "dynamo"
-) -> Network:
-    """As `open_network`, for every form that a network has in Python; a torch.nn.Module needs an example.
+    given: object, configure: Configure, *, example: object = None, exporter: Exporter = "dynamo",
+    sample: Callable[[], object] = lambda: None,
+) -> Network:  # fmt: skip
+    """As `open_network`, for every form of a network in Python; a torch.nn.Module or a JAX function needs an example.
+
+    A JAX function is the reference of the network, unless the network is only a part of it. sample: gives a sample in
+    place of the example of a function of arrays.
 
     Raises ConfigError for what is no network.
     """
@@ -327,9 +331,11 @@ def network_from(
         return open_network(given, configure)
     if hasattr(given, "training") and hasattr(given, "eval"):
         return open_network(import_torch(given, example, exporter=exporter), configure)
+    if callable(given):
+        return _of_function(given, example, sample, configure)
     raise ConfigError(
-        f"model: {NETWORK}, an onnx.ModelProto, a tpusim Model or a torch.nn.Module is required, "
-        f"got {type(given).__name__}"
+        f"model: {NETWORK}, an onnx.ModelProto, a tpusim Model, a torch.nn.Module or a JAX function "
+        f"is required, got {type(given).__name__}"
     )
 
 
@@ -359,6 +365,20 @@ def _of_framework(given: Any, label: str, configure: Configure, observer: Observ
     assume = assume and config.data == usual.data and config.table is None
     folder = None  # files that lie next to a model are not of its run
     return Network(label, a, given, folder=folder, assume=assume)
+
+
+def _of_function(
+    function: Callable[..., Any], example: object, sample: Callable[[], object], configure: Configure
+) -> Network:
+    from tpusim.frontend.stablehlo import arguments_of, onnx_of_function  # rarely needed
+
+    if example is None:
+        example = arguments_of(function, sample())
+    proto, computed = onnx_of_function(function, example)
+    network = open_network(proto, configure)
+    if not (network.config.cut or network.config.input_shapes):
+        network.artefacts.reference = FunctionReference(computed)
+    return network
 
 
 def _of_module(

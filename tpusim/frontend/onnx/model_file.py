@@ -21,7 +21,7 @@ from ml_dtypes import bfloat16
 from onnx import TensorProto, helper, numpy_helper
 
 from tpusim.errors import ImportModelError, option
-from tpusim.ir.content import ONNX, what_it_is
+from tpusim.ir.content import ONNX, is_stablehlo, what_it_is
 
 PROTO_LIMIT = 2**31 - 1
 """Bytes that protobuf can serialise; the ONNX checker needs a serialised model."""
@@ -165,6 +165,10 @@ def _load(path: str | os.PathLike[str], *, whole: bool) -> onnx.ModelProto:
         from tpusim.frontend.tflite import onnx_of_tflite  # rarely needed
 
         return onnx_of_tflite(path)
+    if is_stablehlo(Path(path)):
+        from tpusim.frontend.stablehlo import onnx_of_stablehlo_file
+
+        return onnx_of_stablehlo_file(path)
     try:
         model = onnx.load(path, "protobuf", load_external_data=False)
         _load_numbers(model, Path(path).parent, whole=whole)

@@ -1,0 +1,298 @@
+"""JAX functions and StableHLO files as networks: values against JAX, ops against those of ONNX, errors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export, lax
+
+import tpusim
+from tpusim.canonicalize import canonicalize
+from tpusim.errors import ConfigError, ImportModelError, UnsupportedError
+from tpusim.frontend import import_onnx
+from tpusim.frontend.onnx.session import Session
+from tpusim.frontend.stablehlo import onnx_of_function
+from tpusim.ir.content import is_module, is_stablehlo
+from tpusim.ir.module import Model
+
+RNG = np.random.default_rng(43)
+
+
+@pytest.fixture(autouse=True)
+def usual_jax() -> Iterator[None]:
+    """JAX as users have it: tests of kernels have stricter rules."""
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+def array(*shape: int) -> np.ndarray:
+    return (RNG.standard_normal(shape) * 0.3).astype(np.float32)
+
+
+KERNEL, SEPARATE, BIAS, SCALE, DENSE = array(3, 3, 3, 8), array(3, 3, 1, 8), array(8), array(8), array(8, 8)
+UP, TABLE, X, Y = array(3, 3, 8, 4), array(10, 8), array(4, 8), array(1, 8, 8, 3)
+IMAGES: Any = ("NHWC", "HWIO", "NHWC")
+
+
+def conv(x: Any, kernel: Any, stride: int = 1, groups: int = 1) -> Any:
+    return lax.conv_general_dilated(x, kernel, (stride,) * 2, "SAME", None, None, IMAGES, groups)
+
+
+def norm(x: Any) -> Any:
+    mean = x.mean(-1, keepdims=True)
+    return (x - mean) * lax.rsqrt(((x - mean) ** 2).mean(-1, keepdims=True) + 1e-6) * SCALE + BIAS
+
+
+def cnn(x: Any) -> Any:
+    x = jax.nn.relu((conv(x, KERNEL, 2) - BIAS) * SCALE + BIAS)
+    x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID") + 0.0
+    x = conv(x, SEPARATE, groups=8)
+    x = lax.reduce_window(x, 0.0, lax.add, (1, 2, 2, 1), (1, 1, 1, 1), "VALID") / 4
+    return jax.nn.softmax(x.mean((1, 2)) @ DENSE + BIAS)
+
+
+def attention(x: Any) -> Any:
+    q, k, v = ((norm(x) @ (DENSE * factor) + BIAS).reshape(1, 4, 2, 4) for factor in (1, 2, 3))
+    scores = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k) / 2.0)
+    return x + jnp.einsum("bhqk,bkhd->bqhd", scores, v).reshape(x.shape) @ DENSE
+
+
+def rnn(x: Any) -> Any:
+    def step(h: Any, t: Any) -> Any:
+        h = jnp.tanh(t @ DENSE + h @ DENSE)
+        return h, h
+
+    return lax.scan(step, jnp.ones(8), x)
+
+
+def cached(x: Any, cache: Any, position: Any) -> Any:
+    return lax.dynamic_update_slice(cache, x, (position, 0)), jnp.asarray(cache).at[position].set(x[0])
+
+
+def ordered(x: Any) -> Any:
+    return jnp.sort(x), jnp.argsort(-x, 0), lax.top_k(x, 2), jnp.argmax(jnp.round(x * 2), 1), jnp.argmin(x, 0)
+
+
+def updated(x: Any) -> Any:
+    return x.at[1].set(2.0), x.at[jnp.array([0, 3]), jnp.array([1, 9])].add(1.0), x.at[:, 2:4].multiply(x[:, :2])
+
+
+def moved(x: Any) -> Any:
+    grid = x[jnp.array([[0, 3], [1, 2]]), jnp.array([[1, 2], [7, 0]])]
+    return grid, x[::2, ::-1], jnp.roll(x, 3, 1), jnp.pad(x, 1), jnp.tile(x, (1, 2)), jnp.stack([x, x], 1), jnp.triu(x)
+
+
+def products(x: Any) -> Any:
+    y = x.reshape(2, 2, 2, 4)
+    return jnp.einsum("abcd,dcea->be", y, y.transpose(3, 2, 1, 0)), jnp.einsum("abcd,abed->cabe", y, y), DENSE @ x[0]
+
+
+def dropped(x: Any) -> Any:
+    return jnp.where(jax.random.bernoulli(jax.random.PRNGKey(0), 0.5, x.shape), x, 0)
+
+
+def resized(x: Any) -> Any:
+    return jax.image.resize(x, (1, 16, 16, 3), "nearest"), jax.image.resize(x, (1, 4, 12, 3), "linear")
+
+
+def widened(x: Any) -> Any:
+    x = conv(x, KERNEL)
+    return lax.conv_transpose(x, jnp.asarray(UP), (2, 2), "SAME"), lax.reduce_window(
+        x, 0.0, lax.add, (1, 1, 1, 8), (1, 1, 1, 1), "VALID"
+    )
+
+
+def running(x: Any) -> Any:
+    return (
+        jnp.cumsum(x, 1),
+        x**3,
+        jnp.floor_divide(x, 0.25),
+        x > 0,
+        jnp.isfinite(x),
+        jnp.clip(x, -0.1, 0.1),
+        lax.round(x),
+    )
+
+
+FUNCTIONS: dict[str, tuple[Callable[..., Any], Any, str]] = {
+    "cnn": (cnn, Y, "Permute Conv*2 Scale MaxPool AvgPool Squeeze MatMul Softmax"),
+    "attention": (attention, X[None], "LayerNorm MatMul*6 Reshape*4 Permute*4 MulConst Softmax Add"),
+    "rnn": (rnn, X, ""),
+    "cached": (cached, (X[:1], X, np.int32(2)), ""),
+    "embedding": (lambda i: jnp.take(TABLE, i, 0), np.array([3, 1], np.int32), "Gather"),
+    "rms": (lambda x: x * lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + 1e-6) * SCALE, X, "RMSNorm"),
+    "gelu": (lambda x: jax.nn.gelu(x, approximate=False), X, "GELU"),
+    "gelu by tanh": (lambda x: jax.nn.gelu(x * SCALE), X, "Mul GELU"),
+    "silu": (jax.nn.silu, X, "SiLU"),
+    "elu": (jax.nn.elu, X, "Elu"),
+    "leaky relu": (jax.nn.leaky_relu, X, "LeakyRelu"),
+    "softplus": (jax.nn.softplus, X, "Softplus"),
+    "hard swish": (jax.nn.hard_swish, X, "HardSwish"),
+    "log softmax": (jax.nn.log_softmax, X, "LogSoftmax"),
+    "ordered": (ordered, X, ""),
+    "updated": (updated, X, ""),
+    "moved": (moved, X, ""),
+    "products": (products, X, ""),
+    "resized": (resized, Y, ""),
+    "widened": (widened, Y, ""),
+    "dropped": (dropped, X, "Where"),
+    "running": (running, X, ""),
+    "gradient": (jax.grad(lambda x: (jnp.tanh(x) ** 2).sum()), X, ""),
+}
+
+
+def ops_of(top: Model) -> Counter[str]:
+    canonical, _ = canonicalize(top)
+    found = (op.name.removeprefix("top.") for op in canonical.ops if op.name.startswith("top."))
+    return Counter(name for name in found if name not in ("Input", "None", "Weight"))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_has_the_values_of_jax_and_the_ops_of_onnx(name: str) -> None:
+    function, example, ops = FUNCTIONS[name]
+    proto, _ = onnx_of_function(function, example)
+    leaves = [np.asarray(x) for x in jax.tree_util.tree_leaves(example)]
+    feed = dict(zip([i.name for i in proto.graph.input], leaves, strict=True))
+    got = Session(proto.SerializeToString(), threads=1).run([o.name for o in proto.graph.output], feed)
+    wanted = function(*(example if isinstance(example, tuple) else (jnp.asarray(example),)))
+    for mine, theirs in zip(got.values(), jax.tree_util.tree_leaves(wanted), strict=True):
+        np.testing.assert_allclose(mine.astype(np.float64), np.asarray(theirs, np.float64), atol=1e-5, rtol=1e-5)
+    counts = ops_of(import_onnx(proto))
+    if ops:
+        parts = (part.partition("*") for part in ops.split())
+        assert counts == Counter({kind: int(number or 1) for kind, _, number in parts})
+
+
+def test_inputs_results_and_weights_have_names() -> None:
+    weights = {"layers": [{"kernel": DENSE}, {"bias": jnp.asarray(BIAS)}]}
+
+    def net(batch: Any, factor: Any) -> Any:
+        inner = weights["layers"]
+        return {"y": jnp.asarray(batch["a"]) @ jnp.asarray(inner[0]["kernel"]) + inner[1]["bias"] * factor}
+
+    proto, _ = onnx_of_function(net, ({"a": X}, np.float32(2)))
+    assert [i.name for i in proto.graph.input] == ["batch.a", "factor"]
+    assert [o.name for o in proto.graph.output] == ["y"]
+    assert proto.graph.name == "net"
+    assert "weights.layers.1.bias" in {i.name for i in proto.graph.initializer}
+
+
+def test_a_function_is_compiled_with_an_example_from_the_samples_and_is_the_reference() -> None:
+    compiled = tpusim.compile(lambda x: jax.nn.relu(x @ DENSE + BIAS), array(4, 8), mode="f32")
+    report = compiled.verify(array(1, 8))
+    assert "top_vs_function" in str(report) and "FAILED" not in str(report)
+
+
+@pytest.mark.parametrize("form", ["text", "generic", "bytecode", "artefact"])
+def test_stablehlo_files_are_networks_in_every_spelling(form: str, tmp_path: Path) -> None:
+    exported = export.export(jax.jit(lambda x: jnp.tanh(x @ DENSE)))(X)
+    module = exported.mlir_module() if form == "text" else ""
+    lowered: Any = jax.jit(lambda x: jnp.tanh(x @ DENSE)).lower(X).compiler_ir("stablehlo")
+    path = tmp_path / ("net.mlir" if form != "artefact" else "net.artefact")
+    if form == "text":
+        path.write_text(str(module))
+    elif form == "generic":
+        path.write_text(lowered.operation.get_asm(print_generic_op_form=True, enable_debug_info=True))
+    elif form == "bytecode":
+        with path.open("wb") as file:
+            lowered.operation.write_bytecode(file)
+    else:
+        path.write_bytes(exported.mlir_module_serialized)
+    assert is_stablehlo(path) and not is_module(path)
+    assert ops_of(tpusim.load(path)) == Counter(MatMul=1, Tanh=1)
+
+
+FRAMEWORKS = """
+module @jit attributes {tf.versions = 1 : i32} {
+  func.func @main(%arg0: tensor<1x2x4x4xf32>, %arg1: tensor<2xf32>) -> tensor<1x2xf32> {
+    %0 = stablehlo.constant dense<2.0> : tensor<2xf32>
+    %1 = "stablehlo.batch_norm_inference"(%arg0, %0, %0, %0, %0) <{epsilon = 1.0e-3 : f32, feature_index = 1 : i64}>
+      : (tensor<1x2x4x4xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2xf32>) -> tensor<1x2x4x4xf32>
+    %2 = stablehlo.constant dense<0.0> : tensor<f32>
+    %3 = stablehlo.reduce(%1 init: %2) applies stablehlo.add across dimensions = [2, 3]
+      : (tensor<1x2x4x4xf32>, tensor<f32>) -> tensor<1x2xf32>
+    %4 = chlo.broadcast_add %3, %2 : (tensor<1x2xf32>, tensor<f32>) -> tensor<1x2xf32>
+    %5 = stablehlo.custom_call @Sharding(%4) : (tensor<1x2xf32>) -> tensor<1x2xf32>
+    return %5 : tensor<1x2xf32>
+  }
+}
+"""
+
+
+def test_what_other_frameworks_write_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "framework.mlir"
+    path.write_text(FRAMEWORKS)
+    x = array(1, 2, 4, 4)
+    found = tpusim.infer(tpusim.load(path), {"arg0": x, "arg1": array(2)})
+    wanted = ((x - 2) / np.sqrt(2 + 1e-3) * 2 + 2).sum((2, 3))
+    np.testing.assert_allclose(list(found.values())[-1].reshape(1, 2), wanted, rtol=1e-5)
+
+
+def positive(x: Any) -> Any:
+    return x if x.sum() > 0 else -x
+
+
+def printed(x: Any) -> Any:
+    jax.debug.print("{}", x)
+    return x
+
+
+def complex_and_factored(x: Any) -> Any:
+    with jax.named_scope("spectrum"):
+        y = jnp.abs(jnp.fft.fft(x))
+    return y, jnp.linalg.svd(x)[1]
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], Any, type[Exception], str]] = {
+    "no example": (positive, None, ConfigError, "function 'positive': an example of its inputs is required"),
+    "depends on numbers": (positive, X, ImportModelError, r"'positive': what it computes must not depend on numbers"),
+    "fails": (lambda x: x.nothing, X, ImportModelError, "cannot trace it for this example .AttributeError"),
+    "no result": (lambda x: None, X, ImportModelError, "at least one array is required as result"),
+    "text": (jnp.sin, "text", ConfigError, "an array is required as example of .*, got str"),
+    "side effect": (printed, X, UnsupportedError, "callback"),
+    "all at once": (complex_and_factored, X, UnsupportedError, r"complex(.|\n)*sgesdd"),
+    "while": (
+        lambda x: lax.while_loop(lambda h: h.sum() < 9, lambda h: h + 1, x),
+        X,
+        UnsupportedError,
+        "number of steps",
+    ),
+    "scatter": (lambda x, i: x.at[i].add(1.0), (X, np.array([1, 1])), UnsupportedError, "places that are known"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_a_network_is_said(name: str) -> None:
+    function, example, kind, message = REFUSED[name]
+    with pytest.raises(kind, match=message):
+        tpusim.load(function, example)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("  %0 = stablehlo.add %arg0, %arg1 : tensor<2xf32>\n  return %0", "line 4: expected"),
+        ("  %0 = stablehlo.rng_bit_generator %arg0, algorithm = DEFAULT", "net.mlir"),
+    ],
+)
+def test_a_damaged_file_is_named_with_its_line(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "net.mlir"
+    path.write_text("module {\nfunc.func @main(%arg0: tensor<2xf32>) -> tensor<2xf32> {\n" + text + "}}")
+    with pytest.raises(ImportModelError, match=message):
+        tpusim.load(path)
+
+
+def test_dynamic_shapes_and_doubles_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "net.mlir"
+    for kind, message in (("tensor<?xf32>", "static shapes are required"), ("tensor<2xf64>", "f32, f16, bf16")):
+        body = f"%0 = stablehlo.abs %a : {kind}\nreturn %0 : {kind}"
+        path.write_text(f"module {{\nfunc.func @main(%a: {kind}) -> {kind} {{\n{body}\n}}}}")
+        with pytest.raises(UnsupportedError, match=f"argument 0: .*{message}"):
+            tpusim.load(path)

@@ -1,0 +1,25 @@
+"""Arrays of constants in the text of a module."""
+
+# the bindings have no complete type stubs:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from typing import Any
+
+import numpy as np
+from jax.extend.mlir import ir
+
+from tpusim.errors import UnsupportedError
+
+
+def array_of(attribute: Any, dtype: np.dtype) -> np.ndarray:
+    """The elements of a dense attribute; equal ones are stored once (strides of 0)."""
+    shape = tuple(ir.ShapedType(attribute.type).shape)
+    if getattr(attribute, "is_splat", False):
+        return np.broadcast_to(np.asarray(attribute.get_splat_value().value, dtype), shape)
+    try:
+        found = np.array(attribute)
+    except TypeError:  # element types that NumPy does not have
+        found = np.array([float(number) for number in attribute], dtype)
+    except ValueError as error:
+        raise UnsupportedError(f"a dense constant is required, got {str(attribute)[:60]}") from error
+    return found.astype(dtype, copy=False).reshape(shape)
