@@ -279,3 +279,21 @@ def test_the_cheapest_way_is_searched_on_from_the_first_change() -> None:
             for start, end in pairs:
                 costs[start, end] = rng.integers(1, 9)
             assert ways.shortest(min(end for _, end in pairs)) == Ways(costs).shortest(1)
+
+
+def test_a_chain_takes_rounds_for_names_not_for_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All intervals of one name are costed in one round, wherever in the chain they are; the names stay short."""
+    rounds, shortest = list[int](), Ways.shortest
+
+    def counted(self: Ways, changed: int) -> list[int]:
+        rounds[-1] += 1
+        return shortest(self, changed)
+
+    monkeypatch.setattr(Ways, "shortest", counted)
+    for depth in (24, 48):
+        rounds.append(0)
+        ops = chained(depth)
+        dynamic.dynamic(ops, chips.load("bm1684x"))
+        names = Names(ops)
+        assert isinstance(name := names.of(0, len(ops)), tuple) and len(name) < 24
+    assert rounds[1] < 2.2 * rounds[0] < 2.2 * 3 * 24
