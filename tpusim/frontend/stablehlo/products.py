@@ -69,6 +69,15 @@ def _matrix_product(
     ]
     first = int(costs[1] < costs[0])
     (left, right), (rows, columns) = pairs[first], (free[first], free[1 - first])
+    if batch[0] and all(isinstance(v, Computed) and v.spare and not v.repeats for v in operands):
+        # jax.numpy leaves an axis of extent 1 out of the product: it stays where it is
+        whole = [_with_spare(v) for v in operands if isinstance(v, Computed)]
+        more = [
+            [[0, *(a + 1 for a in axes)] for axes in batch],
+            *([[a + 1 for a in axes] for axes in part] for part in (inner, free)),
+        ]
+        made = _matrix_product(w, whole, *more, (1, *shape), dtype)
+        return replace(made, order=made.order[1:], shape=shape)
     heads, k = [left.shape[a] for a in batch[first]], prod(left.shape[a] for a in inner[first])
     out, over = [left.shape[a] for a in rows] or [1], [right.shape[a] for a in columns] or [1]
     wide = not heads and len(inner[0]) == 1  # (..., K) x (K, N), as MatMul takes it
@@ -81,6 +90,11 @@ def _matrix_product(
     order = [[next(places[0]) for _ in axes] for axes in (batch[first], rows)] + [[next(places[1]) for _ in columns]]
     order = [*order[0], *order[2], *order[1]] if first else [*order[0], *order[1], *order[2]]
     return Computed(w.reshaped(name, stored), stored, dtype, tuple(order), shape)
+
+
+def _with_spare(value: Computed) -> Computed:
+    """The value with one axis of extent 1 of its tensor as its first axis."""
+    return replace(value, order=(value.spare[0], *value.order), shape=(1, *value.shape))
 
 
 def _moves(value: Value, axes: Sequence[int]) -> int:
