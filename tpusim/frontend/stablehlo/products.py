@@ -72,11 +72,9 @@ def _matrix_product(
     if batch[0] and all(isinstance(v, Computed) and v.spare and not v.repeats for v in operands):
         # jax.numpy leaves an axis of extent 1 out of the product: it stays where it is
         whole = [_with_spare(v) for v in operands if isinstance(v, Computed)]
-        more = [
-            [[0, *(a + 1 for a in axes)] for axes in batch],
-            *([[a + 1 for a in axes] for axes in part] for part in (inner, free)),
-        ]
-        made = _matrix_product(w, whole, *more, (1, *shape), dtype)
+        batches, inside, outside = ([[a + 1 for a in axes] for axes in part] for part in (batch, inner, free))
+        batches = [[0, *axes] for axes in batches]
+        made = _matrix_product(w, whole, batches, inside, outside, (1, *shape), dtype)
         return replace(made, order=made.order[1:], shape=shape)
     heads, k = [left.shape[a] for a in batch[first]], prod(left.shape[a] for a in inner[first])
     out, over = [left.shape[a] for a in rows] or [1], [right.shape[a] for a in columns] or [1]
