@@ -93,6 +93,7 @@ FAMILIES: tuple[type[TpuOp], ...] = (
 SOME = (
     *("leaky-steep", "prelu-2d", "addconst-relu", "subconst-reverse", "mulconst-negative", "maxconst", "clip"),
     *("pad-edge", "pad-reflect", "pad", "softmax-channels", "log-softmax", "layernorm-no-bias", "rmsnorm-op"),
+    "gather-elements",
     *(
         "groupnorm",
         "instancenorm-5d",

@@ -10,8 +10,12 @@ module attributes {module.state = "TPU_DIVIDED", module.chip = "bm1684x", module
   }
 }
 
-// CHECK:      module.chip = "bm1684x"{{.*}}module.coeff_addr = 4294967296 : i64{{.*}}module.coeff_size = 0 : i64{{.*}}module.mode = "f32"{{.*}}module.neuron_addr = 4294967296 : i64{{.*}}module.neuron_size = 8192 : i64{{.*}}module.state = "TPU_ADDRESSED"
-// CHECK:      %0 = "top.None"() {{.*}} -> none
+// CHECK:      module.chip = "bm1684x"{{.*}}module.mode = "f32"{{.*}}module.state = "TPU_ADDRESSED"
+// CHECK-NEXT: module.coeff_addr = 4294967296 : i64{{.*}}module.coeff_size = 0 : i64{{.*}}module.neuron_addr = 4294967296 : i64{{.*}}module.neuron_size = 8192 : i64
+// CHECK:      func.func @main
 // CHECK-NEXT: %x = "top.Input"(%in) : (tensor<2x4x6xf32>) -> tensor<2x4x6xf32, 4294967296 : i64> loc("x")
+// CHECK-NEXT: func.call @subfunc_0(%x) : (tensor<2x4x6xf32, 4294967296 : i64>) -> tensor<2x6x4xf32, 4294971392 : i64>
+// CHECK:      func.func @subfunc_0(%x: {{.*}}mode = #tpu<run_mode TPU_STATIC>
+// CHECK-NEXT: %0 = "top.None"() {{.*}} -> none
 // CHECK-NEXT: %y = "tpu.Permute"(%x, %0) {order = [0 : i64, 2 : i64, 1 : i64]}{{.*}} -> tensor<2x6x4xf32, 4294971392 : i64> loc("y")
 // CHECK-NEXT: func.return %y : tensor<2x6x4xf32, 4294971392 : i64>

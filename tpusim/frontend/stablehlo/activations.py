@@ -14,7 +14,7 @@ CUBE, ROOT_HALF, ROOT_TWO_OVER_PI = 0.044715, sqrt(0.5), sqrt(2 / pi)
 
 
 def relu(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
-    """max(x, 0)."""
+    """Write max(x, 0) as Relu."""
     if node.op_type != "Max" or len(node.input) != 2:  # noqa: PLR2004
         return None
     for zero, x in (node.input, node.input[::-1]):
@@ -24,7 +24,7 @@ def relu(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
 
 
 def clip(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
-    """min(max(x, a), b)."""
+    """Write min(max(x, a), b) as Clip."""
     if node.op_type != "Min":
         return None
     for most, inner in (node.input, node.input[::-1]):

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import onnx
 
-from tpusim.errors import ConfigError, ImportModelError, first_line
+from tpusim.errors import ConfigError, ImportModelError, first_line, lacks_memory
 from tpusim.frontend.stablehlo.convert import onnx_of_stablehlo
 
 _JAX: Any = jax
@@ -167,7 +167,9 @@ def _leaves_of(thing: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any
         return
     try:
         leaves = _JAX.tree_util.tree_flatten_with_path(thing)[0]
-    except Exception:  # noqa: BLE001  globals are of any type, and names are all that is looked for
+    except Exception as error:  # noqa: BLE001  globals are of any type, and names are all that is looked for
+        if lacks_memory(error):
+            raise
         return
     for path, leaf in leaves:
         if hasattr(leaf, "dtype"):

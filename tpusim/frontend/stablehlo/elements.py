@@ -196,7 +196,7 @@ def clamp(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
 
 
 def convert(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
-    """Another element type."""
+    """Cast to another element type."""
     (x,), (_, dtype) = operands, type_of(op.results[0])
     if isinstance(x, Constant):
         return [Constant(x.array.astype(dtype), x.of)]

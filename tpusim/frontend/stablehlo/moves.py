@@ -150,7 +150,7 @@ def _spread(w: Writer, x: Value, axis: int, count: int, number: Constant) -> Val
 
 
 def reverse(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
-    """Axes backwards."""
+    """Put the elements along axes in opposite order."""
     (x,), axes = operands, op.integers("dimensions")
     if isinstance(x, Constant):
         return [Constant(np.flip(x.array, axes))]

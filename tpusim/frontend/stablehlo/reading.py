@@ -14,7 +14,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters.mlir import make_ir_context
 
-from tpusim.errors import ImportModelError, UnsupportedError, first_line
+from tpusim.errors import ImportModelError, UnsupportedError, first_line, lacks_memory
 
 ARTEFACT = b"ML\xefR"
 """The first bytes of MLIR bytecode, and so of a portable artefact."""
@@ -37,7 +37,9 @@ def parsed(content: str | bytes, label: str) -> Any:
         if isinstance(content, bytes) and content.startswith(ARTEFACT):
             try:
                 return stablehlo.deserialize_portable_artifact(context, content)
-            except Exception:  # noqa: BLE001  bytecode that is no portable artefact
+            except Exception as error:  # noqa: BLE001  bytecode that is no portable artefact
+                if lacks_memory(error):
+                    raise
                 return ir.Module.parse(content, context)
         return ir.Module.parse(content.decode() if isinstance(content, bytes) else content, context)
     except Exception as error:  # noqa: BLE001  the bindings' errors share no base class
@@ -94,7 +96,7 @@ class Op:
         )
 
     def number(self, name: str, default: int = 0) -> int:
-        """An integer attribute."""
+        """The value of an integer attribute."""
         found = self.attribute(name)
         return default if found is None else int(found.value)
 

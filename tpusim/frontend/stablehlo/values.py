@@ -23,12 +23,12 @@ class Constant:
 
     @property
     def shape(self) -> Shape:
-        """The extents."""
+        """The extents of the array."""
         return self.array.shape
 
     @property
     def dtype(self) -> np.dtype:
-        """The element type."""
+        """The element type of the array."""
         return self.array.dtype
 
 
