@@ -364,7 +364,7 @@ def test_a_module_keeps_its_number_of_cores(tmp_path: Path) -> None:
     ("chip", "cores", "message"),
     [
         ("bm1688", 3, "cores=3: bm1688 has 2 cores; give 1 to 2"),
-        ("bm1690", 0, "cores=0: bm1690 has 8 cores; give 1 to 8"),
+        ("bm1690", 0, "cores: 1 or more is required, got 0"),
         ("bm1684x", 2, "cores=2: bm1684x has 1 core; give 1"),
     ],
 )

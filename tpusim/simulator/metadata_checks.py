@@ -4,6 +4,7 @@ An entry that commands contradict is an error; entries that no command confirms 
 The checks depend on no value.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from math import prod
 
@@ -12,7 +13,7 @@ import numpy as np
 from tpusim.chips import ChipSpec
 from tpusim.errors import SimulationError
 from tpusim.isa.casts import dequantizing_scale, quantizing_scale
-from tpusim.isa.commands import Command, Dequantize, Fn, GlobalKernel, Move, Quantize, Source
+from tpusim.isa.commands import Command, Dequantize, GlobalKernel, Move, Quantize, Source
 from tpusim.isa.layout import extent, gmem_sizes, gmem_strides
 from tpusim.isa.region import View
 from tpusim.isa.stream import CoefficientEntry, GroupEntry, Program, TensorEntry
@@ -236,10 +237,11 @@ def _check_peak(entry: GroupEntry, commands: list[Command], chip: ChipSpec) -> N
 def _check_work(program: Program, chip: ChipSpec) -> None:
     """All commands of an op in a group state one work area, and none states less than its fields require.
 
-    An op that is computed by products and functions, as attention is, has intermediate results of its own instead.
+    An op of several commands at a step, as attention or a wide window is, has intermediate results of its own instead.
     """
     stated: dict[tuple[int, str], Command] = {}
-    composed = {(c.group, c.op) for c in program.commands if c.in_group and isinstance(c, Fn)}
+    counts = Counter((c.group, c.op, c.step) for c in program.commands if c.in_group and not isinstance(c, Move))
+    composed = {(group, op) for (group, op, _), count in counts.items() if count > 1}
     for command in program.commands:
         if not command.in_group or isinstance(command, Move):
             continue
