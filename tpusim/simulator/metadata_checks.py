@@ -4,7 +4,6 @@ An entry that commands contradict is an error; entries that no command confirms 
 The checks depend on no value.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from math import prod
 
@@ -237,11 +236,10 @@ def _check_peak(entry: GroupEntry, commands: list[Command], chip: ChipSpec) -> N
 def _check_work(program: Program, chip: ChipSpec) -> None:
     """All commands of an op in a group state one work area, and none states less than its fields require.
 
-    An op of several commands at a step, as attention or a wide window is, has intermediate results of its own instead.
+    An op whose commands read each other's results, as those of attention do, has its work area for these instead.
     """
     stated: dict[tuple[int, str], Command] = {}
-    counts = Counter((c.group, c.op, c.step) for c in program.commands if c.in_group and not isinstance(c, Move))
-    composed = {(group, op) for (group, op, _), count in counts.items() if count > 1}
+    composed = _with_intermediate_results(program)
     for command in program.commands:
         if not command.in_group or isinstance(command, Move):
             continue
@@ -252,6 +250,20 @@ def _check_work(program: Program, chip: ChipSpec) -> None:
         if first.work != command.work:
             required = f"the work area of {first.label}, {_areas(first)},"
             raise _wrong(command.label, required, _areas(command), "give all commands of the op in this group one area")
+
+
+def _with_intermediate_results(program: Program) -> set[tuple[int, str]]:
+    """(group, op) of ops with a command that reads what another wrote at the same step and that it does not write."""
+    written: dict[tuple[int, str, str, int], set[int]] = {}
+    found: set[tuple[int, str]] = set()
+    for c in program.commands:
+        if not c.in_group or isinstance(c, Move):
+            continue
+        before, results = written.setdefault((c.group, c.op, c.step, c.core), set()), {v.address for v in c.writes()}
+        if any(v.address in before - results for v in c.reads()):
+            found.add((c.group, c.op))
+        before |= results
+    return found
 
 
 def _areas(command: Command) -> str:

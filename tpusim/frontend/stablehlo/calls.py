@@ -6,6 +6,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 import jax
@@ -145,8 +146,13 @@ def _path(path: Sequence[Any]) -> str:
 
 
 def _unique(names: Sequence[str]) -> list[str]:
-    """The names, numbered where they repeat."""
-    return [name if names.count(name) == 1 else f"{name}_{names[:i].count(name)}" for i, name in enumerate(names)]
+    """The names, numbered where they repeat; no number makes a name that is there."""
+    taken, found = {name for name in names if names.count(name) == 1}, list[str]()
+    for name in names:
+        numbered = name if names.count(name) == 1 else next(n for i in count() if (n := f"{name}_{i}") not in taken)
+        taken.add(numbered)
+        found.append(numbered)
+    return found
 
 
 def _weight_names(function: Callable[..., Any], consts: Sequence[Any]) -> list[str]:

@@ -151,7 +151,7 @@ def select(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     if isinstance(chosen, Computed) and isinstance(one, Computed) and _is_filled(w, chosen, one, other):
         return [one]
     if chosen.shape != one.shape:
-        chosen = spread(w, chosen, one.shape)
+        chosen = w.spread(chosen, one.shape)
     if all(isinstance(v, Constant) for v in (chosen, one, other)):
         arrays = [v.array for v in (chosen, one, other) if isinstance(v, Constant)]
         return [Constant(np.where(*arrays))]
@@ -175,24 +175,13 @@ def _is_filled(w: Writer, chosen: Computed, one: Computed, other: Value) -> bool
     return sizes[0] == 0 and read == {w.source(gather.input[1])} and "" not in read
 
 
-def spread(w: Writer, value: Value, shape: Sequence[int]) -> Value:
-    """A value without axes repeated to a shape."""
-    if isinstance(value, Constant):
-        return Constant(np.broadcast_to(value.array, tuple(shape)), value.of)
-    rank = len(shape)
-    if value.shape or not rank:
-        return value
-    name = w.reshaped(value.name, (1,) * rank)
-    return Computed(name, (1,) * rank, value.dtype, tuple(range(rank)), tuple(shape))
-
-
 def clamp(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     """Limits below and above."""
     least, x, most = operands
     if isinstance(x, Constant) and isinstance(least, Constant) and isinstance(most, Constant):
         return [Constant(_as(np.clip(x.array, least.array, most.array), x.dtype))]
-    y = w.together("Max", [spread(w, least, x.shape), x], x.shape, x.dtype)
-    return [w.together("Min", [spread(w, most, x.shape), y], x.shape, x.dtype)]
+    y = w.together("Max", [w.spread(least, x.shape), x], x.shape, x.dtype)
+    return [w.together("Min", [w.spread(most, x.shape), y], x.shape, x.dtype)]
 
 
 def convert(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
@@ -306,7 +295,7 @@ def bits(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
 def broadcast_binary(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     """A function of two operands of NumPy's broadcasting, all of them constants or of the result's shape."""
     shape, _ = type_of(op.results[0])
-    whole = [spread(w, v, shape) if isinstance(v, Constant) or not v.shape else v for v in operands]
+    whole = [w.spread(v, shape) if isinstance(v, Constant) or not v.shape else v for v in operands]
     if any(v.shape != shape for v in whole):
         raise UnsupportedError("operands of the result's shape, scalars or constants are required")
     return binary(w, op, whole)

@@ -23,7 +23,14 @@ REDUCTIONS: Mapping[str, tuple[str, Callable[..., Any]]] = {
     "stablehlo.or": ("ReduceMax", np.any), "stablehlo.and": ("ReduceMin", np.all),
 }  # fmt: skip
 """What the body of a reduction computes -> the node, and the function of arrays."""
-POOLED = ("stablehlo.add", "stablehlo.maximum", "stablehlo.minimum")
+COMBINED: Mapping[str, tuple[str, Callable[..., Any]]] = {
+    "stablehlo.add": ("Add", np.add), "stablehlo.multiply": ("Mul", np.multiply),
+    "stablehlo.maximum": ("Max", np.maximum), "stablehlo.minimum": ("Min", np.minimum),
+    "stablehlo.or": ("Or", np.logical_or), "stablehlo.and": ("And", np.logical_and),
+}  # fmt: skip
+"""The same for two values."""
+EXTREMES = ("stablehlo.maximum", "stablehlo.minimum")
+POOLED = ("stablehlo.add", *EXTREMES)
 
 
 # ------------------------------------------------------------------------------------------------------------- products
@@ -198,12 +205,35 @@ def body_of(op: Op) -> str:
     return inside[0]
 
 
+def _neutral(body: str, dtype: np.dtype) -> Constant:
+    """The value with which a reduction begins that changes nothing."""
+    if body in EXTREMES:
+        limits = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        return Constant(np.asarray(limits[EXTREMES.index(body)], dtype))
+    return Constant(np.asarray(body in ("stablehlo.multiply", "stablehlo.and"), dtype))
+
+
+def _begins_neutral(first: Value, body: str) -> bool:
+    return isinstance(first, Constant) and bool(first.array == _neutral(body, first.dtype).array)
+
+
+def _combined(w: Writer, body: str, result: Value, first: Value) -> list[Value]:
+    """A reduction and the value with which it begins."""
+    kind, function = COMBINED[body]
+    if isinstance(result, Constant) and isinstance(first, Constant):
+        return [Constant(np.asarray(function(result.array, first.array), result.dtype))]
+    return [w.together(kind, [result, w.spread(first, result.shape)], result.shape, result.dtype)]
+
+
 def reduce(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     """A reduction of one operand along axes; of two operands the place of the largest or smallest."""
     if len(operands) > 2:  # noqa: PLR2004  an operand and its first value
         return extreme_place(w, op, operands)
-    x, _ = operands
-    axes, (kind, function) = op.integers("dimensions"), REDUCTIONS[body_of(op)]
+    x, first = operands
+    body = body_of(op)
+    if not _begins_neutral(first, body):
+        return _combined(w, body, reduce(w, op, [x, _neutral(body, x.dtype)])[0], first)
+    axes, (kind, function) = op.integers("dimensions"), REDUCTIONS[body]
     shape, dtype = type_of(op.results[0])
     if isinstance(x, Constant):
         return [Constant(np.asarray(function(x.array, axis=axes)).astype(dtype).reshape(shape))]
@@ -227,9 +257,14 @@ def reduce(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
 
 def reduce_window(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     """MaxPool, or the sum of AveragePool; along one whole axis a running sum."""
-    x, _ = operands
+    x, first = operands
     shape, dtype = type_of(op.results[0])
     window, body = op.integers("window_dimensions"), body_of(op)
+    if not _begins_neutral(first, body):
+        if body not in EXTREMES:
+            raise UnsupportedError("a first value that changes nothing is required, as 0 of a sum")
+        pooled = reduce_window(w, op, [x, _neutral(body, x.dtype)])
+        return _combined(w, body, pooled[0], first)  # padding has the first value, too
     rank = len(window)
     strides = op.integers("window_strides") or (1,) * rank
     pads = np.array(op.integers("padding") or (0, 0) * rank).reshape(rank, 2)

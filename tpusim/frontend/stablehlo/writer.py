@@ -123,6 +123,16 @@ class Writer:
             name = self.node("Squeeze", [name, self.indices(value.spare)])
         return name if list(axes) == kept else self.node("Transpose", [name], perm=[kept.index(a) for a in axes])
 
+    def spread(self, value: Value, shape: Sequence[int]) -> Value:
+        """A value without axes repeated to a shape; another value as it is."""
+        if isinstance(value, Constant):
+            return Constant(np.broadcast_to(value.array, tuple(shape)), value.of)
+        rank = len(shape)
+        if value.shape or not rank:
+            return value
+        name = self.reshaped(value.name, (1,) * rank)
+        return Computed(name, (1,) * rank, value.dtype, tuple(range(rank)), tuple(shape))
+
     def reshaped(self, name: str, shape: Sequence[int]) -> str:
         """A tensor with other extents; of reshapes in a row only the last is needed."""
         while (made := self.maker(name, "Reshape", "Squeeze")) is not None:
