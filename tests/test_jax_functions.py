@@ -235,6 +235,35 @@ def test_what_other_frameworks_write_is_read(tmp_path: Path) -> None:
     np.testing.assert_allclose(list(found.values())[-1].reshape(1, 2), wanted, rtol=1e-5)
 
 
+def begun(x: Any) -> Any:
+    """Reductions that begin with a value that counts; padding of a window has it, too."""
+    window = (1, 2, 2, 1), (1, 2, 2, 1), "SAME"
+    return (
+        lax.reduce(x, jnp.float32(5), lax.add, (1, 2)), lax.reduce(x, jnp.float32(-1), lax.max, (3,)),
+        lax.reduce(x, x[0, 0, 0, 0], lax.mul, (1,)), lax.reduce(x > 0, True, lax.bitwise_or, (1,)),
+        lax.reduce_window(x, jnp.float32(0), lax.max, *window), lax.reduce_window(x, jnp.float32(-2), lax.min, *window),
+    )  # fmt: skip
+
+
+def test_a_reduction_begins_with_its_first_value() -> None:
+    x = array(1, 3, 4, 2) - 2
+    call = onnx_of_function(begun, x)
+    names = [o.name for o in call.proto.graph.output]
+    found = Session(call.proto.SerializeToString(), threads=1).run(names, {"x": x})
+    for name, wanted in call.function({"x": x}).items():
+        np.testing.assert_allclose(found[name].astype(np.float32), wanted.astype(np.float32), rtol=1e-5)
+    with pytest.raises(UnsupportedError, match="a first value that changes nothing is required"):
+        onnx_of_function(
+            lambda x: lax.reduce_window(x, jnp.float32(1), lax.add, (1, 2, 2, 1), (1, 1, 1, 1), "VALID"), x
+        )
+
+
+def test_arguments_of_one_name_are_numbered_without_clashes() -> None:
+    call = onnx_of_function(lambda a: a["b"] + a["b.0"][0] + a["c"], {"b": X, "b.0": [X], "c": X})
+    names = [i.name for i in call.proto.graph.input]
+    assert len(set(names)) == len(names) == 3
+
+
 def positive(x: Any) -> Any:
     return x if x.sum() > 0 else -x
 

@@ -658,6 +658,16 @@ def test_work_areas_are_required_without_the_module() -> None:
     assert {"Conv", "MatMul"} <= seen
 
 
+def test_heads_of_one_product_need_their_work_area() -> None:
+    """Several commands at a step, none of which reads another's result."""
+    program = to_program(lowered("matmul-heads", "bm1684x", "int8")[0])
+    products = [c for c in program.commands if c.in_group and c.least_work(program.header.chip_spec)]
+    assert len({c.step for c in products}) < len(products)
+    without = [structs.replace(c, work=()) if c in products else c for c in program.commands]
+    with pytest.raises(TpusimError, match=r"work area of .* bytes or more is required, got 0"):
+        Simulator(structs.replace(program, commands=without))
+
+
 def test_commands_of_an_op_in_a_group_have_one_work_area() -> None:
     for seed in range(6):
         program = to_program(final(seed, "bm1684x"))
