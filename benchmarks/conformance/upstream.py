@@ -20,17 +20,11 @@ import numpy as np
 import onnx
 
 from tpusim.errors import ConfigError
+from tpusim.studies.upstream.tools import VARIABLE, Tools, UpstreamError
 
-VARIABLE = "TPUSIM_UPSTREAM"
 CACHE = Path(__file__).parents[2] / "out" / "conformance"
 QUANTIZE = {"int8": "INT8", "f32": "F32", "f16": "F16", "bf16": "BF16"}
-LIMIT_S = 3600
-"""Seconds that one tool may take: ten times what the largest network of the zoo needs."""
 Array = np.ndarray
-
-
-class UpstreamError(ConfigError):
-    """A tool of the outside environment failed on a network."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +56,7 @@ class Upstream:
     """The tools of one environment, with a cache of their results."""
 
     def __init__(self, environment: Path, cache: Path = CACHE) -> None:
-        self._environment, self._cache = environment, cache
+        self._tools, self._cache = Tools(environment), cache
         self.version = _version(environment)
 
     @classmethod
@@ -198,20 +192,7 @@ class Upstream:
 
     def call(self, folder: Path, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """The exit status of one tool, and what it printed."""
-        binaries = self._environment / "bin"
-        environment = {**os.environ, "VIRTUAL_ENV": str(self._environment), "PATH": f"{binaries}:{os.environ['PATH']}"}
-        environment.pop("PYTHONPATH", None)
-        command = [str(binaries / "python"), str(binaries / tool), *arguments]
-        return subprocess.run(  # noqa: S603  the user's own environment
-            command,
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-            errors="replace",
-        )
+        return self._tools.call(folder, tool, *arguments)
 
 
 def _settle(folder: Path) -> None:

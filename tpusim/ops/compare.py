@@ -18,7 +18,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.ir.attrs import copy_name, flag, float_attr, op_name, text, value_name
-from tpusim.ir.pdl import DataPattern, Drawing, one_use, reads_weights
+from tpusim.ir.pdl import DataPattern, Drawing, one_use
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -42,11 +42,10 @@ from tpusim.ops.framework.families import (
     UnaryTpu,
     aligned,
     built_in_integers,
-    constant_of,
     is_set,
     value_dtype,
 )
-from tpusim.ops.framework.rewriting import keeps_shape
+from tpusim.ops.framework.rewriting import first_number, keeps_shape, number_and_computed
 
 MIRRORED: Mapping[str, str] = {
     "Equal": "Equal", "NotEqual": "NotEqual", "Greater": "Less", "GreaterOrEqual": "LessOrEqual", "Less": "Greater",
@@ -250,32 +249,16 @@ class CompareToCompareConst(DataPattern):
         inversed, operands = p.choice((True, (constant, other)), (False, (other, constant)))
         op = p.op("top.Compare", *operands, mode=mode)
         p.require(cls.has_form, mode)
-        p.require(cls.is_with_a_number, other, constant)
+        p.require(number_and_computed, constant, other)
         p.require(keeps_shape, op, other)
         becomes = p.rewrite(op)
-        number = becomes.attribute(cls.number, constant)
+        number = becomes.attribute(first_number, constant)
         becomes.replace_with("top.CompareConst", other, mode=mode, const_val=number, inversed=flag(inversed))
 
     @classmethod
     def has_form(cls, mode: StringAttr) -> bool:
         """Whether there is a CompareConst of a mode."""
         return mode.data not in ("Or", "Xor")
-
-    @classmethod
-    @reads_weights
-    def is_with_a_number(cls, weights: WeightStore, other: SSAValue, constant: SSAValue) -> bool:
-        """Whether one operand is a scalar weight and the other is computed."""
-        found = constant_of(constant, weights)
-        return found is not None and found.size == 1 and constant_of(other, weights) is None
-
-    @classmethod
-    @reads_weights
-    def number(cls, rewriter: PatternRewriter, weights: WeightStore, constant: SSAValue) -> Attribute:
-        """The scalar weight as an attribute."""
-        del rewriter
-        found = constant_of(constant, weights)
-        assert found is not None  # checked by is_with_a_number
-        return float_attr(float(found.reshape(-1)[0]))
 
 
 class FuseNotEqual(DataPattern):

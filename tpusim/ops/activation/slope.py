@@ -12,7 +12,7 @@ from typing_extensions import override
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, TensorType
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.ir.attrs import float_attr, int_attr, op_name
 from tpusim.ir.pdl import DataPattern, Drawing, reads_weights
@@ -39,6 +39,7 @@ from tpusim.ops.framework.families import (
     constant_of,
     value_dtype,
 )
+from tpusim.ops.framework.rewriting import first_number
 from tpusim.ops.framework.views import on_four_axes
 from tpusim.ops.interfaces import DefaultAlpha, SharedWindows
 from tpusim.ops.rescale import TOO_LARGE, lower_same_scale, requantised
@@ -304,7 +305,7 @@ class PReluToLeakRelu(DataPattern):
         op = p.op("top.PRelu", x, slope)
         p.require(cls.is_one_number, slope)
         becomes = p.rewrite(op)
-        becomes.replace_with("top.LeakyRelu", x, alpha=becomes.attribute(cls.alpha, slope))
+        becomes.replace_with("top.LeakyRelu", x, alpha=becomes.attribute(first_number, slope))
 
     @classmethod
     @reads_weights
@@ -312,12 +313,3 @@ class PReluToLeakRelu(DataPattern):
         """Whether all slopes are equal; of no channel there are none."""
         found = constant_of(slope, weights)
         return found is not None and found.size > 0 and bool((found == found.flat[0]).all())
-
-    @classmethod
-    @reads_weights
-    def alpha(cls, rewriter: PatternRewriter, weights: WeightStore, slope: SSAValue) -> Attribute:
-        """The slope as an attribute."""
-        del rewriter
-        found = constant_of(slope, weights)
-        assert found is not None  # checked by is_one_number
-        return float_attr(float(found.flat[0]))

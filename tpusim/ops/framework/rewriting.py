@@ -6,12 +6,13 @@ from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from tpusim.ir.attrs import copy_name, framework_name, ints, ints_attr, op_name, set_op_name
+from tpusim.ir.attrs import copy_name, float_attr, framework_name, ints, ints_attr, op_name, set_op_name
 from tpusim.ir.module import is_returned
+from tpusim.ir.pdl import reads_weights
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.framework.base import TopOp
-from tpusim.ops.framework.families import only_user, relu_of
+from tpusim.ops.framework.families import constant_of, only_user, relu_of
 from tpusim.ops.structure import TopInput, TopWeight
 
 
@@ -51,6 +52,22 @@ def has_no_relu(op: Operation) -> bool:
 def keeps_shape(op: Operation, source: SSAValue) -> bool:
     """Whether an op's result has the shape of a value."""
     return shape_of(source) == shape_of(op.results[0])
+
+
+@reads_weights
+def number_and_computed(weights: WeightStore, number: SSAValue, other: SSAValue) -> bool:
+    """Whether one value is a weight of one element and the other is computed."""
+    found = constant_of(number, weights)
+    return found is not None and found.size == 1 and constant_of(other, weights) is None
+
+
+@reads_weights
+def first_number(rewriter: PatternRewriter, weights: WeightStore, value: SSAValue) -> Attribute:
+    """The first element of a weight as an attribute."""
+    del rewriter
+    found = constant_of(value, weights)
+    assert found is not None  # a constraint of the pattern
+    return float_attr(float(found.flat[0]))
 
 
 def shape_of_result(rewriter: PatternRewriter, op: Operation) -> Attribute:

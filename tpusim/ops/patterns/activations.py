@@ -7,13 +7,13 @@ from typing_extensions import override
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from tpusim.ir.attrs import copy_name_as, float_attr, text
-from tpusim.ir.pdl import DataPattern, Drawing, one_use, reads_weights
+from tpusim.ir.attrs import copy_name_as, text
+from tpusim.ir.pdl import DataPattern, Drawing, one_use
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.framework.base import OpT
 from tpusim.ops.framework.families import constant_of, only_user, relu_of
-from tpusim.ops.framework.rewriting import has_no_relu, keeps_shape
+from tpusim.ops.framework.rewriting import first_number, has_no_relu, keeps_shape, number_and_computed
 from tpusim.ops.interfaces import number_of
 
 TOLERANCE = 1e-4
@@ -65,26 +65,10 @@ class DivToReciprocal(DataPattern):
         numerator, x = p.operand(), p.operand()
         quotient = p.op("top.Div", numerator, x)
         p.require(has_no_relu, quotient)
-        p.require(cls.divides_a_number, numerator, x)
+        p.require(number_and_computed, numerator, x)
         p.require(keeps_shape, quotient, x)
         becomes = p.rewrite(quotient)
-        becomes.replace_with("top.Reciprocal", x, const_val=becomes.attribute(cls.number, numerator))
-
-    @classmethod
-    @reads_weights
-    def divides_a_number(cls, weights: WeightStore, numerator: SSAValue, x: SSAValue) -> bool:
-        """Whether the numerator is one constant number and the divisor is computed."""
-        constant = constant_of(numerator, weights)
-        return constant is not None and constant.size == 1 and constant_of(x, weights) is None
-
-    @classmethod
-    @reads_weights
-    def number(cls, rewriter: PatternRewriter, weights: WeightStore, numerator: SSAValue) -> Attribute:
-        """The numerator as an attribute."""
-        del rewriter
-        constant = constant_of(numerator, weights)
-        assert constant is not None  # checked by divides_a_number
-        return float_attr(float(constant.reshape(-1)[0]))
+        becomes.replace_with("top.Reciprocal", x, const_val=becomes.attribute(first_number, numerator))
 
 
 class DivToSoftSign(DataPattern):
