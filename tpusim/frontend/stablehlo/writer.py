@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from tpusim.frontend.onnx.growing import GrowingGraph
 from tpusim.frontend.stablehlo.values import Computed, Constant, Shape, Value
 
 OPSET, IR_VERSION = 23, 10
@@ -26,16 +27,13 @@ class Sums(NamedTuple):
     counts: np.ndarray
 
 
-class Writer:
+class Writer(GrowingGraph):
     """The nodes so far; every method that adds one returns the value or the name of its result."""
 
     def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.initializers: dict[str, onnx.TensorProto] = {}
-        self._used: set[str] = set()
+        super().__init__()
         self._made: dict[tuple[Any, ...], str] = {}
         self._base = "value"
-        self._makers: dict[str, onnx.NodeProto] = {}
         self.shapes: dict[str, Shape] = {}
         self.window_sums: dict[str, Sums] = {}
         self.pieces: dict[str, tuple[int, list[Value]]] = {}
@@ -52,15 +50,6 @@ class Writer:
         finally:
             self._base = before
 
-    def fresh(self, wanted: str) -> str:
-        """A name like the wanted one that nothing has."""
-        name, number = wanted, 0
-        while name in self._used:
-            number += 1
-            name = f"{wanted}_{number}"
-        self._used.add(name)
-        return name
-
     # ----------------------------------------------------------------------------------------------------------- nodes
 
     def node(self, kind: str, inputs: Sequence[str], **attributes: Any) -> str:
@@ -70,19 +59,11 @@ class Writer:
 
     def several(self, kind: str, inputs: Sequence[str], count: int, **attributes: Any) -> list[str]:
         """Append a node with `count` results; their names."""
-        names = [self.fresh(self._base) for _ in range(count)]
-        self.nodes.append(helper.make_node(kind, list(inputs), names, name=names[0], **attributes))
-        self._makers |= dict.fromkeys(names, self.nodes[-1])
-        return names
+        return self.append(kind, inputs, self._base, count, **attributes)
 
     def constant(self, array: Any, name: str = "") -> str:
         """Add a constant, once; its name."""
-        array = np.array(array, order="C")
-        key = (array.dtype.str, array.shape, array.tobytes())
-        if key not in self._made:
-            self._made[key] = called = self.fresh(name or f"{self._base}_constant")
-            self.initializers[called] = numpy_helper.from_array(array, called)
-        return self._made[key]
+        return self.store(np.asarray(array), name or f"{self._base}_constant")
 
     def cast(self, name: str, dtype: np.dtype) -> str:
         """The elements of a tensor in another type."""
@@ -195,7 +176,7 @@ class Writer:
 
     def maker(self, name: str, *kinds: str) -> onnx.NodeProto | None:
         """The node of one of these kinds (of any without kinds) that makes a tensor, None if there is none."""
-        node = self._makers.get(name)
+        node = self.makers.get(name)
         return node if node is not None and (node.op_type in kinds or not kinds) else None
 
     def source(self, name: str) -> str:

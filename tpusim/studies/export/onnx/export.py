@@ -51,7 +51,7 @@ def export_onnx(model: Model) -> OnnxModel:
         else:
             nodes.define(op, form_of(op)(op, nodes))
     outputs = [nodes.returned(v, dtype) for v, dtype in zip(model.results, model.output_types, strict=True)]
-    graph = helper.make_graph(nodes.nodes, model.name, inputs, outputs, list(nodes.constants.values()))
+    graph = helper.make_graph(nodes.nodes, model.name, inputs, outputs, list(nodes.initializers.values()))
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="tpusim")
     proto.ir_version = IR_VERSION
     return OnnxModel(proto, {op_name(op): nodes.name_of(op) for op in walked})

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 from typing_extensions import override
 from xdsl.ir import Operation, SSAValue
 
 from tpusim.errors import UnsupportedError
+from tpusim.frontend.onnx.growing import GrowingGraph
 from tpusim.ir.attrs import framework_name, op_name
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
@@ -41,7 +42,7 @@ Inputs = Sequence[Tensor | str | None]
 """The inputs of a node; None is left out."""
 
 
-class Nodes:
+class Nodes(GrowingGraph):
     """The nodes and constants of one graph. An op's form asks for its operands and adds nodes.
 
     names: the tensor of each op's result. weights: the module's. results: the element types of the network's results.
@@ -50,17 +51,13 @@ class Nodes:
     def __init__(
         self, names: Mapping[Operation, str], weights: WeightStore, results: Mapping[SSAValue, np.dtype]
     ) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: dict[str, onnx.TensorProto] = {}
+        super().__init__(names.values())
         self._names = names
         self._weights = weights
         self._results = results
-        self._used = set(names.values())
         self._tensors: dict[SSAValue, Tensor] = {}
         self._cast: dict[tuple[str, np.dtype], Tensor] = {}
-        self._by_content: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._shared: dict[tuple[Any, ...], list[str]] = {}
-        self._makers: dict[str, onnx.NodeProto] = {}
         self._read: set[str] = set()
         self._returned: set[str] = set()
         self._base = ""
@@ -73,15 +70,11 @@ class Nodes:
 
     def many(self, kind: str, inputs: Inputs, count: int = 1, **attributes: Any) -> list[str]:
         """Add a node with `count` results, and return their names."""
-        results = [self.fresh(f"{self._base}_{kind.lower()}") for _ in range(count)]
         named = ["" if i is None else str(i) for i in inputs]
         while named and not named[-1]:
             named.pop()
-        node = helper.make_node(kind, named, results, name=results[0], **attributes)
-        self.nodes.append(node)
         self._read.update(named)
-        self._makers |= dict.fromkeys(results, node)
-        return results
+        return self.append(kind, named, f"{self._base}_{kind.lower()}", count, **attributes)
 
     def of_node(self, kind: str, inputs: Inputs, count: int, **attributes: Any) -> list[str]:
         """The results of a node that several ops have in common: it is added once."""
@@ -92,13 +85,7 @@ class Nodes:
 
     def constant(self, array: np.ndarray, name: str = "") -> Tensor:
         """A constant; equal arrays are stored once."""
-        array = np.ascontiguousarray(array) if np.ndim(array) else np.asarray(array)
-        key = array.dtype.str, array.shape, array.tobytes()
-        if key not in self._by_content:
-            called = self.fresh(name or f"{self._base}_constant")
-            self._by_content[key] = called
-            self.constants[called] = numpy_helper.from_array(array, called)
-        return Tensor(self._by_content[key], array.dtype)
+        return Tensor(self.store(array, name or f"{self._base}_constant"), array.dtype)
 
     def indices(self, values: Sequence[int]) -> Tensor:
         """A constant of int64 (n,): a shape, axes or places."""
@@ -136,15 +123,6 @@ class Nodes:
 
     # ---------------------------------------------------------------------------------------------- what the walk calls
 
-    def fresh(self, wanted: str) -> str:
-        """The wanted name, or it with a number appended if a tensor has the name."""
-        name, number = wanted, 0
-        while name in self._used:
-            number += 1
-            name = f"{wanted}_{number}"
-        self._used.add(name)
-        return name
-
     def begin(self, op: Operation) -> None:
         """Name the nodes that follow after an op."""
         self._base = self._names[op]
@@ -174,7 +152,7 @@ class Nodes:
         return self._tensors[op.results[0]].name
 
     def _renamed(self, tensor: Tensor, wanted: str) -> Tensor:
-        maker = self._makers.pop(tensor.name, None)
+        maker = self.makers.pop(tensor.name, None)
         if maker is None or tensor.name in self._read:
             return tensor
         maker.output[list(maker.output).index(tensor.name)] = wanted
