@@ -18,9 +18,14 @@ def dtype_of(elem_type: int) -> np.dtype:
     return NUMBERS.get(elem_type, np.dtype(np.float32))
 
 
+def elem_type_of(dtype: np.dtype) -> int:
+    """The element type of arrays of a NumPy type."""
+    return int(helper.np_dtype_to_tensor_dtype(dtype))
+
+
 def type_of(array: np.ndarray) -> int:
     """The element type of an array."""
-    return helper.np_dtype_to_tensor_dtype(array.dtype)
+    return elem_type_of(array.dtype)
 
 
 class ElementTypes:

@@ -10,10 +10,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tpusim.errors import UnsupportedError
+from tpusim.frontend.onnx.element_types import elem_type_of
 from tpusim.frontend.stablehlo.products import divided
 from tpusim.frontend.stablehlo.reading import Op, type_of
 from tpusim.frontend.stablehlo.values import Computed, Constant, Value
-from tpusim.frontend.stablehlo.writer import Writer, code_of, once
+from tpusim.frontend.stablehlo.writer import Writer, once
 
 Numpy: TypeAlias = Callable[..., Any]
 
@@ -191,7 +192,7 @@ def convert(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
         return [Constant(x.array.astype(dtype), x.of)]
     if x.dtype == dtype or (x.dtype.kind == dtype.kind == "f"):
         return [x]
-    return [w.together("Cast", [x], x.shape, dtype, to=code_of(dtype))]
+    return [w.together("Cast", [x], x.shape, dtype, to=elem_type_of(dtype))]
 
 
 def composed(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:

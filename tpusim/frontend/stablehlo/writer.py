@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 
+from tpusim.frontend.onnx.element_types import elem_type_of
 from tpusim.frontend.onnx.growing import GrowingGraph
 from tpusim.frontend.stablehlo.values import Computed, Constant, Shape, Value
 
@@ -67,7 +68,7 @@ class Writer(GrowingGraph):
 
     def cast(self, name: str, dtype: np.dtype) -> str:
         """The elements of a tensor in another type."""
-        return self.node("Cast", [name], to=code_of(dtype))
+        return self.node("Cast", [name], to=elem_type_of(dtype))
 
     def indices(self, numbers: Sequence[int]) -> str:
         """Add a constant of int64 (n,)."""
@@ -206,11 +207,6 @@ class Writer(GrowingGraph):
             return None
         array = numpy_helper.to_array(self.initializers[name])
         return float(array.flat[0]) if array.size and (array == array.flat[0]).all() else None
-
-
-def code_of(dtype: np.dtype) -> int:
-    """ONNX's number of an element type."""
-    return int(helper.np_dtype_to_tensor_dtype(dtype))
 
 
 def once(array: np.ndarray) -> np.ndarray:

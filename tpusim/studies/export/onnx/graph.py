@@ -17,6 +17,7 @@ from typing_extensions import override
 from xdsl.ir import Operation, SSAValue
 
 from tpusim.errors import UnsupportedError
+from tpusim.frontend.onnx.element_types import elem_type_of
 from tpusim.frontend.onnx.growing import GrowingGraph
 from tpusim.ir.attrs import framework_name, op_name
 from tpusim.ir.types import shape_of
@@ -118,7 +119,7 @@ class Nodes(GrowingGraph):
             return tensor
         key = tensor.name, dtype
         if key not in self._cast:
-            self._cast[key] = self.add("Cast", [tensor], dtype=dtype, to=_code(dtype))
+            self._cast[key] = self.add("Cast", [tensor], dtype=dtype, to=elem_type_of(dtype))
         return self._cast[key]
 
     # ---------------------------------------------------------------------------------------------- what the walk calls
@@ -168,7 +169,7 @@ class Nodes(GrowingGraph):
         if tensor != Tensor(name, dtype) or name in self._returned or isinstance(owner, TopWeight):
             name = self.fresh(f"{name}_result") if name in self._returned or name == tensor.name else name
             copied = tensor.dtype == dtype
-            attributes: dict[str, Any] = {} if copied else {"to": _code(dtype)}
+            attributes: dict[str, Any] = {} if copied else {"to": elem_type_of(dtype)}
             node = helper.make_node("Identity" if copied else "Cast", [tensor.name], [name], name=name, **attributes)
             self.nodes.append(node)
         self._returned.add(name)
@@ -176,12 +177,7 @@ class Nodes(GrowingGraph):
 
 
 def _declared(name: str, dtype: np.dtype, shape: Sequence[int]) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, _code(dtype), list(shape))
-
-
-def _code(dtype: np.dtype) -> int:
-    """ONNX's number of an element type."""
-    return int(helper.np_dtype_to_tensor_dtype(dtype))
+    return helper.make_tensor_value_info(name, elem_type_of(dtype), list(shape))
 
 
 def tensor_names(ops: Sequence[Operation], results: Collection[SSAValue]) -> dict[Operation, str]:
