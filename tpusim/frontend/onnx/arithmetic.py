@@ -11,6 +11,8 @@ from tpusim.numbers.border import SMALL_FLOATS, is_float, is_integer, largest
 from tpusim.ops.activation import TopPow, TopReciprocal, TopSqrt, TopTrunc
 from tpusim.ops.add import TopAdd
 from tpusim.ops.compare import TopCompare, TopCompareConst
+from tpusim.ops.conv import TopConv
+from tpusim.ops.framework.base import is_none
 from tpusim.ops.framework.families import ArithmeticTop, broadcast_shape
 from tpusim.ops.minmax import TopMax, TopMin
 from tpusim.ops.mul import TopMul
@@ -45,9 +47,13 @@ def mul(node: Node) -> SSAValue:
 def add(node: Node) -> SSAValue:
     """Add, the constant last, and Sum as a chain of Adds; one operand is the identity.
 
-    Without `do_relu` the Adds of a Sum are no duplicates of others (U-17).
+    Without `do_relu` the Adds of a Sum are no duplicates of others (U-17). A constant before a convolution without bias
+    stays first: it does not become the bias (U-19).
     """
-    total, *others = _constant_last(node)
+    values = node.values()
+    conv = values[-1].owner
+    kept = isinstance(conv, TopConv) and is_none(conv.bias)
+    total, *others = values if kept else _constant_last(node)
     for i, value in enumerate(others, 1):
         name = node.output if i == len(others) else f"{node.output}_{i}_{node.op_type}"
         do_relu = None if node.op_type == "Sum" else False
