@@ -154,11 +154,12 @@ def _heads(row: Fitted, _: str) -> Points:
     for case, layers in _cases("flash"):
         rows, keys, heads, size = case.sizes
         loaded = layers["FAttention"][0].transfers[0].moved
-        block = block_sizes(rows, keys, heads, size, chips.load(case.chip))[0]
+        block, _, _ = block_sizes(rows, keys, heads, size, chips.load(case.chip))
 
         def model(chip: ChipSpec, sizes: tuple[int, ...] = case.sizes) -> float:
             rows, keys, heads, size = sizes
-            return block_sizes(rows, keys, heads, size, chip)[1]
+            _, _, together = block_sizes(rows, keys, heads, size, chip)
+            return together
 
         yield _solved(row, model, case.chip, loaded / (2 * block * size), Range(1, 40))
 
