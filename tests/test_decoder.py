@@ -24,6 +24,7 @@ from tpusim.decoder.prove import prove
 from tpusim.errors import ConfigError, ImportModelError, SimulationError
 from tpusim.isa.nets import Nets, Persistent, load_nets
 from tpusim.isa.stream import load, save
+from tpusim.numbers.persistent import stored_numbers
 from tpusim.simulator.session import Session
 from tpusim.verify.npz import save_tensors
 
@@ -193,6 +194,20 @@ def test_what_a_session_keeps_and_watches() -> None:
     for wrong in (state, None, state.tensors):
         with pytest.raises(ConfigError, match="one of a session of the same program is required"):
             other.restore(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "dtype", "fits"),
+    [([1.0, -128.0], "int8", True), ([300.0], "int8", False), ([0.5], "int8", False), ([256], "uint8", False),
+     ([0.1], "float16", True), ([1e6], "float16", False), ([np.nan], "float32", True)],
+)  # fmt: skip
+def test_numbers_that_a_persistent_tensor_does_not_have_are_refused(given: Any, dtype: str, fits: bool) -> None:
+    """Nothing wraps around or loses a fraction."""
+    if fits:
+        np.testing.assert_array_equal(stored_numbers("h", given, np.dtype(dtype)), np.asarray(given, dtype))
+    else:
+        with pytest.raises(ConfigError, match=f"h: numbers that {dtype} has are required"):
+            stored_numbers("h", given, np.dtype(dtype))
 
 
 def test_both_sessions_keep_and_refuse_the_same() -> None:

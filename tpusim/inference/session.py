@@ -12,7 +12,7 @@ from tpusim.inference.batched import Flat
 from tpusim.inference.executor import input_specs, kept_names
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
-from tpusim.numbers.persistent import Signature, numbers_of, part_of, require_persistent
+from tpusim.numbers.persistent import Signature, part_of, require_persistent, stored_numbers
 
 
 class FlatSession:
@@ -72,10 +72,10 @@ class FlatSession:
 
     def write(self, name: str, values: np.ndarray, at: int = 0, axis: int = 1) -> None:
         """Store values from position `at` of the axis on. Raises SimulationError if they do not fit."""
-        shape, given = self.shape(name), numbers_of(f"persistent tensor '{name}'", values)
+        shape, state = self.shape(name), self._state[name]
+        given = stored_numbers(f"persistent tensor '{name}'", values, np.dtype(state.dtype))
         start = [place.start or 0 for place in part_of(name, shape, given.shape, at, axis)]
-        state = self._state[name]
-        self._state[name] = lax.dynamic_update_slice(state, given.astype(state.dtype), start)
+        self._state[name] = lax.dynamic_update_slice(state, given, start)
 
     def clear(self) -> None:
         """Zero in all persistent tensors."""

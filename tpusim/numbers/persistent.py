@@ -6,7 +6,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tpusim.errors import ConfigError, SimulationError
-from tpusim.numbers.border import is_float, is_integer
+from tpusim.numbers.border import converts, is_float, is_integer
 
 Tensors: TypeAlias = dict[str, tuple[str, tuple[int, ...]]]
 """Tensor -> its type and shape."""
@@ -29,6 +29,14 @@ def numbers_of(what: str, given: object) -> np.ndarray:
     if not (is_float(found.dtype) or is_integer(found.dtype)):
         raise ConfigError(f"{what}: real numbers are required, got {found.dtype}")
     return found
+
+
+def stored_numbers(what: str, given: object, dtype: np.dtype) -> np.ndarray:
+    """An array of numbers in the type of a tensor. Raises ConfigError for numbers that the type does not have."""
+    found = numbers_of(what, given)
+    if not converts(found, dtype):
+        raise ConfigError(f"{what}: numbers that {dtype} has are required, got {found.dtype} with other numbers")
+    return found.astype(dtype)
 
 
 def part_of(name: str, shape: tuple[int, ...], given: tuple[int, ...], at: int, axis: int) -> tuple[slice, ...]:

@@ -17,7 +17,7 @@ from tpusim.errors import ConfigError, SimulationError
 from tpusim.isa.nets import Nets, Persistent, shapes
 from tpusim.isa.region import View
 from tpusim.isa.stream import Program, TensorEntry
-from tpusim.numbers.persistent import Signature, numbers_of, part_of, require_persistent
+from tpusim.numbers.persistent import Signature, part_of, require_persistent, stored_numbers
 from tpusim.simulator.memory import Machine, Region, regions_of
 from tpusim.simulator.run import SimulationResult, Simulator, SimulatorOptions
 
@@ -107,10 +107,10 @@ class Session:
         Raises SimulationError for values of another shape, or past the tensor's end.
         """
         shape, view = self.shape(name), self._view(name)
-        given = numbers_of(f"persistent tensor '{name}'", values)
-        place = part_of(name, shape, given.shape, at, axis)
         content = self._memory.read(view).reshape(shape)
-        content[place] = given.astype(content.dtype)
+        given = stored_numbers(f"persistent tensor '{name}'", values, content.dtype)
+        place = part_of(name, shape, given.shape, at, axis)
+        content[place] = given
         self._memory.write(view, content.reshape(view.shape))
         marks = self._written[name][: content.nbytes].reshape(*shape, content.itemsize)
         marks[place] = True
