@@ -77,6 +77,15 @@ def test_the_results_are_those_of_the_chip_whatever_the_weights(chip: str, mode:
         np.testing.assert_array_equal(machine[name], flat[name])
 
 
+def test_a_tuned_network_is_compiled_in_the_same_way() -> None:
+    samples = [{"x": normal(SHAPE, seed)} for seed in range(2)]
+    net = tpusim.compile(network(), samples, layer_group="off", addr_mode="io_alone")
+    tuned = net.with_weights(net.differentiable.weights)
+    assert [c.label for c in tuned.program.commands] == [c.label for c in net.program.commands]
+    assert tuned.program.header == net.program.header
+    assert tuned.program.tensors == net.program.tensors
+
+
 def test_in_floats_the_derivatives_are_those_of_the_network() -> None:
     """Difference quotients of the float network; f32 sums are off by 1e-7 of their size, the quotients by 1e-3."""
     net = compiled("bm1684x", "f32").differentiable

@@ -29,7 +29,7 @@ from tpusim.passes import PassManager
 from tpusim.passes.pipelines import converted
 from tpusim.running.artefacts import Artefacts
 from tpusim.running.levels import sample_for_chip
-from tpusim.running.network import Configure, Network, network_from, path_of
+from tpusim.running.network import DECIDED, ORDER, Configure, Network, network_from, path_of
 from tpusim.running.pipeline import STAGES, make_report, write_run
 from tpusim.simulator import SimulationResult, Simulator, SimulatorOptions
 from tpusim.studies.diagnosis import first_broken
@@ -182,7 +182,9 @@ class Compiled:
         weights: by name, some or all of `differentiable.weights`. Raises ConfigError for other names and shapes.
         """
         config, module = self._network.config, self.differentiable.module(weights)
-        kept = {key: getattr(config, key) for key in ("lowering", "layer_group", "simulator")}
+        after = ORDER[ORDER.index("calibrated") + 1 :]
+        names = ("simulator", *(name for level in after for name in DECIDED.get(level, ())))
+        kept = {name: getattr(config, name) for name in names}
         return compile_network(module, None, None, lambda base: replace(base, **kept))
 
     def machine(self, options: SimulatorOptions | None = None) -> Simulator:
