@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -286,7 +286,7 @@ def test_the_folder_by_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_only_small_integers_are_not_optimised(
     function: Callable[..., Any], shapes: list[tuple[int, ...]], quick: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the bits are those of optimised code, also where sums wrap around; an XLA without the options ignores them."""
+    """The bits are those of optimised code, also where sums wrap around; an XLA without the options ignores them."""
     told = list[Mapping[str, str | bool]]()
     arrays = [np.random.default_rng(0).integers(-(2**31), 2**31, shape, dtype=np.int32) for shape in shapes]
     lowered = jax.jit(function).lower(*arrays)
