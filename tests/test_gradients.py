@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from end_to_end import conv_and_gemm
+from end_to_end import conv_and_gemm, node, save_network
 from op_cases import BY_ID, CASES, OpCase
 from rotation import marks
 from rows import canonical, lowered
@@ -79,6 +79,29 @@ def test_derivatives_of_every_op_are_difference_quotients(case: OpCase) -> None:
     assert sum(float(np.vdot(back[k], moves[k])) for k in moves) == pytest.approx(
         expected, rel=1e-3, abs=1e-3 * float(max(reach.values()))
     )
+
+
+def test_rows_of_a_computed_index_compile_with_their_derivatives(tmp_path: Path) -> None:
+    """The row of `t` at the largest x, by x: the derivative is the row, in one program with the derivative forwards."""
+    rows, x = normal((5, 4), 7), normal((2, 5), 8)
+    nodes = [
+        node("ArgMax", "x", "at", axis=1, keepdims=0),
+        node("Gather", "rows at", "row", axis=0),
+        node("ReduceMax", "x", "top", axes=[1], keepdims=1),
+        node("Mul", "row top", "y"),
+    ]
+    flat = Flat(tpusim.load(save_network(tmp_path / "rows.onnx", nodes, {"x": x.shape}, ["y"], {"rows": rows})))
+
+    def y(x: jax.Array) -> jax.Array:
+        return flat({"x": x})["y_Mul"]
+
+    def derivatives(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jax.jvp(y, (x,), (jnp.ones_like(x),))[1], jax.grad(lambda x: y(x).sum())(x)
+
+    forwards, back = jax.jit(derivatives)(x)
+    at = x.argmax(1)
+    np.testing.assert_array_equal(forwards, rows[at])
+    np.testing.assert_allclose(back, np.eye(5)[at] * rows[at].sum(1, keepdims=True), rtol=1e-6)  # f32 sums of 4 terms
 
 
 def test_the_usual_rows_exist() -> None:

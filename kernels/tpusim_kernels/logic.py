@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import jax.numpy as jnp
+from jax import lax
 
 from tpusim_kernels.base import Array, ArrayLike, broadcast_all, kernel
 
@@ -61,9 +62,10 @@ def arg(x: Array, *, axis: int, mode: str, select_last: bool) -> Array:
     """
     if mode not in ("ArgMax", "ArgMin"):
         raise ValueError(f"mode ArgMax or ArgMin is required, got {mode!r}")
-    best = jnp.argmax if mode == "ArgMax" else jnp.argmin
-    found = best(jnp.flip(x, axis) if select_last else x, axis=axis, keepdims=True).astype(jnp.int32)
-    return x.shape[axis] - 1 - found if select_last else found
+    best = lax.argmax if mode == "ArgMax" else lax.argmin
+    # int32 throughout: JAX lowers an index of 64 bits inside a derivative as one of 32, which it then refuses.
+    index = jnp.expand_dims(best(jnp.flip(x, axis) if select_last else x, axis, jnp.int32), axis)
+    return x.shape[axis] - 1 - index if select_last else index
 
 
 def _widened(x: Array) -> Array:
