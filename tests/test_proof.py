@@ -8,6 +8,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
 from itertools import combinations
+from itertools import product as product_of
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from rows import lowered
 from xdsl.dialects.builtin import StringAttr
 
 from tests.upstream.networks import Builder
+from tpusim import chips
 from tpusim.cli import main
 from tpusim.cli.proof import module_of, proof_lines
 from tpusim.errors import TpusimError
@@ -45,6 +47,7 @@ from tpusim.field.selected import of_samples, of_whole, picked
 from tpusim.ir.module import Model, save_model
 from tpusim.isa.commands import Arith, Command, Conv, LaneCopy, MatMul, Move, Pool, Rescale
 from tpusim.isa.layout import work_area
+from tpusim.isa.region import DType, View, itemsize
 from tpusim.isa.stream import Program, save
 from tpusim.layer_group import LayerGroupConfig
 from tpusim.lowering import LoweringConfig
@@ -57,6 +60,8 @@ from tpusim.proof import Proof, prove
 from tpusim.proof.declared import differences
 from tpusim.running.network import open_network
 from tpusim.simulator import Simulator, SimulatorOptions
+from tpusim.simulator.field import FieldMachine
+from tpusim.simulator.memory import Region
 
 QUICK = 10
 """Bits that one seed gives: enough to find what is wrong."""
@@ -579,13 +584,46 @@ def test_functions_are_named_by_all_parameters() -> None:
     assert (first == requanted(Field(2), x, by, "i8")).mean() < 0.01
 
 
-def test_bytes_read_as_another_type_or_from_elsewhere_are_other_elements() -> None:
-    field, x = Field(4), np.arange(64)
-    words = np.repeat(field.to_bytes(x, "i32")[:, None], 4, axis=1)
-    assert np.array_equal(field.of_bytes(words, "i32"), x)
-    assert not (field.of_bytes(words, "f32") == x).any()
-    shifted = words.reshape(-1)[1:-3].reshape(-1, 4)
-    assert not (field.of_bytes(shifted, "i32") == x[:-1]).any()
+def _memory() -> FieldMachine:
+    """Some global memory that commands may write."""
+    regions = (Region("coefficients", 0, 0, writable=False), Region("neurons", 4096, 4096, writable=True))
+    return FieldMachine(chips.load("bm1684x"), regions, np.empty(0, np.uint8), 64, field=Field(4))
+
+
+def _row(dtype: DType, count: int, start: int = 0) -> View:
+    return View(memory="gmem", address=4096 + start, dtype=dtype, shape=(1, 1, 1, count), layout="dense")
+
+
+@pytest.mark.parametrize("written", ["f32", "i32", "bf16", "i16", "i8"])
+def test_bytes_as_another_type_or_from_elsewhere_are_other_elements(written: DType) -> None:
+    """One number everywhere: no neighbour of another value shows what is read."""
+    memory, size = _memory(), itemsize(written)
+    memory.write(_row(written, 16), np.full((1, 1, 1, 16), 3))
+    kinds: tuple[DType, ...] = ("f32", "i32", "f16", "u16", "u8", "i8")
+    for read, start in product_of(kinds, range(5)):
+        found, other = (memory.read(_row(read, 4, at)) for at in (start, start + 1))
+        assert (found == 3).all() == (read == written and start % size == 0)
+        assert (found == 3).all() or not (found == 3).any()
+        assert (found == other).all() == (size == 1)  # every byte is one of its element
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow"), [("f32", "i8"), ("i32", "u8"), ("f32", "f16"), ("i16", "i8"), ("bf16", "u8")]
+)
+def test_what_narrower_data_leaves_of_an_element_is_another_one(wide: DType, narrow: DType) -> None:
+    memory, size = _memory(), itemsize(wide)
+    seen = {3}
+    for start in range(0, size, itemsize(narrow)):
+        memory.write(_row(wide, 4), np.full((1, 1, 1, 4), 3))
+        memory.write(_row(narrow, 1, size + start), np.full((1, 1, 1, 1), 3))
+        first, changed, *others = memory.read(_row(wide, 4)).ravel().tolist()
+        assert first == others[0] == others[1] == 3
+        assert changed not in seen
+        seen.add(changed)
+    memory.write(_row(wide, 4), np.full((1, 1, 1, 4), 3))
+    first, last = _row("u8", 1, size), _row("u8", 1, 2 * size - 1)
+    memory.copy(first, last)  # a byte of the same element, at another place
+    assert memory.read(_row(wide, 4)).ravel().tolist()[1] not in seen
 
 
 # --------------------------------------------------------------------------------------------------- what is declared

@@ -22,8 +22,8 @@ _LEFT, _RIGHT = 26, 17
 """Bits of the parts into which the elements of the left and of the right matrix of a product are divided."""
 _TERMS = 1024
 """How many products of such parts add up below 2**53, exact in float64."""
-_BLOCK = 1 << 12
-"""Elements that are computed at once; they and what is computed from them fit a cache."""
+_BLOCK = 1 << 14
+"""Elements that are computed at once: they and what is computed from them fit a cache, and calls cost little."""
 _LARGEST_DENOMINATOR, _LARGEST_NUMERATOR = 1023, 2047
 """Twice the product of both is below p."""
 _SIGN = 63
@@ -249,27 +249,34 @@ class Field:
         sums += np.uint64(self._key(("row", flat.shape[-1])))
         return np.expand_dims(mixed(sums).reshape(kept), axes)
 
-    def tag(self, dtype: str) -> int:
-        """What the bytes of an element of this type are joined with (xor), so that another type reads others."""
-        return self._key(("type", dtype)) >> (64 - _BITS)
+    def tags(self, dtype: str, size: int) -> np.ndarray:
+        """What every byte of an element of this type, of so many bytes, is joined with (xor).
+
+        So a byte knows its element's type and its place in it: another type, or another byte, is another number.
+        """
+        return np.array([self._key(("byte", dtype, place)) >> (64 - _BITS) for place in range(size)], np.int64)
 
     def of_bytes(self, cells: np.ndarray, dtype: str) -> Elements:
-        """The elements of a type whose bytes have these numbers, along the last axis."""
-        first = cells[..., 0]
-        if cells.shape[-1] > 1:
-            same = (cells[..., 1:] == cells[..., :1]).all(-1)
-            if not same.all():
-                others = self.apply(("bytes", cells.shape[-1]), *(cells[..., i] for i in range(cells.shape[-1])))
-                first = np.where(same, first, others)
-        return first ^ self.tag(dtype)
+        """The elements of a type whose bytes have these numbers, along the last axis.
 
-    def to_bytes(self, x: Elements, dtype: str) -> Elements:
-        """The number that every byte of the elements of a type has."""
-        return x ^ self.tag(dtype)
+        Bytes of one element are it; any others are a function of them in order.
+        """
+        size = cells.shape[-1]
+        tags = self.tags(dtype, size)
+        first = cells[..., 0] ^ tags[0]
+        whole = [cells[..., i] ^ tags[i] == first for i in range(1, size)]
+        if all(part.all() for part in whole):
+            return first
+        others = self.apply(("bytes", dtype, size), *(cells[..., i] for i in range(size)))
+        return np.where(np.logical_and.reduce(whole), first, others)
+
+    def to_bytes(self, x: Elements, dtype: str, size: int) -> Elements:
+        """The numbers that the bytes of elements of a type have, along an additional last axis."""
+        return x[..., None] ^ self.tags(dtype, size)
 
     def words(self, x: Elements, dtype: str, wide: str) -> Elements:
         """Elements of a type of four bytes from those of one byte, (..., 4 * words) to (..., words)."""
-        return self.of_bytes(self.to_bytes(x, dtype).reshape(*x.shape[:-1], -1, 4), wide)
+        return self.of_bytes(self.to_bytes(x, dtype, 1).reshape(*x.shape[:-1], -1, 4), wide)
 
     def stored(self, data: np.ndarray, address: int) -> np.ndarray:
         """The numbers of the bytes of constants (int64), which depend on the byte and its address.

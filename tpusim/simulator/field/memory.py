@@ -23,9 +23,10 @@ class NotJudged(SimulationError):
 class FieldMachine(Machine):
     """The memories of one core. `constants` is a machine of bytes that only copies, so that tables of places are known.
 
-    Elements are written into all bytes that they cover, with a summand that their type determines, so that bytes read
-    as another type, or from the middle of an element, are another element. Two 4-bit elements share a byte: constants
-    are read as two functions of it; others cannot be written.
+    An element is written into all bytes that it covers, each joined with what its type and its place in the element
+    determine. Bytes read as another type, from the middle of an element, or after narrower data took the place of some,
+    are another element. Two 4-bit elements share a byte: constants are read as two functions of it; others cannot be
+    written.
     """
 
     cell = _CELL.type
@@ -110,13 +111,13 @@ class FieldMachine(Machine):
         return joined[(slice(None),) * axis + (slice(view.shape[axis]),)]
 
     def _whole(self, view: View) -> Elements:
-        """Elements of a byte or more; the bytes of one have the same number, or else it is a function of them."""
-        tag, found = self.field.tag(view.dtype), np.empty(view.shape, _CELL)
+        """Elements of a byte or more, from the first byte of each if the others belong to it."""
+        tags, found = self.field.tags(view.dtype, itemsize(view.dtype)), np.empty(view.shape, _CELL)
         for index, window in self.windows(view):
-            first = window[..., 0]
-            if not all(np.array_equal(window[..., i], first) for i in range(1, window.shape[-1])):
+            part = found[index].reshape(window.shape[:-1])
+            np.bitwise_xor(window[..., 0], tags[0], out=part)
+            if not all(np.array_equal(window[..., i] ^ tags[i], part) for i in range(1, len(tags))):
                 return self.field.of_bytes(self.raw(view), view.dtype)
-            np.bitwise_xor(first, tag, out=found[index].reshape(first.shape))
         return found
 
     load = read
@@ -127,9 +128,9 @@ class FieldMachine(Machine):
             raise NotJudged(f"two {view.dtype} elements share a byte")
         if array.shape != view.shape:
             raise SimulationError(f"write: the view takes {view.shape}, got {array.shape}; this is a defect")
-        tag = self.field.tag(view.dtype)
+        tags = self.field.tags(view.dtype, itemsize(view.dtype))
         for index, window in self.windows(view):
-            np.bitwise_xor(array[index].reshape((*window.shape[:-1], 1)), tag, out=window)
+            np.bitwise_xor(array[index].reshape((*window.shape[:-1], 1)), tags, out=window)
 
     def store(self, view: View, array: Elements) -> None:
         """The result of a float command, rounded to a type of 16 bits if the view has one."""
