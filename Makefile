@@ -90,8 +90,8 @@ exporters: $(VENV)/.test ## networks as exporters write them, on every kind of c
 mutation: $(VENV)/.test ## put faults into right command streams, measure which check finds them; rewrites docs/mutation.md
 	PYTHONPATH=tests $(BIN)/python -m mutation.table
 
-proof-study: $(VENV)/.test ## wrong places and values in right programs: each is another expression over a finite field (minutes)
-	PYTHONPATH=tests $(BIN)/python -m mutation.proven
+proof-study: $(VENV)/.test ## wrong places and values in right programs: each is another expression over a finite field (minutes; ARGS=--help)
+	PYTHONPATH=tests $(BIN)/python -m mutation.proven $(ARGS)
 
 right-programs: $(VENV)/.test ## 2,000 random right programs of all chips, modes and cores in 22 orders each (long; ARGS=--help)
 	PYTHONPATH=tests $(BIN)/python -m right_programs $(ARGS)

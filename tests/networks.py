@@ -18,7 +18,7 @@ from plain_names import import_onnx
 from tpusim import chips
 from tpusim.calibration.table import CalibrationTable, Entry
 from tpusim.inference import run
-from tpusim.ir.attrs import text
+from tpusim.ir.attrs import op_name, text
 from tpusim.ir.module import Model
 from tpusim.layer_group.candidates import base_groups, group_types
 from tpusim.layer_group.files import write_group
@@ -26,6 +26,7 @@ from tpusim.layer_group.planning import Decided, plan
 from tpusim.layer_group.slicing import possible_sections
 from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.framework.logical import AXES
+from tpusim.ops.relu import MOVED_AHEAD
 from tpusim.schedule import GroupSchedule, Sections, subgraph
 
 CHIPS = ("bm1684x", "bm1684")
@@ -190,6 +191,10 @@ class Network:
         proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         model = to_canonical(import_onnx(proto, name="net"))
         entries = {t.name: Entry(t.limit, -t.limit * self.below if t.signed else 0.0, t.limit) for t in self.tensors}
+        for op in model.ops:  # the canonical form has relus of its own
+            made, moved, _ = op_name(op).partition(MOVED_AHEAD)
+            if moved:
+                entries[op_name(op)] = Entry(entries[made].threshold, 0.0, entries[made].threshold)
         return to_calibrated(model, CalibrationTable(entries), asymmetric=self.below != 1)
 
     def feeds(self, seed: int = 5) -> dict[str, Array]:

@@ -8,9 +8,15 @@ the values of the right program for several inputs; else it is missed, and the s
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from time import process_time
 
+import jax
 import numpy as np
 from right_programs import Right, compile_quickly, drawn
 
@@ -21,11 +27,13 @@ from mutation.mutators_value import VALUE
 from mutation.study import mutants
 from tpusim.errors import TpusimError
 from tpusim.isa.stream import Program
-from tpusim.proof import prove
+from tpusim.proof import Prover
 from tpusim.simulator import Simulator, SimulatorOptions
 
 ONE_SEED = 10.0
 """Bits of one seed."""
+DROPPED = 40
+"""Programs after which compiled kernels are dropped."""
 
 
 def outputs(program: Program, seed: int) -> dict[str, bytes]:
@@ -36,31 +44,48 @@ def outputs(program: Program, seed: int) -> dict[str, bytes]:
         return {name: array.tobytes() for name, array in machine.run(feeds).tensors.items()}
 
 
-def verdict(right: Right, mutant: Mutant) -> str:
+def verdict(prover: Prover, wanted: Callable[[int], dict[str, bytes]], mutant: Mutant) -> str:
     """refused: no command of the chip; exposed: another expression; equal: the same values; missed: other values."""
     try:
         machine = Simulator(mutant.program, options=SimulatorOptions(sanitize=False))
-        if not prove(right.final, machine, wanted=ONE_SEED, explain=False).passed:
+        if not prover.prove(machine, wanted=ONE_SEED, explain=False).passed:
             return "exposed"
-        same = all(outputs(right.program, seed) == outputs(mutant.program, seed) for seed in range(3))
+        same = all(wanted(seed) == outputs(mutant.program, seed) for seed in range(3))
     except TpusimError:
         return "refused"
     return "equal" if same else "missed"
 
 
-def study(first: int, count: int, each: int) -> dict[str, Counter[str]]:
-    """Class -> verdicts. Raises AssertionError for a right program that is not proven."""
-    found: dict[str, Counter[str]] = defaultdict(Counter)
-    for right in map(drawn, range(first, first + count)):
-        proof = prove(right.final, Simulator(right.program))
-        assert proof.passed, f"{right.name}: {proof.wrong} {proof.declared}"
-        for mutant in mutants(Subject(right.name, right.program, ()), each, 1, (*PLACE, *VALUE)):
-            said = verdict(right, mutant)
-            found[mutant.kind][said] += 1
-            if said == "missed":
-                sys.stderr.write(f"missed: {right.name} {mutant.kind}: {mutant.note}\n")
-        sys.stderr.write(f"{right.name}: {sum(sum(kinds.values()) for kinds in found.values()):,} mutants so far\n")
+def studied(right: Right, each: int) -> Counter[str]:
+    """How many mutants of a program have each "class verdict". Raises AssertionError if it is not proven itself."""
+    prover = Prover(right.final)
+    proof = prover.prove(Simulator(right.program))
+    assert proof.passed, f"{right.name}: {proof.wrong} {proof.declared}"
+    wanted, found = cache(partial(outputs, right.program)), Counter[str]()
+    for mutant in mutants(Subject(right.name, right.program, ()), each, 1, (*PLACE, *VALUE)):
+        said = verdict(prover, wanted, mutant)
+        found[f"{mutant.kind} {said}"] += 1
+        if said == "missed":
+            sys.stderr.write(f"missed: {right.name} {mutant.kind}: {mutant.note}\n")
     return found
+
+
+def study(numbers: range, each: int, kept: Path | None = None) -> Counter[str]:
+    """All programs together. kept: a file with a line for each program that was studied; it is not studied again."""
+    known = [json.loads(line) for line in kept.read_text().splitlines()] if kept and kept.exists() else []
+    found = {row["number"]: Counter[str](row["mutants"]) for row in known if row["number"] in numbers}
+    for number in numbers:
+        if number in found:
+            continue
+        right = drawn(number)
+        found[number] = studied(right, each)
+        sys.stderr.write(f"{right.name}: {found[number].total()} mutants, {process_time():.0f} s of CPU\n")
+        if kept:
+            with kept.open("a") as file:
+                file.write(json.dumps({"number": number, "program": right.name, "mutants": found[number]}) + "\n")
+        if number % DROPPED == DROPPED - 1:
+            jax.clear_caches()
+    return sum(found.values(), Counter[str]())
 
 
 def main() -> None:
@@ -68,15 +93,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (("first", 0), ("programs", 100), ("each", 4)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument(
+        "--kept", type=Path, help="a file of the programs studied so far, to go on after an interruption"
+    )
     options = parser.parse_args()
     compile_quickly()
-    found = study(options.first, options.programs, options.each)
-    kinds = ("exposed", "refused", "equal", "missed")
-    lines = [f"| {name} | {' | '.join(str(found[name][kind]) for kind in kinds)} |" for name in sorted(found)]
-    total = sum(found.values(), Counter[str]())
-    lines.append(f"| all | {' | '.join(str(total[kind]) for kind in kinds)} |")
-    sys.stdout.write("\n".join([f"| class | {' | '.join(kinds)} |", "|---|---:|---:|---:|---:|", *lines]) + "\n")
-    if total["missed"]:
+    found = study(range(options.first, options.first + options.programs), options.each, options.kept)
+    verdicts = ("exposed", "refused", "equal", "missed")
+    kinds = sorted({key.split()[0] for key in found})
+    rows = [(kind, [found[f"{kind} {said}"] for said in verdicts]) for kind in kinds]
+    rows.append(("all", [sum(counts) for counts in zip(*(counts for _, counts in rows), strict=True)]))
+    lines = [f"| {name} | {' | '.join(map(str, counts))} |" for name, counts in rows]
+    sys.stdout.write("\n".join([f"| class | {' | '.join(verdicts)} |", "|---|---:|---:|---:|---:|", *lines]) + "\n")
+    if rows[-1][1][-1]:
         sys.exit(1)
 
 

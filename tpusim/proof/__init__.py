@@ -9,6 +9,6 @@ An op's meaning is the registry's in `FIELD_OPS` (`meanings`), or else that of i
 What is not known as an expression is not judged: it is named, with the tensors that depend on it.
 """
 
-from tpusim.proof.prove import Proof, prove
+from tpusim.proof.prove import Proof, Prover, prove
 
-__all__ = ["Proof", "prove"]
+__all__ = ["Proof", "Prover", "prove"]

@@ -16,7 +16,7 @@ from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.structure import TpuGroup
 from tpusim.proof.declared import differences
 from tpusim.proof.explain import Evidence, explained
-from tpusim.proof.flat import FlatProof
+from tpusim.proof.flat import FlatElements, FlatProof
 from tpusim.simulator import Checker, Simulator
 from tpusim.simulator.checked import Mismatch, WrongResult
 from tpusim.simulator.field import FieldMachine, NotJudged
@@ -74,27 +74,76 @@ def prove(model: Model, machine: Simulator, *, wanted: float = WANTED, explain: 
 
     explain: say in words what stands in the place of the first wrong element; it takes two more seeds.
     """
-    model.require_state("TPU_ADDRESSED", stage="prove")
-    bits = log2(SETS / (_DEGREE * longest_path(model)))
-    seeds = max(1, ceil(wanted / bits))
-    with BLAS.limit(limits=machine.options.blas_threads, user_api="blas"):
-        found = _over_seeds(model, machine, seeds, explain=explain, algebra=False)
-        if found.wrong is not None and found.hashed:
-            found = _over_seeds(model, machine, seeds, explain=explain, algebra=True)
-        declared = () if found.wrong else differences(model, machine.program)
+    return Prover(model).prove(machine, wanted=wanted, explain=explain)
+
+
+class Prover:
+    """Proves programs of one module. The module's side is computed once for every seed, the program's for each."""
+
+    def __init__(self, model: Model) -> None:
+        model.require_state("TPU_ADDRESSED", stage="prove")
+        self._model = model
+        self._flat: dict[tuple[int, bool], tuple[FlatElements, bool]] = {}
+
+    def prove(self, machine: Simulator, *, wanted: float = WANTED, explain: bool = True) -> Proof:
+        """As `prove` of a module."""
+        bits = log2(SETS / (_DEGREE * longest_path(self._model)))
+        seeds = max(1, ceil(wanted / bits))
+        with BLAS.limit(limits=machine.options.blas_threads, user_api="blas"):
+            found = self._over_seeds(machine, seeds, explain=explain, algebra=False)
+            if found.wrong is not None and found.hashed:
+                found = self._over_seeds(machine, seeds, explain=explain, algebra=True)
+        declared = () if found.wrong else differences(self._model, machine.program)
         return replace(found, bits=bits * found.seeds, declared=declared)
 
+    def _over_seeds(self, machine: Simulator, seeds: int, *, explain: bool, algebra: bool) -> Proof:
+        """The proof of all seeds, or of the first one with a wrong result."""
+        for seed in range(seeds):
+            found, evidence = self._once(machine, Field(seed, algebra=algebra))
+            if found.wrong is not None and explain:
+                others = range(seeds, seeds + 2)
+                more = [self._once(machine, Field(other, algebra=algebra))[1] for other in others]
+                return replace(found, why=explained(found.wrong, [evidence, *more], machine.program))
+            if found.wrong is not None or seed == seeds - 1:
+                return found
+        raise AssertionError("one seed at least")
 
-def _over_seeds(model: Model, machine: Simulator, seeds: int, *, explain: bool, algebra: bool) -> Proof:
-    """The proof of all seeds, or of the first one with a wrong result."""
-    for seed in range(seeds):
-        found, evidence = _once(model, machine, seed, algebra=algebra)
-        if found.wrong is not None and explain:
-            more = [_once(model, machine, other, algebra=algebra)[1] for other in range(seeds, seeds + 2)]
-            return replace(found, why=explained(found.wrong, [evidence, *more], machine.program))
-        if found.wrong is not None or seed == seeds - 1:
-            return found
-    raise AssertionError("one seed at least")
+    def _flat_side(self, field: Field) -> FlatElements:
+        key = field.seed, field.algebra
+        if key not in self._flat:
+            self._flat[key] = FlatProof(self._model, field).run(), field.hashed
+        found, field.hashed = self._flat[key]
+        return found
+
+    def _once(self, machine: Simulator, field: Field) -> tuple[Proof, Evidence]:
+        """Both sides for one seed, until the first wrong result."""
+        program, flat = machine.program, self._flat_side(field)
+        memory = field_machine(machine, field)
+        cores = memory.of_cores({0, *(command.core for command in program.commands)})
+        _require_inputs(flat.inputs, program)
+        for entry in program.inputs:
+            memory.write(entry.view, flat.inputs[entry.name].reshape(entry.view.shape))
+        checker = Checker(program, machine.chip, flat.tensors, expected=field_machine(machine, field))
+        wrong, unjudged = None, dict(flat.unjudged)
+        for index in machine.order:
+            command = program.commands[index]
+            try:
+                execute(command, cores[command.core])
+            except NotJudged as why:
+                unjudged[command.op] = str(why)
+                for name in dependents(self._model, command.op):
+                    checker.forget(name)
+            try:
+                checker.after(index, cores[command.core])
+            except WrongResult as error:
+                wrong = error.mismatch
+                memory = cores[command.core]
+                break
+        proof = Proof(
+            compared=checker.checked, seeds=field.seed + 1, bits=0.0, hashed=field.hashed, stated=tuple(flat.stated),
+            uncut=flat.uncut, unjudged=unjudged, unseen=checker.unknown, wrong=wrong,
+        )  # fmt: skip
+        return proof, Evidence(flat.tensors, memory, wrong)
 
 
 def longest_path(model: Model) -> int:
@@ -108,38 +157,6 @@ def longest_path(model: Model) -> int:
 
 def _ops(model: Model) -> list[Operation]:
     return [inner for op in model.ops for inner in ((*op.body.block.ops, op) if isinstance(op, TpuGroup) else (op,))]
-
-
-def _once(model: Model, machine: Simulator, seed: int, *, algebra: bool) -> tuple[Proof, Evidence]:
-    """Both sides for one seed, until the first wrong result."""
-    field, program = Field(seed, algebra=algebra), machine.program
-    flat = FlatProof(model, field).run()
-    memory = field_machine(machine, field)
-    cores = memory.of_cores({0, *(command.core for command in program.commands)})
-    _require_inputs(flat.inputs, program)
-    for entry in program.inputs:
-        memory.write(entry.view, flat.inputs[entry.name].reshape(entry.view.shape))
-    checker = Checker(program, machine.chip, flat.tensors, expected=field_machine(machine, field))
-    wrong, unjudged = None, dict(flat.unjudged)
-    for index in machine.order:
-        command = program.commands[index]
-        try:
-            execute(command, cores[command.core])
-        except NotJudged as why:
-            unjudged[command.op] = str(why)
-            for name in dependents(model, command.op):
-                checker.forget(name)
-        try:
-            checker.after(index, cores[command.core])
-        except WrongResult as error:
-            wrong = error.mismatch
-            memory = cores[command.core]
-            break
-    proof = Proof(
-        compared=checker.checked, seeds=seed + 1, bits=0.0, hashed=field.hashed, stated=tuple(flat.stated),
-        uncut=flat.uncut, unjudged=unjudged, unseen=checker.unknown, wrong=wrong,
-    )  # fmt: skip
-    return proof, Evidence(flat.tensors, memory, wrong)
 
 
 def _require_inputs(inputs: Mapping[str, Elements], program: Program) -> None:
