@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from itertools import combinations
@@ -19,7 +20,7 @@ from msgspec import structs
 from mutation.mutant import Mutant, Mutator
 from mutation.mutators_place import PLACE
 from mutation.mutators_value import VALUE
-from networks import Network, random_network, random_tokens
+from networks import Network, random_network, random_tokens, randomly_grouped
 from plain_names import import_onnx
 from rows import lowered
 from xdsl.dialects.builtin import StringAttr
@@ -28,6 +29,7 @@ from tests.upstream.networks import Builder
 from tpusim import chips
 from tpusim.cli import main
 from tpusim.cli.proof import module_of, proof_lines
+from tpusim.codegen import group
 from tpusim.errors import TpusimError
 from tpusim.field import (
     PRIME,
@@ -45,6 +47,7 @@ from tpusim.field import (
 from tpusim.field.arithmetic import RANDOM
 from tpusim.field.selected import of_samples, of_whole, picked
 from tpusim.ir.module import Model, save_model
+from tpusim.ir.types import shape_of
 from tpusim.isa.commands import Arith, Command, Conv, LaneCopy, MatMul, Move, Pool, Rescale
 from tpusim.isa.layout import work_area
 from tpusim.isa.region import DType, View, itemsize
@@ -53,12 +56,15 @@ from tpusim.layer_group import LayerGroupConfig
 from tpusim.lowering import LoweringConfig
 from tpusim.ops.add import TpuAdd
 from tpusim.ops.conv import TpuConv2D
+from tpusim.ops.framework.base import TensorSlice
 from tpusim.ops.matmul.tpu import TpuMatMul
 from tpusim.ops.pool.tpu import TpuPool2D
 from tpusim.ops.rescale import TpuMulShift
+from tpusim.ops.structure import TopWeight
 from tpusim.proof import Proof, prove
 from tpusim.proof.declared import differences
 from tpusim.running.network import open_network
+from tpusim.schedule import GroupSchedule
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.simulator.field import FieldMachine
 from tpusim.simulator.memory import Region
@@ -346,6 +352,110 @@ def test_faults_of_the_compiler_are_located(what: str, monkeypatch: pytest.Monke
         assert any(c.op == named for c, d in zip(wrong.commands, right.commands, strict=True) if c != d)
         found += 1
     assert found
+
+
+def _inside(moving: str, function: str, change: Callable[[Any], Any]) -> Callable[[Any], None]:
+    """A function that is changed while `_load` or `_store` moves slices of activations."""
+
+    def fault(patch: Any) -> None:
+        honest = getattr(group, moving)
+
+        def changed(value: Any, schedule: Any, *others: Any) -> None:
+            with pytest.MonkeyPatch.context() as inner:
+                if value not in schedule.graph.constants:
+                    inner.setattr(group, function, change(getattr(group, function)))
+                honest(value, schedule, *others)
+
+        patch.setattr(group, moving, changed)
+
+    return fault
+
+
+def _parts(change: Callable[[TensorSlice], TensorSlice]) -> Callable[[Any], Any]:
+    """Transfers of another part of a tensor in global memory."""
+    return lambda honest: lambda whole, lengths, part, *others: honest(whole, lengths, change(part), *others)
+
+
+def _row_before(part: TensorSlice) -> TensorSlice:
+    return replace(part, h=(part.h[0] - 1, part.h[1])) if part.h[0] > 0 else part
+
+
+def _stale(patch: Any) -> None:
+    """Only the first step loads a tensor."""
+    honest = group._load  # noqa: SLF001
+
+    def changed(value: Any, schedule: Any, step: Any, emitter: Any) -> None:
+        if value in schedule.graph.constants or step == schedule.sections.loop[0]:
+            honest(value, schedule, step, emitter)
+
+    patch.setattr(group, "_load", changed)
+
+
+def _wrong_constants(patch: Any) -> None:
+    """A constant is loaded from where another one lies that is not smaller."""
+    honest = group._address  # noqa: SLF001
+
+    def changed(value: Any) -> int:
+        block, size = value.owner.parent_block(), np.prod(shape_of(value))
+        weights = [op.output for op in block.ops if isinstance(op, TopWeight) and isinstance(value.owner, TopWeight)]
+        others = [other for other in weights if other is not value and np.prod(shape_of(other)) >= size]
+        return honest(others[0] if others else value)
+
+    patch.setattr(group, "_address", changed)
+
+
+def _elsewhere(honest: Any) -> Any:
+    """Slices lie a vector further than ops look for them."""
+    return lambda value, address, *others, **more: honest(value, address + 64, *others, **more)
+
+
+def _one_step_less(patch: Any) -> None:
+    """The last step is none's."""
+    honest = GroupSchedule.shares
+    patch.setattr(
+        GroupSchedule, "shares", lambda self, cores: [s[: len(s) - (len(s) > 1)] for s in honest(self, cores)]
+    )
+
+
+GROUP_FAULTS: dict[str, Callable[[Any], None]] = {
+    "a halo of the row before": _inside("_load", "transfers", _parts(_row_before)),
+    "the first slice of every step": _inside(
+        "_load", "transfers", _parts(lambda part: replace(part, h=(0, part.h[1])))
+    ),
+    "a stale slice": _stale,
+    "the constant of another op": _wrong_constants,
+    "a load that is a vector off": _inside("_load", "lmem_view", _elsewhere),
+    "a store one row before": _inside("_store", "transfers", _parts(_row_before)),
+    "a step less": _one_step_less,
+}
+"""What is wrong in how groups are cut, moved and placed."""
+
+
+@pytest.mark.parametrize("what", GROUP_FAULTS)
+def test_faults_of_groups_are_located(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first wrong result is that of a changed command, or of an op that reads what was moved wrongly."""
+    for seed in range(6):
+        model = to_addressed(randomly_grouped(images(seed, "bm1684x"), np.random.default_rng(seed))[0])
+        right = to_program(model)
+        with monkeypatch.context() as patch:
+            GROUP_FAULTS[what](patch)
+            try:
+                wrong = to_program(model)
+            except TpusimError:
+                continue  # there is no such command
+        if wrong.commands == right.commands:
+            continue
+        proof = judged(model, wrong)
+        if proof.passed:
+            assert outputs_of(right, 1) == outputs_of(wrong, 1)
+            continue
+        assert proof.wrong is not None
+        known = {structs.replace(c, id=0, dep=0) for c in right.commands}
+        other = [c for c in wrong.commands if structs.replace(c, id=0, dep=0) not in known]
+        at = wrong.commands[proof.wrong.index]
+        assert not other or at in other or {source.name for source in at.sources} & {command.op for command in other}
+        return
+    raise AssertionError("no program shows it")
 
 
 # ---------------------------------------------------------------------------------------- the field
