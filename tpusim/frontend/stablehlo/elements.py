@@ -57,7 +57,7 @@ BOOLS = ("and", "or", "xor", "not")
 NEUTRAL = {
     "maximum": -np.inf, "minimum": np.inf, "add": 0, "subtract": 0, "multiply": 1, "divide": 1, "power": 1,
 }  # fmt: skip
-"""Numbers that change nothing as one operand, of some functions only as the second."""
+"""The number that changes nothing as an operand (`_unchanged`)."""
 
 
 def unary(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
@@ -102,7 +102,7 @@ def _unchanged(name: str, left: Value, right: Value) -> Value | None:
 
 
 def _before_reshape(w: Writer, kind: str, operands: Sequence[Value]) -> Value | None:
-    """A bias or factor for each column of a MatMul whose columns are split, as into heads: before they are."""
+    """A bias or factor per column of a MatMul, moved before the Reshape that splits the columns, as into heads."""
     constants = [v for v in operands if isinstance(v, Constant)]
     (x, *others) = [v for v in operands if isinstance(v, Computed)]
     made = w.maker(x.name, "Reshape")

@@ -69,7 +69,7 @@ def _cast(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 @form_of(Arith)
 def _arith(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """A copy has the forms of a cast, arithmetic with a constant those of a function, other arithmetic its own."""
+    """A copy has the forms of a cast, arithmetic with a constant those of a function; the rest is element-wise."""
     assert isinstance(body, Arith)
     unary = not isinstance(body.b, View)
     alone = unary and body.kind in ("copy", "truncate")
