@@ -1,8 +1,8 @@
 """A session: the nets of a program on one global memory that lives across runs.
 
-Persistent tensors keep what a run or `write` stored. Neurons are the nets' common scratch memory. In addition to the
-checks of every program, the session checks that no net reads a persistent byte that nothing has written, that no write
-goes past a persistent tensor, and that the weights stay. Without the sanitizer (an option) it does not.
+Persistent tensors keep what a run or `write` stored. Neurons are the nets' common scratch memory. No write goes past a
+persistent tensor. Unless its options switch the sanitizer off, the session also checks before each run that the net
+reads no persistent byte that nothing has written, and that the weights have not changed.
 """
 
 from collections.abc import Iterable, Mapping

@@ -105,7 +105,7 @@ class Writer(GrowingGraph):
             name = self.node("Squeeze", [name, self.indices(value.spare)])
         return name if list(axes) == kept else self.node("Transpose", [name], perm=[kept.index(a) for a in axes])
 
-    def spread(self, value: Value, shape: Sequence[int]) -> Value:
+    def broadcast(self, value: Value, shape: Sequence[int]) -> Value:
         """A value without axes repeated to a shape; another value as it is."""
         if isinstance(value, Constant):
             return Constant(np.broadcast_to(value.array, tuple(shape)), value.of)
