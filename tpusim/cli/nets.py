@@ -177,7 +177,7 @@ def show_nets(console: Output, nets: "Nets") -> None:
 
     console.print(
         f"{_count(nets)} for {nets.chip}, {nets.coefficients.nbytes:,} bytes of weights "
-        f"({_apart_bytes(nets):,} in programs of their own)",
+        f"({_apart_bytes(nets):,} in separate programs)",
         highlight=False, markup=False,
     )  # fmt: skip
     said: dict[str, object] = {}
