@@ -18,7 +18,7 @@ from rows import calibrated, canonical, lowered
 from streams import Builder, gmem, lmem
 from tpusim_kernels import arith_shift
 from tpusim_kernels.prim import requant
-from tpusim_kernels.prim.multiplier import cv18xx_qdm
+from tpusim_kernels.prim.multiplier import qdm_fit
 from tpusim_kernels.prim.smallfloat import narrowed as flat_narrowed
 
 from tpusim import chips
@@ -231,7 +231,7 @@ def test_conv_coefficients_by_hand() -> None:
 
 
 def test_a_scale_of_one_or_more_is_capped() -> None:
-    m, r = cv18xx_qdm(1000.0, 4.0, 2.0)
+    m, r = qdm_fit(1000.0, 4.0, 2.0)
     assert (m / 2.0**31, r) == (pytest.approx(0.999999, rel=1e-7), 0)
 
 

@@ -15,15 +15,15 @@ is run once, node by node, on a few seeded images, and each layer gets parameter
   stays bounded over many blocks.
 * In a network without batch norm a filter is scaled by one factor per layer so that the output's mean square around the
   mean that is taken away is 1. The bias takes away the same share of the channel mean and also has the standard
-  deviation `BARE_BIAS_STD`: without a batch norm trained biases are small compared with the activations, and BM1684
-  keeps a bias in 16 bits at the filter's shift, so that large biases would cost the filters their lower bits.
+  deviation `BARE_BIAS_STD`: without a batch norm trained biases are small compared with the activations, and a chip may
+  keep a bias in 16 bits at the filter's shift, so that large biases would cost the filters their lower bits.
 * The last layer is scaled so that the logits of an image have a standard deviation of about `LOGITS_STD` over the
   classes.
 
 Why not simply centre and normalise every channel: random layers carry a large common mean and a small part that tells
 images apart. Taking the whole mean away, or blowing weak channels up, amplifies rounding noise from layer to layer,
 which trained networks do not do. `KEPT_MEAN` is where all tensors of the networks pass the INT8 tolerances even with
-BM1684's power-of-two scales. The price: the logits of different images differ little (a few percent of their range).
+a chip's power-of-two scales. The price: the logits of different images differ little (a few percent of their range).
 Similarity of tensors is a meaningful measure on these networks, top-1 agreement is not.
 
 The values of a tensor come from the seed, the tensor's name and the measurement. Measured numbers are rounded to

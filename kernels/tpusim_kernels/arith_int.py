@@ -96,7 +96,7 @@ def mul_int(
 ) -> Array:
     """Compute y = sat(requant(relu(prod_i (q_i - z_i)), m, r) + z_out), by default RSR(v*m, r, HALF_UP).
 
-    Relu acts on the raw product (numerics 9.0 Mul, 9.5). requant: as `prim.requant.requantize` ("qdm" on CV18xx).
+    Relu acts on the raw product (numerics 9.0 Mul, 9.5). requant: as `prim.requant.requantize`.
 
     xs: n tensors int8|uint8 with NumPy broadcasting; m, r integer scalars. Exact for up to 6 byte operands.
     """
@@ -154,7 +154,7 @@ def scale_int(
     """Compute y = sat(relu(RSR(q*m[c] + b[c], r[c], DOWN) + z_out)), relu meaning max(v, 0) (numerics 9.4).
 
     x int8|uint8, channels on axis 1; m int8, b int16 (the rounding constant is inside b), r integer, each (C,) or (1,).
-    clamp16 (BM1684): q*m + b is clamped to int16 (signed output) or uint16 (unsigned output) before the shift.
+    clamp16: q*m + b is clamped to int16 (signed output) or uint16 (unsigned output) before the shift.
     """
     m, b, r = (along_axis(i64(p), x.ndim, 1) for p in (m, b, r))
     v = i64(x) * m + b

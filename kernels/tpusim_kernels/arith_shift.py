@@ -1,8 +1,8 @@
-"""Integer element-wise arithmetic and casts of CV18xx (numerics 8.1, 9.0, 9.6, 9.7, 11.3).
+"""Integer element-wise arithmetic with one common shift, and casts through BF16 (numerics 8.1, 9.0, 9.6, 9.7, 11.3).
 
-That chip multiplies bytes by 8-bit multipliers of one common shift and rounds once: floor(v/2^r + 0.5), product and
-quotient in f32 (numerics 4.4). The product is exact in f32 below 2^24, and floor(. + 0.5) is taken of the exact value,
-so wherever v < 2^24 this equals the rounding right shift HALF_UP of BM chips; beyond it the f32 product is rounded.
+Bytes are multiplied by 8-bit multipliers of one common shift and rounded once: floor(v/2^r + 0.5), product and quotient
+in f32 (numerics 4.4). The product is exact in f32 below 2^24, and floor(. + 0.5) is taken of the exact value. So for
+v < 2^24 this equals the rounding right shift HALF_UP; beyond it the f32 product is rounded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Colours of frames in YUV, as CV18xx converts them: steps of bf16."""
+"""Colours of frames in YUV, converted with every step rounded to BF16 (numerics 8.1)."""
 
 import jax.numpy as jnp
 from jax import Array, lax

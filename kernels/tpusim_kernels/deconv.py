@@ -106,8 +106,8 @@ def deconv2d_int(
 ) -> Array:
     """Compute y = sat(relu(requant(acc + b, m, r) + z_out)), relu meaning max(v, z_out) (numerics 9.1, DN-12).
 
-    Operands as `deconv2d_accumulate`, m and r integer (oc,) or (1,). requant: "only_shift" (BM1684, HALF_UP) or "qdm"
-    (CV18xx, HALF_AWAY): the chips whose transposed convolution requants by itself.
+    Operands as `deconv2d_accumulate`, m and r integer (oc,) or (1,). requant: "only_shift" (HALF_UP) or "qdm"
+    (HALF_AWAY), the requants of chips whose transposed convolution has one.
     """
     acc = _accumulate(x, w, z_in, strides, pads, output_padding, dilations, groups)
     return finished_int(acc, b, m, r, z_out, do_relu, out_dtype, requant)

@@ -1,4 +1,4 @@
-"""Functions by BF16 lookup tables on CV18xx (numerics 10): every step rounded, results independent of XLA fusion."""
+"""Functions by BF16 lookup tables (numerics 10): every step rounded, results independent of XLA fusion."""
 
 from __future__ import annotations
 

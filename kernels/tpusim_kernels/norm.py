@@ -21,7 +21,7 @@ def lrn_float(x: Array, *, size: int, alpha: float, beta: float, bias: float) ->
     """Compute y = x / (bias + alpha/size * sum x^2)^beta in f32, the bits of oneDNN 3.1 (U-37).
 
     x (n, c, ...); the sum runs over the existing channels of c - floor((size-1)/2) .. c + floor((size-1)/2). For an
-    even size that is one channel fewer than ONNX LRN says; BM1684X's closed simulator agrees with upstream.
+    even size that is one channel fewer than ONNX LRN says; the closed simulator agrees with the interpreter.
 
     With 8k >= 16 channels, size 5 and beta 0.75, oneDNN uses one sliding sum and another form of the power.
     """
@@ -61,7 +61,7 @@ def _inverse_power(base: Array, beta: float) -> Array:
 
 @kernel(static=("size", "alpha", "bias"))
 def lrn_tables(x: Array, table: Array, mantissa: Array, *, size: int, alpha: float, bias: float) -> Array:
-    """Compute the LRN of CV18xx, every step rounded to BF16: y = v^-beta * x, the power by table.
+    """Compute an LRN, y = v^-beta * x, every step rounded to BF16 and the power by table.
 
     x f32 (n, c, ...) holding BF16 values; table and mantissa are those of the power -beta; size is odd.
     e = BF16(alpha/size) * x^2; t = e[c] + e[c+1] + e[c-1] + e[c+2] ... over the existing channels, in this order;
@@ -207,7 +207,7 @@ def layernorm_bf16(x: Array, weight: Array | None, bias: Array | None, *, axis: 
 def layernorm_tables(
     x: Array, weight: Array | None, bias: Array | None, table: Array, mantissa: Array, *, axis: int, epsilon: float
 ) -> Array:
-    """Compute the layer norm of CV18xx: every step rounded to BF16, x^-0.5 by table (numerics 11.2).
+    """Compute a layer norm, every step rounded to BF16 and x^-0.5 by table (numerics 11.2).
 
     Operands hold BF16 values as f32; table and mantissa are those of the power -0.5. avg = BF16(1/N);
     mean = BF16(sum x*avg); d = BF16(x - mean); v = BF16(BF16(sum BF16(BF16(d^2)*avg)) + BF16(epsilon));
@@ -278,8 +278,8 @@ def _flat(*values: Array | None) -> list[Array | None]:
 def instancenorm_by_factor(x: Array, weight: Array, bias: Array | None, *, epsilon: float) -> Array:
     """Compute y = (x - mean*f)/sqrt(variance*f + epsilon) + b[c] in f32, f = f32(1)/weight, statistics per channel.
 
-    x (n, c, ...), weight one number, bias (C,) or None; variance biased. A negative weight gives NaN. Source: the
-    InstanceNorm of CV18xx's host, which uses the first weight as the factor of a batch norm. Both sums are in index
+    x (n, c, ...), weight one number, bias (C,) or None; variance biased. A negative weight gives NaN. Source: an
+    InstanceNorm on the host, which uses the first weight as the factor of a batch norm (U-14). Both sums are in index
     order, the sum of squares by fused multiply-adds; root, quotient and bias are in double and rounded once.
     """
     x = f32(x)

@@ -142,12 +142,11 @@ def avgpool2d_int(
 ) -> Array:
     """Compute y = sat(relu(RSR(v*m, r, HALF_UP))), v = round(sum * kh*kw / count), symmetric INT8 (numerics 9.6).
 
-    x int8|uint8 NCHW, padding 0; m, r scalars: the 8-bit best fit of s_in/(s_out*kh*kw), or the BM1684 table of 1/k
+    x int8|uint8 NCHW, padding 0; m, r scalars: the 8-bit best fit of s_in/(s_out*kh*kw), or `avgpool_table` of 1/k
     (there s_in = s_out). v is exact integer arithmetic. Upstream rounds f32(f32(sum/count) * kh*kw): the same v for
     full windows, and otherwise except at exact halves of cut windows whose padding is not counted (5x5, 7x7, not 3x3),
     where its f32 average may fall on either side (tested). The factor stays kh*kw when the padding is not counted
-    (U-04). first_round: "half_away" (BM chips) or "half_up" (CV18xx, whose requant is the f32 form
-    of numerics 4.4).
+    (U-04). first_round: "half_away", or "half_up" with a requant in the f32 form of numerics 4.4.
     """
     if first_round not in ("half_away", "half_up"):
         raise ValueError(f"first_round must be 'half_away' or 'half_up', got {first_round!r}")

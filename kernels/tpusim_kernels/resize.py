@@ -53,7 +53,7 @@ class Neighbours(NamedTuple):
 def host_neighbours(
     size_in: int, size_out: int, scale: float, *, align_corners: bool, asymmetric: bool = False
 ) -> Neighbours:
-    """Neighbours as CV18xx's host computes them, in f32: o*(in-1)/(out-1), or (o + 0.5)/(out/in) - 0.5, clamped.
+    """Neighbours as the host computes them, in f32: o*(in-1)/(out-1), or (o + 0.5)/(out/in) - 0.5, clamped.
 
     asymmetric: o/(out/in).
 
@@ -81,7 +81,7 @@ def host_neighbours(
 def interp_on_host(
     x: Array, *, size: tuple[int, int], scales: tuple[float, float], align_corners: bool, asymmetric: bool = False
 ) -> Array:
-    """Weigh the four neighbours of every place, in f32 as the host of CV18xx does, x (n, c, h, w).
+    """Weigh the four neighbours of every place, in f32 as the host does, x (n, c, h, w).
 
     With align_corners the columns are interpolated first, then the rows. Otherwise the result is the sum, in order, of
     four products of an element and two weights (U-40).

@@ -126,7 +126,7 @@ def softmax_tables(
     log: bool = False,
     limit: float,
 ) -> Array:
-    """Compute the softmax of CV18xx along `axis`: y = e*(1/S), or d - ln S for `log` (numerics 11.1).
+    """Compute a softmax along `axis` by BF16 tables: y = e*(1/S), or d - ln S for `log` (numerics 11.1).
 
     x f32 holding BF16 values. d = BF16(x - max x); e = slope table of exp over +-limit; S = BF16 of the f32 sum, in
     index order, of e*K, K = BF16(BF16(n)/n) for n = length of the axis; 1/S or ln S by exponent+mantissa table

@@ -130,14 +130,14 @@ def test_shared_small_multiplier_truncates_towards_zero() -> None:
     ("coeff", "want"), [(1.0, (64, 6)), (0.5, (64, 7)), (0.3, (77, 8)), (0.9, (115, 7)), (3.0, (96, 5))]
 )
 def test_bm1684_right_shift(coeff: float, want: tuple[int, int]) -> None:
-    assert mul.bm1684_right_shift(coeff, 1.0, 1.0) == want
+    assert mul.right_shift_fit(coeff, 1.0, 1.0) == want
 
 
 def test_bm1684_conv_shift() -> None:
-    assert mul.bm1684_conv_shift(1.0, 1.0, 1.0) == 6  # 7 doublings to 128
-    assert mul.bm1684_conv_shift(127.0, 1.0, 1.0) == -1  # none needed
-    assert mul.bm1684_conv_shift(0.3, 0.02, 0.05) == 10  # 0.12 * 2^11 = 245.8
-    assert mul.bm1684_conv_shift(1e-12, 1.0, 1.0) == 31
+    assert mul.product_shift(1.0, 1.0, 1.0) == 6  # 7 doublings to 128
+    assert mul.product_shift(127.0, 1.0, 1.0) == -1  # none needed
+    assert mul.product_shift(0.3, 0.02, 0.05) == 10  # 0.12 * 2^11 = 245.8
+    assert mul.product_shift(1e-12, 1.0, 1.0) == 31
 
 
 @pytest.mark.parametrize(
@@ -156,16 +156,16 @@ def test_avgpool_table_is_close_to_the_reciprocal_everywhere() -> None:
         mul.avgpool_table(226)
 
 
-def test_cv18xx_qdm_reconstructs_the_scale() -> None:
-    m, r = mul.cv18xx_qdm(0.8, 4.0, 2.0)
+def test_qdm_reconstructs_the_scale() -> None:
+    m, r = mul.qdm_fit(0.8, 4.0, 2.0)
     assert 2**30 <= m < 2**31
     assert m / 2 ** (31 + r) == pytest.approx(0.8 * 4 / (127 * 2), rel=1e-6)
-    w8 = mul.cv18xx_quantize_filter(np.array([0.8, -0.8, 0.4]), 4.0, 2.0, m, r)
+    w8 = mul.qdm_filter(np.array([0.8, -0.8, 0.4]), 4.0, 2.0, m, r)
     assert w8.tolist() == [127, -127, 64]
-    raised, _ = mul.cv18xx_qdm(1e-9, 4.0, 2.0, max_bias=3.0)
+    raised, _ = mul.qdm_fit(1e-9, 4.0, 2.0, max_bias=3.0)
     assert raised == mul.tflite_multiplier(3.0 * 127 / (0x7FFFFFFF * 0.998 * 2.0))[0]
-    assert mul.cv18xx_qdm(500.0, 4.0, 2.0) == mul.cv18xx_qdm(1000.0, 4.0, 2.0)
-    assert mul.cv18xx_qdm(0.0, 4.0, 2.0) == (0, 0)
+    assert mul.qdm_fit(500.0, 4.0, 2.0) == mul.qdm_fit(1000.0, 4.0, 2.0)
+    assert mul.qdm_fit(0.0, 4.0, 2.0) == (0, 0)
 
 
 def test_scales_of_the_spec() -> None:

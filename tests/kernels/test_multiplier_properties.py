@@ -143,7 +143,7 @@ def test_bm1684_right_shift(exponent: int, coeff: float) -> None:
     s_in, s_out = 2.0**exponent, 1.0
     exact = Fraction(coeff) * Fraction(s_in)
     r = max(n for n in range(-80, 32) if exact * two_to(n) <= 127)
-    assert mul.bm1684_right_shift(coeff, s_in, s_out) == (min(127, away(exact * two_to(r))), r)
+    assert mul.right_shift_fit(coeff, s_in, s_out) == (min(127, away(exact * two_to(r))), r)
 
 
 @FEW
@@ -156,7 +156,7 @@ def test_bm1684_conv_shift(largest: float, exponent: int) -> None:
     """5.4: doublings to reach 127, less one; 31 beyond 32 of them."""
     exact = Fraction(largest) * two_to(exponent)
     count = next((n for n in range(33) if exact * two_to(n) >= 127), 33)
-    assert mul.bm1684_conv_shift(largest, 2.0**exponent, 1.0) == (31 if count > 32 else count - 1)
+    assert mul.product_shift(largest, 2.0**exponent, 1.0) == (31 if count > 32 else count - 1)
 
 
 def test_average_pool_table_of_every_kernel() -> None:

@@ -79,8 +79,8 @@ class Link(Command):
 class Prove(Command):
     """Compare prefill, chunks and decode of a decoder on the machine: the same tokens must get the same bits.
 
-    Takes the program that `tpusim link` wrote, or the nets of a decoder as it does. Keys and values must be equal on
-    all ways; the results of attention where its blocks of keys are, elsewhere they may differ by roundings. Rows and
+    Takes the program that `tpusim link` wrote, or the same nets as `tpusim link`. Keys and values must be equal on all
+    ways. Results of attention must be equal if its blocks of keys are; otherwise they may differ by roundings. Rows and
     cached positions without a token are filled with other numbers each time.
     """
 
@@ -103,7 +103,7 @@ class Prove(Command):
     grouping: Grouping = GroupingOptions()
 
     def execute(self, console: Output) -> bool:
-        """Prove, and print what lies apart; True if no fault shows."""
+        """Prove, and print the differences; True if no fault was observed."""
         from tpusim.decoder import Decoder
         from tpusim.decoder.prove import prove
         from tpusim.simulator.session import Session
@@ -177,7 +177,7 @@ def show_nets(console: Output, nets: "Nets") -> None:
 
     console.print(
         f"{_count(nets)} for {nets.chip}, {nets.coefficients.nbytes:,} bytes of weights "
-        f"({_apart_bytes(nets):,} in programs of their own)",
+        f"({_apart_bytes(nets):,} in separate programs)",
         highlight=False, markup=False,
     )  # fmt: skip
     said: dict[str, object] = {}

@@ -11,7 +11,7 @@ from tpusim.errors import ConfigError, SimulationError
 from tpusim.numbers.persistent import Signature, numbers_of
 
 HIDDEN = -10000.0
-"""What the mask has for keys that a token does not see; in BF16 it is -9984."""
+"""The mask's value for keys that a token does not see; BF16 rounds it to -9984."""
 
 
 class Runs(Protocol):
@@ -59,9 +59,9 @@ class Step:
 class Decoder:
     """The blocks of a language model on a session, with one sequence in their caches.
 
-    `feed` takes the next tokens, however many: into empty caches it is a prefill, later a chunk, and one token is a
-    decode. For each piece it takes the net with the fewest rows that can do it, and several pieces where no net has
-    enough. `clear` begins a new sequence.
+    `feed` takes any number of tokens: with empty caches that is a prefill, later a chunk, and one token is a decode. It
+    runs the net with the fewest rows that takes all of them, or several nets in turn if none does. `clear` begins a new
+    sequence.
     """
 
     def __init__(self, session: Runs, nets: Sequence[str] = ()) -> None:
@@ -96,7 +96,7 @@ class Decoder:
     def feed(self, states: np.ndarray) -> np.ndarray:
         """Hidden states (n, hidden) of the next tokens -> the states after the last block.
 
-        Raises ConfigError for more tokens than there is room for, and where no net can take them.
+        Raises ConfigError for more tokens than the caches have room for, and if no net takes them.
         """
         rows = numbers_of("states", states)
         if rows.ndim != 2 or not len(rows):  # noqa: PLR2004  tokens and hidden
@@ -172,17 +172,17 @@ class Decoder:
         return Step(net, at, count, result.reshape(-1, result.shape[-1])[:count], new, tensors)
 
     def append(self, cache: str, values: np.ndarray, at: int, axis: int) -> None:
-        """Keys or values of new tokens to their place in the cache; nothing if no net reads it."""
+        """Write keys or values of new tokens to their place in a cache, if a net reads it."""
         if self.keeps(cache):
             self.session.write(cache, values, at, axis)
             self.written[cache] = at + values.shape[axis]
 
     def keeps(self, cache: str) -> bool:
-        """Whether some net reads a cache, so that there is one."""
+        """Whether a net reads a cache; without a reader the cache does not exist."""
         return any(cache in net.caches and net.past for nets in self.layers.values() for net in nets)
 
     def rows(self, net: BlockNet, states: np.ndarray, padding: float | np.ndarray) -> np.ndarray:
-        """Hidden states as the net takes them, with rows after the tokens."""
+        """Hidden states in the shape of the net's input: rows of tokens, then rows of padding."""
         shape = self.session.signature(net.name)[0][net.states][1]
         full = np.full((net.rows, shape[-1]), padding, np.float32)
         if states.shape[-1] != shape[-1]:
@@ -193,7 +193,7 @@ class Decoder:
     def mask(self, net: BlockNet, at: int, count: int) -> np.ndarray:
         """0 for the keys that a token sees: all cached ones, and the new ones up to itself; else -10000.
 
-        New keys stand after the whole history, also where it is not full.
+        New keys follow the whole history, even if it is not full.
         """
         seen = np.concatenate(
             [

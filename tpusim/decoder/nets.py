@@ -3,7 +3,7 @@
 A block has hidden states, new keys and new values among its tensors, as exporters of language models write them:
 `input_states, position_ids, attention_mask, history_k, history_v` to `output_states, k_cache, v_cache`, or
 `past_key_values.0.key` to `present.0.key`. Keys and values are (1, n, heads, size) or (1, heads, n, size). A number in
-the net's name is its layer. What is no block comes before the first one if it reads integers, else after the last.
+the net's name is its layer. Nets without new keys and values, such as an embedding, are no blocks and are left out.
 """
 
 import re
@@ -14,10 +14,10 @@ from tpusim.errors import ConfigError
 from tpusim.numbers.persistent import Signature, Tensors
 
 KEYS, VALUES = frozenset({"k", "key", "keys"}), frozenset({"v", "value", "values"})
-"""Words of a name that say which of the two a tensor has; the last one counts."""
+"""Words in a name that mark a tensor of keys or of values; the last such word counts."""
 _RANK = 4
 _SEQUENCE_AXES = (1, 2)
-"""Where a cache has its tokens: (1, n, heads, size) or (1, heads, n, size)."""
+"""The possible axes of a cache's tokens: (1, n, heads, size) or (1, heads, n, size)."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class BlockNet:
     new: tuple[str, ...]
     axis: int
     heads: tuple[int, ...]
-    """Sizes of a cache but for its tokens."""
+    """The extents of a cache without the axis of the tokens."""
 
     @property
     def caches(self) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ def block_nets(signatures: Mapping[str, Signature]) -> dict[int, tuple[BlockNet,
 
 
 def persistent_of(signatures: Mapping[str, Signature]) -> dict[str, dict[str, str]]:
-    """Caches of a decoder: name -> net -> its input; {} for nets that are none."""
+    """Caches of a decoder: name -> net -> its input; {} if the nets are no decoder."""
     if not any(_block_net(name, *signature) for name, signature in signatures.items()):
         return {}
     found: dict[str, dict[str, str]] = {}
@@ -97,7 +97,7 @@ def _kind(name: str) -> str:
 
 
 def _block_net(name: str, inputs: Tensors, results: Tensors) -> BlockNet | None:
-    """The net as a block; None if it has no new keys and values. Raises ConfigError for a block in another form."""
+    """The net as a block; None if it has no new keys and values. Raises ConfigError for a block of another form."""
     new, past = _pairs(name, results, "results"), _pairs(name, inputs, "inputs")
     if not new:
         return None
@@ -132,7 +132,7 @@ def _block_net(name: str, inputs: Tensors, results: Tensors) -> BlockNet | None:
 
 
 def _pairs(net: str, tensors: Tensors, what: str) -> tuple[str, ...]:
-    """Keys and values in turn. Raises ConfigError unless there are as many of both."""
+    """Keys and values, alternating. Raises ConfigError unless there are as many keys as values."""
     keys, values = ([name for name in tensors if _kind(name) == kind] for kind in "kv")
     if len(keys) != len(values):
         raise ConfigError(

@@ -115,10 +115,11 @@ def shown(keys: Partition) -> str:
 
 
 def bound(values: np.ndarray, narrow: DType, heads: int) -> np.ndarray:
-    """How far two results of attention may lie apart, (heads, size): values (keys, heads of keys, size) that it sees.
+    """The largest difference of two results of one attention, (heads, size).
 
-    A probability is rounded once by a relative 2**-bits at most, and so is the result, which no value exceeds; twice,
-    for two ways. One part in a hundred is for what is added up in f32.
+    values: (keys, heads of keys, size), of the keys that the token sees. Each way rounds the probabilities once and the
+    result once; each of these four roundings changes the result by at most 2**-bits of the largest value. One hundredth
+    is added for sums in f32.
     """
     most = np.abs(values.astype(np.float64)).max(axis=0)
     return np.repeat(4.04 * rounding(narrow) * most, heads // most.shape[0], axis=0)
@@ -152,8 +153,8 @@ def mixed_by(
 def is_near(a: np.ndarray, b: np.ndarray, values: np.ndarray, narrow: DType) -> bool:
     """Whether results of one attention by the same blocks of keys are equal but for a unit in the last place.
 
-    An exponential may be rounded otherwise, which may then round a probability otherwise: a 4096th of the largest value
-    is allowed for it, far less than what a key counts for.
+    Another rounding of an exponential may lead to another rounding of a probability: 1/4096 of the largest value is
+    allowed for that, far less than what one key contributes.
     """
     unit = 2.02 * rounding(narrow) * 2.0 ** np.ceil(np.log2(np.maximum(np.abs(a), np.abs(b)) + np.float32(1e-30)))
     return bool((np.abs(a - b) <= unit + np.abs(values).max() * 2.0**-12).all())

@@ -2,10 +2,10 @@
 
 Layer by layer, and for the same hidden states on every way, each net runs wherever it may stand in a sequence. Keys and
 values must be the same bits on all ways; by induction, so are the caches that later tokens read. Queries must be equal
-too. The result of attention and the states after the block must be equal where the blocks of keys are
-(`tpusim.decoder.partition`). Elsewhere attention must be what its blocks give, it may differ by what roundings of
-probabilities can change, and the states follow from it. Rows without a token, and cache positions without one, have
-other random numbers on every way, so that whatever reads them shows.
+too. The result of attention and the states after the block must be equal if the blocks of keys are
+(`tpusim.decoder.partition`). If the blocks differ, attention must be what its blocks give, may differ by what roundings
+of probabilities can change, and the states follow from it. Rows and cache positions without a token have other random
+numbers on every way, so that a read of them changes the result.
 """
 
 from collections import Counter
@@ -35,8 +35,8 @@ from tpusim.simulator.session import Session
 
 CHUNKS = "chunks of "
 STATES = 32
-"""By how many roundings of their norm other blocks of keys may change the states after a block. Decision: attention has
-a strict bound; this one shows gross faults in what follows."""
+"""How many roundings of their norm the states after a block may differ by if blocks of keys differ. Decision: attention
+has a strict bound; this loose one catches gross faults after it."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Fault:
-    """Two ways that do not agree, and where this shows first."""
+    """Two ways that do not agree, at the first tensor that differs."""
 
     token: int
     layer: int
@@ -83,7 +83,7 @@ class Case:
 
     @property
     def passed(self) -> bool:
-        """Whether no fault shows."""
+        """Whether no fault was observed."""
         return self.fault is None
 
 
@@ -101,7 +101,7 @@ class Agreement:
 
     @property
     def passed(self) -> bool:
-        """Whether there are cases, and no fault shows in any."""
+        """Whether there are cases, and none has a fault."""
         return bool(self.cases) and all(case.passed for case in self.cases)
 
     @property
@@ -271,7 +271,7 @@ class _LayerProof:
         return [(net, 0, tokens) for net in able]
 
     def _pieces(self, tokens: int, chunk: int, kind: Callable[[BlockNet], bool]) -> list[tuple[BlockNet, int, int]]:
-        """Runs of nets of a kind, each where it can stand; a token that none can compute is left out."""
+        """Runs of the nets of a kind, for every chunk that a net can take; other chunks are left out."""
         found: list[tuple[BlockNet, int, int]] = []
         for at in range(0, tokens, chunk):
             count = min(chunk, tokens - at)
@@ -285,7 +285,7 @@ class _LayerProof:
         key = net.name, at, count
         known = all(len(rows) >= at for rows in self.keys.values()) and at + count <= len(self.states)
         if not known:
-            return {}, frozenset(), None  # what comes before is not known yet; a longer prefill or decode gives it
+            return {}, frozenset(), None  # the earlier tokens are not known yet; a longer prefill or decode gives them
         if key not in self.done:
             self.done[key] = self._compared(way, net, at, count)
         return self.done[key]
@@ -400,13 +400,13 @@ class _LayerProof:
         return f"'{net}' in key blocks {', '.join(blocks)}"
 
     def _unlike_its_blocks(self, number: int, token: Token) -> Fault | None:
-        """Whether a way's attention is not what its blocks of keys give."""
+        """The fault of a way whose attention is not what its blocks of keys give; None without one."""
         net = next(one for one in self.nets if one.name == token.net)
         for index, (attention, mixed) in enumerate(zip(self.attentions[net.name], token.attention, strict=True)):
             queries = token.exact.get(f"queries{index or ''}")
             names = zip(("keys", "values"), net.caches[2 * index : 2 * index + 2], strict=True)
             if not all(_same(token.exact[f"{kind}{index or ''}"], self.keys[cache][number]) for kind, cache in names):
-                break  # an earlier attention of the net lies apart
+                break  # an earlier attention of the net differs already
             if queries is None or mixed is None or not attention.blocks:
                 continue
             shape = (-1, net.heads[-1])

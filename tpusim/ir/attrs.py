@@ -76,17 +76,17 @@ def texts_attr(values: Iterable[str]) -> ArrayAttr[Attribute]:
 
 def texts(attribute: Attribute) -> tuple[str, ...]:
     """The strings of an array attribute."""
-    return tuple(cast("StringAttr", a).data for a in cast("ArrayAttr[Attribute]", attribute).data)
+    return tuple(a.data for a in cast("ArrayAttr[StringAttr]", attribute).data)
 
 
 def ints(attribute: Attribute) -> tuple[int, ...]:
     """The Python integers of an array attribute."""
-    return tuple(cast("IntegerAttr", a).value.data for a in cast("ArrayAttr[Attribute]", attribute).data)
+    return tuple(a.value.data for a in cast("ArrayAttr[IntegerAttr]", attribute).data)
 
 
 def floats(attribute: Attribute) -> tuple[float, ...]:
     """The Python floats of an array attribute."""
-    return tuple(cast("FloatAttr", a).value.data for a in cast("ArrayAttr[Attribute]", attribute).data)
+    return tuple(a.value.data for a in cast("ArrayAttr[FloatAttr]", attribute).data)
 
 
 def op_name(op: Operation) -> str:

@@ -1,9 +1,9 @@
 """Programs that were compiled one by one become nets with one weight store (`tpusim.isa.nets`).
 
-A program is position independent but for the addresses of its views in global memory, so linking moves views: constants
-to their place in the common store, neurons to one area for all nets, inputs and results that were compiled apart
-(`addr_mode` io_alone) after it, and persistent inputs to bytes that they alone have. Order, sizes and dependencies of
-commands stay as they are, and with them the cycles.
+Only the addresses of its views in global memory bind a program to a place. So linking moves views: constants to their
+place in the common store, neurons to one area for all nets, separate inputs and results (`addr_mode` io_alone) to bytes
+after that area, and persistent inputs to bytes that nothing else uses. Order, sizes and dependencies of commands stay,
+and so do the cycles.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ def link(programs: Mapping[str, Program], persistent: Mapping[str, Mapping[str, 
 
 
 def _wanted(given: object) -> dict[str, dict[str, str]]:
-    """The inputs of each persistent tensor by net. Raises ConfigError for an input of two."""
+    """The inputs of each persistent tensor by net. Raises ConfigError for an input of two such tensors."""
     if not isinstance(given, Mapping):
         raise ConfigError(
             "persistent: inputs by net are required for each name, as {'name': {'net': 'input'}}, got "
@@ -209,7 +209,7 @@ def _moved(
 
 
 def _placing(net: str, pieces: Iterable[_Piece]) -> Place:
-    """Where linking puts the bytes of a view: the piece that contains its address says."""
+    """A function that moves a view with the piece that contains its address."""
     ordered = sorted((piece for piece in pieces if piece.stop > piece.start), key=lambda piece: piece.start)
     starts = [piece.start for piece in ordered]
     known: dict[View, View] = {}

@@ -1,8 +1,8 @@
 """A session: the nets of a program on one global memory that lives across runs.
 
-Persistent tensors keep what a run or `write` left in them. Neurons are the nets' common scratch memory. In addition to
-the checks of every program the session watches, unless its options switch the sanitizer off, that no net reads a
-persistent byte that nothing has written, that no write goes past a persistent tensor, and that the weights stay.
+Persistent tensors keep what a run or `write` stored. Neurons are the nets' common scratch memory. No write goes past a
+persistent tensor. Unless its options switch the sanitizer off, the session also checks before each run that the net
+reads no persistent byte that nothing has written, and that the weights have not changed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ from tpusim.simulator.run import SimulationResult, Simulator, SimulatorOptions
 
 @dataclass(frozen=True)
 class SessionState:
-    """What the persistent tensors of a session have, and the program that it is of."""
+    """The values of a session's persistent tensors, and a mark of its program."""
 
     program: int
     tensors: Mapping[str, np.ndarray]

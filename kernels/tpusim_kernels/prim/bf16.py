@@ -1,4 +1,4 @@
-"""The BF16 arithmetic of CV18xx (numerics 8.2): one product, one sum, each rounded as the chip rounds.
+"""The arithmetic of a unit that has BF16 only (numerics 8.2): one product, one sum, each rounded to finite numbers.
 
 Operands and results are f32 arrays that hold BF16 values. Both operations go through the bits of their result, so that
 XLA can neither merge a product with a sum nor reorder a chain of them.
@@ -17,7 +17,7 @@ from tpusim_kernels.base import Array, ArrayLike, f32, kernel
 from tpusim_kernels.prim.smallfloat import rounded, to_finite_bf16
 
 LARGEST = 0x7F7F
-"""Bits of the largest finite BF16, which every overflow, infinity and NaN becomes on CV18xx, whatever its sign."""
+"""Bits of the largest finite BF16, which every overflow, infinity and NaN becomes, whatever its sign."""
 
 
 @kernel(inline=True)
@@ -36,7 +36,7 @@ def flushed(x: ArrayLike) -> Array:
 
 @kernel(inline=True)
 def bf16_mul(a: ArrayLike, b: ArrayLike) -> Array:
-    """Compute BF16(a*b) of f32 arrays that hold BF16 values, of broadcast shapes (numerics 8.2, CV18xx bf16_mul).
+    """Compute BF16(a*b) of f32 arrays that hold BF16 values, of broadcast shapes (numerics 8.2).
 
     Operands and products with a zero exponent count as +0. A result that is infinite or no number becomes 0x7f7f, the
     positive largest finite value, whatever its sign: an infinite operand is an overflow, which the chip does not sign.
@@ -46,7 +46,7 @@ def bf16_mul(a: ArrayLike, b: ArrayLike) -> Array:
 
 @kernel(inline=True)
 def bf16_add(a: ArrayLike, b: ArrayLike) -> Array:
-    """Compute BF16(a + b) of f32 arrays that hold BF16 values (numerics 8.2, CV18xx bf16_add); as `bf16_mul`."""
+    """Compute BF16(a + b) of f32 arrays that hold BF16 values (numerics 8.2); as `bf16_mul`."""
     return to_finite_bf16(flushed(flushed(a) + flushed(b)))
 
 
@@ -67,7 +67,7 @@ def sum_in_order(terms: ArrayLike, factor: ArrayLike) -> Array:
 
 
 def stored_bf16(x: HostArrayLike) -> NDArray[np.generic]:
-    """Doubles narrowed to f32 and rounded to BF16 as CV18xx does, host side: a bfloat16 array of the same shape.
+    """Doubles narrowed to f32 and rounded to finite BF16, host side: a bfloat16 array of the same shape.
 
     Half to even; what would be infinite or no number becomes 0x7f7f.
     """

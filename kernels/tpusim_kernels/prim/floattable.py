@@ -1,4 +1,4 @@
-"""BF16 lookup tables of CV18xx (numerics 10), host side: NumPy doubles, used once per op at lowering.
+"""BF16 lookup tables (numerics 10), host side: NumPy doubles, used once per op at lowering.
 
 Two kinds, each a pair of 256 BF16 entries. A slope table has a base and a slope per step of a range +-R. An
 exponent+mantissa table has one factor (or summand) per exponent and one per mantissa; it serves powers and logarithms.
@@ -36,7 +36,7 @@ SLOPE_RANGES: Mapping[str, float] = {
 }
 """R per function with a slope table (numerics 10).
 
-SOFT_SIGN is not in numerics 10; its range is that of lib/Conversion/TopToTpu/CV18xx/Softsign.cpp (U-58). Decision:
+SOFT_SIGN is not in numerics 10; its range is that of TPU-MLIR's lowering of Softsign to such tables (U-58). Decision:
 the tanh form of GELU has a separate table with GELU's range.
 """
 

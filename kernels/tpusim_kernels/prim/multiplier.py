@@ -103,7 +103,7 @@ def _small_shift(q: float) -> int | None:
 
 
 def small_multiplier(q: float) -> tuple[int, int]:
-    """(m, r) of the CV18xx 8-bit ops and PRelu (numerics 5.3): m = trunc(q*2^r) in 63..126; q > 127 gives (127, 0)."""
+    """(m, r), the smallest r with q*2^(r+1) >= 127 and m = trunc(q*2^r), 63..126 (numerics 5.3); q > 127: (127, 0)."""
     if q > 127:
         return 127, 0
     r = _small_shift(q)
@@ -123,8 +123,8 @@ def shared_small_multiplier(
     return (m.astype(np.int64) if wraps else saturate_np(m, "int8")).astype(np.int8), r
 
 
-def bm1684_conv_shift(max_w: float, s_in: float, s_out: float) -> int:
-    """BM1684 Conv and MatMul shift (numerics 5.4): (doublings of f32(max|W|)*s_in/s_out to reach >= 127) - 1.
+def product_shift(max_w: float, s_in: float, s_out: float) -> int:
+    """The right shift of a product (numerics 5.4): (doublings of f32(max|W|)*s_in/s_out to reach >= 127) - 1.
 
     More than 32 doublings give 31. Negative (already >= 127) is returned as is: Conv falls back to F32, MatMul takes 0.
     An all-zero filter gives 0 (U-51).
@@ -137,19 +137,19 @@ def bm1684_conv_shift(max_w: float, s_in: float, s_out: float) -> int:
     return 31 if count > 32 else count - 1
 
 
-def bm1684_right_shift(coeff: float, s_in: float, s_out: float) -> tuple[int, int]:
+def right_shift_fit(coeff: float, s_in: float, s_out: float) -> tuple[int, int]:
     """(m, r) of calRightShiftNumUseCblas (numerics 5.4): r = min(31, floor(log2(127/(|coeff|*s_in/s_out)))).
 
     `m` belongs to that r: sat8(round-half-away(coeff * 2^r * s_in/s_out)). r may be negative; an op that clamps it to 0
-    recomputes m with `bm1684_multiplier(coeff, 0, s_in, s_out)`. A zero coefficient gives (0, 31).
+    recomputes m with `multiplier_of_shift(coeff, 0, s_in, s_out)`. A zero coefficient gives (0, 31).
     """
     ratio = abs(float(np.float32(coeff))) * s_in / s_out
     fraction, exponent = math.frexp(ratio)  # ratio*2^r <= 127 = 127/128 * 2^7, exactly at powers of two as well
     r = 31 if ratio == 0 else min(31, (7 if fraction <= 127 / 128 else 6) - exponent)
-    return bm1684_multiplier(coeff, r, s_in, s_out), r
+    return multiplier_of_shift(coeff, r, s_in, s_out), r
 
 
-def bm1684_multiplier(coeff: float, r: int, s_in: float, s_out: float) -> int:
+def multiplier_of_shift(coeff: float, r: int, s_in: float, s_out: float) -> int:
     """Compute m = sat8(round-half-away(coeff * 2^r * s_in/s_out)) for a given shift (numerics 5.4).
 
     coeff and the factor 2^r*s_in/s_out are narrowed to f32, and so is their product (U-49).
@@ -158,9 +158,9 @@ def bm1684_multiplier(coeff: float, r: int, s_in: float, s_out: float) -> int:
 
 
 def avgpool_table(k: int) -> tuple[int, int]:
-    """(m, r) with m/2^r close to 1/k for k = 1..225, the BM1684 average pool table (numerics 5.4)."""
+    """(m, r) with m/2^r close to 1/k for k = 1..225, for average pools without a multiplier of their scale (5.4)."""
     if not 1 <= k <= 225:
-        raise ValueError(f"the BM1684 average pool table covers kernels of 1..225 elements, got {k}")
+        raise ValueError(f"the table of average pools covers kernels of 1..225 elements, got {k}")
     r = next(e for e in range(31, -1, -1) if _nearest(1 << e, k) <= 255)
     m = _nearest(1 << r, k)
     while m % 2 == 0 and r > 0:
@@ -173,10 +173,10 @@ def _nearest(a: int, b: int) -> int:
     return (2 * a + b) // (2 * b)
 
 
-def cv18xx_qdm(
+def qdm_fit(
     max_w: float, th_x: float, th_y: float, *, max_bias: float = 0.0, convolution: bool = True
 ) -> tuple[int, int]:
-    """(m, r) of the CV18xx QDM requant (numerics 5.5 steps 1 to 3): m in 2^30..2^31-1, r >= 0, scale = m / 2^(31+r).
+    """(m, r) of a QDM requant (numerics 5.5 steps 1 to 3): m in 2^30..2^31-1, r >= 0, scale = m / 2^(31+r).
 
     q = max_w*th_x/(127*th_y) in f32 (thresholds, not scales); `max_bias` = max|b| of the channel (0 = no bias) may
     raise it; q >= 1 becomes 0.999999. `convolution` is the Conv and Deconv rule: a bias term of 1 or more is not taken.
@@ -193,12 +193,12 @@ def cv18xx_qdm(
     return m, -e
 
 
-def cv18xx_quantize_filter(w: ArrayLike, th_x: float, th_y: float, m: int, r: int) -> NDArray[np.int8]:
+def qdm_filter(w: ArrayLike, th_x: float, th_y: float, m: int, r: int) -> NDArray[np.int8]:
     """W8 = sat8(RNE(W * f32(f32(th_x/th_y)*2^(31+r)/m))), product in f32 (numerics 5.5 step 4)."""
     return _qdm_constant(w, np.float32(th_x) / np.float32(th_y), m, r, "int8")
 
 
-def cv18xx_quantize_bias(b: ArrayLike, th_y: float, m: int, r: int) -> NDArray[np.int32]:
+def qdm_bias(b: ArrayLike, th_y: float, m: int, r: int) -> NDArray[np.int32]:
     """b32 = sat32(RNE(b * f32(f32(127/th_y)*2^(31+r)/m))), product in f32 (numerics 5.5 step 4)."""
     return _qdm_constant(b, np.float32(127) / np.float32(th_y), m, r, "int32")
 

@@ -56,8 +56,8 @@ def quantized_multiplier_apply(
 def requantize(v: Array, m: ArrayLike, r: ArrayLike, requant: str) -> Array:
     """The requant step of Conv and MatMul (numerics 6): int64 accumulators to int64, before z_out and saturation.
 
-    multiply_shift: RSR(v*m, r, HALF_UP). only_shift: RSR(v, r, HALF_UP), `m` ignored. qdm (CV18xx): the multiplier of
-    5.2 with e = -r, HALF_UP at 31 bits, then HALF_AWAY_FROM_ZERO.
+    multiply_shift: RSR(v*m, r, HALF_UP). only_shift: RSR(v, r, HALF_UP), `m` ignored. qdm: the multiplier of 5.2
+    with e = -r, HALF_UP at 31 bits, then HALF_AWAY_FROM_ZERO.
     """
     if requant == "multiply_shift":
         return multiply_shift(v, m, r, RoundMode.HALF_UP)
@@ -70,9 +70,9 @@ def requantize(v: Array, m: ArrayLike, r: ArrayLike, requant: str) -> Array:
 
 @kernel(inline=True)
 def multiply_shift_f32(v: ArrayLike, m: ArrayLike, r: ArrayLike) -> Array:
-    """CV18xx MultiplierShift (numerics 4.4): to_int(f32(v)*m / 2^r, HALF_UP), the product rounded to f32; int64.
+    """MultiplierShift in f32 (numerics 4.4): to_int(f32(v)*m / 2^r, HALF_UP), the product rounded to f32; int64.
 
-    Add, Sub, Concat, LeakyRelu, PRelu and AvgPool of that chip use it (numerics 6). r >= 0.
+    Add, Sub, Concat, LeakyRelu, PRelu and AvgPool with one common shift use it (numerics 6). r >= 0.
     """
     product = f32(i64(v)) * f32(i64(m))
     scale = lax.bitcast_convert_type(((127 - i64(r)) << 23).astype(jnp.int32), jnp.float32)  # 2^-r, exactly

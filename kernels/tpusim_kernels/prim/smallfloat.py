@@ -162,7 +162,7 @@ def widened(x: Array) -> Array:
 def narrowed(x: Array, dtype: np.dtype, *, finite: bool = False) -> Array:
     """An f32 array rounded once to float16 or bfloat16 (numerics 8.2); unchanged for any other dtype.
 
-    finite: BF16 as CV18xx rounds it, without infinities.
+    finite: BF16 without infinities (`to_finite_bf16`).
     """
     return _narrow(x, dtype=dtype.name, finite=finite) if dtype in (np.float16, ml_dtypes.bfloat16) else x
 
@@ -171,7 +171,7 @@ LARGEST_BF16 = (2 - 2.0**-7) * 2.0**127
 
 
 def within_bf16(x: ArrayLike) -> np.ndarray:
-    """A constant limited to the finite numbers of BF16 with its sign, which CV18xx's rounding would lose (8.2)."""
+    """A constant limited to the finite numbers of BF16 with its sign, which `to_finite_bf16` would lose (8.2)."""
     return np.clip(np.asarray(x, np.float32), np.float32(-LARGEST_BF16), np.float32(LARGEST_BF16))
 
 
@@ -186,7 +186,7 @@ def _narrow(x: Array, *, dtype: str, finite: bool) -> Array:
 
 @kernel(inline=True)
 def to_finite_bf16(x: ArrayLike) -> Array:
-    """Round f32 `x` to BF16 as CV18xx does (numerics 8.2): half to even on the upper 16 bits, returned as f32.
+    """Round f32 `x` to finite BF16 (numerics 8.2): half to even on the upper 16 bits, returned as f32.
 
     Whatever then has the exponent of an infinity or a NaN becomes 0x7f7f, the positive largest finite value.
     """
@@ -200,5 +200,5 @@ def to_finite_bf16(x: ArrayLike) -> Array:
 
 @kernel(inline=True)
 def truncate_bf16(x: ArrayLike) -> Array:
-    """Keep the upper 16 bits of f32 `x` (numerics 8.2, CV18xx is_tpu = false), returned as f32."""
+    """Keep the upper 16 bits of f32 `x` (numerics 8.2, is_tpu = false), returned as f32."""
     return rounded(lambda bits: bits & _u32(0xFFFF0000), x)

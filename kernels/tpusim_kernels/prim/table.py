@@ -113,5 +113,5 @@ def _stored(values: F64, target: Bytes) -> NDArray[np.integer]:
 
 
 def reciprocal_table(numerator: float, largest: float, source: Bytes, target: Bytes) -> NDArray[np.integer]:
-    """(256,) the table of numerator/x on CV18xx: x == 0 gives `largest`, the calibrated maximum (numerics 10)."""
+    """(256,) the table of numerator/x in which x == 0 gives `largest`, the calibrated maximum (numerics 10)."""
     return byte_table(lambda x: np.where(x == 0, largest, numerator / np.where(x == 0, 1.0, x)), source, target)

@@ -42,7 +42,7 @@ class GrowingGraph:
         return results
 
     def store(self, array: np.ndarray, wanted: str) -> str:
-        """Add a constant, named like the wanted name, unless an equal one is there; its name."""
+        """Add a constant under the wanted name, or reuse an equal one; its name."""
         array = np.asarray(array, order="C")
         key = array.dtype.str, array.shape, array.tobytes()
         if key not in self._by_content:

@@ -112,7 +112,7 @@ def _is_cubic(g: Graph, name: str | None, x: str) -> bool:
 
 
 def leaky_relu(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
-    """Where x > 0 x, else a * x."""
+    """Where(x > 0, x, a * x)."""
     if node.op_type != "Where" or not _is_positive(g, node.input[0], node.input[1]):
         return None
     scaled = g.split(node.input[2], "Mul", lambda part: part == node.input[1])
@@ -121,7 +121,7 @@ def leaky_relu(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
 
 
 def elu(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
-    """Where x > 0 x, else a * (exp(x) - 1)."""
+    """Where(x > 0, x, a * (exp(x) - 1))."""
     if node.op_type != "Where" or not _is_positive(g, node.input[0], node.input[1]):
         return None
     x, name, alpha = node.input[1], str(node.input[2]), 1.0
@@ -140,7 +140,7 @@ def _is_positive(g: Graph, name: str, x: str) -> bool:
 
 
 def softplus(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
-    """max(x, 0) + log(1 + exp(-|x|)), also where a NaN of x is kept apart."""
+    """max(x, 0) + log(1 + exp(-|x|)), also with a Where for NaN around it."""
     if node.op_type == "Where":
         made = g.maker(node.input[2], "Softplus")
         same = made is not None and _with_zero(g, node.input[1]) == made.input[0] and _is_nan(g, node.input[0])
@@ -196,4 +196,4 @@ def hard_swish(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
 RULES: tuple[Rule, ...] = (
     relu, clip, sigmoid, gelu, leaky_relu, elu, softplus, hard_sigmoid, hard_swish,
 )  # fmt: skip
-"""What is tried at each node, in this order."""
+"""The rules, in the order in which each node tries them."""

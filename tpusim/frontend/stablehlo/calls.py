@@ -146,7 +146,7 @@ def _path(path: Sequence[Any]) -> str:
 
 
 def _unique(names: Sequence[str]) -> list[str]:
-    """The names, numbered where they repeat; no number makes a name that is there."""
+    """The names, numbered where they repeat; a numbered name equals no other."""
     taken, found = {name for name in names if names.count(name) == 1}, list[str]()
     for name in names:
         numbered = name if names.count(name) == 1 else next(n for i in count() if (n := f"{name}_{i}") not in taken)
@@ -156,13 +156,13 @@ def _unique(names: Sequence[str]) -> list[str]:
 
 
 def _weight_names(function: Callable[..., Any], consts: Sequence[Any]) -> list[str]:
-    """The path of each closed-over array in what the function holds; a number for one that is in no tree."""
+    """The path of each closed-over array in the objects that the function refers to; a number if it has no path."""
     known = {id(leaf): name for name, leaf in _leaves_of(function, "", set())}
     return _unique([known.get(id(array), f"weight{number}") for number, array in enumerate(consts)])
 
 
 def _leaves_of(thing: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
-    """Arrays that a callable or a tree holds, with their paths."""
+    """The arrays inside a callable or a tree, with their paths."""
     if id(thing) in seen or inspect.ismodule(thing) or inspect.isclass(thing):
         return
     seen.add(id(thing))

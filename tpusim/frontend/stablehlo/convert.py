@@ -24,9 +24,9 @@ FORMS: Mapping[str, Callable[[Writer, Op, Sequence[Value]], list[Value]]] = {
 }  # fmt: skip
 """Instruction -> the function that writes its nodes."""
 SHARDING = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement")
-"""Calls that only say where a value is."""
+"""Custom calls that only state on which device a value lies."""
 MOST_STEPS = 10_000
-"""Steps of loops that are written one after the other, in all."""
+"""The most steps that all loops of a network may have together; they are written one after the other."""
 ENDS = ("func.return", "stablehlo.return")
 CALLS = ("func.call", "stablehlo.composite")
 THROUGH = ("stablehlo.optimization_barrier", "sdy.sharding_constraint")
@@ -133,7 +133,7 @@ class Walk:
         return []
 
     def _tried(self, op: Op, known: dict[Any, Value]) -> list[Value]:
-        """The results of an instruction; of one that is refused stand-ins, so that the rest is examined too."""
+        """The results of an instruction; stand-ins if it is refused, so that the rest is examined too."""
         try:
             if any(v not in known for v in op.operands):
                 raise UnsupportedError("it reads a value that was not computed")

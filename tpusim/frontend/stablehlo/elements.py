@@ -57,7 +57,7 @@ BOOLS = ("and", "or", "xor", "not")
 NEUTRAL = {
     "maximum": -np.inf, "minimum": np.inf, "add": 0, "subtract": 0, "multiply": 1, "divide": 1, "power": 1,
 }  # fmt: skip
-"""Numbers that change nothing as one operand, of some functions only as the second."""
+"""The number that changes nothing as an operand (`_unchanged`)."""
 
 
 def unary(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
@@ -102,7 +102,7 @@ def _unchanged(name: str, left: Value, right: Value) -> Value | None:
 
 
 def _before_reshape(w: Writer, kind: str, operands: Sequence[Value]) -> Value | None:
-    """A bias or factor for each column of a MatMul whose columns are split, as into heads: before they are."""
+    """A bias or factor per column of a MatMul, moved before the Reshape that splits the columns, as into heads."""
     constants = [v for v in operands if isinstance(v, Constant)]
     (x, *others) = [v for v in operands if isinstance(v, Computed)]
     made = w.maker(x.name, "Reshape")
@@ -152,7 +152,7 @@ def select(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     if isinstance(chosen, Computed) and isinstance(one, Computed) and _is_filled(w, chosen, one, other):
         return [one]
     if chosen.shape != one.shape:
-        chosen = w.spread(chosen, one.shape)
+        chosen = w.broadcast(chosen, one.shape)
     if all(isinstance(v, Constant) for v in (chosen, one, other)):
         arrays = [v.array for v in (chosen, one, other) if isinstance(v, Constant)]
         return [Constant(np.where(*arrays))]
@@ -181,8 +181,8 @@ def clamp(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     least, x, most = operands
     if isinstance(x, Constant) and isinstance(least, Constant) and isinstance(most, Constant):
         return [Constant(_as(np.clip(x.array, least.array, most.array), x.dtype))]
-    y = w.together("Max", [w.spread(least, x.shape), x], x.shape, x.dtype)
-    return [w.together("Min", [w.spread(most, x.shape), y], x.shape, x.dtype)]
+    y = w.together("Max", [w.broadcast(least, x.shape), x], x.shape, x.dtype)
+    return [w.together("Min", [w.broadcast(most, x.shape), y], x.shape, x.dtype)]
 
 
 def convert(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
@@ -296,7 +296,7 @@ def bits(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
 def broadcast_binary(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     """A function of two operands of NumPy's broadcasting, all of them constants or of the result's shape."""
     shape, _ = type_of(op.results[0])
-    whole = [w.spread(v, shape) if isinstance(v, Constant) or not v.shape else v for v in operands]
+    whole = [w.broadcast(v, shape) if isinstance(v, Constant) or not v.shape else v for v in operands]
     if any(v.shape != shape for v in whole):
         raise UnsupportedError("operands of the result's shape, scalars or constants are required")
     return binary(w, op, whole)

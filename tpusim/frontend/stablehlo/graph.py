@@ -15,7 +15,7 @@ CLOSE = 1e-5
 
 
 class Graph:
-    """Nodes with their producers, and numbers of constants; each node is put to the rules, which may give another."""
+    """Nodes with their producers, and constants. Each rule is tried on each node, and may replace it."""
 
     def __init__(
         self, nodes: Iterable[onnx.NodeProto], constants: Mapping[str, onnx.TensorProto],
@@ -72,7 +72,7 @@ class Graph:
         return found and found[1]
 
     def factors(self, name: str, whole: str = "") -> list[str]:
-        """The factors of products of products; of `whole`, which may be a product too, none."""
+        """The factors of nested products. whole: a tensor that counts as one factor even if it is a product."""
         node = None if name == whole else self.maker(name, "Mul")
         return [name] if node is None else [f for part in node.input for f in self.factors(part, whole)]
 
@@ -110,4 +110,4 @@ def in_place(node: onnx.NodeProto, kind: str, inputs: Sequence[str], **attribute
 
 
 Rule: TypeAlias = Callable[[Graph, onnx.NodeProto], onnx.NodeProto | None]
-"""What a node is put to: another node with the same result, or None."""
+"""A rule: a node -> another node with the same result, or None."""

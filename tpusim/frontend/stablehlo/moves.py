@@ -77,7 +77,7 @@ def concatenate(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
 
 
 def slice_(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
-    """Every so many elements between places."""
+    """A slice, with steps."""
     (x,) = operands
     return [cut(w, x, op.integers("start_indices"), op.integers("limit_indices"), op.integers("strides"))]
 
@@ -109,7 +109,7 @@ def pad(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     value: Value = x
     for axis, count in enumerate(inside):
         if count:
-            value = _spread(w, value, axis, count, number)
+            value = _dilated(w, value, axis, count, number)
     around = [max(0, p) for p in low], [max(0, p) for p in high]
     if any(around[0]) or any(around[1]):
         value = _padded(w, value, around, number)
@@ -131,7 +131,7 @@ def _padded(w: Writer, x: Value, around: tuple[Sequence[int], Sequence[int]], nu
     return w.from_axes(name, axes, shape, x.dtype)
 
 
-def _spread(w: Writer, x: Value, axis: int, count: int, number: Constant) -> Value:
+def _dilated(w: Writer, x: Value, axis: int, count: int, number: Constant) -> Value:
     """`count` numbers between neighbours of an axis: an axis of one element after it, padded, joined and cut."""
     shape = x.shape
     if isinstance(x, Constant):

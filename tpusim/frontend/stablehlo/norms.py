@@ -140,7 +140,7 @@ def _normalised(
     gamma = np.ones(inner, np.float32)
     for name in constants:
         factor = g.array(name)
-        assert factor is not None  # whoever calls this asked for it
+        assert factor is not None  # the callers have checked it
         if prod(factor.shape[: max(0, factor.ndim - len(inner))]) != 1:
             return None
         gamma = gamma * factor.reshape(factor.shape[max(0, factor.ndim - len(inner)) :])
@@ -185,4 +185,4 @@ def _is_fast_variance(g: Graph, name: str, x: str, average: str, axes: tuple[int
 
 
 RULES: tuple[Rule, ...] = (square, mean, softmax, layer_norm, rms_norm, scaled, shifted)
-"""What is tried at each node, in this order."""
+"""The rules, in the order in which each node tries them."""

@@ -1,6 +1,6 @@
 """Instructions that order elements: sort, top_k, and the reductions that give the place of the largest or smallest.
 
-A comparator and a reduction's body are instructions of the file. What they do is asked of them with a few numbers.
+A comparator and a reduction's body are instructions of the file, recognised by their results for a few numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,13 +14,13 @@ from tpusim.frontend.stablehlo.writer import Writer
 
 
 def _run(w: Writer, op: Op, numbers: Sequence[float], types: Sequence[np.dtype]) -> list[float]:
-    """What the instruction's block makes of numbers."""
+    """The results of the instruction's block for these numbers."""
     given = [Constant(np.asarray(number, dtype)) for number, dtype in zip(numbers, types, strict=True)]
     return [float(v.array.item()) for v in w.run(op.block(), given) if isinstance(v, Constant)]
 
 
 def is_along(value: Value, axis: int) -> bool:
-    """Whether a value has its place along an axis as elements."""
+    """Whether the elements of a value are their places along an axis."""
     aligned = [size if place == axis else 1 for place, size in enumerate(value.shape)]
     along = np.arange(value.shape[axis]).reshape(aligned)
     return isinstance(value, Constant) and np.array_equal(value.array, np.broadcast_to(along, value.shape))

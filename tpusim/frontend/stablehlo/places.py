@@ -42,14 +42,14 @@ def _inside(w: Writer, start: Value, most: int) -> str:
 
 
 def _taken(w: Writer, x: Value, axis: int, start: str, size: int) -> Computed:
-    """So many elements along an axis from a computed place."""
+    """`size` elements along an axis, from a computed place on."""
     places = w.node("Add", [w.reshaped(start, [1]), w.indices(range(size))])
     shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
     return Computed.plain(w.node("Gather", [w.plain(x), places], axis=axis), shape, x.dtype)
 
 
 def dynamic_update_slice(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
-    """A tensor with another in a part of it; a computed place along one axis chooses row by row."""
+    """A tensor with a part replaced; if the place is computed, along one axis, a Where chooses row by row."""
     x, update, *starts = operands
     long = [a for a in range(len(x.shape)) if update.shape[a] != x.shape[a]]
     if all(isinstance(v, Constant) for v in operands):
@@ -86,7 +86,7 @@ def _constant_update(values: Sequence[Constant]) -> Constant:
 
 
 def _known_update(w: Writer, x: Value, update: Value, starts: Sequence[int]) -> Value:
-    """What is before, the update and what is after, joined; of updates in a row only the last joins all."""
+    """The part before, the update and the part after, joined; a chain of updates has one Concat, at the last."""
     begins = [min(max(int(s), 0), x.shape[a] - update.shape[a]) for a, s in enumerate(starts)]
     axes = [a for a in range(len(x.shape)) if update.shape[a] != x.shape[a]]
     if not axes:
@@ -105,7 +105,7 @@ def _known_update(w: Writer, x: Value, update: Value, starts: Sequence[int]) -> 
 
 
 def _between(w: Writer, parts: Sequence[Value], axis: int, begin: int, end: int) -> Iterator[Value]:
-    """What is between two places of parts that follow each other along an axis."""
+    """The elements between two places, from parts that follow each other along an axis."""
     place = 0
     for part in parts:
         first, last = max(begin - place, 0), min(end - place, part.shape[axis])
@@ -200,7 +200,7 @@ def _gathered_by_places(
 def _gathered_points(
     w: Writer, x: Value, indices: Value, n: Any, sizes: Sequence[int], result: tuple[tuple[int, ...], np.dtype]
 ) -> Value:
-    """Whatever is at indices of several axes: rows of the tensor with these axes first and as one."""
+    """The elements at indices of several axes: these axes come first, merged into one, whose rows are gathered."""
     mapped, (shape, dtype) = list(n.start_index_map), result
     others = [a for a in range(len(x.shape)) if a not in mapped]
     if any(sizes[a] != x.shape[a] for a in others):

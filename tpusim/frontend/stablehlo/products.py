@@ -222,7 +222,7 @@ def _combined(w: Writer, body: str, result: Value, first: Value) -> list[Value]:
     kind, function = COMBINED[body]
     if isinstance(result, Constant) and isinstance(first, Constant):
         return [Constant(np.asarray(function(result.array, first.array), result.dtype))]
-    return [w.together(kind, [result, w.spread(first, result.shape)], result.shape, result.dtype)]
+    return [w.together(kind, [result, w.broadcast(first, result.shape)], result.shape, result.dtype)]
 
 
 def reduce(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:

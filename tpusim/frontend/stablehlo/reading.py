@@ -101,7 +101,7 @@ class Op:
         return default if found is None else int(found.value)
 
     def word(self, name: str) -> str:
-        """What an attribute of an enumeration says, as in `GT` of `#stablehlo<comparison_direction GT>`."""
+        """The case that an attribute of an enumeration names, as in `GT` of `#stablehlo<comparison_direction GT>`."""
         return str(self.attribute(name)).removesuffix(">").rpartition(" ")[2]
 
     @property

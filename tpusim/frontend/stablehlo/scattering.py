@@ -23,7 +23,7 @@ BODIES = {
     "stablehlo.maximum": "Max",
     "stablehlo.minimum": "Min",
 }
-"""What an update does with the element: takes its place, or a function of both."""
+"""How an update changes an element: it replaces it, or a function combines both."""
 
 
 def scatter(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:

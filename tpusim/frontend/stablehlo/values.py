@@ -1,8 +1,8 @@
 """Values during the conversion of a StableHLO module: constants as arrays, computed tensors by their ONNX name.
 
 A computed value may be a *view* of its tensor: the axes in another order, and axes of extent 1 that are repeated. Ops
-that do not care take the view as it is, so that a network of NHWC images has no transpositions between its layers, and
-a broadcast of a bias is none.
+for which the order of axes does not matter take the view as it is. So a network of NHWC images has no transpositions
+between its layers, and the broadcast of a bias takes no node.
 """
 
 from collections.abc import Sequence

@@ -19,7 +19,7 @@ OPSET, IR_VERSION = 23, 10
 
 
 class Sums(NamedTuple):
-    """How the sum over windows was written: the average of whole windows, and what another average is made of."""
+    """A sum over windows that was written as an AveragePool, with what an average by another divisor needs."""
 
     average: Computed
     source: str
@@ -38,9 +38,9 @@ class Writer(GrowingGraph):
         self.shapes: dict[str, Shape] = {}
         self.window_sums: dict[str, Sums] = {}
         self.pieces: dict[str, tuple[int, list[Value]]] = {}
-        """Results of updates: an axis, and what is along it."""
+        """Tensor joined by updates -> the axis, and the parts along it."""
         self.run: Callable[[Any, Sequence[Value]], list[Value]] = lambda block, given: []
-        """What a block of instructions makes of values."""
+        """Executes a block of instructions on values."""
 
     @contextmanager
     def at(self, place: str) -> Generator[None]:
@@ -54,7 +54,7 @@ class Writer(GrowingGraph):
     # ----------------------------------------------------------------------------------------------------------- nodes
 
     def node(self, kind: str, inputs: Sequence[str], **attributes: Any) -> str:
-        """Append a node, or take an equal one that is there; the name of its result."""
+        """Append a node, or reuse an equal one; the name of its result."""
         key = (kind, tuple(inputs), repr(sorted(attributes.items())))
         return self._once(key, lambda: self.several(kind, inputs, 1, **attributes)[0])
 
@@ -79,7 +79,7 @@ class Writer(GrowingGraph):
     def stored(self, value: Value, order: Sequence[int], *, whole: bool = False) -> str:
         """The name of a tensor with the value's axes in an order: its axis order[i] is axis i of the value.
 
-        whole: repeated elements are there; else their axis may have extent 1.
+        whole: repetitions are written out; else a repeated axis may have extent 1.
         """
         if isinstance(value, Constant):
             array = value.array if whole else once(value.array)
@@ -105,7 +105,7 @@ class Writer(GrowingGraph):
             name = self.node("Squeeze", [name, self.indices(value.spare)])
         return name if list(axes) == kept else self.node("Transpose", [name], perm=[kept.index(a) for a in axes])
 
-    def spread(self, value: Value, shape: Sequence[int]) -> Value:
+    def broadcast(self, value: Value, shape: Sequence[int]) -> Value:
         """A value without axes repeated to a shape; another value as it is."""
         if isinstance(value, Constant):
             return Constant(np.broadcast_to(value.array, tuple(shape)), value.of)
@@ -189,7 +189,7 @@ class Writer(GrowingGraph):
         return name
 
     def input_of(self, name: str, size: int) -> str:
-        """The network's input that indices are, also where JAX counts negative ones from the end; else ""."""
+        """The network's input from which indices come, also through JAX's counting of negative ones; else ""."""
         name = self.source(name)
         where = self.maker(name, "Where")
         if where is not None:

@@ -45,7 +45,7 @@ def elementwise(body: Command, chip: ChipSpec) -> Iterator[Form]:
     """Equal shapes: all lanes get an equal share. Other shapes: adjacent axes that broadcast together are merged."""
     shapes = [view.shape for _, view in body.operands()]
     if is_dense(body) and all(shape == shapes[-1] for shape in shapes):
-        yield from _spread(body, chip, "matrix" if isinstance(body, Arith) else "tensor")
+        yield from _equal_shares(body, chip, "matrix" if isinstance(body, Arith) else "tensor")
     elif is_dense(body) and (axes := _joined(shapes)) is not None:
         yield _broadcast(body, axes)
 
@@ -69,7 +69,7 @@ def _cast(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 @form_of(Arith)
 def _arith(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """A copy has the forms of a cast, arithmetic with a constant those of a function, other arithmetic its own."""
+    """A copy has the forms of a cast, arithmetic with a constant those of a function; the rest is element-wise."""
     assert isinstance(body, Arith)
     unary = not isinstance(body.b, View)
     alone = unary and body.kind in ("copy", "truncate")
@@ -102,7 +102,7 @@ def _image(shape: Shape) -> Shape:
     return n, c, h, prod(rest)
 
 
-def _spread(
+def _equal_shares(
     body: Command, chip: ChipSpec, kind: TransferKind = "tensor", share: float = 8, least: int = LEAST_WIDTH
 ) -> Iterator[Form]:
     """The form that gives every lane an equal run of elements."""
@@ -120,7 +120,7 @@ def _in_halves(body: Command, chip: ChipSpec, least: int) -> Iterator[Form]:
     Two tiles let loads, computation and stores overlap. In the library an incomplete last block is a separate tile;
     here it is part of the last tile.
     """
-    for form in _spread(body, chip, "matrix", least=least):
+    for form in _equal_shares(body, chip, "matrix", least=least):
         size = [itemsize(part.view.dtype) for part in form.parts]
         fitting = chip.lanes * chip.lmem_bytes // (_BLOCK * (2 * sum(size) + size[0]))
         blocks = form.result.view.elements / _BLOCK

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 from tpusim_kernels import arith as kernels
-from tpusim_kernels.prim.multiplier import bm1684_multiplier, bm1684_right_shift
+from tpusim_kernels.prim.multiplier import multiplier_of_shift, right_shift_fit
 from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_np
 from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, NoneType, TensorType
@@ -156,10 +156,10 @@ def integer_scale(
 
 def _channel(scale: float, bias: float, x: QuantParams, y: QuantParams, lowest: int) -> tuple[int, int, int] | None:
     """(m, B, r) of one channel, with the largest r for which B and B - m*z_in fit 16 bits; None if there is none."""
-    _, r = bm1684_right_shift(scale, x.scale, y.scale)
+    _, r = right_shift_fit(scale, x.scale, y.scale)
     r = max(r, lowest)
     while True:
-        m = bm1684_multiplier(scale, r, x.scale, y.scale)
+        m = multiplier_of_shift(scale, r, x.scale, y.scale)
         wide = int(round_half_away(narrow_product(bias, 2.0**r / y.scale)))
         stored = int(saturate_np(wide, "int16"))
         shifted = stored - m * x.zero_point

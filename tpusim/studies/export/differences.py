@@ -12,7 +12,7 @@ from tpusim.studies.export.products import fallback_of
 
 REQUANT = (
     "every requant: ONNX Runtime multiplies accumulators by a float and rounds halves to even, the chip by an integer "
-    "and a shift and rounds halves as docs/spec/numerics.md 4 says: one step where they meet"
+    "and a shift and rounds halves as docs/spec/numerics.md 4 says: results may differ by one step"
 )
 EXACT_IN_FLOAT = frozenset(
     {"tpu.Reshape", "tpu.Permute", "tpu.Slice", "tpu.Concat", "tpu.Gather", "tpu.Tile", "tpu.Pad"}
@@ -38,11 +38,11 @@ def differences(tpu: Model, written: Collection[str], exact: Collection[str]) ->
         f"{kind}: in float between DQ and Q, on the chip in integers: {_some(names)}" for kind, names in found.items()
     ]
     told += [
-        f"no Q and DQ, in the chip's float type there, in f32 here ({why}): {_some(names)}"
+        f"no Q and DQ: in the chip's float type on the chip, in f32 in the file ({why}): {_some(names)}"
         for why, names in in_float.items()
     ]
     if unwritten:
-        told.append(f"no tensor of the ONNX model, so without Q and DQ: {_some(unwritten)}")
+        told.append(f"without Q and DQ, because the ONNX model has no such tensor: {_some(unwritten)}")
     return told
 
 

@@ -200,7 +200,7 @@ class _Writer:
             node.input.append(self._int32(product))
 
     def _int32(self, product: IntegerProduct) -> str:
-        assert product.bias is not None  # held by whoever asks
+        assert product.bias is not None  # the caller has checked it
         limits = np.iinfo(np.int32)
         bias = np.clip(product.bias, limits.min, limits.max).astype(np.int32)
         return self._dequantised(f"{product.name}_bias", bias, product.bias_scales, 0)

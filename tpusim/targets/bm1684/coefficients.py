@@ -1,7 +1,7 @@
 """Coefficients of products with one right shift per tensor and no multiplier (numerics.md 5.4)."""
 
 import numpy as np
-from tpusim_kernels.prim.multiplier import bm1684_conv_shift
+from tpusim_kernels.prim.multiplier import product_shift
 from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_np
 from xdsl.ir import Attribute
 
@@ -20,7 +20,7 @@ def shift_coefficients(
     W8 = sat8(round-half-away(W * f32(2^r * s_in/s_out))), the product in f32; None if the shift would be negative
     (numerics.md 5.4).
     """
-    r = bm1684_conv_shift(float(np.abs(w).max()), s_in, s_out)
+    r = product_shift(float(np.abs(w).max()), s_in, s_out)
     if r < 0:
         return None
     r, stored = shift_and_bias(r, bias, s_out)

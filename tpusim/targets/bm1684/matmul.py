@@ -3,7 +3,7 @@
 from math import prod
 
 import numpy as np
-from tpusim_kernels.prim.multiplier import bm1684_conv_shift
+from tpusim_kernels.prim.multiplier import product_shift
 from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_np
 from typing_extensions import override
 from xdsl.ir import Attribute, SSAValue
@@ -66,7 +66,7 @@ class MatMulByShift(Model[TopMatMul], IntegerLowering):
         x, y = ctx.quant(op.input), ctx.quant(op.output)
         assert x is not None and y is not None  # required by why_not_integer
         note_imported_scales(op, ctx, op.right)
-        r = max(bm1684_conv_shift(float(np.abs(w).max(initial=0.0)), x.scale, y.scale), 0)
+        r = max(product_shift(float(np.abs(w).max(initial=0.0)), x.scale, y.scale), 0)
         r, bias = shift_and_bias(r, constant_bias(op, ctx, shape_of(op.output)[-1]), y.scale)
         stored = saturate_np(round_half_away(narrow_product(w, 2.0**r * x.scale / y.scale)), "int8")
         operands = [

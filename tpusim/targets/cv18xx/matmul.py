@@ -1,7 +1,7 @@
 """Matrix products; in integers by constant matrices, with a QDM multiplier and shift for each (numerics.md 5.5)."""
 
 import numpy as np
-from tpusim_kernels.prim.multiplier import cv18xx_qdm, cv18xx_quantize_bias, cv18xx_quantize_filter
+from tpusim_kernels.prim.multiplier import qdm_bias, qdm_filter, qdm_fit
 from typing_extensions import override
 from xdsl.ir import Attribute, SSAValue
 from xdsl.pattern_rewriter import RewritePattern
@@ -63,13 +63,13 @@ class MatMulByQdm(Model[TopMatMul], IntegerLowering):
         th_x, th_y = threshold(op.input), threshold(op.output)
         largest = 0.0 if bias is None else float(np.abs(bias).max())
         fits = [
-            cv18xx_qdm(float(np.abs(w).max(initial=0.0)), th_x, th_y, max_bias=largest, convolution=False)
+            qdm_fit(float(np.abs(w).max(initial=0.0)), th_x, th_y, max_bias=largest, convolution=False)
             for w in matrices
         ]
-        stored = [cv18xx_quantize_filter(w, th_x, th_y, m, r) for w, (m, r) in zip(matrices, fits, strict=True)]
+        stored = [qdm_filter(w, th_x, th_y, m, r) for w, (m, r) in zip(matrices, fits, strict=True)]
         int_bias = None
         if bias is not None:
-            rows = [cv18xx_quantize_bias(bias, th_y, m, r) for m, r in fits]
+            rows = [qdm_bias(bias, th_y, m, r) for m, r in fits]
             int_bias = np.stack(rows).reshape(-1) if len(rows) == 1 else np.stack(rows)
         operands = [
             ctx.operand(op.input, "int8", op),

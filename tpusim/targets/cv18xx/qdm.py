@@ -1,7 +1,7 @@
 """Coefficients of products that are quantised for a 32-bit multiplier and shift (numerics.md 5.5)."""
 
 import numpy as np
-from tpusim_kernels.prim.multiplier import cv18xx_qdm, cv18xx_quantize_bias, cv18xx_quantize_filter
+from tpusim_kernels.prim.multiplier import qdm_bias, qdm_filter, qdm_fit
 from xdsl.ir import Attribute, SSAValue
 
 from tpusim.ir.attrs import ints_attr
@@ -18,10 +18,10 @@ def qdm_coefficients(
     fits: list[tuple[int, int]] = []
     for c, rows in enumerate(filter):
         largest = 0.0 if bias is None else float(abs(bias[c]))
-        m, r = cv18xx_qdm(float(np.abs(rows).max()), th_x, th_y, max_bias=largest)
-        stored[c] = cv18xx_quantize_filter(rows, th_x, th_y, m, r)
+        m, r = qdm_fit(float(np.abs(rows).max()), th_x, th_y, max_bias=largest)
+        stored[c] = qdm_filter(rows, th_x, th_y, m, r)
         if biases is not None and bias is not None:
-            biases[c] = cv18xx_quantize_bias(bias[c], th_y, m, r)
+            biases[c] = qdm_bias(bias[c], th_y, m, r)
         fits.append((m, r))
     return stored, biases, [m for m, _ in fits], [r for _, r in fits]
 

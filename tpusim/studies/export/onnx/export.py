@@ -34,7 +34,7 @@ def export_onnx(model: Model) -> OnnxModel:
     """A top module as an ONNX model of operator set OPSET, whatever the module was imported from.
 
     Inputs and results have the names and element types that the network's framework gives them. A tensor has the name
-    of the framework's tensor that it equals, if no other has it.
+    of the framework's tensor that it equals, unless another tensor has that name.
 
     Raises ImportModelError for a lowered module, UnsupportedError for an op that no ONNX nodes compute.
     """

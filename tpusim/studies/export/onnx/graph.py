@@ -141,7 +141,7 @@ class Nodes(GrowingGraph):
     def define(self, op: Operation, tensor: Tensor) -> None:
         """Take a tensor for the result of an op; if a node of this op computes it, it gets the op's name.
 
-        A result of the network in another element type leaves the name to the result.
+        If the network returns it in another element type, the returned tensor has the name instead.
         """
         value, name = op.results[0], self._names[op]
         if self._results.get(value, tensor.dtype) != tensor.dtype:
@@ -181,9 +181,9 @@ def _declared(name: str, dtype: np.dtype, shape: Sequence[int]) -> onnx.ValueInf
 
 
 def tensor_names(ops: Sequence[Operation], results: Collection[SSAValue]) -> dict[Operation, str]:
-    """A name for each op's tensor: the framework's, of a tensor that several ops equal the last's; else the op's name.
+    """A name for each op's tensor: that of the framework's tensor that it equals, else the op's name.
 
-    A result of the network comes before other ops.
+    If several ops equal one tensor of the framework, the last has its name, but a result of the network comes first.
     """
     places = sorted(range(len(ops)), key=lambda place: (ops[place].results[0] in results, place), reverse=True)
     names: dict[Operation, str] = {}

@@ -167,7 +167,7 @@ def swap_dim(op: TopSwapDimInner, nodes: Nodes) -> Tensor:
 
 @writes(TopDepth2Space)
 def depth2space(op: TopDepth2Space, nodes: Nodes) -> Tensor:
-    """DepthToSpace or SpaceToDepth where they say the same, else two views and a Transpose."""
+    """DepthToSpace or SpaceToDepth if they compute the same, else two views and a Transpose."""
     x, (rows, columns) = nodes.tensor(op.input), op.blocks
     flags = (op.is_crd, op.is_inversed, op.swap_cr)
     crd, inverse, swapped = (is_set(flag) for flag in flags)

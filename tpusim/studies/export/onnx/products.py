@@ -34,10 +34,10 @@ from tpusim.studies.export.onnx.graph import Nodes, Tensor
 
 @writes(TopConv)
 def conv(op: TopConv, nodes: Nodes) -> Tensor:
-    """Conv; zeros between the rows and columns of its input are those of a Pad of ever more axes."""
+    """Conv; zeros between the rows and columns of its input are inserted by Pads (`_dilated`)."""
     x = nodes.tensor(op.input)
     if op.inserts is not None and any(ints(op.inserts)):
-        x = _spread(nodes, x, shape_of(op.input), ints(op.inserts))
+        x = _dilated(nodes, x, shape_of(op.input), ints(op.inserts))
     geometry = op.geometry
     y = nodes.add(
         "Conv", [x, nodes.tensor(op.filter), nodes.optional(op.bias)], kernel_shape=list(ints(op.kernel_shape)),
@@ -47,8 +47,8 @@ def conv(op: TopConv, nodes: Nodes) -> Tensor:
     return fused_relu(op, nodes, y)
 
 
-def _spread(nodes: Nodes, x: Tensor, shape: Sequence[int], inserts: Sequence[int]) -> Tensor:
-    """Zeros between rows and columns: an axis of one element after each, padded, and cut to what lies between."""
+def _dilated(nodes: Nodes, x: Tensor, shape: Sequence[int], inserts: Sequence[int]) -> Tensor:
+    """Zeros between rows and columns: each axis gets one of extent 1 after it, which is padded, merged and cut."""
     n, c, h, w = shape
     down, across = (count + 1 for count in inserts)
     y = nodes.add("Reshape", [x, nodes.indices((n, c, h, 1, w, 1))])
@@ -82,7 +82,7 @@ def deconv(op: TopDeconv, nodes: Nodes) -> Tensor:
 
 @writes(TopMatMul)
 def matmul(op: TopMatMul, nodes: Nodes) -> Tensor:
-    """Gemm for two matrices with a bias or a transpose, else MatMul with what stands around it."""
+    """Gemm for two matrices with a bias or a transpose, else MatMul with Transposes, Add and Relu around it."""
     transposes, exchanged = op.transposes, op.exchanged
     ranks = len(shape_of(op.input)), len(shape_of(op.right))
     if ranks == (2, 2) and (any(transposes) or not is_none(op.bias)):
@@ -149,7 +149,7 @@ def _heads(nodes: Nodes, x: Tensor, rows: Sequence[int], heads: int) -> Tensor:
 
 @writes(PoolTop)
 def pool(op: PoolTop, nodes: Nodes) -> Tensor:
-    """MaxPool or AveragePool, of the whole image the global ones, without kept axes a reduction."""
+    """MaxPool or AveragePool; over the whole image the global pools, or a reduction if axes are dropped."""
     x, shape, pads = nodes.tensor(op.input), shape_of(op.input), ints(op.pads)
     average = isinstance(op, TopAvgPool)
     whole = ints(op.kernel_shape) == shape[2:] and not any(pads)
