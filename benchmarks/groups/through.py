@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from benchmarks.explore.networks import Net, mobilenet_v2, yolo
 from benchmarks.groups.measure import DIGITS
 from benchmarks.groups.page import groups_page
-from benchmarks.groups.results import PAGE, Through, read, write
+from benchmarks.groups.results import PAGE, read, write
 from tpusim import zoo
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.studies.explore import Row, Space, explore
@@ -67,11 +67,11 @@ def main(out: tyro.conf.Positional[Path], only: tuple[str, ...] = tuple(NETWORKS
             onnx.save(NETWORKS[name](), path)
         space = Space([path], CHIPS, strategies=STRATEGIES, data="random:2", through_upstream=upstream,
                       calibration=CalibrationConfig("max", tune_samples=0))  # fmt: skip
-        found += explore(space, out / "space").rows
-        print(*map(Through.of, found[-len(CHIPS) * len(STRATEGIES) :]), sep="\n", flush=True)
+        found += (replace(row, model=name, upstream_file="") for row in explore(space, out / "space").rows)
+        print(name, flush=True)
     results = read()
-    kept = tuple(row for row in results.through if row.network not in only)
-    results = replace(results, through=kept + tuple(Through.of(row) for row in found))
+    kept = tuple(row for row in results.through if row.model not in only)
+    results = replace(results, through=(*kept, *found))
     write(results)
     PAGE.write_text(groups_page(results), encoding="utf-8")
 
