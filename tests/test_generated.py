@@ -18,7 +18,7 @@ from tpusim.passes import PassManager
 from tpusim.passes.memory import AddressAssign
 from tpusim.passes.pipelines import converted, grouped
 from tpusim.studies.upstream.road import in_library_types
-from tpusim.studies.upstream.tools import AUTO, VARIABLE, Tools, UpstreamError, reason
+from tpusim.studies.upstream.tools import AUTO, NEEDED, VARIABLE, Tools, UpstreamError, reason
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -63,7 +63,7 @@ def test_absent_tools_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.delenv(VARIABLE, raising=False)
     with pytest.raises(ConfigError, match=f"{VARIABLE} is required"):
         Tools.find(AUTO)
-    with pytest.raises(ConfigError, match="no bin/tpuc-opt there"):
+    with pytest.raises(ConfigError, match="no bin/python, bin/tpuc-opt, "):
         Tools.find(str(tmp_path))
     assert main(["codegen", "x.mlir", "--input", "x.npz"]) == 1
     assert "--input x.npz: needs --through-upstream" in capsys.readouterr().err
@@ -77,6 +77,13 @@ Stack dump:
 """
 
 
+ASSERTED = """ERROR: ASSERT conv.c: gen: 273: A >> 18 == R >> 18
+ASSERT info: none.
+Obtained 10 stack frames.
+/lib/libbackend_bm1684x.so(gen_cmd_error+0x5d0) [0x7fb00dfe0c20]
+"""
+
+
 @pytest.mark.parametrize(
     ("code", "said", "why"),
     (
@@ -84,6 +91,8 @@ Stack dump:
         (-11, "Stack dump:\n #0 0x0000 (tpuc-opt+0x95)\n", "it crashed without a message"),
         (1, "one\ntwo\n", "two"),
         (1, "", "it printed nothing"),
+        (1, "codegen op: 'a'\ncodegen op: 'fail_b'\n", "at op 'fail_b': it printed nothing"),
+        (1, f"codegen op: 'b'\n{ASSERTED}", "at op 'b': ERROR: ASSERT conv.c: gen: 273: A >> 18 == R >> 18"),
     ),
 )
 def test_a_tool_that_stops_tells_why(code: int, said: str, why: str) -> None:
@@ -95,6 +104,7 @@ def test_a_refusing_tool_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").write_text("#!/bin/sh\necho 'error: the op is refused' >&2\nexit 3\n")
     (tmp_path / "bin" / "python").chmod(0o755)
-    (tmp_path / "bin" / "tpuc-opt").touch()
+    for tool in NEEDED[1:]:
+        (tmp_path / "bin" / tool).touch()
     with pytest.raises(UpstreamError, match=r"tpuc-opt of .* stopped \(3\): error: the op is refused"):
         Tools.find(str(tmp_path)).run(tmp_path, "tpuc-opt", "f.mlir")

@@ -113,7 +113,7 @@ ALLOWED: dict[str, set[str]] = {
         "tpusim.verify",
     },
     "tpusim.studies.search": BELOW_RUNNING - {"tpusim.page", "tpusim.studies.export"},
-    "tpusim.studies.explore": {*BELOW_RUNNING, *RUNNING},
+    "tpusim.studies.explore": {*BELOW_RUNNING, *RUNNING, "tpusim.studies.upstream"},
     "tpusim.studies.bench": {*BELOW_RUNNING, *RUNNING, "tpusim.compiled"},
     "tpusim.studies.training": {*OPS, "tpusim.inference", "tpusim.lowering", "tpusim.passes"},
     "tpusim.studies.verification": BELOW_RUNNING,

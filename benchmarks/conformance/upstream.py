@@ -213,8 +213,8 @@ def _bytes(arrays: Mapping[str, Array]) -> bytes:
 
 
 def _version(environment: Path) -> str:
-    """The installed version, from the name of its metadata."""
-    found = sorted(environment.glob("lib/python3*/site-packages/tpu_mlir-*.dist-info"))
-    if not found:
+    """The installed version. Raises ConfigError without its metadata."""
+    found = Tools(environment).version
+    if found == str(environment):
         raise ConfigError(f"{VARIABLE}={environment}: tpu_mlir is required there, got no such package")
-    return found[-1].name.removesuffix(".dist-info")
+    return found

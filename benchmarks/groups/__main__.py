@@ -59,6 +59,7 @@ def _with(found: Results, key: tuple[str, int, str], rows: tuple[Row, ...], gaps
     return Results(
         tuple(sorted([*kept, *rows], key=lambda r: (r.batch, order.index(r.network), CHIPS.index(r.chip)))),
         tuple(sorted([*others, *gaps], key=lambda g: (order.index(g.network), CHIPS.index(g.chip), g.share))),
+        found.through,
     )
 
 

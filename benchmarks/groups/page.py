@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from statistics import median
 
 from benchmarks.groups.measure import SMALL, Gap, Row
 from benchmarks.groups.results import Results
 from tpusim import chips
+from tpusim.studies import explore
 
 PUBLISHED: dict[tuple[str, int, str], float] = {
     ("resnet50", 1, "bm1684x"): 1.10,
@@ -69,6 +71,18 @@ digits, in all of local memory and in a sixteenth of it. The optimum is the chea
 groups, all of which are tried; strategy 2 uses the cheaper result of greedy and dynamic program.
 """
 
+THROUGH_HEAD = """## On TPU-MLIR's tools
+
+`TPUSIM_UPSTREAM=DIR python -m benchmarks.groups.through FOLDER` runs ten networks through `tpusim explore
+--through-upstream` ([files for boards](howto/boards.md#which-cut-to-take)), with TPU-MLIR 1.30.2, INT8, one core:
+
+* **clock**: cycles of tpusim's clock; **real**: of the profile that TPU-MLIR's code generator writes of our cut.
+* **cut**: by strategy 2 or `best`. **TPU-MLIR's**: of the profile of the cut that TPU-MLIR's compiler makes
+  (`model_deploy.py --opt 2`); **fewer**: how many of these our cut saves. **MiB**: loads and stores in the profiles.
+* **results**: of our bmodel on TPU-MLIR's simulator, against flat inference, element by element: equal, or how many
+  differ and whether those of TPU-MLIR's bmodel are the same.
+"""
+
 
 def groups_page(found: Results) -> str:
     """The page as Markdown."""
@@ -78,6 +92,8 @@ def groups_page(found: Results) -> str:
         parts.append(f"## {title}\n\n" + "\n".join(_table(rows)) + "\n")
     parts += [PUBLISHED_HEAD + "\n" + "\n".join(_published(found.rows)) + "\n" + PUBLISHED_TAIL]
     parts += [GAP_HEAD + "\n" + "\n".join(_gaps(found.gaps)) + "\n"]
+    if found.through:
+        parts += [THROUGH_HEAD + "\n" + "\n".join(_through(found.through)) + "\n"]
     return "\n".join(parts)
 
 
@@ -123,3 +139,48 @@ def _gaps(gaps: Iterable[Gap]) -> Iterator[str]:
         figures = " | ".join(f"{ns / 1000:.2f}" for ns in (gap.greedy_ns, gap.dynamic_ns, gap.optimum_ns))
         over = " | ".join(f"{ns / gap.optimum_ns - 1:.1%}" for ns in (gap.greedy_ns, gap.dynamic_ns))
         yield f"| {gap.network} | {gap.chip} | {memory} | {gap.ops} | {figures} | {over} |"
+
+
+def _through(rows: Sequence[explore.Row]) -> Iterator[str]:
+    yield "| network | chip | cut | clock | real | clock / real | TPU-MLIR's | fewer | MiB | TPU-MLIR's | results |"
+    yield "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---|"
+    yield from map(_through_line, rows)
+    ratios = [abs(row.cycles / row.upstream_cycles - 1) for row in rows if row.cycles and row.upstream_cycles]
+    best = [row for row in rows if row.strategy == "best" and row.upstream_cycles and row.compiler_cycles]
+    signs = [(row.upstream_cycles or 0) - (row.compiler_cycles or 0) for row in best]
+    advice = explore.recommended(rows)
+    yield ""
+    yield f"The clock is {median(ratios):.1%} from the real profile in the median, {max(ratios):.1%} at most."
+    yield (
+        f"`best` has fewer cycles than TPU-MLIR's cut in {sum(s < 0 for s in signs)} of {len(signs)} cases, as many in "
+        f"{sum(s == 0 for s in signs)}, more in {sum(s > 0 for s in signs)}."
+    )
+    yield (
+        f"`tpusim explore` recommends a cut of tpusim in {sum(row is not None for row in advice.values())} of "
+        f"{len(advice)} cases, never one with more cycles than TPU-MLIR's."
+    )
+
+
+def _through_line(row: explore.Row) -> str:
+    real, theirs = row.upstream_cycles, row.compiler_cycles
+    cells = [
+        row.model, row.chip, row.strategy, _count(row.cycles), _count(real),
+        f"{row.cycles / real:.3f}" if row.cycles and real else "-", _count(theirs),
+        f"{1 - real / theirs:.1%}" if real and theirs else "-", _mib(row.upstream_bytes), _mib(row.compiler_bytes),
+        row.error or row.upstream_error or row.compiler_error or _verdict(row),
+    ]  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def _verdict(row: explore.Row) -> str:
+    if not row.upstream_differ:
+        return "equal"
+    return f"{row.upstream_differ:,} differ" + ("; TPU-MLIR's are the same" if row.compiler_differ == 0 else "")
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _mib(value: int | None) -> str:
+    return "-" if value is None else f"{value / 2**20:.2f}"

@@ -8,16 +8,18 @@ import msgspec
 
 from benchmarks.groups.measure import Gap, Row
 from tpusim.host.files import replacing
+from tpusim.studies import explore
 
 RESULTS = Path(__file__).with_name("results.json")
 PAGE = Path(__file__).parents[2] / "docs" / "groups.md"
 
 
 class Results(msgspec.Struct, frozen=True):
-    """Rows and gaps, in the order of the page."""
+    """Rows and gaps, in the order of the page, and rows of `tpusim explore --through-upstream`."""
 
     rows: tuple[Row, ...] = ()
     gaps: tuple[Gap, ...] = ()
+    through: tuple[explore.Row, ...] = ()
 
 
 def read(path: Path = RESULTS) -> Results:
@@ -29,7 +31,7 @@ def write(results: Results, path: Path = RESULTS) -> None:
     """One line per row."""
     parts = {
         name: ",\n".join(msgspec.json.encode(item).decode() for item in getattr(results, name))
-        for name in ("rows", "gaps")
+        for name in ("rows", "gaps", "through")
     }
     with replacing(path) as target:
         target.write_text(

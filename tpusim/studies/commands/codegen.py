@@ -91,8 +91,7 @@ class Codegen(Command):
             sample = read_input(self.input, lambda: final)
             found = agreements(final, sample, simulated(made, sample, final, tools))
         for one in found:
-            same = "equal" if not one.differ else f"{one.differ:,} differ, by up to {one.largest:.6g}"
-            console.tell(f"{one.name}: {one.elements:,} elements, {same}")
+            console.tell(str(one))
         console.result(
             upstream={"file": str(made.file), "cycles": made.cycles, "moved_bytes": made.moved_bytes,
                       "results": [asdict(one) for one in found]}

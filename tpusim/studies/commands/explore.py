@@ -30,7 +30,10 @@ from tpusim.registry import STRATEGIES
 if TYPE_CHECKING:
     from tpusim.studies.explore import Bound, Row, Space
 
-GROUPED_BY = f"How ops are grouped, one or more of {', '.join(STRATEGIES)}, as 1,best; see `tpusim group`."
+GROUPED_BY = (
+    f"How ops are grouped, one or more of {', '.join(STRATEGIES)}, and files of groups that `tpusim group --force` "
+    "takes, as 1,best,mine.toml; see `tpusim group`."
+)
 
 
 @dataclass
@@ -41,7 +44,10 @@ class Explore(Command):
     once: an exploration that is started again in the same folder continues.
     """
 
-    says = "`rows`, a point each, as results.json; with --best-under the `best` of every model and batch"
+    says = (
+        "`rows`, a point each, as results.json; with --best-under the `best` of every model and batch; with "
+        "--through-upstream the `recommended` rows"
+    )
 
     models: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="NETWORK...")]
     """Models (.onnx, .tflite), modules up to 3_calibrated.mlir, or folders of runs."""
@@ -64,8 +70,13 @@ class Explore(Command):
     verify: bool = False
     """Also measure the similarity of the flat network's results to those before quantisation, on the first 8 samples
     together."""
+    through_upstream: str = ""
+    """Also let TPU-MLIR's code generator make a bmodel of every point, and compare its profile and its simulator's
+    results with the clock, with flat inference and with TPU-MLIR's compiler: the folder of a Python environment with
+    TPU-MLIR, or auto for the one that TPUSIM_UPSTREAM names. The bmodels are in the folder upstream of --out."""
     front: str = "ms,bytes,lmem"
-    """Measures of the Pareto front, of ms, cycles, bytes, lmem, weights, neurons, groups, energy, cos and euc."""
+    """Measures of the Pareto front, of ms, cycles, bytes, lmem, weights, neurons, groups, energy, cos, euc and real
+    (cycles in the profile of --through-upstream)."""
     best_under: str = ""
     """Name the fastest point within bounds, as ms=5,cos=0.99; status 1 if a model has none."""
     rows: int = 40
@@ -87,15 +98,17 @@ class Explore(Command):
         from tpusim.studies.explore.results import NO_PARQUET, has_parquet
 
         require_count("--rows", self.rows, "prints all")
-        measures = parse_measures(self.front, verified=self.verify)
-        bounds = parse_bounds(self.best_under, verified=self.verify) if self.best_under else ()
+        measured = {"verified": self.verify, "through": bool(self.through_upstream)}
+        measures = parse_measures(self.front, **measured)
+        bounds = parse_bounds(self.best_under, **measured) if self.best_under else ()
         self._require_over()
         picture, space = self._picture(), self.space()
         require_energies("--best-under", [bound.measure for bound in bounds], space)
         with console.doing("points") as bar:
             found = explore(space, self.out, measures=measures, workers=self.working.workers(), progress=bar.progress)
         console.result(rows=msgspec.to_builtins(found.rows))
-        for line in _lines(found.rows, self.rows):
+        through = self._through(console, found.rows) if self.through_upstream else ()
+        for line in (*_lines(found.rows, self.rows), *through):
             console.tell(line) if isinstance(line, str) else console.print(line)
         if picture is not None:
             from tpusim.studies.commands.explore_plot import draw
@@ -142,7 +155,18 @@ class Explore(Command):
             config.cut,
             config.preprocess,
             config.preprocess_list,
+            self.through_upstream,
         )
+
+    @staticmethod
+    def _through(console: Output, rows: Sequence["Row"]) -> Iterator[Table | str]:
+        """The rows on TPU-MLIR's tools, and the recommended ones."""
+        from tpusim.studies.commands.explore_through import lines
+        from tpusim.studies.explore import recommended
+
+        found = recommended(rows)
+        console.result(recommended=msgspec.to_builtins([row for row in found.values() if row is not None]))
+        return lines(rows, found)
 
     def _picture(self) -> OptionalPath:
         """The file of --plot. Raises ConfigError without matplotlib, before anything is computed."""

@@ -37,6 +37,7 @@ AXES = {
     "energy": ("µJ", 1.0),
     "cos": ("cosine of the results", 1.0),
     "euc": ("euclidean similarity of the results", 1.0),
+    "real": ("cycles of TPU-MLIR's profile", 1.0),
 }
 """Measure -> the label of its axis, and its unit in units of a row."""
 

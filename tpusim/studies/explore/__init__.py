@@ -16,6 +16,7 @@ from tpusim.studies.explore.front import (
     front,
     parse_bounds,
     parse_measures,
+    recommended,
 )
 from tpusim.studies.explore.results import read_rows, write_results
 from tpusim.studies.explore.row import Row
@@ -24,6 +25,6 @@ from tpusim.studies.explore.space import Point, Space, parse_setting, require_en
 
 __all__ = [
     "DEFAULT_FRONT", "MEASURES", "Bound", "Exploration", "Point", "Row", "Space", "best_under", "comparable", "explore",
-    "front", "parse_bounds", "parse_measures", "parse_setting", "read_rows",
+    "front", "parse_bounds", "parse_measures", "parse_setting", "read_rows", "recommended",
     "require_energies", "write_results",
 ]  # fmt: skip

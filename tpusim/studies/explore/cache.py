@@ -17,7 +17,7 @@ from tpusim.host.documents import decode
 from tpusim.host.files import replacing
 from tpusim.running.persistence import file_key, model_key, samples_key
 from tpusim.studies.explore.row import Row
-from tpusim.studies.explore.space import VERIFIED, Point, Space
+from tpusim.studies.explore.space import VERIFIED, Point, Space, is_file
 from tpusim.version import __version__
 
 POINTS, TABLES = "points", "tables"
@@ -68,12 +68,14 @@ class Keys:
     space: Space
     models: dict[Path, list[str]]
     samples: list[Any]
+    tools: str
+    """The version of TPU-MLIR that the points go through; "" if they do not."""
 
     @classmethod
-    def of(cls, space: Space) -> "Keys":
+    def of(cls, space: Space, tools: str = "") -> "Keys":
         """Read the models of a space."""
         models = {Path(model): model_key(Path(model)) for model in space.models}
-        return cls(space, models, samples_key(space.data))
+        return cls(space, models, samples_key(space.data), tools)
 
     def table(self, model: Path) -> str:
         """The hash of everything that a model's calibration table depends on."""
@@ -86,11 +88,12 @@ class Keys:
         """The hash of everything that a point's figures depend on; the name of the model's file is not part of it."""
         how = [
             point.mode,
-            point.strategy,
+            file_key(point.strategy) if is_file(point.strategy) else point.strategy,
             point.batch,
             point.cores,
             self.space.asymmetric,
             self.space.verify and VERIFIED,
+            *([self.tools] if self.tools else []),
         ]
         return _hash([self.table(point.model), _figures(point), how])
 

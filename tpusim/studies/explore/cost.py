@@ -21,7 +21,7 @@ from tpusim.errors import ConfigError, ModeWarning, TableWarning, TpusimError, f
 from tpusim.inference import Gradual, dequantised
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
-from tpusim.layer_group import LayerGroupConfig, lower_bounds, products, searched
+from tpusim.layer_group import lower_bounds, products, searched
 from tpusim.lowering import LoweringConfig, config_for_chip
 from tpusim.passes import PassContext, PassManager
 from tpusim.passes.calibration import ImportCalibrationTable
@@ -32,7 +32,8 @@ from tpusim.running.persistence import is_calibrated, load_module
 from tpusim.running.pipeline import STAGES, checked
 from tpusim.simulator import timeline
 from tpusim.studies.explore.row import Row
-from tpusim.studies.explore.space import Point, settings_text
+from tpusim.studies.explore.space import Point, grouping, settings_text
+from tpusim.studies.explore.through import Road, Through
 from tpusim.verify.compare import Tolerance, compare
 
 Tensors = dict[str, np.ndarray]
@@ -48,12 +49,16 @@ DESCRIBED = Tolerance(0.0, 0.0)
 
 @dataclass
 class Material:
-    """The common data of the points of a network and batch. samples: empty if nothing is verified."""
+    """The common data of the points of a network and batch.
+
+    samples: empty if nothing is verified. road: TPU-MLIR's tools, if the points go through them.
+    """
 
     canonical: Model
     table: CalibrationTable | None
     samples: Sequence[Tensors]
     asymmetric: bool
+    road: Road | None = None
 
 
 @dataclass
@@ -65,6 +70,7 @@ class _Lowered:
     reordered: Model
     told: list[Warning | str]
     """Warnings of the stages, which every point gets."""
+    through: Through | None = None
     figures: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict[tuple[str, int], dict[str, Any]])
     similar: dict[str, float | None] | None = None
 
@@ -87,7 +93,7 @@ class Bench:
 
     def _figures(self, point: Point) -> dict[str, Any]:
         lowering = LoweringConfig(point.spec(), point.mode, self._material.asymmetric and point.mode == "int8")
-        groups = LayerGroupConfig(point.strategy, cores=point.cores)
+        groups = grouping(point.strategy, point.cores)
         config = checked(RunConfig(Path(self._material.canonical.name), lowering=lowering, layer_group=groups))
         if self._lowered is None or self._lowered.config != config.lowering:
             self._lowered = None  # frees the memory before the next network is lowered
@@ -97,12 +103,13 @@ class Bench:
             warnings.warn(message, stacklevel=2)
         how = searched(point.strategy, chip), point.cores
         if how not in known.figures:
-            known.figures[how] = self._costs(config, known, chip)
+            known.figures[how] = self._costs(config, known, point)
         return {**known.figures[how], **self._similarities(known)}
 
     @staticmethod
-    def _costs(config: RunConfig, lowered: "_Lowered", chip: ChipSpec) -> dict[str, Any]:
+    def _costs(config: RunConfig, lowered: "_Lowered", point: Point) -> dict[str, Any]:
         """The figures of the lowered network in groups."""
+        chip = point.spec()
         a = Artefacts(config, Silent(), from_file=False)
         a.grouped = PassManager(LayerGroup.from_config(config.layer_group)).run(lowered.reordered)
         for name in ("assign", "codegen"):
@@ -123,6 +130,7 @@ class Bench:
             "least_bytes": bounds.compulsory_bytes,
             "least_cycles": bounds.cycles,
             "energy_uj": _energy_uj(moved, sum(products(lowered.tpu)[0].values()), chip),
+            **(lowered.through.figures(need(a.final, "the final module"), point) if lowered.through else {}),
         }
 
     def _lower(self, config: RunConfig) -> "_Lowered":
@@ -135,8 +143,9 @@ class Bench:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             STAGES["lower"](a)
-        tpu = need(a.tpu, "the tpu module")
-        return _Lowered(config.lowering, tpu, PassManager(WeightReorder()).run(tpu), [one.message for one in caught])
+        tpu, told = need(a.tpu, "the tpu module"), [one.message for one in caught]
+        through = Through(material.road, a.calibrated, tpu, config.lowering) if material.road else None
+        return _Lowered(config.lowering, tpu, PassManager(WeightReorder()).run(tpu), told, through=through)
 
     def _similarities(self, lowered: "_Lowered") -> Mapping[str, float | None]:
         """The least similarities of all results; {} if nothing is verified."""
@@ -204,14 +213,19 @@ def guarded(point: Point, figures: Callable[[], Mapping[str, Any]]) -> Row:
 
 
 def rows_of(
-    module: str, table: CalibrationTable | None, samples: Sequence[Tensors], points: Sequence[Point], asymmetric: bool
+    module: str,
+    table: CalibrationTable | None,
+    samples: Sequence[Tensors],
+    points: Sequence[Point],
+    asymmetric: bool,
+    road: Road | None = None,
 ) -> list[Row]:
     """A unit of work: the rows of points of one network and batch, whose canonical module is a file."""
     if not Path(module).is_file():
         raise ConfigError(
             f"explore: a worker cannot see {module}; give {option('share')} a folder that all workers have"
         )
-    bench = Bench(Material(_loaded(module), table, samples, asymmetric))
+    bench = Bench(Material(_loaded(module), table, samples, asymmetric, road))
     return [bench.row(point) for point in points]
 
 

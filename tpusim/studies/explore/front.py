@@ -6,6 +6,7 @@ Points are compared with points of the same model and batch only, because others
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -23,10 +24,13 @@ MEASURES = {
     "energy": "energy_uj",
     "cos": "cosine",
     "euc": "euclidean",
+    "real": "upstream_cycles",
 }
 """Name in options -> field of a row."""
 MORE_IS_BETTER = ("cos", "euc")
 """The measures that need --verify."""
+REAL = "real"
+"""The measure that needs --through-upstream."""
 DEFAULT_FRONT = ("ms", "bytes", "lmem")
 
 
@@ -79,6 +83,29 @@ def best_under(rows: Sequence[Row], bounds: Sequence[Bound]) -> dict[tuple[str, 
     return found
 
 
+Network: TypeAlias = tuple[str, int, str, str, int]
+"""Model, batch, chip, mode and cores: rows of which only the cuts differ."""
+
+
+def recommended(rows: Sequence[Row]) -> dict[Network, Row | None]:
+    """The fastest row of each network on TPU-MLIR's tools, by the real profile; None if its compiler's cut is faster.
+
+    A row counts if both bmodels have a profile, and if its results are those of flat inference or of TPU-MLIR's
+    compile. Networks without such a row are left out.
+    """
+    found: dict[Network, list[Row]] = {}
+    for row in rows:
+        if row.upstream_cycles is not None and row.compiler_cycles is not None and confirmed(row):
+            found.setdefault((row.model, row.batch, row.chip, row.mode, row.cores), []).append(row)
+    best = {key: min(some, key=lambda row: cost(row, REAL)) for key, some in found.items()}
+    return {key: row if cost(row, REAL) <= (row.compiler_cycles or 0) else None for key, row in best.items()}
+
+
+def confirmed(row: Row) -> bool:
+    """Whether the simulator's results are those of flat inference, or those of TPU-MLIR's compile."""
+    return 0 in (row.upstream_differ, row.compiler_differ)
+
+
 def comparable(rows: Sequence[Row], numbers: Iterable[int]) -> Iterator[tuple[tuple[str, int], list[int]]]:
     """((model, batch), the numbers of its rows), in the order of first appearance."""
     found: dict[tuple[str, int], list[int]] = {}
@@ -87,19 +114,19 @@ def comparable(rows: Sequence[Row], numbers: Iterable[int]) -> Iterator[tuple[tu
     yield from found.items()
 
 
-def parse_measures(text: str, *, verified: bool) -> tuple[str, ...]:
+def parse_measures(text: str, *, verified: bool, through: bool = False) -> tuple[str, ...]:
     """`ms,bytes` -> ("ms", "bytes"). Raises ConfigError for unknown measures and for those that are not measured."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
-    require_measures(option("front"), names, verified=verified)
+    require_measures(option("front"), names, verified=verified, through=through)
     return names
 
 
-def parse_bounds(text: str, *, verified: bool) -> tuple[Bound, ...]:
+def parse_bounds(text: str, *, verified: bool, through: bool = False) -> tuple[Bound, ...]:
     """`ms=5,cos=0.99` -> bounds. Raises ConfigError."""
     found: list[Bound] = []
     for part in text.split(","):
         name, _, limit = part.partition("=")
-        require_measures(option("best_under"), (name.strip(),), verified=verified)
+        require_measures(option("best_under"), (name.strip(),), verified=verified, through=through)
         try:
             found.append(Bound(name.strip(), float(limit)))
         except ValueError:
@@ -111,10 +138,12 @@ def parse_bounds(text: str, *, verified: bool) -> tuple[Bound, ...]:
     return tuple(found)
 
 
-def require_measures(flag: str, names: Sequence[str], *, verified: bool) -> None:
+def require_measures(flag: str, names: Sequence[str], *, verified: bool, through: bool = False) -> None:
     """Raise ConfigError unless these are measures, and are measured."""
     for name in names or ("",):
         if name not in MEASURES:
             raise ConfigError(f"{flag} '{name}': expected one of {', '.join(MEASURES)}")
         if name in MORE_IS_BETTER and not verified:
             raise ConfigError(f"{flag} {name}: similarities are measured with {option('verify', True)}; give it too")
+        if name == REAL and not through:
+            raise ConfigError(f"{flag} {name}: {option('through_upstream', 'FOLDER')} is required, which measures it")

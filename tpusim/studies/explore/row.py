@@ -42,5 +42,24 @@ class Row(msgspec.Struct, frozen=True):
     cosine: float | None = None
     """The least cosine of the network's results, flat tpu module against top module."""
     euclidean: float | None = None
+    upstream_file: str = ""
+    """The bmodel that TPU-MLIR's generator made of this cut, in the folder of the exploration."""
+    upstream_cycles: int | None = None
+    """By the generator's profile of that bmodel."""
+    upstream_bytes: int | None = None
+    """Loads and stores in that profile."""
+    upstream_differ: int | None = None
+    """Elements of the network's results on TPU-MLIR's simulator that differ from flat inference."""
+    upstream_first: str = ""
+    """The first result that differs, and where."""
+    upstream_error: str = ""
+    """Why the generator or the simulator refused."""
+    compiler_cycles: int | None = None
+    """By the profile of the bmodel that TPU-MLIR's compiler makes with its cut, `model_deploy.py --opt 2`."""
+    compiler_bytes: int | None = None
+    compiler_differ: int | None = None
+    """Elements of the results in which the simulator's of the two bmodels differ."""
+    compiler_error: str = ""
+    """Why TPU-MLIR's compiler or the simulator refused."""
     front: bool = False
     """Whether no other point of the model and batch is at least as good in all chosen measures and better in one."""

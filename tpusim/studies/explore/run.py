@@ -21,6 +21,8 @@ from tpusim.studies.explore.network import Network, require_inputs
 from tpusim.studies.explore.results import FILES, write_results
 from tpusim.studies.explore.row import Row
 from tpusim.studies.explore.space import Point, Space, require_energies
+from tpusim.studies.explore.through import Road
+from tpusim.studies.upstream.tools import Tools
 
 Keyed: TypeAlias = tuple[str, Point]
 Progress = Callable[[int, int], None]
@@ -59,18 +61,19 @@ def explore(
     the number of finished points and of all points. Raises ConfigError for options that are impossible for all points,
     and for a folder with other content; an error of a single point is its row's `error`.
     """
-    require_measures("measures", measures, verified=space.verify)
+    require_measures("measures", measures, verified=space.verify, through=bool(space.through_upstream))
     require_energies("measures", measures, space)
     points, cache = space.points(), Cache(Path(out))
     require_inputs(space)
     cache.require_own(FILES)
-    keys = Keys.of(space)
+    tools = Tools.find(space.through_upstream) if space.through_upstream else None
+    keys = Keys.of(space, tools.version if tools else "")
     keyed = [(keys.point(point), point) for point in points]
     rows = {key: row for key, _ in keyed if (row := cache.get(key)) is not None}
     missing = [(key, point) for key, point in dict(keyed).items() if key not in rows]
     told, total = progress or _silent, len(rows) + len(missing)
     told(len(rows), total)
-    for key, row in _computed(missing, space, cache, keys, workers):
+    for key, row in _computed(missing, _Whole(space, cache, keys, tools), workers):
         rows[key] = row
         if not row.error.startswith(UNKEPT):
             cache.put(key, row)
@@ -89,28 +92,46 @@ def _silent(done: int, total: int) -> None:
     del done, total
 
 
-def _computed(
-    missing: Sequence[Keyed], space: Space, cache: Cache, keys: Keys, workers: Workers | None
-) -> Iterator[tuple[str, Row]]:
+@dataclass(frozen=True)
+class _Whole:
+    """The common data of all points."""
+
+    space: Space
+    cache: Cache
+    keys: Keys
+    tools: Tools | None
+
+    def network(self, model: Path, workers: Workers | None) -> Network:
+        return Network(model, self.space, self.cache, self.keys.table(model), workers)
+
+    def road(self, network: Network, batch: int) -> Road | None:
+        """TPU-MLIR's tools for a network and batch, with its first sample."""
+        if self.tools is None:
+            return None
+        key = f"{network.table_key} {self.tools.version} {batch}"
+        return Road(self.tools, self.cache.folder.resolve(), network.samples(batch)[0], key)
+
+
+def _computed(missing: Sequence[Keyed], whole: _Whole, workers: Workers | None) -> Iterator[tuple[str, Row]]:
     """(key, row) of each point when it is computed."""
     if workers is None:
-        for alike, material in _materials(missing, space, cache, keys, None):
+        for alike, material in _materials(missing, whole, None):
             bench = None if isinstance(material, Exception) else Bench(material)
             yield from ((key, _failed(one, material) if bench is None else bench.row(one)) for key, one in alike)
     elif missing:
         with workers.begun() as crew:
-            yield from _sent(_materials(missing, space, cache, keys, workers), crew, workers.ahead)
+            yield from _sent(_materials(missing, whole, workers), crew, workers.ahead)
 
 
 def _materials(
-    missing: Sequence[Keyed], space: Space, cache: Cache, keys: Keys, workers: Workers | None
+    missing: Sequence[Keyed], whole: _Whole, workers: Workers | None
 ) -> Iterator[tuple[list[Keyed], Material | Exception]]:
     """Points with common material, together with it or with their common error."""
     for model, of_model in groupby(missing, lambda one: one[1].model):
-        network = Network(model, space, cache, keys.table(model), workers)
+        network = whole.network(model, workers)
         for alike in _by_material(of_model):
             try:
-                yield alike, _material(network, alike[0][1])
+                yield alike, _material(network, alike[0][1], whole)
             except (WriteError, WorkerError):
                 raise  # it is no figure of a point, and nothing of it is kept
             except (TpusimError, MemoryError) as error:
@@ -127,7 +148,7 @@ def _by_material(points: Iterator[Keyed]) -> Iterator[list[Keyed]]:
                 yield some
 
 
-def _material(network: Network, point: Point) -> Material:
+def _material(network: Network, point: Point, whole: _Whole) -> Material:
     """The common data of the points of a network, batch and kind of mode. Raises their common TpusimError."""
     space = network.space
     return Material(
@@ -135,6 +156,7 @@ def _material(network: Network, point: Point) -> Material:
         network.table if number_format(point.mode).calibrated else None,
         network.samples(point.batch) if space.verify else [],
         space.asymmetric,
+        whole.road(network, point.batch),
     )
 
 
@@ -165,7 +187,14 @@ def _sent(
             path = _shared(crew, material.canonical, number)
             for part in _parts(alike, ahead):
                 sent.append((part, path))
-                yield str(path), material.table, material.samples, [point for _, point in part], material.asymmetric
+                yield (
+                    str(path),
+                    material.table,
+                    material.samples,
+                    [point for _, point in part],
+                    material.asymmetric,
+                    material.road,
+                )
 
     for rows in crew.results(rows_of, units()):
         while failed:

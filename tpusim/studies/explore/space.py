@@ -17,6 +17,7 @@ from tpusim.frontend import WHOLE, Cut
 from tpusim.host.documents import parse_json
 from tpusim.images import Preprocess
 from tpusim.ir.formats import number_format
+from tpusim.layer_group import LayerGroupConfig, read_forced
 from tpusim.registry import STRATEGIES
 from tpusim.running.artefacts import RunConfig
 
@@ -57,7 +58,8 @@ class Space:
     of the model's file. models: files of models and modules, folders of runs. data: samples for calibration and
     `verify`, as in `RunConfig`, which also has the fields from `table` on; an input shape applies to models with an
     input of that name. verify: also compare the results of the flat network with those of the top module, on VERIFIED
-    samples.
+    samples. strategies: names, or files of pinned groups (`tpusim group --force`). through_upstream: the folder of an
+    environment with TPU-MLIR, whose tools make and run a bmodel of every point; "auto": of TPUSIM_UPSTREAM.
     """
 
     models: Sequence[str | Path]
@@ -76,6 +78,7 @@ class Space:
     cut: Cut = WHOLE
     preprocess: Preprocess | None = None
     preprocess_list: tuple[int, ...] = ()
+    through_upstream: str = ""
 
     def over(self, base: RunConfig) -> RunConfig:
         """A model's configuration, overridden by the space's options that differ from their defaults."""
@@ -110,9 +113,11 @@ class Space:
         for mode in self.modes:
             number_format(mode)
         for strategy in self.strategies:
-            if strategy not in STRATEGIES:
+            if is_file(strategy):
+                read_forced(Path(strategy))
+            elif strategy not in STRATEGIES:
                 raise ConfigError(
-                    f"{option('strategies', strategy)}: expected one of {', '.join(STRATEGIES)}"
+                    f"{option('strategies', strategy)}: expected one of {', '.join(STRATEGIES)}, or a file of groups"
                     f"{meant(strategy, STRATEGIES)}"
                 )
         for name, least, values in (("batches", 0, self.batches), ("cores", 1, self.cores)):
@@ -122,6 +127,19 @@ class Space:
         for spec in specs:
             for name, values in self.settings.items():
                 _require_field(spec, name, values)
+
+
+def is_file(strategy: str) -> bool:
+    """Whether a strategy is a file of pinned groups, and no name."""
+    return strategy not in STRATEGIES and Path(strategy).is_file()
+
+
+def grouping(strategy: str, cores: int) -> LayerGroupConfig:
+    """The options of layer groups of a strategy; ops that a file does not pin are searched by "2"."""
+    if not is_file(strategy):
+        return LayerGroupConfig(strategy, cores=cores)
+    forced = read_forced(Path(strategy))
+    return LayerGroupConfig("2", forced.groups, "1" if forced.better_shapes else "0", cores)
 
 
 def require_energies(flag: str, measures: Sequence[str], space: Space) -> None:

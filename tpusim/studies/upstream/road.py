@@ -1,7 +1,8 @@
 """A final module of ours through TPU-MLIR's code generator, and the file that it makes on the simulator of its chip."""
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 from xdsl.ir import Attribute, SSAValue
 
 from tpusim import chips
+from tpusim.chips import ChipSpec
 from tpusim.inference import results_of
 from tpusim.interfaces import implementation
 from tpusim.ir.attrs import op_name, texts
@@ -16,15 +18,20 @@ from tpusim.ir.module import Model, save_model
 from tpusim.ir.types import retyped, set_type, storage_dtype
 from tpusim.ops.interfaces import LibraryTypes
 from tpusim.ops.structure import TopWeight, TpuLoad
-from tpusim.studies.upstream.tools import Tools, UpstreamError
+from tpusim.studies.upstream.tools import NAMES_OPS, Tools, UpstreamError
 from tpusim.verify.npz import load_tensors, save_tensors
 
 Array = np.ndarray
-MODULE, WEIGHTS, PROFILE = "final.mlir", "chip_weights.npz", "compiler_profile_0.txt"
+MODULE, WEIGHTS = "final.mlir", "chip_weights.npz"
+SAMPLE, RESULTS = "simulator_in.npz", "simulator_out.npz"
+PROFILES = "compiler_profile_*.txt"
+"""A profile of each core, which a tool writes into the folder where it runs."""
 SETTINGS = "embed_debug_info=False model_version=latest bmodel_only=False gdma_check=False rvti=False"
 """The options with which model_deploy.py calls the generator."""
 _CYCLES = re.compile(r"^TCYC : (\d+)", re.MULTILINE)
 _MOVED = re.compile(r"\| *dr\[\d\] (S2L|L2S|S2S|L2L):(\d+)")
+_CROSSINGS = {"S2L": 1, "L2S": 1, "S2S": 2, "L2L": 0}
+"""How often a transfer moves its bytes from or to global memory: a copy in it is loaded and stored."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +51,36 @@ def generate(model: Model, folder: Path, tools: Tools) -> Made:
     model.require_state("TPU_ADDRESSED", stage="codegen --through-upstream")
     folder.mkdir(parents=True, exist_ok=True)
     save_model(in_library_types(model), folder / MODULE, weight_file=WEIGHTS)
-    file = folder / f"{model.name}.{chips.of(model).hardware.file_suffix}"
-    for old in (file, folder / PROFILE):
+    file = bmodel_path(folder, model, chips.of(model))
+    forget(file)
+    tools.run(folder, "tpuc-opt", MODULE, NAMES_OPS, f"--codegen=model_file={file.name} {SETTINGS}", "-o", os.devnull)
+    return read_made(file)
+
+
+def bmodel_path(folder: Path, model: Model, chip: ChipSpec) -> Path:
+    """Where a tool writes the file of a module: the module's name, without what leads out of the folder."""
+    name = re.sub(r"[^\w.-]", "_", model.name) or "model"
+    return folder / f"{name}.{chip.hardware.file_suffix}"
+
+
+def forget(file: Path) -> None:
+    """Delete a file, and the profiles next to it, of an earlier call: a tool that fails leaves them."""
+    for old in (file, *file.parent.glob(PROFILES)):
         old.unlink(missing_ok=True)
-    tools.run(folder, "tpuc-opt", MODULE, f"--codegen=model_file={file.name} {SETTINGS}", "-o", "/dev/null")
+
+
+def read_made(file: Path) -> Made:
+    """A file that a tool made, with the costs in the profiles next to it. Raises UpstreamError if there is none."""
     if not file.exists():
-        raise UpstreamError(f"tpuc-opt of {tools.environment} made no {file.name}; it printed no reason")
-    return Made(file, *_profile(folder / PROFILE))
+        raise UpstreamError(f"TPU-MLIR: a file {file.name} is required, its tool made none and printed no reason")
+    profiles = [path.read_text(encoding="utf-8", errors="replace") for path in sorted(file.parent.glob(PROFILES))]
+    moved = [_CROSSINGS[way] * int(count) for text in profiles for way, count in _MOVED.findall(text)]
+    return Made(file, _cycles(profiles), sum(moved) if moved else None)
+
+
+def _cycles(profiles: Sequence[str]) -> int | None:
+    """The cycles of all parts of a program, on the core that takes longest; None without a profile."""
+    return max((sum(map(int, parts)) for text in profiles if (parts := _CYCLES.findall(text))), default=None)
 
 
 def in_library_types(model: Model) -> Model:
@@ -74,28 +104,24 @@ def _retype(value: SSAValue, element: Attribute, model: Model) -> None:
         model.weights.replace(name, model.weights[name].astype(storage_dtype(element)))
 
 
-def _profile(path: Path) -> tuple[int | None, int | None]:
-    """(cycles, bytes of loads and stores) of a profile; None if there is none."""
-    if not path.exists():
-        return None, None
-    text = path.read_text(encoding="utf-8", errors="replace")
-    total = _CYCLES.search(text)
-    moved = {kind: int(count) for kind, count in _MOVED.findall(text)}
-    # a copy in global memory is loaded and stored
-    return int(total[1]) if total else None, moved["S2L"] + moved["L2S"] + 2 * moved["S2S"] if moved else None
-
-
 def simulated(made: Made, sample: Mapping[str, Array], model: Model, tools: Tools) -> dict[str, Array]:
     """The network's results on TPU-MLIR's simulator of the chip, by the names that they have in the module.
 
     Raises UpstreamError if the simulator refuses the file.
     """
-    folder, wanted = made.file.parent, texts(model.module.attributes["module.outputs"])
-    save_tensors(folder / "simulator_in.npz", sample)
-    (folder / "simulator_out.npz").unlink(missing_ok=True)
-    tools.run(folder, "model_runner.py", "--input", "simulator_in.npz", "--model", made.file.name, "--output",
-              "simulator_out.npz")  # fmt: skip
-    results = list(load_tensors(folder / "simulator_out.npz").values())
+    folder = made.file.parent
+    save_tensors(folder / SAMPLE, sample)
+    (folder / RESULTS).unlink(missing_ok=True)
+    tools.run(folder, "model_runner.py", "--input", SAMPLE, "--model", made.file.name, "--output", RESULTS)
+    return results_in(folder, model)
+
+
+def results_in(folder: Path, model: Model) -> dict[str, Array]:
+    """The simulator's results in a folder, by the names of ours. Raises UpstreamError for none or another number."""
+    wanted, path = texts(model.module.attributes["module.outputs"]), folder / RESULTS
+    if not path.exists():
+        raise UpstreamError("model_runner.py: results are required, it wrote none and printed no reason")
+    results = list(load_tensors(path).values())
     if len(results) != len(wanted):
         raise UpstreamError(f"model_runner.py: {len(wanted)} results are required, got {len(results)}")
     return dict(zip(wanted, results, strict=True))
@@ -103,19 +129,47 @@ def simulated(made: Made, sample: Mapping[str, Array], model: Model, tools: Tool
 
 @dataclass(frozen=True)
 class Agreement:
-    """A result of the simulator against ours. differ: the number of other elements; largest: the largest distance."""
+    """A result of the simulator against ours.
+
+    differ: the number of other elements; largest: the largest distance. first: the index of the first other element
+    in the flat result, None if all are equal; there and here: the simulator's element and ours at it.
+    """
 
     name: str
     elements: int
     differ: int
     largest: float
+    first: int | None = None
+    there: float | None = None
+    here: float | None = None
+
+    def __str__(self) -> str:
+        """The verdict in words."""
+        if self.first is None:
+            return f"{self.name}: {self.elements:,} elements, equal"
+        where = f"the first at [{self.first:,}]: {self.there:.6g} instead of {self.here:.6g}"
+        return (
+            f"{self.name}: {self.differ:,} of {self.elements:,} elements differ, by up to {self.largest:.6g}; {where}"
+        )
 
 
 def agreements(model: Model, sample: Mapping[str, Array], theirs: Mapping[str, Array]) -> list[Agreement]:
     """The results of the simulator on a sample against those of flat inference, in order."""
-    found = list[Agreement]()
-    for (name, result), ours in zip(theirs.items(), results_of(model, sample), strict=True):
-        here = ours.astype(np.float64).ravel()
-        distance = np.abs(result.astype(np.float64).ravel() - here)
-        found.append(Agreement(name, here.size, int(np.count_nonzero(distance)), float(distance.max(initial=0.0))))
-    return found
+    return compared(theirs, dict(zip(theirs, results_of(model, sample), strict=True)))
+
+
+def compared(theirs: Mapping[str, Array], ours: Mapping[str, Array]) -> list[Agreement]:
+    """The results of the simulator against others of the same names, in order."""
+    return [_agreement(name, *(side[name].astype(np.float64).ravel() for side in (theirs, ours))) for name in theirs]
+
+
+def _agreement(name: str, there: Array, here: Array) -> Agreement:
+    if there.shape != here.shape:
+        raise UpstreamError(f"model_runner.py: {here.size:,} elements of '{name}' are required, got {there.size:,}")
+    others = np.flatnonzero(~((there == here) | (np.isnan(there) & np.isnan(here))))
+    if not others.size:
+        return Agreement(name, here.size, 0, 0.0)
+    with np.errstate(invalid="ignore"):
+        largest = float(np.abs(there - here)[others].max())
+    first = int(others[0])
+    return Agreement(name, here.size, others.size, largest, first, float(there[first]), float(here[first]))

@@ -15,7 +15,16 @@ LIMIT_S = 3600
 """Seconds that one tool may take: ten times what the largest network of the zoo needs."""
 TELLING = re.compile(r"assert|unreachable|not (?:implemented|support)|error|fail|invalid", re.IGNORECASE)
 """A line in which a tool says why it stopped; its stack follows."""
-STACK = re.compile(r"^ *#\d+ |^PLEASE submit|^Stack dump|^\S*tpuc-opt\(")
+STACK = re.compile(
+    r"^ *#\d+ |^PLEASE submit|^Stack dump|^\S*tpuc-opt\(|^/\S+\.so\S*\(|^Obtained \d+ stack|^ASSERT info: none"
+)
+NAMES_OPS = "-debug-only=bm_codegen"
+"""With this option the code generator prints each op before it makes its commands."""
+WORKING = re.compile(r"^codegen op: '(.*)'$")
+NEEDED = ("python", "tpuc-opt", "model_deploy.py", "model_runner.py")
+"""The programs in `bin` that the studies call."""
+KILLED = (-9, 137, 247)
+"""Exit statuses of a tool, or of the tool that it runs, that the system stopped: nearly always for want of memory."""
 
 
 class UpstreamError(ConfigError):
@@ -37,43 +46,61 @@ class Tools:
                 f"{VARIABLE} is required for `{AUTO}`: the folder of a Python 3.10 environment with tpu_mlir (its "
                 "bin/tpuc-opt and others), got nothing; set it, or name the folder"
             )
-        if not (Path(named) / "bin" / "tpuc-opt").exists():
+        if missing := [f"bin/{tool}" for tool in NEEDED if not (Path(named) / "bin" / tool).exists()]:
             raise ConfigError(
-                f"{named}: an environment with TPU-MLIR is required, got no bin/tpuc-opt there; install tpu_mlir into "
-                "a Python 3.10 environment and name its folder"
+                f"{named}: an environment with TPU-MLIR is required, got no {', '.join(missing)} there; install "
+                "tpu_mlir into a Python 3.10 environment and name its folder"
             )
         return cls(Path(named).resolve())
 
+    @property
+    def version(self) -> str:
+        """The installed package, as in "tpu_mlir-1.30.2"; the folder if the environment has no metadata of it."""
+        found = sorted(self.environment.glob("lib/python3*/site-packages/tpu_mlir-*.dist-info"))
+        return found[-1].name.removesuffix(".dist-info") if found else str(self.environment)
+
     def call(self, folder: Path, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """The exit status of one tool, and what it printed."""
+        """The exit status of one tool, and what it printed. Raises UpstreamError if it cannot run or never ends."""
         binaries = self.environment / "bin"
         environment = {**os.environ, "VIRTUAL_ENV": str(self.environment), "PATH": f"{binaries}:{os.environ['PATH']}"}
         environment.pop("PYTHONPATH", None)
-        return subprocess.run(  # noqa: S603  the user's own environment
-            [str(binaries / "python"), str(binaries / tool), *arguments],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-            errors="replace",
-        )
+        try:
+            return subprocess.run(  # noqa: S603  the user's own environment
+                [str(binaries / "python"), str(binaries / tool), *arguments],
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+                check=False,
+                errors="replace",
+            )
+        except OSError as error:
+            raise UpstreamError(f"{tool} of {self.environment} cannot run: {error}") from error
+        except subprocess.TimeoutExpired as error:
+            raise UpstreamError(f"{tool} of {self.environment} was stopped after {LIMIT_S:,} seconds") from error
 
     def run(self, folder: Path, tool: str, *arguments: str) -> str:
-        """What one tool printed. Raises UpstreamError with its reason if it failed."""
+        """What one tool printed.
+
+        Raises UpstreamError with its reason if it failed, MemoryError if the system killed it.
+        """
         done = self.call(folder, tool, *arguments)
+        if done.returncode in KILLED:
+            raise MemoryError(f"{tool} of {self.environment} was killed")
         if done.returncode:
             raise UpstreamError(f"{tool} of {self.environment} stopped ({done.returncode}): {reason(done)}")
         return done.stdout + done.stderr
 
 
 def reason(done: subprocess.CompletedProcess[str]) -> str:
-    """Why a tool stopped: the last line in which it says so, without its stack."""
+    """Why a tool stopped: the op in work, and the last line that says why, without its stack."""
     lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    said = [line for line in lines if not STACK.match(line)]
+    working = [op[1] for line in lines if (op := WORKING.match(line))]
+    said = [line for line in lines if not STACK.match(line) and not WORKING.match(line)]
     told = [line for line in said if TELLING.search(line)]
-    if told:
-        return told[-1][:300]
-    crashed = len(said) < len(lines) or done.returncode < 0
-    return "it crashed without a message" if crashed else (said[-1][:300] if said else "it printed nothing")
+    crashed = len(said) + len(working) < len(lines) or done.returncode < 0
+    why = "it crashed without a message" if crashed else "it printed nothing"
+    if told or (said and not crashed):
+        why = (told or said)[-1][:300]
+    return f"at op '{working[-1]}': {why}" if working else why

@@ -1,0 +1,85 @@
+"""What `tpusim explore --through-upstream` prints: cuts on TPU-MLIR's tools, by network."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tpusim.host.tables import Table
+from tpusim.studies.explore.front import Network
+from tpusim.studies.explore.row import Row
+
+
+def lines(rows: Sequence[Row], recommended: Mapping[Network, Row | None]) -> Iterator[Table | str]:
+    """A table of the bmodels, why others are missing, and the recommended cut of each network."""
+    made = [row for row in rows if row.upstream_file]
+    if made:
+        yield _table(made)
+    for row in rows:
+        if row.upstream_first:
+            yield f"results differ: {_name(row)}: {row.upstream_first}"
+        if row.upstream_error:
+            yield f"no bmodel or no results: {_name(row)}: {row.upstream_error}"
+    refused = {row.compiler_error: row for row in rows if row.compiler_error}
+    for error, row in refused.items():
+        yield f"nothing to compare with: {row.model} on {row.chip} in {row.mode}: {error}"
+    for key, row in recommended.items():
+        yield f"recommended: {_network(key)}: {_advice(row)}"
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    table = Table("on TPU-MLIR's tools: cycles of the clock, of the real profile, and of the compiler's own cut")
+    cores = any(row.cores > 1 for row in rows)
+    table.names("model", "chip").words("mode").names("strategy").numbers(*["cores"] * cores)
+    table.numbers("clock", "real", "clock / real", "TPU-MLIR's", "fewer", "real KiB", "TPU-MLIR's KiB").words("results")
+    for row in rows:
+        theirs, real = row.compiler_cycles, row.upstream_cycles
+        cells = [
+            row.model, row.chip, row.mode, row.strategy, *[str(row.cores)] * cores, _count(row.cycles), _count(real),
+            _ratio(row.cycles, real), _count(theirs), _fewer(real, theirs), _kib(row.upstream_bytes),
+            _kib(row.compiler_bytes), _results(row),
+        ]  # fmt: skip
+        table.row(*cells)
+    return table
+
+
+def _results(row: Row) -> str:
+    """How the simulator's results compare with flat inference, and if they differ with TPU-MLIR's compile."""
+    if row.upstream_differ is None:
+        return "-"
+    if not row.upstream_differ:
+        return "equal"
+    as_theirs = {None: "", 0: ", equal to TPU-MLIR's"}.get(
+        row.compiler_differ, f", {row.compiler_differ} from TPU-MLIR's"
+    )
+    return f"{row.upstream_differ:,} differ{as_theirs}"
+
+
+def _advice(row: Row | None) -> str:
+    if row is None:
+        return "none of these cuts, TPU-MLIR's has fewer cycles"
+    saved = _fewer(row.upstream_cycles, row.compiler_cycles)
+    than = "as many as" if row.upstream_cycles == row.compiler_cycles else f"{saved} fewer than"
+    return f"{row.strategy}, {_count(row.upstream_cycles)} cycles, {than} with TPU-MLIR's cut: {row.upstream_file}"
+
+
+def _network(key: Network) -> str:
+    model, batch, chip, mode, cores = key
+    return f"{model} on {chip} in {mode}{f', batch {batch}' * bool(batch)}{f', {cores} cores' * (cores > 1)}"
+
+
+def _name(row: Row) -> str:
+    return f"{_network((row.model, row.batch, row.chip, row.mode, row.cores))}, strategy {row.strategy}"
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _kib(value: int | None) -> str:
+    return "-" if value is None else f"{value / 1024:,.1f}"
+
+
+def _ratio(value: int | None, other: int | None) -> str:
+    return f"{value / other:.3f}" if value and other else "-"
+
+
+def _fewer(value: int | None, other: int | None) -> str:
+    return f"{1 - value / other:.1%}" if value and other else "-"
