@@ -32,7 +32,7 @@ INPUT = "gpu_0/data_0"
 
 
 def main(images: int = 32, many: int = 512, turns: int = 3) -> None:
-    """Measure. images: of the timed calibrations; many: of the calibrations whose memory is measured, besides 32.
+    """Measure. images: of the timed calibrations; many: of the calibrations whose memory is measured, and 32.
 
     turns: of the calibrations that are timed.
     """

@@ -1,4 +1,4 @@
-"""Pairs of tensors that `npz_tool.py compare` and `tpusim compare` are to judge alike; made from a seed."""
+"""Pairs of tensors, made from a seed, on which `npz_tool.py compare` and `tpusim compare` must give equal verdicts."""
 
 from collections.abc import Iterator
 

@@ -49,7 +49,7 @@ def half_away(v: Array, r: Array) -> Array:
 
 
 def geometry(op: Any) -> dict[str, Any]:
-    """What `convolution` asks of a convolution besides its operands."""
+    """The parameters of a convolution that `convolution` reads in addition to its operands."""
     fields = {name: ints(op.attributes[name]) for name in ("strides", "pads", "dilations")}
     return {**fields, "groups": op.attributes["group"].value.data}
 

@@ -278,7 +278,7 @@ def test_dense_bits(values: list[bool]) -> None:
 
 
 def test_splats_stay_small() -> None:
-    """A splat is one element in the file; one that would be larger than all the file allows is one in memory too."""
+    """A splat is one element in the file; a splat above the size limit is one element in memory too."""
     made = DenseIntOrFPElementsAttr.from_list(TensorType(i32, [1000]), [7])
     data = encode(holding(made))
     assert len(data) < 200 and held(read(data)) == (made,)

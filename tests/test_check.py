@@ -115,7 +115,7 @@ def test_a_cut_computes_what_the_whole_does_there(tmp_path: Path) -> None:
             r"static input shapes are required, got 't0' has shape .*; give them as input_shapes=\{'t0': \(1, ",
         ),
     ],
-    ids=["unknown", "behind", "extents"],
+    ids=["unknown", "later", "extents"],
 )
 def test_cuts_that_are_none(cut: Cut, message: str) -> None:
     net = Net()

@@ -195,7 +195,7 @@ def test_a_shipped_chip_leaves_no_definition() -> None:
 
 
 def test_rules_of_a_file_are_kept_by_the_compiler(tmp_path: Path) -> None:
-    """An op that it has in float only, and one that it has in global memory only; all other rules are the chip's."""
+    """One op in float only and one in global memory only; all other rules are those of the extended chip."""
     path = tmp_path / "strict.toml"
     only = '[integers]\nfloat_only = [{ op = "top.Add", why = "no adder of bytes", decisions = ["DN-13"] }]\n'
     path.write_text(f'extends = "cv183x"\n{only}[local]\nglobal_only = ["tpu.Add"]\n')

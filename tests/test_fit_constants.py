@@ -1,4 +1,4 @@
-"""The fitted constants: each is cited once, and the value that is used is the one that recorded profiles ask for."""
+"""The fitted constants: each is cited once, and has the value to which recorded profiles fit it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpusim.compat import FITTED, Fitted
 
 ROWS = [row for row in FITTED.values() if is_fitted(row)]
 DIFFERING = {"F-05", "F-12", "F-13", "F-14", "F-41", "F-45", "F-46"}
-"""Rows whose constant is not the one that the profiles ask for. Never tune here: mend the model, or fit anew."""
+"""Rows whose constant differs from its fit to the profiles. Never tune here: mend the model, or fit anew."""
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.number}-{row.name}")

@@ -42,7 +42,7 @@ def test_no_row_undercuts_its_bounds() -> None:
 
 
 def test_2_is_never_slower_than_1() -> None:
-    """The search's own estimate holds it; on the clock neighbouring groups overlap a little besides."""
+    """By its estimate the search is never slower; on the clock, groups also overlap a little with their neighbours."""
     times = {(r.network, r.batch, r.chip, r.opt): r.milliseconds for r in read().rows}
     for row in read().rows:
         if row.opt == "1":

@@ -44,7 +44,7 @@ TARGETS = [("bm1688", "f16"), ("bm1684x", "int8"), ("bm1684", "int8"), ("cv183x"
 
 
 def model_of(names: tuple[str, ...]) -> onnx.ModelProto:
-    """Seven tensors: every op reads the network's input besides the tensor before it; all are results."""
+    """Seven tensors: every op reads the network's input and the tensor before it; all are results."""
     x, *rest = names
     kinds = ("Relu", "Add", "Mul", "Add", "Max", "Add")
     nodes = []

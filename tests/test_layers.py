@@ -135,7 +135,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.__main__": {"tpusim.cli"},
     **{unit: {"tpusim.moved"} for unit in ("tpusim.explore", "tpusim.diagnosis", "tpusim.artefacts")},
 }
-"""Unit -> the units it may import besides itself and FOR_ALL; see `unit_of`."""
+"""Unit -> the units that it may import in addition to itself and FOR_ALL; see `unit_of`."""
 
 GROUP_ROOMS = ("candidates", "slicing", "local_memory", "planning", "cost", "refinement", "files", "search")
 """The folders of layer_group, each above those before it."""
@@ -470,8 +470,8 @@ def test_no_op_outside_ops(project: dict[str, str]):
 
 FRAMEWORKS = {"onnx", "onnxruntime", "torch", "tensorflow", "caffe"}
 WITH_FRAMEWORK = {"tpusim.backend", "tpusim.studies.bench", "tpusim.studies.export", "tpusim.frontend", "tpusim.zoo"}
-"""Units that may import one: front ends, what tools of one take, the networks of the `onnx` package, and what measures
-beside one."""
+"""Units that may import a framework: front ends, exports for its tools, the networks of the `onnx` package, and what
+measures against it."""
 
 
 def frameworks(texts: dict[str, str]) -> list[str]:

@@ -132,7 +132,7 @@ def test_elements_stored_twice_have_one_value(source: int) -> None:
 
 
 def test_a_slice_that_another_group_loaded_is_stale() -> None:
-    """Two groups load one tensor, cut in 4 and in 8: their steps are called alike and are other rows."""
+    """Two groups load one tensor, cut in 4 and in 8: steps of equal names are different rows."""
     net = Network(np.random.default_rng(3))
     t4 = net.conv(net.input((1, 4, 16, 8)), 4)
     net.conv(t4, 4)

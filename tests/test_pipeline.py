@@ -586,7 +586,7 @@ def test_resume_with_another_address(tmp_path: Path, int8: Path):
 
 
 def test_resume_with_a_wrong_address(tmp_path: Path, int8: Path, capsys: pytest.CaptureFixture[str]):
-    """A tensor moved onto one that is still needed: the machine sees it and says which."""
+    """A tensor moved onto a tensor that is still needed: the machine refuses it and names both."""
     folder = tmp_path / "edited"
     shutil.copytree(int8, folder)
     source = (folder / "5_grouped.mlir").read_text()

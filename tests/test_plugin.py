@@ -107,7 +107,7 @@ def test_it_is_imported_when_it_is_used(found: dict[str, object]) -> None:
 
 
 def test_its_op_goes_through_all_stages_to_the_machine(found: dict[str, object]) -> None:
-    """By a front end of its own; exact in f32, and with a cast on either side in INT8."""
+    """Through the front end of the package; exact in f32, and with a cast on either side in INT8."""
     assert '"demo_tpu.SquaredRelu"' in str(found["lowered"]) and found["machine is NumPy"] is True
     compared = found["compared"]
     assert isinstance(compared, dict) and all(one["passed"] for one in compared.values())

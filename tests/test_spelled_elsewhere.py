@@ -1,4 +1,4 @@
-"""Forms of TPU-MLIR's files that are not ours in memory: what it states besides, other ops, other layouts."""
+"""Forms of TPU-MLIR's files that differ from ours in memory: further attributes, other ops, other layouts."""
 
 from __future__ import annotations
 

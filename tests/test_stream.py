@@ -214,7 +214,7 @@ def test_texts_that_are_no_program_are_refused() -> None:
 
 
 def test_a_text_without_its_end_is_refused() -> None:
-    """Wherever a line ends; a text whose header does not count, as one that a hand changed, is read."""
+    """A text cut at any line end is refused; a text edited by hand, whose header has no counts, is read."""
     whole = to_program(cached_lowered(0, "bm1684x")[0])
     text = listing(whole)
     assert whole.locations and len(whole.commands) > 1

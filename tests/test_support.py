@@ -246,7 +246,7 @@ def test_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_command_lists_ops_of_frames(capsys: pytest.CaptureFixture[str]) -> None:
-    """By their name in the tpu dialect or without it, each with its own test; one that is nowhere is refused."""
+    """By the name with or without the dialect, each with its test; an unknown op is refused."""
     for name in ("tpu.SwapChannel", "SwapChannel"):
         assert main(["support", "--op", name, "--chip", "bm1688", "--json"]) == 0
         found = json.loads(capsys.readouterr().out)["rows"]

@@ -1,4 +1,4 @@
-"""Work on several threads: results in order, errors where they belong, nothing left behind."""
+"""Work on several threads: results in order, errors where they belong, no thread left."""
 
 from __future__ import annotations
 

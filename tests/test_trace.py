@@ -161,7 +161,7 @@ def check_arrows(
     program: Program,
     reader: Callable[[float], int],
 ) -> None:
-    """Every arrow leads from a command to one that names it as its dependency; nobody waits longer without one."""
+    """Every arrow leads from a command to a command that depends on it; no command waits longer without an arrow."""
     commands = {command.label: command for command in program.commands}
 
     def bound(event: Event) -> Any:

@@ -458,7 +458,7 @@ module {{
 
 @WITH_ZEROS
 def test_concat(desk: Desk, chip: str, asymmetric: bool) -> None:
-    """Operands with another user keep their scales and are requantised; one that has the output's is moved."""
+    """Operands with another user keep their scales and are requantised; an operand with the output's scale is moved."""
     a, y = (-1.0, 1.3), (-2.0, 2.5)
     text = CONCAT.format(a=q(*a), b=q(*y), y=q(*y, shape="1x8x4x4"), s=q(-3.0, 3.0))
     lowered = desk.lower(desk.type(text), chip, *options(asymmetric))

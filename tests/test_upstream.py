@@ -35,7 +35,7 @@ def module(network: str, cell: str) -> Model:
 
 
 def others(network: str, but: tuple[str, ...]) -> list[str]:
-    """One recorded cell of the network besides these, by its name: compiling kernels is what takes time."""
+    """One more recorded cell of the network, by its name: compiling kernels is what takes time."""
     cells = [c for c in recorded.read(network).content.cells if c not in but]
     return cells[zlib.crc32(network.encode()) % len(cells) :][:1] if cells else []
 

@@ -207,7 +207,7 @@ LONE = ForcedGroup("block_Relu", "block_Relu", sections=Counts())
 def test_every_strategy_leaves_what_is_forced(
     opt: str, forced: tuple[ForcedGroup, ...], lowered: Callable[[str], Model]
 ) -> None:
-    """Also the one that moves groups once they are found."""
+    """Also the option that moves transfers once the groups are known."""
     groups, layers = shown(to_groups(lowered("digits_bm1684x"), LayerGroupConfig(opt, forced)))
     for item in forced:
         if item.type == "GLOBAL":

@@ -32,7 +32,7 @@ def computing(ops: Sequence[Op]) -> list[Op]:
 
 
 def pair(ours: Sequence[Op], theirs: Sequence[Op]) -> list[tuple[Op, Op]]:
-    """Pairs in our order: first by name, then by structure (same kind on paired operands, storage alike).
+    """Pairs in our order: first by name, then by structure (same kind on paired operands, equal storage).
 
     Of several ops with the same name the one of the same kind is paired, and views only with views: our 1-D
     convolutions are 2-D convolutions between views. Their name is ours, or ours followed by `_` and the type of the

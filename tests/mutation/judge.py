@@ -255,7 +255,7 @@ class Judge:
         return "", ""
 
     def _value(self, mutant: Program, restores: dict[int, list[Restore]], *, tolerant: bool) -> str:
-        """tolerant: a refused command need not be one that can be executed; then there is no value."""
+        """tolerant: a refused command need not be executable; then there is no value."""
         reordered = [c.dep for c in mutant.commands] != [c.dep for c in self.program.commands]
         for timing in ("early", "late") if reordered else ("early",):
             sequence = order(Queues(mutant.commands), timing)

@@ -178,7 +178,7 @@ class Keep:
     name: str = ""
     """The name of the recorded network; that of the file if empty."""
     cells: tuple[str, ...] = ()
-    """Cells CHIP/MODE besides bm1684x/int8."""
+    """Cells CHIP/MODE in addition to bm1684x/int8."""
     folder: Path = FOLDER
     """Where results are kept."""
 
