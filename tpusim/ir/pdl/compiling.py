@@ -24,7 +24,7 @@ _Stated = Callable[[Any], list[Any]]
 
 
 def compiled(patterns: Sequence[tuple[str, Sequence[pdl.PatternOp]]], where: str) -> Rows:
-    """The automaton of patterns, each with its name and the forms that were drawn of it.
+    """The automaton of patterns; each has a name and its forms (`Drawing`).
 
     where: for errors. Raises ConfigError for a pattern that is not complete, or that xDSL cannot translate.
     """

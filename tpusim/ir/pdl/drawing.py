@@ -9,8 +9,8 @@
             p.require(one_use, inner)
             p.rewrite(p.op("top.Relu", inner)).replace(inner)
 
-What is named twice is one thing: a value that is an operand of two ops must be the same in both. `choice` gives one of
-several things, and the pattern is drawn once for each.
+A value that is drawn once and used twice must be the same value in both places. `choice` gives one of several things,
+and the pattern is drawn once for each.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -83,7 +83,7 @@ class Drawing:
         return Value(self._add(pdl.AttributeOp(value)).results[0])
 
     def op(self, name: str, *operands: Node | Value, **attributes: Part) -> Node:
-        """An op of a name with one result and these operands. attributes: those that it must have, as they must be."""
+        """An op of a name with one result and these operands. attributes: required attributes and their values."""
         from xdsl.dialects import pdl
 
         values = [_value(operand) for operand in operands]
@@ -102,7 +102,7 @@ class Drawing:
         self._add(pdl.ApplyNativeConstraintOp(name, given, [], negated))
 
     def rewrite(self, root: Node, function: Native | None = None, *parts: Part) -> "Rewriting":
-        """What becomes of the op whose result the pattern is about. function: a native rewrite of it and of parts."""
+        """Begin the rewrite of the op whose result is replaced. function: a native rewrite of it and of parts."""
         from xdsl.dialects import pdl
         from xdsl.ir import Block, Region
 
@@ -128,7 +128,7 @@ class Drawing:
 
 @dataclass
 class Rewriting:
-    """What a pattern makes of the ops that it has matched."""
+    """The rewrite of the matched ops."""
 
     root: Node
     block: Any
@@ -147,13 +147,13 @@ class Rewriting:
         return Node(made.op, Value(result.val), kind)
 
     def attribute(self, function: Native, *parts: Part) -> Value:
-        """An attribute that a function of matched things gives."""
+        """An attribute computed by a function of matched ops, values and attributes."""
         from xdsl.dialects import pdl
 
         return Value(self._call(function, parts, [pdl.AttributeType()])[0])
 
     def native(self, function: Native, *parts: Part) -> None:
-        """Call a function of the rewriter and these things."""
+        """Call a native rewrite with the rewriter and these ops, values and attributes."""
         self._call(function, parts, [])
 
     def replace(self, by: Node | Value) -> None:

@@ -142,7 +142,7 @@ def _flat(values: Iterator[Any]) -> Iterator[Any]:
             yield value
 
 
-# -- where to go on
+# -- control flow
 
 
 def _check(name: str) -> Callable[[Callable[..., bool]], Callable[..., bool]]:

@@ -142,7 +142,7 @@ Fitting = dict[str, list[tuple[Automaton, Match]]]
 
 
 class Automata:
-    """What finds the data patterns that fit an op: an automaton that was compiled before, and one for all others."""
+    """Finds the data patterns that fit an op: by a stored automaton, and by a new one for patterns that it lacks."""
 
     def __init__(self, patterns: Sequence[RewritePattern], weights: WeightStore, stored: Automaton | None) -> None:
         data = {pattern.key: pattern for pattern in patterns if isinstance(pattern, DataPattern)}
@@ -181,7 +181,7 @@ class Automata:
 
 
 def _explain(error: Exception, key: str, op: Operation) -> None:
-    """Raise an error of a file's pattern as ConfigError with its place; another pattern's is an error of a program."""
+    """Raise an error of a file's pattern as ConfigError with its place; an error of another pattern stays as it is."""
     if key.startswith(IN_FILE):
         said = str(error) if isinstance(error, TpusimError) else f"{type(error).__name__}, {first_line(error)}"
         raise ConfigError(f"{key} at {op.name} '{op_name(op)}': {said}; mend the pattern") from error
@@ -190,7 +190,7 @@ def _explain(error: Exception, key: str, op: Operation) -> None:
 def apply(automaton: Automaton, match: Match, op: Operation, rewriter: PatternRewriter, weights: WeightStore) -> None:
     """Rewrite an op; what PDL puts in its place keeps the op's name and gets the fused location of all matched ops.
 
-    A native rewrite that replaces ops itself names them itself.
+    Ops that a native rewrite makes are named by that rewrite.
     """
     if not match.rewriter.replaces:
         automaton.run(match, op, rewriter, weights)

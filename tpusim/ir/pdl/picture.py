@@ -1,4 +1,4 @@
-"""A pattern as a few lines of text: what it matches, under which conditions, and what becomes of that."""
+"""A pattern as a few lines of text: the ops that it matches, its conditions, and the rewrite."""
 
 from collections.abc import Iterator
 from typing import Any
