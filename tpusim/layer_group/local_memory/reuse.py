@@ -45,7 +45,7 @@ def partners(graph: Subgraph, rows: Sequence[Row], slices: Slices, found: Sequen
             candidates = (
                 v
                 for i, v in enumerate(op.operands)
-                if is_tensor(v) and may_overwrite(op, i, chip) and v not in graph.constants and v not in moved
+                if is_tensor(v) and v not in graph.constants and v not in moved and may_overwrite(op, i, chip)
             )
             fitting = tuple(
                 v

@@ -21,8 +21,8 @@ MOST = 32
 def better(found: GroupSchedule, model: CostModel, chip: ChipSpec) -> GroupSchedule:
     """The cheapest plan of the group over section counts; `found` itself if none costs less.
 
-    Decision: counts with fewer steps than the first guess are not tried (U-77); counts that do
-    not fit local memory say nothing about larger ones and are not counted as values that were no better.
+    Decision: counts with fewer steps than the first guess are not tried (U-77). A count that does not fit local memory
+    is not counted as a value without gain, because a larger one may fit.
     """
     if len(found.graph.ops) == 1 and found.sections.steps == 1:
         return found
