@@ -175,7 +175,11 @@ def tables() -> list[Table[Any]]:
     return [table for table in globals().values() if isinstance(table, Table)]
 
 
-DIALECTS = Table[Any]("dialect", "tpusim.dialects", {"top": "tpusim.ops:Top", "tpu": "tpusim.ops:Tpu"})
+DIALECTS = Table[Any](
+    "dialect",
+    "tpusim.dialects",
+    {"top": "tpusim.ops:Top", "tpu": "tpusim.ops:Tpu", "tosa": "tpusim.studies.export.tosa.dialect:TOSA"},
+)
 """xDSL dialects by namespace."""
 
 BYTECODE = Table[Any]("encoding", "tpusim.bytecode", {})
@@ -224,6 +228,9 @@ PATTERNS = Table[Any](
 
 ONNX_FORMS = Table[Any]("ONNX form", "tpusim.onnx_forms", {})
 """How packages' ops are written as ONNX nodes, a `tpusim.studies.export.onnx.Form`, by the op's name."""
+
+TOSA_FORMS = Table[Any]("TOSA form", "tpusim.tosa_forms", {})
+"""How packages' ops are written in TOSA, a `tpusim.studies.export.tosa.Form`, by the op's name."""
 
 STRATEGIES = Table[Any](
     "strategy",
