@@ -163,7 +163,7 @@ def table(operands: list[np.ndarray], held: Mapping[str, Any], dtype: np.dtype) 
     return entries[x.astype(np.int64) + 128]
 
 
-def cast(operands: list[np.ndarray], held: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
+def converted(operands: list[np.ndarray], held: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
     (x,) = operands
     if dtype.kind == "i" and x.dtype.kind == "f":
         return np.clip(np.rint(x.astype(np.float64)), np.iinfo(dtype).min, np.iinfo(dtype).max).astype(dtype)
@@ -214,7 +214,8 @@ def reduce_slice(operands: list[Any], held: Mapping[str, Any], dtype: np.dtype) 
 
 OPS: Mapping[str, Callable[..., Any]] = {
     "rescale": rescale, "conv2d": conv, "conv3d": conv, "depthwise_conv2d": depthwise, "matmul": matmul,
-    "max_pool2d": max_pool, "mul": mul, "intdiv": intdiv, "table": table, "cast": cast, "gather": gather, "pad": pad,
+    "max_pool2d": max_pool, "mul": mul, "intdiv": intdiv, "table": table, "cast": converted, "gather": gather,
+    "pad": pad,
     "clamp": clamp, "slice": reduce_slice,
     "add": _pair(np.add), "sub": _pair(np.subtract), "maximum": _pair(np.maximum), "minimum": _pair(np.minimum),
     "pow": _pair(np.power), "equal": _pair(np.equal), "greater": _pair(np.greater),

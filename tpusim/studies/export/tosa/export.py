@@ -1,5 +1,6 @@
 """`to_tosa`: a module as a function of TOSA 1.0."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
@@ -71,6 +72,11 @@ class TosaModule:
         return dict(sorted(found.items()))
 
 
+def given_dtype(dtype: np.dtype) -> np.dtype:
+    """The type in which the function has a tensor of the module."""
+    return np.dtype(np.int8) if dtype == np.uint8 else dtype
+
+
 def as_given(array: np.ndarray) -> np.ndarray:
     """An array of the module as the function takes it."""
     return (array.astype(np.int16) - BYTE).astype(np.int8) if array.dtype == np.uint8 else array
@@ -81,7 +87,7 @@ def as_stored(array: np.ndarray, port: Port) -> np.ndarray:
     return (array.astype(np.int16) + BYTE).astype(np.uint8) if port.dtype == np.uint8 else array.astype(port.dtype)
 
 
-def to_tosa(model: Model, keep: "list[str] | str | None" = None) -> TosaModule:
+def to_tosa(model: Model, keep: Sequence[str] | str | None = None) -> TosaModule:
     """A module as TOSA 1.0. keep: names of the tensors to return, None for the network's results, or "all".
 
     Raises UnsupportedError that names all ops that TOSA cannot express.
@@ -115,7 +121,7 @@ def to_tosa(model: Model, keep: "list[str] | str | None" = None) -> TosaModule:
     return TosaModule(ModuleOp([function]), *(tuple(_port(*pair) for pair in pairs) for pairs in ports))
 
 
-def _kept(model: Model, keep: "list[str] | str | None", made: list[SSAValue]) -> list[SSAValue]:
+def _kept(model: Model, keep: Sequence[str] | str | None, made: list[SSAValue]) -> list[SSAValue]:
     if keep is None:
         return list(model.results)
     return [v for v in made if keep == "all" or value_name(v) in keep]
@@ -123,7 +129,7 @@ def _kept(model: Model, keep: "list[str] | str | None", made: list[SSAValue]) ->
 
 def _type(value: SSAValue) -> TensorType:  # type: ignore[type-arg]
     dtype = storage_dtype(tensor_of(value).element_type)
-    return TensorType(ELEMENTS["int8" if dtype == np.uint8 else dtype.name], shape_of(value))
+    return TensorType(ELEMENTS[given_dtype(dtype).name], shape_of(value))
 
 
 def _port(name: str, value: SSAValue) -> Port:

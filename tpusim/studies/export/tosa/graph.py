@@ -245,13 +245,16 @@ class Body:
 
     def pad(self, x: Tensor, sides: Sequence[tuple[int, int]], value: float = 0) -> Tensor:
         """A tensor with so many elements before and after each axis. value: as stored."""
-        if not any(map(any, sides)):
-            return x
         dtype = next(name for name, kind in ELEMENTS.items() if kind == x.element)
         held = self.const(np.full(1, value, ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)))
-        shape = [a + size + b for (a, b), size in zip(sides, x.shape, strict=True)]
-        flat = [count for side in sides for count in side]
-        return self.add("pad", [x, self.dims(flat), held], shape, x.element, x.offset)
+        for axis, (before, after) in enumerate(sides):
+            if before or after:  # along one of three axes, because MLIR counts both ends of an axis at level 8k
+                shape = (*x.shape[:axis], x.shape[axis] + before + after, *x.shape[axis + 1 :])
+                outer, size, inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+                flat = self.reshape(x, (outer, x.shape[axis], inner)), self.dims((0, 0, before, after, 0, 0))
+                padded = self.add("pad", [*flat, held], (outer, size, inner), x.element, x.offset)
+                x = self.reshape(padded, shape)
+        return x
 
     def concat(self, parts: Sequence[Tensor], axis: int) -> Tensor:
         """Tensors one after another along an axis; they have one offset."""

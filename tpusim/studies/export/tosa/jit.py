@@ -11,7 +11,7 @@ import numpy as np
 
 from tpusim.errors import ConfigError, UnsupportedError, option
 from tpusim.inference.executor import check_inputs
-from tpusim.studies.export.tosa.export import as_given, as_stored, to_tosa
+from tpusim.studies.export.tosa.export import as_given, as_stored, given_dtype, to_tosa
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +29,6 @@ PIPELINE = (
     "reconcile-unrealized-casts",
 )  # fmt: skip
 """TOSA -> linalg on tensors -> loops on buffers -> LLVM."""
-BFLOAT = "bfloat16"
 
 
 class MlirJit:
@@ -41,7 +40,7 @@ class MlirJit:
 
     def __init__(self, model: Model, keep: Sequence[str] | str | None = None, *, levels: Path | None = None) -> None:
         ir, passes, engines = _packages()
-        self._model, self._found = model, to_tosa(model, keep if keep is None or isinstance(keep, str) else list(keep))
+        self._model, self._found = model, to_tosa(model, keep)
         with ir.Context() as context, ir.Location.unknown():
             context.allow_unregistered_dialects = False
             try:
@@ -57,7 +56,8 @@ class MlirJit:
                     )
                 manager.run(module.operation)
             except ir.MLIRError as error:
-                first = str(error).strip().partition("\n")[0]
+                lines = str(error).splitlines()
+                first = next((line for line in lines if "error:" in line), lines[0]).strip()
                 raise UnsupportedError(f"{option('engine', 'mlir')}: MLIR refuses the module: {first}") from error
             self._engine = engines.ExecutionEngine(module, opt_level=3, shared_libs=_runtime())
             self._context = context
@@ -65,14 +65,10 @@ class MlirJit:
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """One sample: the kept tensors by name. Raises ConfigError for inputs that do not fit."""
         given = [np.ascontiguousarray(as_given(array)) for array in check_inputs(self._model, inputs)]
-        made = [np.zeros(port.shape, _given_type(port.dtype)) for port in self._found.results]
+        made = [np.zeros(port.shape, given_dtype(port.dtype)) for port in self._found.results]
         held = [_descriptor(array) for array in (*given, *made)]
         self._engine.invoke("main", *(ctypes.pointer(ctypes.pointer(one)) for one in held))
         return {port.name: as_stored(y, port) for port, y in zip(self._found.results, made, strict=True)}
-
-
-def _given_type(dtype: np.dtype) -> np.dtype:
-    return np.dtype(np.int8) if dtype == np.uint8 else dtype
 
 
 def _descriptor(array: np.ndarray) -> ctypes.Structure:
