@@ -9,6 +9,7 @@ from typing import Any, cast
 import ml_dtypes
 import numpy as np
 from xdsl.dialects.builtin import DenseArrayBase, DenseIntOrFPElementsAttr, FloatAttr, IntegerAttr
+from xdsl.ir import Block, SSAValue
 
 from tpusim.studies.export.tosa import TosaModule, as_given, as_stored
 
@@ -16,31 +17,33 @@ DTYPES = {
     "i8": np.int8, "i16": np.int16, "i32": np.int32, "f32": np.float32, "f16": np.float16, "i1": np.bool_,
     "bf16": ml_dtypes.bfloat16,
 }  # fmt: skip
-KEPT = {"reshape", "transpose", "concat", "slice", "pad", "tile", "reverse", "gather", "max_pool2d", "select"}
 
 
 def computed(tosa: TosaModule, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The results by name, of inputs as the module stores them."""
-    (function,) = tosa.module.ops
-    block = function.regions[0].block  # type: ignore[attr-defined]
-    values: dict[Any, Any] = {a: as_given(feeds[p.name]) for a, p in zip(block.args, tosa.inputs, strict=True)}
+    (function,) = cast("list[Any]", list(tosa.module.ops))
+    block: Block = function.regions[0].block
+    last = block.last_op
+    assert last is not None and last.name == "func.return"
+    made = run(block, [as_given(feeds[p.name]) for p in tosa.inputs], last.operands)
+    return {p.name: as_stored(y, p) for p, y in zip(tosa.results, made, strict=True)}
+
+
+def run(block: Block, arguments: Sequence[np.ndarray], results: Sequence[SSAValue]) -> list[np.ndarray]:
+    """The values of a block of TOSA ops."""
+    values: dict[Any, Any] = dict(zip(block.args, arguments, strict=True))
     for op in cast("list[Any]", list(block.ops)):
         kind, operands = op.name.removeprefix("tosa."), [values[v] for v in op.operands]
-        if op.name == "func.return":
-            return {p.name: as_stored(y, p) for p, y in zip(tosa.results, operands, strict=True)}
         held = {key: _plain(value) for key, value in op.properties.items()}
         if kind == "const_shape":
             values[op.results[0]] = tuple(op.properties["values"].get_values())
-            continue
-        shape, dtype = op.results[0].type.get_shape(), np.dtype(DTYPES[str(op.results[0].type.element_type)])
-        if kind == "const":
-            values[op.results[0]] = _constant(op.properties["values"], shape, dtype)
-            continue
-        y = np.asarray(OPS[kind](operands, held, dtype))
-        assert y.shape == shape, (kind, y.shape, shape)
-        assert y.dtype == dtype, (kind, y.dtype, dtype)
-        values[op.results[0]] = y
-    raise AssertionError("func.return is required")
+        elif op.results:
+            shape, dtype = op.results[0].type.get_shape(), np.dtype(DTYPES[str(op.results[0].type.element_type)])
+            constant = kind == "const"
+            y = _constant(op.properties["values"], shape, dtype) if constant else OPS[kind](operands, held, dtype)
+            y = values[op.results[0]] = np.asarray(y)
+            assert (y.shape, y.dtype) == (shape, dtype), (kind, y.shape, shape, y.dtype, dtype)
+    return [values[v] for v in results]
 
 
 def _plain(value: Any) -> Any:

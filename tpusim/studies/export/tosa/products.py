@@ -1,6 +1,8 @@
 """Forms of matrix products, pools, reductions, softmax and norms."""
 
 from collections.abc import Sequence
+from functools import partial
+from functools import reduce as reduce_pairs
 from math import prod
 
 import numpy as np
@@ -31,6 +33,13 @@ from tpusim.studies.export.tosa.elements import fused_relu, quotient, root
 from tpusim.studies.export.tosa.forms import writes
 from tpusim.studies.export.tosa.graph import PROPAGATED, Tensor, longs
 from tpusim.studies.export.tosa.walk import Writer, along, from_last, to_last
+
+LONGEST_SUM = 4096
+"""Elements that are added up in order, each by an op."""
+LARGEST_QUOTIENT = 511
+"""Quotients that are larger saturate in any byte."""
+SPLIT = float((1 << 12) + 1)
+"""Times a number of 24 bits: what separates its upper 12 bits (Veltkamp)."""
 
 
 def product(op: Product, g: Writer, x: Tensor, w: Tensor, zeros: tuple[int, int] = (0, 0)) -> Tensor:
@@ -294,12 +303,66 @@ def softmax_of(g: Writer, x: Tensor, axis: int, log: bool) -> Tensor:
 
 @writes(TpuSoftmax)
 def softmax_stored(op: TpuSoftmax, g: Writer) -> Tensor:
-    """In floats. Raises UnsupportedError for bytes and for tables."""
-    if uniform_of(op.output) is not None or not is_none(op.operands[1]):
-        raise g.refuse("a softmax from tables adds f32 in order and divides in f64, which TOSA cannot say exactly")
+    """In floats, or of bytes. Raises UnsupportedError for tables of 16-bit floats."""
+    if uniform_of(op.output) is not None:
+        return _softmax_of_bytes(op, g)
+    if not is_none(op.operands[1]):
+        raise g.refuse("tables of 16-bit floats with slopes between entries have no counterpart")
     if op.beta is not None and op.beta.value.data != 1:
         raise g.refuse("a factor of 1 is required")
     return softmax_of(g, g.float(op.input), op.axis.value.data, is_set(op.log))
+
+
+def _softmax_of_bytes(op: TpuSoftmax, g: Writer) -> Tensor:
+    """round(t / (S * scale)) (numerics.md 11.1): t from a table, S their sum in order, the quotient rounded once."""
+    x, axis, uniform = g.integers(op.input, 0), op.axis.value.data, uniform_of(op.output)
+    assert uniform is not None
+    if x.shape[axis] > LONGEST_SUM:
+        raise g.refuse(f"a sum of at most {LONGEST_SUM} elements in order is required, got {x.shape[axis]}")
+    index = g.point("sub", g.reduce("max", x, axis), x)
+    table = g.const(g.needed(op.operands[1], "the table").astype(np.float32).reshape(1, -1, 1))
+    flat = g.reshape(index, (1, prod(x.shape)))
+    powers = g.reshape(g.add("gather", [table, flat], (1, prod(x.shape), 1), f32), x.shape)
+    total = _sum_in_order(g, powers, axis)
+    rounded = rounded_quotient(g, powers, g.scale(total, float(np.float32(uniform.scale.data))))
+    return g.narrowed(g.cast(rounded, i32), op.output)
+
+
+def _sum_in_order(g: Writer, x: Tensor, axis: int) -> Tensor:
+    """The sum along an axis, element after element."""
+    sizes = [1 if a == axis else size for a, size in enumerate(x.shape)]
+    parts = (g.slice(x, [i if a == axis else 0 for a in range(x.rank)], sizes) for i in range(x.shape[axis]))
+    return reduce_pairs(partial(g.point, "add"), parts)
+
+
+def rounded_quotient(g: Writer, t: Tensor, d: Tensor) -> Tensor:
+    """X / d as f32 rounds it, rounded to an integer, halves up, for quotients of at most 2^8; in f32.
+
+    TOSA has no division. An estimate k is one off at most. The quotient reaches c = k - 1/2 or k + 1/2 if t - d*c,
+    whose sign is exact with d in two halves, is not below -d times half the distance of c to the float before it.
+    """
+    guess = g.point("floor", g.shift(g.mul(t, g.point("reciprocal", d)), 0.5))
+    guess = g.clamp(guess, 0.0, float(LARGEST_QUOTIENT))
+    wide = g.scale(d, SPLIT)
+    high = g.point("sub", wide, g.point("sub", wide, d))
+    low = g.point("sub", d, high)
+    place = g.reshape(g.cast(guess, i32), (1, prod(guess.shape)))
+    found = g.shift(guess, -1.0)
+    for step in (-0.5, 0.5):
+        border = g.shift(guess, step)
+        rest = g.point("sub", g.point("sub", t, g.mul(high, border)), g.mul(low, border))
+        gaps = g.const(_gaps(step).reshape(1, -1, 1))
+        gap = g.reshape(g.add("gather", [gaps, place], (1, prod(guess.shape), 1), f32), guess.shape)
+        reached = g.point("greater_equal", rest, g.scale(g.mul(d, gap), -1.0), element=g.BOOL)
+        found = g.point("add", found, g.real(reached))
+    return found
+
+
+def _gaps(step: float) -> np.ndarray:
+    """Half the distance of k + step to the float before it, for each k; for a negative one more than any rest."""
+    borders = np.arange(LARGEST_QUOTIENT + 1, dtype=np.float32) + np.float32(step)
+    before = np.nextafter(borders, np.float32(-np.inf))
+    return np.where(borders > 0, (borders - before) / 2, np.float32(1)).astype(np.float32)
 
 
 # ---------------------------------------------------------------------------------------------------------------- norms
