@@ -30,6 +30,7 @@ from tpusim.ir.text import parse_module
 from tpusim.ir.types import uniform_of
 from tpusim.registry import ENGINES, TOSA_FORMS
 from tpusim.studies.export.tosa import Tensor, Writer, to_tosa
+from tpusim.studies.export.tosa.dialect import TOSA
 from tpusim.studies.export.tosa.products import rounded_quotient
 from tpusim.studies.export.tosa.walk import normalised
 
@@ -155,7 +156,9 @@ def test_transposes_that_meet_cancel() -> None:
 
 def test_text_and_bytecode_are_read_again() -> None:
     tosa = to_tosa(lowered("conv-relu", "bm1684x", "int8")[0])
-    again = parse_module(tosa.text, context())
+    ctx = context()
+    ctx.load_dialect(TOSA)
+    again = parse_module(tosa.text, ctx)
     assert [op.name for op in again.walk()] == [op.name for op in tosa.module.walk()]
     assert 'loc("y")' in tosa.text and "#tosa.rounding_mode<SINGLE_ROUND>" in tosa.text
     assert tosa.bytecode.startswith(b"ML\xefR")

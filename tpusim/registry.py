@@ -175,11 +175,7 @@ def tables() -> list[Table[Any]]:
     return [table for table in globals().values() if isinstance(table, Table)]
 
 
-DIALECTS = Table[Any](
-    "dialect",
-    "tpusim.dialects",
-    {"top": "tpusim.ops:Top", "tpu": "tpusim.ops:Tpu", "tosa": "tpusim.studies.export.tosa.dialect:TOSA"},
-)
+DIALECTS = Table[Any]("dialect", "tpusim.dialects", {"top": "tpusim.ops:Top", "tpu": "tpusim.ops:Tpu"})
 """xDSL dialects by namespace."""
 
 BYTECODE = Table[Any]("encoding", "tpusim.bytecode", {})

@@ -38,47 +38,33 @@ class Nan(StrEnum):
     IGNORE = "IGNORE"
 
 
-class ResizeMode(StrEnum):
-    """How RESIZE interpolates."""
-
-    NEAREST = "NEAREST_NEIGHBOR"
-    BILINEAR = "BILINEAR"
-
-
 class Bracketed:
     """An enumeration that is spelled `#tosa.NAME<CASE>`."""
 
     def print_parameter(self, printer: Printer) -> None:
-        """`<CASE>`."""
+        """The case in brackets."""
         with printer.in_angle_brackets():
             printer.print_string(str(cast("Any", self).data))
 
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> Any:
-        """`<CASE>`."""
+        """The case in brackets."""
         with parser.in_angle_brackets():
             return parser.parse_str_enum(cast("Any", cls).enum_type)
 
 
 @irdl_attr_definition
 class RoundingAttr(Bracketed, EnumAttribute[Rounding]):
-    """`#tosa.rounding_mode<SINGLE_ROUND>`."""
+    """How RESCALE rounds, as in `#tosa.rounding_mode<SINGLE_ROUND>`."""
 
     name = "tosa.rounding_mode"
 
 
 @irdl_attr_definition
 class NanAttr(Bracketed, EnumAttribute[Nan]):
-    """`#tosa.nan_mode<PROPAGATE>`."""
+    """What becomes of NaN, as in `#tosa.nan_mode<PROPAGATE>`."""
 
     name = "tosa.nan_mode"
-
-
-@irdl_attr_definition
-class ResizeModeAttr(Bracketed, EnumAttribute[ResizeMode]):
-    """`#tosa.resize_mode<BILINEAR>`."""
-
-    name = "tosa.resize_mode"
 
 
 @irdl_attr_definition
@@ -90,12 +76,12 @@ class ShapeType(ParametrizedAttribute, TypeAttribute):
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> list[IntAttr]:
-        """`<4>`."""
+        """The rank in brackets."""
         with parser.in_angle_brackets():
             return [IntAttr(parser.parse_integer())]
 
     def print_parameters(self, printer: Printer) -> None:
-        """`<4>`."""
+        """The rank in brackets."""
         with printer.in_angle_brackets():
             printer.print_string(str(self.rank.data))
 
@@ -149,6 +135,4 @@ def _defined(name: str, count: int | None, properties: tuple[str, ...]) -> type[
 
 
 CLASSES: Mapping[str, type[TosaOp]] = {name: _defined(name, *row) for name, row in OPS.items()}
-TOSA = Dialect(
-    "tosa", cast("list[type[Operation]]", [*CLASSES.values()]), [RoundingAttr, NanAttr, ResizeModeAttr, ShapeType]
-)
+TOSA = Dialect("tosa", cast("list[type[Operation]]", [*CLASSES.values()]), [RoundingAttr, NanAttr, ShapeType])

@@ -126,7 +126,7 @@ def with_constant(op: ConstTpu, g: Writer) -> Tensor:
 
 @writes(TpuMulShift)
 def mul_shift(op: TpuMulShift, g: Writer) -> Tensor:
-    """RESCALE."""
+    """One RESCALE, halves up."""
     return g.requantised(g.integers(op.input), *op.scaling, op.output)
 
 
