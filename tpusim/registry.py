@@ -225,6 +225,22 @@ PATTERNS = Table[Any](
 ONNX_FORMS = Table[Any]("ONNX form", "tpusim.onnx_forms", {})
 """How packages' ops are written as ONNX nodes, a `tpusim.studies.export.onnx.Form`, by the op's name."""
 
+TOSA_FORMS = Table[Any]("TOSA form", "tpusim.tosa_forms", {})
+"""How packages' ops are written in TOSA, a `tpusim.studies.export.tosa.Form`, by the op's name."""
+
+ENGINES = Table[Any](
+    "engine",
+    "tpusim.engines",
+    {
+        "iree": "tpusim.inference.iree:Iree",
+        "mlir": "tpusim.studies.export.tosa.jit:MlirJit",
+        "tosa": "tpusim.studies.export.tosa.flatbuffer:ReferenceModel",
+        "iree-tosa": "tpusim.studies.export.tosa.iree:IreeOfTosa",
+    },
+)
+"""What runs a module in place of JAX: classes of the module and of the tensors to return, whose instances take the
+inputs of a sample by name and return tensors by name."""
+
 STRATEGIES = Table[Any](
     "strategy",
     "tpusim.strategies",

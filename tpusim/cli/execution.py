@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 from warnings import warn
 
 import tyro
@@ -42,7 +42,8 @@ from tpusim.cli.options import (
 )
 from tpusim.cli.output import Output
 from tpusim.cli.words import refuse
-from tpusim.errors import ChangedWarning, ConfigError, UnsupportedError, option
+from tpusim.errors import ChangedWarning, ConfigError, UnsupportedError, meant, option
+from tpusim.registry import ENGINES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -309,9 +310,12 @@ class Infer(Command):
     'layer4*'."""
     fast_f32: bool = False
     """Add the products of a float network in the fastest order, not in TPU-MLIR's: the results differ by rounding."""
-    engine: Literal["jax", "iree"] = "jax"
-    """What runs a .mlir: JAX, or IREE from StableHLO, as a second compiler (extra 'iree'). Integers and a
-    lowered network's floats are the same bits; a float network is added in any order there."""
+    engine: str = "jax"
+    """What runs a .mlir: jax, or an independent tool. iree: IREE from StableHLO (extra 'iree'); integers and a lowered
+    network's floats are the same bits, a float network is added in any order. From TOSA, with the same integers: mlir,
+    MLIR's JIT (extra 'mlir'); iree-tosa; tosa, Arm's reference model (extra 'tosa')."""
+    print_ir_tree_dir: OptionalPath = None
+    """With --engine mlir: a folder for the module after each pass from TOSA to LLVM that changes it."""
     network: Network = NetworkOptions()
 
     def execute(self, console: Output) -> bool:
@@ -337,9 +341,19 @@ class Infer(Command):
             raise ConfigError(
                 f"--fast-f32: needs a .mlir of a float network, got {self.model}, which has no such order"
             )
+        if self.engine not in ("jax", *ENGINES):
+            known = "jax", *ENGINES
+            raise ConfigError(
+                f"--engine: one of {', '.join(known)} is required, got '{self.engine}'{meant(self.engine, known)}"
+            )
         if self.engine != "jax" and (self.fast_f32 or not is_module(self.model)):
             got = "--fast-f32, which is JAX's" if self.fast_f32 else str(self.model)
             raise ConfigError(f"--engine {self.engine}: needs a .mlir alone, got {got}; leave one out")
+        if self.print_ir_tree_dir is not None and self.engine != "mlir":
+            raise ConfigError(
+                f"--print-ir-tree-dir {self.print_ir_tree_dir}: needs --engine mlir, whose passes write it, got "
+                f"--engine {self.engine}; leave one out"
+            )
         keep = self._keep()
         prepare = self._onnx if of_framework else self._module
         run, about = prepare(keep)
@@ -409,10 +423,9 @@ class Infer(Command):
             )
         if self.fast_f32:
             return Graph(model, quick=True), about
-        if self.engine == "iree":
-            from tpusim.inference.iree import Iree
-
-            engine = Iree(model, None if keep.asked == ("outputs",) else "all")
+        if self.engine != "jax":
+            more = {} if self.print_ir_tree_dir is None else {"levels": self.print_ir_tree_dir}
+            engine = ENGINES.get(self.engine)(model, None if keep.asked == ("outputs",) else "all", **more)
             return lambda inputs: self._kept(engine(inputs), _result_names(model), keep), about
         if keep.asked == ("outputs",):
             return Gradual(model), about

@@ -1,4 +1,4 @@
-"""`tpusim export`: a network for other programs, as ONNX, as QDQ ONNX or as StableHLO."""
+"""`tpusim export`: a network for other programs, as ONNX, QDQ ONNX, StableHLO or TOSA."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 
 BY_SUFFIX = {".mlir": "text", ".mlirbc": "artefact", ".jax": "for_jax"}
 """What a file of StableHLO contains, by the end of its name."""
+TOSA_BY_SUFFIX = (".mlir", ".mlirbc", ".tosa")
+"""Text, bytecode and flatbuffer of TOSA."""
 
 
 @dataclass
 class Export(Command):
-    """Write a network for other programs: as ONNX, as QDQ ONNX or as StableHLO.
+    """Write a network for other programs: as ONNX, QDQ ONNX, StableHLO or TOSA.
 
     qdq: the nodes of the ONNX model with the integers of 4_tpu.mlir, for ONNX Runtime. Takes MODEL.onnx and the
     4_tpu.mlir made from it, the folder of a run, or a model alone, which is compiled. Where no ONNX model is at hand,
@@ -47,21 +49,26 @@ class Export(Command):
 
     stablehlo: any stage, computed exactly as here, for XLA, IREE and JAX. Takes a module, or what qdq takes, of which
     4_tpu.mlir is written.
+
+    tosa: a float module, or a lowered one in the same integers, as TOSA 1.0 for the int and fp profiles. Takes what
+    stablehlo takes. All ops that TOSA cannot say are named.
     """
 
     says = (
         "of qdq the `differences` to the chip, of onnx the `nodes` by kind, of stablehlo `inputs`, `results` and "
-        "`weights` of the function"
+        "`weights` of the function, of tosa `inputs`, `results` and the `ops` by kind"
     )
 
     model: NetworkPath
     module: Annotated[tyro.conf.Positional[OptionalPath], tyro.conf.arg(metavar="[4_tpu.mlir]")] = None
     """The lowered module of a MODEL; default: that of the folder, or MODEL is compiled."""
-    to: Literal["qdq", "onnx", "stablehlo"] = "qdq"
+    to: Literal["qdq", "onnx", "stablehlo", "tosa"] = "qdq"
     """The format."""
     out: OptionalPath = None
-    """File to write; default MODEL_CHIP_qdq.onnx, MODEL_float.onnx or MODEL_stablehlo.mlir in the module's folder.
-    StableHLO is text in a .mlir, a portable artefact in a .mlirbc; a .jax is what `jax.export.deserialize` reads."""
+    """File to write; default MODEL_CHIP_qdq.onnx, MODEL_float.onnx, MODEL_stablehlo.mlir or MODEL_tosa.mlir in the
+    module's folder. StableHLO is text in a .mlir, a portable artefact in a .mlirbc; a .jax is what
+    `jax.export.deserialize` reads. TOSA is text in a .mlir, bytecode in a .mlirbc, a flatbuffer in a .tosa (extra
+    'tosa')."""
     weights: Literal["constants", "arguments"] = "constants"
     """With --to stablehlo: where weights are. Arguments follow the inputs; their values are written next to the file,
     into an .npz in their order."""
@@ -83,7 +90,7 @@ class Export(Command):
         ]
         if useless:
             raise ConfigError(f"{' and '.join(useless)}: needs --to stablehlo, got --to {self.to}; leave it out")
-        return self._onnx(console) if self.to == "onnx" else self._qdq(console)
+        return {"onnx": self._onnx, "qdq": self._qdq, "tosa": self._tosa}[self.to](console)
 
     def _qdq(self, console: Output) -> bool:
         """QDQ ONNX, and its differences to the chip."""
@@ -142,6 +149,29 @@ class Export(Command):
             beside = path.with_name(f"{path.stem}_weights.npz")
             save_tensors(beside, found.weights)
             console.wrote(beside, f"{len(found.weights)} arguments")
+        return True
+
+    def _tosa(self, console: Output) -> bool:
+        """TOSA, and the arguments and results of its function."""
+        from tpusim.studies.export.tosa import to_tosa
+        from tpusim.studies.export.tosa.flatbuffer import to_flatbuffer
+        from tpusim.verify.npz import write_atomically
+
+        path = self.out or folder_of(self.module or self.model) / f"{(self.module or self.model).stem}_tosa.mlir"
+        if path.suffix not in TOSA_BY_SUFFIX:
+            raise ConfigError(f"--out {path}: with --to tosa one of {', '.join(TOSA_BY_SUFFIX)} is required as its end")
+        found = to_tosa(self._module())
+        if path.suffix == ".tosa":
+            content = to_flatbuffer(found, f"--out {path}")
+        else:
+            content = found.bytecode if path.suffix == ".mlirbc" else found.text.encode()
+        write_atomically(path, lambda file: file.write(content))
+        kinds = found.kinds
+        console.result(inputs=list(map(str, found.inputs)), results=list(map(str, found.results)), ops=kinds)
+        for what, those in (("input", found.inputs), ("result", found.results)):
+            for number, one in enumerate(those):
+                console.print(f"{what} {number}  {one}", markup=False, highlight=False, soft_wrap=True)
+        console.wrote(path, f"{sum(kinds.values())} ops: {', '.join(f'{n} {kind}' for kind, n in kinds.items())}")
         return True
 
     def _module(self) -> "Model":

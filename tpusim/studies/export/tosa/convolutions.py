@@ -1,0 +1,264 @@
+"""Convolutions of both dialects: channels last, whole strides, groups, and inserted elements."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from xdsl.dialects.builtin import f32, i8, i32
+from xdsl.ir import Attribute
+
+from tpusim.ir.attrs import ints
+from tpusim.ops.conv.packed import PackedConvTpu
+from tpusim.ops.conv.top import TopConv
+from tpusim.ops.conv.tpu import TpuConv2D
+from tpusim.ops.conv.volume import TpuConv3D
+from tpusim.ops.deconv.top import TopDeconv
+from tpusim.ops.deconv.tpu import TpuDeconv
+from tpusim.ops.deconv.volume import TpuDeconv3D
+from tpusim.ops.framework.base import is_none
+from tpusim.ops.framework.families import relu_of, zero_point
+from tpusim.studies.export.tosa.elements import fused_relu
+from tpusim.studies.export.tosa.forms import writes
+from tpusim.studies.export.tosa.graph import Tensor, longs
+from tpusim.studies.export.tosa.walk import Writer, from_last, to_last
+
+
+@dataclass(frozen=True)
+class Window:
+    """The geometry of a convolution: pads are all befores, then all afters."""
+
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+    groups: int = 1
+
+    @classmethod
+    def of(cls, geometry: dict[str, Any]) -> "Window":
+        """From the op's geometry."""
+        return cls(
+            tuple(geometry["strides"]), tuple(geometry["pads"]), tuple(geometry["dilations"]), geometry["groups"]
+        )
+
+    def sides(self, axis: int) -> tuple[int, int]:
+        """Elements before and after an axis."""
+        return self.pads[axis], self.pads[len(self.strides) + axis]
+
+
+def convolved(
+    g: Writer, x: Tensor, w: np.ndarray | Tensor, bias: np.ndarray | Tensor | None, window: Window, zero: int = 0
+) -> Tensor:
+    """Sums of products of x (n, axes ..., c) and w (oc, c/groups, axes ...), channels last, in f32 or i32.
+
+    zero: the stored number that stands for 0, which pads have.
+    """
+    held = w if isinstance(w, Tensor) else None
+    shape = held.shape if held is not None else np.shape(w)  # type: ignore[arg-type]
+    x, window = whole_windows(g, x, shape[2:], window)
+    ic, groups = x.shape[-1], window.groups
+    kind: Attribute = f32 if x.is_float else i32
+    if bias is None:
+        bias = np.zeros(1, np.float32 if x.is_float else np.int32)
+    if isinstance(w, np.ndarray) and groups == ic > 1 and len(shape) == 4:  # noqa: PLR2004
+        return _depthwise(g, x, w, bias, window, zero, kind)
+    if groups == 1:
+        return _dense(g, x, w, bias, window, zero, kind)
+    parts: list[Tensor] = []
+    many, each = shape[0] // groups, ic // groups
+    for group in range(groups):
+        part = g.slice(x, [0] * (x.rank - 1) + [group * each], [*x.shape[:-1], each])
+        rows = slice(group * many, (group + 1) * many)
+        if isinstance(w, np.ndarray):
+            filter: np.ndarray | Tensor = w[rows]
+        else:
+            filter = g.slice(w, [group * many] + [0] * (w.rank - 1), [many, *w.shape[1:]])
+        term = bias if isinstance(bias, Tensor) or bias.size == 1 else bias[rows]
+        if isinstance(bias, Tensor) and bias.shape[0] > 1:
+            term = g.slice(bias, [group * many], [many])
+        parts.append(_dense(g, part, filter, term, window, zero, kind))
+    return g.concat(parts, x.rank - 1)
+
+
+def whole_windows(g: Writer, x: Tensor, kernel: Sequence[int], window: Window) -> tuple[Tensor, Window]:
+    """The input and pads without what no window reads, since in TOSA strides fit; negative pads cut the input."""
+    befores, afters = list[int](), list[int]()
+    sizes, starts = list(x.shape), [0] * x.rank
+    for axis, extent in enumerate(kernel):
+        before, after = window.sides(axis)
+        over = x.shape[1 + axis] + before + after - (extent - 1) * window.dilations[axis] - 1
+        after -= over % window.strides[axis]
+        starts[1 + axis] = max(-before, 0)
+        sizes[1 + axis] += min(before, 0) + min(after, 0)
+        befores.append(max(before, 0))
+        afters.append(max(after, 0))
+    found = Window(window.strides, (*befores, *afters), window.dilations, window.groups)
+    return g.slice(x, starts, sizes), found
+
+
+def _pairs(window: Window) -> Attribute:
+    return longs([count for axis in range(len(window.strides)) for count in window.sides(axis)])
+
+
+def _added(
+    g: Writer,
+    name: str,
+    x: Tensor,
+    w: Tensor,
+    bias: np.ndarray | Tensor,
+    window: Window,
+    zero: int,
+    kind: Attribute,
+    oc: int,
+    kernel: Sequence[int],
+) -> Tensor:
+    places = [
+        (size + sum(window.sides(i)) - (kernel[i] - 1) * window.dilations[i] - 1) // window.strides[i] + 1
+        for i, size in enumerate(x.shape[1:-1])
+    ]
+    term = bias if isinstance(bias, Tensor) else g.const(bias.astype(np.float32 if x.is_float else np.int32))
+    zeros = (g.zero(f32), g.zero(f32)) if x.is_float else (g.zero(i8, zero), g.zero(i8, -w.offset))
+    return g.add(
+        name, [x, w, term, *zeros], (x.shape[0], *places, oc), kind, pad=_pairs(window), stride=longs(window.strides),
+        dilation=longs(window.dilations), acc_type=kind,
+    )  # fmt: skip
+
+
+def _dense(
+    g: Writer, x: Tensor, w: np.ndarray | Tensor, bias: np.ndarray | Tensor, window: Window, zero: int, kind: Attribute
+) -> Tensor:
+    rank = x.rank
+    filter = g.const(np.moveaxis(w, 1, -1)) if isinstance(w, np.ndarray) else g.transpose(w, to_last(w))
+    name = "conv2d" if rank == 4 else "conv3d"  # noqa: PLR2004
+    return _added(g, name, x, filter, bias, window, zero, kind, filter.shape[0], filter.shape[1:-1])
+
+
+def _depthwise(
+    g: Writer, x: Tensor, w: np.ndarray, bias: np.ndarray | Tensor, window: Window, zero: int, kind: Attribute
+) -> Tensor:
+    channels, many = x.shape[-1], w.shape[0] // x.shape[-1]
+    filter = w[:, 0].reshape(channels, many, *w.shape[2:]).transpose(2, 3, 0, 1)
+    return _added(g, "depthwise_conv2d", x, g.const(filter), bias, window, zero, kind, w.shape[0], w.shape[2:])
+
+
+def spread(g: Writer, x: Tensor, more: Sequence[int], value: float) -> Tensor:
+    """Put so many elements between those of each axis of x (n, axes ..., c); value: as stored."""
+    for place, count in enumerate(more):
+        axis, size = 1 + place, x.shape[1 + place]
+        if not count or size == 1:
+            continue
+        outer, inner = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
+        y = g.pad(g.reshape(x, (outer, size, 1, inner)), [(0, 0), (0, 0), (0, count), (0, 0)], value)
+        y = g.reshape(y, (*x.shape[:axis], size * (count + 1), *x.shape[axis + 1 :]))
+        sizes = list(y.shape)
+        sizes[axis] -= count
+        x = g.slice(y, [0] * y.rank, sizes)
+    return x
+
+
+def transposed_window(geometry: dict[str, Any], kernel: Sequence[int]) -> tuple[Window, list[int]]:
+    """The window of the convolution that a transposed one is on a spread input, and how much is inserted."""
+    axes = len(kernel)
+    strides, pads, more, dilations = (geometry[k] for k in ("strides", "pads", "output_padding", "dilations"))
+    reach = [(k - 1) * d for k, d in zip(kernel, dilations, strict=True)]
+    befores = [r - p for r, p in zip(reach, pads[:axes], strict=True)]
+    afters = [r - p + o for r, p, o in zip(reach, pads[axes:], more, strict=True)]
+    return Window((1,) * axes, (*befores, *afters), tuple(dilations), geometry["groups"]), [s - 1 for s in strides]
+
+
+def turned(w: np.ndarray) -> np.ndarray:
+    """A filter turned by 180 degrees."""
+    return np.flip(w, tuple(range(2, w.ndim)))
+
+
+# ---------------------------------------------------------------------------------------------------------------- float
+
+
+@writes(TopConv)
+def conv(op: TopConv, g: Writer) -> Tensor:
+    """CONV2D, CONV3D or DEPTHWISE_CONV2D between two transposes."""
+    x = g.float(op.input)
+    y = g.transpose(x, to_last(x))
+    if op.inserts is not None:
+        y = spread(g, y, ints(op.inserts), 0.0)
+    held = g.array(op.filter)
+    w = g.float(op.filter) if held is None else held.astype(np.float32)
+    found = convolved(g, y, w, _bias(g, op), Window.of(op.geometry))
+    return fused_relu(op, g, g.transpose(found, from_last(x.rank)))
+
+
+def _bias(g: Writer, op: "TopConv | TopDeconv") -> np.ndarray | Tensor | None:
+    if is_none(op.bias):
+        return None
+    held = g.array(op.bias)
+    return g.reshape(g.float(op.bias), (-1,)) if held is None else held.astype(np.float32).reshape(-1)
+
+
+@writes(TopDeconv)
+def deconv(op: TopDeconv, g: Writer) -> Tensor:
+    """A convolution with the turned filter over the input with zeros between its elements."""
+    x = g.float(op.input)
+    w = g.needed(op.filter, "the filter").astype(np.float32)
+    window, more = transposed_window(op.geometry, w.shape[2:])
+    y = spread(g, g.transpose(x, to_last(x)), more, 0.0)
+    found = convolved(g, y, turned(w), _bias(g, op), window)
+    return fused_relu(op, g, g.transpose(found, from_last(x.rank)))
+
+
+# ------------------------------------------------------------------------------------------------------------- integers
+
+
+def _coefficients(op: PackedConvTpu, g: Writer) -> tuple[np.ndarray, np.ndarray | None, Any]:
+    """Filter, bias and requant of a tpu op, unpacked."""
+    filter = g.needed(op.filter, "the filter")
+    bias = None if is_none(op.bias) else g.needed(op.bias, "the bias")
+    _, w, b, requant = op.unpacked([np.zeros(0), filter, bias])  # type: ignore[list-item]
+    return np.asarray(w), None if b is None else np.asarray(b).reshape(-1), requant
+
+
+def accumulated(op: PackedConvTpu, g: Writer, w: np.ndarray, b: np.ndarray | None) -> Tensor:
+    """Sums and bias in i32, channels last. The zero point of the input is out of the bias, and in the pads."""
+    x, zero = g.stored(op.input), zero_point(op.input)
+    held = zero - x.offset
+    y = g.transpose(x, to_last(x))
+    geometry: dict[str, Any] = {**op.geometry}
+    if "output_padding" in geometry:
+        window, more = transposed_window(geometry, w.shape[2:])
+        y, w = spread(g, y, more, held), turned(w)
+    else:
+        window = Window.of(geometry)
+        inserts = getattr(op, "inserts", None)
+        y = y if inserts is None else spread(g, y, ints(inserts), held)
+    taken_out = zero * w.astype(np.int64).reshape(len(w), -1).sum(axis=1)
+    bias = taken_out if b is None else b.astype(np.int64) + taken_out
+    return convolved(g, y, w, bias, window, held)
+
+
+def _float_conv(op: PackedConvTpu, g: Writer, w: np.ndarray, b: np.ndarray | None) -> Tensor:
+    """As the top op, of constants in any float type."""
+    x = g.float(op.input)
+    y, w, geometry = g.transpose(x, to_last(x)), w.astype(np.float32), {**op.geometry}
+    if "output_padding" in geometry:
+        window, more = transposed_window(geometry, w.shape[2:])
+        y, w = spread(g, y, more, 0.0), turned(w)
+    else:
+        window = Window.of(geometry)
+        inserts = getattr(op, "inserts", None)
+        y = y if inserts is None else spread(g, y, ints(inserts), 0.0)
+    found = convolved(g, y, w, None if b is None else b.astype(np.float32), window)
+    return fused_relu(op, g, g.transpose(found, from_last(x.rank)))
+
+
+@writes(TpuConv2D, TpuConv3D, TpuDeconv, TpuDeconv3D)
+def conv_stored(op: PackedConvTpu, g: Writer) -> Tensor:
+    """Sums in i32, and RESCALE along the channels if the op requantises itself."""
+    w, b, requant = _coefficients(op, g)
+    if not op.integer:
+        return _float_conv(op, g, w, b)
+    sums = accumulated(op, g, w, b)
+    if requant is None:
+        y = g.narrowed(sums, op.output, 0, relu=relu_of(op))
+    else:
+        m, r = requant
+        y = g.by_mode(sums, m, r, op.output, op.quant_mode.data if op.quant_mode else "", relu=relu_of(op))
+    return g.transpose(y, from_last(y.rank))
