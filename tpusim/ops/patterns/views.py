@@ -83,7 +83,7 @@ class TopReshapeFuse2(DataPattern):
 
     @classmethod
     def divided(cls, rewriter: PatternRewriter, op: Operation, first: Operation) -> None:
-        """Uses count from the last to the first one, and the second Reshape counts too, as in TPU-MLIR's names."""
+        """Uses count from the last to the first one, and the second Reshape counts too (U-33)."""
         x, name, order = first.operands[0], op_name(first), _places(first)
         uses = sorted(first.results[0].uses, key=lambda use: (order[use.operation], use.index), reverse=True)
         for number, use in enumerate(uses):
@@ -124,7 +124,7 @@ class ViewUndone(DataPattern):
 
 
 def renamed(rewriter: PatternRewriter, op: Operation, value: SSAValue) -> None:
-    """Replace an op by a value that equals its result; the op of that value takes its name, as in TPU-MLIR."""
+    """Replace an op by a value that equals its result; the op of that value takes its name (U-33)."""
     source, name, framework = value.owner, op_name(op), framework_name(op)
     returned = is_returned(value)
     if not bypass(op, value, rewriter) or not isinstance(source, TopOp) or isinstance(source, TopInput | TopWeight):
