@@ -28,7 +28,7 @@ def nearest_index(size_in: int, size_out: int, scale: float, *, rounded: bool, o
     """The index of the element that is copied to every output place along one axis, in mode nearest (numerics 11.4).
 
     scale: input elements per output element, narrowed to f32. The source o*scale (f32) is rounded half up if `rounded`,
-    else down. on_host: as CV18xx's host does; `rounded` is then ceil((o + 0.5)*scale - 1) in f64.
+    else down. on_host: as a host does that computes for a chip; `rounded` is then ceil((o + 0.5)*scale - 1) in f64.
     """
     places, step = np.arange(size_out), np.float32(scale)
     if on_host and rounded:
