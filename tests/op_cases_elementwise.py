@@ -127,6 +127,7 @@ def movement_cases() -> list[OpCase]:
 
     floats = dict.fromkeys(CHIPS, "has no integer form")
     x_family = {chip: why for chip, why in floats.items() if chip not in ("bm1684", "cv183x", "cv181x")}
+    on_chip = {chip: why for chip, why in floats.items() if not chip.startswith("cv18")}
     from_lane_0: dict[str, Any] = {"global_on": frozenset({"bm1684"})}
     concat = node("Concat", "c b a", axis=1)
     return [
@@ -180,10 +181,10 @@ def movement_cases() -> list[OpCase]:
         case("gather-regular", [node("Gather", "x i", axis=2)], "tpu.Slice", constants={"i": np.array([1, 3, 5])}),
         case("gather-one", [node("Gather", "x i", "a", axis=1), node("Relu", "a")], "tpu.Slice",
              constants={"i": np.array(-2)}, **from_lane_0),
-        resize("upsample-2x3", [1, 1, 2, 3], "tpu.Upsample"),
+        resize("upsample-half-pixel", [1, 1, 2, 2], "tpu.Upsample"),
         resize("upsample-wide", [1, 1, 2, 2], "tpu.Upsample", inputs={"x": (6, 70, 3, 2)}, nearest_mode="floor",
                coordinate_transformation_mode="asymmetric"),
-        resize("resize-nearest", [1, 1, 1.5, 0.5], "tpu.Gather", fallback=floats, axes="", nearest_mode="floor",
+        resize("resize-nearest", [1, 1, 1.5, 0.5], "tpu.Interp", fallback=on_chip, axes="", nearest_mode="floor",
                coordinate_transformation_mode="asymmetric"),
         resize("resize-linear", [1, 1, 2, 1.6], "tpu.Interp", fallback=floats, axes="", mode="linear",
                tolerance=INTERPOLATED),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from math import floor
+from math import ceil, floor
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from rotation import marks, turn
 from rows import canonical, imported
 from rows import lowered as row_lowered
 from tpusim_kernels import arith as kernels
-from tpusim_kernels.resize import interp_linear, interp_on_host
+from tpusim_kernels.resize import interp_linear, interp_nearest, interp_on_host, nearest_index
 
 from tpusim import chips
 from tpusim.calibration.stage import calibrated_limits
@@ -445,6 +445,34 @@ def test_interpolation(size: tuple[int, int], out: tuple[int, int], align: bool)
     )
 
 
+@settings(max_examples=12, deadline=None)
+@given(st.tuples(st.integers(1, 6), st.integers(1, 6)), st.tuples(st.integers(1, 9), st.integers(1, 9)), st.booleans())
+def test_nearest_elements(size: tuple[int, int], out: tuple[int, int], rounded: bool) -> None:
+    """Against exact fractions; kernel and machine copy the same bytes, on the chip and on the host of CV18xx.
+
+    The host's ceil((o + 0.5)*step - 1) is of the step in f32, which may be larger than the fraction.
+    """
+    image_ = np.arange(2 * size[0] * size[1], dtype=np.int8).reshape(1, 2, *size)
+    for host in (False, True):
+        exact, places = image_, list[np.ndarray]()
+        for axis, (i, o) in enumerate(zip(size, out, strict=True), 2):
+            k = np.arange(o)
+            if rounded and host:
+                step = Fraction(float(np.float32(i) / np.float32(o)))
+                index = np.array([ceil((place + Fraction(1, 2)) * step - 1) for place in range(o)])
+            elif rounded:
+                index = (2 * k * (i - 1) + o - 1) // (2 * (o - 1)) if o > 1 else k
+            else:
+                index = k * i // o
+            exact = exact.take(index, axis)
+            scale = (i - 1) / (o - 1) if rounded and not host and o > 1 else 0.0 if rounded and not host else i / o
+            places.append(nearest_index(i, o, scale, rounded=rounded, on_host=host))
+        scales = tuple((i - 1) / max(o - 1, 1) if rounded else i / o for i, o in zip(size, out, strict=True))
+        np.testing.assert_array_equal(np.asarray(interp_nearest(image_, *places)), exact)
+        wanted = functions.Interp(*scales, rounded, host, not rounded, nearest=True)
+        np.testing.assert_array_equal(macro(wanted, (image_,), "int8", (1, 2, *out)), exact)
+
+
 @pytest.mark.parametrize("coordinates", ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"])
 @pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
 @pytest.mark.parametrize(
@@ -539,7 +567,7 @@ def test_canonical_form_computes_the_same(case: OpCase) -> None:
 @pytest.mark.parametrize("chip", ["bm1684x", "bm1688", "bm1690", "bm1684"])
 def test_where_an_upsampled_result_is_cut(chip: str) -> None:
     """layer_group.md 7.2: at multiples of the factors only but on the 1684X family."""
-    tpu, _ = row_lowered("upsample-2x3", chip, "int8")
+    tpu, _ = row_lowered("upsample-half-pixel", chip, "int8")
     spec, upsample = chips.load(chip), next(op for op in tpu.ops if isinstance(op, TpuUpsample))
-    assert needed_window(upsample, spec, "w", (3, 6), 0) == (1, 2)
+    assert needed_window(upsample, spec, "w", (2, 4), 0) == (1, 2)
     assert needed_window(upsample, spec, "w", (1, 3), 0) == ((0, 2) if chip in ("bm1684x", "bm1688") else None)

@@ -126,7 +126,7 @@ ROWS = (
         "maxpool-ceil",
     ),
     *("add-three", "mul", "concat-channels", "softmax", "layernorm", "gelu", "subconst-reverse", "reduce-mean-image"),
-    *("upsample-2x3", "max-three", "concat-requant", "clip"),
+    *("upsample-half-pixel", "max-three", "concat-requant", "clip"),
 )
 """Rows whose commands take another way than their op, or that were judged wrongly once."""
 

@@ -315,6 +315,36 @@ def test_modes_of_resize(
 
 
 @pytest.mark.parametrize(
+    "coordinates, rounding, size, rows, columns, warned",
+    [
+        ("asymmetric", "floor", (5, 3), [0, 0, 1, 1, 2], [0, 1, 2], False),
+        ("asymmetric", "ceil", (5, 3), [0, 0, 1, 1, 2], [0, 1, 2], True),
+        ("half_pixel", "round_prefer_floor", (2, 6), [0, 2], [0, 1, 1, 2, 2, 3], True),
+        ("pytorch_half_pixel", "floor", (1, 2), [0], [0, 3], True),
+        ("align_corners", "round_prefer_ceil", (4, 5), [0, 1, 1, 2], [0, 1, 2, 2, 3], False),
+        ("half_pixel", "ceil", (6, 8), [0, 0, 1, 1, 2, 2], [0, 0, 1, 1, 2, 2, 3, 3], True),
+        ("asymmetric", "floor", (6, 12), [0, 0, 1, 1, 2, 2], [*np.repeat(np.arange(4), 3)], False),
+    ],
+)  # fmt: skip
+def test_nearest_resize(
+    coordinates: str, rounding: str, size: tuple[int, int], rows: list[int], columns: list[int], warned: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """By hand: floor(o*in/out), or o*(in-1)/(out-1) half up, of 3 rows and 4 columns; without the quirk ONNX's."""
+    modes = {"mode": "nearest", "coordinate_transformation_mode": coordinates, "nearest_mode": rounding}
+    proto = network([node("Resize", "x - - s", **modes)], {"s": np.array([1, 2, *size])}, 18)({"x": (1, 2, 3, 4)})
+    feeds = {"x": np.random.default_rng(2).standard_normal((1, 2, 3, 4)).astype(np.float32)}
+    top = import_onnx(proto)
+    with caplog.at_level(logging.WARNING):
+        canonical = to_canonical(top)
+    assert ("quirks_off=resize_modes" in caplog.text) == warned
+    np.testing.assert_array_equal(run(canonical, feeds)["y"], feeds["x"][:, :, rows][:, :, :, columns])
+    mended = canonicalize(top, quirks_off=["resize_modes"])[0]
+    np.testing.assert_array_equal(run(mended, feeds)["y"], OnnxReference(proto, threads=1).run(feeds)["y"])
+    assert not any(o.name == "top.Interp" for o in mended.ops)
+
+
+@pytest.mark.parametrize(
     ("op", "theirs", "onnx_default"), [("Elu", 0.0, 1.0), ("LeakyRelu", 0.0, 0.01), ("HardSigmoid", 1 / 6, 0.2)]
 )
 def test_alpha_that_a_node_leaves_out(

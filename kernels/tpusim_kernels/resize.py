@@ -1,4 +1,4 @@
-"""Linear interpolation (numerics 11.4)."""
+"""Interpolation: linear, and the nearest element (numerics 11.4)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tpusim_kernels.base import Array, f32, kernel, pin
+from tpusim_kernels.movement import moved
 
 
 def linear_source(size_in: int, size_out: int, scale: float, *, align_corners: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -21,6 +22,25 @@ def linear_source(size_in: int, size_out: int, scale: float, *, align_corners: b
     source = np.clip(source, np.float32(0), np.float32(size_in - 1))
     index = np.floor(source).astype(np.int32)
     return index, source - index.astype(np.float32)
+
+
+def nearest_index(size_in: int, size_out: int, scale: float, *, rounded: bool, on_host: bool = False) -> np.ndarray:
+    """The index of the element that is copied to every output place along one axis, in mode nearest (numerics 11.4).
+
+    scale: input elements per output element, narrowed to f32. The source o*scale (f32) is rounded half up if `rounded`,
+    else down. on_host: as a host does that computes for a chip; `rounded` is then ceil((o + 0.5)*scale - 1) in f64.
+    """
+    places, step = np.arange(size_out), np.float32(scale)
+    if on_host and rounded:
+        source = np.ceil((places + 0.5) * np.float64(step) - 1)
+    else:
+        source = np.floor((places.astype(np.float32) * step).astype(np.float64) + 0.5 * rounded)
+    return np.clip(source, 0, size_in - 1).astype(np.int32)
+
+
+def interp_nearest(x: Array, rows: np.ndarray, columns: np.ndarray) -> Array:
+    """The rows and columns of these indices, x (n, c, h, w) of any type."""
+    return moved(lambda m, x: m.take(m.take(x, rows, axis=2), columns, axis=3), x)
 
 
 def _along(x: Array, index: np.ndarray, distance: np.ndarray, axis: int) -> Array:

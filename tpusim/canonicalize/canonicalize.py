@@ -130,20 +130,38 @@ def apply_patterns(model: Model, also: Sequence[str] = ()) -> dict[str, int]:
 def merge_identical(module: ModuleOp, firings: dict[str, int]) -> None:
     """Merge ops of equal kind, operands and attributes into the first; counted as `CommonSubexpression`.
 
-    The patterns do not run again after it (U-18). Ops with weights stay, because each has a separate copy of them in
-    TPU-MLIR. Two returned ops both keep their names; if only the later op is returned, the first takes its name.
+    As in TPU-MLIR, only the two newest readers of a value are compared, again after each merge (U-18); the patterns do
+    not run again. Ops with weights stay, because each has a separate copy of them there. Two returned ops both keep
+    their names; if only the later op is returned, the first takes its name.
     """
     for function in module.ops:
-        seen: dict[Hashable, Operation] = {}
-        for op in list(function.body.block.ops) if isinstance(function, FuncOp) else ():
-            kept = seen.setdefault(_identity(op), op) if _mergeable(op) else op
-            if kept is op or (_is_returned(op) and _is_returned(kept)):
-                continue
-            if _is_returned(op):
-                copy_name(kept, op)
-            for old, new in zip(op.results, kept.results, strict=True):
-                old.replace_all_uses_with(new)
-            firings[MERGED] = firings.get(MERGED, 0) + 1
+        ops = list(function.body.block.ops) if isinstance(function, FuncOp) else []
+        for op in (op for op in ops if isinstance(op, TopOp) and not isinstance(op, TopWeight | TopNone)):
+            while (pair := _newest_readers(op)) and _merge(*pair):
+                firings[MERGED] = firings.get(MERGED, 0) + 1
+
+
+def _newest_readers(op: Operation) -> tuple[Operation, Operation] | None:
+    """The two ops that were made last among those that read a result of an op."""
+    uses = (use.operation for result in op.results for use in result.uses)
+    readers = [*dict.fromkeys(reader for reader in uses if reader.parent is op.parent)]
+    return (readers[0], readers[1]) if len(readers) > 1 else None
+
+
+def _merge(one: Operation, other: Operation) -> bool:
+    """Let the readers of the later of two equal ops read the earlier one, and erase it; return whether it is done."""
+    if not (_mergeable(one) and _mergeable(other)) or _identity(one) != _identity(other):
+        return False
+    kept, op = (one, other) if one.is_before_in_block(other) else (other, one)
+    if _is_returned(op):
+        if _is_returned(kept):
+            return False
+        copy_name(kept, op)
+    for old, new in zip(op.results, kept.results, strict=True):
+        old.replace_all_uses_with(new)
+    op.detach()
+    op.erase()
+    return True
 
 
 def _mergeable(op: Operation) -> bool:

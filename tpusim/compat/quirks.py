@@ -124,8 +124,8 @@ class Quirk(StrEnum):
 
     RESIZE_MODES = (
         "U-109", "resize_modes", "canonicalize",
-        "Resize of mode cubic is linear, and linear coordinates are those of half_pixel for asymmetric",
-        "each mode and coordinates are ONNX's, by products with constant matrices",
+        "Resize of mode cubic is linear, linear coordinates of asymmetric are half_pixel, nearest has two roundings",
+        "each mode and coordinates are ONNX's, by products with constant matrices, Gathers and Upsamples",
     )  # fmt: skip
 
     @property

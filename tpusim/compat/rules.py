@@ -24,7 +24,7 @@ IMPORT: Final = (
     ),
     Rule(
         "U-18", "duplicates_merge_once", "import, canonicalize",
-        "equal nodes merge by names before the import and once more after all patterns, which do not run again",
+        "equal nodes merge by names before the import; the two newest readers of a value once more after all patterns",
         "they merge until nothing changes", "interface.md 7.2",
     ),
     Rule(

@@ -13,8 +13,11 @@ from tpusim.ops.framework.base import Shape, TpuOp
 from tpusim.ops.groupnorm import TpuInstanceNorm
 from tpusim.ops.resize.interp import TpuInterp
 
-INTERPOLATED = ("align_corners", "half_pixel", "pytorch_half_pixel")
-"""The coordinates of the host's interpolation that are computed."""
+INTERPOLATED = {
+    **{name: ("linear", name) for name in ("align_corners", "half_pixel", "pytorch_half_pixel")},
+    "nearest": ("nearest", "asymmetric"), "nearest_half_pixel": ("nearest", "half_pixel"),
+}  # fmt: skip
+"""The coordinates of the host's interpolation that are computed -> mode and coordinates of the op."""
 
 
 @irdl_op_definition
@@ -52,7 +55,9 @@ class TpuGenericCpu(TpuOp):
         places = self.param.data.get("coordinate_transformation_mode") if self.param else None
         if function == "interp" and isinstance(places, StringAttr) and places.data in INTERPOLATED:
             scales = {name: float_attr(-1.0) for name in ("scale_h", "scale_w")}
-            stated = {"mode": text("linear"), "coord_mode": text(places.data), "on_host": flag(True)}
+            mode, coordinates = INTERPOLATED[places.data]
+            stated = {"mode": text(mode), "coord_mode": text(coordinates), "on_host": flag(True)}
+            stated |= {"asymmetric": flag(True)} if coordinates == "asymmetric" else {}
             new = replaced_by(self, TpuInterp, kept | scales | stated)
             return new.take_form() if isinstance(new, TpuInterp) else ""
         return f"the host's function {function} is not computed in this form"

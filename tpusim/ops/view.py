@@ -54,6 +54,7 @@ from tpusim.ops.patterns.views import (
     TopFuseUnsqueeze,
     TopRemoveReshapeAndUnsqueezeWhenScalar,
     TopReshapeFuse,
+    TopReshapeFuse2,
 )
 from tpusim.ops.rescale import lower_as_stored
 
@@ -129,7 +130,8 @@ class TopReshape(Reshape, ViewTop):
         """Views of views, and views that change nothing."""
         del weights
         undone = InValidReshapeMergePattern(), TopFuseSqueeze(), TopFuseUnsqueeze()
-        return TopFuseReshape2(), *undone, TopRemoveReshapeAndUnsqueezeWhenScalar(), TopReshapeFuse()
+        fused = TopFuseReshape2(), TopReshapeFuse(), TopReshapeFuse2()
+        return *fused, *undone, TopRemoveReshapeAndUnsqueezeWhenScalar()
 
 
 def _stated_shape(op: "Reshape") -> str:

@@ -151,6 +151,9 @@ def arg(function: fn.Arg, operands: Operands, output: View) -> np.ndarray:
 def interp(function: fn.Interp, operands: Operands, output: View) -> np.ndarray:
     """Rows, then columns; coordinates in f32; the last element has no right neighbour."""
     (image,) = operands
+    if function.nearest:
+        rows, columns = nearest(function, image.shape[2:], output.shape[2:])
+        return image[:, :, rows][:, :, :, columns]
     axes = [neighbours(function, i, image.shape[2 + i], count) for i, count in enumerate(output.shape[2:])]
     if function.host:
         return _interp_on_host(image, axes, function)
@@ -158,6 +161,20 @@ def interp(function: fn.Interp, operands: Operands, output: View) -> np.ndarray:
         a, b = image.take(left, axis), image.take(right, axis)
         image = a + d.reshape([-1 if i == axis else 1 for i in range(4)]) * (b - a)
     return image
+
+
+def nearest(function: fn.Interp, before: tuple[int, ...], after: tuple[int, ...]) -> list[np.ndarray]:
+    """The index that every place along h and w copies; steps and products in f32, those of a host's centres in f64."""
+    found: list[np.ndarray] = []
+    for size, count, stated in zip(before, after, (function.scale_h, function.scale_w), strict=True):
+        step = np.float32(size) / np.float32(count) if function.host else np.float32(stated)
+        if function.host and not function.asymmetric:
+            at = np.ceil((np.arange(count) + 0.5) * float(step) - 1)
+        else:
+            at = np.multiply(np.arange(count), step, dtype=np.float32).astype(float)
+            at = np.floor(at + 0.5) if function.align_corners and not function.host else np.floor(at)
+        found.append(np.minimum(at, size - 1).astype(int))
+    return found
 
 
 def neighbours(function: fn.Interp, axis: int, before: int, after: int) -> tuple[np.ndarray, ...]:

@@ -1,14 +1,20 @@
 """Resize, its predecessor Upsample, and sampling at computed places."""
 
+from collections.abc import Mapping
 from math import floor
 
-from xdsl.ir import SSAValue
+import numpy as np
+from xdsl.ir import Operation, SSAValue
 
 from tpusim.frontend.onnx.node import Mapper, Node
+from tpusim.frontend.onnx.part_linear import RANK, STATES_COORDINATES
 from tpusim.ir.types import shape_of
 from tpusim.ops.framework.building import require_size
 from tpusim.ops.grid_sampler import TopGridSampler
-from tpusim.ops.resize import TopInterp
+from tpusim.ops.patterns.interpolated import NEAREST, SAME, UNSTATED, interpolated, nearest_coordinates
+from tpusim.ops.patterns.recurrent import mark_parts
+from tpusim.ops.resize import TopInterp, nearest_source
+from tpusim.ops.resize.nearest import upstream_sources
 
 Shape = tuple[int, ...]
 
@@ -19,13 +25,35 @@ def resize(node: Node) -> SSAValue:
     scales, size = _target(node, shape_of(x))
     mode = node.take("mode", "nearest")
     modes = {"coord_mode": "asymmetric", "nearest_mode": "floor"}
-    if node.opset >= 11:
+    if node.opset >= STATES_COORDINATES:
         modes = node.options("nearest_mode", coord_mode="coordinate_transformation_mode")
     for key in ("cubic_coeff_a", "extrapolation_value"):  # of other modes
         node.take(key)
     mode = "linear" if mode == "bilinear" else mode  # in opset 1
     require_size(size)
-    return TopInterp.make(node.builder, x, size=size, scales=scales, mode=mode, **modes, name=node.output)
+    value = TopInterp.make(node.builder, x, size=size, scales=scales, mode=mode, **modes, name=node.output)
+    if mode == "nearest" and len(size) == RANK and tuple(size[:2]) == shape_of(x)[:2]:
+        coordinates = modes.get("coord_mode", "half_pixel") if node.opset >= STATES_COORDINATES else UNSTATED
+        _mark_nearest(value, x, scales, modes, coordinates, node.output)
+    return value
+
+
+def _mark_nearest(
+    value: SSAValue, x: SSAValue, scales: list[float], modes: Mapping[str, str], coordinates: str, tensor: str
+) -> None:
+    """Mark the ops from `x` to `value`, so that they can become the Interp or Upsample of TPU-MLIR (U-109)."""
+    before, after = shape_of(x)[2:], shape_of(value)[2:]
+    sources = upstream_sources(before, after, nearest_coordinates(coordinates))
+    stated = modes.get("coord_mode", "half_pixel"), modes.get("nearest_mode", "round_prefer_floor")
+    same = all(
+        np.array_equal(nearest_source(i, o, scale, *stated), source)
+        for i, o, scale, source in zip(before, after, scales[2:], sources, strict=True)
+    )
+    parts = list[Operation]()
+    while value is not x and isinstance(value.owner, Operation):
+        parts.append(value.owner)
+        value = value.owner.operands[0]
+    mark_parts(parts, interpolated(SAME if same else NEAREST, coordinates, ""), tensor)
 
 
 def _target(node: Node, shape: Shape) -> tuple[list[float], Shape]:

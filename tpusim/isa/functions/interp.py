@@ -29,10 +29,11 @@ _COORDINATE_BYTES = 4
 
 
 class Interp(Function, frozen=True, tag="interp"):
-    """Linear interpolation of rows, then columns, in f32 (numerics.md 11.4): a + d*(b - a).
+    """Interpolation of rows, then columns (numerics.md 11.4): linear in f32, a + d*(b - a), or the nearest element.
 
     scale_h, scale_w: operand elements per result element. host: the four neighbours are weighed in f32, by steps
-    of the extents, as a host computes them. asymmetric: of the host, place o is at o * scale.
+    of the extents, as a host computes them. asymmetric: of the host, place o is at o * scale. nearest: the element at
+    o * scale, rounded half up if align_corners, else down; of the host at ceil((o + 0.5) * scale - 1).
     """
 
     scale_h: float
@@ -40,15 +41,18 @@ class Interp(Function, frozen=True, tag="interp"):
     align_corners: bool = False
     host: bool = False
     asymmetric: bool = False
+    nearest: bool = False
 
     def made_of(self, operands: int) -> Steps:
         """Differences, products and sums in two directions; neighbours are gathered, row by row for uneven scales."""
+        if self.nearest:
+            return Steps(0, lookups=2)
         return Steps(arithmetic=9, lookups=1 if self.whole_factors() else 6)
 
     def whole_factors(self) -> tuple[int, int] | None:
         """The factors by which h and w are enlarged; None if one is not a whole number, or corners are aligned."""
         factors = [1 / scale if scale else 0.5 for scale in (self.scale_h, self.scale_w)]
-        if self.align_corners or any(abs(f - round(f)) >= _WHOLE for f in factors):
+        if self.align_corners or self.nearest or any(abs(f - round(f)) >= _WHOLE for f in factors):
             return None
         return round(factors[0]), round(factors[1])
 
@@ -82,6 +86,8 @@ def _cycles(view: View, output: View, function: Interp, chip: ChipSpec) -> int:
     size = itemsize(output.dtype)
     steps = rows * ceil_div(h * w, chip.eu_elements(size))
     factors = function.whole_factors()
+    if function.nearest:
+        return rows * h * w + _indices(h, w, chip) + round(_coordinates_ns(h, chip) * chip.tiu_mhz / 1000)
     if prod(view.shape[2:]) == 1:
         return steps
     if factors is None:
@@ -91,6 +97,15 @@ def _cycles(view: View, output: View, function: Interp, chip: ChipSpec) -> int:
     else:
         cycles, moved = rows * h * w + _EVEN_STEPS * steps, _gathered_ns(view, output, chip) if factors[0] > 1 else 0.0
     return cycles + round(moved * chip.tiu_mhz / 1000)
+
+
+def _indices(h: int, w: int, chip: ChipSpec) -> int:
+    """TIU cycles by which the coordinates of all places become pairs of indices in every lane, for the nearest element.
+
+    One lane computes them, a transposition puts each into a lane, and strided copies make the pairs.
+    """
+    places = h * w
+    return h + 2 * ceil_div(places, chip.eu_elements(4)) + 9 * ceil_div(places, chip.lanes)
 
 
 def _coordinates_ns(rows: int, chip: ChipSpec) -> float:

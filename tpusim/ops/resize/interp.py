@@ -1,4 +1,4 @@
-"""`top.Interp`, `tpu.Interp`: linear interpolation of rows and columns (numerics.md 11.4)."""
+"""`top.Interp`, `tpu.Interp`: interpolation of rows and columns, linear or nearest (numerics.md 11.4)."""
 
 import logging
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgspec
 import numpy as np
-from tpusim_kernels.resize import interp_linear, interp_on_host
+from tpusim_kernels.resize import interp_linear, interp_nearest, interp_on_host, nearest_index
 from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, StringAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -16,10 +16,13 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.compat import Quirk
+from tpusim.interfaces import rules
 from tpusim.ir.attrs import (
+    copy_name,
     flag,
     float_attr,
     framework_name,
+    int_attr,
     ints,
     ints_attr,
     op_name,
@@ -28,7 +31,7 @@ from tpusim.ir.attrs import (
 )
 from tpusim.ir.modes import ResizeCoordinates, ResizeCoordinatesAttr, ResizeMode, ResizeModeAttr
 from tpusim.ir.reading import is_unranked
-from tpusim.ir.types import shape_of
+from tpusim.ir.types import element_of, shape_of
 from tpusim.ir.upstream import OWN, PART_OF, ir_name
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -37,13 +40,14 @@ from tpusim.isa.layout import gmem_strides
 from tpusim.isa.region import View
 from tpusim.ops.framework.base import Array, Builder, EmitContext, LoweringContext, Shape, ShapedOp, TopOp, TpuOp
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import is_set
-from tpusim.ops.interfaces import QuirkRewrite
-from tpusim.ops.patterns.interpolated import COORDINATES, PARTS, TAKEN
-from tpusim.ops.resize.nearest import make_nearest, nearest_source
+from tpusim.ops.framework.families import built_in_integers, is_set
+from tpusim.ops.interfaces import FloatRules, QuirkRewrite
+from tpusim.ops.patterns.interpolated import COORDINATES, NEAREST, PARTS, SAME, TAKEN, nearest_coordinates
+from tpusim.ops.resize.nearest import interp_step, make_nearest, nearest_source, whole_factor
+from tpusim.ops.resize.upsample import TopUpsample
 
 LOG = logging.getLogger(__name__)
-NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 OF_NODE = ("mode", "coord_mode", f"{OWN}stands_for")
 """Attributes of the top op alone."""
 WHOLE_WITHIN = 1e-9
@@ -58,7 +62,10 @@ def resized_shape(shape: Shape, size: tuple[int, ...]) -> Shape:
 
 
 class Interpolation(ShapedOp):
-    """Linear interpolation to `target_shape` (h, w), in both dialects; scale_h, scale_w: input per output elements."""
+    """Interpolation to `target_shape` (h, w), in both dialects; scale_h, scale_w: input per output elements.
+
+    align_corners: in mode linear the coordinates o*scale; in mode nearest they are rounded, and else cut off.
+    """
 
     input = operand_def(TensorType)
     output = result_def(TensorType)
@@ -68,8 +75,14 @@ class Interpolation(ShapedOp):
     align_corners = opt_attr_def(BoolAttr)
 
     @property
+    def is_nearest(self) -> bool:
+        """Whether the elements are copies."""
+        mode = self.attributes.get("mode")
+        return isinstance(mode, StringAttr | ResizeModeAttr) and mode.data == ResizeMode.NEAREST
+
+    @property
     def coordinates(self) -> ResizeCoordinates:
-        """The coordinates by TPU-MLIR's name."""
+        """The coordinates of a linear interpolation by TPU-MLIR's name."""
         return ResizeCoordinates.ALIGN_CORNERS if is_set(self.align_corners) else ResizeCoordinates.HALF_PIXEL
 
     @property
@@ -77,6 +90,12 @@ class Interpolation(ShapedOp):
         """The geometry as (size, scales, align_corners)."""
         h, w = ints(self.target_shape)
         return (h, w), (self.scale_h.value.data, self.scale_w.value.data), is_set(self.align_corners)
+
+    def sources(self) -> list[np.ndarray]:
+        """In mode nearest the index along h and w that each place copies."""
+        size, scales, align = self.geometry
+        axes = zip(shape_of(self.input)[2:], size, scales, strict=True)
+        return [nearest_index(before, after, scale, rounded=align) for before, after, scale in axes]
 
     @override
     def infer(self) -> tuple[Shape, ...]:
@@ -86,7 +105,7 @@ class Interpolation(ShapedOp):
 
 @irdl_op_definition
 class TopInterp(Interpolation, TopOp):
-    """`top.Interp`: resizing by linear interpolation."""
+    """`top.Interp`: resizing by interpolation; in mode nearest as TPU-MLIR computes it (U-109)."""
 
     name = "top.Interp"
     SPEC: ClassVar[tuple[str, ...]] = ("11.4", "12.1")
@@ -98,7 +117,9 @@ class TopInterp(Interpolation, TopOp):
 
     @property
     def is_asymmetric(self) -> bool:
-        """Whether the coordinates of the node are asymmetric, which a host follows."""
+        """Whether a host follows asymmetric coordinates: those that the node states, in mode nearest PyTorch's too."""
+        if self.is_nearest:
+            return self.coord_mode.data in (ResizeCoordinates.ASYMMETRIC, ResizeCoordinates.PYTORCH_HALF_PIXEL)
         return self.stands_for is not None and self.stands_for.data.endswith("asymmetric")
 
     @classmethod
@@ -122,11 +143,11 @@ class TopInterp(Interpolation, TopOp):
         """A resize to `size`, the extents of all axes: nearest as Upsample or Gathers, linear as Interp along h and w.
 
         scales: output per input elements, if they are not the quotients of the extents. coord_mode: one of COORDINATES;
-        nearest_mode: one of NEAREST.
+        nearest_mode: one of ROUNDINGS.
         """
         shape = shape_of(x)
         scales = [o / i for i, o in zip(shape, size, strict=True)] if scales is None else scales
-        if coord_mode not in COORDINATES or nearest_mode not in NEAREST:
+        if coord_mode not in COORDINATES or nearest_mode not in ROUNDINGS:
             raise ValueError(f"coordinates {', '.join(COORDINATES)} are required, got {coord_mode}, {nearest_mode}")
         axes = list(zip(shape, size, scales, strict=True))
         if mode == "nearest":
@@ -153,7 +174,32 @@ class TopInterp(Interpolation, TopOp):
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         size, scales, align = self.geometry
+        if self.is_nearest:
+            return (interp_nearest(operands[0], *self.sources()),)
         return (interp_linear(operands[0], size=size, scales=scales, align_corners=align),)
+
+    @override
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """A host copies bytes, or numbers of the chip's float type (U-109)."""
+        if self.is_nearest and ctx.chip.is_on_host(self.name):
+            in_float = ctx.asks_for_float(self) or not ctx.format(self).calibrated
+            lowered = None if in_float else self._bytes_on_host(ctx)
+            return self._floats_on_host(ctx) if lowered is None else lowered
+        return super().lower(ctx)
+
+    def _bytes_on_host(self, ctx: LoweringContext) -> SSAValue | None:
+        """The bytes of the operand, whatever their scale; None without scales."""
+        if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
+            return None
+        ctx.decision(self, Quirk.RESIZE_MODES.decision)
+        operand = ctx.operand(self.input, "int8", self)
+        return built_in_integers(self, ctx, TpuInterp, [operand], self._lowered_attributes(ctx))
+
+    def _floats_on_host(self, ctx: LoweringContext) -> SSAValue:
+        ctx.decision(self, Quirk.RESIZE_MODES.decision)
+        operand = ctx.operand(self.input, rules(ctx.chip, FloatRules).FALLBACK, self)
+        attributes, type = self._lowered_attributes(ctx), element_of(operand)
+        return ctx.build(TpuInterp, [operand], attributes, type, shape_of(self.output), op_name(self))
 
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
@@ -163,20 +209,25 @@ class TopInterp(Interpolation, TopOp):
     @override
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Interp (numerics.md 11.4, 12)."""
-        operand, attributes = (
-            ctx.operand(self.input, ctx.float_mode(self), self),
-            {key: value for key, value in self.attributes.items() if key not in OF_NODE},
-        )
-        if not self.geometry[2]:
+        # the host interpolates in f32 (DN-22)
+        operand, attributes = ctx.operand(self.input, ctx.float_mode(self), self), self._lowered_attributes(ctx)
+        if self.stands_for is not None or self.is_nearest:
+            ctx.decision(self, Quirk.RESIZE_MODES.decision)
+        return ctx.build(TpuInterp, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
+
+    def _lowered_attributes(self, ctx: LoweringContext) -> dict[str, Attribute]:
+        """The attributes of the tpu op."""
+        attributes = {key: value for key, value in self.attributes.items() if key not in OF_NODE}
+        if self.is_nearest:
+            where = ResizeCoordinatesAttr(ResizeCoordinates(self.coord_mode.data))
+            attributes |= {"mode": ResizeModeAttr(ResizeMode.NEAREST), "coord_mode": where}
+        elif not self.geometry[2]:
             steps = self._steps(ctx)
             attributes |= {"scale_h": float_attr(steps[0]), "scale_w": float_attr(steps[1])}
-        if self.stands_for is not None:
-            ctx.decision(self, Quirk.RESIZE_MODES.decision)
-        # the host interpolates in f32 (DN-22)
         if ctx.chip.is_on_host(self.name):
             attributes["on_host"] = flag(True)
             attributes |= {"asymmetric": flag(True)} if self.is_asymmetric else {}
-        return ctx.build(TpuInterp, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
+        return attributes
 
     def _steps(self, ctx: LoweringContext) -> list[float]:
         """Input per output elements in f32; by U-05 quotients of the sizes, even if the model states scales."""
@@ -187,7 +238,7 @@ class TopInterp(Interpolation, TopOp):
 
 @irdl_op_definition
 class TpuInterp(Interpolation, TpuOp):
-    """`tpu.Interp`: linear interpolation in float.
+    """`tpu.Interp`: linear interpolation in float, or copies of the nearest elements.
 
     on_host: by the algorithm of the host's processor; asymmetric: with coordinates o * scale there.
     """
@@ -205,12 +256,14 @@ class TpuInterp(Interpolation, TpuOp):
         """TPU-MLIR states output per input elements, which it steps by in align_corners only, and no extents (U-05)."""
         if ir_name(self, "target_shape") in self.attributes or is_unranked(self.output):
             return super().take_form()
-        if self.mode.data != "linear" or self.coord_mode.data == "asymmetric":
+        asymmetric = self.coord_mode.data == "asymmetric"
+        if self.mode.data == "linear" and asymmetric:
             return f"{self.mode.data} interpolation with {self.coord_mode.data} coordinates is not computed"
-        after, align = shape_of(self.output)[2:], self.coord_mode.data == "align_corners"
+        after = shape_of(self.output)[2:]
+        align = not asymmetric if self.is_nearest else self.coord_mode.data == "align_corners"
         sizes = list(zip(shape_of(self.input)[2:], after, strict=True))
         quotients = [float(np.float32(size_in) / np.float32(size_out)) for size_in, size_out in sizes]
-        steps = [_step(*axis, 1.0, "align_corners") for axis in sizes] if align else quotients
+        steps = [interp_step(*axis, align=True) for axis in sizes] if align else quotients
         self.target_shape, self.align_corners = ints_attr(after), flag(align)
         self.scale_h, self.scale_w = map(float_attr, steps)
         return super().take_form()
@@ -224,10 +277,25 @@ class TpuInterp(Interpolation, TpuOp):
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         size, scales, align = self.geometry
+        if self.is_nearest:
+            return (interp_nearest(operands[0], *self.sources()),)
         if not is_set(self.on_host):
             return (interp_linear(operands[0], size=size, scales=scales, align_corners=align),)
         asymmetric = is_set(self.asymmetric)
         return (interp_on_host(operands[0], size=size, scales=scales, align_corners=align, asymmetric=asymmetric),)
+
+    @override
+    def sources(self) -> list[np.ndarray]:
+        """As the chip copies, or the host."""
+        if not is_set(self.on_host):
+            return super().sources()
+        axes, rounded = zip(shape_of(self.input)[2:], self.geometry[0], strict=True), not is_set(self.asymmetric)
+        return [nearest_index(i, o, i / o, rounded=rounded, on_host=True) for i, o in axes]
+
+    @override
+    def integer_forms(self) -> tuple[tuple[str, ...], ...]:
+        """A host copies bytes."""
+        return ((),) if self.is_nearest and is_set(self.on_host) else ()
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
@@ -238,14 +306,15 @@ class TpuInterp(Interpolation, TpuOp):
     def emit(self, ctx: EmitContext) -> None:
         """FN interp, which reads only the rows and columns that it needs (numerics.md 11.4)."""
         _, (scale_h, scale_w), align = self.geometry
-        function = functions.Interp(scale_h, scale_w, align, is_set(self.on_host), is_set(self.asymmetric))
+        host, asymmetric = is_set(self.on_host), is_set(self.asymmetric)
+        function = functions.Interp(scale_h, scale_w, align, host, asymmetric, self.is_nearest)
         source = _needed(ctx.input(0), shape_of(self.output)[2:], function)
         ctx.emit(isa.Fn, function=function, inputs=(source,), output=ctx.output())
 
 
 def _needed(source: View, size: tuple[int, ...], function: functions.Interp) -> View:
     """The operand up to the last row and column that a result of this size (h, w) needs."""
-    if function.host or function.whole_factors() or source.interleave > 1:
+    if function.host or function.nearest or function.whole_factors() or source.interleave > 1:
         return source
     axes = zip(source.shape[2:], size, (function.scale_h, function.scale_w), strict=True)
     rows, columns = (_reach(*axis, function.align_corners) for axis in axes)
@@ -266,7 +335,7 @@ def _reach(length: int, count: int, scale: float, align: bool) -> int:
 def _step(size_in: int, size_out: int, scale: float, coordinates: str) -> float:
     """Input per output elements of a linear interpolation along one axis."""
     if coordinates == "align_corners":
-        return (size_in - 1) / (size_out - 1) if size_out > 1 else 0.0
+        return interp_step(size_in, size_out, align=True)
     if size_out == 1 and coordinates == "pytorch_half_pixel":
         return 1.0  # so that the only element is that at place 0
     return 1.0 / scale
@@ -277,13 +346,13 @@ def _step(size_in: int, size_out: int, scale: float, coordinates: str) -> float:
 
 @dataclass
 class PartsToInterp(QuirkRewrite):
-    """The products with constants that a Resize became, cubic or of other coordinates -> linear Interp (U-109)."""
+    """What a Resize became, cubic, nearest or of other coordinates -> Interp or Upsample of TPU-MLIR (U-109)."""
 
     QUIRK: ClassVar[Quirk] = Quirk.RESIZE_MODES
     interp: type[TopInterp]
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the last part; the Interp is called like the node."""
+        """`op` is the last part; the new op is called like the node."""
         mark = _mark_of(op)
         readers = [use.operation for use in op.results[0].uses] if mark.startswith(f"{PARTS} ") else []
         if not readers or any(_mark_of(reader) == mark for reader in readers):
@@ -293,23 +362,50 @@ class PartsToInterp(QuirkRewrite):
         source = op.results[0]
         while isinstance(source.owner, Operation) and _mark_of(source.owner) == mark:
             source = source.owner.operands[0]
-        taken = TAKEN.get(coordinates, coordinates)
-        axes = list(zip(shape_of(source), shape_of(op.results[0]), strict=True))[2:]
-        steps = [_step(before, after, after / before, taken) for before, after in axes]
-        attributes = {
-            "target_shape": ints_attr([after for _, after in axes]), "scale_h": float_attr(steps[0]),
-            "scale_w": float_attr(steps[1]), "align_corners": flag(taken == "align_corners"),
-            "stands_for": StringAttr(f"{mode} {coordinates}"),
-        }  # fmt: skip
-        new = self.interp.create(operands=[source], result_types=[op.results[0].type], attributes=attributes)
+        new = self._new(source, op.results[0], mode, coordinates)
         given = framework_name(op)
-        given = tensor if given.startswith(f"{tensor}_part") else given
-        set_op_name(new, given + ending, given if ending else "")
+        if ending or given.startswith(f"{tensor}_part"):
+            given = tensor if given.startswith(f"{tensor}_part") else given
+            set_op_name(new, given + ending, given if ending else "")
+        else:
+            copy_name(new, op)
         rewriter.replace(op, new)
-        LOG.warning(
-            "%s '%s' is linear with %s here (%s), not %s with %s; write what is meant, or keep it by quirks_off=%s",
-            new.name, op_name(new), taken, self.QUIRK.rule.number, mode, coordinates, self.QUIRK,
-        )  # fmt: skip
+        if mode != SAME:
+            LOG.warning(
+                "%s '%s' is %s here (%s), not %s with %s; write what is meant, or keep it by quirks_off=%s",
+                new.name, op_name(new), _told(new), self.QUIRK.rule.number, mode, coordinates, self.QUIRK,
+            )  # fmt: skip
+
+    def _new(self, source: SSAValue, result: SSAValue, mode: str, coordinates: str) -> TopInterp | TopUpsample:
+        """The op of TPU-MLIR; in mode nearest an Upsample if one whole factor enlarges both axes."""
+        nearest = mode in (NEAREST, SAME)
+        before, after = shape_of(source)[2:], shape_of(result)[2:]
+        if nearest and (factor := whole_factor(before, after)) is not None:
+            factors = {"scale_h": int_attr(factor), "scale_w": int_attr(factor)}
+            return TopUpsample.create(operands=[source], result_types=[result.type], attributes=factors)
+        taken = nearest_coordinates(coordinates) if nearest else TAKEN.get(coordinates, coordinates)
+        align = taken != "asymmetric" if nearest else taken == "align_corners"
+        steps = [
+            interp_step(i, o, align=align) if nearest else _step(i, o, o / i, taken)
+            for i, o in zip(before, after, strict=True)
+        ]
+        attributes = {
+            "target_shape": ints_attr(after), "scale_h": float_attr(steps[0]), "scale_w": float_attr(steps[1]),
+            "align_corners": flag(align),
+        }  # fmt: skip
+        more = {"mode": text(ResizeMode.NEAREST), "coord_mode": text(taken)}
+        attributes |= more if nearest else {"stands_for": StringAttr(f"{mode} {coordinates}")}
+        return self.interp.create(operands=[source], result_types=[result.type], attributes=attributes)
+
+
+def _told(new: TopInterp | TopUpsample) -> str:
+    """What an op computes, for a warning."""
+    if isinstance(new, TopUpsample):
+        return f"{new.factors[0]} copies of every element along each axis"
+    if not new.is_nearest:
+        return f"linear with {new.coord_mode.data}"
+    place = "round(o*(in-1)/(out-1))" if is_set(new.align_corners) else "floor(o*in/out)"
+    return f"the element at {place}"
 
 
 def _mark_of(op: Operation) -> str:

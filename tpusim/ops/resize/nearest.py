@@ -1,6 +1,7 @@
 """Resizes of mode nearest: which elements are copied, and by which ops."""
 
 import numpy as np
+from tpusim_kernels.resize import nearest_index
 from xdsl.ir import SSAValue
 
 from tpusim.ir.types import shape_of
@@ -29,6 +30,28 @@ def nearest_source(size_in: int, size_out: int, scale: float, coordinates: str, 
         "floor": np.floor(source), "ceil": np.ceil(source),
     }[rounding]  # fmt: skip
     return np.clip(rounded, 0, size_in - 1).astype(np.int32)
+
+
+def interp_step(size_in: int, size_out: int, *, align: bool) -> float:
+    """Input per output elements of an Interp along one axis: of the extents, or of the distances of their ends."""
+    if align:
+        return (size_in - 1) / (size_out - 1) if size_out > 1 else 0.0
+    return size_in / size_out
+
+
+def whole_factor(before: tuple[int, ...], after: tuple[int, ...]) -> int | None:
+    """The factor by which TPU-MLIR's Upsample enlarges both axes of an image (h, w); None if that is no Upsample."""
+    factor = after[0] // before[0]
+    return factor if after == tuple(factor * size for size in before) else None
+
+
+def upstream_sources(before: tuple[int, ...], after: tuple[int, ...], coordinates: str) -> list[np.ndarray]:
+    """The indices that TPU-MLIR's Upsample or Interp of mode nearest copies along h and w, whatever ONNX says."""
+    factor, rounded = whole_factor(before, after), coordinates != "asymmetric"
+    if factor is not None:
+        return [np.repeat(np.arange(size), factor) for size in before]
+    axes = zip(before, after, strict=True)
+    return [nearest_index(i, o, interp_step(i, o, align=rounded), rounded=rounded) for i, o in axes]
 
 
 def make_nearest(builder: Builder, x: SSAValue, sources: list[np.ndarray], name: str) -> SSAValue:

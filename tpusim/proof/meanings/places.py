@@ -81,6 +81,9 @@ def remainder(op: TpuMod, operands: Sequence[Any], field: Field) -> Elements | N
 def interp(op: TpuInterp, operands: Sequence[Any], field: Field) -> Elements | None:
     """The weighed neighbours of every place (numerics.md 11.4)."""
     size, scales, align = op.geometry
+    if op.is_nearest:
+        rows, columns = op.sources()
+        return operands[0][:, :, rows][:, :, :, columns]
     (x,), host, asymmetric = operands, is_set(op.on_host), is_set(op.asymmetric)
     axes: list[tuple[np.ndarray, ...]] = []
     for before, after, scale in zip(x.shape[2:], size, scales, strict=True):

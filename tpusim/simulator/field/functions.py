@@ -19,7 +19,7 @@ from tpusim.isa.region import View
 from tpusim.registry import FIELD_MEANINGS
 from tpusim.simulator.attention import by_batch, by_blocks, unpacked_biases, unpacked_matrices
 from tpusim.simulator.field.memory import NotJudged
-from tpusim.simulator.function import neighbours
+from tpusim.simulator.function import nearest, neighbours
 from tpusim.simulator.integer import is_float
 from tpusim.simulator.meanings import meaning_of
 
@@ -385,5 +385,8 @@ def by_sample(field: Field, function: fn.Function, operands: Operands, output: V
 def interp(field: Field, function: fn.Interp, operands: Operands, output: View) -> Elements:
     """The neighbours of every place, weighed, in the order of sums that the function's parameters name."""
     (x,), size = operands, output.shape[2:]
+    if function.nearest:
+        rows, columns = nearest(function, x.shape[2:], size)
+        return x[:, :, rows][:, :, :, columns]
     key = ("interp", function.align_corners, function.host, function.asymmetric)
     return weighed(field, key, x, [neighbours(function, i, x.shape[2 + i], count) for i, count in enumerate(size)])

@@ -91,7 +91,8 @@ class UpsampleToDeconv(RewritePattern):
 class InterpToConv(RewritePattern):
     """Interp by whole factors, by a half, or to every second element -> depthwise Conv; others stay.
 
-    An Interp of a single element becomes an Upsample if its extents cannot be reached in steps.
+    An Interp of a single element becomes an Upsample if its extents cannot be reached in steps, and so does one of mode
+    nearest that repeats every element, which TPU-MLIR stops at.
     """
 
     weights: WeightStore
@@ -100,6 +101,10 @@ class InterpToConv(RewritePattern):
     @override
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """The new op takes name and range."""
+        if isinstance(op, TopInterp) and op.is_nearest:
+            if not op.geometry[2] and (repeats := op.whole_factors()):
+                self._repeat(op, repeats, rewriter)
+            return
         if not isinstance(op, TopInterp) or op.is_asymmetric:
             return
         if op.geometry[2]:
@@ -113,14 +118,18 @@ class InterpToConv(RewritePattern):
         """Every second element, or a single element enlarged to extents that cannot be reached in steps."""
         before, after = shape_of(op.input)[2:], shape_of(op.output)[2:]
         if before == (1, 1) and min(after) > 1 and any(_largest_prime(size) > LARGEST_FACTOR for size in after):
-            repeated = {"scale_h": int_attr(after[0]), "scale_w": int_attr(after[1])}
-            new = TopUpsample.create(operands=[op.input], result_types=[op.output.type], attributes=repeated)
-            copy_name(new, op)
-            rewriter.replace(op, new)
+            self._repeat(op, after, rewriter)
         elif min(after) > 1 and all(i == 2 * o - 1 for i, o in zip(before, after, strict=True)):
             first = np.array([[1, 0], [0, 0]], np.float32)
             more = {"strides": ints_attr((2, 2)), "pads": ints_attr((0, 0, 1, 1))}
             self._convolve(op, op.input, first, more, rewriter)
+
+    def _repeat(self, op: TopInterp, factors: tuple[int, ...], rewriter: PatternRewriter) -> None:
+        """Every element repeated along h and w."""
+        repeated = {"scale_h": int_attr(factors[0]), "scale_w": int_attr(factors[1])}
+        new = TopUpsample.create(operands=[op.input], result_types=[op.output.type], attributes=repeated)
+        copy_name(new, op)
+        rewriter.replace(op, new)
 
     def _enlarge(self, op: TopInterp, factors: tuple[int, int], rewriter: PatternRewriter) -> None:
         """Repeat the border once, insert zeros between the elements, and convolve with `hat`."""

@@ -192,9 +192,15 @@ def upsample(op: TopUpsample, nodes: Nodes) -> Tensor:
 
 @writes(TopInterp)
 def interp(op: TopInterp, nodes: Nodes) -> Tensor:
-    """Resize by linear interpolation, to sizes, or by scales that are not the quotients of the sizes."""
+    """Resize by interpolation, to sizes, or by scales that are not the quotients of the sizes."""
     (h, w), steps, align = op.geometry
     shape = shape_of(op.input)
+    if op.is_nearest:
+        where, how = ("align_corners", "round_prefer_ceil") if align else ("asymmetric", "floor")
+        return nodes.add(
+            "Resize", [nodes.tensor(op.input), None, None, nodes.indices([*shape[:2], h, w])], mode="nearest",
+            coordinate_transformation_mode=where, nearest_mode=how,
+        )  # fmt: skip
     quotients = [before / after for before, after in zip(shape[2:], (h, w), strict=True)]
     if align or list(steps) == quotients:
         sizes = [None, nodes.indices([*shape[:2], h, w])]
