@@ -76,7 +76,7 @@ def quiet(words: list[str], stdin: str = "") -> int:
 def uses(run: Path, bad: Path, out: Path) -> dict[str, list[list[str]]]:
     """File of a run -> the commands that read it, with the damaged one in its place."""
     program, inputs, flat = (str(run / name) for name in ("7_model.tpusim", "inputs.npz", "tpu_outputs.npz"))
-    made = ["--out", str(out)]
+    made, table = ["--out", str(out)], ["--out-table", f"{out}_table"]
     simulate = ["simulate", program, "--input", inputs, *made, "--trace", str(out) + ".json"]
     asm = ["asm", str(bad), "--coefficients", program, *made]
     return {
@@ -105,7 +105,7 @@ def uses(run: Path, bad: Path, out: Path) -> dict[str, list[list[str]]]:
         "cali_table": [["calibrate", str(run / "2_canonical.mlir"), "--table", str(bad), *made]],
         "digits.onnx": [["check", str(bad)], ["import", str(bad), *made], ["fit", str(bad)]],
         "calibration.npz": [
-            ["calibrate", str(run / "2_canonical.mlir"), "--data", str(bad), "--samples", "2", *made],
+            [*("calibrate", str(run / "2_canonical.mlir"), "--data", str(bad), "--samples", "2", *made), *table],
             ["npz", "print", str(bad)],
         ],
         "bm1688.toml": [["chips", str(bad)], ["lower", str(run / "3_calibrated.mlir"), "--chip", str(bad), *made]],
