@@ -96,7 +96,7 @@ proof-study: $(VENV)/.test ## wrong places and values in right programs: each is
 right-programs: $(VENV)/.test ## 2,000 random right programs of all chips, modes and cores in 22 orders each (long; ARGS=--help)
 	PYTHONPATH=tests $(BIN)/python -m right_programs $(ARGS)
 
-hostile: $(VENV)/.test ## 5,000 damaged and hand-edited files through every command (long; ARGS=--help)
+hostile: $(VENV)/.test ## 8,000 damaged and hostile files and folders through every command (long; ARGS=--help)
 	PYTHONPATH=tests $(BIN)/python -m hostile_files $(ARGS)
 
 faults: $(VENV)/.test ## the n-th write, rename, removal, large array or child process of run, calibrate, explore, search-qtable fails (long; ARGS=--help)

@@ -201,6 +201,18 @@ MODELS: dict[str, Hostile] = {
     "twice-made": Hostile(("y",), twice_made),
     "no-opset": Hostile(("opset",), no_opset),
     "future-opset": Hostile(("999",), lambda: model(node("Relu", "x", "y"), opset=999)),
+    "negative-opset": Hostile(("opset",), lambda: model(node("Relu", "x", "y"), opset=-5)),
+    **{
+        f"no-text-{what}": Hostile(
+            (where, "UTF-8"),
+            lambda old=old: model(node("Relu", "x", "y")).SerializeToString().replace(old, b"\xff" * len(old)),
+        )
+        for what, where, old in (
+            ("op", "NodeProto", b"Relu"),
+            ("name", "NodeProto.name", b"the_Relu"),
+            ("input", "NodeProto.input", b"x"),
+        )
+    },
     "unknown-op": Hostile(("the_Frobnicate",), lambda: model(node("Frobnicate", "x", "y"))),
     "unknown-domain": Hostile(
         ("the_Relu", "evil"), lambda: model(node("Relu", "x", "y", domain="evil"), domains=["evil"])

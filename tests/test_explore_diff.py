@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tpusim.cli import main
-from tpusim.studies.explore.diff import parts
+from tpusim.errors import ConfigError
+from tpusim.studies.explore.diff import parts, read_report
 
 
 def group(ops: str, cycles: int, h: int = 1, reason: str = "") -> dict[str, Any]:
@@ -50,3 +51,21 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "cycles: 116 -> 136 (+17.2%)" in text and "1 of 4 parts" in text and "1×1×1×2×1" in text
     assert main(["explore", "diff", str(tmp_path), str(tmp_path / "two")]) == 1
     assert "a report.json of `tpusim run` is required" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wanted"),
+    [
+        ('"ops": ["a", "b", "c"]', '"ops": []', r"length >= 1 - at `\$\.groups\[0\]\.ops`"),
+        ('"h": 1', '"y": 1', r"required field `h` - at `\$\.groups\[0\]\.secs`"),
+        ('"secs": {', '"secs": [], "sec": {', r"got `array` - at `\$\.groups\[0\]\.secs`"),
+        ('"cycles": 90', '"cycles": "90"', r"got `str` - at `\$\.groups\[0\]\.cycles`"),
+        ('"commands": 7', '"command": 7', r"required field `commands` - at `\$\.totals`"),
+        ('"model": "net"', '"model": 3', r"got `int` - at `\$\.model`"),
+    ],
+)
+def test_a_report_that_somebody_edited_is_refused(tmp_path: Path, old: str, new: str, wanted: str) -> None:
+    (content := json.dumps(BEFORE)).index(old)
+    (tmp_path / "report.json").write_text(content.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=rf"report .*report\.json: .*{wanted}"):
+        read_report(tmp_path)

@@ -374,7 +374,7 @@ def test_calibration_tables_are_not_evaluated(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_damaged_files_through_every_command(tmp_path: Path) -> None:
-    """`make hostile` tries 5,000; the address space of this process is not limited."""
+    """`make hostile` tries 8,000; the address space of this process is not limited."""
     run = hostile_files.artefacts(tmp_path)
     folder = tmp_path / "files"
     folder.mkdir()

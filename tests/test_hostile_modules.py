@@ -55,6 +55,11 @@ TEXTS: dict[str, tuple[Changes, str]] = {
         {F: "  func.func private @f(tensor<2x4xf32>) -> tensor<2x4xf32>\n"},
         "a function with one block is required, @f has 0",
     ),
+    "a function that does not return": (
+        {"    return %0 : tensor<2x4xf32>\n": ""},
+        "in @main: a function that ends with func.return is required, got top.Relu",
+    ),
+    "a function that returns nothing": ({"    return %0 : tensor<2x4xf32>\n": "    return\n"}, "@f is of no type"),
     "a function that loops": (
         {"TPU_STATIC": "LOOP"},
         "in @main: a run mode among TPU_STATIC, TPU_DYNAMIC, CPU is required, @f has LOOP",

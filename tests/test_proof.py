@@ -64,6 +64,7 @@ from tpusim.ops.structure import TopWeight
 from tpusim.proof import Proof, prove
 from tpusim.proof.declared import differences
 from tpusim.running.network import open_network
+from tpusim.running.store import Manifest
 from tpusim.schedule import GroupSchedule
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.simulator.field import FieldMachine
@@ -905,6 +906,11 @@ def test_a_proof_needs_no_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["simulate", str(tmp_path / "7_model.tpusim"), "--prove"]) == 0
     assert "proven for all inputs: " in capsys.readouterr().out
     assert not (tmp_path / "local_outputs.npz").exists()
+    (tmp_path / "local_outputs.npz").write_text("mine")
+    Manifest("1").write(tmp_path)
+    assert main(["simulate", str(tmp_path / "7_model.tpusim"), "--prove"]) == 0
+    noted = Manifest.read(tmp_path)
+    assert noted is not None and list(noted.files) == ["trace.json"]  # what the command wrote
     assert main(["simulate", str(tmp_path / "7_model.tpusim")]) == 1
     assert "--input: inputs are required" in capsys.readouterr().err
 

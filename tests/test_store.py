@@ -52,6 +52,21 @@ def test_a_file_that_was_edited_is_never_replaced_or_removed(tmp_path: Path):
     assert content(tmp_path) == {"a.txt": "x", "c.txt": "edited"}
 
 
+def test_a_file_of_another_size_is_not_read(tmp_path: Path):
+    """It may be so large that reading takes hours; a manifest of an earlier version states no sizes."""
+    run(tmp_path, "1", "2", "3")
+    os.truncate(tmp_path / "c.txt", 1 << 42)
+    with pytest.raises(ConfigError, match=r"c.txt was changed since a run wrote it"):
+        run(tmp_path, "x", "y", "z")
+    (tmp_path / "c.txt").write_text("3")
+    manifest = json.loads((tmp_path / MANIFEST).read_text())
+    for entry in manifest["files"].values():
+        del entry["sizes"]
+    (tmp_path / MANIFEST).write_text(json.dumps(manifest))
+    run(tmp_path, "x", "y", "z")
+    assert content(tmp_path) == {"a.txt": "x", "b.txt": "y", "c.txt": "z"}
+
+
 @pytest.mark.parametrize("name", ["b.txt", "c.txt"])
 def test_a_command_s_file_may_be_replaced_and_ends_what_was_complete(tmp_path: Path, name: str):
     """A command wrote two files by default into a run's folder: a file of the run, and another."""

@@ -90,7 +90,7 @@ def _origin(program: Program, index: int, view: View) -> dict[int, int]:
     return found
 
 
-def _patched(program: Program, site: Any, view: View, element: int, by: int, kind: str) -> Mutant | None:
+def patched(program: Program, site: Any, view: View, element: int, by: int, kind: str) -> Mutant | None:
     """The program with one coefficient changed that a command reads as an element of `view`."""
     index, command = site
     at = int(offsets(view, chip_of(program)).reshape(-1)[element])
@@ -123,7 +123,7 @@ def _table_byte(program: Program, rng: np.random.Generator, kind: str, part: tup
         word, by = (0, 1 << int(rng.integers(16, 28))) if part == ("multiplier",) else (1, int(rng.choice([-1, 1])))
     else:  # bytes: int32 bias, int32 multiplier, int8 shift
         word, by = (words - 3, 1 << int(rng.integers(3, 6))) if part == ("multiplier",) else (words - 1, 1)
-    return _patched(program, site, view, channel * words + word, by, kind)
+    return patched(program, site, view, channel * words + word, by, kind)
 
 
 def wrong_filter(program: Program, rng: np.random.Generator) -> Mutant | None:
@@ -132,7 +132,7 @@ def wrong_filter(program: Program, rng: np.random.Generator) -> Mutant | None:
     if site is None:
         return None
     view: View = site[1].filter
-    return _patched(
+    return patched(
         program, site, view, int(rng.integers(view.elements)), int(rng.choice([-64, 16, 100])), "wrong_filter"
     )
 
@@ -143,7 +143,7 @@ def wrong_bias(program: Program, rng: np.random.Generator) -> Mutant | None:
     if site is None:
         return None
     view: View = site[1].bias
-    return _patched(program, site, view, int(rng.integers(view.elements)), int(rng.choice([-1, 1])) << 10, "wrong_bias")
+    return patched(program, site, view, int(rng.integers(view.elements)), int(rng.choice([-1, 1])) << 10, "wrong_bias")
 
 
 def wrong_table(program: Program, rng: np.random.Generator) -> Mutant | None:
@@ -151,7 +151,7 @@ def wrong_table(program: Program, rng: np.random.Generator) -> Mutant | None:
     site = pick(rng, sites(program, Lut))
     if site is None:
         return None
-    return _patched(program, site, site[1].table, int(rng.integers(256)), int(rng.choice([-1, 1])), "wrong_table")
+    return patched(program, site, site[1].table, int(rng.integers(256)), int(rng.choice([-1, 1])), "wrong_table")
 
 
 def wrong_pad(program: Program, rng: np.random.Generator) -> Mutant | None:

@@ -532,7 +532,8 @@ class Simulate(Command):
         content = json.dumps(trace(program, machine.timeline)).encode()
         traced = output_file(self.program, "trace.json", self.trace)
         write_atomically(traced, lambda file: file.write(content))
-        for path in (*((outputs,) if self.out is None else ()), *((traced,) if self.trace is None else ())):
+        simulated = self.input is not None and self.out is None
+        for path in (*((outputs,) if simulated else ()), *((traced,) if self.trace is None else ())):
             note_written(path, "simulate", ARTEFACTS)
         cycles, milliseconds = machine.timeline.cycles, machine.timeline.milliseconds
         console.tell(f"{cycles:,} cycles = {estimate(milliseconds, known.factor, known.residual)}")

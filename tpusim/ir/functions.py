@@ -198,9 +198,16 @@ def _require_sense(call: CallOp, callee: FuncOp | None, stack: Sequence[str], na
     if callee.is_declaration or len(callee.body.blocks) != 1:
         blocks = len(callee.body.blocks)
         raise ImportModelError(f"{where}: a function with one block is required, @{symbol} has {blocks}; define it")
+    last = callee.body.block.last_op
+    if not isinstance(last, ReturnOp):
+        found = "no op" if last is None else last.name
+        raise ImportModelError(
+            f"{where}: a function that ends with func.return is required, got {found}; return the results"
+        )
     for what, given, wanted in (
         ("arguments", [v.type for v in call.arguments], callee.function_type.inputs.data),
         ("results", [v.type for v in call.results], callee.function_type.outputs.data),
+        ("results", [v.type for v in call.results], [v.type for v in last.operands]),
     ):
         if list(given) != list(wanted):
             raise ImportModelError(

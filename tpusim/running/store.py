@@ -49,11 +49,33 @@ Write = Callable[[Path], object]
 
 
 class FileEntry(msgspec.Struct):
-    """A file that a run wrote. before: the content that it replaces, while files are being moved."""
+    """A file that a run wrote. before: the content that it replaces, while files are being moved.
+
+    sizes: bytes of both. A file of another size is neither and need not be read; empty: not known (earlier versions).
+    """
 
     sha256: str
     stage: str
     before: str = ""
+    sizes: list[int] = []
+
+    @classmethod
+    def of(cls, path: Path, stage: str) -> "FileEntry":
+        """The entry of a file with its content of now."""
+        return cls(digest(path), stage, sizes=[path.stat().st_size])
+
+    def replaces(self, old: "FileEntry | None") -> "FileEntry":
+        """The entry while the file takes the place of an earlier one."""
+        if old is None:
+            return self
+        sizes = [*self.sizes, *old.sizes] if self.sizes and old.sizes else []
+        return FileEntry(self.sha256, self.stage, old.sha256, sizes)
+
+    def has(self, path: Path) -> bool:
+        """Whether a file has this content, or what it replaces."""
+        if self.sizes and path.stat().st_size not in self.sizes:
+            return False
+        return digest(path) in (self.sha256, self.before)
 
 
 class StageEntry(msgspec.Struct):
@@ -118,7 +140,7 @@ class Folder:
         if name == MANIFEST or name in found.writing:
             return True
         entry = found.files.get(name)
-        return entry is not None and digest(path) in (entry.sha256, entry.before)
+        return entry is not None and entry.has(path)
 
     def require_free(self, names: Iterable[str], contents: Mapping[str, FileEntry] | None = None) -> None:
         """Raise ConfigError for a file that a run would replace and did not write, unless the contents are the same."""
@@ -132,7 +154,7 @@ class Folder:
 
     def _has(self, name: str, contents: Mapping[str, FileEntry]) -> bool:
         path = self.path / name
-        return name in contents and path.is_file() and not path.is_symlink() and digest(path) == contents[name].sha256
+        return name in contents and path.is_file() and not path.is_symlink() and contents[name].has(path)
 
     def complete(self, keys: dict[str, str], *, edited: bool = False) -> list[str]:
         """The leading stages that are complete with these keys, and whose files are as recorded, or at least exist."""
@@ -170,10 +192,10 @@ def note_written(path: Path, command: str, known: Collection[str]) -> None:
     manifest = Manifest.read(path.parent)
     if manifest is None or path.name not in known or path.is_symlink() or not path.is_file():
         return
-    sha256, entry = digest(path), manifest.files.get(path.name)
-    if entry is not None and entry.sha256 == sha256:
+    entry = manifest.files.get(path.name)
+    if entry is not None and entry.has(path):
         return
-    manifest.files[path.name] = FileEntry(sha256, command)
+    manifest.files[path.name] = FileEntry.of(path, command)
     stale = next((i for i, e in enumerate(manifest.stages.values()) if path.name in e.files), len(manifest.stages))
     manifest.stages = dict(list(manifest.stages.items())[:stale])
     manifest.write(path.parent)
@@ -325,7 +347,7 @@ class Store:
 
     def _record(self, stage: str, key: str, seconds: float, names: list[str]) -> None:
         for name in names:
-            self._manifest.files[name] = FileEntry(digest(self.staging / name), stage)
+            self._manifest.files[name] = FileEntry.of(self.staging / name, stage)
         self._manifest.stages[stage] = StageEntry(key, seconds, names)
 
     def publish(self, spare: Callable[[Path], bool]) -> None:
@@ -341,7 +363,7 @@ class Store:
         gone = {n: e for n, e in old.items() if n not in new and target.owns(n)}
         spared = {name: entry for name, entry in gone.items() if spare(self.out / name)}
         with _uninterrupted():
-            before = {n: FileEntry(e.sha256, e.stage, old[n].sha256 if n in old else "") for n, e in new.items()}
+            before = {name: entry.replaces(old.get(name)) for name, entry in new.items()}
             msgspec.structs.replace(self._manifest, files={**gone, **before}).write(self.out)
             for name in new:
                 (self.staging / name).replace(self.out / name)

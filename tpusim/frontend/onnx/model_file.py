@@ -6,11 +6,12 @@
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -91,6 +92,7 @@ def read_onnx(source: Source, *, whole: bool = True) -> onnx.ModelProto:
     """
     model = source if isinstance(source, onnx.ModelProto) else _load(source, whole=whole)
     label = model_label(source)
+    _require_text(model, label)
     _require_opset(model, label)
     if not model.graph.output:
         raise ImportModelError(
@@ -102,6 +104,26 @@ def read_onnx(source: Source, *, whole: bool = True) -> onnx.ModelProto:
         return model
     _require_few_nodes(model, label)
     return onnx.inliner.inline_local_functions(model)
+
+
+def _require_text(model: onnx.ModelProto, label: str) -> None:
+    """Raise ImportModelError for a name or another text that is not UTF-8; protobuf gives it as bytes."""
+    for place, found in _texts(model):
+        if not isinstance(found, str):
+            raise ImportModelError(
+                f"model '{label}': a text of UTF-8 is required as {place}, got {ascii(found)[:80]}; the file is damaged"
+            )
+
+
+def _texts(message: Any) -> Iterator[tuple[str, object]]:
+    """Every text of a message and of those inside it, with the name of its field."""
+    for field, value in message.ListFields():
+        parts = (value,) if isinstance(value, str | bytes | Message) else value
+        if field.type == field.TYPE_STRING:
+            yield from ((f"{message.DESCRIPTOR.name}.{field.name}", part) for part in parts)
+        elif field.type == field.TYPE_MESSAGE:
+            for part in parts:
+                yield from _texts(part)
 
 
 def _require_few_nodes(model: onnx.ModelProto, label: str) -> None:
@@ -154,7 +176,7 @@ def _require_opset(model: onnx.ModelProto, label: str) -> None:
             f"model '{label}': an opset of at most {newest} is required (onnx {onnx.__version__}), got {version}; "
             "export the model with another, or install a newer onnx"
         )
-    if not version and any(node.domain in DEFAULT_DOMAINS for node in model.graph.node):
+    if version < 1 and any(node.domain in DEFAULT_DOMAINS for node in model.graph.node):
         raise ImportModelError(
             f"model '{label}': opset_import must name an opset of ONNX's own ops, got none; export it again"
         )

@@ -3,13 +3,52 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
+
+import msgspec
 
 from tpusim.errors import ConfigError
 from tpusim.host.documents import read_json
 
 Json = dict[str, Any]
-TOTALS = "milliseconds", "cycles", "load_bytes", "store_bytes", "commands"
+
+
+class _Sections(msgspec.Struct):
+    n: int
+    c: int
+    d: int
+    h: int
+    w: int
+
+
+class _Group(msgspec.Struct):
+    ops: Annotated[list[str], msgspec.Meta(min_length=1)]
+    secs: _Sections
+    reason: str
+    cycles: int
+    load_bytes: int
+    store_bytes: int
+
+
+class _Totals(msgspec.Struct):
+    milliseconds: float
+    cycles: int
+    load_bytes: int
+    store_bytes: int
+    commands: int
+
+
+TOTALS = _Totals.__struct_fields__
+
+
+class _Report(msgspec.Struct):
+    """What a comparison reads of a report, of whatever version."""
+
+    model: str
+    chip: str
+    mode: str
+    groups: list[_Group]
+    totals: _Totals
 
 
 @dataclass(frozen=True)
@@ -34,10 +73,9 @@ def read_report(path: Path) -> Json:
     file = path / "report.json" if path.is_dir() else path
     try:
         found = cast("object", read_json(file))
-    except (OSError, ValueError) as error:
+        msgspec.convert(found, _Report)
+    except (OSError, ValueError) as error:  # what msgspec raises is a ValueError
         raise ConfigError(f"report {file}: a report.json of `tpusim run` is required, {error}") from error
-    if not isinstance(found, dict) or not {"groups", "totals"} <= set(cast("Json", found)):
-        raise ConfigError(f"report {file}: a report.json of `tpusim run` is required, it has no groups and totals")
     return cast("Json", found)
 
 
