@@ -13,8 +13,9 @@ from xdsl.dialects.builtin import BoolAttr, IntegerAttr, NoneType, StringAttr, T
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 
+from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import flag, int_attr, op_name, text, value_name
-from tpusim.ir.types import element_of, shape_of, storage_dtype
+from tpusim.ir.types import element_of, shape_of, storage_dtype, storage_element
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.ops.framework.base import (
@@ -33,7 +34,7 @@ from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import is_set
 from tpusim.ops.framework.macro import MacroTpu
 from tpusim.ops.framework.one_result import OneResult
-from tpusim.ops.interfaces import Macs, Reorder
+from tpusim.ops.interfaces import GlobalBuffer, Macs, Reorder, Room
 
 CHIP_ORDER: dict[str, tuple[int, ...]] = {"LSTM": (0, 2, 1, 3), "GRU": (1, 0, 2)}
 """The gates in the order in which the weights of a chip have them: i, f, o, g and r, z, h."""
@@ -166,7 +167,7 @@ class TopRecurrent(Recurrent, TopOp):
         return found + [ctx.none()] * (len(self.TPU.get_irdl_definition().operands) - len(found))
 
 
-class TpuRecurrent(Recurrent, MacroTpu, Reorder, Macs):
+class TpuRecurrent(Recurrent, MacroTpu, Reorder, Macs, GlobalBuffer):
     """A recurrent op of a chip, a kernel of the library.
 
     filter and recurrence are (D, (I + H)*G, H) together after weight-reorder: for every element of a row and then of
@@ -177,6 +178,12 @@ class TpuRecurrent(Recurrent, MacroTpu, Reorder, Macs):
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
     TABLES: ClassVar[int]
     """The operand number of the first of four tables."""
+
+    @override
+    def global_buffer(self, chip: ChipSpec) -> Room | None:
+        """Five states of one direction."""
+        del chip
+        return Room((5, self.sizes[1], self.hidden), storage_element(element_of(self.rows)))
 
     @property
     def by_tables(self) -> bool:
