@@ -24,6 +24,8 @@ from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
 
 AddressMode = Literal["basic", "io_alone"]
 """Where inputs and results lie: among the other neurons, or each in bytes that nothing else uses."""
+IO_REGIONS = 5
+"""The number of regions that a chip has for inputs and outputs (hardware.md 3.1)."""
 IO_REGION_BITS = 40
 """The lowest tag bit of a region's address (hardware.md 3.1)."""
 
@@ -121,13 +123,13 @@ def _tensor_name(value: SSAValue) -> str:
 def output_addresses(
     model: Model, aliases: Mapping[SSAValue, SSAValue], chip: ChipSpec
 ) -> dict[SSAValue | Operation, int]:
-    """Addresses of network outputs on a chip that gives each a region; an input stays a neuron."""
+    """Addresses of network outputs on a chip that gives each of the first a region; an input stays a neuron."""
     if not chip.io_start:
         return {}
     found: dict[SSAValue | Operation, int] = {}
     for value in model.results:
         root = aliases.get(value, value)
-        if root not in found and not isinstance(root.owner, TopInput):
+        if root not in found and not isinstance(root.owner, TopInput) and len(found) < IO_REGIONS:
             found[root] = chip.io_start + (len(found) << IO_REGION_BITS)
     return found
 

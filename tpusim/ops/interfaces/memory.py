@@ -32,11 +32,16 @@ class Alignment:
 
 
 class LibraryTypes:
-    """An op for which the vendor's library reads a constant in another type than this machine does."""
+    """An op whose constants or attributes the vendor's library reads in another form than this machine does."""
 
     def library_types(self, chip: ChipSpec) -> Mapping[int, Attribute]:
         """Operand -> the element type in which the library reads it."""
         raise NotImplementedError
+
+    def library_attributes(self, chip: ChipSpec) -> Mapping[str, Attribute]:
+        """Attributes that tell the library of a layout which tpusim states otherwise."""
+        del chip
+        return {}
 
 
 @dataclass(frozen=True)
