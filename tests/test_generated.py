@@ -11,7 +11,7 @@ from benchmarks.conformance.generated import CELLS, digest, final, recorded
 from tpusim.cli import main
 from tpusim.errors import ConfigError
 from tpusim.ir.attrs import op_name
-from tpusim.ir.types import storage_dtype
+from tpusim.ir.types import element_of, storage_dtype
 from tpusim.ops.conv import TopConv
 from tpusim.ops.framework.builder import ModuleBuilder
 from tpusim.passes import PassManager
@@ -55,7 +55,7 @@ def test_a_bias_has_the_type_that_the_library_reads(chip: str, mode: str, groups
     made = for_generator(model)
     (name,) = [name for name in model.weights if name.endswith("_bias")]
     assert (model.weights[name].dtype, made.weights[name].dtype.name) == (np.float32, wanted)
-    types = {op.results[0].type.element_type for op in made.module.walk() if op_name(op) in (name, f"load_{name}")}
+    types = {element_of(op.results[0]) for op in made.module.walk() if op_name(op) in (name, f"load_{name}")}
     assert [storage_dtype(element).name for element in types] == [wanted]
 
 
