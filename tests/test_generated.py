@@ -11,13 +11,13 @@ from benchmarks.conformance.generated import CELLS, digest, final, recorded
 from tpusim.cli import main
 from tpusim.errors import ConfigError
 from tpusim.ir.attrs import op_name
-from tpusim.ir.types import storage_dtype
+from tpusim.ir.types import element_of, storage_dtype
 from tpusim.ops.conv import TopConv
 from tpusim.ops.framework.builder import ModuleBuilder
 from tpusim.passes import PassManager
 from tpusim.passes.memory import AddressAssign
 from tpusim.passes.pipelines import converted, grouped
-from tpusim.studies.upstream.road import in_library_types
+from tpusim.studies.upstream.road import for_generator, generate
 from tpusim.studies.upstream.tools import AUTO, NEEDED, VARIABLE, Tools, UpstreamError, reason
 
 
@@ -52,10 +52,10 @@ def test_a_bias_has_the_type_that_the_library_reads(chip: str, mode: str, groups
     y = TopConv.make(b, b.input("x", (1, 32, 4, 4)), *weights, pads=(1, 1, 1, 1), group=groups, name="y")
     passes = PassManager((*converted(config(chip, mode)), *grouped(), AddressAssign()))
     model = passes.run(b.finish([y], name="m"))
-    made = in_library_types(model)
+    made = for_generator(model)
     (name,) = [name for name in model.weights if name.endswith("_bias")]
     assert (model.weights[name].dtype, made.weights[name].dtype.name) == (np.float32, wanted)
-    types = {op.results[0].type.element_type for op in made.module.walk() if op_name(op) in (name, f"load_{name}")}
+    types = {element_of(op.results[0]) for op in made.module.walk() if op_name(op) in (name, f"load_{name}")}
     assert [storage_dtype(element).name for element in types] == [wanted]
 
 
@@ -108,3 +108,10 @@ def test_a_refusing_tool_is_an_error(tmp_path: Path) -> None:
         (tmp_path / "bin" / tool).touch()
     with pytest.raises(UpstreamError, match=r"tpuc-opt of .* stopped \(3\): error: the op is refused"):
         Tools.find(str(tmp_path)).run(tmp_path, "tpuc-opt", "f.mlir")
+
+
+def test_a_chip_of_other_files_is_refused(tmp_path: Path) -> None:
+    """Its generator would make a file that computes other numbers."""
+    model = final("residual/bm1684/int8")
+    with pytest.raises(UpstreamError, match="got bm1684: there a cast with a scale is a product and a cast"):
+        generate(model, tmp_path, Tools(tmp_path))

@@ -162,6 +162,15 @@ def test_all_ops_of_a_node_share_reordered_constants() -> None:
         assert np.array_equal(column, np.concatenate([w[0, rows], r[0, rows]], axis=1).T)
 
 
+def test_a_gru_has_a_matrix_for_each_gate() -> None:
+    """As TPU-MLIR's weight-reorder stores it: gates r, z, h of the rows, then of the state."""
+    model = to_tpu(to_canonical(network("GRU", ["Y"], linear_before_reset=1)), "bm1684x", "f32")
+    w, r = (tpu_weight(model, number) for number in (1, 2))
+    gates = [part.reshape(3, HIDDEN, -1)[gate].T for part in (w[0], r[0]) for gate in (1, 0, 2)]
+    packed = tpu_weight(to_reordered(model), 1)
+    assert packed.ravel().tolist() == np.concatenate([gate.ravel() for gate in gates]).tolist()
+
+
 def tpu_weight(model: Model, number: int) -> np.ndarray:
     return model.weights[op_name(layers(model)[0].operands[number].owner)]  # type: ignore[arg-type]
 

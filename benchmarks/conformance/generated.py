@@ -35,6 +35,7 @@ CELLS = (
     "deconv/bm1688/int8",
     "matmul/bm1684x/int8",
     "silu/bm1684x/int8",
+    "residual/cv181x/int8",
 )
 
 

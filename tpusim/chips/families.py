@@ -51,6 +51,8 @@ class Hardware(msgspec.Struct, frozen=True):
     """Ops without a local form, as in "tpu.Sub" (layer_group.md 2)."""
     file_suffix: Literal["bmodel", "cvimodel"] = "bmodel"
     """Of the files that TPU-MLIR's code generator makes for boards."""
+    not_generated: str = ""
+    """What keeps TPU-MLIR's code generator from final modules of tpusim; "" if it reads them."""
     cycle_model: Literal["bm", "cv18xx"] = "bm"
     """"bm": hardware.md 5.1 and 5.2, TIU and DMA run at the same time; "cv18xx": 5.3, by the formulas in
     `tpusim.isa.families`, and the times of TIU and DMA add up."""
@@ -88,6 +90,7 @@ BM1684 = Hardware(
     requant="shift",
     scaling="right_shift",
     scale_bits=16,
+    not_generated="there a cast with a scale is a product and a cast, and filters have another order of channels",
     coefficients="separate",
     merges_kernels=False,
     batch_packing=True,

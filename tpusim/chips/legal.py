@@ -84,6 +84,7 @@ LEGAL: dict[str, Legal] = {
     "calibration.transfers": OPTIONAL_RATE,
     "cores": Legal(1, 256),
     "kernel_memory_bytes": Legal(0, 1 << 40),
+    "resize_area_bytes": Legal(0, 1 << 32),
     "energy_pj_per_byte": ENERGY,
     "energy_pj_per_mac": ENERGY,
     "row_reduction_steps": COUNT,

@@ -117,6 +117,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """Rate of a gather of rows in global memory by the DMA; 0: the chip has none."""
     kernel_memory_bytes: int = 0
     """Local memory of all lanes for which the kernels of global layers were written; 0: that of the chip."""
+    resize_area_bytes: int = 0
+    """Global memory that the library's kernel of Interp may fill with weights (U-111); 0: it takes none."""
     energy_pj_per_byte: float = 0.0
     """Energy of a byte that enters or leaves local memory, in pJ; 0: not known, and no energy is counted. No
     shipped chip has a value, because none is published."""

@@ -411,6 +411,12 @@ GROUPS: Final = (
         "U-86", "flops_of_norms", "FLOPs of RMSNorm", "five steps per element and four per row are counted",
         "what the formula has", "numerics.md 16",
     ),
+    Rule(
+        "U-111", "global_buffers", "memory",
+        "Permute, Tile, Interp, GatherElements, ScatterElements, GridSampler, LSTM and GRU as global layers have room "
+        "for intermediate values in global memory (tpu.Buffer) on the 1684X family",
+        "no room: the machine here needs none", "hardware.md 3.3",
+    ),
 )  # fmt: skip
 
 CLOCK: Final = (

@@ -304,6 +304,16 @@ def storage_bits(element: Attribute) -> int:
     raise TypeError(f"no storage for element type {element}")
 
 
+def storage_element(element: Attribute) -> Attribute:
+    """The element type of the stored numbers, without scale or range."""
+    if isinstance(element, CalibratedType):
+        return element.expressed
+    if not isinstance(element, UniformType):
+        return element
+    signed = element.storage.signedness.data is not Signedness.UNSIGNED
+    return IntegerType(storage_bits(element), Signedness.SIGNED if signed else Signedness.UNSIGNED)
+
+
 def is_packed(element: Attribute) -> bool:
     """Whether two elements share a byte wherever bytes count."""
     return _integer_bits(element) == PACKED_BITS

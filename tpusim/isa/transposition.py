@@ -50,6 +50,11 @@ def transpositions(shape: Sequence[int], order: Sequence[int]) -> tuple[Matrices
     return tuple(found)
 
 
+def keeps_order(shape: Sequence[int], order: Sequence[int]) -> bool:
+    """Whether the elements keep their order in memory."""
+    return len(_together(shape, order)) <= 1
+
+
 def _together(shape: Sequence[int], order: Sequence[int]) -> list[list[int]]:
     """The operand's axes in the order of the result; adjacent axes that stay adjacent form a list; none of length 1."""
     place = {axis: i for i, axis in enumerate(axis for axis, size in enumerate(shape) if size > 1)}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Literal, get_args
 
 from xdsl.dialects.func import ReturnOp
@@ -13,24 +14,30 @@ from tpusim.errors import ConfigError, option
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model, update_function_type
 from tpusim.ir.text import verify
-from tpusim.ir.types import element_of, is_tensor, set_type, shape_of, stored_bytes, tensor
+from tpusim.ir.types import element_of, is_tensor, set_type, shape_of, storage_dtype, stored_bytes, tensor
+from tpusim.ir.upstream import BUFFER
 from tpusim.isa.layout import align, gmem_bytes
 from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.framework.families import command_dtype
-from tpusim.ops.interfaces import is_in_place
+from tpusim.ops.interfaces import is_in_place, room_of
 from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
 
 AddressMode = Literal["basic", "io_alone"]
 """Where inputs and results lie: among the other neurons, or each in bytes that nothing else uses."""
+IO_REGIONS = 5
+"""The number of regions that a chip has for inputs and outputs (hardware.md 3.1)."""
 IO_REGION_BITS = 40
 """The lowest tag bit of a region's address (hardware.md 3.1)."""
 
 
 @dataclass
 class Neuron:
-    """One tensor in the neuron region: its bytes, and the positions between which it is alive."""
+    """One tensor in the neuron region: its bytes, and the positions between which it is alive.
 
-    value: SSAValue
+    value: an op for the room that the vendor's library needs for it.
+    """
+
+    value: SSAValue | Operation
     size: int
     start: int
     end: int
@@ -62,7 +69,7 @@ def assign_addresses(model: Model, mode: AddressMode = "basic") -> Model:
     roots = {value: neuron_start + offset for value, offset in addresses.items()} | outputs
     everywhere = {**roots, **{value: roots[root] for value, root in aliases.items()}}
     for value, address in everywhere.items():
-        _place(value, address)
+        _place(value, address, chip)
     update_function_type(work)
     work.set(
         step=0,
@@ -80,21 +87,28 @@ def assign_addresses(model: Model, mode: AddressMode = "basic") -> Model:
     return work
 
 
-def _place(value: SSAValue, address: int) -> None:
+def _place(value: SSAValue | Operation, address: int, chip: ChipSpec) -> None:
     """Write an address into the type of a value, and of the store that makes it if it is the result of a group."""
+    if isinstance(value, Operation):
+        room = room_of(value, chip)
+        assert room is not None
+        value.attributes.update({BUFFER: tensor(room.shape, room.element, address), **room.stated})
+        return
     owner = value.owner
     for place in (value, owner.store_of(value).output) if isinstance(owner, TpuGroup) else (value,):
         set_type(place, tensor(shape_of(place), element_of(place), address))
 
 
-def _is_border(value: SSAValue, model: Model, aliases: Mapping[SSAValue, SSAValue]) -> bool:
+def _is_border(value: SSAValue | Operation, model: Model, aliases: Mapping[SSAValue, SSAValue]) -> bool:
     """Whether a neuron is an input of the network, or has the bytes of a result."""
+    if isinstance(value, Operation):
+        return False
     return isinstance(value.owner, TopInput) or any(aliases.get(result, result) is value for result in model.results)
 
 
-def _in_sequence(neurons: Sequence[Neuron], start: int) -> dict[SSAValue, int]:
+def _in_sequence(neurons: Sequence[Neuron], start: int) -> dict[SSAValue | Operation, int]:
     """Addresses from `start` on; no two neurons share a byte."""
-    found: dict[SSAValue, int] = {}
+    found: dict[SSAValue | Operation, int] = {}
     for neuron in neurons:
         found[neuron.value] = start
         start += neuron.size
@@ -106,14 +120,16 @@ def _tensor_name(value: SSAValue) -> str:
     return owner.store_of(value).tensor if isinstance(owner, TpuGroup) else value_name(value)
 
 
-def output_addresses(model: Model, aliases: Mapping[SSAValue, SSAValue], chip: ChipSpec) -> dict[SSAValue, int]:
-    """Addresses of network outputs on a chip that gives each a region; an input stays a neuron."""
+def output_addresses(
+    model: Model, aliases: Mapping[SSAValue, SSAValue], chip: ChipSpec
+) -> dict[SSAValue | Operation, int]:
+    """Addresses of network outputs on a chip that gives each of the first a region; an input stays a neuron."""
     if not chip.io_start:
         return {}
-    found: dict[SSAValue, int] = {}
+    found: dict[SSAValue | Operation, int] = {}
     for value in model.results:
         root = aliases.get(value, value)
-        if root not in found and not isinstance(root.owner, TopInput):
+        if root not in found and not isinstance(root.owner, TopInput) and len(found) < IO_REGIONS:
             found[root] = chip.io_start + (len(found) << IO_REGION_BITS)
     return found
 
@@ -135,9 +151,12 @@ def _makes_neurons(op: Operation) -> bool:
 
 
 def live_ranges(model: Model, chip: ChipSpec) -> tuple[list[Neuron], dict[SSAValue, SSAValue]]:
-    """Neurons with their live ranges, and for every in-place result the value whose bytes it shares."""
+    """Neurons with their live ranges, and for every in-place result the value whose bytes it shares.
+
+    The room that an op needs in addition is alive with the op (U-111).
+    """
     ops = [op for op in model.ops if _makes_neurons(op) or isinstance(op, ReturnOp)]
-    neurons: dict[SSAValue, Neuron] = {}
+    neurons: dict[SSAValue | Operation, Neuron] = {}
     aliases: dict[SSAValue, SSAValue] = {}
     for position, op in enumerate(ops):
         end = len(ops) if isinstance(op, ReturnOp) else position
@@ -145,6 +164,9 @@ def live_ranges(model: Model, chip: ChipSpec) -> tuple[list[Neuron], dict[SSAVal
             root = aliases.get(value, value)
             if root in neurons:
                 neurons[root].end = max(neurons[root].end, end)
+        if (room := room_of(op, chip)) is not None:
+            size = prod(room.shape) * storage_dtype(room.element).itemsize
+            neurons[op] = Neuron(op, align(size, chip.gmem_align_bytes), position, position)
         for result in op.results:
             if not is_tensor(result):
                 continue
@@ -156,7 +178,7 @@ def live_ranges(model: Model, chip: ChipSpec) -> tuple[list[Neuron], dict[SSAVal
     return list(neurons.values()), aliases
 
 
-def place(neurons: Sequence[Neuron]) -> tuple[dict[SSAValue, int], int]:
+def place(neurons: Sequence[Neuron]) -> tuple[dict[SSAValue | Operation, int], int]:
     """(offset of every neuron, total bytes) by the better of two orders (hardware.md 3.3)."""
     orders: tuple[Callable[[Neuron], tuple[int, int]], ...] = (
         lambda n: (n.start, -n.size),  # FitFirstAssign: by live start
@@ -165,7 +187,7 @@ def place(neurons: Sequence[Neuron]) -> tuple[dict[SSAValue, int], int]:
     return min((_pack(sorted(neurons, key=order)) for order in orders), key=lambda r: r[1])
 
 
-def _pack(ordered: Sequence[Neuron]) -> tuple[dict[SSAValue, int], int]:
+def _pack(ordered: Sequence[Neuron]) -> tuple[dict[SSAValue | Operation, int], int]:
     """Place each neuron in the smallest gap between placed neurons alive with it, else after them."""
     placed: list[tuple[int, Neuron]] = []
     for neuron in ordered:

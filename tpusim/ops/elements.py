@@ -13,8 +13,9 @@ from xdsl.dialects.builtin import BoolAttr, IntegerAttr, StringAttr, TensorType
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 
+from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import flag, int_attr, text
-from tpusim.ir.types import shape_of
+from tpusim.ir.types import element_of, shape_of
 from tpusim.ir.upstream import OWN
 from tpusim.isa import functions
 from tpusim.ops.framework.base import Array, Builder, FloatRule, Holds, OpT, Shape, ShapedOp
@@ -22,6 +23,7 @@ from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import checked_axis
 from tpusim.ops.framework.macro import MacroTop, MacroTpu
 from tpusim.ops.framework.one_result import OneResult
+from tpusim.ops.interfaces import GlobalBuffer, Room
 
 
 def _require_inside(x: Shape, indices: Shape, axis: int) -> None:
@@ -53,7 +55,7 @@ class GatherElements(ShapedOp):
 
 
 @irdl_op_definition
-class TpuGatherElements(GatherElements, MacroTpu):
+class TpuGatherElements(GatherElements, MacroTpu, GlobalBuffer):
     """`tpu.GatherElements`: elements copied as they are."""
 
     name = "tpu.GatherElements"
@@ -61,6 +63,12 @@ class TpuGatherElements(GatherElements, MacroTpu):
     @override
     def function(self) -> functions.Function:
         return functions.GatherElements(self.axis.value.data)
+
+    @override
+    def global_buffer(self, chip: ChipSpec) -> Room | None:
+        """As large as the indices."""
+        del chip
+        return Room(shape_of(self.indices), element_of(self.indices))
 
 
 @irdl_op_definition
@@ -108,7 +116,7 @@ class ScatterElements(ShapedOp):
 
 
 @irdl_op_definition
-class TpuScatterElements(ScatterElements, MacroTpu):
+class TpuScatterElements(ScatterElements, MacroTpu, GlobalBuffer):
     """`tpu.ScatterElements`: the operand with updates in it."""
 
     name = "tpu.ScatterElements"
@@ -116,6 +124,12 @@ class TpuScatterElements(ScatterElements, MacroTpu):
     @override
     def function(self) -> functions.Function:
         return functions.ScatterElements(self.axis.value.data, self.word("reduction"))  # type: ignore[arg-type]
+
+    @override
+    def global_buffer(self, chip: ChipSpec) -> Room | None:
+        """As large as the indices."""
+        del chip
+        return Room(shape_of(self.indices), element_of(self.indices))
 
 
 @irdl_op_definition

@@ -1,21 +1,26 @@
 """`top.GridSampler` and `tpu.GridSampler`: an image sampled at computed positions (numerics.md 12.1)."""
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any, ClassVar
 
 from tpusim_kernels import grid as kernels
 from typing_extensions import override
-from xdsl.dialects.builtin import BoolAttr, IntegerAttr, StringAttr, TensorType
+from xdsl.dialects.builtin import BoolAttr, IntegerAttr, StringAttr, TensorType, i8
 from xdsl.ir import SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import flag, text
-from tpusim.ir.types import shape_of
+from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import functions
+from tpusim.isa.layout import align
 from tpusim.ops.framework.base import Array, Builder, FloatMode, FloatRule, OpT, Shape, ShapedOp
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.macro import MacroTop, MacroTpu
+from tpusim.ops.interfaces import GlobalBuffer, Room
+
+F32_BYTES = 4
 
 
 def _require_known(mode: str, padding: str) -> None:
@@ -59,7 +64,7 @@ class GridSampler(ShapedOp):
 
 
 @irdl_op_definition
-class TpuGridSampler(GridSampler, MacroTpu):
+class TpuGridSampler(GridSampler, MacroTpu, GlobalBuffer):
     """`tpu.GridSampler`: an image sampled along a grid."""
 
     name = "tpu.GridSampler"
@@ -67,6 +72,14 @@ class TpuGridSampler(GridSampler, MacroTpu):
     @override
     def function(self) -> functions.Function:
         return functions.GridSample(**self.options)
+
+    @override
+    def global_buffer(self, chip: ChipSpec) -> Room | None:
+        """For each place of the grid an offset along every axis in f32, and a weight for every corner of its cell."""
+        batch, _, *places = shape_of(self.output)
+        axes, size = len(places), storage_dtype(element_of(self.output)).itemsize
+        bytes_of_place = axes * F32_BYTES + 2**axes * size
+        return Room((batch * align(prod(places), chip.lanes) * bytes_of_place,), i8)
 
 
 @irdl_op_definition

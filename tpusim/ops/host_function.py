@@ -1,10 +1,13 @@
 """`tpu.GenericCpu`: a function of a chip's runtime, which the host's processor computes."""
 
+import numpy as np
 from typing_extensions import override
-from xdsl.dialects.builtin import DictionaryAttr, FloatAttr, StringAttr, TensorType
+from xdsl.dialects.builtin import DictionaryAttr, FloatAttr, StringAttr, TensorType, f32
+from xdsl.ir import Operation
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def, var_operand_def, var_result_def
 
-from tpusim.ir.attrs import flag, float_attr, text
+from tpusim.errors import UnsupportedError
+from tpusim.ir.attrs import flag, float_attr, op_name, text
 from tpusim.ir.opaque import replaced_by
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.upstream import NOTES
@@ -61,3 +64,18 @@ class TpuGenericCpu(TpuOp):
             new = replaced_by(self, TpuInterp, kept | scales | stated)
             return new.take_form() if isinstance(new, TpuInterp) else ""
         return f"the host's function {function} is not computed in this form"
+
+
+def state_host_function(op: Operation) -> TpuGenericCpu:
+    """Replace an op that the host computes by the runtime's function. Raises UnsupportedError if none is known."""
+    target = uniform_of(op.results[0]) if isinstance(op, TpuCast) else None
+    if target is None:
+        raise UnsupportedError(
+            f"{op.name} '{op_name(op)}' runs on the host: a cast from f32 to 8 bits is required, for other ops tpusim "
+            "states no function of the runtime; choose a mode in which the chip computes it"
+        )
+    scale = FloatAttr(float(1 / np.float32(target.scale.data)), f32)
+    param = DictionaryAttr({"from": text("FP32"), "scale": scale, "to": text("INT8")})
+    made = replaced_by(op, TpuGenericCpu, {**op.attributes, "cpu_op_name": text("quant"), "param": param})
+    assert isinstance(made, TpuGenericCpu)
+    return made

@@ -16,9 +16,9 @@ from tpusim.interfaces import rules
 from tpusim.ir.attrs import copy_name, ints, ints_attr
 from tpusim.ir.module import is_returned
 from tpusim.ir.pdl import DataPattern, Drawing
-from tpusim.ir.types import shape_of
+from tpusim.ir.types import element_of, shape_of, storage_element, stored_bytes
 from tpusim.ir.weights import WeightStore
-from tpusim.isa.transposition import transpositions
+from tpusim.isa.transposition import keeps_order, transpositions
 from tpusim.ops.framework.base import (
     Array,
     Builder,
@@ -34,7 +34,7 @@ from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import Unary, shorter_axes
 from tpusim.ops.framework.moves import permutation_map
 from tpusim.ops.framework.views import turned
-from tpusim.ops.interfaces import KernelLibrary, LoweredRewrites, MovedByTransfers, Rearranges
+from tpusim.ops.interfaces import GlobalBuffer, KernelLibrary, LoweredRewrites, MovedByTransfers, Rearranges, Room
 from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.view import TpuReshape
 
@@ -111,7 +111,7 @@ def permuted(shape: Shape, order: tuple[int, ...]) -> Shape:
 
 
 @irdl_op_definition
-class TpuPermute(Permute, TpuOp, LoweredRewrites, Rearranges, MovedByTransfers):
+class TpuPermute(Permute, TpuOp, LoweredRewrites, Rearranges, MovedByTransfers, GlobalBuffer):
     """`tpu.Permute`: a byte move, the same stored type."""
 
     name = "tpu.Permute"
@@ -143,6 +143,15 @@ class TpuPermute(Permute, TpuOp, LoweredRewrites, Rearranges, MovedByTransfers):
         able = rules(ctx.chip, KernelLibrary).PERMUTES_BY_MATRICES
         several = able and len(transpositions(shape_of(self.input), order)) > 1
         ctx.move(*shorter_axes(turned(ctx.input(0), order), ctx.output()), kind="turns" if several else "")
+
+    @override
+    def global_buffer(self, chip: ChipSpec) -> Room | None:
+        """As many elements as the operand has bytes, unless one transposition of matrices, or none, is enough."""
+        del chip
+        shape, order = shape_of(self.input), ints(self.order)
+        if keeps_order(shape, order) or len(transpositions(shape, order)) == 1:
+            return None
+        return Room((stored_bytes(self.input),), storage_element(element_of(self.input)))
 
 
 class PermuteUndone(RewritePattern):

@@ -13,8 +13,9 @@ from xdsl.dialects.builtin import BoolAttr, IntegerAttr, NoneType, StringAttr, T
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 
+from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import flag, int_attr, op_name, text, value_name
-from tpusim.ir.types import element_of, shape_of, storage_dtype
+from tpusim.ir.types import element_of, shape_of, storage_dtype, storage_element
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.ops.framework.base import (
@@ -33,7 +34,7 @@ from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import is_set
 from tpusim.ops.framework.macro import MacroTpu
 from tpusim.ops.framework.one_result import OneResult
-from tpusim.ops.interfaces import Macs, Reorder
+from tpusim.ops.interfaces import GlobalBuffer, Macs, Reorder, Room
 
 CHIP_ORDER: dict[str, tuple[int, ...]] = {"LSTM": (0, 2, 1, 3), "GRU": (1, 0, 2)}
 """The gates in the order in which the weights of a chip have them: i, f, o, g and r, z, h."""
@@ -166,17 +167,23 @@ class TopRecurrent(Recurrent, TopOp):
         return found + [ctx.none()] * (len(self.TPU.get_irdl_definition().operands) - len(found))
 
 
-class TpuRecurrent(Recurrent, MacroTpu, Reorder, Macs):
+class TpuRecurrent(Recurrent, MacroTpu, Reorder, Macs, GlobalBuffer):
     """A recurrent op of a chip, a kernel of the library.
 
     filter and recurrence are (D, (I + H)*G, H) together after weight-reorder: for every element of a row and then of
-    the state, G*H weights. On a chip with BF16 tables the input is the products of the rows, (T, N, D*G*H), and the
-    filter is absent.
+    the state, G*H weights; in a GRU G matrices of H weights for every element of a row, then of the state. On a chip
+    with BF16 tables the input is the products of the rows, (T, N, D*G*H), and the filter is absent.
     """
 
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
     TABLES: ClassVar[int]
     """The operand number of the first of four tables."""
+
+    @override
+    def global_buffer(self, chip: ChipSpec) -> Room | None:
+        """Five states of one direction."""
+        del chip
+        return Room((5, self.sizes[1], self.hidden), storage_element(element_of(self.rows)))
 
     @property
     def by_tables(self) -> bool:
@@ -204,11 +211,23 @@ class TpuRecurrent(Recurrent, MacroTpu, Reorder, Macs):
             return w, r, b
         _, _, width = self.sizes
         order = np.argsort(CHIP_ORDER[self.KIND])
-        rows = w.reshape(self.ways, width + self.hidden, self.gates, self.hidden)[:, :, order].transpose(0, 2, 3, 1)
-        whole = rows.reshape(self.ways, self.gates * self.hidden, width + self.hidden)
         if b is not None:
             b = b.reshape(self.ways, 2, self.gates, self.hidden)[:, :, order].reshape(self.ways, -1)
-        return whole[..., :width], whole[..., width:], b
+        at = width * self.gates
+        return self._unpacked(w[:, :at], order), self._unpacked(w[:, at:], order), b
+
+    def _packed(self, matrices: np.ndarray, order: Sequence[int]) -> np.ndarray:
+        """Matrices (D, G*H, I) in the chip's layout, (D, G*I, H)."""
+        gates = matrices.reshape(self.ways, self.gates, self.hidden, -1)[:, order]
+        turned = (0, 1, 3, 2) if self.KIND in functions.MATRIX_PER_GATE else (0, 3, 1, 2)
+        return gates.transpose(turned).reshape(self.ways, -1, self.hidden)
+
+    def _unpacked(self, packed: Array, order: np.ndarray) -> Array:
+        """The matrices (D, G*H, I) of the chip's layout."""
+        gates = (self.gates, -1) if self.KIND in functions.MATRIX_PER_GATE else (-1, self.gates)
+        turned = (0, 1, 3, 2) if self.KIND in functions.MATRIX_PER_GATE else (0, 2, 3, 1)
+        found = packed.reshape(self.ways, *gates, self.hidden).transpose(turned)[:, order]
+        return found.reshape(self.ways, self.gates * self.hidden, -1)
 
     @override
     def macs(self) -> int:
@@ -243,8 +262,7 @@ class TpuRecurrent(Recurrent, MacroTpu, Reorder, Macs):
         w, r, b = (ctx.array(value) for value in self.operands[1:4])
         assert w is not None and r is not None  # the import takes constant matrices only
         order, name = list(CHIP_ORDER[self.KIND]), self.whole.data
-        rows = np.concatenate([w, r], axis=2).reshape(self.ways, self.gates, self.hidden, -1)[:, order]
-        packed = rows.transpose(0, 3, 1, 2).reshape(self.ways, -1, self.hidden)
+        packed = np.concatenate([self._packed(w, order), self._packed(r, order)], axis=1)
         new[1] = ctx.weight(f"{name}_reordered_filter", np.ascontiguousarray(packed), element_of(new[1]))
         new[2] = ctx.none()
         if b is not None:

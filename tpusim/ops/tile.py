@@ -13,7 +13,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import ints, ints_attr
-from tpusim.ir.types import shape_of
+from tpusim.ir.types import element_of, shape_of, storage_element, stored_bytes
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -31,6 +31,7 @@ from tpusim.ops.framework.base import (
 )
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import Unary, broadcast_shape, shorter_axes
+from tpusim.ops.interfaces import GlobalBuffer, Room
 from tpusim.ops.rescale import lower_as_stored
 from tpusim.ops.view import TopReshape
 
@@ -98,7 +99,7 @@ class TopTile(Tile, TopOp):
 
 
 @irdl_op_definition
-class TpuTile(Tile, TpuOp):
+class TpuTile(Tile, TpuOp, GlobalBuffer):
     """`tpu.Tile`: a byte move, the same stored type."""
 
     name = "tpu.Tile"
@@ -117,6 +118,15 @@ class TpuTile(Tile, TpuOp):
             ctx.emit(isa.Fn, function=functions.Tile(times), inputs=(source,), output=target)
             return
         ctx.move(*shorter_axes(*repeated(source, target, times)))
+
+    @override
+    def global_buffer(self, chip: ChipSpec) -> Room | None:
+        """As many elements as the result has bytes, by the fewest repetitions of an axis, if several axes repeat."""
+        del chip
+        times = ints(self.tile)
+        if sum(count > 1 for count in times) <= 1:
+            return None
+        return Room((stored_bytes(self.output) // min(times),), storage_element(element_of(self.input)))
 
 
 def repeated(source: View, target: View, times: tuple[int, ...]) -> tuple[View, View]:

@@ -87,6 +87,11 @@ def _weights(
         for name, part in zip(names, packed.reshape(len(names), size, size), strict=True):
             yield name, (None, part.T)
         return
+    if function.cell in fn.MATRIX_PER_GATE:
+        at = len(names) * width * size
+        matrices = packed[:at].reshape(-1, width, size), packed[at:].reshape(-1, size, size)
+        yield from zip(names, zip(*matrices, strict=True), strict=True)
+        return
     whole = packed.reshape(-1, len(names), size)
     for i, name in enumerate(names):
         yield name, (whole[:width, i], whole[width:, i])

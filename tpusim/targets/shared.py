@@ -36,6 +36,7 @@ class Library(KernelLibrary):
 
     LONE_CASTS = False
     PERMUTES_BY_MATRICES = False
+    GLOBAL_BUFFERS = False
     UPSAMPLES_BY_INDICES = False
 
 

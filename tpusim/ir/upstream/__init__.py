@@ -13,6 +13,7 @@ printed as it was read, because it changes no number. All attributes of an op wi
 
 from tpusim.ir.upstream.spelling import (
     ARITHMETIC,
+    BUFFER,
     DECISIONS,
     FALLBACK,
     FORMER_OPS,
@@ -41,6 +42,7 @@ from tpusim.ir.upstream.table import (
 
 __all__ = [
     "ARITHMETIC",
+    "BUFFER",
     "DECISIONS",
     "FALLBACK",
     "FORMER_OPS",

@@ -14,13 +14,15 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import IRDLOperation, OptOperandDef, VarOperandDef, traits_def
 from xdsl.rewriter import Rewriter
 
-from tpusim.ir.opaque import replaced_by
-from tpusim.ir.upstream.spelling import Spelled, as_stated
+from tpusim.ir.attrs import name_location, op_name
+from tpusim.ir.opaque import opaque_mode, replaced_by
+from tpusim.ir.upstream.spelling import BUFFER, Spelled, as_stated
 from tpusim.ir.upstream.table import entry
 
 NONE = "top.None"
 SCRATCH = "tpu.Buffer"
-"""Global memory for intermediate values of one op, which TPU-MLIR states as an operand; commands here use none."""
+"""Global memory for intermediate values of one op, which TPU-MLIR states as an operand, and tpusim as the attribute
+`BUFFER`: commands here use none."""
 
 
 class _None(Operation):
@@ -30,9 +32,16 @@ class _None(Operation):
     traits = traits_def()
 
 
+class _Buffer(Operation):
+    """`tpu.Buffer` in a module that is only printed."""
+
+    name = SCRATCH
+    traits = traits_def()
+
+
 def completed(module: ModuleOp) -> ModuleOp:
     """The module with all operands and results of TPU-MLIR's ops: itself if none is missing, else a copy."""
-    if not any(_missing(op) or _lacks_results(op) or _written_as(op) for op in module.walk()):
+    if not any(map(_is_incomplete, module.walk())):
         return module
     module = module.clone()
     for op in list(module.walk()):
@@ -49,7 +58,39 @@ def completed(module: ModuleOp) -> ModuleOp:
     for function in module.walk():
         if isinstance(function, FuncOp):
             _complete(function)
+    for op in list(module.walk()):
+        if _has_buffer(op):
+            _state_buffer(op)
     return module
+
+
+def _is_incomplete(op: Operation) -> bool:
+    return bool(_missing(op) or _lacks_results(op) or _written_as(op)) or _has_buffer(op)
+
+
+def _has_buffer(op: Operation) -> bool:
+    return BUFFER in op.attributes and _place_of_buffer(op.name) is not None
+
+
+def _state_buffer(op: Operation) -> None:
+    """Write the room that an op has in global memory as the op `tpu.Buffer` before it."""
+    block, place = op.parent, _place_of_buffer(op.name)
+    assert block is not None and place is not None
+    buffer = _Buffer.create(
+        result_types=[op.attributes.pop(BUFFER)],
+        attributes={"buffer_type": opaque_mode("tpu.buffer_type", "GMEM")},
+        location=name_location(f"{op_name(op)}_buffer"),
+    )
+    block.insert_op_before(buffer, op)
+    op.operands[place] = buffer.results[0]
+
+
+@cache
+def _place_of_buffer(name: str) -> int | None:
+    """The number of the operand that is room in global memory; None if TPU-MLIR's op has none."""
+    known = entry(name)
+    names = () if known is None else tuple(operand.name for operand in known.operands if not operand.missing)
+    return names.index("buffer") if "buffer" in names else None
 
 
 def _written_as(op: Operation) -> tuple[str, Mapping[str, Attribute]] | None:
@@ -75,7 +116,8 @@ def _complete(function: FuncOp) -> None:
 
 def _missing(op: Operation) -> int:
     """The number of operands that the op lacks."""
-    return max(_count(op.name) - len(op.operands), 0) if isinstance(op, IRDLOperation) else 0
+    known = isinstance(op, IRDLOperation) or _has_buffer(op)  # an op of no class has what it was read with
+    return max(_count(op.name) - len(op.operands), 0) if known else 0
 
 
 @cache
@@ -99,7 +141,8 @@ def drop_absent(module: ModuleOp) -> None:
 
 
 def _drop(op: IRDLOperation) -> Iterator[Operation]:
-    """Remove the absent operands at the end of the list; the ops that make them."""
+    """Remove the absent operands at the end of the list, keep the type of a buffer; the ops that made them."""
+    yield from _drop_buffers(op)
     kept, fixed = len(op.operands), _fixed(type(op))
     while kept > fixed and (_is_absent(op.operands[kept - 1]) or _is_scratch(op.operands[kept - 1])):
         kept -= 1
@@ -107,6 +150,18 @@ def _drop(op: IRDLOperation) -> Iterator[Operation]:
             yield maker
     if kept < len(op.operands):
         op.operands = op.operands[:kept]
+
+
+def _drop_buffers(op: IRDLOperation) -> Iterator[Operation]:
+    """State a buffer as an attribute, and put an absent operand in its places among those that the op always has."""
+    buffer, absent = next(filter(_is_scratch, op.operands), None), next(filter(_is_absent, op.operands), None)
+    if buffer is not None and _place_of_buffer(op.name) is not None:
+        op.attributes[BUFFER] = buffer.type
+    for number in range(_fixed(type(op)) if absent else 0):
+        value = op.operands[number]
+        if absent and isinstance(value.owner, Operation) and _is_scratch(value):
+            op.operands[number] = absent
+            yield value.owner
 
 
 def _drop_results(op: IRDLOperation) -> None:

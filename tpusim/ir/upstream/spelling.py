@@ -31,6 +31,8 @@ ARITHMETIC = OWN + "arithmetic"
 """Of a lowered op: whose order of float steps it has, if that is not the chip's."""
 FUNCTION = OWN + "function"
 """Of an op of a module that TPU-MLIR cut into functions: name and run mode of its function."""
+BUFFER = OWN + "buffer"
+"""Of an op with an address: the type, with its address, of the `tpu.Buffer` that is its operand in files."""
 NOTES = frozenset({PART_OF, DECISIONS, FALLBACK, GLOBAL_REASON, ARITHMETIC, FUNCTION})
 """Attributes that stages add to any op."""
 REMARKS = NOTES - {ARITHMETIC} | {FRAMEWORK}

@@ -49,7 +49,7 @@ from tpusim.isa.functions.picked import (
     TopK,
     YuvToBgr,
 )
-from tpusim.isa.functions.recurrent import Cell, Recurrent
+from tpusim.isa.functions.recurrent import MATRIX_PER_GATE, Cell, Recurrent
 from tpusim.isa.functions.reduce import Reduce, ReduceMode
 from tpusim.isa.functions.softmax import Softmax, SoftmaxInt, SoftmaxTables
 from tpusim.isa.functions.upsample import Upsample
@@ -86,6 +86,7 @@ __all__ = [
     "RMSNorm",
     "Lrn",
     "LrnTables",
+    "MATRIX_PER_GATE",
     "Misfit",
     "Nms",
     "MulInt",

@@ -13,6 +13,8 @@ from tpusim.isa.functions.rules import counted
 from tpusim.isa.region import View, itemsize
 
 Cell: TypeAlias = Literal["LSTM", "GRU"]
+MATRIX_PER_GATE = frozenset({"GRU"})
+"""Cells whose weights are a matrix for each gate; the others' have all gates in each row."""
 _TABLES = 4
 _AXES = 3
 
@@ -21,10 +23,11 @@ class Recurrent(Function, frozen=True, tag="recurrent"):
     """One result of an LSTM or GRU over a sequence in global memory (11.7).
 
     Operands: rows (T, N, I); weights (D, (I + H)*G, H), for each element of a row and then of the state G*H numbers in
-    the chip's order of gates, or with tables the recurrence (D, G*H, H); the biases of input and state (D, 2*G*H), with
-    tables (D, G*H); the initial states (D, N, H) that `states` says; with tables four tables. outputs: all results that
-    the kernel makes; `first`: this command does the work, other commands for the same layer only store their result.
-    moves: bytes that the kernel loads and stores in addition to operands and results (`with_moves`).
+    the chip's order of gates, for `MATRIX_PER_GATE` G matrices (I, H) and then (H, H), or with tables the recurrence
+    (D, G*H, H); the biases of input and state (D, 2*G*H), with tables (D, G*H); the initial states (D, N, H) that
+    `states` says; with tables four tables. outputs: all results that the kernel makes; `first`: this command does the
+    work, other commands for the same layer only store their result. moves: bytes that the kernel loads and stores in
+    addition to operands and results (`with_moves`).
     """
 
     OVER_INPUT: ClassVar[bool] = True

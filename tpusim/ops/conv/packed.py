@@ -4,7 +4,7 @@
 `tpu.Conv2D` merges its coefficients into one row per lane (hardware.md 2.3).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, ClassVar
 
@@ -21,6 +21,7 @@ from xdsl.dialects.builtin import (
     NoneType,
     Signedness,
     TensorType,
+    i8,
     i32,
 )
 from xdsl.ir import Attribute
@@ -43,13 +44,13 @@ from tpusim.ops.conv.coeff import (
 from tpusim.ops.framework.accumulator import exact_sums, limits_of_sums
 from tpusim.ops.framework.base import Array, EmitContext, ReorderContext, Shape, TpuOp, is_none
 from tpusim.ops.framework.families import is_set, relu_of
-from tpusim.ops.interfaces import Accumulates, PackedWeights, Reorder
+from tpusim.ops.interfaces import Accumulates, LibraryTypes, PackedWeights, Reorder
 from tpusim.ops.view import chip_of_module, model_of
 
 BYTE = IntegerType(8, Signedness.UNSIGNED)
 
 
-class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
+class PackedConvTpu(TpuOp, Accumulates, LibraryTypes, PackedWeights, Reorder):
     """Filter (oc, ic/g, kernel axes) and bias (oc,) as constants, or packed for the chip after weight-reorder.
 
     `filter_packed`: the filter is (1, oc, h, w), rows of `pack_filter` with `filter_packing` interleaved channels, and
@@ -160,6 +161,12 @@ class PackedConvTpu(TpuOp, Accumulates, PackedWeights, Reorder):
     def reach(self) -> tuple[int, ...]:
         """The extents that the dilated kernel covers: (k - 1) * dilation + 1."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.geometry["dilations"], strict=True))
+
+    @override
+    def library_types(self, chip: ChipSpec) -> Mapping[int, Attribute]:
+        """The packed bytes of channels are signed."""
+        del chip
+        return {2: i8} if is_set(self.channel_packed) and self.integer else {}
 
     @property
     def channels(self) -> tuple[int, int]:

@@ -63,7 +63,6 @@ from tpusim.ops.interfaces import (
     GroupRules,
     KernelConstants,
     LaneCopies,
-    LibraryTypes,
     Macs,
     SharedWindows,
     WindowRules,
@@ -72,7 +71,7 @@ from tpusim.ops.view import chip_of_module
 
 
 @irdl_op_definition
-class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, LibraryTypes, Macs, SharedWindows):
+class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, SharedWindows):
     """`tpu.Conv2D`: filter (oc, ic/g, kh, kw) and bias (oc,) as constants, or packed for the chip after weight-reorder.
 
     `filter_packed`: the filter is (1, oc, h, w), rows of `pack_filter`. `coeff_merged`: the filter operand is one row
@@ -297,8 +296,15 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Librar
     def library_types(self, chip: ChipSpec) -> Mapping[int, Attribute]:
         """The bias of a depthwise convolution of floats may have the type of the input."""
         if not chip.depthwise_bias_as_input or self.integer or not self.depthwise or is_none(self.bias):
-            return {}
+            return super().library_types(chip)
         return {2: element_of(self.input)}
+
+    @override
+    def library_attributes(self, chip: ChipSpec) -> Mapping[str, Attribute]:
+        """On chips whose filters have all input channels in a row: whether their number was made even."""
+        packing = self.filter_packing.value.data if self.filter_packing else 0
+        padded = not chip.ic_parallel_bytes and packing > self.channels[0]
+        return {"use_3ic_optimize": int_attr(_EVEN_CHANNELS)} if padded else {}
 
     def _merge(self, ctx: ReorderContext, rows: np.ndarray, bias: np.ndarray | None, name: str) -> None:
         assert self.multiplier is not None and self.rshift is not None and self.filter_packing is not None
@@ -500,6 +506,8 @@ _MERGED = (), (0,), (1,), (0, 1)
 """The axes of the kernel in the channels, by the lowest bits of `use_3ic_optimize`."""
 ALL_AXES, ON_CHIP, EXTRA = 3, 0x10, 0x20
 """Bits of `use_3ic_optimize`: the axes; the copies over lanes are made on the chip; of another copy of the image."""
+_EVEN_CHANNELS = 4
+"""`use_3ic_optimize` on chips that read two channels at once: zeros make their number even."""
 _REQUANTS = {"": "multiply_shift", "MultiplierShift": "multiply_shift", "OnlyShift": "only_shift", "QDM": "qdm"}
 """The kernel's names of quant_modes."""
 

@@ -37,15 +37,18 @@ from tpusim.ops.interfaces.lowering import (
 from tpusim.ops.interfaces.memory import (
     Alignment,
     GathersRows,
+    GlobalBuffer,
     InPlace,
     Inserted,
     LibraryTypes,
     MovedByTransfers,
     PackedWeights,
     Reorder,
+    Room,
     is_in_place,
     moves_of,
     padding_of,
+    room_of,
 )
 from tpusim.ops.interfaces.ranges import Range, RangePropagation, RangeRule, Ranges, RangeStep
 from tpusim.ops.interfaces.slicing import (
@@ -83,6 +86,7 @@ __all__ = [
     "FusedFrames",
     "FusingRewrites",
     "GathersRows",
+    "GlobalBuffer",
     "GroupRules",
     "HostComputed",
     "InPlace",
@@ -112,6 +116,7 @@ __all__ = [
     "Rearranges",
     "QuirkRewrite",
     "Reorder",
+    "Room",
     "ScalarOperand",
     "Selects",
     "SharedWindows",
@@ -134,6 +139,7 @@ __all__ = [
     "number_of",
     "on_host",
     "reads_windows",
+    "room_of",
     "shares_windows",
     "slice_table_of",
     "splits_weight",

@@ -59,6 +59,8 @@ class KernelLibrary(Rules):
     group becomes a global layer (U-76)."""
     PERMUTES_BY_MATRICES = True
     """A Permute that one copy of whole rows or one transposition of matrices cannot do takes several transpositions."""
+    GLOBAL_BUFFERS = True
+    """Kernels of some global layers need room in global memory for intermediate values."""
     UPSAMPLES_BY_INDICES = True
     """In a layer group tpu.Upsample gathers by a constant table of indices; alone it runs in tiles. If false, it copies
     its operand to every place of a cell in a group; alone it works in global memory."""

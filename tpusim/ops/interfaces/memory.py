@@ -1,14 +1,17 @@
 """Questions of weight reordering, transfers and address assignment to tpu ops."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from xdsl.ir import Attribute, Operation
 from xdsl.ir.affine import AffineMap
 
 from tpusim.chips import ChipSpec
+from tpusim.interfaces import implementation, rules
 from tpusim.ops.framework.contexts import ReorderContext
 from tpusim.ops.framework.logical import Shape
 from tpusim.ops.framework.moves import Way
+from tpusim.ops.interfaces.local import KernelLibrary
 
 
 class Reorder:
@@ -29,11 +32,42 @@ class Alignment:
 
 
 class LibraryTypes:
-    """An op for which the vendor's library reads a constant in another type than this machine does."""
+    """An op whose constants or attributes the vendor's library reads in another form than this machine does."""
 
     def library_types(self, chip: ChipSpec) -> Mapping[int, Attribute]:
         """Operand -> the element type in which the library reads it."""
         raise NotImplementedError
+
+    def library_attributes(self, chip: ChipSpec) -> Mapping[str, Attribute]:
+        """Attributes that tell the library of a layout which tpusim states otherwise."""
+        del chip
+        return {}
+
+
+@dataclass(frozen=True)
+class Room:
+    """Global memory for the intermediate values of one op: shape and element type.
+
+    stated: attributes that tell the library to use it.
+    """
+
+    shape: Shape
+    element: Attribute
+    stated: Mapping[str, Attribute] = field(default_factory=dict[str, Attribute])
+
+
+class GlobalBuffer:
+    """An op for which the vendor's library needs room in global memory; the machine here computes without."""
+
+    def global_buffer(self, chip: ChipSpec) -> Room | None:
+        """The room that the op needs as a global layer (hardware.md 3.4); None without."""
+        raise NotImplementedError
+
+
+def room_of(op: Operation, chip: ChipSpec) -> Room | None:
+    """The room in global memory that the library needs for an op outside groups; None without."""
+    asked = implementation(op, GlobalBuffer, chip) if rules(chip, KernelLibrary).GLOBAL_BUFFERS else None
+    return None if asked is None else asked.global_buffer(chip)
 
 
 class PackedWeights:

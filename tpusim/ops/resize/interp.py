@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from tpusim_kernels.resize import interp_linear, interp_nearest, interp_on_host, nearest_index
 from typing_extensions import override
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, StringAttr, TensorType
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, StringAttr, TensorType, i8
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
@@ -31,7 +31,7 @@ from tpusim.ir.attrs import (
 )
 from tpusim.ir.modes import ResizeCoordinates, ResizeCoordinatesAttr, ResizeMode, ResizeModeAttr
 from tpusim.ir.reading import is_unranked
-from tpusim.ir.types import element_of, shape_of
+from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ir.upstream import OWN, PART_OF, ir_name
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -41,7 +41,7 @@ from tpusim.isa.region import View
 from tpusim.ops.framework.base import Array, Builder, EmitContext, LoweringContext, Shape, ShapedOp, TopOp, TpuOp
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import built_in_integers, is_set
-from tpusim.ops.interfaces import FloatRules, QuirkRewrite
+from tpusim.ops.interfaces import FloatRules, GlobalBuffer, QuirkRewrite, Room
 from tpusim.ops.patterns.interpolated import COORDINATES, NEAREST, PARTS, SAME, TAKEN, nearest_coordinates
 from tpusim.ops.resize.nearest import interp_step, make_nearest, nearest_source, whole_factor
 from tpusim.ops.resize.upsample import TopUpsample
@@ -50,6 +50,10 @@ LOG = logging.getLogger(__name__)
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 OF_NODE = ("mode", "coord_mode", f"{OWN}stands_for")
 """Attributes of the top op alone."""
+INDEX_BYTES = 32
+"""Bytes of the library's indices for one place of a result, if a factor is no whole number (U-111)."""
+WEIGHT_BYTES, MOST_ROWS = 16, 32768
+"""Bytes of the library's weights for one column in addition to two numbers, and the most rows of them (U-111)."""
 WHOLE_WITHIN = 1e-9
 """The largest relative distance between a step and the reciprocal of a whole factor."""
 
@@ -237,7 +241,7 @@ class TopInterp(Interpolation, TopOp):
 
 
 @irdl_op_definition
-class TpuInterp(Interpolation, TpuOp):
+class TpuInterp(Interpolation, TpuOp, GlobalBuffer):
     """`tpu.Interp`: linear interpolation in float, or copies of the nearest elements.
 
     on_host: by the algorithm of the host's processor; asymmetric: with coordinates o * scale there.
@@ -301,6 +305,17 @@ class TpuInterp(Interpolation, TpuOp):
     def why_global(self, chip: ChipSpec) -> str | None:
         del chip
         return "interpolation runs in global memory"
+
+    @override
+    def global_buffer(self, chip: ChipSpec) -> Room | None:
+        """Indices of 8 numbers for every place; by whole factors, weights of as many rows as the library's area has."""
+        _, _, height, width = shape_of(self.input)
+        rows, columns = shape_of(self.output)[2:]
+        if rows % height or columns % width:
+            return Room((rows * columns * INDEX_BYTES,), i8, {"ppl_flag": flag(True)})
+        row_bytes = (WEIGHT_BYTES + 2 * storage_dtype(element_of(self.output)).itemsize) * columns
+        within = min(chip.resize_area_bytes // row_bytes, MOST_ROWS)
+        return Room((within * row_bytes,), i8) if within else None
 
     @override
     def emit(self, ctx: EmitContext) -> None:

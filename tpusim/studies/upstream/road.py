@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tpusim import chips
 from tpusim.chips import ChipSpec
 from tpusim.inference import results_of
 from tpusim.interfaces import implementation
-from tpusim.ir.attrs import op_name, texts
+from tpusim.ir.attrs import op_name, texts, texts_attr
+from tpusim.ir.functions import SUBNET
 from tpusim.ir.module import Model, save_model
 from tpusim.ir.types import retyped, set_type, storage_dtype
-from tpusim.ops.interfaces import LibraryTypes
+from tpusim.ir.upstream import FUNCTION
+from tpusim.ops.host_function import state_host_function
+from tpusim.ops.interfaces import LibraryTypes, on_host
 from tpusim.ops.structure import TopWeight, TpuLoad
 from tpusim.studies.upstream.tools import NAMES_OPS, Tools, UpstreamError
 from tpusim.verify.npz import load_tensors, save_tensors
@@ -26,6 +29,9 @@ MODULE, WEIGHTS = "final.mlir", "chip_weights.npz"
 SAMPLE, RESULTS = "simulator_in.npz", "simulator_out.npz"
 PROFILES = "compiler_profile_*.txt"
 """A profile of each core, which a tool writes into the folder where it runs."""
+APART = ("top.Input", "top.Weight", "top.None")
+HOST, CHIP = "host", "chip"
+"""Functions of which the next op is in another one."""
 SETTINGS = "embed_debug_info=False model_version=latest bmodel_only=False gdma_check=False rvti=False"
 """The options with which model_deploy.py calls the generator."""
 _CYCLES = re.compile(r"^TCYC : (\d+)", re.MULTILINE)
@@ -49,8 +55,13 @@ def generate(model: Model, folder: Path, tools: Tools) -> Made:
     Raises UpstreamError with the generator's reason if it refuses the module.
     """
     model.require_state("TPU_ADDRESSED", stage="codegen --through-upstream")
+    if why := chips.of(model).hardware.not_generated:
+        raise UpstreamError(
+            f"codegen --through-upstream: a chip whose final modules have TPU-MLIR's form is required, got "
+            f"{chips.of(model).name}: {why}; choose another chip, or let model_deploy.py compile the canonical module"
+        )
     folder.mkdir(parents=True, exist_ok=True)
-    save_model(in_library_types(model), folder / MODULE, weight_file=WEIGHTS)
+    save_model(for_generator(model), folder / MODULE, weight_file=WEIGHTS)
     file = bmodel_path(folder, model, chips.of(model))
     forget(file)
     tools.run(folder, "tpuc-opt", MODULE, NAMES_OPS, f"--codegen=model_file={file.name} {SETTINGS}", "-o", os.devnull)
@@ -83,14 +94,33 @@ def _cycles(profiles: Sequence[str]) -> int | None:
     return max((sum(map(int, parts)) for text in profiles if (parts := _CYCLES.findall(text))), default=None)
 
 
-def in_library_types(model: Model) -> Model:
-    """A copy whose constants have the element types in which the library of the chip reads them."""
+def for_generator(model: Model) -> Model:
+    """A copy in the form that the generator reads, as far as that is not the form of our files.
+
+    Constants have the element types in which the library of the chip reads them, and what the host computes is a
+    function of the runtime, apart from those that run on the chip.
+    """
     made, chip = model.clone(), chips.of(model)
     for op in list(made.module.walk()):
         if (answering := implementation(op, LibraryTypes, chip)) is not None:
             for index, element in answering.library_types(chip).items():
                 _retype(op.operands[index], element, made)
+            op.attributes.update(answering.library_attributes(chip))
+    if chip.io_start:  # activations of one network alone, apart from those that networks share
+        made.set(private_size=made.number("module.neuron_size"), neuron_size=0)
+    _set_apart([op for op in made.ops if op.results and op.name not in APART], chip)
     return made
+
+
+def _set_apart(ops: Sequence[Operation], chip: ChipSpec) -> None:
+    """Put what the host computes into functions of the host, if it computes anything."""
+    if not any(on_host(op, chip) for op in ops):
+        return
+    for op in ops:
+        host = on_host(op, chip)
+        op.attributes[FUNCTION] = texts_attr([HOST if host else CHIP, "CPU" if host else SUBNET[1]])
+        if host:
+            state_host_function(op)
 
 
 def _retype(value: SSAValue, element: Attribute, model: Model) -> None:
@@ -121,7 +151,8 @@ def results_in(folder: Path, model: Model) -> dict[str, Array]:
     wanted, path = texts(model.module.attributes["module.outputs"]), folder / RESULTS
     if not path.exists():
         raise UpstreamError("model_runner.py: results are required, it wrote none and printed no reason")
-    results = list(load_tensors(path).values())
+    found = load_tensors(path)
+    results = [found[name] for name in wanted if name in found] or list(found.values())  # a cvimodel has others, too
     if len(results) != len(wanted):
         raise UpstreamError(f"model_runner.py: {len(wanted)} results are required, got {len(results)}")
     return dict(zip(wanted, results, strict=True))
