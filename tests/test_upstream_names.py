@@ -240,3 +240,24 @@ def test_a_table_need_not_list_the_places_of_a_topk():
     assert to_calibrated(model, CalibrationTable({"x": entry, "values_TopK": entry})).ops
     with pytest.raises(CalibrationError, match="1 are missing: values_TopK"):
         to_calibrated(model, CalibrationTable({"x": entry}))
+
+
+@pytest.mark.parametrize(
+    "equation, shapes, names",
+    [
+        ("btd,dhk->bthk", [(1, 5, 8), (8, 2, 4)], ["y_Einsum_r_matmul"]),
+        ("bthd,bshd->bhts", [(1, 5, 2, 4), (1, 6, 2, 4)], ["y_Einsum_matmul"]),
+        ("bhts,bshd->bthd", [(1, 2, 5, 6), (1, 6, 2, 4)], ["y_Einsum_matmul", "y_Einsum"]),
+        ("abc,adc->abd", [(1, 5, 4), (1, 6, 4)], ["y_Einsum"]),
+        ("abc,abc->ab", [(1, 5, 4), (1, 5, 4)], ["y_Einsum_r_Mul"]),
+    ],
+)
+def test_the_product_of_an_einsum_is_called_as_there(
+    equation: str, shapes: list[tuple[int, ...]], names: list[str]
+) -> None:
+    b = Builder("net")
+    x, other = b.input("x", *shapes[0]), b.constant(np.ones(shapes[1], np.float32))
+    other = other if equation.startswith("btd") else b.node("Relu", b.input("z", *shapes[1]))
+    b.output(b.node("Sin", b.node("Einsum", x, other, out="y", equation=equation)))
+    found = [op_name(op) for op in to_canonical(import_onnx(b.model())).ops]
+    assert [name for name in found if name.startswith("y_Einsum")] == names

@@ -163,6 +163,41 @@ def einsum(p: Parts) -> None:
         p.result("Transpose", x, perm=[letters.index(letter) for letter in result])
     else:
         p.result("Identity", x)
+    if len(terms) == PAIR:
+        _name_product(p, _mode(terms, result))
+
+
+PAIR = 2
+"""Operands of an Einsum that is one product."""
+PRODUCT_ENDINGS = {
+    "abcd,aecd->abec": "_matmul", "abcd,aecd->acbe": "_matmul", "abcd,acde->abde": "_matmul",
+    "abcd,adbe->acbe": "_matmul", "abcd,abef->acdef": "_l_matmul", "abcd,abce->abde": "_l_matmul",
+}  # fmt: skip
+"""Mode of an Einsum -> what follows its name in that of its MatMul (U-33); other modes: "_r_matmul"."""
+
+
+def _mode(terms: list[list[str]], result: list[str]) -> str:
+    """The equation with the letters a, b ... in the order in which they occur."""
+    names = {letter: chr(ord("a") + i) for i, letter in enumerate(dict.fromkeys(v for term in terms for v in term))}
+    left = ",".join("".join(names[v] for v in term) for term in terms)
+    return f"{left}->{''.join(names[v] for v in result)}"
+
+
+def _name_product(p: Parts, mode: str) -> None:
+    """Call the one MatMul or Mul of an Einsum by TPU-MLIR's name (U-33); that of the result if it is the last op."""
+    products, last = [n for n in p.nodes if n.op_type in ("MatMul", "Mul")], p.nodes[-1]
+    if len(products) != 1 or last.op_type not in ("Identity", "Transpose", "Reshape"):
+        return
+    (product,), result = products, p.output(0)
+    if last.op_type == "Identity" and list(last.input) == list(product.output) and mode not in PRODUCT_ENDINGS:
+        p.nodes.pop()
+        name = result
+    else:
+        ending = "_r_Mul" if product.op_type == "Mul" else PRODUCT_ENDINGS.get(mode, "_r_matmul")
+        name = f"{result}{p.node.ending(0)}{ending}"
+    old, product.output[0] = product.output[0], name
+    for node in p.nodes:
+        node.input[:] = [name if read == old else read for read in node.input]
 
 
 def _letters(equation: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]:
