@@ -73,7 +73,7 @@ groups, all of which are tried; strategy 2 uses the cheaper result of greedy and
 
 THROUGH_HEAD = """## On TPU-MLIR's tools
 
-`TPUSIM_UPSTREAM=DIR python -m benchmarks.groups.through FOLDER` runs ten networks through `tpusim explore
+`TPUSIM_UPSTREAM=DIR python -m benchmarks.groups.through FOLDER` runs its networks through `tpusim explore
 --through-upstream` ([files for boards](howto/boards.md#which-cut-to-take)), with TPU-MLIR 1.30.2, INT8, one core:
 
 * **clock**: cycles of tpusim's clock; **real**: of the profile that TPU-MLIR's code generator writes of our cut.
@@ -87,8 +87,7 @@ THROUGH_TAIL = """
 On bm1688 the real profile is longer than the clock. A cause in most networks: the generator loads a slice of the image
 for a first convolution of three channels with three commands, one for each channel, and each has its start-up. The
 clock counts one command. With `best` these are 2,300 of the 2,471 cycles of difference on SqueezeNet, and all of it on
-mobile and unet. The results of softmax in INT8 differ by one step, because the simulator's exponential is another;
-those of TPU-MLIR's bmodel are the same.
+mobile and unet. Where results differ, it is by one step of a softmax in INT8, as in TPU-MLIR's bmodel.
 """
 
 
