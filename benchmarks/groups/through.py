@@ -14,7 +14,7 @@ import onnx
 import tyro
 from msgspec.structs import replace
 
-from benchmarks.explore.networks import Net, mobilenet_v2, yolo
+from benchmarks.explore.networks import Net, yolo
 from benchmarks.groups.measure import DIGITS
 from benchmarks.groups.page import groups_page
 from benchmarks.groups.results import PAGE, read, write
@@ -23,7 +23,7 @@ from tpusim.calibration.stage import CalibrationConfig
 from tpusim.studies.explore import Row, Space, explore
 from tpusim.studies.upstream.tools import AUTO
 
-ZOO = "squeezenet", "shufflenet", "inception_v2", "resnet50", "densenet121", "bvlc_alexnet"
+ZOO = "squeezenet", "shufflenet", "inception_v2", "resnet50"
 CHIPS, STRATEGIES = ("bm1684x", "bm1688"), ("2", "best")
 
 
@@ -48,12 +48,55 @@ def unet() -> onnx.ModelProto:
     return net.model("unet", 256, net.conv(x, inputs, 2))
 
 
+def mobile() -> onnx.ModelProto:
+    """Inverted residuals with depthwise convolutions, as MobileNetV2 has, in a short network at 96 x 96."""
+    net = Net()
+    x, channels = net("Clip", net.conv("image", 3, 16, 3, 2), 0.0, 6.0), 16
+    for outputs, stride in ((16, 1), (24, 2), (24, 1), (48, 2), (48, 1)):
+        wide = 4 * channels
+        y = net("Clip", net.conv(x, channels, wide), 0.0, 6.0)
+        y = net("Clip", net.conv(y, wide, wide, 3, stride, wide), 0.0, 6.0)
+        y = net.conv(y, wide, outputs)
+        x, channels = net("Add", x, y) if stride == 1 and channels == outputs else y, outputs
+    return net.model("mobile", 96, net.linear(net("Flatten", net("GlobalAveragePool", x)), channels, 100))
+
+
+def dense() -> onnx.ModelProto:
+    """Two dense blocks with a transition, as DenseNet has, in a short network at 96 x 96."""
+    net = Net()
+    x, channels = net("Relu", net.conv("image", 3, 32, 3, 2)), 32
+    for block in range(2):
+        for _ in range(4):
+            y = net("Relu", net.conv(net("Relu", net.conv(x, channels, 64)), 64, 16, 3))
+            x, channels = net("Concat", x, y, axis=1), channels + 16
+        if not block:
+            x, channels = net("Relu", net.conv(x, channels, channels // 2)), channels // 2
+            x = net("AveragePool", x, kernel_shape=[2, 2], strides=[2, 2])
+    return net.model("dense", 96, net.linear(net("Flatten", net("GlobalAveragePool", x)), channels, 100))
+
+
+def gated() -> onnx.ModelProto:
+    """Residual blocks with squeeze and excitation (Hu et al. 2018) in a short network at 96 x 96."""
+    net = Net()
+    x, channels = net("Relu", net.conv("image", 3, 32, 3, 2)), 32
+    for outputs in (32, 64):
+        stride = outputs // channels
+        y = net.conv(net("Relu", net.conv(x, channels, outputs, 3, stride)), outputs, outputs, 3)
+        gate = net("Relu", net.conv(net("GlobalAveragePool", y), outputs, outputs // 4))
+        y = net("Mul", y, net("Sigmoid", net.conv(gate, outputs // 4, outputs)))
+        shortcut = x if stride == 1 else net.conv(x, channels, outputs, 1, stride)
+        x, channels = net("Relu", net("Add", y, shortcut)), outputs
+    return net.model("gated", 96, net.linear(net("Flatten", net("GlobalAveragePool", x)), channels, 100))
+
+
 NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "digits": lambda: onnx.load(DIGITS),
     **{name: (lambda name=name: zoo.build(name)) for name in ZOO},
-    "mobilenet_v2": mobilenet_v2,
     "unet": unet,
     "yolo": yolo,
+    "mobile": mobile,
+    "dense": dense,
+    "gated": gated,
 }
 
 

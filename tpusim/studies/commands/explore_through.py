@@ -3,15 +3,15 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from tpusim.host.tables import Table
-from tpusim.studies.explore.front import Network
+from tpusim.studies.explore.front import Network, comparable
 from tpusim.studies.explore.row import Row
 
 
 def lines(rows: Sequence[Row], recommended: Mapping[Network, Row | None]) -> Iterator[Table | str]:
-    """A table of the bmodels, why others are missing, and the recommended cut of each network."""
+    """A table of the bmodels of each model, why others are missing, and the recommended cut of each network."""
     made = [row for row in rows if row.upstream_file]
-    if made:
-        yield _table(made)
+    for (model, batch), numbers in comparable(made, range(len(made))):
+        yield _table(f"{model}{f', batch {batch}' if batch else ''}", [made[i] for i in numbers])
     for row in rows:
         if row.upstream_first:
             yield f"results differ: {_name(row)}: {row.upstream_first}"
@@ -24,15 +24,15 @@ def lines(rows: Sequence[Row], recommended: Mapping[Network, Row | None]) -> Ite
         yield f"recommended: {_network(key)}: {_advice(row)}"
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    table = Table("on TPU-MLIR's tools: cycles of the clock, of the real profile, and of the compiler's own cut")
+def _table(model: str, rows: Sequence[Row]) -> Table:
+    table = Table(f"{model} on TPU-MLIR's tools: cycles of the clock, of the real profile, and of the compiler's cut")
     cores = any(row.cores > 1 for row in rows)
-    table.names("model", "chip").words("mode").names("strategy").numbers(*["cores"] * cores)
-    table.numbers("clock", "real", "clock / real", "TPU-MLIR's", "fewer", "real KiB", "TPU-MLIR's KiB").words("results")
+    table.names("chip").words("mode").names("strategy").numbers(*["cores"] * cores)
+    table.numbers("clock", "real", "clock / real", "TPU-MLIR's", "fewer", "KiB", "TPU-MLIR's").words("results")
     for row in rows:
         theirs, real = row.compiler_cycles, row.upstream_cycles
         cells = [
-            row.model, row.chip, row.mode, row.strategy, *[str(row.cores)] * cores, _count(row.cycles), _count(real),
+            row.chip, row.mode, row.strategy, *[str(row.cores)] * cores, _count(row.cycles), _count(real),
             _ratio(row.cycles, real), _count(theirs), _fewer(real, theirs), _kib(row.upstream_bytes),
             _kib(row.compiler_bytes), _results(row),
         ]  # fmt: skip
@@ -55,8 +55,8 @@ def _results(row: Row) -> str:
 def _advice(row: Row | None) -> str:
     if row is None:
         return "none of these cuts, TPU-MLIR's has fewer cycles"
-    saved = _fewer(row.upstream_cycles, row.compiler_cycles)
-    than = "as many as" if row.upstream_cycles == row.compiler_cycles else f"{saved} fewer than"
+    saved = (row.compiler_cycles or 0) - (row.upstream_cycles or 0)
+    than = f"{saved:,} ({_fewer(row.upstream_cycles, row.compiler_cycles)}) fewer than" if saved else "as many as"
     return f"{row.strategy}, {_count(row.upstream_cycles)} cycles, {than} with TPU-MLIR's cut: {row.upstream_file}"
 
 
