@@ -6,20 +6,21 @@ from functools import cached_property
 from io import StringIO
 
 import numpy as np
-from xdsl.dialects.builtin import ModuleOp, NoneType, TensorType, f32
+from xdsl.dialects.builtin import ModuleOp, NoneType, TensorType
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.printer import Printer
 
 from tpusim import chips
-from tpusim.errors import UnsupportedError
+from tpusim.errors import ConfigError, UnsupportedError, meant
+from tpusim.inference.executor import kept_names
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.opaque import require_known
 from tpusim.ir.types import shape_of, storage_dtype, tensor_of
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, TpuGroup, TpuYield
 from tpusim.studies.export.tosa.forms import FORMS
-from tpusim.studies.export.tosa.graph import ELEMENTS, MAX_RANK, Tensor
+from tpusim.studies.export.tosa.graph import ELEMENTS, FLOATS, MAX_RANK, Tensor
 from tpusim.studies.export.tosa.walk import BYTE, Writer
 
 
@@ -107,29 +108,45 @@ def to_tosa(model: Model, keep: Sequence[str] | str | None = None) -> TosaModule
         offset = BYTE if storage_dtype(tensor_of(op.input).element_type) == np.uint8 else 0
         g.tensors[op.output] = Tensor(argument, offset)
     refused: list[str] = []
-    made: list[SSAValue] = []
+    made: list[SSAValue] = [op.output for op in inputs]
     _walk(g, list(model.ops), refused, made)
     if refused:
         raise UnsupportedError("; ".join(refused))
-    values = _kept(model, keep, made)
-    results = [g.stored(v) for v in values]
+    kept = _kept(model, keep, made)
+    results = [g.stored(v) for v in kept.values()]
     g.finish([t.value for t in results])
     block.add_op(ReturnOp(*(t.value for t in results)))
     kinds = [b.type for b in block.args], [t.value.type for t in results]
     function = FuncOp("main", kinds, Region(block))
-    ports = [(op_name(op), op.input) for op in inputs], [(value_name(v), v) for v in values]
+    ports = [(op_name(op), op.input) for op in inputs], kept.items()
     return TosaModule(ModuleOp([function]), *(tuple(_port(*pair) for pair in pairs) for pairs in ports))
 
 
-def _kept(model: Model, keep: Sequence[str] | str | None, made: list[SSAValue]) -> list[SSAValue]:
+def _kept(model: Model, keep: Sequence[str] | str | None, made: Sequence[SSAValue]) -> dict[str, SSAValue]:
+    """The tensors to return by name. Raises ConfigError for an unknown name."""
     if keep is None:
-        return list(model.results)
-    return [v for v in made if keep == "all" or value_name(v) in keep]
+        return dict(zip(kept_names(model, None), model.results, strict=True))
+    known = {value_name(value): value for value in made}
+    names = known if keep == "all" else keep
+    unknown = next((name for name in names if name not in known), None)
+    if unknown is not None:
+        raise ConfigError(f"tensor '{unknown}': a name of the module is required{meant(unknown, known)}")
+    return {name: known[name] for name in names}
 
 
-def _type(value: SSAValue) -> TensorType:  # type: ignore[type-arg]
-    dtype = storage_dtype(tensor_of(value).element_type)
-    return TensorType(ELEMENTS[given_dtype(dtype).name], shape_of(value))
+def _type(value: SSAValue) -> TensorType[Attribute]:
+    return TensorType(_element(value), shape_of(value))
+
+
+def _element(value: SSAValue) -> Attribute:
+    """TOSA's element type of a value. Raises UnsupportedError for another type than bytes, words and floats."""
+    dtype = given_dtype(storage_dtype(tensor_of(value).element_type))
+    if dtype.name not in ELEMENTS:
+        raise UnsupportedError(
+            f"export --to tosa: tensor '{value_name(value)}' is stored as {dtype}; one of {', '.join(ELEMENTS)} and "
+            "uint8 is required"
+        )
+    return ELEMENTS[dtype.name]
 
 
 def _port(name: str, value: SSAValue) -> Port:
@@ -146,17 +163,17 @@ def _walk(g: Writer, ops: list[Operation], refused: list[str], made: list[SSAVal
             for result, value in zip(op.results, last.operands, strict=True):
                 if value in g.tensors:
                     g.tensors[result] = g.tensors[value]
-        elif isinstance(op, TopWeight | TopNone | TopInput | TpuYield) or not op.results:
-            continue
-        else:
+        elif op.results and not isinstance(op, TopWeight | TopNone | TopInput) and _is_known(g, op):
             try:
                 _write(g, op)
                 made.extend(op.results)
             except UnsupportedError as error:
                 refused.append(str(error))
-            except KeyError:
-                if not refused:
-                    raise
+
+
+def _is_known(g: Writer, op: Operation) -> bool:
+    """Whether all operands are written: what follows from a refused op is not."""
+    return all(v in g.tensors or isinstance(v.owner, TopWeight | TopNone) for v in op.operands)
 
 
 def _write(g: Writer, op: Operation) -> None:
@@ -166,14 +183,12 @@ def _write(g: Writer, op: Operation) -> None:
     form = FORMS.of(op)
     if len(op.results) != 1 or isinstance(op.results[0].type, NoneType):
         raise g.refuse("one result is required")
-    if max(len(shape_of(v)) for v in (*op.results,)) > MAX_RANK:
+    if len(shape_of(op.results[0])) > MAX_RANK:
         raise g.refuse(f"tensors of at most {MAX_RANK} axes are required at level 8k")
     y, value = form(op, g), op.results[0]
-    dtype = storage_dtype(tensor_of(value).element_type)
-    if y.is_float or y.element == ELEMENTS["bool"]:
-        y = g.cast(g.real(y), ELEMENTS[dtype.name]) if dtype.kind in "fV" else g.cast(y, ELEMENTS[dtype.name])
-    elif dtype == np.float32:
-        y = g.cast(y, f32)
-    if y.shape != shape_of(value):
-        y = g.reshape(y, shape_of(value))
-    g.tensors[value] = y
+    wanted = _element(value)
+    if (y.is_float or y.element == ELEMENTS["bool"]) and wanted in FLOATS:
+        y = g.cast(g.real(y), wanted)
+    elif y.element != wanted:
+        y = g.cast(y, wanted)
+    g.tensors[value] = g.reshape(y, shape_of(value))

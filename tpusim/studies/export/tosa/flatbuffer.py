@@ -31,10 +31,10 @@ def to_flatbuffer(tosa: TosaModule, asked: str) -> bytes:
     """
     tool = _tool(asked)
     with tempfile.TemporaryDirectory() as folder:
-        text, made = Path(folder) / "module.mlir", Path(folder) / "module.tosa"
-        text.write_text(tosa.text)
+        source, made = Path(folder) / "module.mlirbc", Path(folder) / "module.tosa"
+        source.write_bytes(tosa.bytecode)
         options = ["--tosa-serialize", f"--tosa-flatbuffer-filename={made}", "-o", "/dev/null"]
-        ran = subprocess.run([str(tool), str(text), *options], capture_output=True, text=True, check=False)
+        ran = subprocess.run([str(tool), str(source), *options], capture_output=True, text=True, check=False)
         if ran.returncode or not made.is_file():
             told = next((line for line in ran.stderr.splitlines() if "error" in line), ran.stderr.strip())
             raise UnsupportedError(f"{asked}: {TOOL} refuses the module: {told}")

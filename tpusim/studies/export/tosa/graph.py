@@ -40,6 +40,7 @@ ELEMENTS: Mapping[str, Attribute] = {
     "int8": i8, "int16": i16, "int32": i32, "float32": f32, "float16": f16, "bfloat16": bf16, "bool": i1,
 }  # fmt: skip
 """TOSA's element types by the NumPy names of what they store."""
+FLOATS = (f32, f16, bf16)
 MAX_RANK = 6
 """Axes of a tensor at level 8k."""
 POINTWISE = {
@@ -76,7 +77,7 @@ class Tensor:
     @property
     def is_float(self) -> bool:
         """Whether its elements are floats."""
-        return self.element in (f32, f16, bf16)
+        return self.element in FLOATS
 
 
 def longs(values: Sequence[int]) -> Attribute:

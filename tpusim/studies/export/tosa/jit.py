@@ -42,7 +42,6 @@ class MlirJit:
         ir, passes, engines = _packages()
         self._model, self._found = model, to_tosa(model, keep)
         with ir.Context() as context, ir.Location.unknown():
-            context.allow_unregistered_dialects = False
             try:
                 module = ir.Module.parse(self._found.bytecode)
                 module.operation.regions[0].blocks[0].operations[0].attributes["llvm.emit_c_interface"] = (

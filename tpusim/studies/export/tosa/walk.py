@@ -12,7 +12,7 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.types import shape_of, storage_dtype, tensor_of, uniform_of
 from tpusim.ops.framework.base import is_none
 from tpusim.ops.framework.families import zero_point
-from tpusim.ops.structure import TopWeight
+from tpusim.ops.structure import TopWeight, TpuLoad
 from tpusim.studies.export.tosa.dialect import Rounding, RoundingAttr
 from tpusim.studies.export.tosa.graph import ELEMENTS, Body, Tensor, flag
 
@@ -41,7 +41,9 @@ class Writer(Body):
         return UnsupportedError(f"export --to tosa: {self.op.name} '{op_name(self.op)}': {why}")
 
     def array(self, value: SSAValue) -> np.ndarray | None:
-        """The elements of a weight in the shape of its type, None for a computed value."""
+        """The elements of a weight, loaded or not, in the shape of its type; None for a computed value."""
+        while isinstance(value.owner, TpuLoad) and value.owner.moved is None:
+            value = value.owner.input
         if not isinstance(value.owner, TopWeight):
             return None
         return self.weights[op_name(value.owner)].reshape(shape_of(value))
