@@ -62,13 +62,15 @@ class Results:
 
 def main(
     networks: tuple[str, ...] = NETWORKS, chips: tuple[str, ...] = CHIPS, between: str = NETWORKS[0],
-    corpus: bool = True, llvm16: str = "", llvm19: str = "", llvm22: str = "", iree: str = "", torch_mlir: str = "", tpuc_opt: str = "",
+    corpus: bool = True, llvm16: str = "", llvm19: str = "", llvm22: str = "", iree: str = "", torch_mlir: str = "",
+    tpuc_opt: str = "",
 ) -> None:  # fmt: skip
     """Print a table of Markdown.
 
     networks: of tests/upstream/networks.py. between: the network, or one of its stages, of which each tool also reads
-    the files of each other tool. corpus: of every attribute, type and location. llvm16, llvm19, llvm22: programs `mlir-opt`, by default mlir-opt-16, mlir-opt-19 and
-    mlir-opt-22 of the PATH. iree, torch_mlir: the Python of environments with these bindings.
+    the files of each other tool. corpus: of every attribute, type and location. llvm16, llvm19, llvm22: programs
+    `mlir-opt`, by default mlir-opt-16, mlir-opt-19 and mlir-opt-22 of the PATH. iree, torch_mlir: the Python of
+    environments with these bindings.
     """
     try:
         tools = found(llvm16, llvm19, llvm22, iree, torch_mlir, tpuc_opt)

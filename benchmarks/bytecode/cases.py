@@ -142,16 +142,21 @@ def stages(networks: tuple[str, ...], chips: tuple[str, ...]) -> Iterator[Stage]
     """The stages of networks: three before the chip is known, three for each chip; no text comes twice."""
     known = set[str]()
     for name in networks:
-        for stage, model in _models(name, chips):
-            name_weights(model, "weights.npz", "text")  # tpuc-opt stops without the name, and needs no file
+        for stage, model in models(import_onnx(small.build(name), name=name), chips):
             text = print_module(written(model.module))
             if text not in known:
                 known.add(text)
                 yield Stage(f"{name}/{stage}", text)
 
 
-def _models(name: str, chips: tuple[str, ...]) -> Iterator[tuple[str, Model]]:
-    top = import_onnx(small.build(name), name=name)
+def models(top: Model, chips: tuple[str, ...]) -> Iterator[tuple[str, Model]]:
+    """A network at each stage by its name; thresholds are all 4."""
+    for stage, model in _models(top, chips):
+        name_weights(model, "weights.npz", "text")  # tpuc-opt stops without the name, and needs no file
+        yield stage, model
+
+
+def _models(top: Model, chips: tuple[str, ...]) -> Iterator[tuple[str, Model]]:
     yield "top", top
     canonical = PassManager(Canonicalize()).run(top)
     yield "canonical", canonical
