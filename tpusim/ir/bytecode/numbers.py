@@ -33,11 +33,11 @@ WIDEST = (1 << 24) - 1
 
 def width_of(kind: Attribute) -> int:
     """Bits of an integer or index type. Raises TypeError for another."""
+    if type(kind) is IntegerType:
+        return kind.width.data
     if isinstance(kind, IndexType):
         return INDEX_BITS
-    if not isinstance(kind, IntegerType):
-        raise TypeError(f"an integer type is required, got {kind}")
-    return cast("IntegerType[int, Signedness]", kind).width.data
+    raise TypeError(f"an integer type is required, got {kind}")
 
 
 def is_unsigned(kind: Attribute) -> bool:
