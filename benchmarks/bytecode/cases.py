@@ -90,16 +90,8 @@ class Corpus(Case):
     def taken(self, tool: Tool) -> frozenset[str]:
         """The lines that a tool reads as text."""
         if tool not in self._taken:
-            self._taken[tool] = frozenset(line for line in self.lines if self._takes(tool, line))
+            self._taken[tool] = frozenset(_taken(tool, self.lines))
         return self._taken[tool]
-
-    @staticmethod
-    def _takes(tool: Tool, line: str) -> bool:
-        try:
-            tool.printed(_op([line]))
-        except Refused:
-            return False
-        return True
 
     def text(self, tools: tuple[Tool, ...]) -> str:
         """The lines that all of the tools read."""
@@ -121,6 +113,16 @@ class Corpus(Case):
         (op,) = Bytecode(data, _context()).module().body.block.ops
         values = {f"{name} = {value}" for name, value in op.attributes.items() if name != "op_name__"}
         return values == self.taken(tool)
+
+
+def _taken(tool: Tool, lines: list[str]) -> list[str]:
+    """The lines of which a tool reads each: all at once, or half by half."""
+    try:
+        tool.printed(_op(lines))
+    except Refused:
+        middle = len(lines) // 2
+        return [*_taken(tool, lines[:middle]), *_taken(tool, lines[middle:])] if middle else []
+    return lines
 
 
 def _parsed(text: str, name: str) -> ModuleOp:
