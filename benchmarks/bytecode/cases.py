@@ -90,7 +90,8 @@ class Corpus(Case):
     def taken(self, tool: Tool) -> frozenset[str]:
         """The lines that a tool reads as text."""
         if tool not in self._taken:
-            self._taken[tool] = frozenset(_taken(tool, self.lines))
+            able = _taken(tool, [""])  # tpuc-opt takes modules of networks only
+            self._taken[tool] = frozenset(_taken(tool, self.lines) if able else [])
         return self._taken[tool]
 
     def text(self, tools: tuple[Tool, ...]) -> str:
