@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plain_modules import plain
 from xdsl.context import Context
 from xdsl.dialects.arith import Arith
 from xdsl.dialects.builtin import (
@@ -58,7 +59,7 @@ from tpusim.ir.bytecode import (
 )
 from tpusim.ir.bytecode.forms import TEXT
 from tpusim.ir.bytecode.operations import order_uses
-from tpusim.ir.text import ModuleParser, context, print_module
+from tpusim.ir.text import ModuleParser, context
 
 FILES = Path(__file__).parent / "bytecode"
 RECORDED = sorted(
@@ -76,19 +77,6 @@ def any_dialect() -> Context:
 
 def parsed(text: str, ctx: Context | None = None) -> ModuleOp:
     return ModuleParser(ctx or any_dialect(), text).parse_module()
-
-
-def plain(module: ModuleOp) -> str:
-    """The text of a module without names of values, attributes in order: what bytecode keeps."""
-    copy = module.clone()
-    for op in copy.walk():
-        for attributes in (op.attributes, op.properties):
-            items = sorted(attributes.items())
-            attributes.clear()
-            attributes.update(items)
-        for value in (*op.results, *(arg for region in op.regions for block in region.blocks for arg in block.args)):
-            value.name_hint = None
-    return print_module(copy)
 
 
 def read(data: bytes, ctx: Context | None = None) -> ModuleOp:

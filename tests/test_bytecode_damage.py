@@ -5,6 +5,7 @@ import re
 import time
 import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -95,20 +96,38 @@ def test_any_bytes(data: bytes) -> None:
     assert outcome(b"ML\xefR\x09x\0" + data) != "read"
 
 
+def peak(work: Callable[[], object]) -> int:
+    """The most bytes of Python at a time; refusals are results."""
+    tracemalloc.start()
+    try:
+        with suppress(ImportModelError):
+            work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+FIXED = 16 << 10
+"""Bytes that an opened file of any size takes."""
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_memory_of_an_opened_file(damage: Callable[[bytes, random.Random], bytes]) -> None:
+    """Header, tables and resources take at most four times the file."""
+    dice, ctx = random.Random(damage.__name__), context()
+    for _ in range(40):
+        data = damage(dice.choice(SEEDS), dice)
+        assert peak(lambda data=data: Bytecode(data, ctx)) <= 4 * len(data) + FIXED
+
+
 def test_memory_follows_the_file() -> None:
     """Numbers of 64 bits at any place: no peak is above that of the whole file, with a megabyte that splats may use."""
     data = (FILES / "corpus.6.mlirbc").read_bytes()
-
-    def peak(file: bytes) -> int:
-        tracemalloc.start()
-        outcome(file)
-        _, most = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        return most
-
     dice = random.Random(1)
-    limit = 2 * peak(data) + (2 << 20)
-    assert max(peak(enlarge(data, dice)) for _ in range(15)) < limit
+    limit = 2 * peak(lambda: outcome(data)) + (2 << 20)
+    for _ in range(15):
+        damaged = enlarge(data, dice)
+        assert peak(lambda damaged=damaged: outcome(damaged)) < limit
 
 
 def section(code: int, body: bytes) -> bytes:
@@ -170,6 +189,36 @@ CASES = {
     ),
     "at most 4,096 dimensions": file_of([entry_of(2), NAME, varint(23) + varint(1 << 40)]),
 }  # fmt: skip
+
+
+def text_of(value: str) -> bytes:
+    """A file whose one attribute is written as text."""
+    text = value.encode() + b"\0"
+    data = file_of([entry_of(2), NAME, text])
+    begin = data.index(text) + len(text) + len(varint(15))  # of section ATTR_TYPE_OFFSET
+    place = data.index(flagged(len(text), True), begin)
+    return data[:place] + flagged(len(text), False) + data[place + 1 :]
+
+
+MANY = 300
+IDENTITIES = [
+    varint(0) + varint(MANY) + b"".join(varint(n) for n in range(3, 3 + MANY)),
+    *[varint(23) + varint(1 << 14)] * MANY,
+]
+LARGE = {
+    "identity maps": file_of([entry_of(2), NAME, *IDENTITIES]),
+    "a splat": text_of("dense<0> : tensor<1000000000xi8>"),
+    "a splat of more bytes than there are": text_of("dense<1.0> : tensor<99999999x99999999xf32>"),
+    "a splat in hexadecimal": text_of('dense<"0x00"> : tensor<1000000000xi8>'),
+    "an empty tensor": text_of("dense<> : tensor<0x99999999999xf32>"),
+}
+
+
+@pytest.mark.parametrize("what", LARGE)
+def test_a_few_bytes_that_stand_for_many(what: str) -> None:
+    began = time.process_time()
+    assert peak(lambda: outcome(LARGE[what])) < 2 << 20
+    assert time.process_time() - began < SECONDS
 
 
 @pytest.mark.parametrize("why", CASES)

@@ -65,8 +65,8 @@ def _shown(value: Any) -> str:
 
 
 def _found(file: "Bytecode") -> dict[str, Any]:
-    groups = {**file.resources.external, **file.resources.of_dialects}
-    listed = {f"{owner}.{key}": _told(value) for owner, group in groups.items() for key, value in group.items()}
+    groups = (*file.resources.external.items(), *file.resources.of_dialects.items())
+    listed = {f"{owner}.{key}": _told(value) for owner, group in groups for key, value in group.items()}
     return {
         "version": file.version,
         "producer": file.producer,

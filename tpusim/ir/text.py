@@ -18,6 +18,7 @@ from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
     ArrayAttr,
     Builtin,
+    DenseIntOrFPElementsAttr,
     FileLineColLoc,
     FusedLoc,
     IntAttr,
@@ -45,6 +46,7 @@ from tpusim.ir.functions import merge_functions
 from tpusim.ir.names import names_from_attributes
 from tpusim.ir.opaque import TableContext
 from tpusim.ir.reading import take
+from tpusim.ir.splats import SPARE_OF_TEXT, Budget, shortened, with_type
 from tpusim.ir.types import Quant, is_tensor, shape_of, tensor_of
 from tpusim.ir.upstream import FORMER_OPS, NotComputedError, entry
 from tpusim.ir.upstream.absent import drop_absent
@@ -81,8 +83,9 @@ class _Lexer(MLIRLexer):
 class ModuleParser(Parser):
     """xDSL's parser with location aliases that may be defined after their use, which remembers the names of values."""
 
-    def __init__(self, ctx: Context, text: str, name: str = "<text>") -> None:
+    def __init__(self, ctx: Context, text: str, name: str = "<text>", budget: Budget | None = None) -> None:
         super().__init__(ctx, "", name)
+        self._budget = budget or Budget(SPARE_OF_TEXT)
         self._parser_state = ParserState(_Lexer(Input(text, name)))
         self._late: dict[str, int] = {}
         self._resolving: set[str] = set()
@@ -107,6 +110,18 @@ class ModuleParser(Parser):
             return super()._parse_optional_array_attr()
         self._resume_from(integers.end())
         return ArrayAttr([self._int_attr(int(digits)) for digits in _INTEGER.findall(integers[0])])
+
+    def parse_dense_int_or_fp_elements_attr(self, type: Any) -> DenseIntOrFPElementsAttr[Any]:
+        """A dense literal; a splat beyond what may be repeated keeps its one element."""
+        self._literal, self._literal_at = type, self.pos
+        most = len(self.lexer.input.content)
+        given: Any = None if type is None else shortened(type, self._budget, most)
+        found = super().parse_dense_int_or_fp_elements_attr(given)
+        return with_type(found, self._literal)
+
+    def _parse_dense_literal_type(self) -> Any:
+        self._literal = super()._parse_dense_literal_type()
+        return shortened(self._literal, self._budget, self.pos - self._literal_at)
 
     def _get_op_by_name(self, name: str) -> type[Operation]:
         return super()._get_op_by_name(FORMER_OPS.get(name, name))
@@ -135,12 +150,12 @@ class ModuleParser(Parser):
             return super()._parse_location()
         if self.parse_optional_punctuation(":") is not None:
             return self._parse_place(StringAttr(text))
-        from tpusim.ir.bytecode.builtin_attributes import made_location
+        from tpusim.ir.bytecode.forms import unchecked
 
         inner = self.parse_optional_punctuation("(") and self._parse_location()
         if inner is not None:
             self.parse_punctuation(")")
-        return made_location(NameLoc, desc=StringAttr(text), location=inner or NoneAttr())
+        return unchecked(NameLoc, desc=StringAttr(text), location=inner or NoneAttr())
 
     def _parse_place(self, file: StringAttr) -> LocationAttr:
         """The rest of a place in a file, `1:2`, or of a range, `1:2 to 3:4` or `1:2 to :4` on the same line."""

@@ -21,6 +21,8 @@ DEEPEST = 100
 """Levels of an expression."""
 IDENTITY, PERMUTATION, DIMENSIONS, ANY = range(4)
 """How a map is written, the shortest that fits."""
+RESULT = 120
+"""Bytes that a result of an identity map takes, of which the file has none."""
 BINARY = {
     3: AffineBinaryOpKind.Add,
     4: AffineBinaryOpKind.Mul,
@@ -68,10 +70,12 @@ def _count(cursor: Cursor, value: int, what: str) -> int:
     return value
 
 
-def _read_map(cursor: Cursor, _: Tables) -> AffineMap:
+def _read_map(cursor: Cursor, tables: Tables) -> AffineMap:
     head = cursor.varint()
     dims, kind = _count(cursor, head >> 2, "dimensions"), head & 3
     if kind == IDENTITY:
+        if not tables.spend(RESULT * dims):
+            cursor.fail(f"identity maps of fewer dimensions are required, this one has {dims:,}")
         return AffineMap.identity(dims)
     if kind == ANY:
         symbols = _count(cursor, cursor.varint(), "symbols")

@@ -50,6 +50,7 @@ from tpusim.ir.bytecode.forms import (
     attribute_of,
     constant,
     many,
+    unchecked,
 )  # fmt: skip
 from tpusim.ir.bytecode.missing import (
     BitsFloatAttr,
@@ -69,14 +70,6 @@ NUMBERS, TENSOR = (
     attribute_of(DenseIntOrFPElementsAttr),
     attribute_of(*[DenseIntOrFPElementsAttr, RawDenseAttr, DenseStringsAttr]),
 )
-
-
-def made_location(cls: Any, **fields: object) -> Any:
-    """A location without xDSL's checks, which know no `FileRangeLoc`; its parts were checked when they were read."""
-    found = object.__new__(cls)
-    for name, value in fields.items():
-        object.__setattr__(found, name, value)
-    return found
 
 
 def _itself(value: Any) -> tuple[Any]:
@@ -164,11 +157,11 @@ def _file_location(filename: StringAttr, places: list[int]) -> Attribute:
 
 
 def _named(name: StringAttr, location: Attribute) -> Attribute:
-    return made_location(NameLoc, desc=name, location=NoneAttr() if isinstance(location, UnknownLoc) else location)
+    return unchecked(NameLoc, desc=name, location=NoneAttr() if isinstance(location, UnknownLoc) else location)
 
 
 def _fused(parts: list[Attribute], metadata: Attribute | None = None) -> Attribute:
-    return made_location(FusedLoc, locations=ArrayAttr(parts), metadata=metadata or NoneAttr())
+    return unchecked(FusedLoc, locations=ArrayAttr(parts), metadata=metadata or NoneAttr())
 
 
 def _parts_of(value: FusedLoc) -> tuple[Attribute, ...]:
@@ -207,7 +200,7 @@ ATTRIBUTES = (
     Form(9, FloatAttr, (FLOAT,), _itself, _same),
     Form(9, BitsFloatAttr, (FLOAT,), _itself, _same),
     Form(10, CallSiteLoc, (LOCATION, LOCATION), lambda a: (a.callee, a.caller),
-         lambda callee, caller: made_location(CallSiteLoc, callee=callee, caller=caller)),
+         lambda callee, caller: unchecked(CallSiteLoc, callee=callee, caller=caller)),
     Form(11, FileLineColLoc, (STRING, VARINT, VARINT), lambda a: (a.filename, a.line.data, a.column.data),
          lambda filename, line, column: FileLineColLoc(filename, IntAttr(line), IntAttr(column))),
     Form(12, FusedLoc, (many(LOCATION),), lambda a: (_parts_of(a),), _fused, lambda a: not _has_metadata(a)),

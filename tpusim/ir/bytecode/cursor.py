@@ -1,5 +1,6 @@
 """`Cursor`: reads the primitives of MLIR bytecode from one section; names offset and section of damage."""
 
+from array import array
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
@@ -8,6 +9,11 @@ from tpusim.ir.bytecode.varints import unzigzag
 
 T = TypeVar("T")
 PADDING = 0xCB
+
+
+def places(end: int) -> "array[int]":
+    """An empty table of places up to `end`, in four bytes each if they fit."""
+    return array("I" if end < 1 << 32 else "Q")
 
 
 class Cursor:

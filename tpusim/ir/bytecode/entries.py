@@ -4,6 +4,8 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
 
+from array import array
+from bisect import bisect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count as numbers
@@ -14,16 +16,17 @@ from xdsl.ir import Attribute, TypeAttribute
 
 from tpusim.errors import TpusimError, first_line
 from tpusim.ir.attrs import int_attr
-from tpusim.ir.bytecode.cursor import Cursor
+from tpusim.ir.bytecode.cursor import Cursor, places
 from tpusim.ir.bytecode.forms import Classes, DialectCodes, Form
 from tpusim.ir.bytecode.names import Names
 from tpusim.ir.bytecode.resources import Resources
 from tpusim.ir.bytecode.strings import Strings
+from tpusim.ir.splats import Budget
 
+CUSTOM, BUILTIN = 1, 2
+"""Flags of an entry: the encoding is its dialect's and not text; the dialect is builtin."""
 DEEPEST = 64
 """Levels of attributes in attributes."""
-SPARE = 1 << 20
-"""Bytes that splats may become beyond the size of the file, all together."""
 TextParser = Callable[[str, bool], Attribute]
 """(MLIR text, whether it is a type) -> attribute."""
 Forms = Mapping[int, Form]
@@ -38,13 +41,25 @@ IN_PROGRESS = _Undecoded()
 
 @dataclass
 class _Kind:
-    """The attributes, or the types, of a file. begin: where the encodings begin, with the end of the last."""
+    """The attributes, or the types, of a file: tables that take few bytes for each.
+
+    begin: where the encodings begin, with the end of the last. flags: CUSTOM and BUILTIN. dialects, from_: the dialect
+    of the entries from an id on. values: by id, what was decoded.
+    """
 
     what: str
-    begin: list[int] = field(default_factory=list[int])
-    custom: list[bool] = field(default_factory=list[bool])
-    dialect: list[str] = field(default_factory=list[str])
-    values: list[Any] = field(default_factory=list[Any])
+    begin: "array[int]"
+    flags: bytearray = field(default_factory=bytearray)
+    dialects: list[str] = field(default_factory=list[str])
+    from_: list[int] = field(default_factory=list[int])
+    values: dict[int, Any] = field(default_factory=dict[int, Any])
+
+    def __len__(self) -> int:
+        return len(self.flags)
+
+    def dialect(self, index: int) -> str:
+        """The dialect of an entry."""
+        return self.dialects[bisect(self.from_, index) - 1]
 
 
 class Entries:
@@ -52,41 +67,44 @@ class Entries:
 
     def __init__(
         self, offsets: Cursor, data: Cursor, names: Names, strings: Strings, resources: Resources,
-        dialects: Mapping[str, DialectCodes], parse: TextParser,
+        dialects: Mapping[str, DialectCodes], parse: TextParser, budget: Budget,
     ) -> None:  # fmt: skip
         self.names, self.strings, self.resources = names, strings, resources
         self._data, self._parse, self._dialects = data, parse, dialects
         self._forms: dict[tuple[str, bool], Forms] = {}
         self._depth = 0
         self._distinct = numbers()
-        self._spare = SPARE + data.end
+        self.spend = budget.spend
         self._integers: set[int] = set()
-        self._attributes, self._types = _Kind("attribute"), _Kind("type")
+        self._attributes, self._types = _Kind("attribute", places(data.end)), _Kind("type", places(data.end))
         self._read_offsets(offsets)
 
     def _read_offsets(self, offsets: Cursor) -> None:
         wanted = [(kind, offsets.count(f"{kind.what}s")) for kind in (self._attributes, self._types)]
         position = self._data.position
         for kind, count in wanted:
-            while len(kind.custom) < count:
+            while len(kind) < count:
                 position = self._read_group(offsets, kind, count, position)
             kind.begin.append(position)
-            kind.values = [None] * count
         offsets.require_end("the table of attributes and types")
         if position != self._data.end:
             self._data.fail(f"{position:,} bytes of encodings are announced, there are {self._data.end:,}")
 
     def _read_group(self, offsets: Cursor, kind: _Kind, count: int, position: int) -> int:
         dialect, number = self.names.dialect(offsets), offsets.count("entries")
-        if number > count - len(kind.custom):
-            offsets.fail(f"{count:,} {kind.what}s are announced, a group has {number:,} after {len(kind.custom):,}")
-        begin, custom, varint = kind.begin.append, kind.custom.append, offsets.varint
+        if number > count - len(kind):
+            offsets.fail(f"{count:,} {kind.what}s are announced, a group has {number:,} after {len(kind):,}")
+        kind.dialects.append(dialect)
+        kind.from_.append(len(kind))
+        begin, flag, varint, end = kind.begin.append, kind.flags.append, offsets.varint, self._data.end
+        builtin = BUILTIN if dialect == "builtin" else 0
         for _ in range(number):
             size = varint()
             begin(position)
-            custom(bool(size & 1))
+            flag(builtin | size & CUSTOM)
             position += size >> 1
-        kind.dialect += [dialect] * number
+            if position > end:
+                offsets.fail(f"{position:,} bytes of encodings are announced, there are {end:,}")
         return position
 
     # -- what forms ask for
@@ -128,18 +146,11 @@ class Entries:
         """A number that no attribute of the file has yet."""
         return next(self._distinct)
 
-    def spend(self, size: int) -> bool:
-        """Whether `size` more bytes may be made of splats."""
-        if size > self._spare:
-            return False
-        self._spare -= size
-        return True
-
     def attributes(self, cursor: Cursor, count: int) -> list[Attribute]:
         """The attributes whose ids come next: nearly all of a lowered module are arrays of i64, decoded here."""
         data, position, end = cursor.data, cursor.position, cursor.end
-        values, found = self._attributes.values, list[Attribute]()
-        known = len(values)
+        value_of, found = self._attributes.values.get, list[Attribute]()
+        known = len(self._attributes)
         add = found.append
         for _ in range(count):
             first = data[position] if position < end else 0
@@ -156,7 +167,7 @@ class Entries:
                 cursor.position = position
                 index = cursor.varint()
                 position = cursor.position
-            value = values[index] if index < known else None
+            value = value_of(index)
             if value is None or value is IN_PROGRESS:
                 value = self._integer_at(index) if index < known else None
                 if value is None:
@@ -171,12 +182,7 @@ class Entries:
         kind = self._attributes
         begin, end = kind.begin[index], kind.begin[index + 1]
         data = self._data.data
-        if (
-            end - begin < 3
-            or data[begin] != _INTEGER_CODE
-            or not kind.custom[index]
-            or kind.dialect[index] != "builtin"
-        ):
+        if end - begin < 3 or data[begin] != _INTEGER_CODE or kind.flags[index] != CUSTOM | BUILTIN:
             return None
         head = data[begin + 1]
         if not head & 1 or not self._is_i64(head >> 1):
@@ -192,7 +198,7 @@ class Entries:
     def _is_i64(self, index: int) -> bool:
         if index in self._integers:
             return True
-        found = self._types.values[index] if index < len(self._types.values) else None
+        found = self._types.values.get(index)
         if isinstance(found, IntegerType) and (found.width.data, found.signedness.data) == (64, Signedness.SIGNLESS):
             self._integers.add(index)
             return True
@@ -212,9 +218,9 @@ class Entries:
         return found
 
     def _at(self, kind: _Kind, index: int, user: Cursor) -> Attribute:
-        if index >= len(kind.values):
-            user.fail(f"{kind.what} {index:,} of {len(kind.values):,} does not exist")
-        found = kind.values[index]
+        if index >= len(kind):
+            user.fail(f"{kind.what} {index:,} of {len(kind):,} does not exist")
+        found = kind.values.get(index)
         if found is IN_PROGRESS:
             user.fail(f"{kind.what} {index:,} is a part of itself")
         if found is None:
@@ -235,18 +241,21 @@ class Entries:
         except TpusimError:
             raise
         except Exception as error:  # noqa: BLE001  xDSL's classes meet parts that do not fit with errors of every kind
-            dialect = kind.dialect[index]
+            dialect = kind.dialect(index)
             cursor.fail(
                 f"{kind.what} {index:,} of dialect '{dialect}' cannot be made of its fields, {first_line(error)}"
             )
         finally:
             self._depth -= 1
-            kind.values[index] = found
+            if found is None:
+                del kind.values[index]
+            else:
+                kind.values[index] = found
         return cast("Attribute", found)
 
     def _read(self, kind: _Kind, index: int, cursor: Cursor) -> Attribute:
-        dialect = kind.dialect[index]
-        if not kind.custom[index]:
+        dialect = kind.dialect(index)
+        if not kind.flags[index] & CUSTOM:
             return self._parse(cursor.terminated(), kind is self._types)
         forms = self._forms_of(dialect, kind is self._types)
         if forms is None:

@@ -54,7 +54,7 @@ class Tables(Protocol):
         ...
 
     def spend(self, size: int) -> bool:
-        """Whether `size` bytes may be made that the file does not hold, for a splat."""
+        """Whether `size` bytes may be made that the file does not hold: of a splat, of an identity map."""
         ...
 
 
@@ -166,6 +166,16 @@ class Form:
         out.raw(varint(self.code))
         for field, part in zip(self.fields, self.parts(value), strict=True):
             field.write(part, out)
+
+
+def unchecked(cls: Any, **fields: object) -> Any:
+    """An attribute without xDSL's checks, for parts that were checked when they were read: those of locations know no
+    `FileRangeLoc`, and those of integers take long for millions of bits.
+    """
+    found = object.__new__(cls)
+    for name, value in fields.items():
+        object.__setattr__(found, name, value)
+    return found
 
 
 def constant(code: int, value: Attribute) -> Form:

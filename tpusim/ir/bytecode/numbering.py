@@ -4,6 +4,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from xdsl.dialects.builtin import UnregisteredAttr
 from xdsl.ir import Attribute, BuiltinAttribute, TypeAttribute
@@ -34,8 +35,7 @@ Token = bytes | int
 """Bytes as they are, or a reference whose id is not known yet."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """An attribute or type: its dialect, whether the dialect encodes it, and the encoding."""
 
     dialect: str
@@ -91,6 +91,7 @@ class _Parts:
 
 
 _Forms = dict[type, list[tuple[str, Form]]]
+"""By class of attribute: the dialect and form of each code."""
 
 
 class Numbering:
@@ -111,6 +112,7 @@ class Numbering:
         self._limits["quant", True] = release.quant
 
     def _take(self, codes: DialectCodes) -> None:
+        self._known_attributes, self._known_types = _Forms({}), _Forms({})
         for found, forms in ((self._attribute_forms, codes.attributes), (self._type_forms, codes.types)):
             for form in forms:
                 found.setdefault(form.cls, []).append((codes.name, form))
@@ -133,7 +135,7 @@ class Numbering:
 
     def _number(self, kind: _Kind, value: Attribute) -> int:
         entry, unique = self._encoded(value, kind is self.types)
-        contents = (entry.dialect, entry.custom, entry.tokens, unique)
+        contents = (*entry, unique)
         number = kind.by_contents.get(contents)
         if number is None:
             number = kind.by_contents[contents] = len(kind.entries)
@@ -165,6 +167,19 @@ class Numbering:
 
     def _form(self, value: Attribute, is_type: bool) -> tuple[str, Form] | None:
         """The first form that can write an attribute for the release; None if it is written as text."""
+        known = self._known_types if is_type else self._known_attributes
+        forms = known.get(type(value))
+        if forms is None:
+            forms = self._forms(value, is_type)
+            if not isinstance(value, UnregisteredAttr):  # whose dialect is not that of its class
+                known[type(value)] = forms
+        for dialect, form in forms:
+            if form.fits(value):
+                return dialect, form
+        return None
+
+    def _forms(self, value: Attribute, is_type: bool) -> list[tuple[str, Form]]:
+        """The forms of an attribute's class that the release knows."""
         name = _dialect_of(value)
         if name not in self._met:  # an encoding of a package is imported when it is needed
             self._met.add(name)
@@ -172,10 +187,10 @@ class Numbering:
                 self._take(self._codes[name])
         forms = self._type_forms if is_type else self._attribute_forms
         cls = TypeAttribute if isinstance(value, TypeAttribute) and not is_type else type(value)
-        for dialect, form in forms.get(cls, ()):
-            if form.code <= self._limits.get((dialect, is_type), form.code) and form.fits(value):
-                return dialect, form
-        return None
+        limits = self._limits
+        return [
+            found for found in forms.get(cls, ()) if found[1].code <= limits.get((found[0], is_type), found[1].code)
+        ]
 
 
 def _text_of(value: Attribute) -> bytes:

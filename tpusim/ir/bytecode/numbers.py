@@ -22,7 +22,7 @@ from xdsl.ir import Attribute
 
 from tpusim.ir.attrs import int_attr
 from tpusim.ir.bytecode.cursor import Cursor
-from tpusim.ir.bytecode.forms import Codec, Output, Tables
+from tpusim.ir.bytecode.forms import Codec, Output, Tables, unchecked
 from tpusim.ir.bytecode.missing import BitsFloatAttr
 from tpusim.ir.bytecode.varints import WORD, signed, varint
 
@@ -33,11 +33,11 @@ WIDEST = (1 << 24) - 1
 
 def width_of(kind: Attribute) -> int:
     """Bits of an integer or index type. Raises TypeError for another."""
+    if type(kind) is IntegerType:
+        return kind.width.data
     if isinstance(kind, IndexType):
         return INDEX_BITS
-    if not isinstance(kind, IntegerType):
-        raise TypeError(f"an integer type is required, got {kind}")
-    return cast("IntegerType[int, Signedness]", kind).width.data
+    raise TypeError(f"an integer type is required, got {kind}")
 
 
 def is_unsigned(kind: Attribute) -> bool:
@@ -54,8 +54,9 @@ def read_bits(cursor: Cursor, width: int) -> int:
     words = cursor.count("words")
     if words > (width + 63) // 64:
         cursor.fail(f"at most {(width + 63) // 64} words are required for {width} bits, got {words:,}")
-    found = sum((cursor.signed() & (WORD - 1)) << (64 * word) for word in range(words))
-    return found & ((1 << width) - 1)
+    parts = (cursor.signed() & (WORD - 1) for _ in range(words))
+    found = int.from_bytes(b"".join(part.to_bytes(8, "little") for part in parts), "little")
+    return found & ((1 << width) - 1) if 64 * words > width else found
 
 
 def encoded_bits(bits: int, width: int) -> bytes:
@@ -85,7 +86,7 @@ def integer(kind: Attribute, value: int) -> Attribute:
     """The integer attribute of a type; i64 ones are shared."""
     if isinstance(kind, IntegerType) and kind.width.data == 64 and kind.signedness.data is Signedness.SIGNLESS:
         return int_attr(value)
-    return IntegerAttr(value, cast("IntegerType | IndexType", kind))
+    return unchecked(IntegerAttr, value=IntAttr(value), type=kind)
 
 
 def _write_integer(value: Any, out: Output) -> None:

@@ -12,7 +12,7 @@ from xdsl.ir import Attribute, Operation, TypeAttribute
 from xdsl.irdl import IRDLOperation, OptPropertyDef
 
 from tpusim.errors import ImportModelError
-from tpusim.ir.bytecode.cursor import Cursor
+from tpusim.ir.bytecode.cursor import Cursor, places
 from tpusim.ir.bytecode.entries import Entries
 from tpusim.ir.bytecode.varints import flagged, varint
 
@@ -57,16 +57,21 @@ class Properties:
     """The entries of section PROPERTIES."""
 
     def __init__(self, cursor: Cursor, version: int) -> None:
-        self._version = version
-        self._entries = [cursor.within(cursor.varint(), cursor.section) for _ in range(cursor.count("properties"))]
+        self._version, self._cursor = version, cursor
+        self._begin = places(cursor.end)
+        for _ in range(cursor.count("properties")):
+            self._begin.append(cursor.position)
+            cursor.skip(cursor.varint())
         cursor.require_end("the properties")
 
     def read(self, index: int, name: str, cls: type[Operation], known: bool, entries: Entries, user: Cursor
              ) -> dict[str, Attribute]:  # fmt: skip
         """The properties of an op by name. known: whether the op was registered with the writer."""
-        if index >= len(self._entries):
-            user.fail(f"properties {index:,} of {len(self._entries):,} do not exist")
-        entry = self._entries[index]
+        if index >= len(self._begin):
+            user.fail(f"properties {index:,} of {len(self._begin):,} do not exist")
+        table = self._cursor
+        sized = Cursor(table.data, table.base, self._begin[index], table.end, table.section, table.file)
+        entry = sized.within(sized.varint(), table.section)
         if not known:
             return self._dictionary(entry, entries)
         for layout in _layouts(name, cls):

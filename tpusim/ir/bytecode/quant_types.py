@@ -4,6 +4,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
 
+from math import prod
 from typing import Any
 
 from xdsl.dialects.builtin import (
@@ -108,6 +109,9 @@ def _blocks(value: SubChannelType) -> tuple[Any, ...]:
 
 def _of_blocks(flags: int, storage: IntegerType, expressed: Attribute, low: int, high: int, axes: list[int],
                sizes: list[int], scales: Any, zeros: Any) -> Attribute:  # fmt: skip
+    count = prod(scales.get_shape())
+    if not count or len(scales) != count or len(zeros) != prod(zeros.get_shape()):
+        raise ValueError(f"a scale and a zero point for each block are required, got {len(scales):,} of {count:,}")
     return SubChannelType(
         IntAttr(flags), storage, expressed, IntAttr(low), IntAttr(high), ArrayAttr(map(IntAttr, axes)),
         ArrayAttr(map(IntAttr, sizes)), scales, zeros,

@@ -24,6 +24,7 @@ from tpusim.ir.bytecode.resources import Resources, read_resources
 from tpusim.ir.bytecode.sections import MAGIC, VERSIONS, Section, read_sections, sizes
 from tpusim.ir.bytecode.strings import Strings
 from tpusim.ir.bytecode.text import parser_for
+from tpusim.ir.splats import SPARE, Budget
 
 
 class Bytecode:
@@ -72,9 +73,10 @@ class Bytecode:
         if Section.RESOURCE in sections:
             offsets, data = sections[Section.RESOURCE_OFFSET], sections[Section.RESOURCE]
             self.resources = read_resources(offsets, data, strings, self._names)
+        budget = Budget(SPARE + sections[Section.ATTR_TYPE].end)
         self._entries = Entries(
             sections[Section.ATTR_TYPE_OFFSET], sections[Section.ATTR_TYPE], self._names, strings, self.resources,
-            self._codes, parser_for(self._ctx, self.name),
+            self._codes, parser_for(self._ctx, self.name, budget), budget,
         )  # fmt: skip
         self._properties = None
         if self.version >= 5:

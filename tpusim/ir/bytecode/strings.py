@@ -1,6 +1,6 @@
 """The string table: texts by index, decoded when they are used."""
 
-from tpusim.ir.bytecode.cursor import Cursor
+from tpusim.ir.bytecode.cursor import Cursor, places
 from tpusim.ir.bytecode.varints import varint
 
 
@@ -8,29 +8,38 @@ class Strings:
     """The texts of a file by index."""
 
     def __init__(self, cursor: Cursor) -> None:
-        lengths = cursor.many(Cursor.varint, "strings")
         self._cursor = cursor
-        self._begin: list[int] = []
+        self._begin = begin = places(cursor.end)
+        for _ in range(cursor.count("strings")):
+            begin.append(self._length(cursor))
+        begin.reverse()  # the lengths, which become places
         position = cursor.position
-        for length in reversed(lengths):
+        for index, length in enumerate(begin):
             if not length or position + length > cursor.end or cursor.data[position + length - 1]:
                 cursor.position = position
                 cursor.fail(f"a text of {length:,} bytes that ends in a byte of zero is required")
-            self._begin.append(position)
+            begin[index] = position
             position += length
         cursor.position = position
         cursor.require_end("the string table")
-        self._begin.append(position)
-        self._texts: list[str | None] = [None] * len(lengths)
+        begin.append(position)
+        self._texts: dict[int, str] = {}
+
+    @staticmethod
+    def _length(cursor: Cursor) -> int:
+        length = cursor.varint()
+        if length > cursor.end:
+            cursor.fail(f"a text of {length:,} bytes is announced, the section has {cursor.end:,}")
+        return length
 
     def __len__(self) -> int:
-        return len(self._texts)
+        return len(self._begin) - 1
 
     def at(self, index: int, user: Cursor) -> str:
         """The text of an index that `user` has just read. Raises ImportModelError there if it is none."""
-        if index >= len(self._texts):
-            user.fail(f"text {index:,} of {len(self._texts):,} does not exist")
-        text = self._texts[index]
+        if index >= len(self):
+            user.fail(f"text {index:,} of {len(self):,} does not exist")
+        text = self._texts.get(index)
         if text is None:
             begin, end = self._begin[index], self._begin[index + 1] - 1
             text = self._texts[index] = self._cursor.text(begin, end)
@@ -38,8 +47,8 @@ class Strings:
 
     def bytes_at(self, index: int, user: Cursor) -> bytes:
         """The bytes of a text, which may be any."""
-        if index >= len(self._texts):
-            user.fail(f"text {index:,} of {len(self._texts):,} does not exist")
+        if index >= len(self):
+            user.fail(f"text {index:,} of {len(self):,} does not exist")
         return bytes(self._cursor.data[self._begin[index] : self._begin[index + 1] - 1])
 
     def read(self, user: Cursor) -> str:

@@ -7,6 +7,7 @@ from xdsl.utils.mlir_lexer import MLIRTokenKind
 
 from tpusim.ir.attrs import LayerGroupAttr
 from tpusim.ir.bytecode.entries import TextParser
+from tpusim.ir.splats import Budget
 from tpusim.ir.text import ModuleParser
 
 SHOWN = 80
@@ -15,19 +16,19 @@ SHORT_CUTS = {f"#{LayerGroupAttr.name}<": LayerGroupAttr.of_text}
 """Attributes that a module has one of for each op, by the beginning of their text."""
 
 
-def parser_for(ctx: Context, file: str) -> TextParser:
-    """What parses the text of attributes and types with the dialects of a context."""
+def parser_for(ctx: Context, file: str, budget: Budget | None = None) -> TextParser:
+    """What parses the text of attributes and types with the dialects of a context. budget: for their splats."""
 
     def parse(text: str, is_type: bool) -> Attribute:
         short_cut = SHORT_CUTS.get(text[: text.find("<") + 1])
         found = short_cut(text) if short_cut else None
-        return found or _parsed(ctx, text, file, is_type)
+        return found or _parsed(ctx, text, file, is_type, budget)
 
     return parse
 
 
-def _parsed(ctx: Context, text: str, file: str, is_type: bool) -> Attribute:
-    parser = ModuleParser(ctx, text, file)
+def _parsed(ctx: Context, text: str, file: str, is_type: bool, budget: Budget | None) -> Attribute:
+    parser = ModuleParser(ctx, text, file, budget)
     try:
         found = parser.parse_type() if is_type else _attribute(parser)
     except ParseError as error:

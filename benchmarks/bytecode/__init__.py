@@ -1,0 +1,1 @@
+"""Which tools read which bytecode: files of tpusim and of real MLIR tools, through every promised pair."""
