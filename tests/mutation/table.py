@@ -87,7 +87,8 @@ _OTHERS = """
 `make faults` lets the n-th write, rename, removal or new folder fail (disk), the n-th large array find no memory, or
 kills a child process when the n-th unit of work is given out, in whole commands on the digits network. No call of fsync
 is made. Afterwards the same command, undisturbed (`--resume` where it has that), must write what it writes in an empty
-folder, a run that said it was done must be done, and no file of the user may change. Every n (`ARGS="--every 1 1 1"`):
+folder, a run that said it was done must be done, and no file of the user may change. Measured with
+`ARGS="--every 1 1 1"`, which takes every n; a row that took fewer says so:
 
 | command | what fails | points | wrong |
 |---|---|---:|---:|

@@ -105,7 +105,8 @@ class TpuAdd(NaryTpu, LibraryKernel, Overwrites):
         return super().infer()
 
     @property
-    def _is_difference(self) -> bool:
+    def is_difference(self) -> bool:
+        """Whether the coefficients stand for the first operand minus the second."""
         return self.coeff is not None and floats(self.coeff) == DIFFERENCE
 
     @override
@@ -116,7 +117,7 @@ class TpuAdd(NaryTpu, LibraryKernel, Overwrites):
             y = kernels.add_int(tuple(operands), ones, zeros, zeros, 0, do_relu=relu_of(self), out_dtype="int32")
             return (y,)
         if self.multipliers is None or self.rshifts is None:
-            kernel = kernels.sub_float if self._is_difference else kernels.add_float
+            kernel = kernels.sub_float if self.is_difference else kernels.add_float
             return (limited(kernel(tuple(operands), do_relu=relu_of(self)), self),)
         if self._common_shift is not None:
             y = sum_int(
@@ -170,7 +171,7 @@ class TpuAdd(NaryTpu, LibraryKernel, Overwrites):
         """f32: AR additions or a subtraction. Bytes: RQ per operand, then saturating additions (codegen.md DC-04)."""
         views = [ctx.input(i) for i in range(len(self.inputs))]
         if self.multipliers is None or self.rshifts is None:
-            self.emit_chain(ctx, "sub" if self._is_difference else "add", views, ctx.output(), relu_limit_of(self))
+            self.emit_chain(ctx, "sub" if self.is_difference else "add", views, ctx.output(), relu_limit_of(self))
             return
         if self._common_shift is not None:
             emit_weighted_sum(ctx, self, ints(self.multipliers), self._common_shift)

@@ -63,7 +63,7 @@ class TpuCast(UnaryTpu, ChipInference, TwoArithmetics, HostComputed, Inserted, L
     def of_host(self, chip: ChipSpec) -> bool:
         """Whether the host quantises f32 ("quant"), as it does for chips whose only float unit is BF16."""
         to_integers = uniform_of(self.output) is not None and uniform_of(self.input) is None
-        return chip.hardware.bf16_unit and to_integers and not self._in_bf16(chip)
+        return chip.hardware.bf16_unit and to_integers and not self.in_bf16(chip)
 
     @override
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
@@ -82,12 +82,12 @@ class TpuCast(UnaryTpu, ChipInference, TwoArithmetics, HostComputed, Inserted, L
     def inference_on(self, operands: Sequence[Array], chip: ChipSpec) -> tuple[Array, ...]:
         """Compute 1/s in double and narrow it, multiply in the float type, then add the zero point."""
         source, target = uniform_of(self.input), uniform_of(self.output)
-        if target is not None and source is None and self._in_bf16(chip):
-            scale = self._reciprocal(target, chip)
+        if target is not None and source is None and self.in_bf16(chip):
+            scale = self.reciprocal(target, chip)
             x = truncate_bf16(operands[0]) if is_set(self.truncated) else operands[0]
             return (quantize_bf16(x, scale, out_dtype=value_dtype(self.output)),)
         if target is not None and source is None:
-            scale, zero = self._reciprocal(target, chip), target.zero_point.value.data
+            scale, zero = self.reciprocal(target, chip), target.zero_point.value.data
             through = storage_dtype(element_of(self.input)).name
             return (kernels.quantize(operands[0], scale, zero, out_dtype=value_dtype(self.output), through=through),)
         if source is None and _is_index(self.input):
@@ -95,20 +95,20 @@ class TpuCast(UnaryTpu, ChipInference, TwoArithmetics, HostComputed, Inserted, L
         if _is_index(self.output):
             return (operands[0].astype("int32"),)
         if source is not None and target is None:
-            step, zero = self._step(source, chip), source.zero_point.value.data
+            step, zero = self.step(source, chip), source.zero_point.value.data
             y = kernels.dequantize(operands[0], step, zero, through=storage_dtype(element_of(self.output)).name)
             return (to_finite_bf16(y) if chip.hardware.bf16_unit else y,)
         if not self.as_interpreter:
             return (kernels.narrow_away(operands[0], narrow=value_dtype(self.output)),)
-        return (truncate_bf16(operands[0]),) if self._truncates(chip) else (operands[0],)
+        return (truncate_bf16(operands[0]),) if self.truncates(chip) else (operands[0],)
 
-    def _in_bf16(self, chip: ChipSpec) -> bool:
+    def in_bf16(self, chip: ChipSpec) -> bool:
         """Whether the BF16 unit quantises: a bf16 operand, or an f32 operand that is truncated first."""
         if is_set(self.truncated):
             return True
         return chip.hardware.bf16_unit and storage_dtype(element_of(self.input)) == ml_dtypes.bfloat16
 
-    def _truncates(self, chip: ChipSpec) -> bool:
+    def truncates(self, chip: ChipSpec) -> bool:
         """Whether this is f32 -> bf16 on a chip whose only float unit is BF16."""
         types = [storage_dtype(element_of(v)) for v in (self.input, self.output)]
         return types == [np.float32, ml_dtypes.bfloat16] and chip.hardware.bf16_unit
@@ -118,18 +118,18 @@ class TpuCast(UnaryTpu, ChipInference, TwoArithmetics, HostComputed, Inserted, L
         """Whether the scale is 1."""
         return self.with_scale is not None and not is_set(self.with_scale)
 
-    def _step(self, source: UniformType, chip: ChipSpec) -> np.float32:
+    def step(self, source: UniformType, chip: ChipSpec) -> np.float32:
         """The scale that multiplies integers, rounded to the type of a 16-bit result or BF16 unit (numerics.md 8.1)."""
         if self.unscaled:
             return np.float32(1)
         kind = command_dtype(element_of(self.output))
         return dequantizing_scale(source.scale.data, kind, bf16_unit=chip.hardware.bf16_unit)
 
-    def _reciprocal(self, target: UniformType, chip: ChipSpec) -> np.float32:
+    def reciprocal(self, target: UniformType, chip: ChipSpec) -> np.float32:
         """1/s in double, narrowed to f32 and to the type of a 16-bit operand; on the host f32(1)/f32(s)."""
         if self.unscaled:
             return np.float32(1)
-        kind, in_bf16 = command_dtype(element_of(self.input)), self._in_bf16(chip)
+        kind, in_bf16 = command_dtype(element_of(self.input)), self.in_bf16(chip)
         return quantizing_scale(target.scale.data, kind, in_bf16=in_bf16, bf16_unit=chip.hardware.bf16_unit)
 
     @override
@@ -137,18 +137,18 @@ class TpuCast(UnaryTpu, ChipInference, TwoArithmetics, HostComputed, Inserted, L
         """RQ rq0 to integers, DQ dq0 to floats, else an AR copy."""
         source, target = uniform_of(self.input), uniform_of(self.output)
         views = {"input": ctx.input(0), "output": ctx.output()}
-        if target is not None and source is None and self._in_bf16(ctx.chip):
-            ctx.emit(isa.Quantize, scale=float(self._reciprocal(target, ctx.chip)), bf16=True, **views)
+        if target is not None and source is None and self.in_bf16(ctx.chip):
+            ctx.emit(isa.Quantize, scale=float(self.reciprocal(target, ctx.chip)), bf16=True, **views)
         elif target is not None and source is None:
             zero = target.zero_point.value.data
-            ctx.emit(isa.Quantize, scale=float(self._reciprocal(target, ctx.chip)), zero_point=zero, **views)
+            ctx.emit(isa.Quantize, scale=float(self.reciprocal(target, ctx.chip)), zero_point=zero, **views)
         elif source is None and _is_index(self.input):
             ctx.emit(isa.Dequantize, scale=1.0, **views)
         elif source is not None and target is None and not _is_index(self.output):
-            fields = {"scale": float(self._step(source, ctx.chip)), "zero_point": source.zero_point.value.data}
+            fields = {"scale": float(self.step(source, ctx.chip)), "zero_point": source.zero_point.value.data}
             ctx.emit(isa.Dequantize, bf16=ctx.chip.hardware.bf16_unit, **fields, **views)
         else:
-            kind = "truncate" if self._truncates(ctx.chip) else "copy"
+            kind = "truncate" if self.truncates(ctx.chip) else "copy"
             away = not self.as_interpreter
             ctx.emit(isa.Arith, kind=kind, a=views["input"], output=views["output"], away=away)
 

@@ -73,15 +73,17 @@ class TpuRequantIntAxis(ElementwiseTpu, PackedWeights, Reorder):
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         x, table = operands
-        m, r = self._unpacked(np.asarray(table)) if table is not None else self._constants()
+        m, r = self.unpacked(np.asarray(table)) if table is not None else self.constants()
         y = kernels.requant_int(x, m, r, 0, zero_point(self.output), out_dtype=value_dtype(self.output))
         return (y,)
 
-    def _constants(self) -> tuple[np.ndarray, np.ndarray]:
+    def constants(self) -> tuple[np.ndarray, np.ndarray]:
+        """The multipliers and right shifts of the channels (int64) of a module before weight-reorder."""
         assert self.multiplier is not None and self.rshift is not None  # until weight-reorder
         return np.array(ints(self.multiplier), np.int64), np.array(ints(self.rshift), np.int64)
 
-    def _unpacked(self, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def unpacked(self, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The multipliers and right shifts of the channels (int64) in a table of weight-reorder."""
         words = table.reshape(table.shape[1], -1)
         left = words[:, 1]
         if words.shape[1] == PACKED_WORDS:
@@ -97,7 +99,7 @@ class TpuRequantIntAxis(ElementwiseTpu, PackedWeights, Reorder):
     def reorder_weights(self, ctx: ReorderContext) -> None:
         """Pack multipliers and shifts that are attributes."""
         if is_none(self.table):
-            table = packed_table(*self._constants(), zero_point(self.output), ctx.chip)
+            table = packed_table(*self.constants(), zero_point(self.output), ctx.chip)
             self.operands[1] = ctx.weight(op_name(self) + TABLE, table)
             self.multiplier = self.rshift = None
 

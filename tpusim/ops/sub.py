@@ -87,7 +87,7 @@ class TpuSub(NaryTpu, Overwrites):
         return tuple(zip(multipliers, shifts * len(multipliers) if len(shifts) == 1 else shifts, strict=True))
 
     @property
-    def _weights(self) -> tuple[int, int] | None:
+    def weights(self) -> tuple[int, int] | None:
         """(m_a, -m_b) where one shift serves both operands, else None."""
         if self.multipliers is None or self.rshifts is None or len(ints(self.rshifts)) > 1:
             return None
@@ -110,9 +110,9 @@ class TpuSub(NaryTpu, Overwrites):
         if self.scaling is None:
             return (limited(kernels.sub_float(tuple(operands), do_relu=relu_of(self)), self),)
         m, r = zip(*self.scaling, strict=True)
-        if self._weights is not None:
+        if self.weights is not None:
             dtype = value_dtype(self.output)
-            return (sum_int(tuple(operands), r[0], ms=self._weights, do_relu=relu_of(self), out_dtype=dtype),)
+            return (sum_int(tuple(operands), r[0], ms=self.weights, do_relu=relu_of(self), out_dtype=dtype),)
         y = kernels.sub_int(tuple(operands), m, r, do_relu=relu_of(self), out_dtype=value_dtype(self.output))
         return (y,)
 
@@ -132,8 +132,8 @@ class TpuSub(NaryTpu, Overwrites):
         if self.scaling is None:
             self.emit_chain(ctx, "sub", views, ctx.output(), relu_limit_of(self))
             return
-        if self._weights is not None:
-            emit_weighted_sum(ctx, self, self._weights, self.scaling[0][1])
+        if self.weights is not None:
+            emit_weighted_sum(ctx, self, self.weights, self.scaling[0][1])
             return
         if not ctx.local:
             (m, s), (other, t) = self.scaling

@@ -109,7 +109,7 @@ class TpuLeakyRelu(UnaryTpu, SharedWindows):
         return super().take_form()
 
     @property
-    def _negative(self) -> tuple[int, int] | None:
+    def negative(self) -> tuple[int, int] | None:
         """(multiplier, right shift) of negative values, if the others are scaled too; else None."""
         if self.multiplier_neg is None or self.rshift_neg is None:
             return None
@@ -122,8 +122,8 @@ class TpuLeakyRelu(UnaryTpu, SharedWindows):
         if self.multiplier is None or self.rshift is None:
             return (kernels.leaky_relu_float(x, self.alpha.value.data),)
         m, r = self.multiplier.value.data, self.rshift.value.data
-        if self._negative is not None:
-            return (sloped_int(x, m, r, *self._negative, out_dtype=value_dtype(self.output)),)
+        if self.negative is not None:
+            return (sloped_int(x, m, r, *self.negative, out_dtype=value_dtype(self.output)),)
         return (kernels.leaky_relu_int(x, m, r, out_dtype=value_dtype(self.output)),)
 
     @override
@@ -132,9 +132,9 @@ class TpuLeakyRelu(UnaryTpu, SharedWindows):
         slope, shift, positive = self.alpha.value.data, 0, None
         if self.multiplier is not None and self.rshift is not None:
             slope, shift = float(self.multiplier.value.data), self.rshift.value.data
-            if self._negative is not None:
+            if self.negative is not None:
                 positive = isa.Requant(int(slope), shift)
-                slope, shift = float(self._negative[0]), self._negative[1]
+                slope, shift = float(self.negative[0]), self.negative[1]
         ctx.emit(isa.Select, input=ctx.input(0), output=ctx.output(), slope=slope, rshift=shift, positive=positive)
 
 
@@ -255,7 +255,7 @@ class TpuPRelu(ElementwiseTpu, SharedWindows):
     rshift_pos = opt_attr_def(IntegerAttr)
 
     @property
-    def _positive(self) -> tuple[int, int] | None:
+    def positive(self) -> tuple[int, int] | None:
         """(multiplier, right shift) of values that are not negative; None if they stay unchanged."""
         if self.multiplier_pos is None or self.rshift_pos is None:
             return None
@@ -276,8 +276,8 @@ class TpuPRelu(ElementwiseTpu, SharedWindows):
         if uniform_of(self.output) is None or self.rshift is None:
             return (kernels.prelu_float(x, slope),)
         shift, dtype = self.rshift.value.data, value_dtype(self.output)
-        if self._positive is not None:
-            return (sloped_int(x, *self._positive, slope, shift, out_dtype=dtype),)
+        if self.positive is not None:
+            return (sloped_int(x, *self.positive, slope, shift, out_dtype=dtype),)
         return (kernels.prelu_int(x, slope, shift, out_dtype=dtype),)
 
     @override
@@ -290,7 +290,7 @@ class TpuPRelu(ElementwiseTpu, SharedWindows):
         """One AR select with a slope per channel."""
         shift = 0 if self.rshift is None else self.rshift.value.data
         x, out = on_four_axes(ctx.input(0)), on_four_axes(ctx.output())
-        positive = None if self._positive is None else isa.Requant(*self._positive)
+        positive = None if self.positive is None else isa.Requant(*self.positive)
         ctx.emit(isa.Select, input=x, output=out, slope=ctx.input(1), rshift=shift, positive=positive)
 
 

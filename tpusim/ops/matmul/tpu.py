@@ -138,7 +138,7 @@ class TpuMatMul(
         return self.quant_mode is not None and self.quant_mode.data == "QDM"
 
     @property
-    def _matrices(self) -> Shape:
+    def matrices(self) -> Shape:
         """The batch axes of the right operand if each of its matrices has another requant; else ()."""
         several = self.qdm and self.multipliers is not None and len(ints(self.multipliers)) > 1
         return shape_of(self.right)[:-2] if several else ()
@@ -156,11 +156,9 @@ class TpuMatMul(
     def infer(self) -> tuple[Shape, ...]:
         """(..., M, N). Raises ValueError for operands that do not fit, or if neither has all matrices of the result."""
         bias = self.bias_shape()
-        if bias is not None and self._matrices:
-            if bias[:-1] != (prod(self._matrices),):
-                raise ValueError(
-                    f"a bias row for each of {prod(self._matrices)} right matrices is required, got {bias}"
-                )
+        if bias is not None and self.matrices:
+            if bias[:-1] != (prod(self.matrices),):
+                raise ValueError(f"a bias row for each of {prod(self.matrices)} right matrices is required, got {bias}")
             bias = bias[-1:]
         shape = self.shape_of_product(bias)
         if not self.has_heads:
@@ -199,12 +197,12 @@ class TpuMatMul(
         m, r = self.scaling
         if is_set(self.fuse_rq):
             m = multi[0].reshape(-1) if multi else np.array(ints(self.attributes["multipliers"]), np.int64)
-        if self._matrices:
-            rows = (*self._matrices, 1, 1)
+        if self.matrices:
+            rows = (*self.matrices, 1, 1)
             m, r = (
                 np.array(ints(a), np.int64).reshape(rows) for a in (self.multipliers, self.rshifts) if a is not None
             )
-            b = None if b is None else b.reshape(*self._matrices, 1, -1)
+            b = None if b is None else b.reshape(*self.matrices, 1, -1)
         elif b is not None and not isinstance(b, Narrow):
             b = b.reshape(-1)
         y = kernels.matmul_int(
@@ -225,7 +223,7 @@ class TpuMatMul(
             right, axis = np.repeat([[ends.min, ends.max]], self.inner, axis=0).astype(stored), 0
             bias = None if bias is None else bias.reshape(-1, 1)
         elif bias is not None:
-            bias = bias.reshape(*self._matrices, -1)
+            bias = bias.reshape(*self.matrices, -1)
         return limits_of_sums(right, (axis,), bias, storage_dtype(element_of(self.input)))
 
     @override
@@ -236,7 +234,7 @@ class TpuMatMul(
             lambda w: kernels.matmul_accumulate(x, w, left_transpose=left, right_transpose=right), np.asarray(w)
         )
         if b is not None:
-            found = found + np.asarray(b, np.int64).reshape(*self._matrices, *(1,) * bool(self._matrices), -1)
+            found = found + np.asarray(b, np.int64).reshape(*self.matrices, *(1,) * bool(self.matrices), -1)
         return np.asarray(self.stored(found))
 
     @override

@@ -29,7 +29,7 @@ from tpusim.ops.framework.base import (
     Window,
     is_none,
 )
-from tpusim.ops.framework.families import ElementwiseTpu, emit_limit, limited, relu_of, value_dtype, zero_point
+from tpusim.ops.framework.families import ElementwiseTpu, emit_limit, is_set, limited, relu_of, value_dtype, zero_point
 from tpusim.ops.framework.views import on_four_axes
 from tpusim.ops.interfaces import Macs, Overwrites, SharedWindows
 
@@ -83,13 +83,9 @@ class TpuScale(ElementwiseTpu, Macs, Overwrites, SharedWindows):
         )  # TPU-MLIR states left shifts in bytes
         y = kernels.scale_int(
             x, scale, bias, shifts.reshape(-1), zero_point(self.output),
-            do_relu=relu_of(self), out_dtype=value_dtype(self.output), clamp16=self._clamp16,
+            do_relu=relu_of(self), out_dtype=value_dtype(self.output), clamp16=is_set(self.clamp16),
         )  # fmt: skip
         return (y,)
-
-    @property
-    def _clamp16(self) -> bool:
-        return self.clamp16 is not None and bool(self.clamp16.value.data)
 
     @override
     def macs(self) -> int:
@@ -118,7 +114,7 @@ class TpuScale(ElementwiseTpu, Macs, Overwrites, SharedWindows):
         integer = uniform_of(self.output) is not None
         ctx.emit(
             isa.ChannelScale, input=x, output=out, scale=ctx.input(1), bias=ctx.input(2),
-            rshift=ctx.input(3) if integer else None, zero_point=zero_point(self.output), clamp16=self._clamp16,
+            rshift=ctx.input(3) if integer else None, zero_point=zero_point(self.output), clamp16=is_set(self.clamp16),
             relu=relu_of(self),
         )  # fmt: skip
         if not integer:

@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from xdsl.ir import SSAValue
+
 from tpusim import chips
 from tpusim.chips import ChipSpec
 from tpusim.errors import TpusimError
@@ -138,7 +140,13 @@ def _crowd(model: Model, chip: ChipSpec) -> tuple[str, Sizes]:
     if not neurons:
         return "", ()
     worst = max(neurons, key=lambda made: sum(n.size for n in alive_with(made)))
-    return tensor_name(worst.value), _largest([(tensor_name(n.value), n.size) for n in alive_with(worst)])
+    return _name(worst), _largest([(_name(n), n.size) for n in alive_with(worst)])
+
+
+def _name(neuron: Neuron) -> str:
+    """The tensor's name; of the room that an op needs, the op's."""
+    value = neuron.value
+    return tensor_name(value) if isinstance(value, SSAValue) else f"buffer of {op_name(value)}"
 
 
 def _outside(model: Model, chip: ChipSpec) -> tuple[Outside, ...]:

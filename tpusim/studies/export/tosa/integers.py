@@ -55,7 +55,7 @@ def add(op: TpuAdd, g: Writer) -> Tensor:
     if value_dtype(op.output) == "int32":
         return g.narrowed(combined(g, "add", [g.integers(v, 0) for v in op.inputs]), op.output, 0, relu=relu_of(op))
     if op.multipliers is None or op.rshifts is None:
-        difference = op._is_difference  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        difference = op.is_difference
         return of_floats(op, g, "sub" if difference else "add")
     ms, rs = ints(op.multipliers), ints(op.rshifts)
     if len(rs) < len(ms):
@@ -69,7 +69,7 @@ def sub(op: TpuSub, g: Writer) -> Tensor:
     """Each operand is scaled and rounded before the difference."""
     if op.scaling is None:
         return of_floats(op, g, "sub")
-    weights = op._weights  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    weights = op.weights
     if weights is not None:
         return weighed(op, g, tuple(weights), op.scaling[0][1])
     terms = [g.scaled(g.integers(v, 0), m, r) for v, (m, r) in zip(op.inputs, op.scaling, strict=True)]
@@ -140,7 +140,7 @@ def requant(op: TpuRequantInt, g: Writer) -> Tensor:
 def requant_axis(op: TpuRequantIntAxis, g: Writer) -> Tensor:
     """The same along the channels."""
     x, table = g.integers(op.operands[0], 0), g.array(op.operands[1])
-    m, r = op._constants() if table is None else op._unpacked(table)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    m, r = op.constants() if table is None else op.unpacked(table)
     y = g.requantised(g.transpose(x, to_last(x)), m, r, op.output, away=True)
     return g.transpose(y, from_last(x.rank))
 
@@ -178,7 +178,7 @@ def leaky(op: TpuLeakyRelu, g: Writer) -> Tensor:
     """Negative integers are scaled, the others too on some chips."""
     if op.multiplier is None or op.rshift is None:
         return leaky_relu(op, g)  # type: ignore[arg-type]
-    negative = op._negative  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    negative = op.negative
     pair = op.multiplier.value.data, op.rshift.value.data
     return _sloped(op, g, *((pair, negative) if negative is not None else ((1, 0), pair)))
 
@@ -189,7 +189,7 @@ def parametric(op: TpuPRelu, g: Writer) -> Tensor:
     if uniform_of(op.output) is None or op.rshift is None:
         return prelu(op, g)  # type: ignore[arg-type]
     slopes = g.needed(op.operands[1], "the slope").reshape(-1).astype(np.int64)
-    positive = op._positive  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    positive = op.positive
     return _sloped(op, g, positive or (1, 0), (slopes, op.rshift.value.data))
 
 
@@ -226,17 +226,17 @@ def cast(op: TpuCast, g: Writer) -> Tensor:
     chip = g.chip
     assert chip is not None
     if target is not None and source is None:
-        if op._in_bf16(chip):  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        if op.in_bf16(chip):
             raise g.refuse("a quantisation in bf16 rounds halves to even twice; export a network whose host quantises")
-        factor = float(op._reciprocal(target, chip))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        factor = float(op.reciprocal(target, chip))
         x = g.through(g.scale(g.float(op.input), factor), op.input)
         return g.narrowed(g.cast(g.rounded_away(x), i32), op.output)
     if value_dtype(op.output) == "int32":
         return g.integers(op.input, 0)
     if source is not None:
-        step = float(op._step(source, chip))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        step = float(op.step(source, chip))
         y = g.scale(g.real(g.integers(op.input)), step)
         return g.cast(g.cast(y, bf16), f32) if chip.hardware.bf16_unit else y
-    if not op.as_interpreter or op._truncates(chip):  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    if not op.as_interpreter or op.truncates(chip):
         raise g.refuse("a narrowing of floats that does not round halves to even has no counterpart")
     return g.float(op.input)

@@ -87,7 +87,7 @@ def matmul_stored(op: TpuMatMul, g: Writer) -> Tensor:
         return matmul(op, g)  # type: ignore[arg-type]
     x, w = g.stored(op.input), g.stored(op.right)
     y = product(op, g, x, w, (-x.offset, -w.offset))
-    matrices = op._matrices  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    matrices = op.matrices
     if matrices:
         raise g.refuse("a requant for each matrix of a batch has no counterpart in one RESCALE")
     if not is_none(op.bias):
@@ -389,7 +389,7 @@ def scale_stored(op: TpuScale, g: Writer) -> Tensor:
         raise g.refuse("shifts to the right are required")
     x = g.integers(op.operands[0], 0)
     y = g.point("add", g.mul(x, g.const(along(m, x.rank, 1))), g.const(along(b, x.rank, 1)))
-    if op._clamp16:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    if is_set(op.clamp16):
         ends = np.iinfo("int16" if value_dtype(op.output) == "int8" else "uint16")
         y = g.point(
             "minimum", g.point("maximum", y, g.scalar(ends.min, y.rank, "int32")), g.scalar(ends.max, y.rank, "int32")
