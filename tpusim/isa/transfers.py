@@ -1,6 +1,7 @@
 """How long transfers take (hardware.md 5.2), as TPU-MLIR's profile counts (U-88): by runs, pages and channels."""
 
 from functools import lru_cache
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -11,6 +12,14 @@ from tpusim.isa.region import View, itemsize
 
 LEAST_WIDTH, CAST_BYTES = 8, 2
 """The fewest elements per lane of a tensor that all lanes share, and the bytes of the shorter type of a cast."""
+
+
+class KernelTransfers(NamedTuple):
+    """The transfers of a library kernel: their time in nanoseconds, bytes loaded and bytes stored."""
+
+    ns: float
+    loaded: int
+    stored: int
 
 
 def burst_bytes(view: View, chip: ChipSpec) -> int:

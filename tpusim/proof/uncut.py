@@ -108,6 +108,6 @@ class UncutContext(WholeContext):
         """Execute a gather of rows in global memory."""
         self._execute(command)
 
-    def fill(self, target: View, value: float) -> None:
+    def fill(self, target: View, value: float, *, apart: bool = False) -> None:
         """Execute a fill in global memory."""
-        self._execute(Fill(id=0, dep=0, op=op_name(self.op), output=target, value=value))
+        self._execute(Fill(id=0, dep=0, op=op_name(self.op), output=target, value=value, apart=apart))

@@ -6,7 +6,7 @@ from tpusim.chips import ChipSpec
 from tpusim.isa import transfers
 from tpusim.isa.commands.base import Command
 from tpusim.isa.finding import Finding
-from tpusim.isa.region import FLOATS, View, is_packed, numpy_dtype
+from tpusim.isa.region import FLOATS, View, is_packed, itemsize, numpy_dtype
 
 
 def fill_values(command: "Fill", chip: ChipSpec) -> Finding | None:
@@ -28,6 +28,8 @@ class Fill(Command, frozen=True, tag="fill"):
 
     output: View
     value: float
+    apart: bool = False
+    """Whether the library writes the elements one by one."""
 
     @property
     def stage(self) -> str:
@@ -41,6 +43,9 @@ class Fill(Command, frozen=True, tag="fill"):
     def dma_ns(self, chip: ChipSpec) -> float:
         """The time of a copy from local memory; of a load on chips where short runs cost as much as long ones."""
         view = self.output
+        if self.apart and chip.dma_run_bytes:
+            moved = view.elements * max(chip.dma_run_bytes, itemsize(view.dtype))
+            return chip.latency_ns("s2l") + moved / (chip.matrix_gbs or chip.kernel_gbs or chip.bandwidth.s2l)
         system, plain = view.memory == "gmem", view.interleave == 1 and not is_packed(view.dtype)
         if plain and system and chip.dma_run_bytes:
             runs = view.nbytes // transfers.common_run(view, view, chip)

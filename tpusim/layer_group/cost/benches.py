@@ -174,6 +174,6 @@ class _GlobalBench(WholeContext):
         """Count a gather by the GDMA."""
         self.ns += command_ns(command, self.chip)
 
-    def fill(self, target: View, value: float) -> None:
+    def fill(self, target: View, value: float, *, apart: bool = False) -> None:
         """Count a fill by the GDMA."""
-        self.ns += command_ns(Fill(id=0, dep=0, op="", output=target, value=value), self.chip)
+        self.ns += command_ns(Fill(id=0, dep=0, op="", output=target, value=value, apart=apart), self.chip)

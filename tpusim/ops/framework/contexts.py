@@ -202,8 +202,8 @@ class EmitContext(Protocol):
         """Append a GDMA copy between views of GMEM (global layers of pure data movement); kind: of `Move`."""
         ...
 
-    def fill(self, target: View, value: float) -> None:
-        """Append a GDMA constant fill of a view of GMEM (global layers of pure data movement)."""
+    def fill(self, target: View, value: float, *, apart: bool = False) -> None:
+        """Append a GDMA constant fill of a view of GMEM (global layers); apart: the library writes single elements."""
         ...
 
 
