@@ -278,7 +278,7 @@ class TpuSoftmax(TpuOp, LibraryKernel):
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """FN softmax_int (input, table), softmax_tables (input, four tables) or softmax (input); a fill of one element."""
+        """FN softmax_int (input, table), softmax_tables (input, four tables), softmax (input), or a fill."""
         axis, output = self.axis.value.data, uniform_of(self.output)
         if ctx.local and ctx.group_type is GroupType.SMALL_C:
             axis = 2  # the last axis lies along h
