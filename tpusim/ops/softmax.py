@@ -218,7 +218,7 @@ class TpuSoftmax(TpuOp, LibraryKernel):
         x, table, *more = operands
         axis, output = self.axis.value.data, uniform_of(self.output)
         log, beta = self._options
-        if self._is_constant:
+        if self.is_constant:
             return (moved(lambda m, v: m.full(v.shape, 0.0 if log else 1.0, "float32"), x),)
         if more:
             return (kernels.softmax_tables(x, table, *more, axis=axis, log=log, limit=SLOPE_RANGES["EXP"]),)
@@ -228,7 +228,7 @@ class TpuSoftmax(TpuOp, LibraryKernel):
         return (kernels.softmax_int(x, table, output.scale.data, zero, axis=axis, out_dtype=value_dtype(self.output)),)
 
     @property
-    def _is_constant(self) -> bool:
+    def is_constant(self) -> bool:
         """Whether it is a float softmax along one element, which the library writes without reading its operand."""
         return (
             shape_of(self.input)[self.axis.value.data] == 1 and is_none(self.table) and uniform_of(self.output) is None
@@ -283,7 +283,7 @@ class TpuSoftmax(TpuOp, LibraryKernel):
         if ctx.local and ctx.group_type is GroupType.SMALL_C:
             axis = 2  # the last axis lies along h
         log, beta = self._options
-        if self._is_constant and not ctx.local:
+        if self.is_constant and not ctx.local:
             ctx.fill(ctx.output(), 0.0 if log else 1.0, apart=True)
             return
         function, operands = functions.Softmax(axis, log, beta), 1

@@ -203,7 +203,7 @@ class Move(Command, frozen=True, tag="move"):
                 return self.input.shape[2] * self._one_place()._tile_ns(chip)
             case "rows":
                 run = min(run, self.input.shape[-1] * itemsize(self.input.dtype))
-                moved = transfers.by_runs(size, run, transfers.tile_pages(self.outside, run, chip), chip)
+                moved = transfers.by_runs(size, run, transfers.all_pages(self.outside, run, chip), chip)
             case "heads":
                 run = self.input.shape[-1] * itemsize(self.input.dtype)
                 moved = transfers.by_runs(size, run, transfers.first_pages(self.outside, run, chip), chip)

@@ -12,7 +12,6 @@ from tpusim.chips import ChipSpec
 from tpusim.isa.commands import (
     Command,
     Fn,
-    TransferKind,
 )
 from tpusim.isa.functions import (
     AnyFunction,
@@ -127,7 +126,7 @@ def _renamed(body: Fn) -> AnyFunction:
 def _extremes(body: Command, chip: ChipSpec) -> Iterator[Form]:
     """Arg: the axis at h. Without axes before it, equal shares of what follows in all lanes, then a lane for each rest.
 
-    Elements of a single row are loaded one by one.
+    Rows of a lane are moved one by one, also the elements of a single row.
     """
     assert isinstance(body, Fn) and isinstance(body.function, Arg)
     along = _Along.of(body.inputs[0].shape, (body.function.axis,))
@@ -140,24 +139,23 @@ def _extremes(body: Command, chip: ChipSpec) -> Iterator[Form]:
         yield Form(msgspec.structs.replace(body, function=function), parts, (1, 3))
         return
     share = along.inner // chip.lanes
-    kind: TransferKind = "rows" if along.inner == 1 else "tensor"
     for first, lanes, width in (
         (0, chip.lanes * (share > 0), share),
         (share * chip.lanes, along.inner % chip.lanes, 1),
     ):
         if lanes:
-            parts = tuple(_after(v, along, n, (first, lanes, width), kind) for v, n in sides)
+            parts = tuple(_after(v, along, n, (first, lanes, width)) for v, n in sides)
             yield Form(msgspec.structs.replace(body, function=function), parts, (0, 1, 3))
 
 
-def _after(view: View, along: _Along, length: int, piece: tuple[int, int, int], kind: TransferKind) -> Part:
+def _after(view: View, along: _Along, length: int, piece: tuple[int, int, int]) -> Part:
     """Some of the elements after the first axis: `lanes` lanes of `width` adjacent elements, from `first` on."""
     first, lanes, width = piece
     moved = replace(view, address=view.address + first * itemsize(view.dtype))
     return Part(
         seen(moved, (1, lanes, length, width), (length * along.inner, width, along.inner, 1)),
         (0, 1, None, 3),
-        kind=kind,
+        kind="rows",
         frame=((0, 0, 0, first), (1, 1, length, along.inner)),
     )
 
