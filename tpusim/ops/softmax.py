@@ -284,7 +284,7 @@ class TpuSoftmax(TpuOp, LibraryKernel):
             axis = 2  # the last axis lies along h
         log, beta = self._options
         if self.is_constant and not ctx.local:
-            ctx.fill(ctx.output(), 0.0 if log else 1.0, apart=True)
+            ctx.fill(ctx.output(), 0.0 if log else 1.0, kind="elements")
             return
         function, operands = functions.Softmax(axis, log, beta), 1
         if self.more_tables:

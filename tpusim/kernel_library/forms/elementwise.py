@@ -44,7 +44,7 @@ _TWO_AND_A_SUM = 2.8
 def elementwise(body: Command, chip: ChipSpec) -> Iterator[Form]:
     """Equal shapes: all lanes get an equal share. Other shapes: the first axes are n, c and h, as in a group."""
     shapes = [view.shape for _, view in body.operands()]
-    if is_dense(body) and all(shape == shapes[-1] for shape in shapes):
+    if is_dense(body) and all(prod(shape) == prod(shapes[-1]) for shape in shapes):
         yield from _equal_shares(body, chip, "matrix" if isinstance(body, Arith) else "tensor")
     elif is_dense(body) and (axes := _images(shapes) or _joined(shapes)) is not None:
         yield _broadcast(body, axes)

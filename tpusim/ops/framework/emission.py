@@ -15,7 +15,7 @@ from tpusim.errors import ImportModelError
 from tpusim.interfaces import ask
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.types import is_tensor, shape_of
-from tpusim.isa.commands import Command, MoveRows, TransferKind
+from tpusim.isa.commands import Command, FillKind, MoveRows, TransferKind
 from tpusim.isa.layout import ceil_div, lmem_bytes
 from tpusim.isa.region import View
 from tpusim.kernel_library import Piece, tiles
@@ -123,7 +123,7 @@ class SliceContext(ABC):
         """Not available inside a group, where TIU commands move data."""
         raise NotImplementedError(f"{self.op.name}: no GDMA copies inside a layer group")
 
-    def fill(self, target: View, value: float, *, apart: bool = False) -> None:
+    def fill(self, target: View, value: float, *, kind: FillKind = "") -> None:
         """Not available inside a group, where TIU commands fill tensors."""
         raise NotImplementedError(f"{self.op.name}: no GDMA fills inside a layer group")
 
@@ -159,8 +159,8 @@ class WholeContext(ABC):
         """A GDMA gather of rows that writes the result."""
 
     @abstractmethod
-    def fill(self, target: View, value: float, *, apart: bool = False) -> None:
-        """A GDMA fill that writes (a part of) the result; apart: its elements one by one."""
+    def fill(self, target: View, value: float, *, kind: FillKind = "") -> None:
+        """A GDMA fill that writes (a part of) the result; kind: of `Fill`."""
 
     @abstractmethod
     def tiled(self, pieces: tuple[Piece, ...]) -> None:

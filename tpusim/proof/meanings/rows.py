@@ -96,7 +96,9 @@ def reduce(op: TpuReduce, operands: Sequence[Any], field: Field) -> Elements | N
 
 
 def arg(op: TpuArg, operands: Sequence[Any], field: Field) -> Elements | None:
-    """The place of the extreme of a row, the first or the last of equal ones."""
+    """The place of the extreme of a row, the first or the last of equal ones; 0 in a row of one."""
+    if op.is_constant:
+        return np.full(shape_of(op.indices), field.constant(0), np.int64)
     key = ("arg", ("mode", op.mode.data), ("select_last", is_set(op.select_last_index)))
     return field.apply(key, field.row(operands[0], (op.axis.value.data,)))
 
