@@ -541,7 +541,7 @@ FIELD_MEANINGS = Table[Any](
     "field meaning of a macro function",
     "tpusim.field_meanings",
     {
-        "softmax": "tpusim.simulator.field.functions:along_axis",
+        "softmax": "tpusim.simulator.field.functions:softmax",
         "softmax_int": "tpusim.simulator.field.functions:along_axis",
         "softmax_tables": "tpusim.simulator.field.functions:along_axis",
         "cumulate": "tpusim.simulator.field.functions:along_axis",

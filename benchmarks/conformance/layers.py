@@ -57,14 +57,14 @@ def their_layers(files: Files) -> dict[str, Layer]:
 def our_layers(compiled: Compiled) -> dict[str, Layer]:
     """The layers of ours by name: commands on the TIU, and what global layers move themselves."""
     program, chip = compiled.program(), chips.load(compiled.chip)
-    alone = {op for group in program.groups if group.reason for op in group.ops}
+    alone = {group.id: group.ops[-1] for group in program.groups if group.reason}
     parts = list[tuple[str, Layer]]()
     for command in program.commands:
         span = round(command_ns(command, chip) * chip.tiu_mhz / 1000)
         if command.engine == "tiu" or isinstance(command, GlobalKernel):
             parts.append((command.op, Layer(span)))
-        elif command.op in alone:
-            parts.append((command.op, Layer(dma=span)))
+        elif command.group in alone:
+            parts.append((alone[command.group], Layer(dma=span)))
     return _sums(parts)
 
 

@@ -119,10 +119,17 @@ BUILDERS: dict[str, Callable[..., onnx.ModelProto]] = {
         axis=-1,
     ),
     "gather": _gather,
+    "extreme": lambda axis, *shape: _node("ArgMax", shape, axis=axis),
+    "running": lambda axis, *shape: _node("CumSum", shape, {"a": np.array(axis, np.int32)}),
+    "product": lambda axis, *shape: _node("ReduceProd", shape, axes=[axis]),
+    "largest": lambda axis, *shape: _node("ReduceMax", shape, axes=[axis]),
+    "least": lambda axis, *shape: _node("ReduceMin", shape, axes=[axis]),
+    "repeat": lambda rank, *of: _node("Tile", of[:rank], {"r": np.array(of[rank:], np.int64)}),
     "copy": lambda c, h, w: _node("Transpose", (1, c, h, w), perm=[0, 2, 1, 3]),
 }
 """What a case's sizes are: channels in and out, rows, kernel and stride; or (c, h, w), with rows and columns of the
-result, or with window and step; rows, inner axis, columns; rows, keys, heads, their size; rows, columns, indices."""
+result, or with window and step; rows, inner axis, columns; rows, keys, heads, their size; rows, columns, indices;
+axis and extents; rank, extents and repetitions."""
 
 _CONVOLUTIONS = (
     (960, 1280, 7, 1, 1), (512, 512, 14, 3, 1), (2048, 2048, 7, 1, 1), (1024, 1024, 20, 3, 1), (256, 1024, 8, 3, 2),
@@ -150,6 +157,18 @@ _WINDOWS = ((64, 20, 20, 3, 1), (64, 20, 20, 3, 2), (100, 31, 33, 3, 2), (40, 28
 _UPSAMPLED = ((64, 40, 40, 2), (256, 20, 20, 2), (32, 80, 80, 2), (128, 52, 52, 2), (64, 56, 56, 4), (3, 160, 160, 2))
 _PLANES = ((512, 56, 56), (100, 8, 8), (1280, 7, 7), (256, 40, 40), (64, 112, 112), (1000, 28, 28))
 _INNER = ((10, 8, 8), (21, 65, 65), (80, 40, 40), (4, 100, 100), (150, 32, 32), (3, 224, 224))
+_EXTREMES = (
+    (0, 5, 6, 7),
+    (1, 1, 21, 16, 16),
+    (1, 200, 11),
+    (2, 2, 5, 6, 7),
+    (1, 1, 300),
+    (1, 1, 3, 8, 9),
+    (1, 70, 21, 3),
+)
+_RUNNING = ((1, 2, 3, 4, 5), (3, 2, 3, 4, 5), (1, 1, 8, 40), (0, 3, 20), (1, 1, 30), (2, 2, 3, 4, 5))
+_LINES = ((1, 2, 3, 4, 5), (1, 1, 64, 20, 20), (1, 100, 20), (1, 197, 64), (0, 3, 20, 7), (1, 2, 64, 16, 16), (1, 7, 5))
+_REPEATED = ((2, 4, 7, 5, 1), (3, 2, 5, 6, 4, 3, 2), (4, 1, 64, 20, 20, 1, 1, 2, 2))
 _FLOATS = ("f32", "f16")
 
 CASES = (
@@ -167,6 +186,11 @@ CASES = (
     *(Case("lrn", chip, "f32", s) for s in ((96, 27, 27, 5), (256, 13, 13, 3), (40, 20, 20, 7)) for chip in BOTH),
     *(Case("norm", chip, "f32", s) for s in ((197, 192), (64, 256), (100, 64), (300, 384)) for chip in BOTH),
     *(Case("gather", chip, "f32", s) for s in ((100, 64, 50), (1000, 256, 200), (50, 1000, 300)) for chip in BOTH),
+    *(Case("extreme", chip, "f32", sizes) for sizes in _EXTREMES for chip in BOTH),
+    *(Case("running", chip, "f32", sizes) for sizes in _RUNNING for chip in BOTH),
+    *(Case(op, chip, "f32", sizes) for op in ("largest", "least") for sizes in _LINES for chip in BOTH),
+    *(Case("product", chip, "f32", sizes) for sizes in (_LINES[0], _LINES[4]) for chip in BOTH),
+    *(Case("repeat", chip, "f32", sizes) for sizes in _REPEATED for chip in BOTH),
     *(
         Case("copy", chip, "f32", s)
         for s in ((8, 50, 64), (16, 100, 256), (64, 64, 64), (3, 200, 1024))

@@ -372,15 +372,29 @@ def _activations(row: Fitted, _: str) -> Points:
         yield solved(model, wanted, Range(-100, 100), HALF)
 
 
-def _row_sums(row: Fitted, chip: str) -> Points:
-    """In 16 bits: those of f32 differ from the model."""
-    for case, layers in _cases("rowsum", chip, "f16"):
-        c, h, w = case.sizes
-        dtype = _DTYPES[case.mode]
-        inputs, output = (_inside(dtype, 1, c, h, w),), _inside(dtype, 1, c, h, 1)
-        command = Fn(function=fn.Reduce("ReduceSum", (3,)), inputs=inputs, output=output, **_head())
-        wanted = layers["Reduce"][0].tiu
-        yield _solved(row, lambda spec, command=command: _cycles(command, spec), case.chip, wanted, Range(1, 100))
+def _along(op: str, function: Callable[[int], fn.Function], dtype: DType = "f32") -> Callable[[Fitted, str], Points]:
+    """Points of a function along an axis, over all its tiles."""
+
+    def found(row: Fitted, _: str) -> Points:
+        for case, layers in _cases(op):
+            axis, *shape = case.sizes
+            t, length = _Outside(), shape[axis] if op == "running" else 1
+            result = t(dtype, *shape[:axis], length, *shape[axis + 1 :])
+            body = Fn(function=function(axis), inputs=(t("f32", *shape),), output=result, **_head())
+
+            def model(chip: ChipSpec, body: Fn = body) -> float:
+                return sum(_cycles(piece.body, chip) for piece in tiles(body, chip))
+
+            (layer,) = (layers[kind][0] for kind in ("Arg", "CumSum", "Reduce") if kind in layers)
+            yield _solved(row, model, case.chip, layer.tiu, Range(1, 20))
+
+    return found
+
+
+def _additions(row: Fitted, chip: str) -> Points:
+    """Running sums and products along an axis."""
+    yield from _along("running", fn.Cumulate)(row, chip)
+    yield from _along("product", lambda axis: fn.Reduce("ReduceProd", (axis,)))(row, chip)
 
 
 _CAST_COMMANDS = {"bm1684x": 3, "bm1688": 2}
@@ -418,6 +432,7 @@ _POINTS: dict[str, Callable[[Fitted, str], Points]] = {
     "F-04": _upsampled,
     "F-05": _planes,
     "F-06": _neighbours,
+    "F-08": _along("extreme", lambda axis: fn.Arg(axis, "ArgMax"), "i32"),
     "F-09": _matrices([1], Range(0.5, 30)),
     "F-10": _matrices([1], Range(8, 256)),
     **dict.fromkeys(("F-11", "F-12", "F-13", "F-14"), _interpolations),
@@ -426,7 +441,7 @@ _POINTS: dict[str, Callable[[Fitted, str], Points]] = {
     **dict.fromkeys(("F-25", "F-26"), _heads),
     "F-29": _casts,
     "F-30": _windows,
-    "F-31": _row_sums,
+    "F-31": _additions,
     "F-32": _of_convolution(LOAD, Range(10, 200), NEAR / 10),
     "F-33": _of_convolution(STORE, Range(10, 200), NEAR / 10),
     "F-34": _copies,

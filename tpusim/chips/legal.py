@@ -87,7 +87,6 @@ LEGAL: dict[str, Legal] = {
     "resize_area_bytes": Legal(0, 1 << 32),
     "energy_pj_per_byte": ENERGY,
     "energy_pj_per_mac": ENERGY,
-    "row_reduction_steps": COUNT,
     "strided_window_steps": COUNT,
     "quantize_steps": Legal(2, 1 << 16),
     "nibble_steps": COUNT,

@@ -138,8 +138,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """Memory channels, over which pages alternate: a transfer of fewer pages has only their share of the rate."""
     dma_page_bytes: int = 4096
     """Bytes in one memory channel before the next channel follows."""
-    row_reduction_steps: int = 1
-    """Steps of a PorD for one element of a window that is a part of a row; each element is read separately."""
+    row_words_apart: bool = False
+    """A PorD whose windows are parts of rows reads the words of its results one after the other, not together."""
     strided_window_steps: int = 1
     """Steps of a pooling or depthwise window with strided columns for each step without strides."""
     roots_in_f32: bool = False

@@ -16,6 +16,7 @@ from tpusim.ir.types import address_of, is_tensor, shape_of
 from tpusim.isa.commands import (
     Command,
     Fill,
+    FillKind,
     GlobalKernel,
     HostCall,
     Move,
@@ -146,10 +147,10 @@ class GlobalContext(WholeContext):
         name, fields = op_name(self.op), {field: getattr(command, field) for field in ("input", "indices", "output")}
         self._emitter.add(MoveRows, name_of=self._name_of, op=name, tensor=name, **fields)
 
-    def fill(self, target: View, value: float) -> None:
+    def fill(self, target: View, value: float, *, kind: FillKind = "") -> None:
         """Append a GDMA fill that writes (a part of) the result."""
         name = op_name(self.op)
-        self._emitter.add(Fill, output=target, value=value, op=name, tensor=name)
+        self._emitter.add(Fill, output=target, value=value, kind=kind, op=name, tensor=name)
 
 
 def emit_layer(op: TpuOp, emitter: Emitter, reason: str) -> None:

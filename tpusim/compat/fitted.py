@@ -62,8 +62,8 @@ _ROWS: Final = (
         needs="transfers of reductions and norms along an inner axis, fewer rows than lanes, by ten sizes",
     ),
     Fitted(
-        "F-08", "_SEARCHING", "lanes that search for an extreme, and neighbours of each (`_EXTREMES`)", 1,
-        needs="transfers of ArgMax by ten lengths on both chips",
+        "F-08", "_INDEX_STEPS", "vector steps for each vector of the indices along the axis of an extreme", 1,
+        profiles="TIU cycles of ArgMax",
     ),
     Fitted(
         "F-09", "_RUN_CYCLES", "cycles that the library counts for the load of one lane's columns of an f32 row", 0.1,
@@ -149,9 +149,8 @@ _ROWS: Final = (
         ("bm1684x", "bm1688"), profiles="TIU cycles of pools with steps of two",
     ),
     Fitted(
-        "F-31", "row_reduction_steps", "vector steps for one element of a row that is reduced", 1, ("bm1688",),
-        profiles="TIU cycles of sums of rows in 16 bits",
-        needs="a model of f32 rows that are no whole vectors: they take 4 steps in the profile, 5 or 6 in the model",
+        "F-31", "ADDITION", "vector steps of a sum or a product of two tensors of floats", 1,
+        profiles="TIU cycles of running sums and of products along an axis",
     ),
     Fitted(
         "F-32", "bandwidth.s2l", "bytes per ns of a load", 0.01, ("bm1684x",),

@@ -14,8 +14,8 @@ from tpusim.isa.region import FLOATS, View, itemsize
 TAYLOR_TERMS = 10
 """Decision: terms of the SFU's exp and log series; the operation count is 2*terms - 1 (hardware.md 5.1)."""
 
-DIVISION_STEPS = 31
-"""AR steps of a division of floats (F-17)."""
+DIVISION_STEPS, ADDITION = 31, 4
+"""AR steps of a division of floats (F-17), and of a sum or a product of two tensors of floats (F-31)."""
 
 
 class Array(NamedTuple):
@@ -68,6 +68,23 @@ def window_steps(output: View, strides: tuple[int, ...], size: int, chip: ChipSp
     vector = chip.eu_elements(size)
     once = n * ceil_div(c, chip.lanes) * ceil_div(oh * ow, vector) * prod(rest)
     return once * (chip.strided_window_steps if strides[-1] > 1 else 1)
+
+
+def row_windows(rows: int, length: int, vector: int, chip: ChipSpec) -> int:
+    """Steps of a PorD whose windows are the rows of a plane.
+
+    Rows of several whole vectors are first reduced to one vector, whose elements are then a row.
+    """
+    if length > vector and length % vector == 0:
+        return rows * length // vector + _within_rows(rows, vector, vector, chip)
+    return _within_rows(rows, length, vector, chip)
+
+
+def _within_rows(rows: int, length: int, vector: int, chip: ChipSpec) -> int:
+    """One step for each element; where words are read one after the other, for each word of a vector of results."""
+    vectors = ceil_div(rows, vector)
+    words = min(ceil_div(rows * length, vector), rows) // vectors if chip.row_words_apart else 1
+    return rows * length * max(1, words)
 
 
 def limits(views: Iterable[View], output: View, chip: ChipSpec, *, relu: bool, above: bool = False) -> int:

@@ -1,6 +1,7 @@
 """How long transfers take (hardware.md 5.2), as TPU-MLIR's profile counts (U-88): by runs, pages and channels."""
 
 from functools import lru_cache
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -11,6 +12,14 @@ from tpusim.isa.region import View, itemsize
 
 LEAST_WIDTH, CAST_BYTES = 8, 2
 """The fewest elements per lane of a tensor that all lanes share, and the bytes of the shorter type of a cast."""
+
+
+class KernelTransfers(NamedTuple):
+    """The transfers of a library kernel: their time in nanoseconds, bytes loaded and bytes stored."""
+
+    ns: float
+    loaded: int
+    stored: int
 
 
 def burst_bytes(view: View, chip: ChipSpec) -> int:
@@ -66,10 +75,10 @@ def tile_pages(view: View, run: int, chip: ChipSpec) -> int:
 
     If adjacent channels lie closer than rows, it is the number of pages that the bytes alone would fill.
     """
-    return ceil_div(view.nbytes, chip.dma_page_bytes) if _turned(view) else _all_pages(view, run, chip)
+    return ceil_div(view.nbytes, chip.dma_page_bytes) if _turned(view) else all_pages(view, run, chip)
 
 
-def _all_pages(view: View, run: int, chip: ChipSpec) -> int:
+def all_pages(view: View, run: int, chip: ChipSpec) -> int:
     """The most pages in which runs can begin."""
     size, axes = itemsize(view.dtype), zip(view.shape, gmem_strides(view), strict=True)
     last = sum((length - 1) * stride for length, stride in axes) * size + size - run
@@ -97,19 +106,23 @@ def _pages_met(axes: tuple[tuple[int, int], ...], run: int, chip: ChipSpec) -> i
 
 
 def plane_bytes(source: View) -> tuple[int, int]:
-    """(planes, bytes loaded of each) if the last two axes are loaded from the first to the last element of each row."""
-    rows, columns = source.shape[-2:]
+    """(planes, bytes loaded of each) if the last two axes of all batch items (axis 0) are one plane.
+
+    Each row is loaded from its first to its last element.
+    """
+    batch, *_, rows, columns = source.shape
     run = (columns - 1) * gmem_strides(source)[-1] + 1
-    return source.elements // (rows * columns), rows * run * itemsize(source.dtype)
+    return source.elements // (batch * rows * columns), batch * rows * run * itemsize(source.dtype)
 
 
 def plane_by_plane(source: View, target: View, chip: ChipSpec) -> float:
-    """Nanoseconds of a copy whose planes (the last two axes) pass local memory one after the other."""
-    (planes, loaded), rows, ns = plane_bytes(source), source.shape[-2], 0.0
+    """Nanoseconds of a copy whose planes (`plane_bytes`) pass local memory one after the other."""
+    (planes, loaded), size, ns = plane_bytes(source), itemsize(source.dtype), 0.0
     for way, view, moved in (("s2l", source, loaded), ("l2s", target, source.nbytes // planes)):
-        step = gmem_strides(view)[-2] * itemsize(view.dtype)
-        met = _pages_met(((rows, step),), moved // rows, chip)
-        ns += planes * transfer_ns(way, by_runs(moved, moved // rows, met, chip), chip)
+        batch, *_, rows, _ = view.shape
+        axes = tuple((n, gmem_strides(view)[at] * size) for n, at in ((batch, 0), (rows, -2)) if n > 1)
+        run = moved // (batch * rows)
+        ns += planes * transfer_ns(way, by_runs(moved, run, _pages_met(axes, run, chip), chip), chip)
     return ns
 
 

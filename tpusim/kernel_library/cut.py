@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tpusim.chips import ChipSpec
 from tpusim.isa.commands import Command, Fn, MatMul
 from tpusim.isa.functions import A16MatMul, FlashAttention, Function
-from tpusim.isa.layout import align, lmem_bytes
+from tpusim.isa.layout import align, ceil_div, lmem_bytes
 from tpusim.kernel_library.a16 import a16_pieces
 from tpusim.kernel_library.attention import attention_pieces
 from tpusim.kernel_library.forms import Form, Part, forms
@@ -21,6 +21,8 @@ from tpusim.kernel_library.products import product_pieces
 Sizes = tuple[int, int, int, int]
 _REACH_BITS = 48
 """Operands without addresses are 2 to this power bytes apart."""
+LEAST_SECTIONS = 3
+"""A load, a computation and a store that overlap."""
 _BATCH, _LANES, _COLUMNS = 0, 1, 3
 """Axes: the first is cut at whole words, the axis over the lanes at whole rows of lanes, the last into runs."""
 
@@ -122,6 +124,8 @@ def _column(
 
 def _sizes(form: Form, chip: ChipSpec, share: int, room: int) -> Sizes | None:
     """The largest extents of one tile that fit; if possible in long runs, even if the tile then exceeds its share."""
+    if form.even is not None and (sizes := _sections(form, chip, form.even)):
+        return sizes
     runs = max(chip.eu_bytes, chip.dma_run_bytes)
     return _largest(form, chip, share, room, runs, least=True) or _largest(form, chip, share, room, chip.eu_elements(4))
 
@@ -143,6 +147,22 @@ def _largest(form: Form, chip: ChipSpec, share: int, room: int, columns: int, *,
             return able[fitting - 1]
         sizes = able[0]
     return sizes if least and _fits(form, sizes, chip, room, room) else None
+
+
+def _sections(form: Form, chip: ChipSpec, axis: int) -> Sizes | None:
+    """The extents of one of equal sections along an axis; None if even the smallest do not fit."""
+    n, c, h, w = form.result.view.shape
+    whole, bank = (n, c, h, w), chip.lmem_bank_bytes
+
+    def exceeds(count: int) -> bool:
+        sizes = _with(whole, axis, ceil_div(whole[axis], count))
+        windows = [_window(part, (0, 0, 0, 0), sizes, whole)[1] for part in form.parts]
+        banks = 2 * sum(ceil_div(_bytes(part, sizes, form, chip), bank) for part in form.parts)
+        return banks > chip.lmem_banks or any(max(window) > chip.max_axis for window in windows)
+
+    counts = [1, *range(LEAST_SECTIONS, max(LEAST_SECTIONS, whole[axis]) + 1)]
+    found = bisect_left(counts, True, key=lambda count: not exceeds(count))
+    return _with(whole, axis, ceil_div(whole[axis], counts[found])) if found < len(counts) else None
 
 
 def _with(sizes: Sizes, axis: int, size: int) -> Sizes:

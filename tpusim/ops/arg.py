@@ -75,6 +75,11 @@ class TpuArg(Arg, TpuOp):
 
     name = "tpu.Arg"
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether the axis has one element."""
+        return shape_of(self.input)[self.axis.value.data] == 1
+
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
         del chip
@@ -82,6 +87,10 @@ class TpuArg(Arg, TpuOp):
 
     @override
     def emit(self, ctx: EmitContext) -> None:
+        """FN arg; along one element a fill, because its place is known."""
+        if self.is_constant:
+            ctx.fill(ctx.output(), 0, kind="matrix")
+            return
         ctx.emit(isa.Fn, function=functions.Arg(**self.options), inputs=(ctx.input(0),), output=ctx.output())
 
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 from tpusim_kernels import softmax as kernels
+from tpusim_kernels.movement import moved
 from tpusim_kernels.prim.floattable import SLOPE_RANGES, activation_table, log_table, power_table
 from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType
@@ -217,12 +218,21 @@ class TpuSoftmax(TpuOp, LibraryKernel):
         x, table, *more = operands
         axis, output = self.axis.value.data, uniform_of(self.output)
         log, beta = self._options
+        if self.is_constant:
+            return (moved(lambda m, v: m.full(v.shape, 0.0 if log else 1.0, "float32"), x),)
         if more:
             return (kernels.softmax_tables(x, table, *more, axis=axis, log=log, limit=SLOPE_RANGES["EXP"]),)
         if output is None:
             return (kernels.softmax_float(x, axis=axis, log=log, beta=beta),)
         zero = zero_point(self.output)
         return (kernels.softmax_int(x, table, output.scale.data, zero, axis=axis, out_dtype=value_dtype(self.output)),)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it is a float softmax along one element, which the library writes without reading its operand."""
+        return (
+            shape_of(self.input)[self.axis.value.data] == 1 and is_none(self.table) and uniform_of(self.output) is None
+        )
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
@@ -268,11 +278,14 @@ class TpuSoftmax(TpuOp, LibraryKernel):
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """FN softmax_int (input, table), softmax_tables (input, four tables) or softmax (input)."""
+        """FN softmax_int (input, table), softmax_tables (input, four tables), softmax (input), or a fill."""
         axis, output = self.axis.value.data, uniform_of(self.output)
         if ctx.local and ctx.group_type is GroupType.SMALL_C:
             axis = 2  # the last axis lies along h
         log, beta = self._options
+        if self.is_constant and not ctx.local:
+            ctx.fill(ctx.output(), 0.0 if log else 1.0, kind="elements")
+            return
         function, operands = functions.Softmax(axis, log, beta), 1
         if self.more_tables:
             function, operands = functions.SoftmaxTables(axis, SLOPE_RANGES["EXP"], log), len(self.operands)

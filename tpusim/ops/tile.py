@@ -112,12 +112,15 @@ class TpuTile(Tile, TpuOp, GlobalBuffer):
 
     @override
     def emit(self, ctx: EmitContext) -> None:
-        """One GDMA copy that reads with stride 0 along the repetitions; a macro command for packed batches."""
+        """One GDMA copy that reads with stride 0 along the repetitions; a macro command for packed batches.
+
+        The library gathers one axis after the other.
+        """
         source, target, times = ctx.input(0), ctx.output(), ints(self.tile)
         if target.interleave > 1 and times[0] > 1:
             ctx.emit(isa.Fn, function=functions.Tile(times), inputs=(source,), output=target)
             return
-        ctx.move(*shorter_axes(*repeated(source, target, times)))
+        ctx.move(*shorter_axes(*repeated(source, target, times)), kind="repeats")
 
     @override
     def global_buffer(self, chip: ChipSpec) -> Room | None:

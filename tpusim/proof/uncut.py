@@ -16,7 +16,7 @@ from tpusim.errors import ImportModelError
 from tpusim.field import Elements
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.types import address_of, is_tensor, shape_of
-from tpusim.isa.commands import Command, Fill, Move, MoveRows, TransferKind
+from tpusim.isa.commands import Command, Fill, FillKind, Move, MoveRows, TransferKind
 from tpusim.isa.layout import align, extent
 from tpusim.isa.region import View
 from tpusim.kernel_library import Piece
@@ -108,6 +108,6 @@ class UncutContext(WholeContext):
         """Execute a gather of rows in global memory."""
         self._execute(command)
 
-    def fill(self, target: View, value: float) -> None:
+    def fill(self, target: View, value: float, *, kind: FillKind = "") -> None:
         """Execute a fill in global memory."""
-        self._execute(Fill(id=0, dep=0, op=op_name(self.op), output=target, value=value))
+        self._execute(Fill(id=0, dep=0, op=op_name(self.op), output=target, value=value, kind=kind))

@@ -138,7 +138,8 @@ def check_constant(
 def _check_kernel(kernel: GlobalKernel, program: Program) -> None:
     """A kernel loads activations once and constants once per tile, or constants once and activations once per tile.
 
-    Activations count whole, even if the window of a convolution reads only a part of them.
+    Activations count whole, even if the window of a convolution reads only a part of them. A body may state what its
+    kernel moves instead.
     """
     tensors = {entry.name: entry.view.nbytes for entry in program.tensors}
     # that there is one source per operand is checked by `Ownership`
@@ -153,6 +154,8 @@ def _check_kernel(kernel: GlobalKernel, program: Program) -> None:
         loads, stored = [0], 0
     if not kernel.body.loads:
         loads = [0]
+    if (known := kernel.body.kernel_transfers(program.header.chip_spec)) is not None:
+        loads, stored = [known.loaded], known.stored
     if kernel.load_bytes not in loads or kernel.store_bytes != stored or kernel.tiles < 1:
         got = f"{kernel.load_bytes:,} and {kernel.store_bytes:,} in {kernel.tiles} tiles"
         required = f"{loads[0]:,} bytes loaded and {stored:,} stored, in one tile or more,"

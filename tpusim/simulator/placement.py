@@ -143,9 +143,16 @@ def _steps(view: View, strides: Index) -> bool:
 
 
 def _turned(view: View, strides: Index) -> bool:
-    """Whether a view has these strides in another order, along axes longer than 1: a tile may have permuted axes."""
-    axes = zip(gmem_sizes(view), gmem_strides(view), strict=True)
-    found = [stride for size, stride in axes if size > 1]
+    """Whether a view has these strides in another order, along axes longer than 1: a tile may have permuted axes.
+
+    An axis may be divided, as over lanes: the two axes of a view then lie as densely as the one.
+    """
+    axes = sorted((stride, size) for size, stride in zip(gmem_sizes(view), gmem_strides(view), strict=True) if size > 1)
+    found, end = list[int](), 0
+    for stride, size in axes:
+        if stride != end:
+            found.append(stride)
+        end = stride * size
     return len(set(found)) == len(found) and set(found) <= set(strides)
 
 

@@ -15,7 +15,7 @@ from tpusim.isa.commands.compare import Compare, Relation
 from tpusim.isa.commands.conv import Conv
 from tpusim.isa.commands.depthwise import Depthwise
 from tpusim.isa.commands.dequantize import Dequantize
-from tpusim.isa.commands.fill import Fill
+from tpusim.isa.commands.fill import Fill, FillKind
 from tpusim.isa.commands.float_lut import FloatLut
 from tpusim.isa.commands.fn import Fn
 from tpusim.isa.commands.global_kernel import GlobalKernel
@@ -47,6 +47,7 @@ __all__ = [
     "DmaWaitMessage",
     "Engine",
     "Fill",
+    "FillKind",
     "FloatLut",
     "Fn",
     "GlobalKernel",

@@ -15,6 +15,7 @@ from tpusim.isa.commands.window import Window
 from tpusim.isa.decoding import convert
 from tpusim.isa.finding import Finding, Rule
 from tpusim.isa.region import Length, Memory, View
+from tpusim.isa.transfers import KernelTransfers
 
 Engine = Literal["tiu", "gdma"]
 Place = tuple[Length, Length, Length, Length, Length]
@@ -228,6 +229,11 @@ class Command(
     def counts_transfers(self) -> bool:
         """Whether the cycles of this command count the time of its kernel's transfers too."""
         return False
+
+    def kernel_transfers(self, chip: ChipSpec) -> KernelTransfers | None:
+        """The transfers of the library's kernel; None if it loads the operands and stores the result once."""
+        del chip
+        return None
 
     def fills_lanes(self, chip: ChipSpec) -> bool:
         """Whether a kernel gives every lane an equal share of its elements, whatever their shape."""

@@ -1,5 +1,7 @@
 """Constant fill (GDMA): its command, legality and time."""
 
+from typing import Literal
+
 import numpy as np
 
 from tpusim.chips import ChipSpec
@@ -7,6 +9,8 @@ from tpusim.isa import transfers
 from tpusim.isa.commands.base import Command
 from tpusim.isa.finding import Finding
 from tpusim.isa.region import FLOATS, View, is_packed, numpy_dtype
+
+FillKind = Literal["", "elements", "matrix"]
 
 
 def fill_values(command: "Fill", chip: ChipSpec) -> Finding | None:
@@ -28,6 +32,8 @@ class Fill(Command, frozen=True, tag="fill"):
 
     output: View
     value: float
+    kind: FillKind = ""
+    """How the library writes it: as a tensor, element by element, or as a matrix over all lanes."""
 
     @property
     def stage(self) -> str:
@@ -41,6 +47,10 @@ class Fill(Command, frozen=True, tag="fill"):
     def dma_ns(self, chip: ChipSpec) -> float:
         """The time of a copy from local memory; of a load on chips where short runs cost as much as long ones."""
         view = self.output
+        if self.kind and chip.dma_run_bytes:
+            runs = view.elements if self.kind == "elements" else min(view.elements, chip.lanes)
+            moved = max(view.nbytes, runs * chip.dma_run_bytes)
+            return chip.latency_ns("s2l") + moved / (chip.matrix_gbs or chip.kernel_gbs or chip.bandwidth.s2l)
         system, plain = view.memory == "gmem", view.interleave == 1 and not is_packed(view.dtype)
         if plain and system and chip.dma_run_bytes:
             runs = view.nbytes // transfers.common_run(view, view, chip)

@@ -8,6 +8,7 @@ from tpusim.isa.decoding import convert, kind_of
 from tpusim.isa.finding import Finding
 from tpusim.isa.functions.base import AnyFunction
 from tpusim.isa.region import View, itemsize
+from tpusim.isa.transfers import KernelTransfers
 from tpusim.registry import FUNCTIONS
 
 
@@ -70,6 +71,10 @@ class Fn(Command, frozen=True, tag="fn"):
     def counts_transfers(self) -> bool:
         """Whether the function's cycles count its kernel's transfers."""
         return self.function.counts_transfers
+
+    def kernel_transfers(self, chip: ChipSpec) -> KernelTransfers | None:
+        """The transfers that the function states."""
+        return self.function.kernel_transfers(self.inputs, self.output, chip)
 
     def kernel_run(self, view: View, chip: ChipSpec) -> int:
         """The run that the function states."""

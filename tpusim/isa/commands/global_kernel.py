@@ -76,6 +76,8 @@ class GlobalKernel(Command, frozen=True, tag="global"):
         """Loads and stores, with one latency each per tile (DL-06); by runs on chips where runs count."""
         if self.body.counts_transfers:
             return 0.0
+        if (known := self.body.kernel_transfers(chip)) is not None:
+            return known.ns
         load, store = chip.kernel_gbs or chip.bandwidth.s2l, chip.kernel_gbs or chip.bandwidth.l2s
         loaded, stored = float(self.load_bytes), float(self.store_bytes)
         if chip.dma_run_bytes:

@@ -1,6 +1,7 @@
 """Tensor copy (GDMA): its command, legality and time."""
 
 from functools import cached_property
+from math import prod
 from typing import Literal
 
 from msgspec.structs import replace
@@ -15,9 +16,10 @@ from tpusim.isa.region import Length, View, is_packed, itemsize
 from tpusim.isa.transposition import Matrices, transposition, turned_matrices
 
 TransferKind = Literal[
-    "", "tensor", "lanes", "heads", "matrix", "broadcast", "turns", "rows", "elements", "planes", "blocks"
-]
-INSIDE: tuple[TransferKind, ...] = ("turns", "rows", "elements", "planes", "blocks")
+    "", "tensor", "lanes", "heads", "matrix", "broadcast", "places", "turns", "rows", "elements", "planes", "blocks",
+    "repeats",
+]  # fmt: skip
+INSIDE: tuple[TransferKind, ...] = ("turns", "elements", "planes", "blocks", "repeats")
 """The kinds of copies inside global memory."""
 
 
@@ -32,11 +34,11 @@ class Move(Command, frozen=True, tag="move"):
         if only the channels of this transfer have equal distances along c (it may be negative).
     start and whole are given together; without them the command moves a constant, or belongs to no group and no tile.
     kind: for a tile of a global layer, how the library moves it: a tensor, a tensor lane by lane, heads of attention, a
-        matrix over all lanes, or a constant for every lane. For a copy in global memory: "turns", several
-        transpositions of matrices in sequence; "rows", whose rows are moved one by one even if they are neighbours;
-        "elements", one by one; "planes", the last two axes one after the other through local memory; "blocks", rows of
-        blocks, whose last axes are (row in a block, column, column in a block). The kinds differ in cost (hardware.md
-        5.2).
+        matrix over all lanes, or a constant for every lane; "places", one transfer for each place of axis h. For a copy
+        in global memory: "turns", several transpositions of matrices in sequence; "elements", one by one; "planes", the
+        last two axes one after the other through local memory; "blocks", rows of blocks, whose last axes are (row in a
+        block, column, column in a block); "repeats", gathers of rows that repeat one axis after the other. For both:
+        "rows", whose rows are moved one by one even if they are neighbours. The kinds differ in cost (hardware.md 5.2).
     width: for a matrix, how many columns of a row the library gives to one lane; 0: as in the views.
     """
 
@@ -83,7 +85,7 @@ class Move(Command, frozen=True, tag="move"):
         return {"s2l": "load", "l2s": "store"}.get(self.direction, "copy")
 
     def memory_misfit(self) -> Finding | None:
-        """A copy by turns or by rows stays in global memory."""
+        """A copy by turns, planes, blocks, repeats or single elements stays in global memory."""
         if self.kind in INSIDE and (self.input.laned or self.output.laned):
             got = f"{self.input.memory} and {self.output.memory}"
             return Finding(f"a copy by {self.kind} inside gmem", got, "take kind away")
@@ -94,6 +96,9 @@ class Move(Command, frozen=True, tag="move"):
         if self.kind == "planes":
             planes, loaded = transfers.plane_bytes(self.input)
             return planes * loaded, self.output.nbytes
+        if self.kind == "repeats":
+            gathered = sum(self._gathered())
+            return gathered, gathered
         times = len(turned_matrices(self.input)) if self.kind == "turns" else 1
         sides = (self.reads(), self.writes())
         load, store = (times * sum(view.nbytes for view in views if view.memory == "gmem") for views in sides)
@@ -101,8 +106,12 @@ class Move(Command, frozen=True, tag="move"):
 
     def dma_ns(self, chip: ChipSpec) -> float:
         """Latency + bytes / bandwidth of the direction; by runs on chips where short runs cost as much as long ones."""
-        if self.kind not in ("", *INSIDE) and chip.dma_run_bytes:
+        inside = self.input.memory == self.output.memory
+        if self.kind not in ("", *INSIDE) and not inside and chip.dma_run_bytes:
             return self._tile_ns(chip)
+        if self.kind == "repeats" and chip.gather_gbs:
+            latency = chip.latency_ns("s2s")
+            return sum(latency + moved / chip.gather_gbs for moved in self._gathered())
         system = [view for _, view in self.operands() if view.memory == "gmem"]
         plain = all(view.interleave == 1 and not is_packed(view.dtype) for _, view in self.operands())
         if plain and len(system) > 1:
@@ -115,6 +124,13 @@ class Move(Command, frozen=True, tag="move"):
             return transfers.transfer_ns(self.direction, transfers.by_runs(self.input.nbytes, run, pages, chip), chip)
         moved = max((transfers.burst_bytes(view, chip) for view in system), default=self.output.nbytes)
         return transfers.transfer_ns(self.direction, moved, chip)
+
+    def _gathered(self) -> list[int]:
+        """The bytes of each gather: an axis that is read without a step repeats all before it, the shortest first."""
+        source = zip(self.input.shape, gmem_strides(self.input), strict=True)
+        times = sorted(size for size, step in source if size > 1 and not step)
+        first = self.output.nbytes // prod(times)
+        return [first * prod(times[: at + 1]) for at in range(len(times))]
 
     def _system_copy_ns(self, chip: ChipSpec) -> float:
         """A copy in global memory, by runs that are contiguous on both sides; the chip says at which ends pages count.
@@ -183,6 +199,11 @@ class Move(Command, frozen=True, tag="move"):
                 moved = max(size, chip.dma_run_bytes)
             case "lanes":
                 return self._lane_by_lane_ns(run, chip)
+            case "places" if self.input.shape[2] > 1:
+                return self.input.shape[2] * self._one_place()._tile_ns(chip)
+            case "rows":
+                run = min(run, self.input.shape[-1] * itemsize(self.input.dtype))
+                moved = transfers.by_runs(size, run, transfers.all_pages(self.outside, run, chip), chip)
             case "heads":
                 run = self.input.shape[-1] * itemsize(self.input.dtype)
                 moved = transfers.by_runs(size, run, transfers.first_pages(self.outside, run, chip), chip)
@@ -192,6 +213,11 @@ class Move(Command, frozen=True, tag="move"):
         if self.kind in ("matrix", "broadcast"):
             rate = (chip.matrix_gbs if loads else chip.matrix_store_gbs) or rate
         return chip.latency_ns(self.direction) + moved / rate
+
+    def _one_place(self) -> "Move":
+        """The transfer of one place of axis h."""
+        views = {name: _place(view) for name, view in (("input", self.input), ("output", self.output))}
+        return replace(self, **views)
 
     def _lane_by_lane_ns(self, run: int, chip: ChipSpec) -> float:
         """Transfers for every lane of every batch: one command stands for all transfers that the library issues.
@@ -210,6 +236,13 @@ class Move(Command, frozen=True, tag="move"):
     def outside(self) -> View:
         """The side of a transfer that lies in global memory."""
         return self.input if self.input.memory == "gmem" else self.output
+
+
+def _place(view: View) -> View:
+    n, c, _, w = view.shape
+    if view.laned:
+        return replace(view, shape=(n, c, 1, w), layout="aligned", strides=None)
+    return replace(view, shape=(n, c, 1, w), layout="strided", strides=gmem_strides(view))
 
 
 def _transposition_ns(view: View, matrices: Matrices, chip: ChipSpec) -> float:

@@ -10,6 +10,7 @@ from tpusim.chips import ChipSpec
 from tpusim.isa.layout import ceil_div
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.steps import TAYLOR_TERMS, padded_elements, widest
+from tpusim.isa.transfers import KernelTransfers
 
 Shape: TypeAlias = tuple[int, ...]
 Unit: TypeAlias = Literal["", "qdm", "small_multiplier", "tables"]
@@ -66,7 +67,7 @@ class Function(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
             + (made.arithmetic - half * made.shorter + made.requants) * ceil_div(elements, rate)
             + made.series * ceil_div(elements * (2 * TAYLOR_TERMS - 1), 2 * rate)
             + made.lookups * ceil_div(padded_elements(output, chip, 1), chip.lanes)
-            + made.shifts * _shift(view, chip)
+            + (made.shifts * _shift(view, chip) if made.shifts else 0)
         )
 
     @property
@@ -78,6 +79,11 @@ class Function(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
     def counts_transfers(self) -> bool:
         """Whether `cycles` counts the time of the kernel's transfers too, and `moved` all further bytes of it."""
         return False
+
+    def kernel_transfers(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> KernelTransfers | None:
+        """The transfers of the library's kernel in sequence, if it moves other bytes than operands and result once."""
+        del inputs, output, chip
+        return None
 
     def kernel_run(self, run: int, shape: Shape, chip: ChipSpec) -> int:
         """Adjacent elements of a tensor that a library kernel moves at once; run: elements of a plane.

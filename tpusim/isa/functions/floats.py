@@ -3,8 +3,12 @@
 from collections.abc import Sequence
 from typing import Literal
 
+from tpusim.chips import ChipSpec
 from tpusim.isa.functions.base import Function, Misfit, Shape, Steps
 from tpusim.isa.functions.rules import broadcast, counted, equal_shapes, has_axis
+from tpusim.isa.layout import ceil_div
+from tpusim.isa.region import View, itemsize
+from tpusim.isa.steps import ADDITION
 
 _EXP, _LN = Steps(22, shorter=3, constants=1), Steps(37, shorter=8, constants=1)
 _ACTIVATIONS: dict[str, Steps] = {
@@ -61,6 +65,14 @@ class Cumulate(Function, frozen=True, tag="cumulate"):
     def made_of(self, operands: int) -> Steps:
         """One step per element."""
         return Steps(arithmetic=1)
+
+    def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
+        """Along h of an image an addition for each place after the first."""
+        if len(output.shape) != 4 or self.axis != 2:  # noqa: PLR2004  n, c, h, w
+            return super().cycles(inputs, output, chip)
+        n, c, h, w = output.shape
+        place = n * ceil_div(c, chip.lanes) * ceil_div(w, chip.eu_elements(itemsize(output.dtype)))
+        return ADDITION * (h - 1) * place
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """One operand of the result's shape."""

@@ -5,12 +5,18 @@ from math import prod
 from typing import ClassVar, Literal
 
 from tpusim.chips import ChipSpec
+from tpusim.isa import transfers
 from tpusim.isa.functions.base import Function, Misfit, Shape, Steps
 from tpusim.isa.functions.rules import counted, equal_shapes, has_axis, left_without, reduced
+from tpusim.isa.layout import align, ceil_div
+from tpusim.isa.region import View, itemsize
+from tpusim.isa.steps import steps
+from tpusim.isa.transfers import KernelTransfers
 from tpusim.isa.yuv import YuvFormat, YuvPlanes
 
-_EXTREMES = 4
-"""Adjacent elements along the last axis in which one lane searches an extreme."""
+INDEX_BYTES = 4
+_INDEX_STEPS = 7
+"""Vector steps for each vector of indices along an axis (F-08)."""
 
 
 class Gather(Function, frozen=True, tag="gather"):
@@ -83,13 +89,27 @@ class Arg(Function, frozen=True, tag="arg"):
         """A comparison and a selection over the operand."""
         return Steps(arithmetic=2)
 
-    def kernel_run(self, run: int, shape: Shape, chip: ChipSpec) -> int:
-        """The adjacent elements in which one lane searches an extreme."""
-        return super().kernel_run(min(run, _EXTREMES), shape, chip)
+    def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
+        """Along h of an image step by step: the extreme, its places, and the least of their indices."""
+        if len(output.shape) == 4 and self.axis == 2:  # noqa: PLR2004  n, c, h, w
+            return _extreme_cycles(inputs[0], output, self, chip)
+        return super().cycles(inputs, output, chip)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """One index per row."""
         return reduced(operands, (self.axis,), result)
+
+
+def _extreme_cycles(view: View, output: View, function: Arg, chip: ChipSpec) -> int:
+    """Two windows along h (extreme, index), a comparison and a selection over the image, a vector of indices.
+
+    A minimum is a negated maximum; the vector is doubled until it is long enough, scaled and copied to all lanes.
+    """
+    n, c, h, w = view.shape
+    vector = chip.eu_elements(itemsize(view.dtype))
+    windows = n * ceil_div(c, chip.lanes) * h * ceil_div(w, vector)
+    over_image = steps(view, itemsize(view.dtype), chip) * (2 + (function.mode == "ArgMin"))
+    return 2 * windows + over_image + _INDEX_STEPS * ceil_div(h, vector) + 2 * steps(output, 4, chip)
 
 
 class GatherElements(Function, frozen=True, tag="gather_elements"):
@@ -100,6 +120,31 @@ class GatherElements(Function, frozen=True, tag="gather_elements"):
     def made_of(self, operands: int) -> Steps:
         """One table access per element."""
         return Steps(arithmetic=0, lookups=1)
+
+    def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
+        """If axes follow, a product and a sum that make the place in memory of each index; else one access each."""
+        if not chip.gather_gbs:
+            return super().cycles(inputs, output, chip)
+        return 4 * ceil_div(self._places(output, chip), chip.eu_bytes)
+
+    def kernel_transfers(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> KernelTransfers | None:
+        """A gather of elements; if axes follow, two loads and a store of places come before it, shared by all lanes."""
+        if not chip.gather_gbs:
+            return None
+        ns, moved = chip.latency_ns("s2s") + output.nbytes / chip.gather_gbs, output.nbytes
+        share = self._places(output, chip)
+        if not share:
+            return KernelTransfers(ns, moved, moved)
+        places = View("gmem", 0, (1, chip.lanes, 1, share // INDEX_BYTES), "i32", "dense")
+        cost = transfers.by_runs(places.nbytes, share, transfers.tile_pages(places, share, chip), chip)
+        load, store = (transfers.kernel_ns(way, cost, chip) for way in ("s2l", "l2s"))
+        return KernelTransfers(ns + 2 * load + store, moved + 2 * places.nbytes, moved + places.nbytes)
+
+    def _places(self, output: View, chip: ChipSpec) -> int:
+        """The bytes of places that one lane makes; 0 if no axis follows, so that indices are places."""
+        if prod(output.shape[self.axis + 1 :]) == 1:
+            return 0
+        return align(ceil_div(output.elements, chip.lanes) * INDEX_BYTES, chip.eu_bytes)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """Data and indices of one rank; the result has the shape of the indices."""

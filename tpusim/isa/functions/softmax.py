@@ -14,7 +14,7 @@ from tpusim.isa.functions.base import Function, Misfit, Shape, Steps, Unit
 from tpusim.isa.functions.rules import equal_shapes, has_axis
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.region import View, itemsize
-from tpusim.isa.steps import DIVISION_STEPS
+from tpusim.isa.steps import DIVISION_STEPS, row_windows, steps
 
 EXP_TERMS, _LOG_TERMS = {4: 10, 2: 7}, {4: 16, 2: 8}
 """Bytes of an element -> terms of the series; each term is a constant (F-15, F-16, F-47)."""
@@ -38,7 +38,9 @@ class Softmax(Function, frozen=True, tag="softmax"):
         return Steps(arithmetic=25, series=2 if self.log else 1)
 
     def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
-        """Step by step along h or w of an image, else by its parts."""
+        """Step by step along h or w of an image, else by its parts; a fill along one element."""
+        if output.shape[self.axis] == 1:
+            return steps(output, itemsize(output.dtype), chip)
         if len(output.shape) == 4 and self.axis > 1:  # noqa: PLR2004  n, c, h, w
             return _softmax_cycles(output, self, chip)
         return super().cycles(inputs, output, chip)
@@ -144,8 +146,7 @@ def _passes(shape: Shape, axis: int, size: int, chip: ChipSpec) -> _Passes:
 def _over_rows(h: int, w: int, vector: int, each: int, chip: ChipSpec) -> int:
     """Windows over the rows of one channel; a row longer than a vector is filled up to whole vectors."""
     if w <= vector:
-        return h * w * chip.row_reduction_steps
+        return row_windows(h, w, each, chip)
     line = align(w, vector)
     copied = ceil_div(h * w, each) if line > w and each == vector else 0
-    apart = each if chip.row_reduction_steps > 1 else 1
-    return copied + ceil_div(h * (line - w), each) + h * (line // each) + h * each * apart
+    return copied + ceil_div(h * (line - w), each) + row_windows(h, line, each, chip)

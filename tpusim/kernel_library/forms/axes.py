@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
+from math import isqrt, prod
 from typing import Any, cast
 
 import msgspec
@@ -27,15 +27,17 @@ from tpusim.isa.functions import (
     SoftmaxTables,
     TopK,
 )
-from tpusim.isa.layout import ceil_div
+from tpusim.isa.layout import ceil_div, dense_strides
 from tpusim.isa.region import View, itemsize
-from tpusim.kernel_library.forms.parts import Form, Part, Shape, constant, divisor, is_dense, seen
+from tpusim.kernel_library.forms.parts import AXES, Form, Part, Shape, constant, divisor, is_dense, seen
 from tpusim.kernel_library.forms.table import form_of
 
-_EXTREMES, _SEARCHING = 4, 32
-"""A search for extremes: adjacent elements after the axis in one lane, and the number of lanes (F-08)."""
 _NEIGHBOURS, _REDUCED = 16, 128
 """The fewest adjacent elements in one lane: of a softmax by table (F-06), and of other functions (F-07)."""
+LAST = 3
+"""The axis w."""
+_WHOLE = 0.5
+"""The share of a tile that may fill local memory, because the library has one place of it there at a time."""
 _SOFTMAXES = (Softmax, SoftmaxInt, SoftmaxTables)
 
 
@@ -122,37 +124,43 @@ def _renamed(body: Fn) -> AnyFunction:
 
 @form_of(Arg)
 def _extremes(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """Arg: four adjacent elements in each of 32 lanes; the remaining elements have a lane each (U-89)."""
+    """Arg: the axis at h. Without axes before it, equal shares of what follows in all lanes, then a lane for each rest.
+
+    Rows of a lane are moved one by one, also the elements of a single row.
+    """
     assert isinstance(body, Fn) and isinstance(body.function, Arg)
-    view, along = body.inputs[0], _Along.of(body.inputs[0].shape, (body.function.axis,))
+    along = _Along.of(body.inputs[0].shape, (body.function.axis,))
     if along is None or not is_dense(body):
         return
-    if along.outer >= chip.lanes or along.inner % _EXTREMES or along.inner == 1:
-        yield from _axis_form(body, (body.function.axis,), _renamed(body), chip)
-        return
     function = msgspec.structs.replace(body.function, axis=2)
-    lanes = along.inner // _EXTREMES // _SEARCHING * _SEARCHING
-    for first, count, width in ((0, lanes, _EXTREMES), (lanes * _EXTREMES, along.inner - lanes * _EXTREMES, 1)):
-        if count:
-            sides = ((view, along.length), (body.output, 1))
-            parts = tuple(_after(v, along, n, (first, count, width)) for v, n in sides)
-            yield Form(msgspec.structs.replace(body, function=function), parts, (0, 1), most=_SEARCHING)
+    sides = ((body.inputs[0], along.length), (body.output, 1))
+    if along.outer > 1:
+        parts = tuple(Part(seen(v, (1, along.outer, n, along.inner)), (0, 1, None, 3)) for v, n in sides)
+        yield Form(msgspec.structs.replace(body, function=function), parts, (1, 3))
+        return
+    share = along.inner // chip.lanes
+    for first, lanes, width in (
+        (0, chip.lanes * (share > 0), share),
+        (share * chip.lanes, along.inner % chip.lanes, 1),
+    ):
+        if lanes:
+            parts = tuple(_after(v, along, n, (first, lanes, width)) for v, n in sides)
+            yield Form(msgspec.structs.replace(body, function=function), parts, (0, 1, 3))
 
 
 def _after(view: View, along: _Along, length: int, piece: tuple[int, int, int]) -> Part:
-    """Some of the elements after an axis: `count` lanes of `width` adjacent elements, from element `first` on."""
-    first, count, width = piece
-    strides = (length * along.inner, width, along.inner, 1)
+    """Some of the elements after the first axis: `lanes` lanes of `width` adjacent elements, from `first` on."""
+    first, lanes, width = piece
     moved = replace(view, address=view.address + first * itemsize(view.dtype))
-    whole = (along.outer, along.inner // width, length, width)
     return Part(
-        seen(moved, (along.outer, count, length, width), strides),
+        seen(moved, (1, lanes, length, width), (length * along.inner, width, along.inner, 1)),
         (0, 1, None, 3),
-        frame=((0, first // width, 0, 0), whole),
+        kind="rows",
+        frame=((0, 0, 0, first), (1, 1, length, along.inner)),
     )
 
 
-@form_of(Softmax, SoftmaxInt, SoftmaxTables, TopK, Cumulate, Gather)
+@form_of(Softmax, SoftmaxInt, SoftmaxTables, TopK, Gather)
 def _along(body: Command, chip: ChipSpec) -> Iterator[Form]:
     """The forms of a function with a field `axis`."""
     assert isinstance(body, Fn)
@@ -168,12 +176,55 @@ def _normalised(body: Command, chip: ChipSpec) -> Iterator[Form]:
     yield from _axis_form(body, axes, msgspec.structs.replace(function, axis=3), chip, len(body.inputs) - 1)
 
 
-@form_of(Reduce, ReduceInt)
+@form_of(Cumulate)
+def _running(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """A running sum: the axis at h, whose places are loaded, added and stored one by one.
+
+    A sum along the first or second axis has the other one over the lanes; along w, h takes its place.
+    """
+    del chip
+    assert isinstance(body, Fn) and isinstance(body.function, Cumulate)
+    axis, shape = body.function.axis, body.inputs[0].shape
+    if not is_dense(body) or axis >= AXES or (axis == AXES - 1 and len(shape) > AXES):
+        return
+    n, c, h = (*shape[:3], *(1,) * (3 - len(shape[:3])))
+    w = prod(shape[3:])
+    lanes_first = (1, n, c, h * w), dense_strides((1, n, c, h * w))
+    places_first = (1, c, n, h * w), (n * c * h * w, h * w, c * h * w, 1)
+    columns = (n, c, w, h), (c * h * w, h * w, 1, w)
+    taken, strides = (places_first, lanes_first, ((n, c, h, w), dense_strides((n, c, h, w))), columns)[axis]
+    parts = tuple(Part(seen(view, taken, strides), (0, 1, None, 3), kind="places") for _, view in body.operands())
+    function = msgspec.structs.replace(body.function, axis=2)
+    yield Form(msgspec.structs.replace(body, function=function), parts, (1, 0, 3), share=_WHOLE)
+
+
+@form_of(ReduceInt)
+def _reduced_integers(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """The forms of a reduction of integers."""
+    assert isinstance(body, Fn) and isinstance(body.function, ReduceInt)
+    axes = tuple(sorted(body.function.axes))
+    yield from _axis_form(body, axes, msgspec.structs.replace(body.function, axes=(_last(body, axes),)), chip)
+
+
+@form_of(Reduce)
 def _reduced(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """The forms of a function with a field `axes`."""
-    assert isinstance(body, Fn)
-    function = cast("Reduce | ReduceInt", body.function)
-    shape = body.inputs[0].shape
-    axes = tuple(sorted(function.axes))
-    renamed = 3 if prod(shape[axes[-1] + 1 :]) == 1 else 2
-    yield from _axis_form(body, axes, msgspec.structs.replace(function, axes=(renamed,)), chip)
+    """A reduction: the axis at h, or rows at w that are divided into as many lanes as rows for each lane (U-89)."""
+    del chip
+    assert isinstance(body, Fn) and isinstance(body.function, Reduce)
+    axes = tuple(sorted(body.function.axes))
+    along = _Along.of(body.inputs[0].shape, axes)
+    if along is None or not is_dense(body):
+        return
+    at, sides = _last(body, axes), ((body.inputs[0], along.length), (body.output, 1))
+    if at == LAST:
+        lanes = next(d for d in range(isqrt(along.outer), 0, -1) if along.outer % d == 0)
+        parts = tuple(Part(seen(v, (1, lanes, along.outer // lanes, n)), (0, 1, 2, None)) for v, n in sides)
+    else:
+        parts = tuple(Part(seen(v, (1, along.outer, n, along.inner)), (0, 1, None, 3)) for v, n in sides)
+    function = msgspec.structs.replace(body.function, axes=(at,))
+    yield Form(msgspec.structs.replace(body, function=function), parts, (1, 5 - at), even=5 - at)
+
+
+def _last(body: Fn, axes: Shape) -> int:
+    """Where the form has the axes: at w if nothing follows them, else at h."""
+    return LAST if prod(body.inputs[0].shape[axes[-1] + 1 :]) == 1 else LAST - 1

@@ -42,11 +42,11 @@ _TWO_AND_A_SUM = 2.8
 
 @form_of(Compare, AddInt, SubInt, MulInt, ConstInt, SumShift, ExtremeShift, Power, Remainder)
 def elementwise(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """Equal shapes: all lanes get an equal share. Other shapes: adjacent axes that broadcast together are merged."""
+    """Equal shapes: all lanes get an equal share. Other shapes: the first axes are n, c and h, as in a group."""
     shapes = [view.shape for _, view in body.operands()]
-    if is_dense(body) and all(shape == shapes[-1] for shape in shapes):
+    if is_dense(body) and all(prod(shape) == prod(shapes[-1]) for shape in shapes):
         yield from _equal_shares(body, chip, "matrix" if isinstance(body, Arith) else "tensor")
-    elif is_dense(body) and (axes := _joined(shapes)) is not None:
+    elif is_dense(body) and (axes := _images(shapes) or _joined(shapes)) is not None:
         yield _broadcast(body, axes)
 
 
@@ -138,6 +138,18 @@ def _width(count: int, size: int, least: int, chip: ChipSpec) -> int:
     able = (d for small in range(1, isqrt(count) + 1) if count % small == 0 for d in (small, count // small))
     widths = [d for d in able if d >= min(count, least)]
     return min(widths, key=lambda d: (ceil_div(count // d, chip.lanes) * align(d, vector), abs(d - wanted)))
+
+
+def _images(shapes: list[Shape]) -> list[list[int]] | None:
+    """The shapes of operands and result as (n, c, h, w); None if there are more axes and those of c do not merge."""
+    rank = len(shapes[-1])
+    wide = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    if rank <= AXES:
+        return [[*shape, *(1,) * (AXES - rank)] for shape in wide]
+    between = slice(1, rank - 2)
+    if any(shape[between] != shapes[-1][between] and prod(shape[between]) > 1 for shape in wide):
+        return None
+    return [[shape[0], prod(shape[between]), *shape[-2:]] for shape in wide]
 
 
 def _joined(shapes: list[Shape]) -> list[list[int]] | None:

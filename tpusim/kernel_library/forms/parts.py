@@ -46,7 +46,8 @@ class Form:
     cuts: in the order in which axes are cut. share: one tile fills at most 1/share of local memory, so that transfers
     and computation overlap. most: the most elements of axis 1 in a tile, 0: no limit. columns: the most elements of the
     last axis, 0: no limit. one_by_one: a tile has one element of axis 0, and transfers do not overlap computation.
-    again: a tile loads all its operands, even if they are loaded already.
+    again: a tile loads all its operands, even if they are loaded already. even: the axis that is cut into equal
+    sections, as few as fit twice into banks of local memory, but one or at least three; None: as `share` says.
     """
 
     body: Command
@@ -57,6 +58,7 @@ class Form:
     columns: int = 0
     one_by_one: bool = False
     again: bool = False
+    even: int | None = None
 
     @property
     def result(self) -> Part:

@@ -12,6 +12,7 @@ from tpusim.isa.commands import (
     ChannelRescale,
     Command,
     Fill,
+    FillKind,
     GlobalKernel,
     Move,
     MoveRows,
@@ -174,6 +175,6 @@ class _GlobalBench(WholeContext):
         """Count a gather by the GDMA."""
         self.ns += command_ns(command, self.chip)
 
-    def fill(self, target: View, value: float) -> None:
+    def fill(self, target: View, value: float, *, kind: FillKind = "") -> None:
         """Count a fill by the GDMA."""
-        self.ns += command_ns(Fill(id=0, dep=0, op="", output=target, value=value), self.chip)
+        self.ns += command_ns(Fill(id=0, dep=0, op="", output=target, value=value, kind=kind), self.chip)

@@ -12,7 +12,7 @@ from tpusim.compat import Quirk
 from tpusim.ir.formats import NumberFormat, UnitName
 from tpusim.ir.quantisation import QuantParams
 from tpusim.ir.weights import WeightStore
-from tpusim.isa.commands import Command, TransferKind
+from tpusim.isa.commands import Command, FillKind, TransferKind
 from tpusim.isa.region import View
 from tpusim.ops.framework.logical import GroupType, Shape, TensorSlice, Window, Windows
 
@@ -202,8 +202,8 @@ class EmitContext(Protocol):
         """Append a GDMA copy between views of GMEM (global layers of pure data movement); kind: of `Move`."""
         ...
 
-    def fill(self, target: View, value: float) -> None:
-        """Append a GDMA constant fill of a view of GMEM (global layers of pure data movement)."""
+    def fill(self, target: View, value: float, *, kind: FillKind = "") -> None:
+        """Append a GDMA constant fill of a view of GMEM (global layers); kind: of `Fill`."""
         ...
 
 

@@ -15,7 +15,7 @@ from tpusim.errors import ImportModelError
 from tpusim.interfaces import ask
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.types import is_tensor, shape_of
-from tpusim.isa.commands import Command, MoveRows, TransferKind
+from tpusim.isa.commands import Command, FillKind, MoveRows, TransferKind
 from tpusim.isa.layout import ceil_div, lmem_bytes
 from tpusim.isa.region import View
 from tpusim.kernel_library import Piece, tiles
@@ -123,7 +123,7 @@ class SliceContext(ABC):
         """Not available inside a group, where TIU commands move data."""
         raise NotImplementedError(f"{self.op.name}: no GDMA copies inside a layer group")
 
-    def fill(self, target: View, value: float) -> None:
+    def fill(self, target: View, value: float, *, kind: FillKind = "") -> None:
         """Not available inside a group, where TIU commands fill tensors."""
         raise NotImplementedError(f"{self.op.name}: no GDMA fills inside a layer group")
 
@@ -159,8 +159,8 @@ class WholeContext(ABC):
         """A GDMA gather of rows that writes the result."""
 
     @abstractmethod
-    def fill(self, target: View, value: float) -> None:
-        """A GDMA fill that writes (a part of) the result."""
+    def fill(self, target: View, value: float, *, kind: FillKind = "") -> None:
+        """A GDMA fill that writes (a part of) the result; kind: of `Fill`."""
 
     @abstractmethod
     def tiled(self, pieces: tuple[Piece, ...]) -> None:
@@ -217,6 +217,8 @@ class WholeContext(ABC):
         tile, or the reverse, whichever moves fewer bytes. Each half of local memory takes a tile of one of them. Only
         constants that this command reads count.
         """
+        if (known := body.kernel_transfers(self.chip)) is not None:
+            return 1, known.loaded, known.stored
         values = [v for v in self.op.operands if is_tensor(v) and body.loads]
         moved = [v for v in values if not isinstance(v.owner, TopWeight)]
         constants = [v for v in values if v not in moved and self._is_read(v, body)]

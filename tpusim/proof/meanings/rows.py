@@ -27,7 +27,9 @@ from tpusim.proof.meanings.stored import stored_float, type_of
 
 
 def softmax(op: TpuSoftmax, operands: Sequence[Any], field: Field) -> Elements | None:
-    """In floats, on bytes by a table of exponentials, or in BF16 by four tables."""
+    """In floats, on bytes by a table of exponentials, or in BF16 by four tables; of one float it is known."""
+    if op.is_constant:
+        return np.full(shape_of(op.output), field.constant(float(not is_set(op.log))), np.int64)
     (x, *tables), axis, log = operands, op.axis.value.data, is_set(op.log)
     length, rank = shape_of(op.input)[axis], len(shape_of(op.input))
     uniform, beta = uniform_of(op.output), 1.0 if op.beta is None else op.beta.value.data
@@ -94,7 +96,9 @@ def reduce(op: TpuReduce, operands: Sequence[Any], field: Field) -> Elements | N
 
 
 def arg(op: TpuArg, operands: Sequence[Any], field: Field) -> Elements | None:
-    """The place of the extreme of a row, the first or the last of equal ones."""
+    """The place of the extreme of a row, the first or the last of equal ones; 0 in a row of one."""
+    if op.is_constant:
+        return np.full(shape_of(op.indices), field.constant(0), np.int64)
     key = ("arg", ("mode", op.mode.data), ("select_last", is_set(op.select_last_index)))
     return field.apply(key, field.row(operands[0], (op.axis.value.data,)))
 

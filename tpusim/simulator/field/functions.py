@@ -183,6 +183,13 @@ def along_axis(field: Field, function: Any, operands: Operands, output: View) ->
     return field.apply(key, x, field.row(x, (function.axis,)), places, *named)
 
 
+def softmax(field: Field, function: fn.Softmax, operands: Operands, output: View) -> Elements:
+    """A function of an element and its row; along one element it is 1, or 0 as a logarithm, whatever the operand."""
+    if operands[0].shape[function.axis] > 1:
+        return along_axis(field, function, operands, output)
+    return np.full(operands[0].shape, field.constant(float(not function.log)), np.int64)
+
+
 def normalised(field: Field, function: fn.LayerNorm | fn.RMSNorm, operands: Operands, output: View) -> Elements:
     """The result is a function of an element, its row from `axis` on, weight and bias of its place, and tables."""
     count = 1 + function.weight + getattr(function, "bias", False)
