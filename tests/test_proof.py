@@ -127,7 +127,7 @@ ROWS = (
         "maxpool-ceil",
     ),
     *("add-three", "mul", "concat-channels", "softmax", "layernorm", "gelu", "subconst-reverse", "reduce-mean-image"),
-    *("upsample-half-pixel", "max-three", "concat-requant", "clip"),
+    *("upsample-half-pixel", "resize-nearest", "max-three", "concat-requant", "clip"),
 )
 """Rows whose commands take another way than their op, or that were judged wrongly once."""
 

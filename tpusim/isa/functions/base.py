@@ -71,6 +71,11 @@ class Function(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
         )
 
     @property
+    def copies(self) -> bool:
+        """Whether these parameters make it copy elements, though others do not."""
+        return False
+
+    @property
     def loads(self) -> bool:
         """Whether the kernel loads its operands; not if the command before has loaded them for this result too."""
         return True

@@ -43,6 +43,11 @@ class Interp(Function, frozen=True, tag="interp"):
     asymmetric: bool = False
     nearest: bool = False
 
+    @property
+    def copies(self) -> bool:
+        """In mode nearest."""
+        return self.nearest
+
     def made_of(self, operands: int) -> Steps:
         """Differences, products and sums in two directions; neighbours are gathered, row by row for uneven scales."""
         if self.nearest:

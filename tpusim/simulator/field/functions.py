@@ -37,7 +37,8 @@ def _meaning(kind: type[fn.Function]) -> Callable[[Field, Any, Operands, View], 
 def function(command: Fn, operands: Operands, field: Field) -> tuple[Elements, bool]:
     """The result of a macro command in the shape of its view, and whether it moves elements unchanged."""
     meaning = _meaning(type(command.function))
-    return meaning(field, command.function, operands, command.output), meaning in (moved, pad, gather, gather_elements)
+    unchanged = command.function.copies or meaning in (moved, pad, gather, gather_elements)
+    return meaning(field, command.function, operands, command.output), unchanged
 
 
 # ----------------------------------------------------------------------------------------------------------- movement
