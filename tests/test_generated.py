@@ -13,6 +13,7 @@ from tpusim.errors import ConfigError
 from tpusim.ir.attrs import op_name
 from tpusim.ir.types import element_of, storage_dtype
 from tpusim.ops.conv import TopConv
+from tpusim.ops.elements import TopGatherElements, TopScatterElements
 from tpusim.ops.framework.builder import ModuleBuilder
 from tpusim.passes import PassManager
 from tpusim.passes.memory import AddressAssign
@@ -115,3 +116,31 @@ def test_a_chip_of_other_files_is_refused(tmp_path: Path) -> None:
     model = final("residual/bm1684/int8")
     with pytest.raises(UpstreamError, match="got bm1684: there a cast with a scale is a product and a cast"):
         generate(model, tmp_path, Tools(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("shape", "indices", "axis", "taken"),
+    [
+        ((4, 8), (4, 5), 1, True),
+        ((2, 3, 4, 5), (2, 3, 4, 3), 3, True),
+        ((4, 8), (3, 8), 0, False),
+        ((1, 6, 8), (1, 4, 8), 1, False),
+        ((2, 3, 4, 5), (1, 2, 3, 3), 3, False),
+        ((2, 3, 4, 1), (2, 3, 2, 1), 2, False),
+    ],
+)
+@pytest.mark.parametrize("kind", ["Gather", "Scatter"])
+def test_elements_that_need_computed_places_are_refused(
+    kind: str, shape: tuple[int, ...], indices: tuple[int, ...], axis: int, taken: bool, tmp_path: Path
+) -> None:
+    """The simulator of bm1684x computed our numbers of the taken cases, and others of the refused ones."""
+    b = ModuleBuilder()
+    x, places = b.input("x", shape), b.weight("i", np.zeros(indices, "int32"))
+    if kind == "Gather":
+        y = TopGatherElements.make(b, x, places, axis=axis, name="y")
+    else:
+        y = TopScatterElements.make(b, x, places, b.weight("u", np.ones(indices, "f")), axis=axis, name="y")
+    passes = PassManager((*converted(config("bm1684x", "f16")), *grouped(), AddressAssign()))
+    wanted = "bin/python" if taken else f"tpu.{kind}Elements 'y': the last axis and indices .* got axis {axis} and"
+    with pytest.raises(UpstreamError, match=wanted):
+        generate(passes.run(b.finish([y], name="m")), tmp_path, Tools(tmp_path))

@@ -36,6 +36,7 @@ CELLS = (
     "matmul/bm1684x/int8",
     "silu/bm1684x/int8",
     "residual/cv181x/int8",
+    "deconv/cv181x/int8",
 )
 
 

@@ -23,7 +23,7 @@ from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import checked_axis
 from tpusim.ops.framework.macro import MacroTop, MacroTpu
 from tpusim.ops.framework.one_result import OneResult
-from tpusim.ops.interfaces import GlobalBuffer, Room
+from tpusim.ops.interfaces import GlobalBuffer, PartlyGenerated, Room
 
 
 def _require_inside(x: Shape, indices: Shape, axis: int) -> None:
@@ -31,6 +31,15 @@ def _require_inside(x: Shape, indices: Shape, axis: int) -> None:
     if not fits:
         wanted = f"indices of rank {len(x)}, no longer than {x} outside axis {axis}"
         raise ValueError(f"{wanted}, are required, got {indices}")
+
+
+def _lacks_places(x: Shape, indices: Shape, axis: int) -> str | None:
+    """Why the library needs places that are computed before; without them it counts rows of the last axis."""
+    last = len(x) - 1
+    if axis == last and indices[:last] == x[:last]:
+        return None
+    wanted = f"the last axis and indices {(*x[:last], 'any')} are required"
+    return f"{wanted}, got axis {axis} and {indices}; the constant indices_coeff that other forms need is not written"
 
 
 # ------------------------------------------------------------------------------------------------------- GatherElements
@@ -55,7 +64,7 @@ class GatherElements(ShapedOp):
 
 
 @irdl_op_definition
-class TpuGatherElements(GatherElements, MacroTpu, GlobalBuffer):
+class TpuGatherElements(GatherElements, MacroTpu, GlobalBuffer, PartlyGenerated):
     """`tpu.GatherElements`: elements copied as they are."""
 
     name = "tpu.GatherElements"
@@ -69,6 +78,10 @@ class TpuGatherElements(GatherElements, MacroTpu, GlobalBuffer):
         """As large as the indices."""
         del chip
         return Room(shape_of(self.indices), element_of(self.indices))
+
+    @override
+    def why_not_generated(self) -> str | None:
+        return _lacks_places(shape_of(self.input), shape_of(self.indices), self.axis.value.data)
 
 
 @irdl_op_definition
@@ -116,7 +129,7 @@ class ScatterElements(ShapedOp):
 
 
 @irdl_op_definition
-class TpuScatterElements(ScatterElements, MacroTpu, GlobalBuffer):
+class TpuScatterElements(ScatterElements, MacroTpu, GlobalBuffer, PartlyGenerated):
     """`tpu.ScatterElements`: the operand with updates in it."""
 
     name = "tpu.ScatterElements"
@@ -130,6 +143,10 @@ class TpuScatterElements(ScatterElements, MacroTpu, GlobalBuffer):
         """As large as the indices."""
         del chip
         return Room(shape_of(self.indices), element_of(self.indices))
+
+    @override
+    def why_not_generated(self) -> str | None:
+        return _lacks_places(shape_of(self.input), shape_of(self.indices), self.axis.value.data)
 
 
 @irdl_op_definition

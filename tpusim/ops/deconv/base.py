@@ -14,7 +14,7 @@ from tpusim.ir.types import shape_of
 from tpusim.isa.multiplications import of_transposed
 from tpusim.ops.conv.packed import PackedConvTpu
 from tpusim.ops.deconv.geometry import deconv_extents
-from tpusim.ops.framework.base import Shape
+from tpusim.ops.framework.base import ReorderContext, Shape, is_none
 from tpusim.ops.framework.families import is_set
 from tpusim.ops.interfaces import Macs
 
@@ -45,13 +45,30 @@ class DeconvBase(PackedConvTpu, Macs):
     @override
     def _take_packed(self, chip: ChipSpec) -> None:
         super()._take_packed(chip)
-        kind = chip.hardware.coefficients
-        if kind == "channel_rows" or (self.depthwise and kind == "separate"):
+        if self.packed and self._stores_turned(chip):
             self.filter_turned = flag(True)
+
+    def _stores_turned(self, chip: ChipSpec) -> bool:
+        """Whether the library of a chip reads packed filters that are turned already."""
+        kind = chip.hardware.coefficients
+        return kind == "channel_rows" or (self.depthwise and kind == "separate")
+
+    @override
+    def reorder_filter(self, ctx: ReorderContext) -> str | None:
+        constant = ctx.array(self.filter) is not None and (is_none(self.bias) or ctx.array(self.bias) is not None)
+        if constant and self._stores_turned(ctx.chip):
+            self.filter_turned = flag(True)
+        return super().reorder_filter(ctx)
+
+    @override
+    def packed_rows(self, filter: np.ndarray, packing: int) -> np.ndarray:
+        return super().packed_rows(self._turned_if_stored(filter), packing)
 
     @override
     def unpacked_filter(self, packed: np.ndarray) -> np.ndarray:
-        filter = super().unpacked_filter(packed)
+        return self._turned_if_stored(super().unpacked_filter(packed))
+
+    def _turned_if_stored(self, filter: np.ndarray) -> np.ndarray:
         return np.flip(filter, tuple(range(2, filter.ndim))) if is_set(self.filter_turned) else filter
 
     @override

@@ -13,7 +13,7 @@ from tpusim.isa import commands as isa
 from tpusim.ops.deconv.base import DeconvBase
 from tpusim.ops.deconv.geometry import deconv_need
 from tpusim.ops.framework.base import Array, EmitContext
-from tpusim.ops.framework.families import part_of, relu_limit_of, relu_of, zero_point
+from tpusim.ops.framework.families import is_set, part_of, relu_limit_of, relu_of, zero_point
 
 
 @irdl_op_definition
@@ -59,6 +59,7 @@ class TpuDeconv3D(DeconvBase):
         ctx.emit(
             isa.Conv, **self.coefficient_fields(ctx), input=view, output=ctx.output(), kernel=self.kernel,
             strides=(1, 1, 1), pads=(*before, *after), dilations=self.geometry["dilations"],
-            inserts=tuple(stride - 1 for stride in ints(self.strides)), rotate=True, groups=self.groups,
-            pad_value=zero_point(self.input), relu=relu_of(self), relu_limit=relu_limit_of(self),
+            inserts=tuple(stride - 1 for stride in ints(self.strides)), rotate=True,
+            turned=is_set(self.filter_turned), groups=self.groups, pad_value=zero_point(self.input), relu=relu_of(self),
+            relu_limit=relu_limit_of(self),
         )  # fmt: skip

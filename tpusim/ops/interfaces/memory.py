@@ -44,6 +44,14 @@ class LibraryTypes:
         return {}
 
 
+class PartlyGenerated:
+    """An op of which some forms lack what TPU-MLIR's code generator needs."""
+
+    def why_not_generated(self) -> str | None:
+        """Why the generator would make a file that computes other numbers; None if it would not."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class Room:
     """Global memory for the intermediate values of one op: shape and element type.

@@ -19,7 +19,7 @@ from tpusim.ir.module import Model, save_model
 from tpusim.ir.types import retyped, set_type, storage_dtype
 from tpusim.ir.upstream import FUNCTION
 from tpusim.ops.host_function import state_host_function
-from tpusim.ops.interfaces import LibraryTypes, on_host
+from tpusim.ops.interfaces import LibraryTypes, PartlyGenerated, on_host
 from tpusim.ops.structure import TopWeight, TpuLoad
 from tpusim.studies.upstream.tools import NAMES_OPS, Tools, UpstreamError
 from tpusim.verify.npz import load_tensors, save_tensors
@@ -60,12 +60,22 @@ def generate(model: Model, folder: Path, tools: Tools) -> Made:
             f"codegen --through-upstream: a chip whose final modules have TPU-MLIR's form is required, got "
             f"{chips.of(model).name}: {why}; choose another chip, or let model_deploy.py compile the canonical module"
         )
+    _require_generated(model)
     folder.mkdir(parents=True, exist_ok=True)
     save_model(for_generator(model), folder / MODULE, weight_file=WEIGHTS)
     file = bmodel_path(folder, model, chips.of(model))
     forget(file)
     tools.run(folder, "tpuc-opt", MODULE, NAMES_OPS, f"--codegen=model_file={file.name} {SETTINGS}", "-o", os.devnull)
     return read_made(file)
+
+
+def _require_generated(model: Model) -> None:
+    for op in model.ops:
+        if isinstance(op, PartlyGenerated) and (why := op.why_not_generated()):
+            raise UpstreamError(
+                f"codegen --through-upstream: {op.name} '{op_name(op)}': {why}; transpose the axis to the end, or let "
+                "model_deploy.py compile the canonical module"
+            )
 
 
 def bmodel_path(folder: Path, model: Model, chip: ChipSpec) -> Path:

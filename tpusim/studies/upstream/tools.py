@@ -55,7 +55,7 @@ class Tools:
 
     @property
     def version(self) -> str:
-        """The installed package, as in "tpu_mlir-1.30.2"; the folder if the environment has no metadata of it."""
+        """The installed package, its name and release; the folder if the environment has no metadata of it."""
         found = sorted(self.environment.glob("lib/python3*/site-packages/tpu_mlir-*.dist-info"))
         return found[-1].name.removesuffix(".dist-info") if found else str(self.environment)
 

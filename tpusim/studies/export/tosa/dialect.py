@@ -25,7 +25,7 @@ from xdsl.utils.str_enum import StrEnum
 
 
 class Rounding(StrEnum):
-    """How RESCALE rounds."""
+    """The mode in which RESCALE rounds."""
 
     SINGLE = "SINGLE_ROUND"
     DOUBLE = "DOUBLE_ROUND"

@@ -74,7 +74,7 @@ def below(g: Writer, x: Tensor, number: float = 0.0) -> Tensor:
 
 @writes(*ONE_OP)
 def one_op(op: UnaryTop, g: Writer) -> Tensor:
-    """One op."""
+    """One op of every element."""
     return g.point(ONE_OP[type(op)], g.float(op.input))
 
 
@@ -199,7 +199,7 @@ def round_(op: top.TopRound, g: Writer) -> Tensor:
 
 @writes(without_table.TopTrunc)
 def trunc(op: without_table.TopTrunc, g: Writer) -> Tensor:
-    """Towards zero."""
+    """The whole part, rounded towards zero."""
     x = g.float(op.input)
     return g.point("select", below(g, x), g.point("ceil", x), g.point("floor", x))
 

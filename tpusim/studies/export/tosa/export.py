@@ -33,7 +33,7 @@ class Port:
     dtype: np.dtype
 
     def __str__(self) -> str:
-        """`name: 1x3x8x8xint8`."""
+        """The tensor as in `name: 1x3x8x8xint8`."""
         return f"{self.name}: {'x'.join(map(str, (*self.shape, self.dtype)))}"
 
 
@@ -177,7 +177,7 @@ def _is_known(g: Writer, op: Operation) -> bool:
 
 
 def _write(g: Writer, op: Operation) -> None:
-    """Write one op."""
+    """Write one op of the module."""
     g.op = op
     g.begin(op_name(op))
     form = FORMS.of(op)

@@ -61,12 +61,12 @@ class Tensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its extents."""
+        """The extents of its axes."""
         return cast("TensorType[Attribute]", self.value.type).get_shape()
 
     @property
     def element(self) -> Attribute:
-        """Its element type."""
+        """The type of its elements."""
         return cast("TensorType[Attribute]", self.value.type).element_type
 
     @property
@@ -81,17 +81,17 @@ class Tensor:
 
 
 def longs(values: Sequence[int]) -> Attribute:
-    """`array<i64: ...>`."""
+    """Numbers as an attribute `array<i64: ...>`."""
     return DenseArrayBase.from_list(i64, list(map(int, values)))
 
 
 def number(value: int, kind: Any = i32) -> Attribute:
-    """An integer attribute."""
+    """An integer as an attribute."""
     return IntegerAttr(value, kind)
 
 
 def flag(value: bool) -> Attribute:
-    """`true` or `false`."""
+    """A bool as the attribute `true` or `false`."""
     return BoolAttr.from_bool(value)
 
 
@@ -135,7 +135,7 @@ class Body:
         return Tensor(self._constants[key], offset)
 
     def dims(self, values: Shape) -> SSAValue:
-        """A constant shape."""
+        """A shape as a constant."""
         values = tuple(map(int, values))
         key = "shape", values
         if key not in self._constants:

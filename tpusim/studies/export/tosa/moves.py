@@ -51,13 +51,13 @@ def front_size(shape: Sequence[int]) -> int:
 
 @writes(View)
 def view(op: View, g: Writer) -> Tensor:
-    """One RESHAPE."""
+    """One RESHAPE of the tensor."""
     return g.reshape(g.stored(op.operands[0]), shape_of(op.results[0]))
 
 
 @writes(Permute)
 def permute(op: Permute, g: Writer) -> Tensor:
-    """One TRANSPOSE."""
+    """One TRANSPOSE of the tensor."""
     return g.transpose(g.stored(op.input), ints(op.order))
 
 
@@ -85,7 +85,7 @@ def concat(op: "TopConcat | TpuConcat", g: Writer) -> Tensor:
 
 @writes(Tile)
 def tile(op: Tile, g: Writer) -> Tensor:
-    """One TILE."""
+    """One TILE of the tensor."""
     return g.tile(g.stored(op.input), ints(op.tile))
 
 
@@ -119,13 +119,13 @@ def strided(g: Writer, x: Tensor, axis: int, places: np.ndarray) -> Tensor:
 
 
 def reversed_(g: Writer, x: Tensor, axis: int) -> Tensor:
-    """One REVERSE."""
+    """One REVERSE of the tensor."""
     return g.add("reverse", [x], x.shape, x.element, x.offset, axis=number(axis))
 
 
 @writes(Reverse)
 def reverse(op: Reverse, g: Writer) -> Tensor:
-    """One REVERSE."""
+    """One REVERSE of the tensor."""
     return reversed_(g, g.stored(op.input), op.axis.value.data)
 
 
