@@ -169,11 +169,24 @@ def cast(op: Any, operands: Sequence[Array]) -> Array:
     return saturated(np.rint(bf16(x.astype(np.float32) * scale).astype(np.float64)).astype(np.int64), op)
 
 
+def interp(op: Any, operands: Sequence[Array]) -> Array:
+    """11.4, the copies of a host: of floor(o*in/out) if asymmetric, else of ceil((o + 0.5)*in/out - 1)."""
+    (x, *_), size = operands, ints(op.target_shape)
+    assert op.mode.data == "nearest"
+    for axis, count in zip((2, 3), size, strict=True):
+        step = x.shape[axis] / count
+        places = np.arange(count)
+        source = places * step if op.coord_mode.data == "asymmetric" else np.ceil((places + 0.5) * step - 1)
+        x = x.take(np.floor(source).astype(int).clip(0, x.shape[axis] - 1), axis)
+    return x
+
+
 CV18XX: dict[str, Oracle] = ORACLES | {
     "tpu.Add": weighted(1),
     "tpu.Cast": cast,
     "tpu.Concat": concat,
     "tpu.Conv2D": conv,
+    "tpu.Interp": interp,
     "tpu.LeakyRelu": leaky_relu,
     "tpu.MatMul": matmul,
     "tpu.Max": extreme("tpu.Max", np.maximum),

@@ -283,7 +283,7 @@ def said(name: str, run: Path, out: Path, capsys: pytest.CaptureFixture[str]) ->
         "lines",
         "differences",
         "diff",
-        *(["inputs", "results", "weights", "nodes"] if name == "export" else []),  # with --to stablehlo or onnx
+        *(["inputs", "results", "weights", "nodes", "ops"] if name == "export" else []),  # with --to of another form
         *(["upstream"] if name == "codegen" else []),  # with --through-upstream
         *(["nets", "persistent"] if name == "inspect" else []),  # of a program
         *(["card"] if name == "support" else []),

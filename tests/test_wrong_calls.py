@@ -79,7 +79,7 @@ REFUSED = {  # status 1: the line can be read, and what it asks for cannot be do
     "infer out/7_model.tpusim --input out/inputs.npz": "is a program, which `tpusim simulate` runs",
     "compare out/inputs.npz out/inputs.npz --tolerance x": "two numbers are required",
     "explore digits.onnx --modes int99": "did you mean int8?",
-    "explore digits.onnx --strategies bst": "expected one of 1, 2, off, best; did you mean best?",
+    "explore digits.onnx --strategies bst": "expected one of 1, 2, off, best, or a file of groups; did you mean best?",
     "explore digits.onnx --set lane=1": "did you mean lanes?",
     "zoo resnet51 x.onnx": "the zoo has .*; did you mean resnet50?",
     "support --op Conf": "did you mean Conv",

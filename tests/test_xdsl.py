@@ -27,6 +27,7 @@ PRIVATE = {
     "_register_ssa_definition": "names of values, which name ops",
     "_get_op_by_name": "classes of ops of dialects that are loaded when a file names them; opaque ops of TPU-MLIR",
     "_parse_dialect_type_or_attribute_body": "quant types that are kept and not computed with",
+    "_parse_dense_literal_type": "literals of equal elements, which take no memory for each",
     "_parse_external_resources": "resources of other tools, which are passed over",
 }
 """Name -> what for."""

@@ -26,9 +26,10 @@ def _exponential(values: np.ndarray) -> np.ndarray:
 def softmax(function: fn.Softmax, operands: Operands, output: View) -> np.ndarray:
     """Sums in float64, rounded to f32 once; along one element a constant, also of what is no number."""
     (x,), axis = operands, function.axis
-    if x.shape[axis] == 1:
+    largest = x.max(axis=axis, keepdims=True)
+    if largest.size == x.size:
         return np.full(x.shape, float(not function.log), np.float32)
-    shifted = (x - x.max(axis=axis, keepdims=True)) * np.float32(function.beta)
+    shifted = (x - largest) * np.float32(function.beta)
     powers = _exponential(shifted)
     total = powers.sum(axis=axis, keepdims=True, dtype=np.float64).astype(np.float32)
     quotient = powers / total

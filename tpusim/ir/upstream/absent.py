@@ -82,7 +82,11 @@ def _state_buffer(op: Operation) -> None:
         location=name_location(f"{op_name(op)}_buffer"),
     )
     block.insert_op_before(buffer, op)
+    absent = op.operands[place].owner
     op.operands[place] = buffer.results[0]
+    if isinstance(absent, Operation) and absent.name == NONE and not absent.results[0].uses:
+        absent.detach()
+        absent.erase()
 
 
 @cache
@@ -154,7 +158,8 @@ def _drop(op: IRDLOperation) -> Iterator[Operation]:
 
 def _drop_buffers(op: IRDLOperation) -> Iterator[Operation]:
     """State a buffer as an attribute, and put an absent operand in its places among those that the op always has."""
-    buffer, absent = next(filter(_is_scratch, op.operands), None), next(filter(_is_absent, op.operands), None)
+    buffer = next(filter(_is_scratch, op.operands), None)
+    absent = next(filter(_is_absent, reversed(op.operands)), None)  # of the optional operands, which are the last
     if buffer is not None and _place_of_buffer(op.name) is not None:
         op.attributes[BUFFER] = buffer.type
     for number in range(_fixed(type(op)) if absent else 0):

@@ -45,7 +45,7 @@ class Interp(Function, frozen=True, tag="interp"):
 
     @property
     def copies(self) -> bool:
-        """In mode nearest."""
+        """Whether the elements are copies, as in mode nearest."""
         return self.nearest
 
     def made_of(self, operands: int) -> Steps:

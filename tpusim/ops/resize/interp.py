@@ -81,8 +81,7 @@ class Interpolation(ShapedOp):
     @property
     def is_nearest(self) -> bool:
         """Whether the elements are copies."""
-        mode = self.attributes.get("mode")
-        return isinstance(mode, StringAttr | ResizeModeAttr) and mode.data == ResizeMode.NEAREST
+        raise NotImplementedError
 
     @property
     def coordinates(self) -> ResizeCoordinates:
@@ -118,6 +117,11 @@ class TopInterp(Interpolation, TopOp):
     coord_mode = attr_def(StringAttr)
     stands_for = opt_attr_def(StringAttr)
     """Mode and coordinates of the node if they are others (U-109)."""
+
+    @property
+    @override
+    def is_nearest(self) -> bool:
+        return self.mode.data == ResizeMode.NEAREST
 
     @property
     def is_asymmetric(self) -> bool:
@@ -254,6 +258,11 @@ class TpuInterp(Interpolation, TpuOp, GlobalBuffer):
     coord_mode = attr_def(ResizeCoordinatesAttr)
     on_host = opt_attr_def(BoolAttr)
     asymmetric = opt_attr_def(BoolAttr)
+
+    @property
+    @override
+    def is_nearest(self) -> bool:
+        return self.mode.data == ResizeMode.NEAREST
 
     @override
     def take_form(self) -> str:
