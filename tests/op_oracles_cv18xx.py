@@ -169,11 +169,20 @@ def cast(op: Any, operands: Sequence[Array]) -> Array:
     return saturated(np.rint(bf16(x.astype(np.float32) * scale).astype(np.float64)).astype(np.int64), op)
 
 
+def nearest(op: Any, operands: Sequence[Array]) -> Array:
+    """12: the host copies bytes; with asymmetric coordinates from floor(o * in / out)."""
+    assert op.mode.data == "nearest" and op.coord_mode.data == "asymmetric"
+    x, size = operands[0], op.output.type.get_shape()
+    rows, columns = (np.arange(after) * x.shape[axis] // after for axis, after in zip((2, 3), size[2:], strict=True))
+    return x[:, :, rows][..., columns]
+
+
 CV18XX: dict[str, Oracle] = ORACLES | {
     "tpu.Add": weighted(1),
     "tpu.Cast": cast,
     "tpu.Concat": concat,
     "tpu.Conv2D": conv,
+    "tpu.Interp": nearest,
     "tpu.LeakyRelu": leaky_relu,
     "tpu.MatMul": matmul,
     "tpu.Max": extreme("tpu.Max", np.maximum),
