@@ -68,7 +68,7 @@ class GlobalBuffer:
     """An op for which the vendor's library needs room in global memory; the machine here computes without."""
 
     def global_buffer(self, chip: ChipSpec) -> Room | None:
-        """The room that the op needs as a global layer (hardware.md 3.3); None without."""
+        """The room that the op needs as a global layer (U-111); None without."""
         raise NotImplementedError
 
 
