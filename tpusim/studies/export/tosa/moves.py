@@ -202,12 +202,14 @@ def gather(op: Gather, g: Writer) -> Tensor:
 
 @writes(Interpolation)
 def interpolate(op: Interpolation, g: Writer) -> Tensor:
-    """Between neighbouring rows a + d * (b - a), then between columns."""
-    if is_set(getattr(op, "on_host", None)) or getattr(op, "stands_for", None) is not None:
-        raise g.refuse("linear interpolation with the coordinates half_pixel or align_corners is required")
-    mode = getattr(op, "mode", None)
-    if mode is not None and mode.data != "linear":
-        raise g.refuse(f"linear interpolation is required, got {mode.data}")
+    """Copies of elements; or between neighbouring rows a + d * (b - a), then between columns."""
+    if op.is_nearest:
+        x = g.stored(op.input)
+        for axis, places in zip((2, 3), op.sources(), strict=True):
+            x = taken(g, x, places, axis)
+        return x
+    if is_set(getattr(op, "on_host", None)):
+        raise g.refuse("the host interpolates with weights that it rounds itself; export the float module")
     x = g.float(op.input)
     size, scales, align = op.geometry
     for axis, out, scale in zip((2, 3), size, scales, strict=True):

@@ -205,7 +205,7 @@ def pool_stored(op: PoolTpu, g: Writer) -> Tensor:
         y = g.mul(_sums(g, x, *window, 0), g.const((1 / _divisors(op, x.shape[1:-1])).astype(np.float32)))
         return _first(g, fused_relu(op, g, y), op.output)
     if op.scaling is None or op.scale is not None:
-        raise g.refuse("an average of asymmetric bytes multiplies and adds in f64, which TOSA does not have")
+        raise g.refuse("an average with a factor in f64 is required on this chip, which TOSA does not have")
     x = _last(g, g.stored(op.input))
     y, count, size = _sums(g, x, *window, -x.offset), _divisors(op, x.shape[1:-1]), prod(window[0])
     if op.half_up:
