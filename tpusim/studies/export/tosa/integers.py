@@ -196,15 +196,14 @@ def parametric(op: TpuPRelu, g: Writer) -> Tensor:
 def _sloped(
     op: "TpuLeakyRelu | TpuPRelu", g: Writer, positive: tuple[int, int], negative: "tuple[int | np.ndarray, int]"
 ) -> Tensor:
+    """The sum of both scaled parts, of which one is 0: a selection by sign, without bits, which MLIR cannot store."""
     x = g.integers(op.input, 0)
-    m, r = negative
-    if isinstance(m, np.ndarray):
-        last = g.transpose(x, to_last(x))
-        below = g.transpose(g.scaled(last, m, r), from_last(x.rank))
-    else:
-        below = g.scaled(x, m, r)
-    is_negative = g.point("greater", g.scalar(0, x.rank, "int32"), x, element=g.BOOL)
-    return g.narrowed(g.point("select", is_negative, below, g.scaled(x, *positive)), op.output, 0)
+    by_channel = isinstance(negative[0], np.ndarray)
+    x = g.transpose(x, to_last(x)) if by_channel else x
+    zero = g.scalar(0, x.rank, "int32")
+    above, below = g.point("maximum", x, zero), g.point("minimum", x, zero)
+    y = g.point("add", g.scaled(above, *positive), g.scaled(below, *negative))
+    return g.narrowed(g.transpose(y, from_last(x.rank)) if by_channel else y, op.output, 0)
 
 
 @writes(TpuRelu)
