@@ -100,7 +100,14 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.running.network": {*BELOW_RUNNING, *RUNNING_FILES, "tpusim.running.pipeline"},
     "tpusim.running.calling": {*BELOW_RUNNING, "tpusim.running.artefacts", "tpusim.running.network"},
     "tpusim.studies.prospect": {*OPS, *STAGE_UNITS, "tpusim.schedule", "tpusim.fidelity", "tpusim.passes"},
-    "tpusim.studies.export": {*OPS, "tpusim.frontend", "tpusim.canonicalize", "tpusim.inference", "tpusim.schedule"},
+    "tpusim.studies.export": {
+        *OPS,
+        "tpusim.frontend",
+        "tpusim.canonicalize",
+        "tpusim.fidelity",
+        "tpusim.inference",
+        "tpusim.schedule",
+    },
     "tpusim.studies.diagnosis": {
         *OPS,
         "tpusim.frontend",

@@ -170,6 +170,26 @@ def test_a_name_that_quantised_weights_would_have_is_taken(tmp_path: Path) -> No
     np.testing.assert_allclose(y, wanted, atol=np.abs(wanted).max() / 30)  # a few steps of a byte
 
 
+def test_nodes_that_tpu_mlir_computes_otherwise_are_named(tmp_path: Path) -> None:
+    """A nearest Resize by no whole factor stays in a file that has the model's nodes, and copies other elements."""
+    size = numpy_helper.from_array(np.array([1, 4, 7, 3]), "size")
+    proto = model_of([helper.make_node("Resize", ["c", "", "", "size"], ["y"])], {"x": 1}, {"y": 1})
+    proto.graph.initializer.append(size)
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    x = np.random.default_rng(2).standard_normal((1, 3, 4, 4)).astype(np.float32)
+    onnx.save(proto, tmp_path / "net.onnx")
+    followed, plain = (
+        tpusim.compile(tmp_path / "net.onnx", [{"x": x}], quirks_off=off) for off in ((), ["resize_modes"])
+    )
+    said = [line for line in export_qdq(proto, followed.tpu).differences if "resize_modes" in line]
+    assert len(said) == 1 and said[0].endswith(": y_Resize")
+    of_module = export_qdq(followed.top, followed.tpu)
+    assert not any("resize_modes" in line for line in of_module.differences)
+    (y,), (wanted,) = computed(of_module.model, {"x": x}).values(), followed.flat({"x": x}).values()
+    np.testing.assert_allclose(y, wanted, atol=np.abs(wanted).max() / 30)  # a few steps of a byte
+    assert not any("resize_modes" in line for line in export_qdq(proto, plain.tpu).differences)
+
+
 def model_of(nodes: list[onnx.NodeProto], inputs: dict[str, int], results: dict[str, int]) -> onnx.ModelProto:
     """A model of the nodes with a filter w (4, 3, 1, 1); inputs (1, 3, 4, 4) and results (1, 4, 4, 4) by type."""
     f16 = onnx.TensorProto.FLOAT16 in inputs.values()

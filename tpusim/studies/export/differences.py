@@ -3,6 +3,9 @@
 from collections import defaultdict
 from collections.abc import Collection
 
+from tpusim.canonicalize import QUIRKS
+from tpusim.errors import option
+from tpusim.fidelity.card import fidelity_of
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import uniform_of
@@ -44,6 +47,18 @@ def differences(tpu: Model, written: Collection[str], exact: Collection[str]) ->
     if unwritten:
         told.append(f"without Q and DQ, because the ONNX model has no such tensor: {_some(unwritten)}")
     return told
+
+
+def reinterpreted(tpu: Model) -> list[str]:
+    """One sentence for each rule by which TPU-MLIR gives nodes of the ONNX model another meaning, if the nodes stay."""
+    marked = [found for op in tpu.ops if isinstance(op, TpuOp) and (found := fidelity_of(op)).decisions]
+    named = {rule: [one.op for one in marked if rule.decision in one.decisions] for rule in sorted(QUIRKS)}
+    return [
+        f"as ONNX says in the file, as TPU-MLIR computes it on the chip ({rule.rule.does}; "
+        f"{option('quirks_off', str(rule))} when compiling gives ONNX's): {_some(names)}"
+        for rule, names in named.items()
+        if names
+    ]
 
 
 def _some(names: list[str]) -> str:

@@ -25,7 +25,7 @@ from tpusim.ir.types import uniform_of
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.framework.base import TopOp, TpuOp
 from tpusim.ops.structure import TopInput
-from tpusim.studies.export.differences import differences
+from tpusim.studies.export.differences import differences, reinterpreted
 from tpusim.studies.export.onnx import export_onnx
 from tpusim.studies.export.products import IntegerProduct, products
 
@@ -66,15 +66,18 @@ def export_qdq(
     tpu.require_state("TPU_LOWERED", stage="export")
     if isinstance(source, Model):
         written = export_onnx(source)
-        return _quantised(written.proto, written.tensors, tpu)
+        return _quantised(written.proto, written.tensors, tpu, [])
     canonical, _ = canonicalize(import_onnx(source, input_shapes=input_shapes, cut=cut))
     proto = onnx.ModelProto()
     proto.CopyFrom(_recent(without_pairs(cut.of(read_onnx(source), input_shapes, tpu.name))[0]))
-    return _quantised(proto, {op_name(op): framework_name(op) for op in canonical.ops if isinstance(op, TopOp)}, tpu)
+    names = {op_name(op): framework_name(op) for op in canonical.ops if isinstance(op, TopOp)}
+    return _quantised(proto, names, tpu, reinterpreted(tpu))
 
 
-def _quantised(proto: onnx.ModelProto, names: Mapping[str, str], tpu: Model) -> Exported:
-    """Change a model in place. names: its tensors by the names of the ops of the top module."""
+def _quantised(proto: onnx.ModelProto, names: Mapping[str, str], tpu: Model, more: Sequence[str]) -> Exported:
+    """Change a model in place. names: its tensors by the names of the ops of the top module; more: differences of it
+    from the module whatever the numbers are.
+    """
     writer = _Writer(proto.graph, _reals(proto))
     known = [p for p in products(tpu) if names.get(p.name) in writer.tensors]
     exact = {p.name for p in known if writer.weigh(names[p.name], p)}
@@ -86,7 +89,7 @@ def _quantised(proto: onnx.ModelProto, names: Mapping[str, str], tpu: Model) -> 
         )
     writer.quantise({names[name]: params for name, params in stored.items()})
     writer.drop_unread()
-    told = differences(tpu, stored.keys(), exact)
+    told = [*differences(tpu, stored.keys(), exact), *more]
     _state(proto, tpu, told)
     return Exported(proto, tuple(told))
 
