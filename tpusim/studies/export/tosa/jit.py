@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tpusim.ir.module import Model
 
-ON_BUFFERS = (
+TO_BUFFERS = (
     "tosa-to-linalg-pipeline", "func.func(tosa-to-arith{include-apply-rescale=true}, tosa-to-tensor)",
     "func.func(linalg-fuse-elementwise-ops)", "canonicalize", "cse",
     "one-shot-bufferize{bufferize-function-boundaries function-boundary-type-conversion=identity-layout-map}",
@@ -50,13 +50,13 @@ class MlirJit:
                 module.operation.regions[0].blocks[0].operations[0].attributes["llvm.emit_c_interface"] = (
                     ir.UnitAttr.get()
                 )
-                for number, pipeline in enumerate((ON_BUFFERS, TO_LLVM)):
+                for name, pipeline in (("0_to_buffers", TO_BUFFERS), ("1_to_llvm", TO_LLVM)):
                     manager = passes.PassManager.parse(f"builtin.module({', '.join(pipeline)})")
                     if levels is not None:
+                        levels.mkdir(parents=True, exist_ok=True)
                         context.enable_multithreading(False)
-                        folder = levels / f"{number}_{'to_llvm' if number else 'on_buffers'}"
                         manager.enable_ir_printing(
-                            tree_printing_dir_path=str(folder), print_after_change=True, large_elements_limit=16
+                            tree_printing_dir_path=str(levels / name), print_after_change=True, large_elements_limit=16
                         )
                     manager.run(module.operation)
                     _require_bytes(module)
