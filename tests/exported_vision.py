@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx
-from exported import FLOATS, Arrays, Net, sample
 from onnx import helper
+
+from tests.exported import FLOATS, Arrays, Net, sample
 
 SIZE = 16
 """Rows and columns of every image."""

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import io
+import re
 import resource
 import signal
 import tempfile
@@ -28,6 +29,7 @@ from networks import cached_lowered, cached_network, randomly_grouped
 
 from tpusim.calibration.samples import load_samples
 from tpusim.calibration.table import Entry, read_table
+from tpusim.cli import main
 from tpusim.errors import TpusimError
 from tpusim.ir.module import load_model, save_model
 from tpusim.ir.weights import load_weights
@@ -370,6 +372,36 @@ def test_calibration_tables_are_not_evaluated(tmp_path: Path) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------- every command
+
+
+DEVICES = {
+    "a.npz": lambda path: ["compare", path, path],
+    "a.onnx": lambda path: ["fit", path],
+    "a.tflite": lambda path: ["fit", path],
+    "a.mlir": lambda path: ["group", path],
+    "a.mlirbc": lambda path: ["inspect", path],
+    "a.tpusim": lambda path: ["dis", path],
+    "a.txt": lambda path: ["asm", path, "--coefficients", path, "--out", f"{path}.tpusim"],
+    "a.toml": lambda path: ["chips", "show", path],
+    "a.json": lambda path: ["explore-diff", path, path],
+}
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_devices_are_not_read_to_their_end(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A link to a device without an end: a file is required, and memory does not grow."""
+    path = tmp_path / name
+    path.symlink_to("/dev/zero")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert main(DEVICES[name](str(path))) == 1
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # KiB, imports included
+    assert re.search("is a device|is no program and no file of MLIR|letters are read", capsys.readouterr().err)
+
+
+def test_tables_and_weights_that_are_devices_are_refused() -> None:
+    for read in (load_weights, load_tensors, read_table, load):
+        with pytest.raises(TpusimError, match="is a device"):
+            read(Path("/dev/zero"))
 
 
 @pytest.mark.slow

@@ -285,6 +285,7 @@ def said(name: str, run: Path, out: Path, capsys: pytest.CaptureFixture[str]) ->
         "diff",
         *(["inputs", "results", "weights", "nodes", "ops"] if name == "export" else []),  # with --to of another form
         *(["upstream"] if name == "codegen" else []),  # with --through-upstream
+        *(["recommended"] if name == "explore" else []),  # the same
         *(["nets", "persistent"] if name == "inspect" else []),  # of a program
         *(["card"] if name == "support" else []),
     }

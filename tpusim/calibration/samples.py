@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tpusim.errors import CalibrationError, option
 from tpusim.host import arrays
-from tpusim.host.files import files_in
+from tpusim.host.files import files_in, opened, text
 from tpusim.images import SUFFIXES, Preprocess, prepare
 from tpusim.numbers.border import converts, is_integer
 
@@ -183,7 +183,7 @@ def _listed(path: Path, count: int) -> list[tuple[Path, ...]]:
 
 def _named(path: Path) -> list[tuple[Path, ...]]:
     """The files in a list, relative to the working directory or else to the list's folder."""
-    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = [line.strip() for line in text(path).splitlines()]
     named = [[Path(part.strip()) for part in line.split(",")] for line in lines if line]
     return [tuple(file if file.exists() else path.parent / file for file in files) for files in named]
 
@@ -225,8 +225,8 @@ def _read(file: Path, inputs: Mapping[str, InputSpec], images: Images) -> dict[s
         name = _only_input(file, inputs)
         return {name: _image(file, name, inputs[name], images)}
     try:
-        with file.open("rb") as opened:
-            loaded = arrays.load(opened)
+        with opened(file) as archive:
+            loaded = arrays.load(archive)
             if isinstance(loaded, np.ndarray):
                 return {_only_input(file, inputs): loaded}
             if not loaded:

@@ -16,7 +16,7 @@ from tpusim.calibration.measured import Measured
 from tpusim.errors import CalibrationError
 from tpusim.host import arrays
 from tpusim.host.documents import decode
-from tpusim.host.files import replacing
+from tpusim.host.files import opened, replacing
 from tpusim.ir.module import Model
 from tpusim.ir.one_file import add_array, digest_of
 from tpusim.version import __version__
@@ -78,7 +78,7 @@ class State:
         if not self.path.exists():
             return self._about
         try:
-            with self.path.open("rb") as file:
+            with opened(self.path) as file:
                 loaded = arrays.load(file)
                 found = {name: loaded[name] for name in loaded}  # pyright: ignore[reportArgumentType, reportCallIssue]
             about = decode(bytes(found.pop("about").astype(np.uint8)), About)

@@ -22,7 +22,7 @@ from typing import TypeVar
 import numpy as np
 
 from tpusim.errors import CalibrationError, ConfigError
-from tpusim.host.files import replacing
+from tpusim.host.files import content, replacing
 from tpusim.ir.imported_scales import ImportedRange
 from tpusim.version import __version__
 
@@ -99,7 +99,7 @@ def _marker(line: str) -> _Block | None:
 def read_table(path: str | Path) -> CalibrationTable:
     """Read a table; a line that fits no rule of its block is a `ConfigError` that names it."""
     try:
-        text = Path(path).read_bytes().decode("utf-8")
+        text = content(path).decode("utf-8")
     except OSError as error:
         raise ConfigError(f"calibration table {path}: cannot be read, {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -341,7 +341,7 @@ def rewrite_thresholds(source: Path, target: Path, thresholds: Mapping[str, floa
     known = read_table(source).entries
     if missing := sorted(thresholds.keys() - known.keys()):
         raise CalibrationError(f"calibration table '{source}': lines of {', '.join(missing)} are required, got none")
-    lines = [f"{line}\n" for line in source.read_bytes().decode("utf-8").removesuffix("\n").split("\n")]
+    lines = [f"{line}\n" for line in content(source).decode("utf-8").removesuffix("\n").split("\n")]
     done = set[str]()
     for number, line in enumerate(lines):
         found = _ENTRY.fullmatch(line.strip(" \t\r\f\v\n"))

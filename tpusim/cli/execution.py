@@ -43,6 +43,7 @@ from tpusim.cli.options import (
 from tpusim.cli.output import Output
 from tpusim.cli.words import refuse
 from tpusim.errors import ChangedWarning, ConfigError, UnsupportedError, meant, option
+from tpusim.host.files import opened
 from tpusim.registry import ENGINES
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ def _dump(console: Output, config: "RunConfig") -> bool:
         )
     module = module_before(config)
     try:
-        module.open("rb").close()
+        opened(module).close()
     except OSError as error:
         raise ConfigError(f"{module}, which the passes begin with, cannot be read: {error.strerror}") from error
     if config.input_shapes or config.cut != WHOLE:

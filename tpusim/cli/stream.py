@@ -23,6 +23,7 @@ from tpusim.cli.options import (
 )
 from tpusim.cli.output import Output
 from tpusim.errors import ImportModelError
+from tpusim.host import files
 
 if TYPE_CHECKING:
     from tpusim.simulator import Checker
@@ -96,7 +97,7 @@ class Assemble(Command):
         from tpusim.isa.stream import load, save
 
         try:
-            text = self.text.read_text(encoding="utf-8")
+            text = files.text(self.text)
         except (OSError, UnicodeDecodeError) as error:
             raise ImportModelError(f"{self.text}: cannot be read as text, {error}") from error
         base = load(self.coefficients)

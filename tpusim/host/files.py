@@ -1,9 +1,12 @@
-"""Files that are written whole or not at all, and file names that were read from other files."""
+"""Files: read where they end, written whole or not at all; and file names that were read from other files."""
 
+import errno
 import os
 import secrets
+import stat
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 
 from tpusim.errors import ConfigError, WriteError
@@ -30,6 +33,28 @@ def files_in(folder: Path) -> list[Path]:
         if len(found) > MOST_FILES:
             raise ConfigError(f"{folder}: at most {MOST_FILES:,} files are read from a folder, it has more")
     return sorted(found)
+
+
+def opened(path: str | os.PathLike[str]) -> BufferedReader:
+    """A file to read its bytes from. Raises OSError as `open` does, and for a device, which may never end."""
+    file = Path(path).open("rb")  # noqa: SIM115  the caller closes it
+    mode = os.fstat(file.fileno()).st_mode
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        file.close()
+        raise OSError(errno.EINVAL, "a file is required, this is a device", os.fspath(path))
+    return file
+
+
+def content(path: str | os.PathLike[str]) -> bytes:
+    """All bytes of a file. Raises OSError as `opened` does."""
+    with opened(path) as file:
+        return file.read()
+
+
+def text(path: str | os.PathLike[str]) -> str:
+    """All of a UTF-8 file, lines separated by \\n. Raises OSError as `opened` does, and UnicodeDecodeError."""
+    with TextIOWrapper(opened(path), encoding="utf-8") as file:
+        return file.read()
 
 
 @contextmanager

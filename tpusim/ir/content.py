@@ -5,6 +5,7 @@ import re
 import zipfile
 from pathlib import Path
 
+from tpusim.host.files import opened
 from tpusim.ir.bytecode import MAGIC as BYTECODE
 from tpusim.registry import FRONTENDS
 
@@ -35,7 +36,7 @@ def what_it_is(path: str | os.PathLike[str]) -> str:
     if path.is_dir():
         return "a folder; give the file of a model in it"
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             begin = file.read(BEGIN)
     except OSError:
         return ""
@@ -64,7 +65,7 @@ def is_stablehlo(path: Path) -> bool:
     if path.suffix == ".tpusim" or path.suffix.removeprefix(".") in FRONTENDS:
         return False
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             begin = file.read(BEGIN)
             if not (begin.startswith(BYTECODE) or TEXT.match(begin)):
                 return False
@@ -88,7 +89,7 @@ def is_module(path: Path) -> bool:
     if is_known(path):
         return path.suffix == ".mlir"
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             begin = file.read(BEGIN)
     except OSError:
         return False
@@ -104,7 +105,7 @@ def is_program(path: Path) -> bool:
     if is_known(path):
         return path.suffix == ".tpusim"
     try:
-        with zipfile.ZipFile(path) as archive:
+        with opened(path) as file, zipfile.ZipFile(file) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, OSError):
         return False
@@ -113,7 +114,7 @@ def is_program(path: Path) -> bool:
 
 def _archive(path: Path) -> str:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with opened(path) as file, zipfile.ZipFile(file) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, OSError):
         return "a zip archive that is cut off or damaged"

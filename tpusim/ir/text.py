@@ -41,6 +41,7 @@ from xdsl.utils.lexer import Input, Span
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 
 from tpusim.errors import ConfigError, ImportModelError, UnsupportedError
+from tpusim.host import files
 from tpusim.ir.attrs import int_attr, name_place, op_name, take_framework_name
 from tpusim.ir.functions import merge_functions
 from tpusim.ir.names import names_from_attributes
@@ -447,7 +448,7 @@ def print_module(module: ModuleOp) -> str:
 def read_text(path: Path) -> str:
     """The text of a file. Raises ImportModelError if it is missing or not UTF-8."""
     try:
-        return path.read_text(encoding="utf-8")
+        return files.text(path)
     except OSError as error:
         raise ImportModelError(f"module '{path}' cannot be read: {error}") from error
     except UnicodeDecodeError as error:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tpusim.errors import ImportModelError
 from tpusim.host import arrays
-from tpusim.host.files import replacing
+from tpusim.host.files import opened, replacing
 from tpusim.ir.names import unique_name
 
 
@@ -86,7 +86,7 @@ def _named_type(array: np.ndarray) -> np.ndarray:
 def load_weights(path: Path) -> WeightStore:
     """Read an npz of weights; nothing is unpickled. Raises ImportModelError naming the file and the reason."""
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             archive = arrays.load(file)
             if isinstance(archive, np.ndarray):
                 raise ValueError("it holds a single array without a name")

@@ -20,7 +20,7 @@ import numpy as np
 from tpusim.errors import ImportModelError
 from tpusim.host import arrays
 from tpusim.host.documents import decode
-from tpusim.host.files import replacing
+from tpusim.host.files import opened, replacing
 
 HEADER = "header.json"
 _MAGIC = b"tpusim program, sha256(header.json) = "
@@ -69,7 +69,7 @@ def read_members(path: Path, versions: tuple[int, ...], names: Names) -> tuple[b
 def _opened(path: Path) -> Generator[IO[bytes]]:
     """A program file; what fails while it is read is an ImportModelError."""
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             yield file
     except OSError as error:
         raise refusal(path, f"cannot be opened ({error.strerror or error})") from error

@@ -12,6 +12,7 @@ from warnings import warn
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, ModeWarning
+from tpusim.host import files
 from tpusim.interfaces import rules
 from tpusim.ir.formats import NumberFormat, number_format
 from tpusim.ops.interfaces import FloatRules
@@ -27,7 +28,7 @@ def read_qtable(source: str | Path, also: NumberFormat | None = None) -> dict[st
     path = Path(source)
     if path.is_file():
         try:
-            lines = path.read_text(encoding="utf-8").split("\n")
+            lines = files.text(path).split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"quantisation table '{path}' cannot be read as text: {error}") from error
         return dict(_entries(enumerate(lines, 1), str(path), known))

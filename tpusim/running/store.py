@@ -34,7 +34,7 @@ from filelock import FileLock, Timeout
 
 from tpusim.errors import ConfigError, option
 from tpusim.host.documents import decode
-from tpusim.host.files import is_file_name, replacing
+from tpusim.host.files import is_file_name, opened, replacing
 
 MANIFEST = "manifest.json"
 UNFINISHED = "unfinished"
@@ -120,7 +120,7 @@ class Manifest(msgspec.Struct):
 
 def digest(path: Path) -> str:
     """SHA-256 of a file's bytes, in hexadecimal."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

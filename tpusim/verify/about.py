@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tpusim.host.documents import parse_json
+from tpusim.host.files import opened
 from tpusim.verify.compare import Tolerance
 from tpusim.verify.similarity import Tensor, is_integer
 from tpusim.verify.tolerances import NPZ_TOOL, TOP_VS_ONNX, TPU_VS_TOP, local_vs_tpu
@@ -66,7 +67,7 @@ class About:
 def read_about(path: Path) -> About:
     """The metadata of the file; empty if another program wrote it."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with opened(path) as file, zipfile.ZipFile(file) as archive:
             head = _decoded(archive.comment)
             members = {info.filename.removesuffix(".npy"): _decoded(info.comment) for info in archive.infolist()}
     except (OSError, zipfile.BadZipFile):

@@ -9,7 +9,7 @@ import numpy as np
 
 from tpusim.errors import ConfigError
 from tpusim.host import arrays
-from tpusim.host.files import replacing
+from tpusim.host.files import opened, replacing
 from tpusim.verify.about import About
 from tpusim.verify.similarity import Tensor
 
@@ -18,7 +18,7 @@ def load_tensors(path: str | Path) -> dict[str, Tensor]:
     """Read all arrays of an `.npz`; an `.npy` gives one array under the file's stem."""
     path = Path(path)
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             loaded = arrays.load(file)
             return {path.stem: loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
     except FileNotFoundError:

@@ -22,6 +22,7 @@ from ml_dtypes import bfloat16
 from onnx import TensorProto, helper, numpy_helper
 
 from tpusim.errors import ImportModelError, option
+from tpusim.host.files import opened
 from tpusim.ir.content import ONNX, is_stablehlo, what_it_is
 
 PROTO_LIMIT = 2**31 - 1
@@ -192,7 +193,8 @@ def _load(path: str | os.PathLike[str], *, whole: bool) -> onnx.ModelProto:
 
         return onnx_of_stablehlo_file(path)
     try:
-        model = onnx.load(path, "protobuf", load_external_data=False)
+        with opened(path) as file:
+            model = onnx.load(file, "protobuf", load_external_data=False)
         _load_numbers(model, Path(path).parent, whole=whole)
     except DecodeError as error:
         found = what_it_is(path) or f"not an ONNX protobuf or is cut off ({first_line(error)}); export it again"
@@ -346,7 +348,8 @@ def external_files(path: Path) -> list[Path]:
     if path.suffix == ".tflite" or not _mentions(path, b"location"):
         return []
     try:
-        model = onnx.load(path, "protobuf", load_external_data=False)
+        with opened(path) as file:
+            model = onnx.load(file, "protobuf", load_external_data=False)
     except (DecodeError, OSError):
         return []
     names = {e.value for t in model.graph.initializer for e in t.external_data if e.key == "location"}
@@ -366,7 +369,7 @@ def _mentions(path: Path, word: bytes) -> bool:
     """Whether a file contains a word, read in small pieces; False if it cannot be read."""
     end = b""
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             while block := file.read(LARGE):
                 if word in end + block:
                     return True

@@ -18,6 +18,7 @@ from tpusim.frontend.stablehlo.graph import Graph
 from tpusim.frontend.stablehlo.reading import Op, functions, instructions, parsed, type_of
 from tpusim.frontend.stablehlo.values import Computed, Constant, Value
 from tpusim.frontend.stablehlo.writer import IR_VERSION, OPSET, Writer
+from tpusim.host.files import content
 
 FORMS: Mapping[str, Callable[[Writer, Op, Sequence[Value]], list[Value]]] = {
     **elements.FORMS, **moves.FORMS, **products.FORMS, **places.FORMS, **ordering.FORMS, **scattering.FORMS,
@@ -71,10 +72,10 @@ def onnx_of_stablehlo_file(path: str | os.PathLike[str]) -> onnx.ModelProto:
     Raises ImportModelError for a file that cannot be read, and the errors of `onnx_of_stablehlo`.
     """
     try:
-        content = Path(path).read_bytes()
+        found = content(path)
     except OSError as error:
         raise ImportModelError(f"model '{os.fspath(path)}' cannot be read: {first_line(error)}") from error
-    return onnx_of_stablehlo(parsed(content, os.fspath(path)), os.fspath(path), name=Path(path).stem)
+    return onnx_of_stablehlo(parsed(found, os.fspath(path)), os.fspath(path), name=Path(path).stem)
 
 
 def _model(

@@ -9,12 +9,12 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tpusim.errors import ConfigError, ImportModelError, first_line
+from tpusim.host import files
 from tpusim.ir.content import what_it_is
 
 IDENTIFIER = b"TFL3"
@@ -72,7 +72,7 @@ def read_tflite(path: str | os.PathLike[str]) -> Graph:
             f"model '{os.fspath(path)}': TFLite files need the package tflite: pip install 'tpusim[tflite]'"
         ) from error
     try:
-        content = Path(path).read_bytes()
+        content = files.content(path)
     except IsADirectoryError as error:
         raise ImportModelError(f"model '{os.fspath(path)}' is {what_it_is(path)}") from error
     except OSError as error:

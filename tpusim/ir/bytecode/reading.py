@@ -11,6 +11,7 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Operation
 
 from tpusim.errors import ImportModelError, TpusimError, first_line
+from tpusim.host.files import opened
 from tpusim.ir.bytecode.cursor import Cursor
 from tpusim.ir.bytecode.dialects import Codes
 from tpusim.ir.bytecode.entries import Entries
@@ -56,7 +57,7 @@ class Bytecode:
     def open(cls, path: Path, ctx: Context, dialects: Iterable[DialectCodes] = ()) -> "Bytecode":
         """Map a file. Raises ImportModelError if it cannot be read, or is no bytecode."""
         try:
-            with path.open("rb") as file:
+            with opened(path) as file:
                 data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
             raise ImportModelError(

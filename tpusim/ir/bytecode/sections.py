@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from pathlib import Path
 
+from tpusim.host.files import opened
 from tpusim.ir.bytecode.cursor import PADDING, Cursor
 from tpusim.ir.bytecode.varints import varint
 
@@ -17,7 +18,7 @@ ALIGNED = 0x80
 def is_bytecode(path: Path) -> bool:
     """Whether a file begins like MLIR bytecode."""
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:
         return False

@@ -11,7 +11,7 @@ import msgspec
 
 from tpusim.errors import ConfigError
 from tpusim.host.documents import decode
-from tpusim.host.files import replacing
+from tpusim.host.files import content, replacing
 from tpusim.studies.explore.row import Row
 
 CSV, JSON, PARQUET = FILES = ("results.csv", "results.json", "results.parquet")
@@ -38,7 +38,7 @@ def write_results(rows: Sequence[Row], folder: Path) -> list[Path]:
 def read_rows(path: str | Path) -> list[Row]:
     """The rows of a results.json. Raises ConfigError for another file."""
     try:
-        return decode(Path(path).read_bytes(), list[Row])
+        return decode(content(path), list[Row])
     except (OSError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{path}: a results.json of `tpusim explore` is required, {error}") from error
 
