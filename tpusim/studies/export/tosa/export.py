@@ -20,8 +20,8 @@ from tpusim.ir.opaque import require_known
 from tpusim.ir.types import shape_of, storage_dtype, tensor_of
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, TpuGroup, TpuYield
 from tpusim.studies.export.tosa.forms import FORMS
-from tpusim.studies.export.tosa.graph import ELEMENTS, FLOATS, MAX_RANK, Tensor
-from tpusim.studies.export.tosa.walk import BYTE, Writer
+from tpusim.studies.export.tosa.graph import BYTE, ELEMENTS, FLOATS, MAX_RANK, Tensor
+from tpusim.studies.export.tosa.walk import Writer
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,6 @@ class TosaModule:
 def given_dtype(dtype: np.dtype) -> np.dtype:
     """The type in which the function has a tensor of the module."""
     return np.dtype(np.int8) if dtype == np.uint8 else dtype
-
-
-def as_given(array: np.ndarray) -> np.ndarray:
-    """An array of the module as the function takes it."""
-    return (array.astype(np.int16) - BYTE).astype(np.int8) if array.dtype == np.uint8 else array
 
 
 def as_stored(array: np.ndarray, port: Port) -> np.ndarray:

@@ -13,7 +13,8 @@ import numpy as np
 
 from tpusim.errors import ConfigError, UnsupportedError, option
 from tpusim.inference.executor import check_inputs
-from tpusim.studies.export.tosa.export import TosaModule, as_given, as_stored, given_dtype, to_tosa
+from tpusim.studies.export.tosa.export import TosaModule, as_stored, given_dtype, to_tosa
+from tpusim.studies.export.tosa.graph import as_given
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
