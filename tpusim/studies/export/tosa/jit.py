@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpusim.errors import ConfigError, UnsupportedError, option
+from tpusim.errors import UnsupportedError, extra_required, option
 from tpusim.inference.executor import check_inputs
 from tpusim.studies.export.tosa.export import as_stored, given_dtype, to_tosa
 from tpusim.studies.export.tosa.graph import as_given
@@ -127,5 +127,4 @@ def _packages() -> tuple[Any, Any, Any]:
     try:
         return import_module("mlir.ir"), import_module("mlir.passmanager"), import_module("mlir.execution_engine")
     except ImportError as error:
-        needed = f"needs MLIR's Python bindings, extra 'mlir': pip install 'tpusim[mlir]' ({error})"
-        raise ConfigError(f"{option('engine', 'mlir')}: {needed}") from error
+        raise extra_required(option("engine", "mlir"), "MLIR's Python bindings", "mlir", error) from error
