@@ -68,13 +68,12 @@ def convolved(
     shape = w.shape
     x, window = whole_windows(g, x, shape[2:], window)
     ic, groups = x.shape[-1], window.groups
-    kind: Attribute = f32 if x.is_float else i32
     if bias is None:
         bias = np.zeros(1, np.float32 if x.is_float else np.int32)
     if isinstance(w, np.ndarray) and groups == ic > 1 and len(shape) == 4:  # noqa: PLR2004
-        return _depthwise(g, x, w, bias, window, zero, kind)
+        return _depthwise(g, x, w, bias, window, zero)
     if groups == 1:
-        return _dense(g, x, w, bias, window, zero, kind)
+        return _dense(g, x, w, bias, window, zero)
     parts: list[Tensor] = []
     many, each = shape[0] // groups, ic // groups
     for group in range(groups):
@@ -87,7 +86,7 @@ def convolved(
         term = bias if isinstance(bias, Tensor) or bias.size == 1 else bias[rows]
         if isinstance(bias, Tensor) and bias.shape[0] > 1:
             term = g.slice(bias, [group * many], [many])
-        parts.append(_dense(g, part, filter, term, window, zero, kind))
+        parts.append(_dense(g, part, filter, term, window, zero))
     return g.concat(parts, x.rank - 1)
 
 
@@ -115,12 +114,12 @@ def _added(
     bias: np.ndarray | Tensor,
     window: Window,
     zero: int,
-    kind: Attribute,
     oc: int,
     kernel: Sequence[int],
 ) -> Tensor:
     shape = (x.shape[0], *window.places(x.shape[1:-1], kernel), oc)
     term = bias if isinstance(bias, Tensor) else g.const(bias.astype(np.float32 if x.is_float else np.int32))
+    kind: Attribute = f32 if x.is_float else i32
     zeros = (g.zero(f32), g.zero(f32)) if x.is_float else (g.zero(i8, zero), g.zero(i8, -w.offset))
     return g.add(
         name, [x, w, term, *zeros], shape, kind, pad=window.padding, stride=longs(window.strides),
@@ -129,20 +128,18 @@ def _added(
 
 
 def _dense(
-    g: Writer, x: Tensor, w: np.ndarray | Tensor, bias: np.ndarray | Tensor, window: Window, zero: int, kind: Attribute
+    g: Writer, x: Tensor, w: np.ndarray | Tensor, bias: np.ndarray | Tensor, window: Window, zero: int
 ) -> Tensor:
     rank = x.rank
     filter = g.const(np.moveaxis(w, 1, -1)) if isinstance(w, np.ndarray) else g.transpose(w, to_last(w))
     name = "conv2d" if rank == 4 else "conv3d"  # noqa: PLR2004
-    return _added(g, name, x, filter, bias, window, zero, kind, filter.shape[0], filter.shape[1:-1])
+    return _added(g, name, x, filter, bias, window, zero, filter.shape[0], filter.shape[1:-1])
 
 
-def _depthwise(
-    g: Writer, x: Tensor, w: np.ndarray, bias: np.ndarray | Tensor, window: Window, zero: int, kind: Attribute
-) -> Tensor:
+def _depthwise(g: Writer, x: Tensor, w: np.ndarray, bias: np.ndarray | Tensor, window: Window, zero: int) -> Tensor:
     channels, many = x.shape[-1], w.shape[0] // x.shape[-1]
     filter = w[:, 0].reshape(channels, many, *w.shape[2:]).transpose(2, 3, 0, 1)
-    return _added(g, "depthwise_conv2d", x, g.const(filter), bias, window, zero, kind, w.shape[0], w.shape[2:])
+    return _added(g, "depthwise_conv2d", x, g.const(filter), bias, window, zero, w.shape[0], w.shape[2:])
 
 
 def dilated(g: Writer, x: Tensor, more: Sequence[int], value: float) -> Tensor:
