@@ -191,7 +191,7 @@ def test_a_chip_with_other_figures_has_no_bmodel(tmp_path: Path) -> None:
 def test_absent_tools_are_refused_before_anything_is_computed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No folder, and one that lacks a tool."""
+    """A folder that does not exist, and a folder without one of the tools."""
     environment = stand_in(tmp_path / "env")
     (environment / "bin" / "model_deploy.py").unlink()
     for folder, said in (

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compiling import to_tpu
+from compiling import to_canonical, to_tpu
 from op_cases import BY_ID, CASES
-from op_row import OpCase
+from op_row import OpCase, network, node
 from rotation import marks, turn
 from rows import SECONDARY, canonical, lowered, top_for
 from tosa_reference import computed, run
@@ -23,6 +23,7 @@ from xdsl.ir import Block
 
 from tpusim.cli import main
 from tpusim.errors import ConfigError, UnsupportedError
+from tpusim.frontend import import_onnx
 from tpusim.inference.executor import check_inputs, input_specs, results_of
 from tpusim.ir.dialects import context
 from tpusim.ir.module import Model
@@ -31,6 +32,7 @@ from tpusim.ir.types import uniform_of
 from tpusim.registry import ENGINES, TOSA_FORMS
 from tpusim.studies.export.tosa import Tensor, Writer, to_tosa
 from tpusim.studies.export.tosa.dialect import TOSA
+from tpusim.studies.export.tosa.jit import require_bytes
 from tpusim.studies.export.tosa.products import rounded_quotient
 from tpusim.studies.export.tosa.walk import normalised
 
@@ -165,8 +167,32 @@ def test_text_and_bytecode_are_read_again() -> None:
 
 
 def test_all_ops_that_tosa_cannot_say_are_named() -> None:
-    with pytest.raises(UnsupportedError, match="export: top.CumSum 'y' cannot be written as TOSA"):
-        to_tosa(canonical("cumsum"))
+    """Each of them, and no op that depends on them."""
+    nodes = [node("CumSum", "x a", "sum"), node("Relu", "sum", "r"), node("Atan", "x", "arc"), node("Add", "r arc")]
+    model = to_canonical(import_onnx(network(nodes, {"a": np.array(1)})({"x": (2, 4)})))
+    with pytest.raises(UnsupportedError) as refused:
+        to_tosa(model)
+    assert str(refused.value) == "; ".join(
+        f"export: top.{kind} '{name}' cannot be written as TOSA"
+        for kind, name in (("CumSum", "sum_CumSum"), ("Arctan", "arc_Atan"))
+    )
+
+
+def test_the_jit_refuses_a_buffer_of_bits() -> None:
+    """In text as MLIR 22 prints it; a comparison whose bits are not stored is no reason."""
+    text = """
+    %alloc = memref.alloc() {{alignment = 64 : i64}} : memref<1x3x8x{kind}>
+    linalg.generic ins(%arg0 : memref<1x3x8xf32>) outs(%alloc : memref<1x3x8x{kind}>) {{
+    ^bb0(%in: f32, %out: {kind}):
+      %0 = arith.cmpf ogt, %in, %cst : f32
+      %1 = arith.select %0, %c1, %c0 : {kind}
+      linalg.yield %1 : {kind}
+    }}
+    """
+    for kind in ("i8", "i32", "f32"):
+        require_bytes(text.format(kind=kind))
+    with pytest.raises(UnsupportedError, match="engine='mlir': MLIR cannot store the bits .* iree-tosa or tosa"):
+        require_bytes(text.format(kind="i1"))
 
 
 def test_a_package_writes_its_op() -> None:

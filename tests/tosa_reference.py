@@ -34,13 +34,13 @@ def run(block: Block, arguments: Sequence[np.ndarray], results: Sequence[SSAValu
     values: dict[Any, Any] = dict(zip(block.args, arguments, strict=True))
     for op in cast("list[Any]", list(block.ops)):
         kind, operands = op.name.removeprefix("tosa."), [values[v] for v in op.operands]
-        held = {key: _plain(value) for key, value in op.properties.items()}
+        properties = {key: _plain(value) for key, value in op.properties.items()}
         if kind == "const_shape":
             values[op.results[0]] = tuple(op.properties["values"].get_values())
         elif op.results:
             shape, dtype = op.results[0].type.get_shape(), np.dtype(DTYPES[str(op.results[0].type.element_type)])
             constant = kind == "const"
-            y = _constant(op.properties["values"], shape, dtype) if constant else OPS[kind](operands, held, dtype)
+            y = _constant(op.properties["values"], shape, dtype) if constant else OPS[kind](operands, properties, dtype)
             y = values[op.results[0]] = np.asarray(y)
             assert (y.shape, y.dtype) == (shape, dtype), (kind, y.shape, shape, y.dtype, dtype)
     return [values[v] for v in results]
@@ -68,20 +68,20 @@ def apply_scale_32(value: np.ndarray, multiplier: np.ndarray, shift: np.ndarray)
     return found
 
 
-def rescale(operands: list[np.ndarray], held: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
+def rescale(operands: list[np.ndarray], properties: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
     x, multiplier, shift, zero_in, zero_out = (o.astype(np.int64) for o in operands)
-    assert held["scale32"] and str(held["rounding_mode"].data) == "SINGLE_ROUND"
+    assert properties["scale32"] and str(properties["rounding_mode"].data) == "SINGLE_ROUND"
     assert operands[0].dtype == np.int8 or not zero_in.any()
     assert dtype == np.int8 or not zero_out.any()
-    assert multiplier.size == (x.shape[-1] if held["per_channel"] else 1) == shift.size
+    assert multiplier.size == (x.shape[-1] if properties["per_channel"] else 1) == shift.size
     ends = np.iinfo(dtype)
     return np.clip(apply_scale_32(x - zero_in, multiplier, shift) + zero_out, ends.min, ends.max).astype(dtype)
 
 
-def windows(x: np.ndarray, kernel: Sequence[int], held: Mapping[str, Any], value: float) -> np.ndarray:
+def windows(x: np.ndarray, kernel: Sequence[int], properties: Mapping[str, Any], value: float) -> np.ndarray:
     """(n, places ..., c, kernel ...) of x (n, axes ..., c); strides must fit."""
     axes = len(kernel)
-    pads, strides, dilations = held["pad"], held["stride"], held.get("dilation", (1,) * axes)
+    pads, strides, dilations = properties["pad"], properties["stride"], properties.get("dilation", (1,) * axes)
     sides = [(0, 0), *((pads[2 * i], pads[2 * i + 1]) for i in range(axes)), (0, 0)]
     assert min(pads) >= 0
     x = np.pad(x, sides, constant_values=value)
@@ -98,19 +98,19 @@ def windows(x: np.ndarray, kernel: Sequence[int], held: Mapping[str, Any], value
     return views[index]
 
 
-def conv(operands: list[np.ndarray], held: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
+def conv(operands: list[np.ndarray], properties: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
     x, w, bias, zero_x, zero_w = operands
     wide = np.float64 if dtype == np.float32 else np.int64
     axes = w.ndim - 2
-    views = windows(x.astype(wide) - zero_x, w.shape[1:-1], held, 0)
+    views = windows(x.astype(wide) - zero_x, w.shape[1:-1], properties, 0)
     filter = (w.astype(wide) - zero_w).transpose(axes + 1, *range(1, axes + 1), 0)
     return _sum32(np.tensordot(views, filter, axes + 1) + bias, dtype)
 
 
-def depthwise(operands: list[np.ndarray], held: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
+def depthwise(operands: list[np.ndarray], properties: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
     x, w, bias, zero_x, zero_w = operands
     wide = np.float64 if dtype == np.float32 else np.int64
-    views = windows(x.astype(wide) - zero_x, w.shape[:2], held, 0)
+    views = windows(x.astype(wide) - zero_x, w.shape[:2], properties, 0)
     y = np.einsum("nhwcij,ijcm->nhwcm", views, w.astype(wide) - zero_w)
     return _sum32(y.reshape(*y.shape[:3], -1) + bias, dtype)
 
@@ -120,18 +120,18 @@ def _sum32(y: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return y.astype(dtype)
 
 
-def matmul(operands: list[np.ndarray], held: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
+def matmul(operands: list[np.ndarray], properties: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
     x, w, zero_x, zero_w = operands
     assert x.ndim == w.ndim == 3 and x.shape[0] == w.shape[0]
     wide = np.float64 if dtype == np.float32 else np.int64
     return _sum32((x.astype(wide) - zero_x) @ (w.astype(wide) - zero_w), dtype)
 
 
-def max_pool(operands: list[np.ndarray], held: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
+def max_pool(operands: list[np.ndarray], properties: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
     (x,) = operands
-    assert all(p < held["kernel"][i // 2] for i, p in enumerate(held["pad"]))
+    assert all(p < properties["kernel"][i // 2] for i, p in enumerate(properties["pad"]))
     lowest = np.iinfo(dtype).min if dtype.kind == "i" else -np.inf
-    return windows(x, held["kernel"], held, lowest).max(axis=(-2, -1)).astype(dtype)
+    return windows(x, properties["kernel"], properties, lowest).max(axis=(-2, -1)).astype(dtype)
 
 
 def _i32(y: np.ndarray) -> np.ndarray:
@@ -140,7 +140,7 @@ def _i32(y: np.ndarray) -> np.ndarray:
 
 
 def _pair(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-    def run(operands: list[np.ndarray], held: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
+    def run(operands: list[np.ndarray], properties: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
         a, b = operands
         assert a.ndim == b.ndim and a.dtype == b.dtype and a.dtype in (np.int32, np.float32, np.bool_)
         wide = (a.astype(np.int64), b.astype(np.int64)) if a.dtype == np.int32 else (a, b)
@@ -149,48 +149,48 @@ def _pair(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
     return run
 
 
-def mul(operands: list[np.ndarray], held: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
+def mul(operands: list[np.ndarray], properties: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
     a, b, shift = operands
     assert not shift.any()
-    return _pair(np.multiply)([a, b], held, dtype)
+    return _pair(np.multiply)([a, b], properties, dtype)
 
 
-def intdiv(operands: list[np.ndarray], held: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
+def intdiv(operands: list[np.ndarray], properties: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
     a, b = (o.astype(np.int64) for o in operands)
     return (np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))).astype(np.int32)
 
 
-def table(operands: list[np.ndarray], held: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
+def table(operands: list[np.ndarray], properties: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
     x, entries = operands
     assert x.dtype == np.int8 and entries.shape == (256,)
     return entries[x.astype(np.int64) + 128]
 
 
-def converted(operands: list[np.ndarray], held: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
+def converted(operands: list[np.ndarray], properties: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
     (x,) = operands
     if dtype.kind == "i" and x.dtype.kind == "f":
         return np.clip(np.rint(x.astype(np.float64)), np.iinfo(dtype).min, np.iinfo(dtype).max).astype(dtype)
     return x.astype(dtype)
 
 
-def gather(operands: list[np.ndarray], held: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
+def gather(operands: list[np.ndarray], properties: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
     rows, places = operands
     assert rows.ndim == 3 and places.dtype == np.int32 and (places >= 0).all() and (places < rows.shape[1]).all()
     return np.take_along_axis(rows, places[:, :, None].astype(np.int64), axis=1)
 
 
-def pad(operands: list[Any], held: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
+def pad(operands: list[Any], properties: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
     x, sides, value = operands
     return np.pad(x, np.reshape(sides, (-1, 2)), constant_values=value[0])
 
 
-def clamp(operands: list[np.ndarray], held: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
+def clamp(operands: list[np.ndarray], properties: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
     assert dtype in (np.int8, np.int16, np.float32)
-    return np.clip(operands[0], dtype.type(held["min_val"]), dtype.type(held["max_val"]))
+    return np.clip(operands[0], dtype.type(properties["min_val"]), dtype.type(properties["max_val"]))
 
 
 def _float(function: Callable[[np.ndarray], np.ndarray]) -> Callable[..., np.ndarray]:
-    def run(operands: list[np.ndarray], held: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
+    def run(operands: list[np.ndarray], properties: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
         (x,) = operands
         assert x.dtype == np.float32
         with np.errstate(all="ignore"):
@@ -200,15 +200,15 @@ def _float(function: Callable[[np.ndarray], np.ndarray]) -> Callable[..., np.nda
 
 
 def _reduced(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-    def run(operands: list[np.ndarray], held: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
+    def run(operands: list[np.ndarray], properties: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
         (x,) = operands
         wide = np.float64 if dtype == np.float32 else np.int64
-        return _sum32(function(x.astype(wide), axis=held["axis"], keepdims=True), dtype)
+        return _sum32(function(x.astype(wide), axis=properties["axis"], keepdims=True), dtype)
 
     return run
 
 
-def reduce_slice(operands: list[Any], held: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
+def reduce_slice(operands: list[Any], properties: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
     x, starts, sizes = operands
     y = x[tuple(slice(a, a + n) for a, n in zip(starts, sizes, strict=True))]
     assert y.shape == tuple(sizes)

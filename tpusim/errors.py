@@ -119,5 +119,10 @@ class ConfigError(TpusimError):
     """An option, a chip file, a table or another input of the user is malformed."""
 
 
+def extra_required(asked: str, package: str, extra: str, error: Exception) -> ConfigError:
+    """The error of an option whose package is not installed. extra: of tpusim, which installs it."""
+    return ConfigError(f"{asked}: needs {package}, extra '{extra}': pip install 'tpusim[{extra}]' ({error})")
+
+
 class WriteError(ConfigError):
     """A file cannot be written: the disk is full, or the folder is not the user's."""

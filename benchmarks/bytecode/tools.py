@@ -154,7 +154,7 @@ def _folder() -> Iterator[Path]:
 
 
 def found(llvm16: str, llvm19: str, llvm22: str, iree: str, torch_mlir: str, tpuc_opt: str) -> list[Tool]:
-    """The tools that there are. Raises ConfigError for a named one that is missing, and without any."""
+    """The installed tools. Raises ConfigError if a named tool is missing, or if none is installed."""
     portable, all_versions = (EVERYBODY, PORTABLE), (EVERYBODY, VERSIONS)
     late = VERSIONS[5:]
     tools: list[Tool] = []

@@ -10,6 +10,7 @@ from benchmarks.groups.measure import SMALL, Gap, Row
 from benchmarks.groups.results import Results
 from tpusim import chips
 from tpusim.studies import explore
+from tpusim.studies.commands.explore_through import count, fewer, ratio, results
 
 PUBLISHED: dict[tuple[str, int, str], float] = {
     ("resnet50", 1, "bm1684x"): 1.10,
@@ -80,7 +81,7 @@ THROUGH_HEAD = """## On TPU-MLIR's tools
 * **cut**: by strategy 2 or `best`. **TPU-MLIR's**: of the profile of the cut that TPU-MLIR's compiler makes
   (`model_deploy.py --opt 2`); **fewer**: how many of these our cut saves. **MiB**: loads and stores in the profiles.
 * **results**: of our bmodel on TPU-MLIR's simulator, against flat inference, element by element: equal, or how many
-  differ and whether those of TPU-MLIR's bmodel are the same.
+  differ and whether they are equal to those of TPU-MLIR's bmodel.
 """
 
 THROUGH_TAIL = """
@@ -172,22 +173,11 @@ def _through(rows: Sequence[explore.Row]) -> Iterator[str]:
 def _through_line(row: explore.Row) -> str:
     real, theirs = row.upstream_cycles, row.compiler_cycles
     cells = [
-        row.model, row.chip, row.strategy, _count(row.cycles), _count(real),
-        f"{row.cycles / real:.3f}" if row.cycles and real else "-", _count(theirs),
-        f"{1 - real / theirs:.1%}" if real and theirs else "-", _mib(row.upstream_bytes), _mib(row.compiler_bytes),
-        row.error or row.upstream_error or row.compiler_error or _verdict(row),
+        row.model, row.chip, row.strategy, count(row.cycles), count(real), ratio(row.cycles, real), count(theirs),
+        fewer(real, theirs), _mib(row.upstream_bytes), _mib(row.compiler_bytes),
+        row.error or row.upstream_error or row.compiler_error or results(row),
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
-
-
-def _verdict(row: explore.Row) -> str:
-    if not row.upstream_differ:
-        return "equal"
-    return f"{row.upstream_differ:,} differ" + ("; TPU-MLIR's are the same" if row.compiler_differ == 0 else "")
-
-
-def _count(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
 
 
 def _mib(value: int | None) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpusim.errors import ConfigError, UnsupportedError, option
+from tpusim.errors import UnsupportedError, extra_required, option
 from tpusim.inference.executor import check_inputs
 from tpusim.inference.stablehlo import to_stablehlo
 
@@ -67,8 +67,7 @@ def _packages(engine: str) -> tuple[Any, Any]:
     try:
         return import_module("iree.compiler"), import_module("iree.runtime")
     except ImportError as error:
-        needed = f"needs IREE, extra 'iree': pip install 'tpusim[iree]' ({error})"
-        raise ConfigError(f"{option('engine', engine)}: {needed}") from error
+        raise extra_required(option("engine", engine), "IREE", "iree", error) from error
 
 
 def _compiled(compiler: Any, module: bytes, dialect: str, engine: str) -> bytes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from tpusim.errors import ConfigError
+from tpusim.errors import extra_required
 from tpusim.isa.layout import align, ceil_div
 from tpusim.layer_group.files.group_view import Area, GroupView
 
@@ -74,9 +74,7 @@ def _solver() -> Any:
     try:
         from ortools.sat.python import cp_model
     except ImportError as error:
-        raise ConfigError(
-            f"exact packing needs OR-Tools, extra 'exact': pip install 'tpusim[exact]' ({error})"
-        ) from error
+        raise extra_required("exact packing", "OR-Tools", "exact", error) from error
     return cp_model
 
 

@@ -7,7 +7,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, extra_required
 from tpusim.studies.explore import DEFAULT_FRONT, MEASURES, Row, comparable
 from tpusim.studies.explore.front import MORE_IS_BETTER, cost, undominated
 from tpusim.verify.npz import write_atomically
@@ -88,7 +88,7 @@ def figure_class() -> Any:
     try:
         return import_module("matplotlib.figure").Figure
     except ImportError as error:
-        raise ConfigError(f"--plot needs matplotlib, extra 'plot': pip install 'tpusim[plot]' ({error})") from error
+        raise extra_required("--plot", "matplotlib", "plot", error) from error
 
 
 def pair(measures: Sequence[str]) -> tuple[str, str]:

@@ -32,16 +32,16 @@ def _table(model: str, rows: Sequence[Row]) -> Table:
     for row in rows:
         theirs, real = row.compiler_cycles, row.upstream_cycles
         cells = [
-            row.chip, row.mode, row.strategy, *[str(row.cores)] * cores, _count(row.cycles), _count(real),
-            _ratio(row.cycles, real), _count(theirs), _fewer(real, theirs), _kib(row.upstream_bytes),
-            _kib(row.compiler_bytes), _results(row),
+            row.chip, row.mode, row.strategy, *[str(row.cores)] * cores, count(row.cycles), count(real),
+            ratio(row.cycles, real), count(theirs), fewer(real, theirs), _kib(row.upstream_bytes),
+            _kib(row.compiler_bytes), results(row),
         ]  # fmt: skip
         table.row(*cells)
     return table
 
 
-def _results(row: Row) -> str:
-    """How the simulator's results compare with flat inference, and if they differ with TPU-MLIR's compile."""
+def results(row: Row) -> str:
+    """How the simulator's results compare with flat inference and, if they differ, with TPU-MLIR's compile."""
     if row.upstream_differ is None:
         return "-"
     if not row.upstream_differ:
@@ -56,8 +56,8 @@ def _advice(row: Row | None) -> str:
     if row is None:
         return "none of these cuts, TPU-MLIR's has fewer cycles"
     saved = (row.compiler_cycles or 0) - (row.upstream_cycles or 0)
-    than = f"{saved:,} ({_fewer(row.upstream_cycles, row.compiler_cycles)}) fewer than" if saved else "as many as"
-    return f"{row.strategy}, {_count(row.upstream_cycles)} cycles, {than} with TPU-MLIR's cut: {row.upstream_file}"
+    than = f"{saved:,} ({fewer(row.upstream_cycles, row.compiler_cycles)}) fewer than" if saved else "as many as"
+    return f"{row.strategy}, {count(row.upstream_cycles)} cycles, {than} with TPU-MLIR's cut: {row.upstream_file}"
 
 
 def _network(key: Network) -> str:
@@ -69,7 +69,8 @@ def _name(row: Row) -> str:
     return f"{_network((row.model, row.batch, row.chip, row.mode, row.cores))}, strategy {row.strategy}"
 
 
-def _count(value: int | None) -> str:
+def count(value: int | None) -> str:
+    """A number with commas; "-" for none."""
     return "-" if value is None else f"{value:,}"
 
 
@@ -77,9 +78,11 @@ def _kib(value: int | None) -> str:
     return "-" if value is None else f"{value / 1024:,.1f}"
 
 
-def _ratio(value: int | None, other: int | None) -> str:
+def ratio(value: int | None, other: int | None) -> str:
+    """The quotient of two numbers; "-" if one is missing."""
     return f"{value / other:.3f}" if value and other else "-"
 
 
-def _fewer(value: int | None, other: int | None) -> str:
+def fewer(value: int | None, other: int | None) -> str:
+    """The share of the second number that the first one saves; "-" if one is missing."""
     return f"{1 - value / other:.1%}" if value and other else "-"

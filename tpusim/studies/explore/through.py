@@ -151,12 +151,15 @@ class Through:
             results, error = self._simulated(one, final)
             _tidy(folder)
             rmtree(place / name, ignore_errors=True)
-            with suppress(OSError):  # another worker made the same and was faster
+            try:
                 folder.rename(place / name)
+            except OSError:
+                if not (place / name).is_dir():  # else another worker made the same and was faster
+                    raise
         return Outcome(replace(one, file=place / name / one.file.name), results, error)
 
     def _simulated(self, one: Made, final: Model) -> tuple[Tensors, str]:
-        """The results of a bmodel, or {} and why there are none."""
+        """The results of a bmodel, or {} and why it has none."""
         try:
             return simulated(one, self.road.sample, final, self.road.tools), ""
         except ConfigError as error:

@@ -50,7 +50,7 @@ class Made:
 
 
 def generate(model: Model, folder: Path, tools: Tools) -> Made:
-    """Write a final module into a folder and let the generator make a bmodel, or cvimodel, of it there.
+    """Write a final module into a folder, and let the generator make a bmodel, or cvimodel, of it in that folder.
 
     Raises UpstreamError with the generator's reason if it refuses the module.
     """
@@ -91,7 +91,7 @@ def forget(file: Path) -> None:
 
 
 def read_made(file: Path) -> Made:
-    """A file that a tool made, with the costs in the profiles next to it. Raises UpstreamError if there is none."""
+    """A file that a tool made, with the costs in the profiles next to it. Raises UpstreamError without it."""
     if not file.exists():
         raise UpstreamError(f"TPU-MLIR: a file {file.name} is required, its tool made none and printed no reason")
     profiles = [path.read_text(encoding="utf-8", errors="replace") for path in sorted(file.parent.glob(PROFILES))]

@@ -39,7 +39,7 @@ class Tools:
 
     @classmethod
     def find(cls, place: str) -> "Tools":
-        """The tools of a folder, or of the one that `VARIABLE` names. Raises ConfigError without tools there."""
+        """The tools of a folder; AUTO: of the folder that `VARIABLE` names. Raises ConfigError if a tool is missing."""
         named = os.environ.get(VARIABLE, "") if place == AUTO else place
         if not named:
             raise ConfigError(

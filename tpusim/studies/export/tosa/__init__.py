@@ -10,9 +10,9 @@ moves, convolutions, products, integers: the forms. A package adds the form of i
 """
 
 from tpusim.studies.export.tosa import convolutions, elements, integers, moves, products
-from tpusim.studies.export.tosa.export import Port, TosaModule, as_given, as_stored, to_tosa
+from tpusim.studies.export.tosa.export import Port, TosaModule, as_stored, to_tosa
 from tpusim.studies.export.tosa.forms import FORMS, Form, writes
-from tpusim.studies.export.tosa.graph import Tensor
+from tpusim.studies.export.tosa.graph import Tensor, as_given
 from tpusim.studies.export.tosa.walk import Writer
 
 __all__ = [

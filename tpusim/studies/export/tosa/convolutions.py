@@ -45,6 +45,18 @@ class Window:
         """Elements before and after an axis."""
         return self.pads[axis], self.pads[len(self.strides) + axis]
 
+    @property
+    def padding(self) -> Attribute:
+        """The attribute `pad`: elements before and after each axis in turn."""
+        return longs([count for axis in range(len(self.strides)) for count in self.sides(axis)])
+
+    def places(self, sizes: Sequence[int], kernel: Sequence[int]) -> list[int]:
+        """How many windows of a kernel fit along each axis of an input."""
+        return [
+            (size + sum(self.sides(i)) - (kernel[i] - 1) * self.dilations[i] - 1) // self.strides[i] + 1
+            for i, size in enumerate(sizes)
+        ]
+
 
 def convolved(
     g: Writer, x: Tensor, w: np.ndarray | Tensor, bias: np.ndarray | Tensor | None, window: Window, zero: int = 0
@@ -53,17 +65,15 @@ def convolved(
 
     zero: the stored number that stands for 0, which pads have.
     """
-    held = w if isinstance(w, Tensor) else None
-    shape = held.shape if held is not None else np.shape(w)  # type: ignore[arg-type]
+    shape = w.shape
     x, window = whole_windows(g, x, shape[2:], window)
     ic, groups = x.shape[-1], window.groups
-    kind: Attribute = f32 if x.is_float else i32
     if bias is None:
         bias = np.zeros(1, np.float32 if x.is_float else np.int32)
     if isinstance(w, np.ndarray) and groups == ic > 1 and len(shape) == 4:  # noqa: PLR2004
-        return _depthwise(g, x, w, bias, window, zero, kind)
+        return _depthwise(g, x, w, bias, window, zero)
     if groups == 1:
-        return _dense(g, x, w, bias, window, zero, kind)
+        return _dense(g, x, w, bias, window, zero)
     parts: list[Tensor] = []
     many, each = shape[0] // groups, ic // groups
     for group in range(groups):
@@ -76,7 +86,7 @@ def convolved(
         term = bias if isinstance(bias, Tensor) or bias.size == 1 else bias[rows]
         if isinstance(bias, Tensor) and bias.shape[0] > 1:
             term = g.slice(bias, [group * many], [many])
-        parts.append(_dense(g, part, filter, term, window, zero, kind))
+        parts.append(_dense(g, part, filter, term, window, zero))
     return g.concat(parts, x.rank - 1)
 
 
@@ -96,10 +106,6 @@ def whole_windows(g: Writer, x: Tensor, kernel: Sequence[int], window: Window) -
     return g.slice(x, starts, sizes), found
 
 
-def _pairs(window: Window) -> Attribute:
-    return longs([count for axis in range(len(window.strides)) for count in window.sides(axis)])
-
-
 def _added(
     g: Writer,
     name: str,
@@ -108,40 +114,35 @@ def _added(
     bias: np.ndarray | Tensor,
     window: Window,
     zero: int,
-    kind: Attribute,
     oc: int,
     kernel: Sequence[int],
 ) -> Tensor:
-    places = [
-        (size + sum(window.sides(i)) - (kernel[i] - 1) * window.dilations[i] - 1) // window.strides[i] + 1
-        for i, size in enumerate(x.shape[1:-1])
-    ]
+    shape = (x.shape[0], *window.places(x.shape[1:-1], kernel), oc)
     term = bias if isinstance(bias, Tensor) else g.const(bias.astype(np.float32 if x.is_float else np.int32))
+    kind: Attribute = f32 if x.is_float else i32
     zeros = (g.zero(f32), g.zero(f32)) if x.is_float else (g.zero(i8, zero), g.zero(i8, -w.offset))
     return g.add(
-        name, [x, w, term, *zeros], (x.shape[0], *places, oc), kind, pad=_pairs(window), stride=longs(window.strides),
+        name, [x, w, term, *zeros], shape, kind, pad=window.padding, stride=longs(window.strides),
         dilation=longs(window.dilations), acc_type=kind,
     )  # fmt: skip
 
 
 def _dense(
-    g: Writer, x: Tensor, w: np.ndarray | Tensor, bias: np.ndarray | Tensor, window: Window, zero: int, kind: Attribute
+    g: Writer, x: Tensor, w: np.ndarray | Tensor, bias: np.ndarray | Tensor, window: Window, zero: int
 ) -> Tensor:
     rank = x.rank
     filter = g.const(np.moveaxis(w, 1, -1)) if isinstance(w, np.ndarray) else g.transpose(w, to_last(w))
     name = "conv2d" if rank == 4 else "conv3d"  # noqa: PLR2004
-    return _added(g, name, x, filter, bias, window, zero, kind, filter.shape[0], filter.shape[1:-1])
+    return _added(g, name, x, filter, bias, window, zero, filter.shape[0], filter.shape[1:-1])
 
 
-def _depthwise(
-    g: Writer, x: Tensor, w: np.ndarray, bias: np.ndarray | Tensor, window: Window, zero: int, kind: Attribute
-) -> Tensor:
+def _depthwise(g: Writer, x: Tensor, w: np.ndarray, bias: np.ndarray | Tensor, window: Window, zero: int) -> Tensor:
     channels, many = x.shape[-1], w.shape[0] // x.shape[-1]
     filter = w[:, 0].reshape(channels, many, *w.shape[2:]).transpose(2, 3, 0, 1)
-    return _added(g, "depthwise_conv2d", x, g.const(filter), bias, window, zero, kind, w.shape[0], w.shape[2:])
+    return _added(g, "depthwise_conv2d", x, g.const(filter), bias, window, zero, w.shape[0], w.shape[2:])
 
 
-def spread(g: Writer, x: Tensor, more: Sequence[int], value: float) -> Tensor:
+def dilated(g: Writer, x: Tensor, more: Sequence[int], value: float) -> Tensor:
     """Put so many elements between those of each axis of x (n, axes ..., c); value: as stored."""
     for place, count in enumerate(more):
         axis, size = 1 + place, x.shape[1 + place]
@@ -157,7 +158,7 @@ def spread(g: Writer, x: Tensor, more: Sequence[int], value: float) -> Tensor:
 
 
 def transposed_window(geometry: dict[str, Any], kernel: Sequence[int]) -> tuple[Window, list[int]]:
-    """The window of the convolution that a transposed one is on a spread input, and how much is inserted."""
+    """The window of the convolution that computes a transposed one, and how many elements it inserts per axis."""
     axes = len(kernel)
     strides, pads, more, dilations = (geometry[k] for k in ("strides", "pads", "output_padding", "dilations"))
     reach = [(k - 1) * d for k, d in zip(kernel, dilations, strict=True)]
@@ -180,9 +181,9 @@ def conv(op: TopConv, g: Writer) -> Tensor:
     x = g.float(op.input)
     y = g.transpose(x, to_last(x))
     if op.inserts is not None:
-        y = spread(g, y, ints(op.inserts), 0.0)
-    held = g.array(op.filter)
-    w = g.float(op.filter) if held is None else held.astype(np.float32)
+        y = dilated(g, y, ints(op.inserts), 0.0)
+    constant = g.array(op.filter)
+    w = g.float(op.filter) if constant is None else constant.astype(np.float32)
     found = convolved(g, y, w, _bias(g, op), Window.of(op.geometry))
     return fused_relu(op, g, g.transpose(found, from_last(x.rank)))
 
@@ -190,8 +191,8 @@ def conv(op: TopConv, g: Writer) -> Tensor:
 def _bias(g: Writer, op: "TopConv | TopDeconv") -> np.ndarray | Tensor | None:
     if is_none(op.bias):
         return None
-    held = g.array(op.bias)
-    return g.reshape(g.float(op.bias), (-1,)) if held is None else held.astype(np.float32).reshape(-1)
+    constant = g.array(op.bias)
+    return g.reshape(g.float(op.bias), (-1,)) if constant is None else constant.astype(np.float32).reshape(-1)
 
 
 @writes(TopDeconv)
@@ -200,7 +201,7 @@ def deconv(op: TopDeconv, g: Writer) -> Tensor:
     x = g.float(op.input)
     w = g.needed(op.filter, "the filter").astype(np.float32)
     window, more = transposed_window(op.geometry, w.shape[2:])
-    y = spread(g, g.transpose(x, to_last(x)), more, 0.0)
+    y = dilated(g, g.transpose(x, to_last(x)), more, 0.0)
     found = convolved(g, y, turned(w), _bias(g, op), window)
     return fused_relu(op, g, g.transpose(found, from_last(x.rank)))
 
@@ -219,34 +220,27 @@ def _coefficients(op: PackedConvTpu, g: Writer) -> tuple[np.ndarray, np.ndarray 
 def accumulated(op: PackedConvTpu, g: Writer, w: np.ndarray, b: np.ndarray | None) -> Tensor:
     """Sums and bias in i32, channels last. The zero point of the input is out of the bias, and in the pads."""
     x, zero = g.stored(op.input), zero_point(op.input)
-    held = zero - x.offset
-    y = g.transpose(x, to_last(x))
-    geometry: dict[str, Any] = {**op.geometry}
-    if "output_padding" in geometry:
-        window, more = transposed_window(geometry, w.shape[2:])
-        y, w = spread(g, y, more, held), turned(w)
-    else:
-        window = Window.of(geometry)
-        inserts = getattr(op, "inserts", None)
-        y = y if inserts is None else spread(g, y, ints(inserts), held)
     taken_out = zero * w.astype(np.int64).reshape(len(w), -1).sum(axis=1)
     bias = taken_out if b is None else b.astype(np.int64) + taken_out
-    return convolved(g, y, w, bias, window, held)
+    return _packed(op, g, x, w, bias, zero - x.offset)
 
 
 def _float_conv(op: PackedConvTpu, g: Writer, w: np.ndarray, b: np.ndarray | None) -> Tensor:
     """As the top op, of constants in any float type."""
-    x = g.float(op.input)
-    y, w, geometry = g.transpose(x, to_last(x)), w.astype(np.float32), {**op.geometry}
+    bias = None if b is None else b.astype(np.float32)
+    sums = _packed(op, g, g.float(op.input), w.astype(np.float32), bias, 0)
+    return fused_relu(op, g, g.transpose(sums, from_last(sums.rank)))
+
+
+def _packed(op: PackedConvTpu, g: Writer, x: Tensor, w: np.ndarray, bias: np.ndarray | None, zero: int) -> Tensor:
+    """The convolution, or transposed one, of a tpu op, channels last. zero: as of `convolved`."""
+    y, geometry = g.transpose(x, to_last(x)), {**op.geometry}
     if "output_padding" in geometry:
         window, more = transposed_window(geometry, w.shape[2:])
-        y, w = spread(g, y, more, 0.0), turned(w)
-    else:
-        window = Window.of(geometry)
-        inserts = getattr(op, "inserts", None)
-        y = y if inserts is None else spread(g, y, ints(inserts), 0.0)
-    found = convolved(g, y, w, None if b is None else b.astype(np.float32), window)
-    return fused_relu(op, g, g.transpose(found, from_last(x.rank)))
+        return convolved(g, dilated(g, y, more, zero), turned(w), bias, window, zero)
+    inserts = getattr(op, "inserts", None)
+    y = y if inserts is None else dilated(g, y, ints(inserts), zero)
+    return convolved(g, y, w, bias, Window.of(geometry), zero)
 
 
 @writes(TpuConv2D, TpuConv3D, TpuDeconv, TpuDeconv3D)

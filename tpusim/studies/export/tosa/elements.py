@@ -351,8 +351,7 @@ def where_stored(op: TpuWhere, g: Writer) -> Tensor:
     """SELECT of stored bytes or floats."""
     if uniform_of(op.output) is None:
         return where(op, g)  # type: ignore[arg-type]
-    held = uniform_of(op.operands[0])
-    condition = truth(g, g.float(op.operands[0]) if held is None else g.integers(op.operands[0], 0))
+    condition = truth(g, _numbers(g, op)(op.operands[0]))
     kind = g.dtype_of(op.output)
     rank = len(shape_of(op.output))
     branches = [

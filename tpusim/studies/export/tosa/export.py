@@ -1,6 +1,6 @@
 """`to_tosa`: a module as a function of TOSA 1.0."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
@@ -20,8 +20,8 @@ from tpusim.ir.opaque import require_known
 from tpusim.ir.types import shape_of, storage_dtype, tensor_of
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, TpuGroup, TpuYield
 from tpusim.studies.export.tosa.forms import FORMS
-from tpusim.studies.export.tosa.graph import ELEMENTS, FLOATS, MAX_RANK, Tensor
-from tpusim.studies.export.tosa.walk import BYTE, Writer
+from tpusim.studies.export.tosa.graph import BYTE, ELEMENTS, FLOATS, MAX_RANK, Tensor
+from tpusim.studies.export.tosa.walk import Writer
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,6 @@ def given_dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.int8) if dtype == np.uint8 else dtype
 
 
-def as_given(array: np.ndarray) -> np.ndarray:
-    """An array of the module as the function takes it."""
-    return (array.astype(np.int16) - BYTE).astype(np.int8) if array.dtype == np.uint8 else array
-
-
 def as_stored(array: np.ndarray, port: Port) -> np.ndarray:
     """A result of the function as the module stores it."""
     return (array.astype(np.int16) + BYTE).astype(np.uint8) if port.dtype == np.uint8 else array.astype(port.dtype)
@@ -107,9 +102,9 @@ def to_tosa(model: Model, keep: Sequence[str] | str | None = None) -> TosaModule
             )
         offset = BYTE if storage_dtype(tensor_of(op.input).element_type) == np.uint8 else 0
         g.tensors[op.output] = Tensor(argument, offset)
-    refused: list[str] = []
+    refused, missing = list[str](), set[SSAValue]()
     made: list[SSAValue] = [op.output for op in inputs]
-    _walk(g, list(model.ops), refused, made)
+    _walk(g, model.ops, made, refused, missing)
     if refused:
         raise UnsupportedError("; ".join(refused))
     kept = _kept(model, keep, made)
@@ -153,27 +148,34 @@ def _port(name: str, value: SSAValue) -> Port:
     return Port(name, shape_of(value), storage_dtype(tensor_of(value).element_type))
 
 
-def _walk(g: Writer, ops: list[Operation], refused: list[str], made: list[SSAValue]) -> None:
-    """Write all ops; what cannot be written is collected, and what follows from it is left out."""
+def _walk(
+    g: Writer, ops: Iterable[Operation], made: list[SSAValue], refused: list[str], missing: set[SSAValue]
+) -> None:
+    """Write all ops. made: gets their results. refused: gets a sentence for each op that cannot be written.
+
+    missing: gets the results of refused ops and of ops that depend on them, which are not tried.
+    """
     for op in ops:
         if isinstance(op, TpuGroup):
-            _walk(g, list(op.body.block.ops), refused, made)
+            _walk(g, op.body.block.ops, made, refused, missing)
             last = op.body.block.last_op
             assert isinstance(last, TpuYield)
             for result, value in zip(op.results, last.operands, strict=True):
-                if value in g.tensors:
+                if value in missing:
+                    missing.add(result)
+                else:
                     g.tensors[result] = g.tensors[value]
-        elif op.results and not isinstance(op, TopWeight | TopNone | TopInput) and _is_known(g, op):
+        elif not op.results or isinstance(op, TopWeight | TopNone | TopInput):
+            continue
+        elif not missing.isdisjoint(op.operands):
+            missing.update(op.results)
+        else:
             try:
                 _write(g, op)
                 made.extend(op.results)
             except UnsupportedError as error:
                 refused.append(str(error))
-
-
-def _is_known(g: Writer, op: Operation) -> bool:
-    """Whether all operands are written: what follows from a refused op is not."""
-    return all(v in g.tensors or isinstance(v.owner, TopWeight | TopNone) for v in op.operands)
+                missing.update(op.results)
 
 
 def _write(g: Writer, op: Operation) -> None:

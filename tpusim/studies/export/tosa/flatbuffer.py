@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpusim.errors import ConfigError, UnsupportedError, option
+from tpusim.errors import ConfigError, UnsupportedError, extra_required, option
 from tpusim.inference.executor import check_inputs
-from tpusim.studies.export.tosa.export import TosaModule, as_given, as_stored, given_dtype, to_tosa
+from tpusim.studies.export.tosa.export import TosaModule, as_stored, given_dtype, to_tosa
+from tpusim.studies.export.tosa.graph import as_given
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,9 +47,7 @@ def _tool(asked: str) -> Path:
     try:
         found = Path(str(distribution(PACKAGE).locate_file(Path("bin") / TOOL)))
     except PackageNotFoundError as error:
-        raise ConfigError(
-            f"{asked}: needs Arm's TOSA tools, extra 'tosa': pip install 'tpusim[tosa]' ({error})"
-        ) from error
+        raise extra_required(asked, "Arm's TOSA tools", "tosa", error) from error
     if not found.is_file():
         raise ConfigError(f"{asked}: {TOOL} is required in {found.parent}, which package {PACKAGE} lacks; reinstall it")
     return found
@@ -85,5 +84,4 @@ def _reference_model() -> Any:
     try:
         return import_module("tosa_reference_model").run
     except ImportError as error:
-        needed = f"needs Arm's reference model, extra 'tosa': pip install 'tpusim[tosa]' ({error})"
-        raise ConfigError(f"{option('engine', 'tosa')}: {needed}") from error
+        raise extra_required(option("engine", "tosa"), "Arm's reference model", "tosa", error) from error

@@ -4,12 +4,11 @@ A tensor of bytes is int8 in TOSA, whose products know no other. Unsigned bytes 
 of the tensor is what is added to get the module's integer.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeAlias, cast
 
-import ml_dtypes
 import numpy as np
 from xdsl.dialects.builtin import (
     BoolAttr,
@@ -33,7 +32,7 @@ from xdsl.ir import Attribute, Block, SSAValue
 from xdsl.ir import Operation as XdslOperation
 
 from tpusim.ir.attrs import name_location
-from tpusim.studies.export.tosa.dialect import CLASSES, INDEX, Nan, NanAttr, ShapeType, TosaOp
+from tpusim.studies.export.tosa.dialect import CLASSES, INDEX, OPS, Nan, NanAttr, ShapeType, TosaOp
 
 Shape: TypeAlias = Sequence[int]
 ELEMENTS: Mapping[str, Attribute] = {
@@ -43,6 +42,8 @@ ELEMENTS: Mapping[str, Attribute] = {
 FLOATS = (f32, f16, bf16)
 MAX_RANK = 6
 """Axes of a tensor at level 8k."""
+BYTE = 128
+"""The offset of unsigned bytes."""
 POINTWISE = {
     "add", "sub", "mul", "intdiv", "pow", "maximum", "minimum", "arithmetic_right_shift", "logical_left_shift", "equal",
     "greater", "greater_equal", "select", "logical_and", "logical_or", "logical_xor", "logical_not", "abs", "ceil",
@@ -80,6 +81,11 @@ class Tensor:
         return self.element in FLOATS
 
 
+def as_given(array: np.ndarray) -> np.ndarray:
+    """An array of the module as the function takes it: unsigned bytes as byte - 128 in int8."""
+    return (array.astype(np.int16) - BYTE).astype(np.int8) if array.dtype == np.uint8 else array
+
+
 def longs(values: Sequence[int]) -> Attribute:
     """Numbers as an attribute `array<i64: ...>`."""
     return DenseArrayBase.from_list(i64, list(map(int, values)))
@@ -95,12 +101,10 @@ def flag(value: bool) -> Attribute:
     return BoolAttr.from_bool(value)
 
 
-PROPAGATED = NanAttr(Nan.PROPAGATE)
 PROPERTIES: Mapping[str, Mapping[str, Attribute]] = {
-    name: {"nan_mode": PROPAGATED}
-    for name in ("clamp", "maximum", "minimum", "max_pool2d", "reduce_max", "reduce_min", "argmax")
+    name: {"nan_mode": NanAttr(Nan.PROPAGATE)} for name, (_, properties) in OPS.items() if "nan_mode" in properties
 }
-"""Properties that an op always has."""
+"""Properties that an op always has: NaN is propagated."""
 
 
 @dataclass
@@ -122,16 +126,14 @@ class Body:
 
     def const(self, array: np.ndarray) -> Tensor:
         """A constant; equal arrays are one. Unsigned bytes get their offset."""
-        offset = 0
-        if array.dtype == np.uint8:
-            array, offset = (array.astype(np.int16) - 128).astype(np.int8), 128
-        array = np.ascontiguousarray(array)
+        offset = BYTE if array.dtype == np.uint8 else 0
+        array = np.ascontiguousarray(as_given(array))
         kind = TensorType(ELEMENTS[array.dtype.name], array.shape)
         key = (array.dtype.name, array.shape, array.tobytes())
         if key not in self._constants:
             splat = array.size > 1 and (array.reshape(-1)[:1].tobytes() * array.size) == key[2]
-            held = BytesAttr(array.reshape(-1)[:1].tobytes() if splat else key[2])
-            self._constants[key] = self._constant("const", DenseIntOrFPElementsAttr(cast("Any", kind), held), kind)
+            data = BytesAttr(array.reshape(-1)[:1].tobytes() if splat else key[2])
+            self._constants[key] = self._constant("const", DenseIntOrFPElementsAttr(cast("Any", kind), data), kind)
         return Tensor(self._constants[key], offset)
 
     def dims(self, values: Shape) -> SSAValue:
@@ -139,8 +141,8 @@ class Body:
         values = tuple(map(int, values))
         key = "shape", values
         if key not in self._constants:
-            held = DenseIntOrFPElementsAttr.from_list(TensorType(INDEX, (len(values),)), list(values))
-            self._constants[key] = self._constant("const_shape", held, ShapeType(IntAttr(len(values))))
+            extents = DenseIntOrFPElementsAttr.from_list(TensorType(INDEX, (len(values),)), list(values))
+            self._constants[key] = self._constant("const_shape", extents, ShapeType(IntAttr(len(values))))
         return self._constants[key]
 
     def _constant(self, name: str, values: Attribute, kind: Attribute) -> SSAValue:
@@ -150,12 +152,11 @@ class Body:
 
     def scalar(self, value: float, rank: int, dtype: str = "float32") -> Tensor:
         """A constant number with so many axes of one element."""
-        return self.const(np.full((1,) * rank, value, np.dtype(dtype) if dtype != "bfloat16" else ml_dtypes.bfloat16))
+        return self.const(np.full((1,) * rank, value, dtype))
 
-    def zero(self, element: Attribute, value: int = 0) -> SSAValue:
-        """A zero point: one element."""
-        dtype = next(name for name, kind in ELEMENTS.items() if kind == element)
-        return self.const(np.full(1, value, ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype))).value
+    def zero(self, element: Attribute, value: float = 0) -> SSAValue:
+        """A zero point, or what a pad consists of: one element, as stored."""
+        return self.scalar(value, 1, next(name for name, kind in ELEMENTS.items() if kind == element)).value
 
     # -------------------------------------------------------------------------------------------------------------- ops
 
@@ -165,10 +166,11 @@ class Body:
     ) -> Tensor:  # fmt: skip
         """An op with one result of that shape and type; equal ops are one."""
         values = [o.value if isinstance(o, Tensor) else o for o in operands]
-        held = {**PROPERTIES.get(name, {}), **properties}
-        key = name, tuple(values), tuple(shape), element, tuple(held.items())
+        properties = {**PROPERTIES.get(name, {}), **properties}
+        key = name, tuple(values), tuple(shape), element, tuple(properties.items())
         if key not in self._made:
-            op = CLASSES[name].create(operands=values, properties=held, result_types=[TensorType(element, list(shape))])
+            kind = TensorType(element, list(shape))
+            op = CLASSES[name].create(operands=values, properties=properties, result_types=[kind])
             if self.location is not None:
                 op.location = self.location
             self.ops.append(op)
@@ -207,12 +209,6 @@ class Body:
             return Tensor(cast("TosaOp", tensor.value.owner).inputs[0], tensor.offset)
         return self.transpose(tensor, np.argsort(order).tolist())
 
-    def made(self, key: tuple[Any, ...], make: Callable[[], Tensor]) -> Tensor:
-        """What `make` gives, made once for a key."""
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
-
     # ------------------------------------------------------------------------------------------------------------ moves
 
     def reshape(self, x: Tensor, shape: Shape) -> Tensor:
@@ -246,14 +242,13 @@ class Body:
 
     def pad(self, x: Tensor, sides: Sequence[tuple[int, int]], value: float = 0) -> Tensor:
         """A tensor with so many elements before and after each axis. value: as stored."""
-        dtype = next(name for name, kind in ELEMENTS.items() if kind == x.element)
-        held = self.const(np.full(1, value, ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)))
+        padding = self.zero(x.element, value)
         for axis, (before, after) in enumerate(sides):
             if before or after:  # along one of three axes, because MLIR counts both ends of an axis at level 8k
                 shape = (*x.shape[:axis], x.shape[axis] + before + after, *x.shape[axis + 1 :])
                 outer, size, inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
                 flat = self.reshape(x, (outer, x.shape[axis], inner)), self.dims((0, 0, before, after, 0, 0))
-                padded = self.add("pad", [*flat, held], (outer, size, inner), x.element, x.offset)
+                padded = self.add("pad", [*flat, padding], (outer, size, inner), x.element, x.offset)
                 x = self.reshape(padded, shape)
         return x
 

@@ -155,8 +155,8 @@ def lut(op: TpuLut, g: Writer) -> Tensor:
         raise g.refuse(f"a table of bytes is required, got {table.dtype}")
     entries = table.reshape(-1)
     ordered = entries if x.offset else np.roll(entries, 128)
-    held = g.const(ordered)
-    return g.point("table", x, element=i8, offset=held.offset, more=[held.value])
+    constant = g.const(ordered)
+    return g.point("table", x, element=i8, offset=constant.offset, more=[constant.value])
 
 
 @writes(TpuActive)

@@ -8,7 +8,8 @@ import numpy as np
 
 from tpusim.inference.executor import check_inputs
 from tpusim.inference.iree import Compiled
-from tpusim.studies.export.tosa.export import as_given, as_stored, given_dtype, to_tosa
+from tpusim.studies.export.tosa.export import as_stored, given_dtype, to_tosa
+from tpusim.studies.export.tosa.graph import as_given
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpusim.errors import ConfigError, UnsupportedError, option
+from tpusim.errors import UnsupportedError, extra_required, option
 from tpusim.inference.executor import check_inputs
-from tpusim.studies.export.tosa.export import as_given, as_stored, given_dtype, to_tosa
+from tpusim.studies.export.tosa.export import as_stored, given_dtype, to_tosa
+from tpusim.studies.export.tosa.graph import as_given
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,6 +34,10 @@ TO_LLVM = (
     "reconcile-unrealized-casts",
 )  # fmt: skip
 """linalg on buffers -> loops -> LLVM."""
+BITS = re.compile(r"memref\.alloc.*xi1>")
+"""The allocation of a buffer of bits, in the text of a module on buffers."""
+SHOWN = 16
+"""Elements of the largest constant that is printed."""
 
 
 class MlirJit:
@@ -50,16 +56,12 @@ class MlirJit:
                 module.operation.regions[0].blocks[0].operations[0].attributes["llvm.emit_c_interface"] = (
                     ir.UnitAttr.get()
                 )
-                for name, pipeline in (("0_to_buffers", TO_BUFFERS), ("1_to_llvm", TO_LLVM)):
-                    manager = passes.PassManager.parse(f"builtin.module({', '.join(pipeline)})")
-                    if levels is not None:
-                        levels.mkdir(parents=True, exist_ok=True)
-                        context.enable_multithreading(False)
-                        manager.enable_ir_printing(
-                            tree_printing_dir_path=str(levels / name), print_after_change=True, large_elements_limit=16
-                        )
-                    manager.run(module.operation)
-                    _require_bytes(module)
+                if levels is not None:
+                    levels.mkdir(parents=True, exist_ok=True)
+                    context.enable_multithreading(False)
+                _manager(passes, TO_BUFFERS, levels and levels / "0_to_buffers").run(module.operation)
+                require_bytes(module.operation.get_asm(large_elements_limit=SHOWN))
+                _manager(passes, TO_LLVM, levels and levels / "1_to_llvm").run(module.operation)
             except ir.MLIRError as error:
                 lines = str(error).splitlines()
                 first = next((line for line in lines if "error:" in line), lines[0]).strip()
@@ -71,19 +73,28 @@ class MlirJit:
         """One sample: the kept tensors by name. Raises ConfigError for inputs that do not fit."""
         given = [np.ascontiguousarray(as_given(array)) for array in check_inputs(self._model, inputs)]
         made = [np.zeros(port.shape, given_dtype(port.dtype)) for port in self._found.results]
-        held = [_descriptor(array) for array in (*given, *made)]
-        self._engine.invoke("main", *(ctypes.pointer(ctypes.pointer(one)) for one in held))
+        descriptors = [_descriptor(array) for array in (*given, *made)]
+        self._engine.invoke("main", *(ctypes.pointer(ctypes.pointer(one)) for one in descriptors))
         return {port.name: as_stored(y, port) for port, y in zip(self._found.results, made, strict=True)}
 
 
-def _require_bytes(module: Any) -> None:
-    """Raise UnsupportedError for a buffer of bits: MLIR 22 ends the process where it stores into one."""
-    for line in str(module).splitlines():
-        if "memref.alloc" in line and "xi1>" in line:
-            raise UnsupportedError(
-                f"{option('engine', 'mlir')}: MLIR cannot store the bits of a comparison, which it does not fuse with "
-                "their reader; run the module with another engine, iree-tosa or tosa"
-            )
+def _manager(passes: Any, pipeline: Sequence[str], level: Path | None) -> Any:
+    """A pass manager of a pipeline, which writes the module after each pass into a folder if it is given one."""
+    manager = passes.PassManager.parse(f"builtin.module({', '.join(pipeline)})")
+    if level is not None:
+        manager.enable_ir_printing(
+            tree_printing_dir_path=str(level), print_after_change=True, large_elements_limit=SHOWN
+        )
+    return manager
+
+
+def require_bytes(text: str) -> None:
+    """Raise UnsupportedError for a module with a buffer of bits: MLIR 22 ends the process where it stores into one."""
+    if BITS.search(text):
+        raise UnsupportedError(
+            f"{option('engine', 'mlir')}: MLIR cannot store the bits of a comparison, which it does not fuse with "
+            "their reader; run the module with another engine, iree-tosa or tosa"
+        )
 
 
 def _descriptor(array: np.ndarray) -> ctypes.Structure:
@@ -116,5 +127,4 @@ def _packages() -> tuple[Any, Any, Any]:
     try:
         return import_module("mlir.ir"), import_module("mlir.passmanager"), import_module("mlir.execution_engine")
     except ImportError as error:
-        needed = f"needs MLIR's Python bindings, extra 'mlir': pip install 'tpusim[mlir]' ({error})"
-        raise ConfigError(f"{option('engine', 'mlir')}: {needed}") from error
+        raise extra_required(option("engine", "mlir"), "MLIR's Python bindings", "mlir", error) from error

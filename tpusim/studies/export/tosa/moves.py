@@ -1,6 +1,6 @@
 """Forms of ops that move elements, stored in any type, or choose them by place."""
 
-from collections.abc import Sequence
+from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -35,18 +35,17 @@ def taken(g: Writer, x: Tensor, places: np.ndarray, axis: int) -> Tensor:
     if (places == np.arange(first, first + count)).all():
         starts = [first if a == axis else 0 for a in range(x.rank)]
         return g.slice(x, starts, [count if a == axis else size for a, size in enumerate(x.shape)])
+    return gathered(g, x, g.const(places.astype(np.int32)[None]), axis)
+
+
+def gathered(g: Writer, x: Tensor, places: Tensor, axis: int) -> Tensor:
+    """GATHER at places (1, n) along an axis, which gets n elements."""
     order = [axis, *(a for a in range(x.rank) if a != axis)]
     front = g.transpose(x, order)
-    rows = g.reshape(front, (1, x.shape[axis], -1 if 0 in x.shape else front_size(front.shape)))
-    found = g.add(
-        "gather", [rows, g.const(places.astype(np.int32)[None])], (1, count, rows.shape[2]), x.element, x.offset
-    )
-    return g.transpose(g.reshape(found, (count, *front.shape[1:])), np.argsort(order).tolist())
-
-
-def front_size(shape: Sequence[int]) -> int:
-    """Elements of a row of a tensor."""
-    return int(np.prod(shape[1:], dtype=np.int64))
+    size, *rest = front.shape
+    shape = 1, places.shape[1], prod(rest)
+    found = g.add("gather", [g.reshape(front, (1, size, shape[2])), places], shape, x.element, x.offset)
+    return g.transpose(g.reshape(found, (shape[1], *rest)), np.argsort(order).tolist())
 
 
 @writes(View)
@@ -113,7 +112,7 @@ def strided(g: Writer, x: Tensor, axis: int, places: np.ndarray) -> Tensor:
     more = len(places) * step - sizes[axis]
     x = g.pad(x, [(0, more if a == axis else 0) for a in range(x.rank)])
     before, after = x.shape[:axis], x.shape[axis + 1 :]
-    flat = int(np.prod(before, dtype=np.int64)), len(places), step, int(np.prod(after, dtype=np.int64))
+    flat = prod(before), len(places), step, prod(after)
     x = g.slice(g.reshape(x, flat), (0, 0, 0, 0), (*flat[:2], 1, flat[3]))
     return g.reshape(x, (*before, len(places), *after))
 
@@ -179,25 +178,16 @@ def pad(op: Pad, g: Writer) -> Tensor:
 def gather(op: Gather, g: Writer) -> Tensor:
     """GATHER of rows by constant or computed indices."""
     x, axis = g.stored(op.operands[0]), op.axis.value.data
-    held, shape = g.array(op.operands[1]), shape_of(op.operands[1])
-    size, result = x.shape[axis], shape_of(op.results[0])
-    order = [axis, *(a for a in range(x.rank) if a != axis)]
-    front = g.transpose(x, order)
-    rows = g.reshape(front, (1, size, front_size(front.shape)))
-    count = int(np.prod(shape, dtype=np.int64))
-    if held is not None:
-        flat = held.reshape(-1).astype(np.int64)
+    constant, size = g.array(op.operands[1]), x.shape[axis]
+    if constant is not None:
+        flat = constant.reshape(-1).astype(np.int64)
         places = g.const(np.where(flat < 0, flat + size, flat).astype(np.int32)[None])
     else:
-        places = g.reshape(g.cast(g.stored(op.operands[1]), i32), (1, count))
+        places = g.reshape(g.cast(g.stored(op.operands[1]), i32), (1, -1))
         past = g.point("add", places, g.scalar(size, 2, "int32"))
         negative = g.point("greater", g.scalar(0, 2, "int32"), places, element=g.BOOL)
         places = g.point("select", negative, past, places)
-    found = g.add("gather", [rows, places], (1, count, rows.shape[2]), x.element, x.offset)
-    rest = [s for a, s in enumerate(x.shape) if a != axis]
-    y = g.reshape(found, (count, *rest))
-    y = g.transpose(y, [*range(1, axis + 1), 0, *range(axis + 1, x.rank)])
-    return g.reshape(y, result)
+    return g.reshape(gathered(g, x, places, axis), shape_of(op.results[0]))
 
 
 @writes(Interpolation)

@@ -31,7 +31,7 @@ from tpusim.ops.softmax import TopLogSoftmax, TopSoftmax, TpuSoftmax
 from tpusim.studies.export.tosa.convolutions import Window, convolved, whole_windows
 from tpusim.studies.export.tosa.elements import fused_relu, quotient, root
 from tpusim.studies.export.tosa.forms import writes
-from tpusim.studies.export.tosa.graph import PROPAGATED, Tensor, longs
+from tpusim.studies.export.tosa.graph import Tensor, longs
 from tpusim.studies.export.tosa.walk import Writer, along, from_last, to_last
 
 LONGEST_SUM = 4096
@@ -56,9 +56,9 @@ def product(op: Product, g: Writer, x: Tensor, w: Tensor, zeros: tuple[int, int]
     else:
         pair = tuple(g.reshape(_batched(g, t, batch), (prod(batch), *t.shape[-2:])) for t in (x, w))
     kind = f32 if x.is_float else i32
-    held = (g.zero(f32), g.zero(f32)) if x.is_float else tuple(g.zero(i8, z) for z in zeros)
+    zero_points = (g.zero(f32), g.zero(f32)) if x.is_float else tuple(g.zero(i8, z) for z in zeros)
     shape = (pair[0].shape[0], pair[0].shape[1], columns)
-    return g.reshape(g.add("matmul", [*pair, *held], shape, kind), (*batch, rows, columns))
+    return g.reshape(g.add("matmul", [*pair, *zero_points], shape, kind), (*batch, rows, columns))
 
 
 def _turned(g: Writer, x: Tensor) -> Tensor:
@@ -96,8 +96,8 @@ def matmul_stored(op: TpuMatMul, g: Writer) -> Tensor:
     m, r = op.scaling
     factors: int | np.ndarray = m
     if is_set(op.fuse_rq):
-        held = g.needed(op.multi[0], "the multipliers") if op.multi else ints(op.attributes["multipliers"])
-        factors = np.asarray(held, np.int64).reshape(-1)
+        each = g.needed(op.multi[0], "the multipliers") if op.multi else ints(op.attributes["multipliers"])
+        factors = np.asarray(each, np.int64).reshape(-1)
     relu, mode = relu_of(op), "QDM" if op.qdm else ""
     if relu and zero_point(op.output):
         y, relu = g.point("maximum", y, g.scalar(0, y.rank, "int32")), False
@@ -118,14 +118,10 @@ def _max_pool(g: Writer, x: Tensor, kernel: Sequence[int], strides: Sequence[int
         y = _max_pool(g, y, (kernel[0], 1), (strides[0], 1), (pads[0], 0, pads[3], 0))
         return g.reshape(y, (n, y.shape[1], h, w, c))
     x, window = whole_windows(g, x, kernel, Window(tuple(strides), tuple(pads), (1, 1)))
-    sides = [count for axis in (0, 1) for count in window.sides(axis)]
-    shape = [
-        x.shape[0], *((x.shape[1 + i] + sum(window.sides(i)) - kernel[i]) // strides[i] + 1 for i in (0, 1)), x.shape[3]
-    ]  # fmt: skip
+    shape = (x.shape[0], *window.places(x.shape[1:-1], kernel), x.shape[3])
     return g.add(
-        "max_pool2d", [x], shape, x.element, x.offset, kernel=longs(kernel), stride=longs(strides), pad=longs(sides),
-        nan_mode=PROPAGATED,
-    )  # fmt: skip
+        "max_pool2d", [x], shape, x.element, x.offset, kernel=longs(kernel), stride=longs(strides), pad=window.padding
+    )
 
 
 def _sums(
@@ -222,23 +218,18 @@ def _ratio(g: Writer, x: Tensor, size: int, count: np.ndarray, *, half_up: bool)
     bound = 255 * size
     if 2 * bound * size + count.max() >= 1 << 31:
         raise g.refuse(f"an average over {size} elements with pads leaves 32 bits")
-    twice, both = g.const((2 * count).astype(np.int32)), g.const(count.astype(np.int32))
+    twice, half = g.const((2 * count).astype(np.int32)), g.const(count.astype(np.int32))
     doubled = g.mul(x, g.scalar(2 * size, x.rank, "int32"))
     if half_up:  # floor((2a + b) / 2b), all moved above 0 by a whole number
-        lift = g.const((twice_of(count) * (bound + 1)).astype(np.int32))
-        if int(twice_of(count).max()) * (bound + 1) * 2 >= 1 << 31:
+        lift = 2 * count * (bound + 1)
+        if 2 * int(lift.max()) >= 1 << 31:
             raise g.refuse(f"an average over {size} elements with pads leaves 32 bits")
-        lifted = g.point("add", g.point("add", doubled, both), lift)
+        lifted = g.point("add", g.point("add", doubled, half), g.const(lift.astype(np.int32)))
         return g.point("sub", g.point("intdiv", lifted, twice), g.scalar(bound + 1, x.rank, "int32"))
-    magnitude = g.point("intdiv", g.point("add", g.point("abs", doubled), both), twice)
+    magnitude = g.point("intdiv", g.point("add", g.point("abs", doubled), half), twice)
     zero = g.scalar(0, x.rank, "int32")
     negative = g.point("greater", zero, x, element=g.BOOL)
     return g.point("select", negative, g.point("sub", zero, magnitude), magnitude)
-
-
-def twice_of(count: np.ndarray) -> np.ndarray:
-    """Twice a number of elements."""
-    return 2 * count.astype(np.int64)
 
 
 # ----------------------------------------------------------------------------------------------------------- reductions
@@ -479,8 +470,8 @@ def pixel_norm(op: TopPixelNorm, g: Writer) -> Tensor:
 @writes(LRN)
 def lrn(op: LRN, g: Writer) -> Tensor:
     """Divide x by a power of the mean square of neighbouring channels."""
-    x, held = g.float(op.input), op.constants
-    size = int(held["size"])
+    x, constants = g.float(op.input), op.constants
+    size = int(constants["size"])
     last = _last(g, g.mul(x, x))
     before = (size - 1) // 2
     channels = x.shape[1]
@@ -490,5 +481,5 @@ def lrn(op: LRN, g: Writer) -> Tensor:
     flat = g.reshape(last, (1, prod(last.shape[:-1]), channels))
     total = g.add("matmul", [flat, g.const(band[None]), g.zero(f32), g.zero(f32)], flat.shape, f32)
     total = g.transpose(g.reshape(total, last.shape), from_last(x.rank))
-    base = g.shift(g.scale(total, held["alpha"] / size), held["bias"])
-    return g.mul(x, g.point("pow", base, g.scalar(-held["beta"], x.rank)))
+    base = g.shift(g.scale(total, constants["alpha"] / size), constants["bias"])
+    return g.mul(x, g.point("pow", base, g.scalar(-constants["beta"], x.rank)))

@@ -10,18 +10,15 @@ from tpusim.chips import ChipSpec
 from tpusim.errors import UnsupportedError
 from tpusim.ir.attrs import op_name
 from tpusim.ir.types import shape_of, storage_dtype, tensor_of, uniform_of
-from tpusim.ops.framework.base import is_none
 from tpusim.ops.framework.families import zero_point
 from tpusim.ops.structure import TopWeight, TpuLoad
 from tpusim.studies.export.tosa.dialect import Rounding, RoundingAttr
-from tpusim.studies.export.tosa.graph import ELEMENTS, Body, Tensor, flag
+from tpusim.studies.export.tosa.graph import BYTE, ELEMENTS, Body, Tensor, flag
 
 TOP_BITS = 30
 """A multiplier is brought into [2^30, 2^31), so that the largest sums are legal operands of RESCALE."""
 SHIFTS = 2, 62
 """The shifts that RESCALE takes."""
-BYTE = 128
-"""The offset of unsigned bytes."""
 
 
 class Writer(Body):
@@ -57,21 +54,15 @@ class Writer(Body):
 
     def stored(self, value: SSAValue) -> Tensor:
         """A value as it is stored."""
-        held = self.array(value)
-        if held is None:
+        array = self.array(value)
+        if array is None:
             return self.tensors[value]
-        if held.dtype == np.int64:
-            held = held.astype(np.int32)
-        return self.const(held.astype(np.float32) if held.dtype == np.float64 else held)
+        return self.const(array.astype({"int64": "int32", "float64": "float32"}.get(array.dtype.name, array.dtype)))
 
     def float(self, value: SSAValue) -> Tensor:
         """A float value, or indices, in f32."""
-        held = self.array(value)
-        return self.real(self.stored(value)) if held is None else self.const(held.astype(np.float32))
-
-    def optional(self, value: SSAValue) -> Tensor | None:
-        """The f32 tensor of an operand, None for an operand that is none."""
-        return None if is_none(value) else self.float(value)
+        array = self.array(value)
+        return self.real(self.stored(value)) if array is None else self.const(array.astype(np.float32))
 
     def integers(self, value: SSAValue, zero: int | None = None) -> Tensor:
         """The module's integers of a value minus its zero point (or `zero`), in i32."""
@@ -116,7 +107,7 @@ class Writer(Body):
         return self._narrow(x, np.array([1]), np.array([0]), to, zero_point(to) if zero is None else zero, relu)
 
     def _narrow(self, x: Tensor, m: np.ndarray, r: np.ndarray, to: SSAValue, zero: int, relu: bool) -> Tensor:
-        dtype = storage_dtype(tensor_of(to).element_type).name
+        dtype = self.dtype_of(to).name
         if dtype == "int32":
             y = self._rescale(x, m, r, i32, 0, 0) if (m != 1).any() or r.any() else x
             return self.point("maximum", y, self.scalar(0, x.rank, "int32")) if relu else y
@@ -192,7 +183,7 @@ class Writer(Body):
         """A tensor of truth values as 1 and 0 in the stored type of a value."""
         if uniform_of(to) is None:
             return self.real(x)
-        one, zero = (self.const(np.full((1,) * x.rank, v, storage_dtype(tensor_of(to).element_type))) for v in (1, 0))
+        one, zero = (self.scalar(value, x.rank, self.dtype_of(to).name) for value in (1, 0))
         return self.point("select", x, one, zero, element=i8, offset=one.offset)
 
     def rounded_away(self, x: Tensor) -> Tensor:
