@@ -127,7 +127,7 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     casts_fill_lanes: bool = False
     """A cast that is a global layer gives every lane an equal share of the elements, whatever their shape."""
     mirrors_by_place: bool = False
-    """Reverse loads and stores every place of its axis as a run of its own length; else planes (U-110)."""
+    """Reverse loads and stores each place of its axis in runs of what follows the axis; else planes (U-110)."""
     lone_pools_are_global: Literal["none", "floats", "all"] = "none"
     """Which pools of whole planes become global layers if they would be alone in their group."""
     copy_page_ends: int = 1

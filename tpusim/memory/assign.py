@@ -34,7 +34,7 @@ IO_REGION_BITS = 40
 class Neuron:
     """One tensor in the neuron region: its bytes, and the positions between which it is alive.
 
-    value: an op for the room that the vendor's library needs for it.
+    value: a tensor, or an op for the memory that the vendor's library needs to compute it.
     """
 
     value: SSAValue | Operation

@@ -42,16 +42,35 @@ def _lacks_places(x: Shape, indices: Shape, axis: int) -> str | None:
     return f"{wanted}, got axis {axis} and {indices}; the constant indices_coeff that other forms need is not written"
 
 
-# ------------------------------------------------------------------------------------------------------- GatherElements
-
-
-class GatherElements(ShapedOp):
-    """One element of `input` for each index, along `axis`."""
+class AtIndices(ShapedOp):
+    """Elements of `input` at `indices` along `axis`."""
 
     input = operand_def(TensorType)
     indices = operand_def(TensorType)
-    output = result_def(TensorType)
     axis = attr_def(IntegerAttr)
+
+
+class TpuAtIndices(AtIndices, MacroTpu, GlobalBuffer, PartlyGenerated):
+    """Such an op of a chip: a kernel of the library, which needs places in global memory."""
+
+    @override
+    def global_buffer(self, chip: ChipSpec) -> Room | None:
+        """As large as the indices."""
+        del chip
+        return Room(shape_of(self.indices), element_of(self.indices))
+
+    @override
+    def why_not_generated(self) -> str | None:
+        return _lacks_places(shape_of(self.input), shape_of(self.indices), self.axis.value.data)
+
+
+# ------------------------------------------------------------------------------------------------------- GatherElements
+
+
+class GatherElements(AtIndices):
+    """One element of `input` for each index, along `axis`."""
+
+    output = result_def(TensorType)
 
     @override
     def infer(self) -> tuple[Shape, ...]:
@@ -64,7 +83,7 @@ class GatherElements(ShapedOp):
 
 
 @irdl_op_definition
-class TpuGatherElements(GatherElements, MacroTpu, GlobalBuffer, PartlyGenerated):
+class TpuGatherElements(GatherElements, TpuAtIndices):
     """`tpu.GatherElements`: elements copied as they are."""
 
     name = "tpu.GatherElements"
@@ -72,16 +91,6 @@ class TpuGatherElements(GatherElements, MacroTpu, GlobalBuffer, PartlyGenerated)
     @override
     def function(self) -> functions.Function:
         return functions.GatherElements(self.axis.value.data)
-
-    @override
-    def global_buffer(self, chip: ChipSpec) -> Room | None:
-        """As large as the indices."""
-        del chip
-        return Room(shape_of(self.indices), element_of(self.indices))
-
-    @override
-    def why_not_generated(self) -> str | None:
-        return _lacks_places(shape_of(self.input), shape_of(self.indices), self.axis.value.data)
 
 
 @irdl_op_definition
@@ -102,14 +111,11 @@ class TopGatherElements(GatherElements, MacroTop):
 # ------------------------------------------------------------------------------------------------------ ScatterElements
 
 
-class ScatterElements(ShapedOp):
+class ScatterElements(AtIndices):
     """`input` with `updates` at `indices` along `axis`; an update replaces the element or is combined with it."""
 
-    input = operand_def(TensorType)
-    indices = operand_def(TensorType)
     updates = operand_def(TensorType)
     output = result_def(TensorType)
-    axis = attr_def(IntegerAttr)
     reduction = attr_def(IntegerAttr | StringAttr)
     CODES: ClassVar[Mapping[str, tuple[str, ...]]] = {"reduction": ("none", "add")}
 
@@ -129,7 +135,7 @@ class ScatterElements(ShapedOp):
 
 
 @irdl_op_definition
-class TpuScatterElements(ScatterElements, MacroTpu, GlobalBuffer, PartlyGenerated):
+class TpuScatterElements(ScatterElements, TpuAtIndices):
     """`tpu.ScatterElements`: the operand with updates in it."""
 
     name = "tpu.ScatterElements"
@@ -137,16 +143,6 @@ class TpuScatterElements(ScatterElements, MacroTpu, GlobalBuffer, PartlyGenerate
     @override
     def function(self) -> functions.Function:
         return functions.ScatterElements(self.axis.value.data, self.word("reduction"))  # type: ignore[arg-type]
-
-    @override
-    def global_buffer(self, chip: ChipSpec) -> Room | None:
-        """As large as the indices."""
-        del chip
-        return Room(shape_of(self.indices), element_of(self.indices))
-
-    @override
-    def why_not_generated(self) -> str | None:
-        return _lacks_places(shape_of(self.input), shape_of(self.indices), self.axis.value.data)
 
 
 @irdl_op_definition

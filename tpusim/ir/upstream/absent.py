@@ -23,6 +23,8 @@ NONE = "top.None"
 SCRATCH = "tpu.Buffer"
 """Global memory for intermediate values of one op, which TPU-MLIR states as an operand, and tpusim as the attribute
 `BUFFER`: commands here use none."""
+LAST = -1
+"""The place of a buffer after an open number of operands."""
 
 
 class _None(Operation):
@@ -82,6 +84,9 @@ def _state_buffer(op: Operation) -> None:
         location=name_location(f"{op_name(op)}_buffer"),
     )
     block.insert_op_before(buffer, op)
+    if place == LAST:
+        op.operands = [*op.operands, *buffer.results]
+        return
     absent = op.operands[place].owner
     op.operands[place] = buffer.results[0]
     if isinstance(absent, Operation) and absent.name == NONE and not absent.results[0].uses:
@@ -91,10 +96,12 @@ def _state_buffer(op: Operation) -> None:
 
 @cache
 def _place_of_buffer(name: str) -> int | None:
-    """The number of the operand that is room in global memory; None if TPU-MLIR's op has none."""
+    """The number of the operand that is room in global memory, or LAST; None if TPU-MLIR's op has none."""
     known = entry(name)
     names = () if known is None else tuple(operand.name for operand in known.operands if not operand.missing)
-    return names.index("buffer") if "buffer" in names else None
+    if known is None or "buffer" not in names:
+        return None
+    return LAST if known.variadic else names.index("buffer")
 
 
 def _written_as(op: Operation) -> tuple[str, Mapping[str, Attribute]] | None:
@@ -146,7 +153,7 @@ def drop_absent(module: ModuleOp) -> None:
 
 def _drop(op: IRDLOperation) -> Iterator[Operation]:
     """Remove the absent operands at the end of the list, keep the type of a buffer; the ops that made them."""
-    yield from _drop_buffers(op)
+    yield from _drop_buffer(op)
     kept, fixed = len(op.operands), _fixed(type(op))
     while kept > fixed and (_is_absent(op.operands[kept - 1]) or _is_scratch(op.operands[kept - 1])):
         kept -= 1
@@ -156,17 +163,16 @@ def _drop(op: IRDLOperation) -> Iterator[Operation]:
         op.operands = op.operands[:kept]
 
 
-def _drop_buffers(op: IRDLOperation) -> Iterator[Operation]:
-    """State a buffer as an attribute, and put an absent operand in its places among those that the op always has."""
-    buffer = next(filter(_is_scratch, op.operands), None)
-    absent = next(filter(_is_absent, reversed(op.operands)), None)  # of the optional operands, which are the last
-    if buffer is not None and _place_of_buffer(op.name) is not None:
-        op.attributes[BUFFER] = buffer.type
-    for number in range(_fixed(type(op)) if absent else 0):
-        value = op.operands[number]
-        if absent and isinstance(value.owner, Operation) and _is_scratch(value):
-            op.operands[number] = absent
-            yield value.owner
+def _drop_buffer(op: IRDLOperation) -> Iterator[Operation]:
+    """State the buffer of an op as an attribute. If the class always has the operand, an absent one takes its place."""
+    place = next((number for number, value in enumerate(op.operands) if _is_scratch(value)), None)
+    if place is None or _place_of_buffer(op.name) is None:
+        return
+    buffer, absent = op.operands[place], next(filter(_is_absent, op.operands), None)
+    op.attributes[BUFFER] = buffer.type
+    if place < _fixed(type(op)) and absent and isinstance(buffer.owner, Operation):
+        op.operands[place] = absent
+        yield buffer.owner
 
 
 def _drop_results(op: IRDLOperation) -> None:

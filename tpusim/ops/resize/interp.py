@@ -68,7 +68,7 @@ def resized_shape(shape: Shape, size: tuple[int, ...]) -> Shape:
 class Interpolation(ShapedOp):
     """Interpolation to `target_shape` (h, w), in both dialects; scale_h, scale_w: input per output elements.
 
-    align_corners: in mode linear the coordinates o*scale; in mode nearest they are rounded, and else cut off.
+    align_corners: in mode linear the coordinates are o*scale; in mode nearest they are rounded, otherwise truncated.
     """
 
     input = operand_def(TensorType)
@@ -125,7 +125,7 @@ class TopInterp(Interpolation, TopOp):
 
     @property
     def is_asymmetric(self) -> bool:
-        """Whether a host follows asymmetric coordinates: those that the node states, in mode nearest PyTorch's too."""
+        """Whether a host computes with asymmetric coordinates; in mode nearest also for pytorch_half_pixel."""
         if self.is_nearest:
             return self.coord_mode.data in (ResizeCoordinates.ASYMMETRIC, ResizeCoordinates.PYTORCH_HALF_PIXEL)
         return self.stands_for is not None and self.stands_for.data.endswith("asymmetric")
