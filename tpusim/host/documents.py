@@ -7,10 +7,13 @@ and parts have bounds that no chip, configuration or report comes near.
 import json
 import re
 import tomllib
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+
+from tpusim.host.files import opened
 
 T = TypeVar("T")
 
@@ -60,8 +63,8 @@ def decode(data: str | bytes, kind: type[T]) -> T:
 
 
 def _text(path: Path, longest: int) -> str:
-    """A file that ends: a device may not."""
-    with path.open(encoding="utf-8") as file:
+    """A file of at most so many letters. Raises OSError as `opened` does."""
+    with TextIOWrapper(opened(path), encoding="utf-8") as file:
         text = file.read(longest + 1)
     if len(text) > longest:
         raise ValueError(f"at most {longest:,} letters are read, it has more")
