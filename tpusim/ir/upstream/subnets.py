@@ -15,13 +15,15 @@ from tpusim.ir.functions import SUBNET, Function, functions_of
 from tpusim.ir.opaque import opaque_mode
 
 INPUT, CONSTANTS = "top.Input", ("top.Weight", "top.None")
+IN_NO_FUNCTION = (INPUT, *CONSTANTS)
+"""Ops that state no function: inputs stay in the network's, and constants go where they are read."""
 NAME = "subfunc_"
 
 
 def functions_in(main: FuncOp) -> tuple[Function, ...]:
     """The functions that the ops of a network belong to; inputs and constants belong to none."""
-    apart = (INPUT, *CONSTANTS)
-    return functions_of(op for op in main.body.block.ops if op.name not in apart and not isinstance(op, ReturnOp))
+    ops = (op for op in main.body.block.ops if op.name not in IN_NO_FUNCTION)
+    return functions_of(op for op in ops if not isinstance(op, ReturnOp))
 
 
 def cut(main: FuncOp) -> list[FuncOp]:

@@ -18,6 +18,7 @@ from tpusim.ir.functions import SUBNET
 from tpusim.ir.module import Model, save_model
 from tpusim.ir.types import retyped, set_type, storage_dtype
 from tpusim.ir.upstream import FUNCTION
+from tpusim.ir.upstream.subnets import IN_NO_FUNCTION
 from tpusim.ops.host_function import state_host_function
 from tpusim.ops.interfaces import LibraryTypes, PartlyGenerated, on_host
 from tpusim.ops.structure import TopWeight, TpuLoad
@@ -29,7 +30,6 @@ MODULE, WEIGHTS = "final.mlir", "chip_weights.npz"
 SAMPLE, RESULTS = "simulator_in.npz", "simulator_out.npz"
 PROFILES = "compiler_profile_*.txt"
 """A profile of each core, which a tool writes into the folder where it runs."""
-APART = ("top.Input", "top.Weight", "top.None")
 HOST, CHIP = "host", "chip"
 """Functions of which the next op is in another one."""
 SETTINGS = "embed_debug_info=False model_version=latest bmodel_only=False gdma_check=False rvti=False"
@@ -118,7 +118,7 @@ def for_generator(model: Model) -> Model:
             op.attributes.update(answering.library_attributes(chip))
     if chip.io_start:  # activations of one network alone, apart from those that networks share
         made.set(private_size=made.number("module.neuron_size"), neuron_size=0)
-    _set_apart([op for op in made.ops if op.results and op.name not in APART], chip)
+    _set_apart([op for op in made.ops if op.results and op.name not in IN_NO_FUNCTION], chip)
     return made
 
 
