@@ -176,7 +176,7 @@ def kinds(cls: type) -> set[str]:
 @pytest.mark.parametrize("chip", ["bm1684x", "bm1688"])
 def test_every_op_with_a_buffer_is_read_as_it_was_written(chip: str) -> None:
     assert kinds(GlobalBuffer) == set(ONE_OF_EACH)
-    model = final(chip, "f16", list(ONE_OF_EACH.values()))
+    model = final(chip, "f32", list(ONE_OF_EACH.values()))  # in f16 a cast and a transposing load replace the Permute
     stated = {op.name: str(op.attributes.get(BUFFER)) for op in layers(model).values()}
     assert set(stated) == set(ONE_OF_EACH)
     assert "None" not in stated.values()

@@ -168,7 +168,8 @@ def _drop_buffer(op: IRDLOperation) -> Iterator[Operation]:
     place = next((number for number, value in enumerate(op.operands) if _is_scratch(value)), None)
     if place is None or _place_of_buffer(op.name) is None:
         return
-    buffer, absent = op.operands[place], next(filter(_is_absent, op.operands), None)
+    buffer = op.operands[place]
+    absent = next(filter(_is_absent, reversed(op.operands)), None)  # all that follow a buffer have the same one
     op.attributes[BUFFER] = buffer.type
     if place < _fixed(type(op)) and absent and isinstance(buffer.owner, Operation):
         op.operands[place] = absent

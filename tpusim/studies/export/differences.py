@@ -54,7 +54,7 @@ def reinterpreted(tpu: Model) -> list[str]:
     marked = [found for op in tpu.ops if isinstance(op, TpuOp) and (found := fidelity_of(op)).decisions]
     named = {rule: [one.op for one in marked if rule.decision in one.decisions] for rule in sorted(QUIRKS)}
     return [
-        f"as ONNX says in the file, as TPU-MLIR computes it on the chip ({rule.rule.does}; "
+        f"ONNX's meaning in the file, TPU-MLIR's on the chip ({rule.rule.number}: {rule.rule.does}; "
         f"{option('quirks_off', str(rule))} when compiling gives ONNX's): {_some(names)}"
         for rule, names in named.items()
         if names
