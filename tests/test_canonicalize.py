@@ -12,13 +12,13 @@ from compiling import to_canonical
 from onnx import TensorProto, helper, numpy_helper
 from plain_names import import_onnx
 from xdsl.dialects.func import ReturnOp
-from xdsl.ir import Operation
+from xdsl.ir import Attribute, Operation
 
 from tpusim import chips
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import ImportModelError
 from tpusim.inference import run
-from tpusim.ir.attrs import flag, op_name
+from tpusim.ir.attrs import flag, int_attr, op_name, text
 from tpusim.ir.module import Model, ModelContext
 from tpusim.ir.text import print_module
 from tpusim.lowering.chip_forms import rewrite_for_chip
@@ -380,6 +380,22 @@ def test_equal_nodes_are_one_before_anything_is_fused() -> None:
     model = imported(*nodes, node("Exp", "d", "k"), node("Mul", "r k", "y"))
     simplified(model, {"AddToScale": 1}, "Scale Relu Exp Mul")
     assert canonicalize(imported(*nodes, node("Mul", "r d", "y"), outputs="y d"))[1]["AddToScale"] == 2
+
+
+@pytest.mark.parametrize(("stated", "kinds"), [
+    ({}, "AvgPool Mul"),
+    ({"is_adaptive": flag(False), "pad_value": int_attr(0), "round_mode": text("HalfAwayFromZero")}, "AvgPool Mul"),
+    ({"count_include_pad": flag(True)}, "AvgPool AvgPool Mul"),
+])  # fmt: skip
+def test_stated_defaults_make_no_difference(stated: Mapping[str, Attribute], kinds: str) -> None:
+    """As in a stage file that TPU-MLIR's tools printed."""
+    nodes = [node("GlobalAveragePool", "x", "a"), node("ReduceMean", "x", "d", axes=[2, 3]), node("Mul", "a d", "y")]
+    model = imported(*nodes)
+    pool = next(op for op in model.ops if op.name == "top.AvgPool")
+    for name, value in stated.items():
+        pool.attributes[name] = value
+    fired = ONCE if kinds == "AvgPool Mul" else {}
+    simplified(model, {"ReduceToRPoolPattern": 1, **fired}, kinds)
 
 
 def test_unequal_nodes_stay() -> None:

@@ -19,7 +19,7 @@ from tpusim.ir.attrs import copy_name, float_attr, op_name
 from tpusim.ir.module import Model, is_returned
 from tpusim.ir.rewriting import rewrite, tell
 from tpusim.ir.text import verify
-from tpusim.ir.upstream import FRAMEWORK
+from tpusim.ir.upstream import FRAMEWORK, entry
 from tpusim.ir.weights import WeightStore
 from tpusim.ops import op_classes
 from tpusim.ops.framework.base import TopOp
@@ -170,8 +170,14 @@ def _mergeable(op: Operation) -> bool:
 
 
 def _identity(op: Operation) -> Hashable:
-    """A key that is equal for ops that compute the same."""
-    stated = {name: attribute for name, attribute in op.attributes.items() if name != FRAMEWORK}
+    """A key that is equal for ops that compute the same, whether they state an attribute's default or not."""
+    known = entry(op.name)
+    defaults = known.attributes if known else {}
+    stated = {
+        name: value
+        for name, value in op.attributes.items()
+        if name != FRAMEWORK and not (name in defaults and defaults[name].changes_nothing(value))
+    }
     return op.name, tuple(op.operands), tuple(sorted(stated.items(), key=lambda item: item[0]))
 
 
