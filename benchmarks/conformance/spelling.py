@@ -1,7 +1,7 @@
 """Counts the stage files of ours that TPU-MLIR's `tpuc-opt` reads, whether what it prints is the same module, and
 whether the next stage makes the same bytes of it.
 
-TPUSIM_UPSTREAM=FOLDER python -m benchmarks.conformance.spelling --only 'digits/*' 'conv/bm1684x/*'
+TPUSIM_UPSTREAM=FOLDER python -m benchmarks.conformance.spelling --only 'digits/*' 'conv/bm1684x/*' --kept FILE
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import numpy as np
 import onnx
 import tyro
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Attribute
 from xdsl.irdl import IRDLOperation
 
 from benchmarks.conformance.ours import NETWORKS, source
@@ -30,7 +29,7 @@ from tpusim import chips
 from tpusim.cli import main as tpusim
 from tpusim.errors import ImportModelError, TpusimError
 from tpusim.ir.text import parse_module, print_module
-from tpusim.ir.upstream import OpEntry, defined_attributes, entry
+from tpusim.ir.upstream import defined_attributes, entry
 from tpusim.ir.upstream.absent import NONE
 from tpusim.ops import context
 
@@ -71,6 +70,11 @@ class StageFile:
     next: Path | None = None
     following: Stage | None = None
 
+    @property
+    def key(self) -> str:
+        """Its name among all files of a study."""
+        return f"{self.cell}/{self.path.name}"
+
 
 @dataclass
 class Spelling:
@@ -82,24 +86,40 @@ class Spelling:
     """ONNX files in place of the networks of this benchmark; their cells are called after them."""
     files: Path | None = None
     """Read the stage files (*.mlir) of this folder and those below it; nothing is compiled."""
+    kept: Path | None = None
+    """Write each verdict into this file as a line, and continue after the cells that are in it."""
 
     def execute(self) -> None:
         """One line for each file that is refused or changed, or from which the next stage differs; then the count."""
-        found = Counter[str]()
-        for file in self._folder(self.files) if self.files else self._compiled():
-            verdict = judge(file)
-            found[verdict.split(":")[0]] += 1
+        judged = self._judged()
+        for file in self._folder(self.files) if self.files else self._compiled(judged):
+            if file.key not in judged:
+                judged[file.key] = judge(file)
+                if self.kept:
+                    with self.kept.open("a", encoding="utf-8") as kept:
+                        kept.write(f"{file.key} {judged[file.key]}\n")
+        for key, verdict in judged.items():
             if verdict != SAME:
-                print(f"{file.cell}/{file.path.name} {verdict}", flush=True)
+                print(f"{key} {verdict}", flush=True)
+        found = Counter(verdict.split(":")[0] for verdict in judged.values())
         print(", ".join(f"{count} {verdict}" for verdict, count in sorted(found.items())) or "no file")
+
+    def _judged(self) -> dict[str, str]:
+        """The verdicts by file that an earlier run kept."""
+        if self.kept is None or not self.kept.exists():
+            return {}
+        lines = self.kept.read_text(encoding="utf-8").splitlines()
+        return {key: verdict for key, _, verdict in (line.partition(" ") for line in lines)}
 
     @staticmethod
     def _folder(folder: Path) -> Iterator[StageFile]:
         return (StageFile(str(path.parent.relative_to(folder)), path) for path in sorted(folder.rglob("*.mlir")))
 
-    def _compiled(self) -> Iterator[StageFile]:
+    def _compiled(self, judged: Mapping[str, str]) -> Iterator[StageFile]:
+        """The stage files of the cells whose last file is not judged yet."""
         for network, load in self._networks().items():
-            if cells := list(self._cells(network)):
+            cells = [cell for cell in self._cells(network) if f"{network}/{'/'.join(cell)}/6_final.mlir" not in judged]
+            if cells:
                 with tempfile.TemporaryDirectory() as folder:
                     onnx.save(load(), Path(folder) / f"{network}.onnx")
                     yield from compiled(Path(folder) / f"{network}.onnx", cells)
@@ -213,18 +233,12 @@ def plain(module: ModuleOp) -> list[str]:
         if isinstance(op, IRDLOperation) and (known := entry(op.name)):  # others are opaque
             defined, stated = defined_attributes(type(op)), sorted(op.attributes.items())
             op.attributes = {
-                k: v for k, v in stated if (k in defined or k not in known.attributes) and not is_default(known, k, v)
+                k: v for k, v in stated if (k in defined or k not in known.attributes) and not known.is_default(k, v)
             }
         arguments = (a for region in op.regions for block in region.blocks for a in block.args)
         for value in (*op.results, *arguments):
             value.name_hint = None
     return print_module(module).splitlines()
-
-
-def is_default(known: OpEntry, name: str, value: Attribute) -> bool:
-    """Whether an attribute has the value that it has when it is absent."""
-    found = known.attributes.get(name)
-    return found is not None and found.changes_nothing(value)
 
 
 def difference(before: list[str], after: list[str]) -> str:

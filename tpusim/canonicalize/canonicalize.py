@@ -172,12 +172,7 @@ def _mergeable(op: Operation) -> bool:
 def _identity(op: Operation) -> Hashable:
     """A key that is equal for ops that compute the same, whether they state an attribute's default or not."""
     known = entry(op.name)
-    defaults = known.attributes if known else {}
-    stated = {
-        name: value
-        for name, value in op.attributes.items()
-        if name != FRAMEWORK and not (name in defaults and defaults[name].changes_nothing(value))
-    }
+    stated = {k: v for k, v in op.attributes.items() if k != FRAMEWORK and not (known and known.is_default(k, v))}
     return op.name, tuple(op.operands), tuple(sorted(stated.items(), key=lambda item: item[0]))
 
 

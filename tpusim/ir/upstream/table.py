@@ -84,6 +84,10 @@ class OpEntry:
     results: tuple[OperandEntry, ...]
     attributes: Mapping[str, AttributeEntry]
 
+    def is_default(self, name: str, value: Attribute) -> bool:
+        """Whether the op means the same without an attribute of this value."""
+        return name in self.attributes and self.attributes[name].changes_nothing(value)
+
     @cached_property
     def required(self) -> tuple[AttributeEntry, ...]:
         """The attributes that the op must state."""
