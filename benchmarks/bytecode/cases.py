@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,6 +36,11 @@ RESOURCES = """
 """What the corpus' dense resources refer to."""
 
 
+UNLIKE = re.compile(r"vector<[^>]*\[")
+WHY_UNLIKE = "LLVM 16 and later ones write scalable vectors in different ways, under the same code and version"
+"""A count of the last dimensions; from LLVM 17 on a flag for each dimension."""
+
+
 class Case(ABC):
     """One module. name: for people."""
 
@@ -43,6 +49,14 @@ class Case(ABC):
     @abstractmethod
     def text(self, tools: tuple[Tool, ...]) -> str:
         """The module as text, without what one of the tools has no text for."""
+
+    def unlike(self, writer: Tool, reader: Tool) -> str:
+        """What of the module the two encode in different ways, as a module; empty if nothing."""
+        return ""
+
+    def text_for(self, reader: Tool, text: str) -> str:
+        """A text that another tool printed, as this one reads it."""
+        return text
 
     @abstractmethod
     def encoded(self, tool: Tool, version: int, release: Release) -> bytes:
@@ -63,6 +77,10 @@ class Stage(Case):
     def text(self, tools: tuple[Tool, ...]) -> str:
         """All of it: the ops of networks are unknown ops to all tools but tpuc-opt."""
         return self.source
+
+    def text_for(self, reader: Tool, text: str) -> str:
+        """LLVM 16 has no text of properties."""
+        return print_module(_parsed(text, self.name)) if reader.llvm == 16 else text
 
     def encoded(self, tool: Tool, version: int, release: Release) -> bytes:
         """As the tool has to read it."""
@@ -95,8 +113,17 @@ class Corpus(Case):
         return self._taken[tool]
 
     def text(self, tools: tuple[Tool, ...]) -> str:
-        """The lines that all of the tools read."""
-        return _op([line for line in self.lines if all(line in self.taken(tool) for tool in tools)])
+        """The lines that all of the tools read, without those that they encode in different ways."""
+        lines = self._common(tools)
+        return _op([line for line in lines if not UNLIKE.search(line)] if _differ(tools) else lines)
+
+    def unlike(self, writer: Tool, reader: Tool) -> str:
+        """The scalable vectors, if one of the two is LLVM 16."""
+        lines = [line for line in self._common((writer, reader)) if UNLIKE.search(line)]
+        return _op(lines) if lines and _differ((writer, reader)) else ""
+
+    def _common(self, tools: tuple[Tool, ...]) -> list[str]:
+        return [line for line in self.lines if all(line in self.taken(tool) for tool in tools)]
 
     def encoded(self, tool: Tool, version: int, release: Release) -> bytes:
         """The file that LLVM 22 wrote, read and written again with what the tool knows."""
@@ -114,6 +141,10 @@ class Corpus(Case):
         (op,) = Bytecode(data, _context()).module().body.block.ops
         values = {f"{name} = {value}" for name, value in op.attributes.items() if name != "op_name__"}
         return values == self.taken(tool)
+
+
+def _differ(tools: tuple[Tool, ...]) -> bool:
+    return len({tool.llvm == 16 for tool in tools}) > 1
 
 
 def _taken(tool: Tool, lines: list[str]) -> list[str]:

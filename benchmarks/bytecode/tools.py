@@ -49,7 +49,9 @@ class Tool(ABC):
 
     def takes(self, writer: Tool, version: int) -> bool:
         """Whether it must read what another tool wrote in a version, of codes that both know."""
-        return self.llvm > 16 and (version in PORTABLE or min(self.llvm, writer.llvm) >= 22)
+        if self.llvm == 16:
+            return version == 0
+        return version in PORTABLE or min(self.llvm, writer.llvm) >= 22
 
 
 @lru_cache(maxsize=64)
