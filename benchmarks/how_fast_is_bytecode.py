@@ -1,7 +1,9 @@
 """Bytecode compared with text: bytes and CPU seconds of the stages of ResNet-50, one file, one function of many.
 
-Each time is the least of several. LLVM's bytes are those of `mlir-opt` 22 in version 6, if --llvm22 names it. The last
-lines are of the lowered module with its weights in one file, and of a module of 24 functions of 40 ops.
+Both forms are of the module as files have it, with all operands of TPU-MLIR's ops. Each time is the least of several;
+`check` is what verifying a module takes after either form was read. LLVM's bytes are those of `mlir-opt` 22 in
+version 6, if --llvm22 names it. The last lines are of the lowered module with its weights in one file, and of a module
+of 24 functions of 40 ops.
 """
 
 import tempfile
@@ -19,6 +21,7 @@ from tpusim.ir.bytecode import Bytecode, encode
 from tpusim.ir.module import Model, name_weights, save_model, save_one_file
 from tpusim.ir.one_file import encode_module
 from tpusim.ir.text import ModuleParser, parse_module, print_module
+from tpusim.ir.upstream.final import written
 from tpusim.ops import context
 
 CHIP = "bm1684x"
@@ -28,8 +31,8 @@ FUNCTIONS, OPS = 24, 40
 def main(network: str = "resnet50", llvm22: str = "") -> None:
     """Print a table of Markdown. network: of the zoo; llvm22: the program `mlir-opt` of LLVM 22."""
     llvm = Program("mlir-opt 22", 22, (), command=(llvm22,)) if llvm22 else None
-    print("| module | text | bytecode | LLVM's | parse text | read | ratio | print text | write |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+    print("| module | text | bytecode | LLVM's | parse text | read | ratio | check | print text | write |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     last: dict[str, Model] = {}
     for stage, model in models(import_onnx(zoo.build(network), name=network), (CHIP,)):
         last[stage] = model
@@ -49,14 +52,15 @@ def _seconds(work: Callable[[], object], times: int = 7) -> float:
 
 
 def _row(stage: str, model: Model, llvm: Program | None) -> str:
-    text = print_module(model.module)
-    module = parse_module(text, context(), stage)
+    text = print_module(written(model.module))
+    module = written(parse_module(text, context(), stage))
     data = encode_module(module)
     theirs = f"{len(llvm.written(text, 6)):,}" if llvm else "-"
-    parse = _seconds(lambda: parse_module(text, context(), stage), 3)
+    parse = _seconds(lambda: ModuleParser(context(), text, stage).parse_module(), 5)
+    check = _seconds(lambda: parse_module(text, context(), stage), 5) - parse
     read = _seconds(lambda: Bytecode(data, context()).module())
     shown, write = _seconds(lambda: print_module(module)), _seconds(lambda: encode_module(module))
-    times = f"{parse:.3f} | {read:.3f} | {parse / read:.1f} | {shown:.3f} | {write:.3f}"
+    times = f"{parse:.3f} | {read:.3f} | {parse / read:.1f} | {check:.3f} | {shown:.3f} | {write:.3f}"
     return f"| {stage} | {len(text):,} | {len(data):,} | {theirs} | {times} |"
 
 

@@ -31,12 +31,17 @@ from tpusim.ir.upstream.spelling import FRAMEWORK
 
 @lru_cache(maxsize=1 << 14, typed=True)
 def int_attr(value: int) -> IntegerAttr:
-    """An i64 attribute; an equal attribute is shared, because many shifts are equal.
-
-    What needs no check is made without xDSL's: a large network has a multiplier for each of 26,000 channels.
-    """
+    """An i64 attribute; an equal attribute is shared, because many shifts are equal."""
     if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
         return IntegerAttr(value, i64)
+    return i64_attr(value)
+
+
+def i64_attr(value: int) -> IntegerAttr:
+    """An attribute of an integer that is known to have 64 bits.
+
+    It is made without xDSL's checks: a large network has a multiplier for each of 26,000 channels.
+    """
     number, found = object.__new__(IntAttr), object.__new__(IntegerAttr)
     object.__setattr__(number, "data", value)
     object.__setattr__(found, "value", number)

@@ -71,6 +71,8 @@ NUMBERS, TENSOR = (
     attribute_of(*[DenseIntOrFPElementsAttr, RawDenseAttr, DenseStringsAttr]),
 )
 
+NOTHING = NoneAttr()
+
 
 def _itself(value: Any) -> tuple[Any]:
     return (value,)
@@ -101,7 +103,7 @@ def _key(name: str) -> StringAttr:
 def _read_text(cursor: Cursor, tables: Tables) -> Attribute:
     raw = tables.raw_text(cursor)
     try:
-        return StringAttr(raw.decode())
+        return unchecked(StringAttr, data=raw.decode())
     except UnicodeDecodeError:
         return BytesAttr(raw)
 
@@ -157,11 +159,11 @@ def _file_location(filename: StringAttr, places: list[int]) -> Attribute:
 
 
 def _named(name: StringAttr, location: Attribute) -> Attribute:
-    return unchecked(NameLoc, desc=name, location=NoneAttr() if isinstance(location, UnknownLoc) else location)
+    return unchecked(NameLoc, desc=name, location=NOTHING if isinstance(location, UnknownLoc) else location)
 
 
 def _fused(parts: list[Attribute], metadata: Attribute | None = None) -> Attribute:
-    return unchecked(FusedLoc, locations=ArrayAttr(parts), metadata=metadata or NoneAttr())
+    return unchecked(FusedLoc, locations=ArrayAttr(parts), metadata=metadata or NOTHING)
 
 
 def _parts_of(value: FusedLoc) -> tuple[Attribute, ...]:

@@ -1,7 +1,7 @@
 """`Cursor`: reads the primitives of MLIR bytecode from one section; names offset and section of damage."""
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn, TypeVar
 
 from tpusim.errors import ImportModelError
@@ -77,6 +77,17 @@ class Cursor:
         if not first:
             return int.from_bytes(data[position + 1 : position + 9], "little")
         return int.from_bytes(data[position : position + size], "little") >> size
+
+    def varints(self, count: int) -> Iterator[int]:
+        """As many unsigned integers, read one by one; nearly all of a table take a byte."""
+        data, end = self.data, self.end
+        for _ in range(count):
+            position = self.position
+            if position < end and (first := data[position]) & 1:
+                self.position = position + 1
+                yield first >> 1
+            else:
+                yield self.varint()
 
     def signed(self) -> int:
         """A signed integer of up to 64 bits."""

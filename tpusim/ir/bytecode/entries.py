@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import IntegerType, Signedness
 from xdsl.ir import Attribute, TypeAttribute
 
 from tpusim.errors import TpusimError, first_line
-from tpusim.ir.attrs import int_attr
+from tpusim.ir.attrs import i64_attr
 from tpusim.ir.bytecode.cursor import Cursor, places
 from tpusim.ir.bytecode.forms import Classes, DialectCodes, Form
 from tpusim.ir.bytecode.names import Names
@@ -96,10 +96,9 @@ class Entries:
             offsets.fail(f"{count:,} {kind.what}s are announced, a group has {number:,} after {len(kind):,}")
         kind.dialects.append(dialect)
         kind.from_.append(len(kind))
-        begin, flag, varint, end = kind.begin.append, kind.flags.append, offsets.varint, self._data.end
+        begin, flag, end = kind.begin.append, kind.flags.append, self._data.end
         builtin = BUILTIN if dialect == "builtin" else 0
-        for _ in range(number):
-            size = varint()
+        for size in offsets.varints(number):
             begin(position)
             flag(builtin | size & CUSTOM)
             position += size >> 1
@@ -113,7 +112,7 @@ class Entries:
         """The attribute whose id comes next, of one of the wanted classes."""
         index = cursor.varint()
         found = self.attribute_at(index, cursor)
-        if not isinstance(found, wanted):
+        if wanted is not Attribute and not isinstance(found, wanted):
             names = " or ".join(cls.__name__ for cls in (wanted if isinstance(wanted, tuple) else (wanted,)))
             cursor.fail(f"attribute {index:,} must be of {names}, it is of {type(found).__name__}")
         return found
@@ -192,7 +191,7 @@ class Entries:
         if begin + 2 + size != end:
             return None
         raw = int.from_bytes(data[begin + 2 : end], "little") >> (size if first else 8)
-        value = kind.values[index] = int_attr((raw >> 1) ^ -(raw & 1))
+        value = kind.values[index] = i64_attr((raw >> 1) ^ -(raw & 1))
         return value
 
     def _is_i64(self, index: int) -> bool:
@@ -208,14 +207,13 @@ class Entries:
 
     def attribute_at(self, index: int, user: Cursor) -> Attribute:
         """The attribute of an id that `user` has just read."""
-        return self._at(self._attributes, index, user)
+        found = self._attributes.values.get(index, IN_PROGRESS)
+        return self._at(self._attributes, index, user) if found is IN_PROGRESS else found
 
     def type_at(self, index: int, user: Cursor) -> Attribute:
         """The type of an id that `user` has just read."""
-        found = self._at(self._types, index, user)
-        if not isinstance(found, TypeAttribute):
-            user.fail(f"type {index:,} must be a type, it is of {type(found).__name__}")
-        return found
+        found = self._types.values.get(index, IN_PROGRESS)
+        return self._at(self._types, index, user) if found is IN_PROGRESS else found
 
     def _at(self, kind: _Kind, index: int, user: Cursor) -> Attribute:
         if index >= len(kind):
@@ -236,8 +234,12 @@ class Entries:
         cursor = Cursor(data.data, data.base, kind.begin[index], kind.begin[index + 1], data.section, data.file)
         found: Attribute | None = None
         try:
-            found = self._read(kind, index, cursor)
-            cursor.require_end(f"{kind.what} {index:,}")
+            made = self._read(kind, index, cursor)
+            if cursor.position != cursor.end:
+                cursor.require_end(f"{kind.what} {index:,}")
+            if kind is self._types and not isinstance(made, TypeAttribute):
+                cursor.fail(f"type {index:,} must be a type, it is of {type(made).__name__}")
+            found = made
         except TpusimError:
             raise
         except Exception as error:  # noqa: BLE001  xDSL's classes meet parts that do not fit with errors of every kind

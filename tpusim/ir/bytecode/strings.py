@@ -10,8 +10,10 @@ class Strings:
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
         self._begin = begin = places(cursor.end)
-        for _ in range(cursor.count("strings")):
-            begin.append(self._length(cursor))
+        for length in cursor.varints(cursor.count("strings")):
+            if length > cursor.end:
+                cursor.fail(f"a text of {length:,} bytes is announced, the section has {cursor.end:,}")
+            begin.append(length)
         begin.reverse()  # the lengths, which become places
         position = cursor.position
         for index, length in enumerate(begin):
@@ -24,13 +26,6 @@ class Strings:
         cursor.require_end("the string table")
         begin.append(position)
         self._texts: dict[int, str] = {}
-
-    @staticmethod
-    def _length(cursor: Cursor) -> int:
-        length = cursor.varint()
-        if length > cursor.end:
-            cursor.fail(f"a text of {length:,} bytes is announced, the section has {cursor.end:,}")
-        return length
 
     def __len__(self) -> int:
         return len(self._begin) - 1
