@@ -1,6 +1,7 @@
 """The `tpusim` command: dispatch to subcommands, and handling of errors, warnings and Ctrl-C."""
 
 import _thread
+import atexit
 import errno
 import gc
 import os
@@ -25,6 +26,7 @@ from tpusim.version import __version__
 
 COLLECT_AFTER = 400_000, 2, 10
 """Thresholds of the garbage collector: importing all libraries makes 320,000 objects, which stay to the end."""
+atexit.register(gc.freeze)  # at the end Python looks for circles among all objects, a third of a short command's time
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as in shells: 128 plus the number of the signal."""
 UNREADABLE = 2
