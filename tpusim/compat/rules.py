@@ -38,6 +38,12 @@ IMPORT: Final = (
         "a Permute merges if nothing else reads it", "interface.md 7.2",
     ),
     Rule(
+        "U-113", "casts_to_bool_vanish", "import of Cast",
+        "a cast to bool that only Where and Not read is left out: they take a number other than 0 as true, in INT8 the "
+        "rounded number; if only a cast back to float reads it, both are one comparison with 0",
+        "the cast compares with 0 before anything is rounded", "observed: model_transform.py",
+    ),
+    Rule(
         "U-21", "numbers_become_operands", "patterns of Add, Sub, Mul and Div",
         "a constant of one value becomes a number of the op; a division by it is a product with its double reciprocal",
         "the division divides", "interface.md 7.3",
@@ -180,6 +186,11 @@ FLOATS: Final = (
         "U-43", "views_keep_types", "lowering of views",
         "a view is stored in its operand's type whatever mode it asks for, and a cast stands before the next op",
         "a view has the type of its mode", "numerics.md 3.5",
+    ),
+    Rule(
+        "U-112", "branches_of_where_tiled", "chip rewrites of Where",
+        "a computed branch of a smaller shape is repeated to the result's on the 1684X family, and has its range; as a "
+        "condition is on all chips", "Where broadcasts", "observed: model_deploy.py",
     ),
     Rule(
         "U-44", "functions_without_tables", "lowering of activations",

@@ -17,7 +17,7 @@ from tpusim.chips import ChipSpec
 from tpusim.interfaces import Rules, rules
 from tpusim.ir.attrs import int_attr, op_name, value_name
 from tpusim.ir.modes import RequantModeAttr, RoundModeAttr, requant_mode, round_mode
-from tpusim.ir.types import UniformType, element_of, shape_of
+from tpusim.ir.types import CalibratedType, UniformType, calibrated_range, element_of, retyped, set_type, shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import lmem_bytes
 from tpusim.ops.framework.base import Array, EmitContext, LoweringContext, OpT, QuantParams, TensorSlice, TopOp
@@ -183,13 +183,16 @@ def lowered_once(values: Sequence[SSAValue], lower: Callable[[SSAValue], SSAValu
 def lower_as_stored(op: Operation, ctx: LoweringContext, cls: OpT, attributes: Mapping[str, Attribute]) -> SSAValue:
     """Lower a view or a repetition in the type in which its operand is stored, whatever the op's mode (U-43).
 
-    A cast then comes before the next op. On a chip whose only float unit is BF16, a network input is quantised before
-    its view instead.
+    A cast then comes before the next op, of the operand's range. On a chip whose only float unit is BF16, a network
+    input is quantised before its view instead.
     """
     value, result = op.operands[0], op.results[0]
     stored = ctx.stored(value)
     if stored is None or (ctx.chip.hardware.bf16_unit and isinstance(stored.owner, TopInput)):
         return lower_same_scale(op, ctx, cls, attributes)
+    found = calibrated_range(value)
+    if found is not None:
+        set_type(result, retyped(result, CalibratedType.of(*found)))
     return ctx.build(cls, [stored], attributes, element_of(stored), shape_of(result), op_name(op))
 
 

@@ -17,8 +17,8 @@ from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
 from tpusim.compat import Quirk
-from tpusim.ir.attrs import copy_name, flag, float_attr, op_name, value_name
-from tpusim.ir.types import element_of, shape_of, uniform_of
+from tpusim.ir.attrs import copy_name, flag, float_attr, ints_attr, op_name, set_op_name, value_name
+from tpusim.ir.types import element_of, shape_of, tensor, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa.region import View
@@ -55,9 +55,11 @@ from tpusim.ops.framework.families import (
     value_dtype,
 )
 from tpusim.ops.framework.rewriting import Requested, made_by
-from tpusim.ops.interfaces import Selects
+from tpusim.ops.interfaces import ChipRewrites, Selects
 from tpusim.ops.rescale import TOO_LARGE, positive_fit, requantised
-from tpusim.ops.structure import make_weight
+from tpusim.ops.structure import TopWeight, make_weight
+from tpusim.ops.tile import TopTile
+from tpusim.ops.view import reshaped
 
 
 def _shapes(operands: Sequence[SSAValue]) -> list[Shape]:
@@ -131,7 +133,7 @@ class TpuWhere(Where, TpuOp):
 
 
 @irdl_op_definition
-class TopWhere(ExactIndices, Where, TopOp, Selects):
+class TopWhere(ExactIndices, Where, TopOp, ChipRewrites, Selects):
     """`top.Where`: tbrn where cond is not 0, else fbrn."""
 
     name = "top.Where"
@@ -159,6 +161,13 @@ class TopWhere(ExactIndices, Where, TopOp, Selects):
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """A Where that only limits its operand becomes MaxConst or MinConst; a constant condition is tiled."""
         return CompareConstWhereToMinConst(), WhereBroadcastToTile(weights)
+
+    @classmethod
+    @override
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """A computed branch is repeated to the result's shape."""
+        del weights, chip
+        return (BranchesToTiles(),)
 
     @override
     def constant_branches(self) -> tuple[float, ...]:
@@ -282,20 +291,56 @@ class CompareConstWhereToMinConst(RewritePattern):
 
 @dataclass
 class WhereBroadcastToTile(RewritePattern):
-    """A constant condition of a smaller shape becomes one of the result's; a computed one is broadcast as it is."""
+    """A condition of a smaller shape is repeated to the result's: a constant at once, a computed one by a Tile."""
 
     weights: WeightStore
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """`op` is the Where."""
-        condition = constant_of(op.cond, self.weights) if isinstance(op, TopWhere) else None
-        if not isinstance(op, TopWhere) or condition is None or shape_of(op.cond) == shape_of(op.output):
+        if not isinstance(op, TopWhere) or shape_of(op.cond) == shape_of(op.output):
             return
-        tiled = np.ascontiguousarray(np.broadcast_to(condition, shape_of(op.output)))
-        weight = make_weight(self.weights, f"{op_name(op)}_Tile", tiled, element_of(op.cond))
-        rewriter.insert(weight, InsertPoint.before(op))
-        op.operands[0] = weight.output
+        name, condition = f"{op_name(op)}_Tile", constant_of(op.cond, self.weights)
+        if condition is None:
+            op.operands[0] = _repeated(op.cond, shape_of(op.output), name, rewriter)
+        else:
+            tiled = np.ascontiguousarray(np.broadcast_to(condition, shape_of(op.output)))
+            weight = make_weight(self.weights, name, tiled, element_of(op.cond))
+            rewriter.insert(weight, InsertPoint.before(op))
+            op.operands[0] = weight.output
         rewriter.notify_op_modified(op)
+
+
+class BranchesToTiles(RewritePattern):
+    """Computed branches of a smaller shape are repeated to the result's (U-112)."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the Where."""
+        for index in (1, 2) if isinstance(op, TopWhere) else ():
+            value, shape = op.operands[index], shape_of(op.results[0])
+            if is_none(value) or isinstance(value.owner, TopWeight) or shape_of(value) == shape:
+                continue
+            op.operands[index] = _repeated(value, shape, f"{value_name(value)}_Tile", rewriter)
+            rewriter.notify_op_modified(op)
+
+
+def _repeated(value: SSAValue, shape: Shape, name: str, rewriter: PatternRewriter) -> SSAValue:
+    """A value with as many axes as `shape`, then repeated to it by a Tile called `name`; both directly after it."""
+    place = InsertPoint.after(value.owner) if isinstance(value.owner, Operation) else None
+    assert place is not None  # a top value is made by an op
+    missing = len(shape) - len(shape_of(value))
+    if missing:
+        view = reshaped(value, (1,) * missing + shape_of(value), f"{value_name(value)}_ToOutDim")
+        rewriter.insert(view, place)
+        value, place = view.output, InsertPoint.after(view)
+    if shape_of(value) == shape:
+        return value
+    times = [whole // part for part, whole in zip(shape_of(value), shape, strict=True)]
+    tile = TopTile.create(
+        operands=[value], result_types=[tensor(shape, element_of(value))], attributes={"tile": ints_attr(times)}
+    )
+    set_op_name(tile, name)
+    rewriter.insert(tile, place)
+    return tile.output
 
 
 class WhereTooLarge(Requested):

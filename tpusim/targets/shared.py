@@ -11,6 +11,7 @@ from tpusim.ops.interfaces import ChipRewrites, KernelLibrary, LocalGen, Product
 from tpusim.ops.pixelnorm import PixelNormBetweenPermutes, TopPixelNorm
 from tpusim.ops.rmsnorm import RMSNormApart, TopRMSNorm
 from tpusim.ops.view import TpuReshape, why_other_view
+from tpusim.ops.where import TopWhere
 
 SHARED = Target("bm1684 and cv18xx")
 
@@ -53,6 +54,17 @@ class Views(Model[TpuReshape], LocalGen):
 @SHARED.attach(TopGELU, ChipRewrites)
 class NoQuickGelu(Model[TopGELU], ChipRewrites):
     """The sigmoid form of GELU stays in its parts."""
+
+    @classmethod
+    @override
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        del weights, chip
+        return ()
+
+
+@SHARED.attach(TopWhere, ChipRewrites)
+class BranchesBroadcast(Model[TopWhere], ChipRewrites):
+    """Branches of a Where stay as they are."""
 
     @classmethod
     @override

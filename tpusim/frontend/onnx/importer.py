@@ -299,8 +299,8 @@ class Importer(Reader):
                 and not isinstance(owner, TopInput)
                 and framework_name(owner) not in outputs
             ):
-                dropped = name in self._dropped
-                _call(owner, self._naming.returned_as(framework_name(owner), name, through_dropout=dropped))
+                kept = name in self._dropped
+                _call(owner, self._naming.returned_as(framework_name(owner), name, kept=kept))
             if (
                 not isinstance(owner, Operation) or framework_name(owner) == name
             ):  # otherwise it is the stand-in of a refused node

@@ -7,6 +7,7 @@ import onnx
 from xdsl.ir import SSAValue
 
 from tpusim.errors import ImportModelError
+from tpusim.frontend.onnx.casts import Casts
 from tpusim.frontend.onnx.duplicates import Duplicates
 from tpusim.frontend.onnx.element_types import ElementTypes, dtype_of
 from tpusim.frontend.onnx.model_file import GraphInput, Numbers, live_nodes, opset_version, reads
@@ -21,8 +22,8 @@ class Known:
     """The tensors of a graph, by name; implements the `Tensors` that mappers see.
 
     An ONNX tensor is a constant (`_constants`, NumPy), a value of the module (`_values`), or an alias of another
-    tensor: `_aliases` are outputs of Identity and Dropout (those after a Dropout are also in `_dropped`), `_duplicates`
-    are outputs of nodes that repeat an earlier node.
+    tensor: `_aliases` are outputs of Identity, Dropout and Casts that change nothing (those after a Dropout or a Cast
+    of bools are also in `_dropped`), `_duplicates` are outputs of nodes that repeat an earlier node.
     """
 
     def __init__(
@@ -33,7 +34,9 @@ class Known:
         self._proto = proto
         self._inputs, self._numbers = inputs, numbers
         shapes = {t.name: tuple(t.dims) for t in proto.graph.initializer}
-        self._naming = Naming(live_nodes(proto.graph), [o.name for o in proto.graph.output], shapes, plain=onnx_names)
+        nodes, returned = live_nodes(proto.graph), [o.name for o in proto.graph.output]
+        self._naming = Naming(nodes, returned, shapes, plain=onnx_names)
+        self._casts = Casts(nodes, returned)
         self._aliases: dict[str, str] = {}
         self._dropped: set[str] = set()
         self._duplicates = Duplicates(frozenset(o.name for o in proto.graph.output))

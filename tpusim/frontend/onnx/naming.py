@@ -10,6 +10,8 @@ network input keeps its name. The graph is simplified before names are given, wh
   vanishes too, but the tensor before it keeps its name.
 
 * A Ceil has no type in its name.
+* A tensor that the graph returns through a Cast of bools keeps its name. A Cast to bool that only a Cast back to float
+  reads is called after the latter, as `c_Not`.
 
 Patterns name the results of later fusions. The rules were derived from the output of `model_transform.py`.
 """
@@ -19,6 +21,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
+
+from tpusim.frontend.onnx.casts import Casts
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ class Naming:
         self._returned = set(returned)
         if not plain:
             self._name_parts_of_convs(nodes, constants)
+            for truth, number in Casts(nodes, returned).to_truths(nodes):
+                self._special[truth] = Name(f"{number}_Not", number)
 
     def of(self, tensor: str) -> Name:
         """The name of a tensor; an inner tensor of a decomposed node keeps its given name."""
@@ -57,11 +63,11 @@ class Naming:
             return Name(tensor)
         return Name(f"{tensor}_{self._types[tensor]}", tensor)
 
-    def returned_as(self, tensor: str, output: str, *, through_dropout: bool) -> Name:
-        """The name of a tensor that the graph returns as `output` through nodes that vanish."""
+    def returned_as(self, tensor: str, output: str, *, kept: bool) -> Name:
+        """The name of a tensor that the graph returns as `output` through nodes that vanish; kept: under its name."""
         if tensor not in self._types:
             return Name(output)
-        if through_dropout:
+        if kept:
             return Name(self.of(tensor).text, output)
         return Name(f"{output}_{self._types[tensor]}", output)
 

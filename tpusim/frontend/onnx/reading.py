@@ -11,6 +11,7 @@ from xdsl.ir import OpResult, SSAValue
 
 from tpusim.errors import ImportModelError, TpusimError, UnsupportedError
 from tpusim.frontend.onnx.advice import no_such_op
+from tpusim.frontend.onnx.casts import target_of
 from tpusim.frontend.onnx.decompositions import PARTS
 from tpusim.frontend.onnx.element_types import type_of, typed
 from tpusim.frontend.onnx.folding import GROWTH, evaluate, foldable
@@ -42,7 +43,7 @@ MOST_COMPUTED = 1 << 30
 DEEPEST = 12
 """The deepest nesting of decompositions."""
 PASSED_ON = frozenset({"Identity", "Dropout", "Cast"})
-"""Nodes whose result is their input; a Cast only if its input is float32 already."""
+"""Nodes whose result is their input; a Cast only if it changes no number."""
 REMOVED_LATE = frozenset({"Tile", "Resize", "Upsample", "Sum"})
 """Nodes that TPU-MLIR removes when it canonicalises, if they do nothing: the operand is returned under its name."""
 MEASURED = frozenset({"Shape", "Size"})
@@ -82,20 +83,26 @@ class Reader(Known):
         return self._build(node)
 
     def _alias(self, node: onnx.NodeProto) -> bool:
-        """Identity, Dropout in inference, and a Cast of float32 to float32: the output is the input."""
+        """Identity, Dropout in inference, and a Cast that changes no number: the output is the input."""
         if node.domain not in DEFAULT_DOMAINS or node.op_type not in PASSED_ON or not node.input:
             return False
         source = self._aliases.get(node.input[0], node.input[0])
         if node.op_type == "Dropout":
             self._require_inference(node)
-        elif node.op_type == "Cast" and not (
-            self._resolve(source) in self._values and _attributes(node).get("to") == TensorProto.FLOAT
-        ):
+        elif node.op_type == "Cast" and not (self._resolve(source) in self._values and self._changes_nothing(node)):
             return False
         self._aliases[node.output[0]] = source
-        if node.op_type == "Dropout" or node.input[0] in self._dropped:
+        of_bools = node.op_type == "Cast" and self.types.of(node.input[0]) == TensorProto.BOOL
+        if node.op_type == "Dropout" or of_bools or node.input[0] in self._dropped:
             self._dropped.add(node.output[0])
         return True
+
+    def _changes_nothing(self, cast: onnx.NodeProto) -> bool:
+        """Whether a Cast of a computed tensor is to float32, or to bools that are only read as truths (U-113)."""
+        target = target_of(cast)
+        return target == TensorProto.FLOAT or (
+            target == TensorProto.BOOL and self._casts.read_as_truths(cast.output[0])
+        )
 
     def _require_inference(self, node: onnx.NodeProto) -> None:
         if len(node.input) > 2 and node.input[2]:
