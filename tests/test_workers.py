@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import BrokenExecutor, Executor, Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -51,6 +51,40 @@ def test_units_merge_to_the_table_of_one_process(method: str) -> None:
     table, count = calibrate(chain(), growing(21), config, seen.append, workers=INLINE)
     assert (table, count) == calibrate(chain(), growing(21), config)
     assert seen[-1] == 21 and seen == sorted(seen)
+
+
+class Breaking(Executor):
+    """Breaks with its fourth unit. ended: all that have ended."""
+
+    ended: list["Breaking"]
+
+    def __init__(self, ended: list["Breaking"]) -> None:
+        self.inner, self.ended, self.count = Inline(), ended, 0
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        self.count += 1
+        if self.count == 4:
+            raise BrokenExecutor("gone")
+        return self.inner.submit(fn, *args, **kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self.ended.append(self)
+
+
+def test_kept_workers_serve_several_uses_until_they_break() -> None:
+    made: list[Breaking] = []
+    ended: list[Breaking] = []
+
+    def make() -> Breaking:
+        made.append(Breaking(ended))
+        return made[-1]
+
+    with Workers("here", make, 3).kept() as kept:
+        assert list(results(kept, pow, [(1, 2), (2, 2)])) == [1, 4]
+        assert len(made) == 1 and not ended
+        assert list(results(kept, pow, [(3, 2), (4, 2)])) == [9, 16], "the second breaks the first executor"
+        assert len(made) == 2 and ended == made[:1]
+    assert ended == made
 
 
 def test_an_error_of_a_unit_is_said_and_not_tried_again() -> None:

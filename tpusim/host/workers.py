@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -46,6 +46,39 @@ class Workers:
                 yield crew
             finally:
                 crew.close()
+
+    @contextmanager
+    def kept(self) -> "Generator[Workers]":
+        """The same workers for several uses: the first one makes the executor, and the end of the context ends it."""
+        executors: list[Executor] = []
+
+        def make() -> Executor:
+            if not executors:
+                executors.append(self.make())
+            return _Kept(executors)
+
+        try:
+            yield replace(self, make=make)
+        finally:
+            for executor in executors:
+                executor.shutdown()
+
+
+class _Kept(Executor):
+    """An executor that lasts when a crew has no more units. kept: the list of it, empty once it has ended."""
+
+    def __init__(self, kept: list[Executor]) -> None:
+        self._kept, (self._executor,) = kept, kept
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
+        """Submit a call."""
+        return self._executor.submit(fn, *args, **kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End it if its units are given up or it broke; the next crew gets another."""
+        if not wait:
+            self._kept.clear()
+            self._executor.shutdown(wait=False, cancel_futures=cancel_futures)
 
 
 @dataclass

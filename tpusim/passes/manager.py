@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import ModuleOp
@@ -58,7 +59,12 @@ class PassManager:
         """
         self.pipeline.check_options(ctx)
         ctx.instruments = self.instruments
-        ctx.run(self.pipeline.steps, module)
+        given = ctx.workers
+        try:
+            with given.kept() if given else nullcontext() as ctx.workers:
+                ctx.run(self.pipeline.steps, module)
+        finally:
+            ctx.workers = given
 
     def report(self) -> Iterator[str]:
         """What the instruments have to say after a run, line by line."""
