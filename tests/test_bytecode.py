@@ -366,7 +366,7 @@ def test_encoding_of_an_unknown_dialect_is_refused_by_name_when_used() -> None:
 
 def test_op_of_no_dialect() -> None:
     data = encode(parsed('builtin.module { "t.op"() : () -> () }'))
-    with pytest.raises(ImportModelError, match="'t.op' is an op of no dialect that is loaded"):
+    with pytest.raises(ImportModelError, match="'t.op' is an op of a dialect that is not registered"):
         Bytecode(data, context()).module()
 
 

@@ -16,8 +16,7 @@ from tpusim.host.workers import processes
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.dialects import context, open_context
-from tpusim.ir.generic.names import is_weight
-from tpusim.ir.module import Model
+from tpusim.ir.module import Model, is_weight
 from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.weights import WeightStore
 from tpusim.passes import PassContext, PassManager, parse_pipeline

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from generic_modules import of_mlir
 
 from tpusim.cli import main
 
@@ -49,6 +50,52 @@ def test_only_networks_have_a_state(tmp_path: Path, capsys: pytest.CaptureFixtur
     (tmp_path / "a.mlir").write_text(ADDED)
     assert main(["opt", str(tmp_path / "a.mlir")]) == 0
     assert "module.state" not in capsys.readouterr().out
+    assert main(["opt", str(tmp_path / "a.mlir"), "-o", str(tmp_path / "b.mlir")]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.mlir", "b.mlir"], "no file of weights"
+
+
+UNKNOWN = """func.func @f(%a: i32) -> i32 {
+  %0 = "foo.x"(%a) {k = 1 : i32} : (i32) -> i32
+  %1 = "foo.x"(%a) {k = 1 : i32} : (i32) -> i32
+  %c = arith.constant 0 : i32
+  %2 = arith.addi %0, %c : i32
+  %3 = "foo.region"(%2) ({
+    %d = arith.addi %a, %a : i32
+    %e = arith.addi %a, %a : i32
+    "foo.yield"(%e) : (i32) -> ()
+  }) : (i32) -> i32
+  %4 = arith.addi %a, %a : i32
+  func.return %3 : i32
+}
+func.func @g(%t: tensor<2x!foo.ty<3>>) -> tensor<2x!foo.ty<3>> { func.return %t : tensor<2x!foo.ty<3>> }
+"""
+SIMPLIFIED = """module {
+  func.func @f(%arg0: i32) -> i32 {
+    %0 = "foo.x"(%arg0) {k = 1 : i32} : (i32) -> i32
+    %1 = "foo.x"(%arg0) {k = 1 : i32} : (i32) -> i32
+    %2 = "foo.region"(%0) ({
+      %3 = arith.addi %arg0, %arg0 : i32
+      "foo.yield"(%3) : (i32) -> ()
+    }) : (i32) -> i32
+    func.return %2 : i32
+  }
+  func.func @g(%arg0: tensor<2x!foo.ty<3>>) -> tensor<2x!foo.ty<3>> {
+    func.return %arg0 : tensor<2x!foo.ty<3>>
+  }
+}"""
+"""UNKNOWN after `mlir-opt --allow-unregistered-dialect --cse --canonicalize` of LLVM 22.1.8."""
+
+
+def test_unregistered_dialects_are_read_if_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, binary = tmp_path / "a.mlir", tmp_path / "a.mlirbc"
+    source.write_text(UNKNOWN)
+    allow = "--allow-unregistered-dialect"
+    assert main(["opt", str(source), allow, "--emit-bytecode", "-o", str(binary)]) == 0
+    for file in (source, binary):
+        assert main(["opt", str(file)]) == 1
+        assert "entry point group tpusim.dialects or xdsl.universe" in capsys.readouterr().err
+        assert main(["opt", str(file), allow, "-p", "cse,canonicalize"]) == 0
+        assert of_mlir(capsys.readouterr().out) == of_mlir(SIMPLIFIED)
 
 
 BRANCHES = """func.func @f(%a: i32, %c: i1) -> i32 {{

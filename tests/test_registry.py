@@ -537,6 +537,35 @@ def test_dialects_passes_and_encodings_of_packages(far: Path, capsys: pytest.Cap
     assert main(["opt", str(other), "-p", "cse"]) == 0
 
 
+BROKEN_HOOKS = {
+    "write_version": ("write_version=lambda: 1", "write_version failed, "),
+    "read_version": ("write_version=lambda: b'', read_version=lambda data: data[0]", "read_version failed, index out"),
+    "upgrade": ("write_version=lambda: b'1', upgrade=lambda module, version: 1 / 0", "upgrade failed, division by"),
+}
+
+
+@pytest.mark.parametrize("hook", BROKEN_HOOKS)
+def test_a_hook_that_fails_is_told_with_its_package(
+    far: Path, install: Install, capsys: pytest.CaptureFixture[str], hook: str
+) -> None:
+    given, told = BROKEN_HOOKS[hook]
+    source = far.with_name("far_ops.py")
+    source.write_text(FORMATS_OF_ACME.replace("),), ())\n", f"),), (), {given})\n"))
+    stored = far.with_suffix(".bc")
+    assert main(["opt", str(far), "--emit-bytecode", "-o", str(stored)]) == (hook == "write_version")
+    assert hook == "write_version" or main(["opt", str(stored)]) == 1
+    assert f"encoding 'far' of farcodes 0.1: {told}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("parts", "told"), [("(len(a.label.data) - 9,)", "0 or more"), ("()", "shorter")])
+def test_a_form_that_cannot_write_is_told(far: Path, capsys: pytest.CaptureFixture[str], parts: str, told: str) -> None:
+    source = FORMATS_OF_ACME.replace("TEXT", "VARINT").replace("(a.label.data,)", parts)
+    far.with_name("far_ops.py").write_text(source)
+    assert main(["opt", str(far), "--emit-bytecode", "-o", str(far.with_suffix(".bc"))]) == 1
+    error = capsys.readouterr().err
+    assert "code 0 of dialect 'far' cannot write" in error and told in error
+
+
 def test_without_plugins(far: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["opt", str(far), "--no-plugins"]) == 1
     assert "the dialect 'far' is required" in capsys.readouterr().err
@@ -560,7 +589,7 @@ def test_a_broken_plugin_breaks_only_what_asks_for_it(
     far: Path, install: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:
     install("bad", "tpusim.bytecode", bad="broken_ops:CODES")
-    install("worse", "xdsl.universe", worse="broken_ops:WORSE")
+    install("worse", "xdsl.universe", worse="broken_ops:WORSE", a_first_one="broken_ops:WORSE")
     assert main(["opt", str(far), "--emit-bytecode", "-o", str(far.with_suffix(".bc"))]) == 0
     assert main(["inspect", str(far.with_suffix(".bc"))]) == 0
     capsys.readouterr()
@@ -568,3 +597,4 @@ def test_a_broken_plugin_breaks_only_what_asks_for_it(
     assert main(["opt", str(far)]) == 1
     error = capsys.readouterr().err
     assert "worse 0.1 could not be imported" in error and error.count("\n") == 1
+    assert main(["opt", str(far), "--allow-unregistered-dialect"]) == 0

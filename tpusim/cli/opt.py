@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from xdsl.context import Context
 from xdsl.dialects import builtin
 from xdsl.targets.mlir import MLIRTarget
 from xdsl.utils.exceptions import ArgSpecParseError, ParseError, VerifyException
@@ -21,8 +22,9 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.bytecode import EVERYBODY, RELEASES
 from tpusim.ir.content import is_known, is_module
 from tpusim.ir.dialects import open_context, register_dialects
-from tpusim.ir.module import Model, NamesWeight, load_model, packed_weights, without_weights
+from tpusim.ir.module import Model, is_weight, load_model, packed_weights, without_weights
 from tpusim.ir.names import names_to_attributes
+from tpusim.ir.text import is_network
 from tpusim.ir.upstream.final import written
 from tpusim.ir.weights import save_weights
 from tpusim.passes import PassContext, PassManager, parse_pipeline, pass_of, print_pipeline
@@ -89,10 +91,16 @@ class OptMain(xDSLOptMain):
 
     def _named(self, path: Path) -> Model:
         if not is_known(path) or is_module(path):
-            return load_model(path, open_context(), keep=not self.manager.pipeline.steps)
+            return load_model(path, self._open_context(), keep=not self.manager.pipeline.steps)
         from tpusim.frontend import read_model
 
         return read_model(path)
+
+    def _open_context(self) -> Context:
+        """A context of all known dialects; ops of others are read if the option allows it."""
+        context = open_context()
+        context.allow_unregistered = self.args.allow_unregistered_dialect
+        return context
 
     def _split(self) -> list[Model]:
         """The modules of a file that `// -----` separates, without weights. Raises ConfigError for passes."""
@@ -104,7 +112,7 @@ class OptMain(xDSLOptMain):
         parts = text.read_text(Path(self.args.input_file)).split(text.SEPARATOR)
         named = f"{self.args.input_file}, part {{}}".format
         return [
-            without_weights(text.parse_module(part, open_context(), named(number), keep=True))
+            without_weights(text.parse_module(part, self._open_context(), named(number), keep=True))
             for number, part in enumerate(parts, 1)
         ]
 
@@ -118,8 +126,8 @@ class OptMain(xDSLOptMain):
         if not source.strip():
             raise ConfigError(named("a module", "it is empty"))
         keep = not self.manager.pipeline.steps
-        read = without_weights(text.parse_module(source, open_context(), STDIN, keep=keep))
-        needed = [op_name(op) for op in read.module.walk() if op.has_trait(NamesWeight)]
+        read = without_weights(text.parse_module(source, self._open_context(), STDIN, keep=keep))
+        needed = [op_name(op) for op in read.module.walk() if is_weight(op)]
         if needed and self.manager.pipeline.steps:
             shown = ", ".join(needed[:3]) + " ..." * (len(needed) > 3)
             what = f"the data of {shown} does not come with it"
@@ -203,6 +211,8 @@ class OptMain(xDSLOptMain):
         self.args.print_debuginfo, self.printed = True, prog
         if self.args.names_as_attributes:
             names_to_attributes(prog)
+        if not is_network(prog) and not cast("PassContext", self.ctx).weights:
+            self.weight_file = ""
         if self.weight_file:
             prog.attributes["module.weight_file"] = builtin.StringAttr(self.weight_file)
         return super().output_resulting_program(written(prog)).rstrip("\n") + "\n"
@@ -283,7 +293,7 @@ def _write(driver: OptMain, context: PassContext, output: Path) -> None:
         weights = packed_weights(driver.printed, context.weights)
         if driver.binary:
             temporary.write_bytes(_bytecode(driver, weights))
-        if not driver.args.one_file and not absent:
+        if driver.weight_file and not driver.args.one_file:
             save_weights(weights, output.parent / driver.weight_file)
 
 

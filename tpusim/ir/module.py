@@ -65,6 +65,11 @@ class NamesWeight(MemoryEffect):
         return frozenset((reads, *(EffectInstance(MemoryEffectKind.ALLOC, result) for result in op.results)))
 
 
+def is_weight(op: Operation) -> bool:
+    """Whether an op's result is the entry of a weight file; an op of no known dialect has none."""
+    return op.has_trait(NamesWeight, value_if_unregistered=False)
+
+
 class OfChip(OpTrait):
     """The op is one of a chip: a module with such ops is lowered."""
 
@@ -100,7 +105,7 @@ class Model:
     def __repr__(self) -> str:
         """What and how much it is; `tpusim.ir.text.print_module` has the text."""
         target = f" for {self.chip} in {self.mode}"
-        ops = sum(not op.has_trait(NamesWeight) for op in self.ops if op is not self.body.last_op)
+        ops = sum(not is_weight(op) for op in self.ops if op is not self.body.last_op)
         size = f"{ops} ops, {len(self.weights)} weights"
         return f"<Model {self.name}{target if self.state.startswith('TPU') else ''}: {self.state}, {size}>"
 
@@ -268,7 +273,7 @@ def packed_weights(module: ModuleOp, weights: Mapping[str, np.ndarray]) -> dict[
 
 def _packed_types(module: ModuleOp) -> dict[str, AnyTensor]:
     """Type of every weight of 4 bits, by name."""
-    types = {op_name(op): tensor_of(op.results[0]) for op in module.walk() if op.has_trait(NamesWeight)}
+    types = {op_name(op): tensor_of(op.results[0]) for op in module.walk() if is_weight(op)}
     return {name: found for name, found in types.items() if is_packed(found.element_type)}
 
 
@@ -287,7 +292,7 @@ def _unpacked(module: ModuleOp, weights: WeightStore) -> WeightStore:
 
 def _has_weights(module: ModuleOp) -> bool:
     """Whether a module has weights; without, TPU-MLIR names a file that it does not write."""
-    return any(op.has_trait(NamesWeight) for op in module.walk())
+    return any(is_weight(op) for op in module.walk())
 
 
 def _as_typed(module: ModuleOp, weights: WeightStore) -> WeightStore:
@@ -297,9 +302,9 @@ def _as_typed(module: ModuleOp, weights: WeightStore) -> WeightStore:
     and rows of bytes as uint8.
     """
     found: dict[str, np.ndarray] = {}
-    lowered = any(op.has_trait(OfChip) for op in module.walk())
+    lowered = any(op.has_trait(OfChip, value_if_unregistered=False) for op in module.walk())
     for op in module.walk():
-        if op.has_trait(NamesWeight) and (stored := weights.get(op_name(op))) is not None:
+        if is_weight(op) and (stored := weights.get(op_name(op))) is not None:
             wanted = tensor_of(op.results[0])
             found[op_name(op)] = _in_type(_apart(stored, op, wanted), wanted, any_shape=lowered)
     return WeightStore({**weights, **found}) if found else weights
@@ -371,7 +376,7 @@ def _share_places(module: ModuleOp, weights: WeightStore) -> None:
     """Give the users of equal constants at one address the first of them: TPU-MLIR stores equal tables once."""
     first: dict[tuple[Attribute, bytes], SSAValue] = {}
     for op in list(module.walk()):
-        if op.has_trait(NamesWeight) and address_of(op.results[0]) is not None:
+        if is_weight(op) and address_of(op.results[0]) is not None:
             value = first.setdefault((op.results[0].type, weights[op_name(op)].tobytes()), op.results[0])
             if value is not op.results[0]:
                 op.results[0].replace_all_uses_with(value)
@@ -390,7 +395,7 @@ def without_weights(module: ModuleOp) -> Model:
 
 def _state_of(module: ModuleOp) -> str:
     """The state of a module that does not say it, as a person types one: top ops, calibrated types or not; else ""."""
-    if any(op.has_trait(OfChip) for op in module.walk()) or not text.is_network(module):
+    if any(op.has_trait(OfChip, value_if_unregistered=False) for op in module.walk()) or not text.is_network(module):
         return ""
     calibrated = any(is_tensor(v) and calibrated_range(v) is not None for op in module.walk() for v in op.results)
     return "TOP_CALIBRATED" if calibrated else "TOP_F32"
@@ -398,7 +403,7 @@ def _state_of(module: ModuleOp) -> str:
 
 def _check_weights(module: ModuleOp, weights: WeightStore, path: Path, weight_file: str) -> None:
     """Every weight op has data of its type. Raises ImportModelError that names all that have not."""
-    weight_ops = [op for op in module.walk() if op.has_trait(NamesWeight)]
+    weight_ops = [op for op in module.walk() if is_weight(op)]
     problems = [why for op in weight_ops if (why := _mismatch(op, weights))]
     if nameless := sum(not op_name(op) for op in weight_ops):
         raise ImportModelError(

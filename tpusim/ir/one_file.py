@@ -102,7 +102,11 @@ def _upgrade(module: ModuleOp, file: Bytecode) -> None:
 def _weights(
     module: ModuleOp, group: Mapping[str, Resource | None], path: Path, is_weight: type[OpTrait]
 ) -> dict[str, np.ndarray]:
-    types = {op_name(op): tensor_of(op.results[0]) for op in module.walk() if op.has_trait(is_weight)}
+    types = {
+        op_name(op): tensor_of(op.results[0])
+        for op in module.walk()
+        if op.has_trait(is_weight, value_if_unregistered=False)
+    }
     blobs = ((name, group[name], wanted) for name, wanted in types.items() if name in group)
     return dict(_arrays(blobs, path))
 

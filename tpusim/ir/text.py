@@ -289,7 +289,7 @@ def _explained(error: Exception, ctx: Context) -> str:
         return words
     return (
         f"{words}; the dialect '{unknown[1]}' is required, the registered ones are {', '.join(known)}: install the "
-        "package that registers it (entry point group tpusim.dialects)"
+        "package that registers it (entry point group tpusim.dialects or xdsl.universe), or allow unregistered dialects"
     )
 
 

@@ -19,25 +19,40 @@ T = TypeVar("T")
 XDSL = "xdsl"
 
 
-def universes() -> Iterator[Any]:
-    """The universes, xDSL's first, each imported when it is reached. Raises ConfigError for a broken one."""
-    from xdsl.universe import XDSL_UNIVERSE, Universe
+def _universes(broken: list[ConfigError]) -> Iterator[Any]:
+    """The universes, xDSL's first, each imported when it is reached. broken: gets the errors of those that are none."""
+    from xdsl.universe import XDSL_UNIVERSE
 
     yield XDSL_UNIVERSE
     for name in sorted(set(UNIVERSES) - {XDSL}):
-        found = UNIVERSES.get(name)
-        if not isinstance(found, Universe):
-            package = UNIVERSES.package_of(name)
-            raise ConfigError(f"universe '{name}' of {package}: an xdsl.universe.Universe is required, got {found!r}")
-        yield found
+        try:
+            yield _universe(name)
+        except ConfigError as error:
+            broken.append(error)
+
+
+def _universe(name: str) -> Any:
+    from xdsl.universe import Universe
+
+    found = UNIVERSES.get(name)
+    if not isinstance(found, Universe):
+        package = UNIVERSES.package_of(name)
+        raise ConfigError(f"universe '{name}' of {package}: an xdsl.universe.Universe is required, got {found!r}")
+    return found
 
 
 def in_universes(name: str, kind: str) -> Callable[[], Any] | None:
-    """The factory of the thing of a kind ("dialects", "passes") and a name; None if no universe has it."""
-    for universe in universes():
+    """The factory of the thing of a kind ("dialects", "passes") and a name; None if no universe has it.
+
+    Raises ConfigError if a universe that may have it is broken.
+    """
+    broken: list[ConfigError] = []
+    for universe in _universes(broken):
         things: Mapping[str, Callable[[], Any]] = getattr(universe, f"all_{kind}")
         if name in things:
             return things[name]
+    if broken:
+        raise broken[0]
     return None
 
 
@@ -53,11 +68,19 @@ class OpenContext(TableContext):
         namespace = name.partition(".")[0]
         if namespace == name or namespace in self._registered_dialects or namespace in self._unknown:
             return
-        factory = in_universes(namespace, "dialects")
+        factory = self._factory(namespace)
         if factory is None:
             self._unknown.add(namespace)
         else:
             self.register_dialect(namespace, factory)
+
+    def _factory(self, namespace: str) -> Callable[[], Any] | None:
+        try:
+            return in_universes(namespace, "dialects")
+        except ConfigError:
+            if self.allow_unregistered:
+                return None
+            raise
 
     @override
     def _get_known_op(self, name: str) -> type[Operation] | None:

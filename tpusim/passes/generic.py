@@ -20,11 +20,10 @@ from tpusim.ir.generic.constants import fold
 from tpusim.ir.generic.cse import merge_equal
 from tpusim.ir.generic.dce import erase_dead
 from tpusim.ir.generic.inlining import inline_calls
-from tpusim.ir.generic.names import is_weight
 from tpusim.ir.generic.sccp import propagate_constants
 from tpusim.ir.generic.simplify import simplify
 from tpusim.ir.generic.symbols import erase_dead_symbols
-from tpusim.ir.module import Model, ModelContext
+from tpusim.ir.module import Model, ModelContext, is_weight
 from tpusim.passes.base import Pass
 from tpusim.passes.context import PassContext
 
@@ -95,7 +94,9 @@ def _received(wire: Wire) -> Operation:
     from tpusim.ir.bytecode import Bytecode
 
     data, names = wire
-    module = Bytecode(data, open_context(), "a function").module()
+    ctx = open_context()
+    ctx.allow_unregistered = True  # it was read already
+    module = Bytecode(data, ctx, "a function").module()
     (function,) = module.ops
     for one, name in zip(_named(function), names, strict=True):
         one.name_hint = name

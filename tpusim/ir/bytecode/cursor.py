@@ -9,6 +9,8 @@ from tpusim.ir.bytecode.varints import unzigzag
 
 T = TypeVar("T")
 PADDING = 0xCB
+AGAIN = "write the file again with the tool that made it"
+INSTALL = "install the package that registers it (entry point group {})"
 
 
 def places(end: int) -> "array[int]":
@@ -29,13 +31,10 @@ class Cursor:
         self.data, self.base, self.section, self.file = data, base, section, file
         self.position, self.end = begin, end
 
-    def fail(self, why: str, position: int | None = None) -> NoReturn:
-        """Raise ImportModelError that names file, byte offset and section."""
+    def fail(self, why: str, position: int | None = None, *, then: str = AGAIN) -> NoReturn:
+        """Raise ImportModelError that names file, byte offset, section and, in `then`, the next step."""
         at = self.base + (self.position if position is None else position)
-        raise ImportModelError(
-            f"bytecode '{self.file}': byte {at:,} in section {self.section}: {why}; "
-            "write the file again with the tool that made it"
-        )
+        raise ImportModelError(f"bytecode '{self.file}': byte {at:,} in section {self.section}: {why}; {then}")
 
     def at_end(self) -> bool:
         """Whether everything was read."""

@@ -1,10 +1,12 @@
 """The dialects whose encodings are known."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 from typing_extensions import override
 
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, TpusimError, first_line
 from tpusim.ir.bytecode.builtin_attributes import ATTRIBUTES
 from tpusim.ir.bytecode.builtin_types import TYPES
 from tpusim.ir.bytecode.forms import DialectCodes
@@ -13,6 +15,28 @@ from tpusim.registry import BYTECODE
 
 BUILTIN, QUANT = DialectCodes("builtin", ATTRIBUTES, TYPES), DialectCodes("quant", (), QUANT_TYPES)
 KNOWN = (BUILTIN, QUANT)
+
+HOOKS = ("write_version", "read_version", "upgrade")
+
+
+def _guarded(codes: DialectCodes, package: str) -> DialectCodes:
+    """The encoding of a package, whose hooks raise no error but ConfigError."""
+
+    def guarded(hook: str) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            try:
+                found = getattr(codes, hook)(*arguments)
+                return found if hook != "write_version" or found is None else bytes(memoryview(found))
+            except TpusimError:
+                raise
+            except Exception as error:  # a package's code may raise anything
+                raise ConfigError(
+                    f"encoding '{codes.name}' of {package}: {hook} failed, {first_line(error)}; repair its package"
+                ) from error
+
+        return call
+
+    return replace(codes, **{hook: guarded(hook) for hook in HOOKS})
 
 
 class Codes(Mapping[str, DialectCodes]):
@@ -36,11 +60,12 @@ class Codes(Mapping[str, DialectCodes]):
         if name not in BYTECODE:
             raise KeyError(name)
         found = BYTECODE.get(name)
+        package = BYTECODE.package_of(name)
         if not isinstance(found, DialectCodes) or found.name != name:
-            package = BYTECODE.package_of(name)
             wanted = "a tpusim.ir.bytecode.DialectCodes of that dialect"
             raise ConfigError(f"encoding '{name}' of {package}: {wanted} is required, got {found!r}")
-        return found
+        self._known[name] = _guarded(found, package)
+        return self._known[name]
 
     @override
     def __iter__(self) -> Iterator[str]:

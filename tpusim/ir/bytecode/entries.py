@@ -16,7 +16,7 @@ from xdsl.ir import Attribute, TypeAttribute
 
 from tpusim.errors import TpusimError, first_line
 from tpusim.ir.attrs import i64_attr
-from tpusim.ir.bytecode.cursor import Cursor, places
+from tpusim.ir.bytecode.cursor import INSTALL, Cursor, places
 from tpusim.ir.bytecode.forms import Classes, DialectCodes, Form
 from tpusim.ir.bytecode.names import Names
 from tpusim.ir.bytecode.resources import Resources
@@ -263,7 +263,8 @@ class Entries:
         if forms is None:
             cursor.fail(
                 f"{kind.what} {index:,} is of dialect '{dialect}', whose encoding is not known; known are "
-                f"{', '.join(self._dialects)} and all that is written as text"
+                f"{', '.join(self._dialects)} and all that is written as text",
+                then=INSTALL.format("tpusim.bytecode"),
             )
         code = cursor.varint()
         if code not in forms:

@@ -94,7 +94,13 @@ class Codec:
     write: Callable[[Any, Output], None]
 
 
-VARINT = Codec(lambda cursor, _: cursor.varint(), lambda value, out: out.raw(varint(value)))
+def _write_varint(value: int, out: Output) -> None:
+    if not 0 <= value < WORD:
+        raise ValueError(f"an integer of 0 or more and at most 64 bits is required, got {value}")
+    out.raw(varint(value))
+
+
+VARINT = Codec(lambda cursor, _: cursor.varint(), _write_varint)
 SIGNED = Codec(lambda cursor, _: cursor.signed(), lambda value, out: out.raw(signed(value)))
 BOOL = Codec(lambda cursor, _: cursor.boolean(), lambda value, out: out.raw(bytes((bool(value),))))
 TYPE = Codec(lambda cursor, tables: tables.type(cursor), lambda value, out: out.type(value))

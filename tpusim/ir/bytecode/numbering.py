@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import UnregisteredAttr
 from xdsl.ir import Attribute, BuiltinAttribute, TypeAttribute
 from xdsl.printer import Printer
 
+from tpusim.errors import ConfigError, TpusimError, first_line
 from tpusim.ir.bytecode.dialects import Codes
 from tpusim.ir.bytecode.forms import DialectCodes, Form
 from tpusim.ir.bytecode.releases import Release
@@ -162,7 +163,15 @@ class Numbering:
             parts.raw(_text_of(value))
             return Entry(_dialect_of(value), False, tuple(parts.tokens)), None
         dialect, form = found
-        form.write(value, parts)
+        try:
+            form.write(value, parts)
+        except (TpusimError, RecursionError):
+            raise
+        except Exception as error:  # a package's form may raise anything
+            raise ConfigError(
+                f"bytecode: code {form.code} of dialect '{dialect}' cannot write {value}, {first_line(error)}; "
+                "write the module as text, or repair the dialect's package"
+            ) from error
         return Entry(dialect, True, tuple(parts.tokens)), value if form.unique else None
 
     def _form(self, value: Attribute, is_type: bool) -> tuple[str, Form] | None:

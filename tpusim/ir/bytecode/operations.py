@@ -12,7 +12,7 @@ from xdsl.parser.core import ForwardDeclaredValue
 from xdsl.utils.exceptions import UnregisteredConstructException
 
 from tpusim.ir.bytecode.builtin_attributes import LOCATIONS
-from tpusim.ir.bytecode.cursor import Cursor
+from tpusim.ir.bytecode.cursor import INSTALL, Cursor
 from tpusim.ir.bytecode.entries import Entries
 from tpusim.ir.bytecode.headers import DEEPEST, Header, Order, read_block_header, read_header
 from tpusim.ir.bytecode.names import Names
@@ -128,7 +128,10 @@ class OperationReader:
             try:
                 cls = self._ctx.get_op(FORMER_OPS.get(name, name))
             except UnregisteredConstructException:
-                cursor.fail(f"'{name}' is an op of no dialect that is loaded")
+                cursor.fail(
+                    f"'{name}' is an op of a dialect that is not registered",
+                    then=INSTALL.format("tpusim.dialects or xdsl.universe") + ", or allow unregistered dialects",
+                )
             inherent = cls.get_irdl_definition().properties if issubclass(cls, IRDLOperation) else ()
             found = self._classes[index] = cls, frozenset(inherent)
         return found

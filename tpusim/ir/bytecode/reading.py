@@ -12,7 +12,7 @@ from xdsl.ir import Operation
 
 from tpusim.errors import ImportModelError, TpusimError, first_line
 from tpusim.host.files import opened
-from tpusim.ir.bytecode.cursor import Cursor
+from tpusim.ir.bytecode.cursor import INSTALL, Cursor
 from tpusim.ir.bytecode.dialects import Codes
 from tpusim.ir.bytecode.entries import Entries
 from tpusim.ir.bytecode.forms import DialectCodes
@@ -151,7 +151,8 @@ class Bytecode:
             if dialect not in self._codes:
                 self._dialects_at.fail(
                     f"dialect '{dialect}' has a version, and nothing here knows its versions; known are "
-                    f"{', '.join(self._codes)}"
+                    f"{', '.join(self._codes)}",
+                    then=INSTALL.format("tpusim.bytecode"),
                 )
 
     @staticmethod

@@ -10,7 +10,8 @@ from xdsl.traits import IsolatedFromAbove, IsTerminator
 
 from tpusim.ir.attrs import op_name
 from tpusim.ir.generic.effects import is_commutative, is_dead, is_free, may_write, only_reads
-from tpusim.ir.generic.names import is_returned_by_name, is_weight
+from tpusim.ir.generic.names import is_returned_by_name
+from tpusim.ir.module import is_weight
 
 Known = MutableMapping[Hashable, Operation]
 

@@ -10,8 +10,8 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import BlockInsertPoint, InsertPoint, Rewriter
 
 from tpusim.ir.attrs import copy_name, op_name, set_op_name
-from tpusim.ir.generic.names import is_weight
 from tpusim.ir.generic.symbols import is_public, referred
+from tpusim.ir.module import is_weight
 
 MOST_ROUNDS = 4
 """As often as MLIR simplifies a function and inlines into it."""

@@ -4,12 +4,6 @@ from xdsl.ir import Operation
 from xdsl.traits import IsolatedFromAbove, ReturnLike
 
 from tpusim.ir.attrs import op_name
-from tpusim.ir.module import NamesWeight
-
-
-def is_weight(op: Operation) -> bool:
-    """Whether an op's result is the entry of a weight file; two are the same only if their names are."""
-    return op.has_trait(NamesWeight, value_if_unregistered=False)
 
 
 def is_returned_by_name(op: Operation) -> bool:

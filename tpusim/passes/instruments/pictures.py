@@ -8,7 +8,7 @@ from html import escape
 from xdsl.ir import Operation, SSAValue
 
 from tpusim.ir.attrs import op_name
-from tpusim.ir.module import Model, NamesWeight
+from tpusim.ir.module import Model, is_weight
 from tpusim.ir.types import element_of, is_tensor, shape_of
 
 ROW, LETTER, LEFT, BOX = 26, 7.2, 16, 20
@@ -52,7 +52,7 @@ def nodes(model: Model) -> list[Node]:
 
 def _constant(op: Operation) -> bool:
     """Whether an op is a weight, or stands for an operand that is absent."""
-    return op.has_trait(NamesWeight) or (len(op.results) == 1 and not op.operands and not is_tensor(op.results[0]))
+    return is_weight(op) or (len(op.results) == 1 and not op.operands and not is_tensor(op.results[0]))
 
 
 def _type(op: Operation) -> str:
