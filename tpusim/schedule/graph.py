@@ -12,7 +12,7 @@ from tpusim.interfaces import ask
 from tpusim.ir.attrs import value_name
 from tpusim.ir.types import is_tensor
 from tpusim.ops.framework.base import Axis, GroupType, SliceTable, TpuOp
-from tpusim.ops.interfaces import Alignment, slice_table_of
+from tpusim.ops.interfaces import Alignment, LaneCopies, slice_table_of
 from tpusim.ops.structure import TopWeight, TpuGroup
 
 if TYPE_CHECKING:
@@ -102,6 +102,12 @@ class Subgraph:
     def constants(self) -> frozenset[SSAValue]:
         """The group's weights as a set."""
         return frozenset(self.weights)
+
+    @cached_property
+    def spread(self) -> frozenset[SSAValue]:
+        """The inputs whose loads copy each channel to several lanes, for the only op of the group that reads it."""
+        asked = (op.operands[0] for op in self.ops if isinstance(op, LaneCopies) and op.copied_by_load())
+        return frozenset(value for value in asked if value in self.inputs and len(self.users(value)) == 1)
 
     @property
     def values(self) -> tuple[SSAValue, ...]:

@@ -17,7 +17,7 @@ from tpusim.isa.transposition import Matrices, transposition, turned_matrices
 
 TransferKind = Literal[
     "", "tensor", "lanes", "heads", "matrix", "broadcast", "places", "turns", "rows", "elements", "planes", "blocks",
-    "repeats",
+    "repeats", "spread",
 ]  # fmt: skip
 INSIDE: tuple[TransferKind, ...] = ("turns", "elements", "planes", "blocks", "repeats")
 """The kinds of copies inside global memory."""
@@ -34,7 +34,8 @@ class Move(Command, frozen=True, tag="move"):
         if only the channels of this transfer have equal distances along c (it may be negative).
     start and whole are given together; without them the command moves a constant, or belongs to no group and no tile.
     kind: for a tile of a global layer, how the library moves it: a tensor, a tensor lane by lane, heads of attention, a
-        matrix over all lanes, or a constant for every lane; "places", one transfer for each place of axis h. For a copy
+        matrix over all lanes, or a constant for every lane; "places", one transfer for each place of axis h. "spread",
+        for a group: channels one by one, each to all lanes that need it (`Conv.spread`). For a copy
         in global memory: "turns", several transpositions of matrices in sequence; "elements", one by one; "planes", the
         last two axes one after the other through local memory; "blocks", rows of blocks, whose last axes are (row in a
         block, column, column in a block); "repeats", gathers of rows that repeat one axis after the other. For both:
@@ -106,6 +107,8 @@ class Move(Command, frozen=True, tag="move"):
 
     def dma_ns(self, chip: ChipSpec) -> float:
         """Latency + bytes / bandwidth of the direction; by runs on chips where short runs cost as much as long ones."""
+        if self.kind == "spread":
+            return self._channel_by_channel_ns(chip)
         inside = self.input.memory == self.output.memory
         if self.kind not in ("", *INSIDE) and not inside and chip.dma_run_bytes:
             return self._tile_ns(chip)
@@ -124,6 +127,12 @@ class Move(Command, frozen=True, tag="move"):
             return transfers.transfer_ns(self.direction, transfers.by_runs(self.input.nbytes, run, pages, chip), chip)
         moved = max((transfers.burst_bytes(view, chip) for view in system), default=self.output.nbytes)
         return transfers.transfer_ns(self.direction, moved, chip)
+
+    def _channel_by_channel_ns(self, chip: ChipSpec) -> float:
+        """A load of an image with a broadcast per channel. Its pages do not matter (the same profile)."""
+        channels, run = self.input.shape[1], transfers.common_run(self.input, self.output, chip)
+        moved = transfers.by_runs(self.input.nbytes // channels, run, chip.dma_channels, chip)
+        return channels * (chip.latency_ns("s2l") + moved / (chip.matrix_gbs or chip.bandwidth.s2l))
 
     def _gathered(self) -> list[int]:
         """The bytes of each gather: an axis that is read without a step repeats all before it, the shortest first."""

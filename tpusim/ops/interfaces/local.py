@@ -110,7 +110,7 @@ class LaneCopies:
         raise NotImplementedError
 
     def copied_by_load(self) -> bool:
-        """Whether a load makes the copies at no cost, if only this op reads the loaded tensor."""
+        """Whether a load makes the copies, channel by channel, if only this op reads the loaded tensor."""
         raise NotImplementedError
 
     def state_copies(self, *, loaded: bool) -> None:
