@@ -143,7 +143,7 @@ def test_a_mirrored_axis_is_moved_place_by_place(shape: tuple[int, ...], axis: i
     assert abs(here.cycles / cycles - 1) <= CYCLES / 2
 
 
-SPREAD = [
+COPIED = [
     ("bm1684x", (1, 3, 64, 64), 70),
     ("bm1684x", (1, 3, 4, 4), 4),
     ("bm1684x", (1, 4, 40, 50), 34),
@@ -159,18 +159,18 @@ SPREAD = [
 """Chip, an 8-bit image for a convolution with a merged kernel, cycles of one of its channels (TPU-MLIR 1.30.2)."""
 
 
-@pytest.mark.parametrize(("chip", "shape", "cycles"), SPREAD, ids=str)
+@pytest.mark.parametrize(("chip", "shape", "cycles"), COPIED, ids=str)
 def test_an_image_for_a_merged_kernel_moves_channel_by_channel(
     chip: str, shape: tuple[int, int, int, int], cycles: int
 ) -> None:
     source, target = View("gmem", 0, shape, "i8", "dense"), View("lmem", 0, shape, "i8", "aligned")
     spec = chips.load(chip)
-    move = Move(id=1, dep=0, op="", kind="spread", input=source, output=target)
+    move = Move(id=1, dep=0, op="", kind="channels", input=source, output=target)
     assert dma_ns(move, spec) * spec.tiu_mhz / 1000 / shape[1] == pytest.approx(cycles, abs=1)
 
 
-@pytest.mark.parametrize(("shared", "kind"), [(False, "spread"), (True, "")])
-def test_only_an_image_with_one_user_is_spread_by_its_load(shared: bool, kind: str) -> None:
+@pytest.mark.parametrize(("shared", "kind"), [(False, "channels"), (True, "")])
+def test_the_load_copies_an_image_with_one_user(shared: bool, kind: str) -> None:
     """An image that another op of the network reads, outside the group, is copied over the lanes by the TIU."""
     b = Builder("image")
     x = b.input("x", 1, 3, 16, 16)

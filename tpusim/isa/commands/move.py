@@ -17,7 +17,7 @@ from tpusim.isa.transposition import Matrices, transposition, turned_matrices
 
 TransferKind = Literal[
     "", "tensor", "lanes", "heads", "matrix", "broadcast", "places", "turns", "rows", "elements", "planes", "blocks",
-    "repeats", "spread",
+    "repeats", "channels",
 ]  # fmt: skip
 INSIDE: tuple[TransferKind, ...] = ("turns", "elements", "planes", "blocks", "repeats")
 """The kinds of copies inside global memory."""
@@ -34,9 +34,9 @@ class Move(Command, frozen=True, tag="move"):
         if only the channels of this transfer have equal distances along c (it may be negative).
     start and whole are given together; without them the command moves a constant, or belongs to no group and no tile.
     kind: for a tile of a global layer, how the library moves it: a tensor, a tensor lane by lane, heads of attention, a
-        matrix over all lanes, or a constant for every lane; "places", one transfer for each place of axis h. "spread",
-        for a group: channels one by one, each to all lanes that need it (`Conv.spread`). For a copy
-        in global memory: "turns", several transpositions of matrices in sequence; "elements", one by one; "planes", the
+        matrix over all lanes, or a constant for every lane; "places", one transfer for each place of axis h. For a load
+        of a layer group: "channels", channel by channel, each to all lanes that need it (`Conv.spread`). For a copy in
+        global memory: "turns", several transpositions of matrices in sequence; "elements", one by one; "planes", the
         last two axes one after the other through local memory; "blocks", rows of blocks, whose last axes are (row in a
         block, column, column in a block); "repeats", gathers of rows that repeat one axis after the other. For both:
         "rows", whose rows are moved one by one even if they are neighbours. The kinds differ in cost (hardware.md 5.2).
@@ -107,7 +107,7 @@ class Move(Command, frozen=True, tag="move"):
 
     def dma_ns(self, chip: ChipSpec) -> float:
         """Latency + bytes / bandwidth of the direction; by runs on chips where short runs cost as much as long ones."""
-        if self.kind == "spread":
+        if self.kind == "channels":
             return self._channel_by_channel_ns(chip)
         inside = self.input.memory == self.output.memory
         if self.kind not in ("", *INSIDE) and not inside and chip.dma_run_bytes:

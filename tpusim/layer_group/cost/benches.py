@@ -57,7 +57,7 @@ def transfer_ns(transfer: Transferred, part: TensorSlice, graph: Subgraph, chip:
     moved = transfers(whole, extents(value, graph, chip), part, local, chip)
     if transfer.kind == "store":
         return sum(_move_ns(each.inside, each.outside, chip) for each in moved)
-    kind = "spread" if value in graph.spread else ""
+    kind = "channels" if value in graph.copied_by_loads else ""
     return sum(_move_ns(each.outside, each.inside, chip, kind) for each in moved)
 
 

@@ -107,8 +107,8 @@ class CostModel:
         """The same for a row of any group: groups of one search share rows and slices (`slice_group`)."""
         values = [value for item in row.items for value in self._values(item)]
         slices, compact = tuple([group.slices[v] for v in values]), tuple([v in group.graph.compact for v in values])
-        spread = tuple([v in group.graph.spread for v in values])
-        key = row, group.graph.kind, compact, spread, group.sections, steps, tuple(map(id, slices))
+        copied = tuple([v in group.graph.copied_by_loads for v in values])
+        key = row, group.graph.kind, compact, copied, group.sections, steps, tuple(map(id, slices))
         found = self._by_content.get(key)
         if found is None:
             times = self._row_ns(self._engines(replace(group, rows=(row,)), steps)).sum(axis=1)
@@ -173,8 +173,8 @@ class CostModel:
         sizes = tuple([self._cut(item, group, v).sizes_at(at) for v in values])
         compact = graph.compact and tuple([v in graph.compact for v in values])
         what = (item.value, item.kind) if isinstance(item, Transferred) else item
-        spread = graph.spread and tuple([v in graph.spread for v in values])
-        key = what, graph.kind, compact, spread, sizes, one_bank
+        copied = graph.copied_by_loads and tuple([v in graph.copied_by_loads for v in values])
+        key = what, graph.kind, compact, copied, sizes, one_bank
         found = self._slices.get(key)
         if found is None:
             found = self._slices[key] = self._asked(item, group, at, one_bank=one_bank)
