@@ -160,8 +160,7 @@ class Move(Command, frozen=True, tag="move"):
             run = min(run, self.input.shape[-1] * itemsize(self.input.dtype))
         moved = transfers.by_runs(size, run, chip.dma_channels, chip)
         if chip.dma_run_bytes:
-            for end in (self.input, self.output)[: chip.copy_page_ends]:
-                moved *= transfers.paged(transfers.begun_pages(end, chip), chip)
+            moved *= self._paged(run, chip)
         direct = transfers.transfer_ns("s2s", moved, chip)
         if run > itemsize(self.input.dtype) or transfers.in_order(self.input) == transfers.in_order(self.output):
             return direct
@@ -170,6 +169,20 @@ class Move(Command, frozen=True, tag="move"):
         whole = transfers.by_runs(size, size, ceil_div(size, chip.dma_page_bytes), chip)
         there, back = (transfers.transfer_ns(way, whole, chip) for way in ("s2l", "l2s"))
         return min(direct, there + back + self.output.elements / 2 * 1000 / chip.tiu_mhz)
+
+    def _paged(self, run: int, chip: ChipSpec) -> float:
+        """Factor of the time of a copy in global memory whose ends lie in few pages.
+
+        Of a part of a tensor that becomes dense, the pages of the tensor count twice: those in which runs begin among
+        the first pages, and all. Of other copies the chip says which ends count.
+        """
+        sides = self.input, self.output
+        same_order = transfers.in_order(self.input) == transfers.in_order(self.output)
+        if same_order and transfers.common_run(self.output, self.output, chip) == self.output.nbytes:
+            pages = transfers.first_pages(self.input, run, chip), transfers.all_pages(self.input, run, chip)
+        else:
+            pages = tuple(transfers.begun_pages(side, chip) for side in sides[: chip.copy_page_ends])
+        return prod(transfers.paged(count, chip) for count in pages)
 
     def _matrix(self) -> Matrices | None:
         """The matrices that a copy transposes, each dense on both sides; None if it is no transposition of matrices."""

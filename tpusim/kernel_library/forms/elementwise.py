@@ -28,7 +28,7 @@ from tpusim.isa.functions import (
     SubInt,
     SumShift,
 )
-from tpusim.isa.layout import align, ceil_div, dense_strides
+from tpusim.isa.layout import ceil_div, dense_strides
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.transfers import CAST_BYTES, LEAST_WIDTH
 from tpusim.kernel_library.forms.parts import AXES, Form, Part, Shape, constant, is_dense, seen
@@ -45,7 +45,8 @@ def elementwise(body: Command, chip: ChipSpec) -> Iterator[Form]:
     """Equal shapes: all lanes get an equal share. Other shapes: the first axes are n, c and h, as in a group."""
     shapes = [view.shape for _, view in body.operands()]
     if is_dense(body) and all(prod(shape) == prod(shapes[-1]) for shape in shapes):
-        yield from _equal_shares(body, chip, "matrix" if isinstance(body, Arith) else "tensor")
+        matrix = isinstance(body, Arith) or (isinstance(body, Compare) and not isinstance(body.b, View))
+        yield from _equal_shares(body, chip, "matrix" if matrix else "tensor")
     elif is_dense(body) and (axes := _images(shapes) or _joined(shapes)) is not None:
         yield _broadcast(body, axes)
 
@@ -109,7 +110,9 @@ def _equal_shares(
     if not is_dense(body):
         return
     views = [view for _, view in body.operands()]
-    width = _width(views[-1].elements, max(itemsize(v.dtype) for v in views), least, chip)
+    count, size = views[-1].elements, max(itemsize(v.dtype) for v in views)
+    fewest = 1 if kind == "matrix" and count <= least * chip.lanes else least
+    width = _width(count, size, max(least, ceil_div(count, chip.lanes)), fewest, chip)
     parts = (Part(seen(v, (1, v.elements // width, 1, width)), kind=kind) for v in views)
     yield Form(body, tuple(parts), (3, 1), share)
 
@@ -132,12 +135,19 @@ def _in_halves(body: Command, chip: ChipSpec, least: int) -> Iterator[Form]:
         yield altered(form, share=1, columns=columns - columns % chip.eu_bytes or columns)
 
 
-def _width(count: int, size: int, least: int, chip: ChipSpec) -> int:
-    """The length of a run in one lane: the divisor of `count`, at least `least`, that takes the fewest vector steps."""
-    wanted, vector = max(least, ceil_div(count, chip.lanes)), chip.eu_elements(size)
+def _width(count: int, size: int, wanted: int, fewest: int, chip: ChipSpec) -> int:
+    """The length of a run in one lane: the divisor of `count`, at least `fewest`, whose steps are nearest to `wanted`'s.
+
+    wanted: the length if it need not divide `count`.
+    """
+    vector = chip.eu_elements(size)
     able = (d for small in range(1, isqrt(count) + 1) if count % small == 0 for d in (small, count // small))
-    widths = [d for d in able if d >= min(count, least)]
-    return min(widths, key=lambda d: (ceil_div(count // d, chip.lanes) * align(d, vector), abs(d - wanted)))
+
+    def steps(width: int) -> int:
+        return ceil_div(count // width, chip.lanes) * ceil_div(width, vector)
+
+    nearest = [(abs(steps(d) - ceil_div(wanted, vector)), abs(d - wanted), d) for d in able if d >= min(count, fewest)]
+    return min(nearest)[2]
 
 
 def _images(shapes: list[Shape]) -> list[list[int]] | None:
