@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace as altered
 from math import ceil, isqrt, prod
 
-import msgspec
+from msgspec.structs import replace
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.commands import (
@@ -15,6 +15,7 @@ from tpusim.isa.commands import (
     Lut,
     Quantize,
     Rescale,
+    Select,
     TransferKind,
 )
 from tpusim.isa.functions import (
@@ -36,6 +37,8 @@ from tpusim.kernel_library.forms.table import form_of
 
 _BLOCK = 32768
 """Tiles of a tensor that is divided over all lanes have a multiple of this many elements, of any type (F-03)."""
+_RUN_BANKS = 4
+"""The most banks of a lane that an operand of a relu fills in a tile (F-02)."""
 _TWO_AND_A_SUM = 2.8
 """`Form.share` of a cast by planes: two f32 images, two byte images and a third f32 image fill local memory (F-02)."""
 
@@ -76,6 +79,8 @@ def _arith(body: Command, chip: ChipSpec) -> Iterator[Form]:
     alone = unary and body.kind in ("copy", "truncate")
     if alone and not is_dense(body):
         yield from _repeated(body)
+    elif alone and body.relu:
+        yield from _by_vectors(body, chip)
     else:
         yield from (_cast if alone else _active if unary else elementwise)(body, chip)
 
@@ -135,10 +140,38 @@ def _in_halves(body: Command, chip: ChipSpec, least: int) -> Iterator[Form]:
         yield altered(form, share=1, columns=columns - columns % chip.eu_bytes or columns)
 
 
-def _width(count: int, size: int, wanted: int, fewest: int, chip: ChipSpec) -> int:
-    """The length of a run in one lane: the divisor of `count`, at least `fewest`, whose steps are nearest to `wanted`'s.
+@form_of(Select)
+def _slope(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """One slope for all: the tiles of a relu."""
+    assert isinstance(body, Select)
+    if not isinstance(body.slope, View):
+        yield from _by_vectors(body, chip)
 
-    wanted: the length if it need not divide `count`.
+
+def _by_vectors(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """As many whole vectors as all lanes can share, then one vector in each of some lanes, then the last elements.
+
+    In the library a tile has whole banks; here the last tile of a tensor has what is left.
+    """
+    views = [view for _, view in body.operands()]
+    size, count = max(itemsize(view.dtype) for view in views), views[-1].elements
+    vector = chip.eu_elements(size)
+    shared = count // vector // chip.lanes * vector
+    rows, rest = divmod(count - shared * chip.lanes, vector)
+    most = _RUN_BANKS * chip.lmem_bank_bytes // size - 2 * vector
+    first = 0
+    for lanes, width in ((chip.lanes, shared), (rows, vector), (1, rest)):
+        if lanes * width and is_dense(body):
+            moved = [replace(view, address=view.address + first * itemsize(view.dtype)) for view in views]
+            parts = tuple(Part(seen(view, (1, lanes, 1, width))) for view in moved)
+            yield Form(body, parts, (3, 1), share=1, columns=most)
+            first += lanes * width
+
+
+def _width(count: int, size: int, wanted: int, fewest: int, chip: ChipSpec) -> int:
+    """The length of a run in one lane: the divisor of `count`, at least `fewest`, that takes the steps of `wanted`.
+
+    wanted: the length if it need not divide `count`; if no divisor takes the same steps, the nearest.
     """
     vector = chip.eu_elements(size)
     able = (d for small in range(1, isqrt(count) + 1) if count % small == 0 for d in (small, count // small))
@@ -204,6 +237,6 @@ def _lut(body: Command, chip: ChipSpec) -> Iterator[Form]:
     assert isinstance(body, Lut)
     if not is_dense(body):
         return
-    for form in _active(msgspec.structs.replace(body, table=body.input), chip):
+    for form in _active(replace(body, table=body.input), chip):
         source, _, result = form.parts
         yield altered(form, body=body, parts=(source, constant(body.table), result))
