@@ -372,7 +372,7 @@ GROUPS: Final = (
     ),
     Rule(
         "U-76", "no_group_of_one", "layer groups",
-        "a cast, table, function, softmax, sum, requant or pool in no group with others is a global layer",
+        "an element-wise op, cast, table, softmax, requant or pool in no group with others is a global layer",
         "it is a group if that is quicker", "layer_group.md 2",
     ),
     Rule(

@@ -37,8 +37,6 @@ from tpusim.kernel_library.forms.table import form_of
 
 _BLOCK = 32768
 """Tiles of a tensor that is divided over all lanes have a multiple of this many elements, of any type (F-03)."""
-_RUN_BANKS = 4
-"""The most banks of a lane that an operand of a relu fills in a tile (F-02)."""
 _TWO_AND_A_SUM = 2.8
 """`Form.share` of a cast by planes: two f32 images, two byte images and a third f32 image fill local memory (F-02)."""
 
@@ -151,14 +149,15 @@ def _slope(body: Command, chip: ChipSpec) -> Iterator[Form]:
 def _by_vectors(body: Command, chip: ChipSpec) -> Iterator[Form]:
     """As many whole vectors as all lanes can share, then one vector in each of some lanes, then the last elements.
 
-    In the library a tile has whole banks; here the last tile of a tensor has what is left.
+    Two tiles of operand and result fill local memory, but for the room of the last elements. In the library a tile has
+    whole banks; here the last tile of a tensor has what is left.
     """
     views = [view for _, view in body.operands()]
     size, count = max(itemsize(view.dtype) for view in views), views[-1].elements
     vector = chip.eu_elements(size)
     shared = count // vector // chip.lanes * vector
     rows, rest = divmod(count - shared * chip.lanes, vector)
-    most = _RUN_BANKS * chip.lmem_bank_bytes // size - 2 * vector
+    most = chip.lmem_bytes // (2 * len(views)) // size - 2 * vector
     first = 0
     for lanes, width in ((chip.lanes, shared), (rows, vector), (1, rest)):
         if lanes * width and is_dense(body):
