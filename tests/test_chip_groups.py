@@ -136,8 +136,8 @@ def test_other_chips_pad_no_image(chip: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["int8", "f16"])
-def test_loads_spread_images_of_bytes(mode: str) -> None:
-    """The kernel's axes lie in few channels; a load spreads these over lanes in INT8 alone."""
+def test_loads_copy_images_of_bytes(mode: str) -> None:
+    """The kernel's axes lie in few channels; a load copies these to other lanes in INT8 alone."""
     proto = image(c=1)
     tpu = calibrated(proto, {"image": FEEDS["image"][:, :1]}, "bm1684x") if mode == "int8" else lowered(
         proto, mode, "bm1684x"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from upstream.networks import Builder
 
+import tpusim
 from benchmarks.conformance import recorded
 from benchmarks.conformance.clock import CHIPS, OTHERS, known_rows, recorded_profiles, recorded_row, transfer_distances
 from benchmarks.conformance.ours import Compiled, Network
@@ -14,7 +15,7 @@ from benchmarks.conformance.replay import Replay
 from benchmarks.conformance.timing import matching_groups, our_clock, our_groups, recorded_clock
 from benchmarks.conformance.transfers import LOAD, STORE
 from tpusim import chips
-from tpusim.isa.commands import Move
+from tpusim.isa.commands import Conv, Move
 from tpusim.isa.cycles import dma_ns
 from tpusim.isa.region import View
 
@@ -140,3 +141,46 @@ def test_a_mirrored_axis_is_moved_place_by_place(shape: tuple[int, ...], axis: i
     network = Network.of("mirrored", b.model(), [{"x": np.zeros(shape, np.float32)}])
     here = our_clock(Compiled.of(network, "bm1684x", "f32"))
     assert abs(here.cycles / cycles - 1) <= CYCLES / 2
+
+
+COPIED = [
+    ("bm1684x", (1, 3, 64, 64), 70),
+    ("bm1684x", (1, 3, 4, 4), 4),
+    ("bm1684x", (1, 4, 40, 50), 34),
+    ("bm1684x", (2, 3, 64, 64), 141),
+    ("bm1684x", (1, 3, 224, 224), 865),
+    ("bm1684x", (30, 3, 10, 10), 132),
+    ("bm1688", (1, 3, 64, 64), 535),
+    ("bm1688", (1, 3, 4, 4), 294),
+    ("bm1688", (1, 8, 40, 50), 410),
+    ("bm1688", (1, 3, 112, 112), 1042),
+    ("bm1688", (30, 3, 10, 10), 470),
+]
+"""Chip, an 8-bit image for a convolution with a merged kernel, cycles of one of its channels (TPU-MLIR 1.30.2)."""
+
+
+@pytest.mark.parametrize(("chip", "shape", "cycles"), COPIED, ids=str)
+def test_an_image_for_a_merged_kernel_moves_channel_by_channel(
+    chip: str, shape: tuple[int, int, int, int], cycles: int
+) -> None:
+    source, target = View("gmem", 0, shape, "i8", "dense"), View("lmem", 0, shape, "i8", "aligned")
+    spec = chips.load(chip)
+    move = Move(id=1, dep=0, op="", kind="channels", input=source, output=target)
+    assert dma_ns(move, spec) * spec.tiu_mhz / 1000 / shape[1] == pytest.approx(cycles, abs=1)
+
+
+@pytest.mark.parametrize(("shared", "kind"), [(False, "channels"), (True, "")])
+def test_the_load_copies_an_image_with_one_user(shared: bool, kind: str) -> None:
+    """An image that another op of the network reads, outside the group, is copied over the lanes by the TIU."""
+    b = Builder("image")
+    x = b.input("x", 1, 3, 16, 16)
+    a = b.node("Conv", x, b.constant(np.ones((8, 3, 3, 3), np.float32) / 27), pads=[1] * 4)
+    b.output(b.node("MaxPool", a, kernel_shape=[2, 2], strides=[2, 2]))
+    if shared:
+        b.output(b.node("Transpose", x, perm=[0, 2, 3, 1]))
+    sample = {"x": np.linspace(-1, 1, 768, dtype=np.float32).reshape(1, 3, 16, 16)}
+    compiled = tpusim.compile(b.model(), [sample], quant_input=True)
+    convs = [c for c in compiled.program.commands if isinstance(c, Conv)]
+    loads = [c for c in compiled.program.commands if isinstance(c, Move) and c.group == convs[0].group and c.step]
+    assert [c.kind for c in loads if c.input.shape == (1, 3, 16, 16)] == [kind]
+    assert [c.spread for c in convs] == [not shared]

@@ -169,7 +169,7 @@ def _load(value: SSAValue, group: GroupSchedule, step: Step, emitter: Emitter) -
     whole = gmem_view(load.input, _address(load.input), chip, constant=constant)
     address, aligned = group.allocation.address[value], value not in graph.compact
     local = lmem_view(value, address, part.shape, chip, constant=constant, aligned=aligned)
-    lengths = _extents(value, group, emitter)
+    lengths, kind = _extents(value, group, emitter), "channels" if value in graph.copied_by_loads else ""
     holds, name = Source(source_name(load.input)), op_name(load)
     for piece, steps, origin in _pieces(load, part, lengths, chip):
         outside = _from(whole, origin)
@@ -177,8 +177,9 @@ def _load(value: SSAValue, group: GroupSchedule, step: Step, emitter: Emitter) -
         for source, target, start in transfers(outside, lengths, piece, held, chip, steps):
             window = (None, None) if constant else (start, lengths)
             emitter.move(
-                source, target, holds=holds, op=name, step=step.text(), window=window, strides=steps, origin=origin
-            )
+                source, target, kind=kind, holds=holds, op=name, step=step.text(), window=window, strides=steps,
+                origin=origin,
+            )  # fmt: skip
 
 
 def _pieces(

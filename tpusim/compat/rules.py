@@ -372,7 +372,7 @@ GROUPS: Final = (
     ),
     Rule(
         "U-76", "no_group_of_one", "layer groups",
-        "a cast, table, function, softmax, sum, requant or pool in no group with others is a global layer",
+        "an element-wise op, cast, table, softmax, requant or pool in no group with others is a global layer",
         "it is a group if that is quicker", "layer_group.md 2",
     ),
     Rule(
@@ -405,7 +405,7 @@ GROUPS: Final = (
         "all that commands allow", "layer_group.md 2",
     ),
     Rule(
-        "U-83", "images_are_spread_by_loads", "code generation of Conv",
+        "U-83", "loads_copy_images_to_lanes", "code generation of Conv",
         "an 8-bit image goes to the lanes of a merged kernel on its way from memory; floats after their load",
         "both on their way", "hardware.md 2.4",
     ),

@@ -32,7 +32,7 @@ from tpusim.ops.framework.families import (
     zero_point,
 )
 from tpusim.ops.framework.logical import EVERY_TYPE, GroupType
-from tpusim.ops.interfaces import LibraryKernel, Overwrites
+from tpusim.ops.interfaces import Overwrites
 from tpusim.ops.rescale import positive_fit
 
 MOST_TERMS = 64
@@ -81,7 +81,7 @@ class ScaledTop(ArithmeticTop):
 
 
 @irdl_op_definition
-class TpuAdd(NaryTpu, LibraryKernel, Overwrites):
+class TpuAdd(NaryTpu, Overwrites):
     """`tpu.Add`: the sum of n tensors, in integers or in f32.
 
     On bytes: sat(relu(sum RSR((q_i - z_i)*m_i, r_i)) + z), or, with one shift for all operands,

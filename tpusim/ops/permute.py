@@ -119,10 +119,11 @@ class TpuPermute(Permute, TpuOp, LoweredRewrites, Rearranges, MovedByTransfers, 
     @classmethod
     @override
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Remove Permutes that undo each other, which the lowering of the chip's products leaves."""
+        """Remove Permutes that undo each other, which the lowering of products leaves; those of unit axes are views."""
         del weights
         # Chips that compute convolutions of patches as products permute the products.
-        return (PermuteUndone(),) if chip.forms.patch_products else ()
+        undone = (PermuteUndone(),) if chip.forms.patch_products else ()
+        return (*undone, PermuteOfUnitAxes())
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
@@ -173,6 +174,19 @@ class PermuteUndone(RewritePattern):
         rewriter.replace(op, [], [first.input])
         for dead in (*between, first):
             rewriter.erase(dead)
+
+
+class PermuteOfUnitAxes(RewritePattern):
+    """tpu.Permute that moves axes of length 1 only -> tpu.Reshape."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the Permute."""
+        if not isinstance(op, TpuPermute) or not keeps_order(shape_of(op.input), ints(op.order)):
+            return
+        shape = ints_attr(shape_of(op.output))
+        view = TpuReshape.create(operands=[op.input], result_types=[op.output.type], attributes={"shape": shape})
+        copy_name(view, op)
+        rewriter.replace(op, view)
 
 
 def _before_views(value: SSAValue) -> tuple[list[Operation], object]:

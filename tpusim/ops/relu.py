@@ -165,6 +165,7 @@ class TpuClip(UnaryTpu, SharedWindows):
     """`tpu.Clip`: min(max(x, min), max) in f32."""
 
     name = "tpu.Clip"
+    ALONE: ClassVar[str] = ""  # its two commands would each load and store the tensor
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = WITH_MM
 

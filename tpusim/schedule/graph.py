@@ -12,7 +12,7 @@ from tpusim.interfaces import ask
 from tpusim.ir.attrs import value_name
 from tpusim.ir.types import is_tensor
 from tpusim.ops.framework.base import Axis, GroupType, SliceTable, TpuOp
-from tpusim.ops.interfaces import Alignment, slice_table_of
+from tpusim.ops.interfaces import Alignment, LaneCopies, slice_table_of
 from tpusim.ops.structure import TopWeight, TpuGroup
 
 if TYPE_CHECKING:
@@ -103,6 +103,12 @@ class Subgraph:
         """The group's weights as a set."""
         return frozenset(self.weights)
 
+    @cached_property
+    def copied_by_loads(self) -> frozenset[SSAValue]:
+        """The inputs whose loads copy each channel to several lanes, for the only op of the group that reads it."""
+        asked = (op.operands[0] for op in self.ops if isinstance(op, LaneCopies) and op.copied_by_load())
+        return frozenset(value for value in asked if value in self.inputs and len(self.users(value)) == 1)
+
     @property
     def values(self) -> tuple[SSAValue, ...]:
         """Every tensor that lives in local memory: inputs, weights, results."""
@@ -117,14 +123,14 @@ def subgraph(
     inside = set(map(id, ops))
     inputs: dict[SSAValue, None] = {}
     weights: dict[SSAValue, None] = {}
-    spread: set[SSAValue] = set()
+    aligned: set[SSAValue] = set()
     for op in ops:
         for read in _reads(op, memo):
             if id(read.value.owner) not in inside:
                 (weights if read.constant else inputs)[read.value] = None
-        spread.update(memo.get(("spread", op), lambda op=op: _aligned(op, chip)))
+        aligned.update(memo.get(("aligned", op), lambda op=op: _aligned(op, chip)))
     outputs = [op.results[0] for op in ops if _leaves(op, inside, memo)]
-    compact = frozenset(w for w in weights if w not in spread)
+    compact = frozenset(w for w in weights if w not in aligned)
     return Subgraph(tuple(ops), tuple(inputs), tuple(weights), tuple(outputs), compact, kind, memo)
 
 

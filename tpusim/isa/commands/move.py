@@ -17,7 +17,7 @@ from tpusim.isa.transposition import Matrices, transposition, turned_matrices
 
 TransferKind = Literal[
     "", "tensor", "lanes", "heads", "matrix", "broadcast", "places", "turns", "rows", "elements", "planes", "blocks",
-    "repeats",
+    "repeats", "channels",
 ]  # fmt: skip
 INSIDE: tuple[TransferKind, ...] = ("turns", "elements", "planes", "blocks", "repeats")
 """The kinds of copies inside global memory."""
@@ -34,8 +34,9 @@ class Move(Command, frozen=True, tag="move"):
         if only the channels of this transfer have equal distances along c (it may be negative).
     start and whole are given together; without them the command moves a constant, or belongs to no group and no tile.
     kind: for a tile of a global layer, how the library moves it: a tensor, a tensor lane by lane, heads of attention, a
-        matrix over all lanes, or a constant for every lane; "places", one transfer for each place of axis h. For a copy
-        in global memory: "turns", several transpositions of matrices in sequence; "elements", one by one; "planes", the
+        matrix over all lanes, or a constant for every lane; "places", one transfer for each place of axis h. For a load
+        of a layer group: "channels", channel by channel, each to all lanes that need it (`Conv.spread`). For a copy in
+        global memory: "turns", several transpositions of matrices in sequence; "elements", one by one; "planes", the
         last two axes one after the other through local memory; "blocks", rows of blocks, whose last axes are (row in a
         block, column, column in a block); "repeats", gathers of rows that repeat one axis after the other. For both:
         "rows", whose rows are moved one by one even if they are neighbours. The kinds differ in cost (hardware.md 5.2).
@@ -106,6 +107,8 @@ class Move(Command, frozen=True, tag="move"):
 
     def dma_ns(self, chip: ChipSpec) -> float:
         """Latency + bytes / bandwidth of the direction; by runs on chips where short runs cost as much as long ones."""
+        if self.kind == "channels":
+            return self._channel_by_channel_ns(chip)
         inside = self.input.memory == self.output.memory
         if self.kind not in ("", *INSIDE) and not inside and chip.dma_run_bytes:
             return self._tile_ns(chip)
@@ -124,6 +127,12 @@ class Move(Command, frozen=True, tag="move"):
             return transfers.transfer_ns(self.direction, transfers.by_runs(self.input.nbytes, run, pages, chip), chip)
         moved = max((transfers.burst_bytes(view, chip) for view in system), default=self.output.nbytes)
         return transfers.transfer_ns(self.direction, moved, chip)
+
+    def _channel_by_channel_ns(self, chip: ChipSpec) -> float:
+        """A load of an image with a broadcast per channel. Its pages do not matter (the same profile)."""
+        channels, run = self.input.shape[1], transfers.common_run(self.input, self.output, chip)
+        moved = transfers.by_runs(self.input.nbytes // channels, run, chip.dma_channels, chip)
+        return channels * (chip.latency_ns("s2l") + moved / (chip.matrix_gbs or chip.bandwidth.s2l))
 
     def _gathered(self) -> list[int]:
         """The bytes of each gather: an axis that is read without a step repeats all before it, the shortest first."""
@@ -151,8 +160,7 @@ class Move(Command, frozen=True, tag="move"):
             run = min(run, self.input.shape[-1] * itemsize(self.input.dtype))
         moved = transfers.by_runs(size, run, chip.dma_channels, chip)
         if chip.dma_run_bytes:
-            for end in (self.input, self.output)[: chip.copy_page_ends]:
-                moved *= transfers.paged(transfers.begun_pages(end, chip), chip)
+            moved *= self._paged(run, chip)
         direct = transfers.transfer_ns("s2s", moved, chip)
         if run > itemsize(self.input.dtype) or transfers.in_order(self.input) == transfers.in_order(self.output):
             return direct
@@ -161,6 +169,20 @@ class Move(Command, frozen=True, tag="move"):
         whole = transfers.by_runs(size, size, ceil_div(size, chip.dma_page_bytes), chip)
         there, back = (transfers.transfer_ns(way, whole, chip) for way in ("s2l", "l2s"))
         return min(direct, there + back + self.output.elements / 2 * 1000 / chip.tiu_mhz)
+
+    def _paged(self, run: int, chip: ChipSpec) -> float:
+        """Factor of the time of a copy in global memory whose ends lie in few pages.
+
+        Of a part of a tensor that becomes dense, the pages of the tensor count twice: those in which runs begin among
+        the first pages, and all. Of other copies the chip says which ends count.
+        """
+        sides = self.input, self.output
+        same_order = transfers.in_order(self.input) == transfers.in_order(self.output)
+        if same_order and transfers.common_run(self.output, self.output, chip) == self.output.nbytes:
+            pages = transfers.first_pages(self.input, run, chip), transfers.all_pages(self.input, run, chip)
+        else:
+            pages = tuple(transfers.begun_pages(side, chip) for side in sides[: chip.copy_page_ends])
+        return prod(transfers.paged(count, chip) for count in pages)
 
     def _matrix(self) -> Matrices | None:
         """The matrices that a copy transposes, each dense on both sides; None if it is no transposition of matrices."""

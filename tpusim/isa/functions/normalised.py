@@ -8,11 +8,20 @@ from tpusim.chips import ChipSpec
 from tpusim.isa.functions.base import Function, Misfit, Shape, Steps, Unit
 from tpusim.isa.functions.rules import equal_shapes, has_axis, image
 from tpusim.isa.layout import ceil_div
-from tpusim.isa.region import View
-from tpusim.isa.steps import array
+from tpusim.isa.region import View, itemsize
+from tpusim.isa.steps import array, row_windows
 
 _ROOT_STEPS: Final = 30
 """Vector steps of a reciprocal root (F-50)."""
+_F32 = 4
+
+
+def _row_sums(rows: int, length: int, size: int, chip: ChipSpec) -> int:
+    """Steps of a PorD that sums each row of a lane's plane; one row is first reduced to a vector, padded if it must."""
+    vector = chip.eu_elements(size)
+    if rows > 1:
+        return row_windows(rows, length, vector, chip)
+    return ceil_div(length, vector) + vector + (length % vector > 0)
 
 
 class Lrn(Function, frozen=True, tag="lrn"):
@@ -69,6 +78,24 @@ class LayerNorm(Function, frozen=True, tag="layernorm"):
     def made_of(self, operands: int) -> Steps:
         """Two sums by windows, subtract, square, add, divide, three products; the root takes the steps of U-91."""
         return Steps(arithmetic=9, series=1)
+
+    def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
+        """Along axes inside a lane: sums by windows, steps of each element, and the root of each row (U-91, F-50).
+
+        The difference and its square are in f32. Weight and bias are copied to all lanes.
+        """
+        if self.axis < 2 or self.tables or self.bf16_steps:  # noqa: PLR2004  n and c lie across lanes
+            return super().cycles(inputs, output, chip)
+        n, c, *plane = output.shape
+        rows, length = prod(plane[: self.axis - 2]), prod(plane[self.axis - 2 :])
+        size = itemsize(output.dtype)
+        half, checked = size < _F32, chip.roots_in_f32
+        narrow, wide = (ceil_div(rows * length, chip.eu_elements(each)) for each in (size, _F32))
+        sums = _row_sums(rows, length, size, chip) + _row_sums(rows, length, _F32, chip)
+        root = _ROOT_STEPS + 1 + (half or checked) + 2 * checked
+        each_lane = sums + 2 * wide + (2 + half) * narrow + ceil_div(rows, chip.eu_elements(_F32)) * root
+        turns, constants = n * ceil_div(c, chip.lanes), self.weight + self.bias
+        return turns * (each_lane + constants * narrow) + constants * 2 * ceil_div(length, chip.eu_elements(size))
 
     def needs(self) -> Unit:
         """Its tables, if it has any."""
@@ -158,6 +185,15 @@ class GroupNorm(Function, frozen=True, tag="groupnorm"):
     def made_of(self, operands: int) -> Steps:
         """The same steps as a layer norm."""
         return Steps(arithmetic=9, series=1)
+
+    def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
+        """Of single channels: two sums of the plane by windows, six steps of each element, and the root (F-50)."""
+        n, c, *plane = output.shape
+        if self.groups != c or self.depth > 1 or self.bf16_steps or self.weight_as_factor:
+            return super().cycles(inputs, output, chip)
+        size = prod(plane)
+        sums, root = 2 * _row_sums(1, size, _F32, chip), _ROOT_STEPS + 2 + 2 * chip.roots_in_f32
+        return n * ceil_div(c, chip.lanes) * (sums + 6 * ceil_div(size, chip.eu_elements(_F32)) + root)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """Whole groups of channels, whole depths."""

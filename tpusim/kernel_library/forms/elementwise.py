@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace as altered
 from math import ceil, isqrt, prod
 
-import msgspec
+from msgspec.structs import replace
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.commands import (
@@ -15,6 +15,7 @@ from tpusim.isa.commands import (
     Lut,
     Quantize,
     Rescale,
+    Select,
     TransferKind,
 )
 from tpusim.isa.functions import (
@@ -28,7 +29,7 @@ from tpusim.isa.functions import (
     SubInt,
     SumShift,
 )
-from tpusim.isa.layout import align, ceil_div, dense_strides
+from tpusim.isa.layout import ceil_div, dense_strides
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.transfers import CAST_BYTES, LEAST_WIDTH
 from tpusim.kernel_library.forms.parts import AXES, Form, Part, Shape, constant, is_dense, seen
@@ -45,7 +46,8 @@ def elementwise(body: Command, chip: ChipSpec) -> Iterator[Form]:
     """Equal shapes: all lanes get an equal share. Other shapes: the first axes are n, c and h, as in a group."""
     shapes = [view.shape for _, view in body.operands()]
     if is_dense(body) and all(prod(shape) == prod(shapes[-1]) for shape in shapes):
-        yield from _equal_shares(body, chip, "matrix" if isinstance(body, Arith) else "tensor")
+        matrix = isinstance(body, Arith) or (isinstance(body, Compare) and not isinstance(body.b, View))
+        yield from _equal_shares(body, chip, "matrix" if matrix else "tensor")
     elif is_dense(body) and (axes := _images(shapes) or _joined(shapes)) is not None:
         yield _broadcast(body, axes)
 
@@ -75,6 +77,8 @@ def _arith(body: Command, chip: ChipSpec) -> Iterator[Form]:
     alone = unary and body.kind in ("copy", "truncate")
     if alone and not is_dense(body):
         yield from _repeated(body)
+    elif alone and body.relu:
+        yield from _by_vectors(body, chip)
     else:
         yield from (_cast if alone else _active if unary else elementwise)(body, chip)
 
@@ -109,7 +113,9 @@ def _equal_shares(
     if not is_dense(body):
         return
     views = [view for _, view in body.operands()]
-    width = _width(views[-1].elements, max(itemsize(v.dtype) for v in views), least, chip)
+    count, size = views[-1].elements, max(itemsize(v.dtype) for v in views)
+    fewest = 1 if kind == "matrix" and count <= least * chip.lanes else least
+    width = _width(count, size, max(least, ceil_div(count, chip.lanes)), fewest, chip)
     parts = (Part(seen(v, (1, v.elements // width, 1, width)), kind=kind) for v in views)
     yield Form(body, tuple(parts), (3, 1), share)
 
@@ -132,12 +138,48 @@ def _in_halves(body: Command, chip: ChipSpec, least: int) -> Iterator[Form]:
         yield altered(form, share=1, columns=columns - columns % chip.eu_bytes or columns)
 
 
-def _width(count: int, size: int, least: int, chip: ChipSpec) -> int:
-    """The length of a run in one lane: the divisor of `count`, at least `least`, that takes the fewest vector steps."""
-    wanted, vector = max(least, ceil_div(count, chip.lanes)), chip.eu_elements(size)
+@form_of(Select)
+def _slope(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """One slope for all: the tiles of a relu."""
+    assert isinstance(body, Select)
+    if not isinstance(body.slope, View):
+        yield from _by_vectors(body, chip)
+
+
+def _by_vectors(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """As many whole vectors as all lanes can share, then one vector in each of some lanes, then the last elements.
+
+    Two tiles of operand and result fill local memory, but for the room of the last elements. In the library a tile has
+    whole banks; here the last tile of a tensor has what is left.
+    """
+    views = [view for _, view in body.operands()]
+    size, count = max(itemsize(view.dtype) for view in views), views[-1].elements
+    vector = chip.eu_elements(size)
+    shared = count // vector // chip.lanes * vector
+    rows, rest = divmod(count - shared * chip.lanes, vector)
+    most = chip.lmem_bytes // (2 * len(views)) // size - 2 * vector
+    first = 0
+    for lanes, width in ((chip.lanes, shared), (rows, vector), (1, rest)):
+        if lanes * width and is_dense(body):
+            moved = [replace(view, address=view.address + first * itemsize(view.dtype)) for view in views]
+            parts = tuple(Part(seen(view, (1, lanes, 1, width))) for view in moved)
+            yield Form(body, parts, (3, 1), share=1, columns=most)
+            first += lanes * width
+
+
+def _width(count: int, size: int, wanted: int, fewest: int, chip: ChipSpec) -> int:
+    """The length of a run in one lane: the divisor of `count`, at least `fewest`, that takes the steps of `wanted`.
+
+    wanted: the length if it need not divide `count`; if no divisor takes the same steps, the nearest.
+    """
+    vector = chip.eu_elements(size)
     able = (d for small in range(1, isqrt(count) + 1) if count % small == 0 for d in (small, count // small))
-    widths = [d for d in able if d >= min(count, least)]
-    return min(widths, key=lambda d: (ceil_div(count // d, chip.lanes) * align(d, vector), abs(d - wanted)))
+
+    def steps(width: int) -> int:
+        return ceil_div(count // width, chip.lanes) * ceil_div(width, vector)
+
+    nearest = [(abs(steps(d) - ceil_div(wanted, vector)), abs(d - wanted), d) for d in able if d >= min(count, fewest)]
+    return min(nearest)[2]
 
 
 def _images(shapes: list[Shape]) -> list[list[int]] | None:
@@ -194,6 +236,6 @@ def _lut(body: Command, chip: ChipSpec) -> Iterator[Form]:
     assert isinstance(body, Lut)
     if not is_dense(body):
         return
-    for form in _active(msgspec.structs.replace(body, table=body.input), chip):
+    for form in _active(replace(body, table=body.input), chip):
         source, _, result = form.parts
         yield altered(form, body=body, parts=(source, constant(body.table), result))

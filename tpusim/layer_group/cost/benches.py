@@ -27,7 +27,7 @@ from tpusim.layer_group.slicing import extents
 from tpusim.ops.framework.base import TensorSlice, TpuOp
 from tpusim.ops.framework.emission import Placed, SliceContext, WholeContext
 from tpusim.ops.framework.views import gmem_view, lmem_view, transfers
-from tpusim.ops.interfaces import LaneCopies, is_in_place
+from tpusim.ops.interfaces import is_in_place
 from tpusim.schedule import Subgraph, Transferred
 
 
@@ -46,15 +46,6 @@ def slice_ns(
     return bench.ns
 
 
-def loaded_spread(op: TpuOp, graph: Subgraph) -> bool:
-    """Whether the first operand's merged axes lie in more lanes, as a load for this op alone places them."""
-    return isinstance(op, LaneCopies) and op.copied_by_load() and _loaded_alone(op.operands[0], graph)
-
-
-def _loaded_alone(value: SSAValue, graph: Subgraph) -> bool:
-    return value in graph.inputs and len(graph.users(value)) == 1
-
-
 def transfer_ns(transfer: Transferred, part: TensorSlice, graph: Subgraph, chip: ChipSpec) -> float:
     """Time of the DMA commands of one slice; 0 for an empty slice."""
     if 0 in part.shape:
@@ -64,8 +55,10 @@ def transfer_ns(transfer: Transferred, part: TensorSlice, graph: Subgraph, chip:
     whole = gmem_view(value, 0, chip, constant=constant)
     local = lmem_view(value, 0, part.shape, chip, constant=constant, aligned=value not in graph.compact)
     moved = transfers(whole, extents(value, graph, chip), part, local, chip)
-    load = transfer.kind == "load"
-    return sum(_move_ns(*((t.outside, t.inside) if load else (t.inside, t.outside)), chip) for t in moved)
+    if transfer.kind == "store":
+        return sum(_move_ns(each.inside, each.outside, chip) for each in moved)
+    kind = "channels" if value in graph.copied_by_loads else ""
+    return sum(_move_ns(each.outside, each.inside, chip, kind) for each in moved)
 
 
 def global_ns(op: TpuOp, chip: ChipSpec) -> float:
@@ -107,7 +100,8 @@ class _Bench(SliceContext):
 
     def loaded_alone(self, index: int) -> bool:
         """Whether the operand is loaded into the group and no other op of the group reads it."""
-        return _loaded_alone(self.op.operands[index], self._graph)
+        value = self.op.operands[index]
+        return value in self._graph.inputs and len(self._graph.users(value)) == 1
 
     def output_address(self) -> int:
         """0: the result has no address yet."""

@@ -17,8 +17,8 @@ from tpusim.ops.structure import TopWeight
 from tpusim.schedule import Allocation, Buffer, Row
 
 Gap = tuple[int, int]
-Side = Literal["", "spread", "result"]
-"""spread: a work area in which an op spreads its operand over lanes (a convolution whose kernel's axes lie in the
+Side = Literal["", "copies", "result"]
+"""copies: a work area in which an op copies its operand to other lanes (a convolution whose kernel's axes lie in the
 channels); result: a tensor, no constant, of more than one row. The two never share bytes."""
 Partners = Mapping[SSAValue, tuple[SSAValue, ...]]
 """Result -> operands whose bytes it may reuse."""
@@ -85,7 +85,7 @@ class _Traffic:
                 self.crowded &= ~(1 << row)
 
 
-APART: Mapping[Side, Side] = {"spread": "result", "result": "spread"}
+APART: Mapping[Side, Side] = {"copies": "result", "result": "copies"}
 """The opposite side, whose buffers never share bytes with this side."""
 SHORT = 8
 """Rows: buffers that live longer are compared one by one with the others."""
@@ -164,7 +164,7 @@ def _items(buffers: Sequence[Buffer], rows: Sequence[Row], chip: ChipSpec, able:
 
 def _side(owner: SSAValue | TpuOp, rows: int) -> Side:
     if not isinstance(owner, SSAValue):
-        return "spread" if isinstance(owner, LaneCopies) and owner.copies_over_lanes() else ""
+        return "copies" if isinstance(owner, LaneCopies) and owner.copies_over_lanes() else ""
     return "" if isinstance(owner.owner, TopWeight) or rows.bit_count() == 1 else "result"
 
 
@@ -217,7 +217,7 @@ class _Pending:
             item.key = self._key(item)
         self._heap = sorted(item.key for item in items)
         self._long = [item for item in items if item.rows.bit_count() > SHORT]
-        self._spread = [item for item in items if item.side == "spread"]
+        self._copies = [item for item in items if item.side == "copies"]
         self._short: list[list[_Item]] = [[] for _ in rows]
         for item in items:
             if item.rows.bit_count() <= SHORT:
@@ -262,11 +262,11 @@ class _Pending:
     def _affected(self, last: _Item) -> Iterable[_Item]:
         """The unplaced buffers that are alive in some row of this one, or never share its bytes."""
         waiting, rows, apart = self._items, last.rows, APART.get(last.side)
-        if last.side == "spread" or rows.bit_count() > SHORT:
+        if last.side == "copies" or rows.bit_count() > SHORT:
             return [item for item in waiting.values() if item.rows & rows or item.side == apart]
         found = {item.rank: item for item in self._long if item.rows & rows and item.rank in waiting}
         if apart:
-            found.update((item.rank, item) for item in self._spread if item.rank in waiting)
+            found.update((item.rank, item) for item in self._copies if item.rank in waiting)
         for row in _bits(rows):
             found.update((item.rank, item) for item in self._short[row] if item.rank in waiting)
         return found.values()

@@ -220,14 +220,14 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
 
     @override
     def copied_by_load(self) -> bool:
-        """Loads of 8-bit images copy (U-83); floats are copied after their load."""
-        return self.integer and self.copies_over_lanes()
+        """Loads of 8-bit images that no other op of the network reads (U-83); others are copied after their load."""
+        return self.integer and self.copies_over_lanes() and not self._axes_and_copies & EXTRA
 
     @override
     def state_copies(self, *, loaded: bool) -> None:
         """Set `ON_CHIP` unless the load of the image makes the copies."""
         if self.copies_over_lanes():
-            on_chip = not (self.integer and loaded) or bool(self._axes_and_copies & EXTRA)
+            on_chip = not (self.copied_by_load() and loaded)
             self.use_3ic_optimize = int_attr(self._axes_and_copies & ~ON_CHIP | ON_CHIP * on_chip)
 
     @override

@@ -42,7 +42,7 @@ from tpusim.ops.framework.base import (
     reads_indices,
 )
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.interfaces import Margins, OperandSlices, SharedWindows, Volumes
+from tpusim.ops.interfaces import LibraryKernel, Margins, OperandSlices, SharedWindows, Volumes
 from tpusim.ops.structure import TopWeight
 
 
@@ -146,8 +146,10 @@ class UnaryTop(Unary, TopOp):
         return int(np.prod(shape_of(self.output)))
 
 
-class ElementwiseTpu(TpuOp):
+class ElementwiseTpu(TpuOp, LibraryKernel):
     """An op that computes every element of its first operand by itself, with or without constants."""
+
+    ALONE: ClassVar[str] = "an element-wise op"
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
@@ -247,9 +249,10 @@ def aligned(builder: Builder, values: Sequence[SSAValue], smallest: int = 0) -> 
     return filled
 
 
-class NaryTpu(TpuOp, OperandSlices, SharedWindows, Volumes):
+class NaryTpu(TpuOp, LibraryKernel, OperandSlices, SharedWindows, Volumes):
     """An op on two or more tensors that broadcast. It can be cut along any axis and reads windows of larger slices."""
 
+    ALONE: ClassVar[str] = "an element-wise op"
     MARGINS: ClassVar[Margins] = "read"
 
     inputs = var_operand_def(TensorType)

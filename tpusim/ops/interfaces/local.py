@@ -55,8 +55,8 @@ class KernelLibrary(Rules):
     """The kernels of the library for global layers."""
 
     LONE_CASTS = True
-    """A cast, table, function, softmax, sum, concatenation, requant or op with a constant that would be alone in its
-    group becomes a global layer (U-76)."""
+    """An element-wise op, cast, table, softmax, concatenation or requant that would be alone in its group becomes a
+    global layer (U-76)."""
     PERMUTES_BY_MATRICES = True
     """A Permute that one copy of whole rows or one transposition of matrices cannot do takes several transpositions."""
     GLOBAL_BUFFERS = True
@@ -110,7 +110,7 @@ class LaneCopies:
         raise NotImplementedError
 
     def copied_by_load(self) -> bool:
-        """Whether a load makes the copies at no cost, if only this op reads the loaded tensor."""
+        """Whether a load makes the copies, channel by channel, if only this op reads the loaded tensor."""
         raise NotImplementedError
 
     def state_copies(self, *, loaded: bool) -> None:
