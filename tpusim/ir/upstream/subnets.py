@@ -13,6 +13,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from tpusim.ir.attrs import int_attr
 from tpusim.ir.functions import HOST, RUN_MODE, SUBNET, Function, function_of, functions_of, is_host_function
 from tpusim.ir.opaque import opaque_mode
+from tpusim.ir.upstream.spelling import FUNCTION
 
 INPUT, CONSTANTS = "top.Input", ("top.Weight", "top.None")
 IN_NO_FUNCTION = (INPUT, *CONSTANTS)
@@ -85,6 +86,8 @@ def _moved(following: Operation, ops: set[Operation], name: str, places: dict[SS
     for op in members:
         op.detach()
         body.add_op(op)
+        if is_host_function(*function_of(op)):
+            del op.attributes[FUNCTION]  # the function says it
     body.add_op(ReturnOp(*left))
     for value, argument in zip(given, body.args, strict=True):
         value.replace_uses_with_if(argument, lambda use: _top(use.operation, body) is not None)
