@@ -112,8 +112,7 @@ def for_generator(model: Model) -> Model:
     function of the runtime, apart from those that run on the chip, without code of ours.
     """
     made, chip = model.clone(), chips.of(model)
-    functions = {op: found for op in made.ops if (found := host_function_of(op)) is not None}
-    for code in {found.code for found in functions.values() if found.code is not None}:
+    for code in {found.code for op in made.ops if (found := host_function_of(op)) and found.code}:
         code.detach()
         code.erase()
     for op in list(made.module.walk()):
