@@ -134,7 +134,8 @@ def _lowered(chip: Chip, mode: Mode, ranges: Ranges | None, more: dict[str, Any]
 
 
 def _grouped(opt: str | LayerGroupConfig, more: dict[str, Any]) -> tuple[Pass, ...]:
-    return pipelines.grouped(opt if isinstance(opt, LayerGroupConfig) else LayerGroupConfig(opt, **more))
+    config = opt if isinstance(opt, LayerGroupConfig) else LayerGroupConfig(opt, **more)
+    return pipelines.grouped(config)[:-1]  # the machine computes ops of the host in NumPy, not by flat kernels
 
 
 def _grouped_unless(model: Model, opt: str | LayerGroupConfig, more: dict[str, Any]) -> tuple[Pass, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders.commands import LEGAL, F, T, U, conv, global_conv, make, program, rows
+from builders.commands import LEGAL, F, T, U, conv, global_conv, make, of_host, program, rows
 from msgspec import structs
 from streams import gmem, lmem, neuron
 
@@ -53,6 +53,8 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("sequence_ids", make(Fill, id=0, output=T, value=0), "got id 0, dep 0"),
     ("sequence_ids", make(Fill, id=1 << 20, output=T, value=0), "1 <= id < 1,048,576"),
     ("memories", make(Arith, kind="copy", a=neuron(0, (1, 64, 4, 4)), output=U), "operand a in lmem, got gmem"),
+    ("executors", make(GlobalKernel, body=of_host()), "a call of the host around .* got GlobalKernel"),
+    ("executors", of_host(), "a call of the host around .* got Fn"),
     ("memories", make(GlobalKernel, body=conv()), "operand input in gmem, got lmem"),
     ("layouts", make(Fill, output=lmem(0, (4, 4)), value=0), "4 axes, got aligned with 2 axes"),
     ("layouts", make(Fill, output=lmem(0, (1, 1, 1, 1), layout="dense"), value=0), "aligned or compact or strided"),

@@ -160,7 +160,10 @@ THIRD_PARTY: dict[str, set[str]] = {
 }
 """Units whose third-party imports are limited."""
 
-THIRD_PARTY_OF_FILE = {"tpusim.verify.render": {"rich"}}
+THIRD_PARTY_OF_FILE = {
+    "tpusim.verify.render": {"rich"},
+    "tpusim.simulator.host_function": {"jax"},  # a compiler of code that the program has; no kernel
+}
 
 NAMELESS = {*STAGES, "passes", "schedule", "inference", "fidelity", "diagnosis", "prospect"}
 """Folders that know no op."""
@@ -182,6 +185,7 @@ FROM_OPS: dict[str, set[str] | None] = {
     "tpusim.ops.pad": {"borders"},  # what a store fills around a tensor
     "tpusim.ops.framework.views": None,  # what a slice or a tensor is for a command
     "tpusim.ops.framework.emission": None,  # operands and results for `emit`
+    "tpusim.ops.framework.host_functions": None,  # which ops are one function of the host
     "tpusim.ops.framework.families": {"command_dtype"},  # a tensor's element type on the chip
     # ops without arithmetic that hold a module together
     "tpusim.ops.structure": {

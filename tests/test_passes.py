@@ -306,6 +306,7 @@ def test_a_run_dumps_its_pipeline(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert program.read_bytes() == expected
 
 
+GROUPS = ["weight-reorder", "layer-group", "outline-host-functions"]
 LOWERS = ["canonicalize", "calibrate", "import-calibration-table", "convert-top-to-tpu", "processor-tpu-optimize"]
 
 
@@ -316,8 +317,8 @@ LOWERS = ["canonicalize", "calibrate", "import-calibration-table", "convert-top-
         (["--to", "import"], []),
         (["--to", "canonicalize"], LOWERS[:1]),
         (["--to", "lower"], LOWERS),
-        (["--to", "verify"], [*LOWERS, "weight-reorder", "layer-group", "address-assign", "codegen"]),
-        (["--from", "group", "--to", "assign"], ["weight-reorder", "layer-group", "address-assign"]),
+        (["--to", "verify"], [*LOWERS, *GROUPS, "address-assign", "codegen"]),
+        (["--from", "group", "--to", "assign"], [*GROUPS, "address-assign"]),
         (["--from", "codegen"], ["codegen"]),
         (["--from", "infer"], []),
     ],

@@ -24,7 +24,7 @@ BEFORE = (
     "set-preprocess{pixel_format=gray},func.func(canonicalize),smoothquant{data=random:1},softmax_correction,"
     "calibrate{data=random:1 method=max},import-calibration-table,fuse-preprocess{chip=bm1688}"
 )
-GROUPS = "search-groups,combine-timesteps,overlap-groups,choose-cores,merge-moves"
+GROUPS = "search-groups,combine-timesteps,overlap-groups,choose-cores,merge-moves,outline-host-functions"
 WHOLE = f"{BEFORE},convert-top-to-tpu{{chip=bm1688}},processor-tpu-optimize,weight-reorder,layer-group"
 STEPWISE = f"{BEFORE},{LOWERING},processor-tpu-optimize,weight-reorder,{GROUPS},address-assign,codegen"
 GENERIC = "apply-pdl{pdl_file=patterns.pdl},inline,symbol-dce,cse,dce,fold,sccp"

@@ -340,6 +340,7 @@ FUNCTIONS = Table[Any](
         "pixelnorm": "tpusim.isa.functions.normalised:PixelNorm",
         "reduce": "tpusim.isa.functions.reduce:Reduce",
         "interp": "tpusim.isa.functions.interp:Interp",
+        "host_function": "tpusim.isa.functions.host:HostFunction",
         "add_int": "tpusim.isa.functions.integers:AddInt",
         "sub_int": "tpusim.isa.functions.integers:SubInt",
         "mul_int": "tpusim.isa.functions.integers:MulInt",
@@ -409,6 +410,7 @@ PASSES = Table[Any](
         "softmax_correction": "tpusim.passes.calibration:SoftmaxCorrection",
         "strip-io-quant": "tpusim.passes.lowering:StripIoQuant",
         "weight-reorder": "tpusim.passes.lowering:WeightReorder",
+        "outline-host-functions": "tpusim.passes.host_functions:OutlineHostFunctions",
     },
 )
 """Classes of `tpusim.passes.Pass` by name."""
@@ -502,6 +504,7 @@ MEANINGS = Table[Any](
         "remainder": "tpusim.simulator.positions:remainder",
         "grid_sample": "tpusim.simulator.grid:grid_sample",
         "interp": "tpusim.simulator.function:interp",
+        "host_function": "tpusim.simulator.host_function:host_function",
         "concat": "tpusim.simulator.function:concat",
         "reshape": "tpusim.simulator.function:reshape",
     },
@@ -589,6 +592,7 @@ FIELD_MEANINGS = Table[Any](
         "remainder": "tpusim.simulator.field.functions:elementwise",
         "grid_sample": "tpusim.simulator.field.functions:whole",
         "interp": "tpusim.simulator.field.functions:interp",
+        "host_function": "tpusim.simulator.field.functions:whole",
     },
 )
 """What a macro function means over a finite field, by name: functions of the field, it, its operands and the view."""

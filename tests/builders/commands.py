@@ -65,6 +65,14 @@ def global_conv(**more: Any) -> GlobalKernel:
     return make(GlobalKernel, body=structs.replace(body, **more))
 
 
+def of_host() -> Fn:
+    """A function of the host on an image, with code of 99 bytes."""
+    code, image = neuron(0, (99,), "u8"), neuron(4096, (1, 64, 4, 4), "f32")
+    return make(
+        Fn, function=functions.HostFunction("host_0"), inputs=(code, image), output=structs.replace(image, address=8192)
+    )
+
+
 def rows(**changed: View) -> Any:
     """A gather of four of nine rows."""
     views = {"input": neuron(0, (2, 9, 5)), "indices": neuron(256, (4,), "i32"), "output": neuron(512, (2, 4, 5))}
@@ -107,6 +115,7 @@ LEGAL: list[Any] = [
     make(Fill, output=lmem(7, (1, 1, 3, 3), layout="strided", strides=(0, 0, 9, 2)), value=0),
     global_conv(),
     make(HostCall, body=global_conv().body),
+    make(HostCall, body=of_host()),
     global_conv(pads=(20,) * 4, dilations=(16, 16), strides=(16, 16), output=neuron(4096, (1, 64, 1, 1))),
 ]
 

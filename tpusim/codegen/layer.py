@@ -33,6 +33,7 @@ from tpusim.isa.stream import Location
 from tpusim.kernel_library import Piece, Transfer, turns_of
 from tpusim.ops.framework.base import TpuOp, logical_shape
 from tpusim.ops.framework.emission import WholeContext
+from tpusim.ops.framework.host_functions import layer_operands
 from tpusim.ops.structure import TopWeight
 
 
@@ -43,10 +44,11 @@ class GlobalContext(WholeContext):
         super().__init__(op, emitter.chip)
         self._emitter = emitter
         self._reason = reason
-        operands = [(Source(source_name(v)), self._view(v)) for v in op.operands if is_tensor(v)]
+        read = [value for value in layer_operands(op) if is_tensor(value)]
+        operands = [(Source(source_name(v)), self._view(v)) for v in read]
         self._name_of = namer(operands, Source(op_name(op)), emitter.chip)
-        self._constants = {source_name(v) for v in op.operands if isinstance(v.owner, TopWeight)}
-        self._tensors = [self._view(v) for v in (*op.operands, op.results[0]) if is_tensor(v)]
+        self._constants = {source_name(v) for v in read if isinstance(v.owner, TopWeight)}
+        self._tensors = [self._view(v) for v in (*read, op.results[0])]
         self._tiles = 0
         self._results: list[tuple[int, Transfer]] = []
         """(command index of every tile, its store) of the op's last command."""
@@ -156,7 +158,7 @@ class GlobalContext(WholeContext):
 def emit_layer(op: TpuOp, emitter: Emitter, reason: str) -> None:
     """All commands of one global layer."""
     context = GlobalContext(emitter, op, reason)
-    op.emit(context)
+    context.layer()
     emitter.locations.extend(context.locations())
 
 

@@ -26,6 +26,7 @@ from tpusim.isa.layout import align, extent, gmem_bytes
 from tpusim.isa.stream import FORMAT_VERSION, CoefficientEntry, GroupEntry, Header, Program, TensorEntry
 from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.framework.families import command_dtype
+from tpusim.ops.framework.host_functions import host_function_of, layer_of
 from tpusim.ops.framework.views import gmem_view
 from tpusim.ops.interfaces import is_in_place, macs_of
 from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
@@ -74,7 +75,9 @@ def _emit(op: TpuGroup | TpuOp, emitter: Emitter) -> GroupEntry:
     before = len(emitter.commands)
     emit_layer(op, emitter, reason)
     peak = _peak(emitter.commands[before:], emitter.chip)
-    return GroupEntry(emitter.group, (op_name(op),), dict.fromkeys("ncdhw", 1), peak, reason)
+    function = host_function_of(op)
+    names = tuple(map(op_name, (op,) if function is None else function.members))
+    return GroupEntry(emitter.group, names, dict.fromkeys("ncdhw", 1), peak, reason)
 
 
 def _peak(commands: list[Command], chip: ChipSpec) -> int:
@@ -174,7 +177,7 @@ def _results(op: Operation) -> Iterator[tuple[str, SSAValue, str]]:
     if isinstance(op, TpuGroup):
         for result in op.results:
             yield source_name(result), result, source_name(result)
-    elif isinstance(op, TpuOp):
+    elif isinstance(op, TpuOp) and layer_of(op) is op:
         name = op_name(op)
         yield name, op.results[0], source_name(op.operands[0]) if is_in_place(op) else name
 

@@ -106,7 +106,7 @@ def to_stablehlo(
         return [y.reshape(-1, *y.shape[2:]) if open_batch and y.ndim > 1 else y for y in whole]
 
     try:
-        with jax.enable_x64(True), _without_tracebacks():
+        with jax.enable_x64(True), without_tracebacks():
             exported = export.export(_JAX.jit(main, keep_unused=True), platforms=("cpu",))(
                 *taken, *(values if arguments else ())
             )
@@ -121,7 +121,7 @@ def to_stablehlo(
 
 
 @contextmanager
-def _without_tracebacks() -> Generator[None]:
+def without_tracebacks() -> Generator[None]:
     """Locations in this package's files, whose paths are this machine's, are left out."""
     before = _JAX.config.jax_traceback_in_locations_limit
     _JAX.config.update(_LIMIT, 0)

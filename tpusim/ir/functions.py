@@ -7,7 +7,7 @@ outer one. Every op of a function with a run mode keeps name and mode of its fun
 `functions_of` gives them back, and so do the groups of the program.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import cast
@@ -23,10 +23,15 @@ from tpusim.ir.upstream.spelling import FUNCTION
 MAIN = "main"
 SUBNET = "subfunc_0", "TPU_STATIC"
 """Name and run mode of the function of a network that is not cut."""
+HOST = "host_", "CPU"
+"""How the names of host functions of tpusim begin, and their run mode; other ops are of a network that is not cut."""
 RUN_MODE = "mode"
 """The attribute of a function that says where it runs, as in `#tpu<run_mode TPU_STATIC>`."""
 RUN_MODES = ("", "TPU_STATIC", "TPU_DYNAMIC", "CPU")
 """The modes of functions that run once."""
+
+
+_CONSTANTS = ("top.Weight", "top.None")
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,11 @@ def function_of(op: Operation) -> tuple[str, str]:
     return (words[0], words[1]) if len(words) == 2 else (MAIN, "")  # noqa: PLR2004  name and mode
 
 
+def is_host_function(name: str, run_mode: str) -> bool:
+    """Whether a function is one that tpusim outlined for the host."""
+    return name.startswith(HOST[0]) and run_mode == HOST[1]
+
+
 def merge_functions(module: ModuleOp, name: str) -> None:
     """Make a module of several functions or with an inner module one of `@main`; any other stays as it is.
 
@@ -77,8 +87,25 @@ def merge_functions(module: ModuleOp, name: str) -> None:
     if MAIN in functions:
         _order_calls(functions[MAIN], functions)
         _expand(functions[MAIN], functions, (MAIN,), called, name)
-    if len(called) == 1:  # a network that is not cut
-        _unmark(functions[MAIN])
+    of_chip = [name for name in called if not is_host_function(name, _run_mode(functions[name]))]
+    if len(called) == 1 or len(of_chip) < len(called):  # a network that is not cut, but for host functions
+        _unmark(functions[MAIN], of_chip)
+    for symbol in called:
+        functions[symbol].detach()
+        functions[symbol].erase()
+
+
+def merge_host_functions(module: ModuleOp, name: str) -> None:
+    """Put the bodies of host functions of tpusim in the place of their calls; other functions stay functions.
+
+    Raises ImportModelError as `merge_functions`.
+    """
+    functions = _functions(module, name)
+    of_host = {s for s, function in functions.items() if is_host_function(s, _run_mode(function))}
+    if MAIN not in functions or not of_host:
+        return
+    called = set[str]()
+    _expand(functions[MAIN], functions, (MAIN,), called, name, of_host)
     for symbol in called:
         functions[symbol].detach()
         functions[symbol].erase()
@@ -141,16 +168,26 @@ def _successor(function: FuncOp | None) -> tuple[int, int] | None:
 
 
 def _expand(
-    caller: FuncOp, functions: dict[str, FuncOp], stack: tuple[str, ...], called: set[str], name: str
-) -> None:  # fmt: skip
-    """Replace a function's calls by the bodies of what it calls, whose names are added to `called`."""
+    caller: FuncOp,
+    functions: dict[str, FuncOp],
+    stack: tuple[str, ...],
+    called: set[str],
+    name: str,
+    only: Container[str] | None = None,
+) -> None:
+    """Replace a function's calls by the bodies of what it calls, whose names are added to `called`.
+
+    only: the functions whose calls are replaced; None: all.
+    """
     from tpusim.ir.generic.inlining import inline_call  # noqa: PLC0415  it knows weights, which are of modules
 
     for call in [op for op in caller.walk() if isinstance(op, CallOp)]:
         symbol = call.callee.root_reference.data
+        if only is not None and symbol not in only:
+            continue
         _require_sense(call, functions.get(symbol), stack, name)
         callee = functions[symbol]
-        _expand(callee, functions, (*stack, symbol), called, name)
+        _expand(callee, functions, (*stack, symbol), called, name, only)
         _mark(callee)
         inline_call(call, callee)
         called.add(symbol)
@@ -163,18 +200,19 @@ def _run_mode(function: FuncOp) -> str:
 
 
 def _mark(function: FuncOp) -> None:
-    """State name and run mode of a function in its ops, if it has a run mode."""
+    """State name and run mode of a function in its ops but the constants, if it has a run mode."""
     if mode := _run_mode(function):
         stated = texts_attr([function.sym_name.data, mode])
         for op in function.body.block.ops:
-            if op.results and not isinstance(op, ReturnOp):
+            if op.results and op.name not in _CONSTANTS:
                 op.attributes.setdefault(FUNCTION, stated)
 
 
-def _unmark(main: FuncOp) -> None:
-    """Leave out the function of every op where all ops but the inputs are of one that runs on the chip."""
+def _unmark(main: FuncOp, names: Sequence[str]) -> None:
+    """Leave out the function of every op where it is one of these, which run on the chip."""
+    stated = [texts_attr([name, SUBNET[1]]) for name in names]
     for op in main.body.block.ops:
-        if op.attributes.get(FUNCTION) == texts_attr(SUBNET):
+        if op.attributes.get(FUNCTION) in stated:
             del op.attributes[FUNCTION]
 
 

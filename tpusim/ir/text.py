@@ -43,7 +43,7 @@ from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 from tpusim.errors import ConfigError, ImportModelError, UnsupportedError
 from tpusim.host import files
 from tpusim.ir.attrs import int_attr, name_place, op_name, take_framework_name
-from tpusim.ir.functions import merge_functions
+from tpusim.ir.functions import merge_functions, merge_host_functions
 from tpusim.ir.names import names_from_attributes
 from tpusim.ir.opaque import TableContext
 from tpusim.ir.reading import take
@@ -264,8 +264,8 @@ def checked(module: ModuleOp, name: str, ctx: Context, *, keep: bool = False) ->
             take_framework_name(op)
     drop_absent(module)
     if is_network(module):
-        if not keep and isinstance(ctx, TableContext) and ctx.one_function:
-            merge_functions(module, name)
+        if not keep and isinstance(ctx, TableContext):
+            (merge_functions if ctx.one_function else merge_host_functions)(module, name)
         take(module, keep=keep)
         _require_static_shapes(module, name)
     try:

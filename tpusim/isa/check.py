@@ -40,6 +40,13 @@ def cores(command: Command, chip: ChipSpec) -> Finding | None:
     return Finding(f"a core within 0-{chip.cores - 1}", str(command.core), "compile for fewer cores")
 
 
+def executors(command: Command, chip: ChipSpec) -> Finding | None:
+    """What no engine of the chip computes is the body of a call of the host."""
+    if not command.on_chip or not command.computed.only_on_host:
+        return None
+    return Finding("a call of the host around a function of the host", type(command).__name__, "use a HostCall")
+
+
 def memories(command: Command, chip: ChipSpec) -> Finding | None:
     """Only Move and Fill reach global memory; TIU operands lie in LMEM, those of a global kernel's body in GMEM."""
     wanted = command.memory
@@ -208,8 +215,8 @@ def element_types(command: Command, chip: ChipSpec) -> Finding | None:
     return Finding("operands all integer or all float", got, "convert with Quantize or Dequantize")
 
 
-_RULES_OF_PLACE: tuple[Rule, ...] = (sequence_ids, cores)
-"""The rules about fields that are not part of a command's form."""
+_RULES_OF_PLACE: tuple[Rule, ...] = (sequence_ids, cores, executors)
+"""The rules about fields that are not part of a command's form, and about what executes it."""
 _VIEW_RULES: tuple[Rule, ...] = (layouts, start_lanes, interleaves, four_bits)
 _LOCAL_RULES: tuple[Rule, ...] = (lmem_bounds, addresses, coefficient_addresses)
 _LANE_RULES: tuple[Rule, ...] = (shared_lane, dimensions)

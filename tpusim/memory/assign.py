@@ -19,6 +19,7 @@ from tpusim.ir.upstream import BUFFER
 from tpusim.isa.layout import align, gmem_bytes
 from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.framework.families import command_dtype
+from tpusim.ops.framework.host_functions import layer_of
 from tpusim.ops.interfaces import is_in_place, room_of
 from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
 
@@ -153,12 +154,16 @@ def _makes_neurons(op: Operation) -> bool:
 def live_ranges(model: Model, chip: ChipSpec) -> tuple[list[Neuron], dict[SSAValue, SSAValue]]:
     """Neurons with their live ranges, and for every in-place result the value whose bytes it shares.
 
-    The room that an op needs in addition is alive with the op (U-111).
+    The room that an op needs in addition is alive with the op (U-111). What members of a host function read is alive
+    until its last one, which reads all of it; what the others make has no bytes.
     """
     ops = [op for op in model.ops if _makes_neurons(op) or isinstance(op, ReturnOp)]
+    places = {op: position for position, op in enumerate(ops)}
     neurons: dict[SSAValue | Operation, Neuron] = {}
     aliases: dict[SSAValue, SSAValue] = {}
-    for position, op in enumerate(ops):
+    for op in ops:
+        layer = layer_of(op)
+        position = places[layer]
         end = len(ops) if isinstance(op, ReturnOp) else position
         for value in op.operands:
             root = aliases.get(value, value)
@@ -167,7 +172,7 @@ def live_ranges(model: Model, chip: ChipSpec) -> tuple[list[Neuron], dict[SSAVal
         if (room := room_of(op, chip)) is not None:
             size = prod(room.shape) * storage_dtype(room.element).itemsize
             neurons[op] = Neuron(op, align(size, chip.gmem_align_bytes), position, position)
-        for result in op.results:
+        for result in op.results if op is layer else ():
             if not is_tensor(result):
                 continue
             if is_in_place(op):

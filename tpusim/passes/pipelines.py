@@ -13,6 +13,7 @@ from tpusim.passes.base import Pass, Pipeline
 from tpusim.passes.calibration import DATA, Calibrate, ImportCalibrationTable, Smoothquant, SoftmaxCorrection
 from tpusim.passes.canonicalize import Canonicalize
 from tpusim.passes.codegen import Codegen
+from tpusim.passes.host_functions import OutlineHostFunctions
 from tpusim.passes.layer_group import LayerGroup
 from tpusim.passes.lowering import ConvertTopToTpu, ProcessorTpuOptimize, WeightReorder
 from tpusim.passes.memory import AddressAssign
@@ -68,8 +69,8 @@ def integers(config: LoweringConfig = LOWERING) -> Steps:
 
 
 def grouped(config: LayerGroupConfig = GROUPS) -> Steps:
-    """From a tpu module to layer groups."""
-    return (WeightReorder(), LayerGroup.from_config(config))
+    """From a tpu module to layer groups and host functions."""
+    return (WeightReorder(), LayerGroup.from_config(config), OutlineHostFunctions())
 
 
 def commands(model_file: Path | None = None, cores: int = 0, addr_mode: str = "basic") -> Steps:

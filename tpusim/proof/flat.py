@@ -14,6 +14,7 @@ from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
 from tpusim.ops.framework.base import TopOp, TpuOp
+from tpusim.ops.framework.host_functions import host_function_of, layer_of, layer_operands
 from tpusim.ops.interfaces import is_in_place
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, TpuGroup, TpuStore, TpuYield, Transfer
 from tpusim.proof.uncut import UncutContext, weight_of
@@ -77,6 +78,8 @@ class FlatProof:
                 self._values[result] = self._values[value]
         elif isinstance(op, Transfer):
             self._transfer(op)
+        elif self._is_inside(op):
+            self._values.update(dict.fromkeys(op.results))
         elif isinstance(op, TpuOp):
             self._record(op, self._computed(op))
 
@@ -101,11 +104,20 @@ class FlatProof:
         if isinstance(op, TpuStore):
             self.found.tensors.setdefault(op.tensor, found)
 
+    def _is_inside(self, op: Operation) -> bool:
+        """Whether the result of an op exists in a host function only."""
+        return layer_of(op) is not op
+
+    def _read_by(self, op: Operation) -> Sequence[SSAValue]:
+        """What the layer of an op reads."""
+        return layer_operands(op)
+
     def _computed(self, op: TopOp | TpuOp) -> Sequence[Elements | None]:
-        given = [self._values[value] for value in op.operands]
+        read = self._read_by(op)
+        given = [self._values[value] for value in read]
         missing = [
             value
-            for value, elements in zip(op.operands, given, strict=True)
+            for value, elements in zip(read, given, strict=True)
             if elements is None and weight_of(value) is None and not isinstance(value.owner, TopNone)
         ]
         if missing:
@@ -124,7 +136,7 @@ class FlatProof:
             assert source is not None
             return [source.reshape(shape_of(op.results[0]))]
         uncut = UncutContext(op, self._chip, self._constants)
-        if op.name in FIELD_OPS:
+        if op.name in FIELD_OPS and host_function_of(op) is None:
             operands = [
                 uncut.constant(value) if weight_of(value) is not None else elements
                 for value, elements in zip(op.operands, given, strict=True)

@@ -22,6 +22,7 @@ from tpusim.isa.region import View
 from tpusim.kernel_library import Piece
 from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.framework.emission import WholeContext
+from tpusim.ops.framework.host_functions import layer_operands
 from tpusim.ops.framework.views import gmem_view
 from tpusim.ops.structure import TopWeight, Transfer
 from tpusim.simulator import handlers
@@ -44,7 +45,7 @@ class UncutContext(WholeContext):
         super().__init__(op, chip)
         self._places: dict[SSAValue, int] = {}
         start = end = align(constants.regions[0].stop, chip.gmem_align_bytes) + chip.gmem_align_bytes
-        for value in dict.fromkeys((*op.operands, *op.results)):
+        for value in dict.fromkeys((*layer_operands(op), *op.results)):
             if is_tensor(value) and weight_of(value) is None:
                 self._places[value] = end
                 end = align(extent(self._view(value), chip).stop, chip.gmem_align_bytes)
@@ -56,11 +57,11 @@ class UncutContext(WholeContext):
         return self._constants.with_region(self._region)
 
     def computed(self, operands: Sequence[Elements | None]) -> tuple[Elements, ...]:
-        """The results of the op. Raises NotJudged for a command without a field meaning."""
-        for value, elements in zip(self.op.operands, operands, strict=True):
+        """The results of the op's layer. Raises NotJudged for a command without a field meaning."""
+        for value, elements in zip(layer_operands(self.op), operands, strict=True):
             if value in self._places and elements is not None:
                 self.memory.write(self._view(value), elements)
-        self.op.emit(self)
+        self.layer()
         return tuple(self.memory.read(self._view(value)).reshape(shape_of(value)) for value in self.op.results)
 
     def constant(self, value: SSAValue) -> Elements:

@@ -10,7 +10,7 @@ from typing import cast
 
 import numpy as np
 from typing_extensions import override
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from tpusim.field import Elements, Field
 from tpusim.field.integers import clamped
@@ -43,6 +43,15 @@ class UnplacedProof(FlatProof):
             self._record(op, self._computed(op))
         else:
             super()._step(op)
+
+    @override
+    def _is_inside(self, op: Operation) -> bool:
+        """Never: every op is judged by itself."""
+        return False
+
+    @override
+    def _read_by(self, op: Operation) -> Sequence[SSAValue]:
+        return op.operands
 
     @override
     def _judged(self, op: TopOp | TpuOp, given: Sequence[Elements | None]) -> Sequence[Elements]:

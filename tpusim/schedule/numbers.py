@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from tpusim.ir.module import Model
 from tpusim.ops.framework.base import TpuOp
+from tpusim.ops.framework.host_functions import layer_of
 from tpusim.ops.interfaces import is_in_place
 from tpusim.ops.structure import TpuGroup
 
@@ -11,11 +12,12 @@ from tpusim.ops.structure import TpuGroup
 def numbered(model: Model) -> Iterator[tuple[TpuGroup | TpuOp, int | None]]:
     """(group or global layer, its number) in program order, from 0 on.
 
-    A view outside every group moves nothing in global memory and has no command, so it has no number: None.
+    An op without a command has no number: None. That is a view outside every group, which moves nothing in global
+    memory, and an op of a host function that is not its last.
     """
     number = 0
     for op in model.ops:
-        if isinstance(op, TpuOp) and is_in_place(op):
+        if isinstance(op, TpuOp) and (is_in_place(op) or layer_of(op) is not op):
             yield op, None
         elif isinstance(op, TpuGroup | TpuOp):
             yield op, number

@@ -12,7 +12,7 @@ from xdsl.ir import Attribute, Block, Region
 
 from tpusim.ir.functions import MAIN, SUBNET
 from tpusim.ir.upstream.absent import completed
-from tpusim.ir.upstream.subnets import INPUT, cut, functions_in, subnet_attributes
+from tpusim.ir.upstream.subnets import INPUT, cut, functions_in, has_host_functions, outlined, subnet_attributes
 
 STATE, ADDRESSED = "module.state", StringAttr("TPU_ADDRESSED")
 OF_DEVICE = frozenset(
@@ -31,11 +31,16 @@ def written(module: ModuleOp) -> ModuleOp:
 
 
 def nested(module: ModuleOp) -> ModuleOp:
-    """A copy of a final module of one function in the form of files; any other module as it is."""
+    """A copy of a module of one function in the form of files: a final one nested, host functions outlined of others.
+
+    Any other module is returned as it is.
+    """
     main = _only_function(module)
-    if module.attributes.get(STATE) != ADDRESSED or main is None:
+    if main is None or (module.attributes.get(STATE) != ADDRESSED and not has_host_functions(main)):
         return module
     main = main.clone()
+    if module.attributes.get(STATE) != ADDRESSED:
+        return ModuleOp([main, *outlined(main)], dict(module.attributes), module.sym_name)
     subnets = cut(main) if len(functions_in(main)) > 1 else [_all_moved(main)]
     of_device, of_network = dict[str, Attribute](), dict[str, Attribute]()
     for key, value in module.attributes.items():

@@ -11,8 +11,9 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tpusim.ir.attrs import int_attr
-from tpusim.ir.functions import SUBNET, Function, functions_of
+from tpusim.ir.functions import HOST, RUN_MODE, SUBNET, Function, function_of, functions_of, is_host_function
 from tpusim.ir.opaque import opaque_mode
+from tpusim.ir.upstream.spelling import FUNCTION
 
 INPUT, CONSTANTS = "top.Input", ("top.Weight", "top.None")
 IN_NO_FUNCTION = (INPUT, *CONSTANTS)
@@ -30,11 +31,35 @@ def cut(main: FuncOp) -> list[FuncOp]:
     """Move all ops but the inputs out of a function into functions that it calls."""
     found, places = functions_in(main), dict[SSAValue, LocationAttr]()
     block = main.body.block
-    subnets = [_moved(block, set(part.ops), f"{NAME}{number}", places) for number, part in enumerate(found)]
+    last = block.last_op
+    assert isinstance(last, ReturnOp)
+    names = [part.name if _is_of_host(part) else f"{NAME}{number}" for number, part in enumerate(found)]
+    subnets = [_moved(last, set(part.ops), name, places) for name, part in zip(names, found, strict=True)]
     for number, (part, subnet) in enumerate(zip(found, subnets, strict=True)):
         following = -1 if number == len(found) - 1 else number + 1
         subnet.attributes.update(subnet_attributes(number, part.run_mode or SUBNET[1], following))
     return subnets
+
+
+def outlined(main: FuncOp) -> list[FuncOp]:
+    """Move the ops of host functions out of a function into functions that it calls; other ops stay."""
+    found, places = [part for part in functions_in(main) if _is_of_host(part)], dict[SSAValue, LocationAttr]()
+    functions: list[FuncOp] = []
+    for part in found:
+        following = part.ops[-1].next_op
+        assert following is not None
+        functions.append(_moved(following, set(part.ops), part.name, places))
+        functions[-1].attributes[RUN_MODE] = opaque_mode("tpu.run_mode", part.run_mode)
+    return functions
+
+
+def has_host_functions(main: FuncOp) -> bool:
+    """Whether ops of a network belong to host functions that tpusim outlined."""
+    return any(is_host_function(*function_of(op)) for op in main.body.block.ops)
+
+
+def _is_of_host(part: Function) -> bool:
+    return is_host_function(part.name, part.run_mode)
 
 
 def subnet_attributes(number: int, mode: str, following: int) -> dict[str, Attribute]:
@@ -46,13 +71,13 @@ def subnet_attributes(number: int, mode: str, following: int) -> dict[str, Attri
     }
 
 
-def _moved(block: Block, ops: set[Operation], name: str, places: dict[SSAValue, LocationAttr]) -> FuncOp:
-    """Move ops with their constants from a block into a function, and call it at the block's end.
+def _moved(following: Operation, ops: set[Operation], name: str, places: dict[SSAValue, LocationAttr]) -> FuncOp:
+    """Move ops with their constants from a block into a function, and call it before `following`, an op of the block.
 
     places: the locations of the values that calls return, to which those of this call are added.
     """
-    last = block.last_op
-    assert isinstance(last, ReturnOp)
+    block = following.parent
+    assert block is not None
     members = list(_members(block, ops))
     inside = set(members)
     given = [v for v in _values(block) if v.owner not in inside and _read_in(v, block, inside)]
@@ -61,6 +86,8 @@ def _moved(block: Block, ops: set[Operation], name: str, places: dict[SSAValue, 
     for op in members:
         op.detach()
         body.add_op(op)
+        if is_host_function(*function_of(op)):
+            del op.attributes[FUNCTION]  # the function says it
     body.add_op(ReturnOp(*left))
     for value, argument in zip(given, body.args, strict=True):
         value.replace_uses_with_if(argument, lambda use: _top(use.operation, body) is not None)
@@ -69,12 +96,13 @@ def _moved(block: Block, ops: set[Operation], name: str, places: dict[SSAValue, 
             argument.location = value.owner.location
     types = [value.type for value in left]
     call = CallOp(name, given, types)
-    block.insert_op_before(call, last)
+    block.insert_op_before(call, following)
     for value, result in zip(left, call.results, strict=True):
         value.replace_uses_with_if(result, lambda use: _top(use.operation, body) is None)
         result.name_hint = None  # a call has no name
         places[result] = value.owner.location
-    return FuncOp(name, ([value.type for value in given], types), Region(body))
+    signature = [value.type for value in given], types
+    return FuncOp(name, signature, Region(body), "private" if is_host_function(name, HOST[1]) else None)
 
 
 def _members(block: Block, ops: set[Operation]) -> Iterable[Operation]:

@@ -174,6 +174,11 @@ class Command(
         return self
 
     @property
+    def only_on_host(self) -> bool:
+        """Whether no engine of a chip can compute it, so that it is legal as the body of a call of the host alone."""
+        return False
+
+    @property
     def window(self) -> Window | None:
         """The window that slides over the input."""
         return None

@@ -53,6 +53,11 @@ class Fn(Command, frozen=True, tag="fn"):
         name, unit = type(self.function).__name__, self.function.needs()
         return tuple(Need(needed, wanted, name) for wanted, needed in _NEEDED.items() if needed == unit)
 
+    @property
+    def only_on_host(self) -> bool:
+        """Whether the function is one of the host."""
+        return not self.function.on_chip
+
     def multiplications(self, outputs: int, inputs: int, depth: int = 1) -> int:
         """The multiply-accumulates of the function."""
         return self.function.multiplications([view.shape for view in self.inputs])

@@ -17,6 +17,7 @@ from tpusim.isa.functions.floats import (
     Power,
     Remainder,
 )
+from tpusim.isa.functions.host import HostFunction
 from tpusim.isa.functions.integers import (
     AddInt,
     ConcatShift,
@@ -80,6 +81,7 @@ __all__ = [
     "GatherElements",
     "GridSample",
     "GroupNorm",
+    "HostFunction",
     "IntReduceMode",
     "Interp",
     "LayerNorm",

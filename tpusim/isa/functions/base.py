@@ -51,6 +51,8 @@ class Function(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
 
     OVER_INPUT: ClassVar[bool] = False
     """Whether `made_of` is per element of the first operand, not of the result."""
+    on_chip: ClassVar[bool] = True
+    """Whether the chip can compute it; if not, it is the body of a call of the host."""
 
     def made_of(self, operands: int) -> Steps:
         """What the clock counts per element, for that many operands."""

@@ -27,7 +27,7 @@ from tpusim.layer_group.slicing import extents
 from tpusim.ops.framework.base import TensorSlice, TpuOp
 from tpusim.ops.framework.emission import Placed, SliceContext, WholeContext
 from tpusim.ops.framework.views import gmem_view, lmem_view, transfers
-from tpusim.ops.interfaces import is_in_place
+from tpusim.ops.interfaces import is_in_place, on_host
 from tpusim.schedule import Subgraph, Transferred
 
 
@@ -62,9 +62,9 @@ def transfer_ns(transfer: Transferred, part: TensorSlice, graph: Subgraph, chip:
 
 
 def global_ns(op: TpuOp, chip: ChipSpec) -> float:
-    """Time of an op outside any group; 0 if its result shares its operand's bytes."""
+    """Time of an op outside any group; 0 if its result shares its operand's bytes, or the host computes it."""
     bench = _GlobalBench(op, chip)
-    if not is_in_place(op):
+    if not is_in_place(op) and not on_host(op, chip):
         op.emit(bench)
     return bench.ns
 

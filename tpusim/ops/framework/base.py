@@ -19,6 +19,7 @@ from xdsl.traits import EffectInstance, MemoryEffect
 from xdsl.utils.exceptions import VerifyException
 
 from tpusim.chips import ChipSpec
+from tpusim.errors import UnsupportedError
 from tpusim.interfaces import ask, implementation
 from tpusim.ir.attrs import LayerGroupAttr, op_name
 from tpusim.ir.module import OfChip
@@ -318,8 +319,15 @@ class TpuOp(ShapedOp, Alignment, LocalGen, WorkArea):
     # codegen
 
     def emit(self, ctx: EmitContext) -> None:
-        """Emit the commands that compute one slice (local) or the whole result (global)."""
-        raise NotImplementedError
+        """Emit the commands that compute one slice (local) or the whole result (global).
+
+        An op of the host may have none. Raises UnsupportedError for it outside a host function.
+        """
+        del ctx
+        raise UnsupportedError(
+            f"{self.name} '{op_name(self)}': a host function is required, the op has no command; run the pass "
+            "outline-host-functions before address-assign"
+        )
 
 
 def is_stated(op: Operation, name: str) -> bool:

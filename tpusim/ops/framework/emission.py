@@ -15,11 +15,13 @@ from tpusim.errors import ImportModelError
 from tpusim.interfaces import ask
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.types import is_tensor, shape_of
-from tpusim.isa.commands import Command, FillKind, MoveRows, TransferKind
+from tpusim.isa.commands import Command, FillKind, Fn, MoveRows, TransferKind
+from tpusim.isa.functions import HostFunction
 from tpusim.isa.layout import ceil_div, lmem_bytes
 from tpusim.isa.region import View
 from tpusim.kernel_library import Piece, tiles
 from tpusim.ops.framework.base import GroupType, TpuOp, logical_shape
+from tpusim.ops.framework.host_functions import host_function_of
 from tpusim.ops.framework.logical import AXES, Axis, TensorSlice, Window, logical_axes
 from tpusim.ops.framework.views import gmem_view, inside, lmem_view, lmem_window
 from tpusim.ops.interfaces import Alignment, needed_window, on_host, slice_table_of
@@ -165,6 +167,16 @@ class WholeContext(ABC):
     @abstractmethod
     def tiled(self, pieces: tuple[Piece, ...]) -> None:
         """Emit the tiles of a command: while a tile is computed, the next is loaded and the previous stored."""
+
+    def layer(self) -> None:
+        """Emit all commands of the op, or a call of the host function whose last member it is."""
+        function = host_function_of(self.op)
+        if function is None:
+            self.op.emit(self)
+            return
+        read = tuple(self._view(value) for value in function.operands)
+        called, name = HostFunction(symbol=function.name), op_name(self.op)
+        self.host(Fn(id=0, dep=0, op=name, function=called, inputs=read, output=self.output()))
 
     def emit(self, cls: type[Command], **fields: Any) -> None:
         """Emit a command as a call of the host, a gather of rows, tiles, or a global kernel.

@@ -19,6 +19,7 @@ from tpusim.ir.module import Model, save_model
 from tpusim.ir.types import retyped, set_type, storage_dtype
 from tpusim.ir.upstream import FUNCTION
 from tpusim.ir.upstream.subnets import IN_NO_FUNCTION
+from tpusim.ops.framework.host_functions import host_function_of
 from tpusim.ops.host_function import state_host_function
 from tpusim.ops.interfaces import LibraryTypes, PartlyGenerated, on_host
 from tpusim.ops.structure import TopWeight, TpuLoad
@@ -108,9 +109,12 @@ def for_generator(model: Model) -> Model:
     """A copy in the form that the generator reads, as far as that is not the form of our files.
 
     Constants have the element types in which the library of the chip reads them, and what the host computes is a
-    function of the runtime, apart from those that run on the chip.
+    function of the runtime, apart from those that run on the chip, without code of ours.
     """
     made, chip = model.clone(), chips.of(model)
+    for code in {found.code for op in made.ops if (found := host_function_of(op)) and found.code}:
+        code.detach()
+        code.erase()
     for op in list(made.module.walk()):
         if (answering := implementation(op, LibraryTypes, chip)) is not None:
             for index, element in answering.library_types(chip).items():
