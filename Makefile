@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BALANCED := -n 2 --dist loadgroup --no-loadscope-reorder
-# What Python compiles of the tests is kept like the kernels, also where the environment says to write no bytecode.
-KEPT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tpusim/bytecode
+# What Python compiles of the tests is kept, also where the environment says to write no bytecode. It is kept next to the
+# source: in another folder (PYTHONPYCACHEPREFIX) Python would compile all installed packages again, whose bytecode pip has made.
+KEPT := PYTHONDONTWRITEBYTECODE=
 QUICK := tests/kernels tests/test_flat.py tests/test_gradients.py tests/test_compiled.py tests/test_pipeline.py tests/test_machine.py tests/test_xdsl.py
 PYTEST := $(KEPT) $(BIN)/python -m pytest -q
 
@@ -160,3 +161,4 @@ digits: $(VENV)/.test ## train the digits network again (rewrites examples/digit
 
 clean: ## remove everything that make made
 	rm -rf $(VENV) $(VENV)-newest build dist out site *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find benchmarks examples kernels tests tpusim -name __pycache__ -prune -exec rm -rf {} +

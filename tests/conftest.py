@@ -31,8 +31,9 @@ file run alone sees others); `make fuzz` looks for new ones (`--hypothesis-profi
 def pytest_configure(config: pytest.Config) -> None:
     """Implicit type or rank promotion is an error, as for users with strict settings.
 
-    Compiling the kernels takes most of the time of a test run, so the compiled code is kept. Another run may be writing
-    an entry while this one reads it: JAX then warns and compiles, which is no failure.
+    Compiling the kernels takes most of the time of a test run, so the compiled code is kept, in JAX's cache only what
+    takes long: kernels have another store, and JAX would write each of them once more under a name of this run.
+    Another run may be writing an entry while this one reads it: JAX then warns and compiles, which is no failure.
     """
     jax.config.update("jax_numpy_dtype_promotion", "strict")
     jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -40,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     entry.COLLECT_AFTER = collecting.AFTER
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     jax.config.update("jax_compilation_cache_dir", str(base / "tpusim" / "jax-tests"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     store.use(base / "tpusim" / "kernels-tests", limit=4 << 30)
 

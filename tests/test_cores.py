@@ -426,7 +426,7 @@ def test_several_cores_are_never_dearer_than_one() -> None:
     """A chain that is one group of one step: eight cores have nothing to share, and the module is for one."""
     builder = Builder("chain")
     x = builder.input("x", 1, 8, 8, 8)
-    for _ in range(200):
+    for _ in range(24):
         x = builder.conv(x, 8, 8, 3)
     builder.output(x)
     canonical = to_canonical(import_onnx(builder.model(), name="chain"))

@@ -49,7 +49,7 @@ def i64_attr(value: int) -> IntegerAttr:
     return found
 
 
-def ints_attr(values: Iterable[int]) -> ArrayAttr[Attribute]:
+def ints_attr(values: Iterable[int]) -> ArrayAttr[IntegerAttr]:
     """An array of integer attributes of type i64."""
     return ArrayAttr([int_attr(int(v)) for v in values])
 
@@ -64,9 +64,12 @@ def float_attr(value: float) -> FloatAttr:
     return FloatAttr(float(value), 64)
 
 
+_FLAGS = BoolAttr.from_bool(False), BoolAttr.from_bool(True)
+
+
 def flag(value: bool) -> BoolAttr:
     """An i1 attribute, printed as true or false."""
-    return BoolAttr.from_bool(value)
+    return _FLAGS[bool(value)]
 
 
 def text(value: str) -> StringAttr:

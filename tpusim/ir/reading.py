@@ -12,8 +12,6 @@ from math import prod
 from typing import Protocol, cast, runtime_checkable
 
 from xdsl.dialects.builtin import (
-    ArrayAttr,
-    IntegerAttr,
     IntegerType,
     ModuleOp,
     NoneAttr,
@@ -28,7 +26,7 @@ from xdsl.irdl import IRDLOperation, OptOperandDef, OptResultDef, VarOperandDef,
 from xdsl.utils.exceptions import VerifyException
 
 from tpusim.errors import TpusimError
-from tpusim.ir.attrs import LayerGroupAttr, op_name
+from tpusim.ir.attrs import LayerGroupAttr, int_attr, ints_attr, op_name
 from tpusim.ir.opaque import made_opaque
 from tpusim.ir.types import UniformType, address_of, element_of, is_tensor, retyped, set_type, shape_of, tensor
 from tpusim.ir.upstream.table import OpEntry, defined_attributes, entry
@@ -80,8 +78,8 @@ def _widen(op: IRDLOperation) -> None:
         ranged = element_of(result) if is_tensor(result) else None
         if op.dialect_name() == "tpu" and isinstance(ranged, RangedUniformType):
             signedness = Signedness.SIGNED if ranged.flags.data & 1 else Signedness.UNSIGNED
-            axis = NoneAttr() if ranged.axis.data < 0 else IntegerAttr(ranged.axis.data, 64)
-            zeros = ArrayAttr(IntegerAttr(zero.data, 64) for zero in ranged.zero_points)
+            axis = NoneAttr() if ranged.axis.data < 0 else int_attr(ranged.axis.data)
+            zeros = ints_attr(zero.data for zero in ranged.zero_points)
             storage = IntegerType(ranged.storage.width.data, signedness)
             set_type(result, retyped(result, UniformType(storage, ranged.expressed, ranged.scales, zeros, axis)))
 

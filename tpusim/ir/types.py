@@ -35,6 +35,7 @@ from xdsl.printer import Printer
 from xdsl.rewriter import Rewriter
 from xdsl.utils.exceptions import VerifyException
 
+from tpusim.ir.attrs import int_attr, ints_attr
 from tpusim.ir.packing import PACKED_BITS, packed_shape
 from tpusim.ir.quantisation import QuantParams
 
@@ -125,8 +126,8 @@ class UniformType(ParametrizedAttribute, TypeAttribute):
         signedness = Signedness.SIGNED if params.signed else Signedness.UNSIGNED
         return cls(
             IntegerType(params.bits, signedness), f32, ArrayAttr(FloatData(s) for s in params.scales),
-            ArrayAttr(IntegerAttr(z, 64) for z in params.zero_points),
-            NoneAttr() if params.axis is None else IntegerAttr(params.axis, 64),
+            ints_attr(params.zero_points),
+            NoneAttr() if params.axis is None else int_attr(params.axis),
         )  # fmt: skip
 
     @property
@@ -185,14 +186,14 @@ class UniformType(ParametrizedAttribute, TypeAttribute):
             parser.parse_punctuation(":")
             expressed = parser.parse_type()
             if parser.parse_optional_punctuation(":"):
-                axis = IntegerAttr(parser.parse_integer(allow_boolean=False, allow_negative=False), 64)
+                axis = int_attr(parser.parse_integer(allow_boolean=False, allow_negative=False))
             parser.parse_punctuation(",")
             if isinstance(axis, NoneAttr):
                 pairs = [_parse_scale(parser)]
             else:
                 pairs = parser.parse_comma_separated_list(parser.Delimiter.BRACES, lambda: _parse_scale(parser))
         signedness = Signedness.UNSIGNED if word[0] == "u" else Signedness.SIGNED
-        scales, zeros = ArrayAttr(FloatData(s) for s, _ in pairs), ArrayAttr(IntegerAttr(z, 64) for _, z in pairs)
+        scales, zeros = ArrayAttr(FloatData(s) for s, _ in pairs), ints_attr(z for _, z in pairs)
         return IntegerType(int(word[1:]), signedness), expressed, scales, zeros, axis
 
     def print_parameters(self, printer: Printer) -> None:
@@ -218,7 +219,7 @@ _FLOATS: dict[type, type] = {Float32Type: np.float32, Float16Type: np.float16, B
 
 def tensor(shape: Sequence[int], element: Attribute = f32, address: int | None = None) -> AnyTensor:
     """`tensor<shape x element [, address : i64]>`."""
-    encoding = NoneAttr() if address is None else IntegerAttr(address, 64)
+    encoding = NoneAttr() if address is None else int_attr(address)
     return TensorType(element, shape, encoding)
 
 

@@ -72,6 +72,8 @@ class Spelled(IRDLOperation):
     STATED: ClassVar[Mapping[str, Attribute]] = {}
     """Attributes that an op states because TPU-MLIR computes something else without them: names -> values."""
 
+    __hash__ = object.__hash__  # as IRDLOperation's, which is a function of Python: stages look up ops all the time
+
     def word(self, name: str) -> str:
         """The word of an attribute in `CODES`. Raises ValueError for a number without a word."""
         value, words = self.attributes[name], self.CODES[name]

@@ -11,7 +11,7 @@ from typing import ClassVar, cast
 
 from tpusim_kernels.prim.smallfloat import narrowed, widened
 from typing_extensions import override
-from xdsl.dialects.builtin import BoolAttr, IntegerAttr, IntegerType, NoneType
+from xdsl.dialects.builtin import IntegerAttr, IntegerType, NoneType
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import opt_attr_def, traits_def
 from xdsl.pattern_rewriter import RewritePattern
@@ -21,7 +21,7 @@ from xdsl.utils.exceptions import VerifyException
 from tpusim.chips import ChipSpec
 from tpusim.errors import UnsupportedError
 from tpusim.interfaces import ask, implementation
-from tpusim.ir.attrs import LayerGroupAttr, op_name
+from tpusim.ir.attrs import LayerGroupAttr, flag, op_name
 from tpusim.ir.module import OfChip
 from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, uniform_of
 from tpusim.ir.upstream import (
@@ -333,7 +333,7 @@ class TpuOp(ShapedOp, Alignment, LocalGen, WorkArea):
 def is_stated(op: Operation, name: str) -> bool:
     """Whether an op has an attribute; a flag that is false counts as absent."""
     stated = op.attributes.get(ir_name(op, name))
-    return stated is not None and stated != BoolAttr.from_bool(False)
+    return stated is not None and stated != flag(False)
 
 
 def holds(value: SSAValue) -> Holds:
