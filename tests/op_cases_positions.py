@@ -52,7 +52,7 @@ def position_cases() -> list[OpCase]:
             "tpu.ScatterElements", TWO, constants={"i": places}, batched=False, tolerance=SUMS),
         row("topk", [helper.make_node("TopK", ["x", "k"], ["y", "places"], axis=-1, largest=0)], "tpu.TopK",
             constants={"k": np.array([3])}),
-        row("topk-places", [helper.make_node("TopK", ["x", "k"], ["values", "y"], axis=1)], "tpu.TopK",
+        row("topk-places", [helper.make_node("TopK", ["x", "k"], ["values", "y"], axis=-1)], "tpu.TopK",
             constants={"k": np.array([3])}, kind=7),
         row("nms", [node("NonMaxSuppression", "x s k o", center_point_box=1)], "tpu.Nms",
             {"x": (BATCH, 8, 4), "s": (BATCH, 2, 8)}, constants={"k": np.array([3]), "o": np.array([0.1], np.float32)},

@@ -299,7 +299,7 @@ def test_all_rows_are_written_with_types_and_values_of_the_table(case: OpCase) -
 RESULTS = {
     "argmax": "-> (tensor<3x1x6x5xf32>, none)",
     "topk": "-> (tensor<3x5x6x3xf32>, none)",
-    "topk-places": "-> (none, tensor<3x3x6x5xf32>)",
+    "topk-places": "-> (none, tensor<3x5x6x3xf32>)",
     "lstm": "-> (tensor<4x1x2x5xf32>, none, none)",
     "lstm-cell-state": "-> (none, none, tensor<1x2x5xf32>)",
     "gru-both-ways": "-> (none, tensor<2x2x5xf32>)",

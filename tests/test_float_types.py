@@ -154,13 +154,13 @@ def kinds(op: TopOp) -> tuple[bool, bool]:
     return op.name in ("top.Conv", "top.Deconv") and not all(constant[1:]), op.name == "top.MatMul" and constant[0]
 
 
+INDICES = ("tpu.Arg", "tpu.Nms", "tpu.TopK")
+
+
 def float_elements(tpu: Model) -> dict[str, str]:
-    """Element type of every tpu op by name; of Arg and Nms that of the operand, as indices are i32 in every mode."""
+    """Element type of every tpu op by name; of ops of indices that of the operand, as indices are i32."""
     ops = [op for op in tpu.ops if op.name.startswith("tpu.")]
-    return {
-        op_name(op): str(element_of(op.operands[0] if op.name in ("tpu.Arg", "tpu.Nms") else op.results[0]))
-        for op in ops
-    }
+    return {op_name(op): str(element_of(op.operands[0] if op.name in INDICES else op.results[0])) for op in ops}
 
 
 def assert_types(top: Model, tpu: Model, mode: str, chip: str, only: set[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from tpusim.frontend.onnx import import_onnx
 from tpusim.ir.attrs import op_name
 
 BOOL, FLOAT, INT = TensorProto.BOOL, TensorProto.FLOAT, TensorProto.INT64
-K = {"k": np.float32(0.2).reshape(())}
+K = {"k": np.full((), 0.2, np.float32)}
 
 
 @pytest.mark.every

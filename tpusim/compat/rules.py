@@ -44,6 +44,11 @@ IMPORT: Final = (
         "the cast compares with 0 before anything is rounded", "observed: model_transform.py",
     ),
     Rule(
+        "U-114", "topk_along_the_last_axis", "import of TopK",
+        "along another axis it stands between Permutes; the inner values have the name of the indices, and the inner "
+        "indices that of the values (`i_TopK_transpose`)", "it runs along its axis", "observed: model_transform.py",
+    ),
+    Rule(
         "U-21", "numbers_become_operands", "patterns of Add, Sub, Mul and Div",
         "a constant of one value becomes a number of the op; a division by it is a product with its double reciprocal",
         "the division divides", "interface.md 7.3",

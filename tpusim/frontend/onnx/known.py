@@ -23,7 +23,7 @@ class Known:
 
     An ONNX tensor is a constant (`_constants`, NumPy), a value of the module (`_values`), or an alias of another
     tensor: `_aliases` are outputs of Identity, Dropout and Casts that change nothing (those after a Dropout or a Cast
-    of bools are also in `_dropped`), `_duplicates` are outputs of nodes that repeat an earlier node.
+    of bools or integers are also in `_dropped`), `_duplicates` are outputs of nodes that repeat an earlier node.
     """
 
     def __init__(

@@ -10,8 +10,8 @@ network input keeps its name. The graph is simplified before names are given, wh
   vanishes too, but the tensor before it keeps its name.
 
 * A Ceil has no type in its name.
-* A tensor that the graph returns through a Cast of bools keeps its name. A Cast to bool that only a Cast back to float
-  reads is called after the latter, as `c_Not`.
+* A tensor that the graph returns through a Cast of bools or integers keeps its name. A Cast to bool that only a Cast
+  back to float reads is called after the latter, as `c_Not`.
 
 Patterns name the results of later fusions. The rules were derived from the output of `model_transform.py`.
 """

@@ -34,6 +34,7 @@ from tpusim.frontend.onnx.parts import Parts
 from tpusim.frontend.onnx.table import MAPPERS, mapper_of
 from tpusim.ir.attrs import flag
 from tpusim.ir.types import shape_of
+from tpusim.numbers.border import is_float
 from tpusim.ops.framework.building import BuildError, TooLarge
 from tpusim.ops.interfaces import DefaultAlpha
 from tpusim.ops.patterns.recurrent import mark_parts
@@ -92,8 +93,8 @@ class Reader(Known):
         elif node.op_type == "Cast" and not (self._resolve(source) in self._values and self._changes_nothing(node)):
             return False
         self._aliases[node.output[0]] = source
-        of_bools = node.op_type == "Cast" and self.types.of(node.input[0]) == TensorProto.BOOL
-        if node.op_type == "Dropout" or of_bools or node.input[0] in self._dropped:
+        of_integers = node.op_type == "Cast" and not is_float(self.types.dtype(node.input[0]))
+        if node.op_type == "Dropout" or of_integers or node.input[0] in self._dropped:
             self._dropped.add(node.output[0])
         return True
 

@@ -157,17 +157,40 @@ def scatter_elements(node: Node) -> SSAValue:
 
 
 def top_k(node: Node) -> list[SSAValue | None]:
-    """TopK: the elements and their places. Before opset 10 the count is an attribute."""
+    """TopK: the elements and their places. Before opset 10 the count is an attribute.
+
+    Along another axis than the last it stands between Permutes, and each inner result has the other's name (U-114).
+    """
     x, given = node.value(0), node.take("k")
-    k = int(node.need(1, "counts").reshape(-1)[0] if given is None else given)
-    axis, largest = int(node.take("axis", -1)), bool(node.take("largest", 1))
+    axis, largest, rank = int(node.take("axis", -1)), bool(node.take("largest", 1)), len(shape_of(x))
+    options: dict[str, Any] = {
+        "k": int(node.need(1, "counts").reshape(-1)[0] if given is None else given),
+        "largest": largest,
+    }
     node.take("sorted")  # in order in any case
-    return [
-        TopTopK.make(node.builder, x, k=k, axis=axis, largest=largest, result=result, name=name)
-        if name and node.tensors.is_read(name)
-        else None
-        for result, name in zip(TopTopK.OUTPUTS, node.outputs, strict=False)
-    ]
+    read = [name if name and node.tensors.is_read(name) else "" for name in node.outputs]
+    if not any(read) or not -rank <= axis < rank or axis % rank == rank - 1:
+        return [
+            TopTopK.make(node.builder, x, axis=axis, result=result, name=name, **options) if name else None
+            for result, name in zip(TopTopK.OUTPUTS, read, strict=False)
+        ]
+    order = [*(a for a in range(rank) if a != axis % rank), axis % rank]
+    back = [order.index(a) for a in range(rank)]
+    x = TopPermute.make(node.builder, x, order=order, name="transpose_before_topk")
+    found: list[SSAValue | None] = []
+    for result, name, inner in zip(TopTopK.OUTPUTS, read, _inner_names(node), strict=False):
+        y = TopTopK.make(node.builder, x, axis=-1, result=result, name=inner, **options) if name else None
+        found.append(None if y is None else TopPermute.make(node.builder, y, order=back, name=name))
+    return found
+
+
+def _inner_names(node: Node) -> list[str]:
+    """Names of the values and the indices along the last axis; an absent output has a word of TPU-MLIR in its name."""
+    first = next(name for name in node.outputs if name)
+    ends = (node.tensors.ending(name) if name else "" for name in node.outputs)
+    names = [f"{name or first}{end}" for name, end in zip(node.outputs, ends, strict=True)]
+    values, indices = (*names, f"{first}_TopK_values")[:2]
+    return [f"{indices}_transpose", f"{values}_transpose"]
 
 
 def non_max_suppression(node: Node) -> SSAValue:
