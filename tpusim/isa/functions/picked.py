@@ -52,7 +52,7 @@ class ChannelTables(Function, frozen=True, tag="channel_tables"):
 
 
 class YuvToBgr(Function, frozen=True, tag="yuv_to_bgr"):
-    """Planes b, g, r of frames in YUV, in bytes; rows of brightness and planes begin at multiples."""
+    """Planes b, g, r of frames in YUV, in bytes (`YuvPlanes`)."""
 
     format: YuvFormat
     height: int
@@ -61,7 +61,7 @@ class YuvToBgr(Function, frozen=True, tag="yuv_to_bgr"):
     channel_align: int
 
     def made_of(self, operands: int) -> Steps:
-        """Two offsets taken off, a product, and a product with a sum for each of up to two colours, then a cast."""
+        """Two subtractions; a product; a product and a sum for each of up to two colours; a cast."""
         return Steps(arithmetic=6, lookups=0)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
@@ -77,7 +77,7 @@ class YuvToBgr(Function, frozen=True, tag="yuv_to_bgr"):
 
 
 class Arg(Function, frozen=True, tag="arg"):
-    """Index of the extreme along `axis` as i32: the first of equals, or the last."""
+    """The index of the extreme along `axis` as i32; of equal extremes the first, or the last."""
 
     OVER_INPUT: ClassVar[bool] = True
 
@@ -122,7 +122,7 @@ class GatherElements(Function, frozen=True, tag="gather_elements"):
         return Steps(arithmetic=0, lookups=1)
 
     def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
-        """If axes follow, a product and a sum that make the place in memory of each index; else one access each."""
+        """If axes follow, a product and a sum give the place in memory of each index; else one access for each."""
         if not chip.gather_gbs:
             return super().cycles(inputs, output, chip)
         return 4 * ceil_div(self._places(output, chip), chip.eu_bytes)
@@ -154,7 +154,7 @@ class GatherElements(Function, frozen=True, tag="gather_elements"):
 
 
 class ScatterElements(Function, frozen=True, tag="scatter_elements"):
-    """The first operand with the third's elements at the second's indices along `axis`, in place or combined."""
+    """The first operand, with elements of the third stored or combined at the indices in the second along `axis`."""
 
     axis: int
     reduction: Literal["none", "add", "mul", "max", "min"] = "none"
@@ -171,7 +171,7 @@ class ScatterElements(Function, frozen=True, tag="scatter_elements"):
 
 
 def _inside(data: Shape, indices: Shape, axis: int) -> Misfit | None:
-    """Indices have the data's rank, and are not longer than it along other axes."""
+    """Indices of the data's rank are required, not longer than the data along the other axes."""
     if len(data) == len(indices) and all(
         n <= m or a == axis for a, (n, m) in enumerate(zip(indices, data, strict=True))
     ):

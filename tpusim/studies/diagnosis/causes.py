@@ -259,15 +259,15 @@ def _unlike_operands(remedies: Remedies) -> Iterator[tuple[float, Sequence[Suspe
         sizes = {o: remedies.reach(o) for o in _operands(op) if o in remedies.limits}
         if name not in remedies.limits or len(sizes) < 2 or min(sizes.values()) <= 0:
             continue
-        spread = max(sizes.values()) / min(sizes.values())
-        if spread >= UNLIKE and max(sizes.values()) < MASK:
+        ratio = max(sizes.values()) / min(sizes.values())
+        if ratio >= UNLIKE and max(sizes.values()) < MASK:
             small, large = min(sizes, key=sizes.__getitem__), max(sizes, key=sizes.__getitem__)
             seen = f"{small} reaches {sizes[small]:.4g} and {large} {sizes[large]:.4g}, in one scale"
             makers = [o for o in sizes if not isinstance(remedies.ops[o], TopInput)]
             less = [o for o in makers if sizes[o] * UNLIKE <= sizes[large]]
             readers = _readers(remedies, [name])
             own = [_changes(remedies, [name, *more, *behind]) for more in (less, makers) for behind in ([], readers)]
-            yield spread, [("unlike operands", name, seen, change) for change in (*own, *_in_float(remedies, name))]
+            yield ratio, [("unlike operands", name, seen, change) for change in (*own, *_in_float(remedies, name))]
 
 
 # ----------------------------------------------------------------------------------------------------------------- ops
