@@ -7,6 +7,8 @@ import collecting  # before the libraries, whose imports would be collected agai
 # isort: split
 import gc
 import os
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import jax
@@ -44,6 +46,19 @@ def pytest_configure(config: pytest.Config) -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     store.use(base / "tpusim" / "kernels-tests", limit=4 << 30)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Import the files of all tests from the last one on, in every second process of pytest-xdist.
+
+    All processes import the same files at the same time: so each compiles one half of those that have no bytecode yet.
+    """
+    number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    if session.config.args_source is pytest.Config.ArgsSource.TESTPATHS and int(number) % 2:
+        for path in sorted(Path(__file__).parent.glob("test_*.py"), reverse=True):
+            with suppress(Exception, pytest.skip.Exception):  # pytest says it when it collects the file
+                import_module(path.stem)
 
 
 @pytest.hookimpl(tryfirst=True)
