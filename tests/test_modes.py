@@ -96,7 +96,7 @@ def test_f16_and_bf16_are_refused_without_the_type() -> None:
 
 
 @pytest.mark.parametrize("chip", chips.available())
-@pytest.mark.parametrize("mode", ["int4", "w4int8", "w8f32", "f8e4m3"])
+@pytest.mark.parametrize("mode", ["int4", "int8f16dyn", "w8f32", "f8e4m3"])
 def test_modes_that_are_not_offered_are_refused_and_the_offered_named(mode: str, chip: str) -> None:
     """Also where the chip replaces a float type it does not have."""
     with pytest.raises(UnsupportedError, match=f"mode {mode} on {chip}: supported are .*int8"):
