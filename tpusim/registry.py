@@ -206,6 +206,7 @@ FORMATS = Table[Any](
         "w4bf16": "tpusim.ir.formats:W4BF16",
         "w8f16": "tpusim.ir.formats:W8F16",
         "w8bf16": "tpusim.ir.formats:W8BF16",
+        "w4int8": "tpusim.ir.formats:W4INT8",
     },
 )
 """Number formats by name in small letters, as `--mode` and quantisation tables take them: `NumberFormat` values."""

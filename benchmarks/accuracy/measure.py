@@ -89,7 +89,7 @@ class Network:
 
     def for_mode(self, settings: LoweringConfig) -> Model:
         """The calibrated module for lowering."""
-        if settings.mode != "int8":
+        if not settings.format.calibrated:
             return self.canonical
         if settings.asymmetric not in self._calibrated:
             known = self._calibrated

@@ -211,7 +211,7 @@ class Compiled:
     def of(cls, network: Network, chip: str, mode: str) -> Compiled:
         """Lower. Raises TpusimError where the compiler refuses."""
         settings = config(chip, mode)
-        module = network.for_mode(asymmetric=settings.asymmetric, integers=settings.mode == "int8")
+        module = network.for_mode(asymmetric=settings.asymmetric, integers=settings.format.calibrated)
         return cls(PassManager(converted(settings)).run(module), network.sample, chip)
 
     def ops(self) -> list[Op]:

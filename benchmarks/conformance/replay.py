@@ -82,7 +82,7 @@ class Replay:
     def lowered(self, cell: str) -> Model:
         """Our lowered module of a cell CHIP/MODE."""
         settings = config(*cell.split("/"))
-        if settings.mode != "int8":
+        if not settings.format.calibrated:
             return PassManager(ConvertTopToTpu.from_config(settings)).run(self.canonical)
         return PassManager(integers(settings)).run(self.canonical, PassContext(table=self.table))
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks.accuracy.measure import config
 from benchmarks.accuracy.results import Key
 from tpusim.host.files import replacing
 
@@ -109,7 +110,7 @@ class Cell(msgspec.Struct, frozen=True):
 
 def simulated(key: Key) -> bool:
     """Whether the closed simulator runs the cell; else it is compared with the interpreter alone."""
-    return key.mode.startswith("int8") or key.network not in SIMULATED_AS_INTEGERS
+    return config(key.chip, key.mode).format.calibrated or key.network not in SIMULATED_AS_INTEGERS
 
 
 class Results(msgspec.Struct, frozen=True):

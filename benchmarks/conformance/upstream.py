@@ -20,10 +20,11 @@ import numpy as np
 import onnx
 
 from tpusim.errors import ConfigError
+from tpusim.ir.formats import number_format
 from tpusim.studies.upstream.tools import VARIABLE, Tools, UpstreamError
+from tpusim.verify.tolerances import TPU_VS_TOP
 
 CACHE = Path(__file__).parents[2] / "out" / "conformance"
-QUANTIZE = {"int8": "INT8", "f32": "F32", "f16": "F16", "bf16": "BF16"}
 Array = np.ndarray
 
 
@@ -129,11 +130,10 @@ class Upstream:
                     shutil.copy(top.folder / name, folder / name)
             (folder / "table").write_text(table, encoding="utf-8")
             np.savez(folder / "in.npz", **sample)
-            options = ["--calibration_table", "table"] if number == "int8" else []
+            options = ["--calibration_table", "table"] * number_format(number).calibrated
+            options += ["--tolerance", "0.0,0.0"] * (number not in TPU_VS_TOP)
             options += ["--asymmetric"] * bool(asymmetric) + list(more)
-            failed = self._compile(
-                folder, ["--quantize", QUANTIZE[number], *options, "--processor", chip], f"m.{suffix}"
-            )
+            failed = self._compile(folder, ["--quantize", number.upper(), *options, "--processor", chip], f"m.{suffix}")
             _settle(folder)
             self.run(folder, "model_runner.py", "--input", "in.npz", "--model", "m_tpu.mlir", "--dump_all_tensors",
                       "--output", "tensors.npz")  # fmt: skip

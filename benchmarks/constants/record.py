@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import onnx
 
-from benchmarks.conformance.upstream import QUANTIZE, Upstream, UpstreamError
+from benchmarks.conformance.upstream import Upstream, UpstreamError
 from benchmarks.constants.networks import CASES, Case
 from benchmarks.constants.recorded import FILE, Layers, layers, write
 
@@ -25,7 +25,7 @@ def measured(case: Case, upstream: Upstream) -> Layers:
         folder, proto = Path(place), case.network()
         onnx.save(proto, folder / "m.onnx")
         upstream.run(folder, "model_transform.py", "--model_name", "m", "--model_def", "m.onnx", "--mlir", "m.mlir")
-        options = ["--quantize", QUANTIZE[case.mode], "--processor", case.chip, "--model", "m.bmodel"]
+        options = ["--quantize", case.mode.upper(), "--processor", case.chip, "--model", "m.bmodel"]
         if case.mode == "int8":
             (folder / "table").write_text(TABLE.format(f"y_{proto.graph.node[0].op_type}"), encoding="utf-8")
             options += ["--calibration_table", "table"]

@@ -148,6 +148,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """Steps of 32 bits in a cast from f32 to an integer; one fewer in the tiles of a global layer."""
     nibble_steps: int = 1
     """Steps that make bytes without zero point of weights of 4 bits: 1, or 3 if the halves of a byte are separated."""
+    four_bit_products: bool = False
+    """Whether convolutions and matrix products of integers take operands of 4 bits."""
     balances_depth: bool = False
     """3D groups divide a total of sections over d and h by halo cost; else d is cut first (layer_group.md 5)."""
     integers: IntegerRules = IntegerRules()

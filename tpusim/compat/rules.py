@@ -274,6 +274,12 @@ INTEGERS: Final = (
         "its range is that of the quotient, (0, 1)", "the range of the logarithm", "numerics.md D27",
     ),
     Rule(
+        "U-114", "weights_of_4_bits", "lowering, weight layout",
+        "in W4INT8 filters and matrices have 4 bits, two in a byte: of a matrix along its columns, of a filter in the "
+        "order of 8-bit weights; depthwise filters, volumes and transposed convolutions have 8",
+        "all weights have 4 bits", "numerics.md 14",
+    ),
+    Rule(
         "U-101", "sums_without_effect", "lowering of AddConst",
         "an AddConst whose number is 0 in the result's steps, and whose operand has the same scale, is left out; its "
         "operand may be a float, whose cast to integers has the operand's range and the name of the sum",

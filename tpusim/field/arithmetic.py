@@ -278,6 +278,11 @@ class Field:
         """Elements of a type of four bytes from those of one byte, (..., 4 * words) to (..., words)."""
         return self.of_bytes(self.to_bytes(x, dtype, 1).reshape(*x.shape[:-1], -1, 4), wide)
 
+    def halves(self, pairs: Elements, dtype: str) -> Elements:
+        """Elements of 4 bits (..., 2 * bytes) of the numbers of bytes (..., bytes), the low half first."""
+        found = [self.apply(("half", dtype, i), pairs) for i in range(2)]
+        return np.stack(found, -1).reshape(*pairs.shape[:-1], -1)
+
     def stored(self, data: np.ndarray, address: int) -> np.ndarray:
         """The numbers of the bytes of constants (int64), which depend on the byte and its address.
 

@@ -20,7 +20,7 @@ from tpusim.registry import FORMATS
 
 UnitName = Literal["int8", "f32", "f16", "bf16"]
 """The modes in which a chip computes, as a type."""
-ModeName = Literal["int8", "f32", "f16", "bf16", "w4f16", "w4bf16", "w8f16", "w8bf16"]
+ModeName = Literal["int8", "f32", "f16", "bf16", "w4f16", "w4bf16", "w8f16", "w8bf16", "w4int8"]
 """The names of the formats that ship, as a type."""
 Granularity = Literal["tensor", "channel", "group"]
 LoweringMethod: TypeAlias = Callable[[Any, Any], Any]
@@ -93,6 +93,11 @@ class NumberFormat:
         """Bits of one stored weight; two weights of 4 bits share a byte."""
         return int(self.weight.lstrip("bfiu"))
 
+    @property
+    def integer_bits(self) -> int:
+        """Bits of a weight in the integer lowering of an op: 8 if that is what the format falls back to."""
+        return self.weight_bits if self.family == "integer" else 8
+
 
 def _float_format(name: UnitName) -> NumberFormat:
     return NumberFormat(name, "float", name, name, "f32")
@@ -102,6 +107,8 @@ INT8 = NumberFormat("int8", "integer", granularity="channel", fallback=("float",
 """8-bit integers without zero points; per channel where the op's form has a scale for each (convolutions)."""
 INT8_ASYMMETRIC = replace(INT8, zero_points=True)
 """The same with zero points (`--asymmetric`)."""
+W4INT8 = replace(INT8, name="w4int8", weight="i4", unit="int8")
+"""INT8 with weights of 4 bits in convolutions, but not depthwise ones, and in matrix products (numerics 7.1, 14)."""
 F32, F16, BF16 = _float_format("f32"), _float_format("f16"), _float_format("bf16")
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tpusim.isa.commands import Command, TransferKind
-from tpusim.isa.layout import element_bytes, gmem_strides
+from tpusim.isa.layout import distance_bytes, gmem_strides
 from tpusim.isa.region import View
 from tpusim.kernel_library.forms import Part
 
@@ -80,7 +80,7 @@ def transfers(part: Part) -> Callable[[Window, int], Transfer]:
         outside, shape = view, tuple(extents)
         if shape != view.shape:
             words = (at // view.interleave if axis == view.batch_axis else at for axis, at in enumerate(first))
-            at = view.address + sum(map(mul, words, strides)) * element_bytes(view)
+            at = view.address + distance_bytes(view, sum(map(mul, words, strides)))
             outside = replace(view, address=at, shape=shape, layout="strided", strides=strides)
         start = _place([first[axis] + begin[axis] for axis in order], 0)
         local = View("lmem", address, shape, view.dtype, layout, interleave=inside)

@@ -12,6 +12,7 @@ from tpusim.interfaces import rules
 from tpusim.ir.attrs import op_name
 from tpusim.ir.formats import NumberFormat
 from tpusim.ir.module import Model
+from tpusim.ir.packing import PACKED_BITS
 from tpusim.lowering.borders import strip_input_casts
 from tpusim.lowering.chip_forms import fuse_for_chip, require_fitting_rules, rewrite_for_chip
 from tpusim.lowering.kept_scales import mark_changed_scales
@@ -155,6 +156,21 @@ def _require_groups(config: ConversionConfig, chip: ChipSpec) -> None:
             )
 
 
+def _require_four_bits(config: ConversionConfig, chip: ChipSpec) -> None:
+    """Refuse integer weights of 4 bits where the chip has no product of them, or one that it computes wrongly."""
+    listed = (config.format, *table_of(config, chip).values())
+    few = [f for f in listed if f.family == "integer" and f.integer_bits == PACKED_BITS]
+    if few and not chip.four_bit_products:
+        able = ", ".join(one for one in available() if load(one).four_bit_products)
+        raise UnsupportedError(
+            f"mode {few[0]} on {chip.name}: a product of bytes with weights of 4 bits is required; {able} have it"
+        )
+    if few and config.matmul_perchannel:
+        raise UnsupportedError(
+            f"mode {few[0]} with matmul_perchannel: {chip.name} computes such products wrongly; leave one of them out"
+        )
+
+
 def _require_supported(config: ConversionConfig, chip: ChipSpec) -> None:
     require_fitting_rules(chip)
     name = chip.name
@@ -164,6 +180,7 @@ def _require_supported(config: ConversionConfig, chip: ChipSpec) -> None:
         able = ", ".join(one for one in available() if rules(load(one), ProductRules).COLUMN_MULTIPLIERS)
         raise UnsupportedError(f"matmul_perchannel on {name}: a multiplier per column is required; {able} have it")
     _require_groups(config, chip)
+    _require_four_bits(config, chip)
     if config.asymmetric and not chip.hardware.asymmetric:
         able = ", ".join(one for one in available() if load(one).hardware.asymmetric)
         raise UnsupportedError(f"asymmetric quantisation on {name} is not supported; it is on {able}")

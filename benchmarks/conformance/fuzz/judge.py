@@ -10,6 +10,7 @@ from functools import cached_property
 
 import msgspec
 
+from benchmarks.accuracy.measure import config
 from benchmarks.accuracy.results import Key
 from benchmarks.conformance.compare import compare_top
 from benchmarks.conformance.fuzz.case import Case
@@ -108,7 +109,7 @@ class Judge:
     def _judged(self, key: Key) -> Judged:
         if self.top.failure:
             return Judged(key, there=f"import: {cause(self.top, 'transform.log')}")
-        quantised = key.mode.startswith("int8")
+        quantised = config(key.chip, key.mode).format.calibrated
         if quantised and self.table.failure:
             return Judged(key, there=f"calibration: {cause(self.table)}")
         table = self.table.text("cali_table") if quantised else ""

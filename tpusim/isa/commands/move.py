@@ -7,12 +7,13 @@ from typing import Literal
 from msgspec.structs import replace
 
 from tpusim.chips import ChipSpec
+from tpusim.ir.packing import PER_BYTE
 from tpusim.isa import transfers
 from tpusim.isa.commands.base import ANYWHERE, Command, Place, Source
 from tpusim.isa.commands.copies import copies
 from tpusim.isa.finding import Finding
 from tpusim.isa.layout import ceil_div, gmem_strides
-from tpusim.isa.region import Length, View, is_packed, itemsize
+from tpusim.isa.region import Length, View, byte_view, is_packed, itemsize
 from tpusim.isa.transposition import Matrices, transposition, turned_matrices
 
 TransferKind = Literal[
@@ -107,6 +108,9 @@ class Move(Command, frozen=True, tag="move"):
 
     def dma_ns(self, chip: ChipSpec) -> float:
         """Latency + bytes / bandwidth of the direction; by runs on chips where short runs cost as much as long ones."""
+        if is_packed(self.input.dtype):
+            bytes_ = {"input": byte_view(self.input), "output": byte_view(self.output)}
+            return replace(self, **bytes_, width=ceil_div(self.width, PER_BYTE)).dma_ns(chip)
         if self.kind == "channels":
             return self._channel_by_channel_ns(chip)
         inside = self.input.memory == self.output.memory
@@ -116,7 +120,7 @@ class Move(Command, frozen=True, tag="move"):
             latency = chip.latency_ns("s2s")
             return sum(latency + moved / chip.gather_gbs for moved in self._gathered())
         system = [view for _, view in self.operands() if view.memory == "gmem"]
-        plain = all(view.interleave == 1 and not is_packed(view.dtype) for _, view in self.operands())
+        plain = all(view.interleave == 1 for _, view in self.operands())
         if plain and len(system) > 1:
             return self._system_copy_ns(chip)
         if plain and chip.dma_run_bytes:

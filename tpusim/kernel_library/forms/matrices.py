@@ -11,16 +11,16 @@ from tpusim.isa.commands import (
     Command,
     MatMul,
 )
-from tpusim.isa.layout import dense_strides
+from tpusim.isa.layout import gmem_strides
 from tpusim.isa.matrices import lane_columns
-from tpusim.isa.region import View
+from tpusim.isa.region import View, is_packed
 from tpusim.kernel_library.forms.parts import Form, Part, seen
 from tpusim.kernel_library.forms.table import form_of
 
-_MATRIX = 2
+_MATRIX, _WORD = 2, 4
 
 
-@form_of(MatMul, words=True)
+@form_of(MatMul, words=True, halves=True)
 def _product(body: Command, chip: ChipSpec) -> Iterator[Form]:
     """Rows and columns of the result and matrices of a batch may be cut; the inner axis is whole."""
     assert isinstance(body, MatMul)
@@ -42,6 +42,8 @@ def _product(body: Command, chip: ChipSpec) -> Iterator[Form]:
     known |= {name: _columns(view) for name in ("bias", "multipliers") if (view := getattr(body, name)) is not None}
     known["output"] = Part(output, (0, 1, None, 3))
     cuts = (0, 1, 3) if left.nbytes > right.nbytes else (0, 3, 1)
+    if is_packed(right.dtype) and output.shape[3] % chip.eu_elements(_WORD) == 1:
+        cuts = (0, 1)  # a last tile of one column would begin its rows at half a byte
     vectors = body.on_vectors
     if vectors:
         widths = lane_columns(output.shape[1], output.shape[3], chip)
@@ -67,7 +69,7 @@ def _matrix(view: View) -> View | None:
     if view.interleave > 1:
         rows, columns = view.shape if len(view.shape) == _MATRIX else (0, 0)
         return replace(view, shape=(1, rows, 1, columns), batch_axis=1) if rows and view.layout == "dense" else None
-    strides = view.strides if view.layout == "strided" and view.strides else dense_strides(view.shape)
+    strides = gmem_strides(view)
     *batches, rows, columns = zip(view.shape, strides, strict=True)
     size, step = 1, 0
     for length, stride in reversed(batches):

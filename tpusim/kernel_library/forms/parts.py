@@ -1,8 +1,8 @@
 """Commands over whole tensors of any rank as commands over four axes, which local memory has (hardware.md 2.1).
 
 A form is the same computation: each operand is another view of the same bytes, and the axes of the command are renamed.
-Elements of 4 bits, axes that cannot be merged to four, and windows outside the ranges of a command have no form. Packed
-batches (4N) have forms for convolutions, products, selections (Where) and pads only.
+Axes that cannot be merged to four, and windows outside the ranges of a command have no form. Elements of 4 bits have
+forms for products only, packed batches (4N) for convolutions, products, selections (Where) and pads only.
 """
 
 from dataclasses import dataclass

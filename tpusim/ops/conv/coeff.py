@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 
 from tpusim.chips import ChipSpec
+from tpusim.ir.packing import PACKED_BITS, pack, unpack
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.region import View
 
@@ -71,7 +72,7 @@ class MergedLayout:
 
     channels: int
     row_elements: int
-    """Elements (= bytes) of a channel's packed filter."""
+    """Elements of a channel's packed filter."""
     requant_words: int
     requant_pitch_words: int
     """int32 words between the requant entries of two channels of a lane."""
@@ -79,12 +80,24 @@ class MergedLayout:
     filter_offset: int
     row_bytes: int
     rows: int
+    bits: int = 8
+    """Bits of an element of the filter; two of 4 bits share a byte."""
+
+    @property
+    def filter_bytes(self) -> int:
+        """Bytes of a channel's packed filter."""
+        return self.row_elements * self.bits // 8
+
+    @staticmethod
+    def packed_type(kind: str) -> str:
+        """The type of elements of 4 bits in bytes of a type."""
+        return "i4" if kind == "i8" else "u4"
 
     @classmethod
     def of(
-        cls, channels: int, row_elements: int, chip: ChipSpec, *, with_bias: bool, depthwise: bool
+        cls, channels: int, row_elements: int, chip: ChipSpec, *, with_bias: bool, depthwise: bool, bits: int = 8
     ) -> "MergedLayout":
-        """The layout for `channels` output channels on `chip`."""
+        """The layout for `channels` output channels on `chip`. bits: of an element of the filter."""
         groups = ceil_div(channels, chip.lanes)
         words = chip.requant_words
         pitch = chip.eu_bytes // 4 if words == 3 else words
@@ -92,9 +105,9 @@ class MergedLayout:
         bias_offset = align(requant_bytes, 4)
         end = bias_offset + groups * 4 if with_bias else requant_bytes
         filter_offset = end if depthwise and with_bias and words == 3 else align(end, chip.eu_bytes)
-        row_bytes = filter_offset + groups * row_elements
+        row_bytes = filter_offset + groups * (row_elements * bits // 8)
         rows = min(channels, chip.lanes)
-        return cls(channels, row_elements, words, pitch, bias_offset, filter_offset, row_bytes, rows)
+        return cls(channels, row_elements, words, pitch, bias_offset, filter_offset, row_bytes, rows, bits)
 
     def pack(
         self, filter_rows: np.ndarray, bias: np.ndarray | None, multiplier: np.ndarray, rshift: np.ndarray, zero: int
@@ -114,16 +127,21 @@ class MergedLayout:
         put(0, self.requant_pitch_words * 4, _bytes(requant[:, : self.requant_words]))
         if bias is not None:
             put(self.bias_offset, 4, _bytes(bias.astype("<i4")[:, None]))
+        packed = pack(filter_rows) if self.bits == PACKED_BITS else _bytes(filter_rows)
         for first in range(0, self.channels, self.rows):
-            rows = _bytes(filter_rows[first : first + self.rows])
-            start = self.filter_offset + first // self.rows * self.row_elements
-            image[: len(rows), start : start + self.row_elements] = rows
+            rows = packed[first : first + self.rows]
+            start = self.filter_offset + first // self.rows * self.filter_bytes
+            image[: len(rows), start : start + self.filter_bytes] = rows
         return image.view(filter_rows.dtype)
 
     def unpack(self, image: np.ndarray, *, with_bias: bool) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
         """(filter rows, bias or None, requant words (channels, words)): the inverse of `pack`."""
-        rows, bias, requant = self.bytes_of(image.view(np.uint8), with_bias=with_bias)
-        return rows.view(image.dtype), None if bias is None else bias.view("<i4").reshape(-1), requant.view("<i4")
+        stored, bias, requant = self.bytes_of(image.view(np.uint8), with_bias=with_bias)
+        if self.bits == PACKED_BITS:
+            rows = unpack(stored, (self.channels, self.row_elements), signed=image.dtype.kind == "i")
+        else:
+            rows = stored.view(image.dtype)
+        return rows, None if bias is None else bias.view("<i4").reshape(-1), requant.view("<i4")
 
     def bytes_of(self, image: np.ndarray, *, with_bias: bool) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
         """(filter, bias or None, requant) of an image with an item for each byte, (channels, bytes) each."""
@@ -140,7 +158,7 @@ class MergedLayout:
 
         requant = block(0, self.requant_pitch_words * 4, self.requant_words * 4)
         bias = block(self.bias_offset, 4, 4) if with_bias else None
-        return block(self.filter_offset, self.row_elements, self.row_elements), bias, requant
+        return block(self.filter_offset, self.filter_bytes, self.filter_bytes), bias, requant
 
     def views(self, base: View, *, with_bias: bool) -> tuple[View, View | None, View]:
         """(filter, bias or None, requant table) as views of the bytes of `base`, in LMEM or as its image in GMEM."""
@@ -152,7 +170,8 @@ class MergedLayout:
                 "strided", (0, row, width, 1), lane_pitch=pitch,
             )  # fmt: skip
 
-        filter = view(self.filter_offset, self.row_elements, base.dtype, self.row_elements)
+        kind = self.packed_type(base.dtype) if self.bits == PACKED_BITS else base.dtype
+        filter = view(self.filter_offset, self.row_elements, kind, self.row_elements)
         bias = view(self.bias_offset, 1, "i32", 1) if with_bias else None
         return filter, bias, view(0, self.requant_words, "i32", self.requant_pitch_words)
 

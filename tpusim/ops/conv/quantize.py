@@ -3,7 +3,7 @@
 from warnings import warn
 
 import numpy as np
-from tpusim_kernels.prim.scale import quantised, round_half_away, saturate_np
+from tpusim_kernels.prim.scale import quantised, round_half_away, saturate_np, storage_range
 from xdsl.ir import Operation
 
 from tpusim.compat import Quirk
@@ -19,18 +19,22 @@ def filter_is_signed(w: np.ndarray, bias: np.ndarray | None) -> bool:
     return bool((w < 0).any()) or bias is not None
 
 
-def filter_scales(w: np.ndarray, signed: bool) -> np.ndarray:
-    """Per output channel max(max|W_c|/qmax, 1e-5) in f32, widened to f64; qmax 127 or 255 (numerics.md 7.1)."""
+def filter_scales(w: np.ndarray, signed: bool, bits: int = 8) -> np.ndarray:
+    """Per output channel max(max|W_c|/qmax, 1e-5) in f32, widened to f64 (numerics.md 7.1).
+
+    qmax: the largest integer of `bits` bits, as 127 or 255 of 8.
+    """
     rows = w.reshape(w.shape[0], -1)
     largest: np.ndarray = np.maximum(rows.max(axis=1), -rows.min(axis=1))
-    quotient = largest.astype(np.float32) / np.float32(127 if signed else 255)
+    quotient = largest.astype(np.float32) / np.float32(storage_range(bits, signed)[1])
     return np.maximum(quotient, np.float32(1e-5)).astype(np.float64)
 
 
 @once
-def quantised_filter(w: np.ndarray, scales: np.ndarray, signed: bool) -> np.ndarray:
-    """The filter in integers, sat(round-half-away(W/s_w)) (numerics.md 7.1)."""
-    return quantised(w, scales, "int8" if signed else "uint8")
+def quantised_filter(w: np.ndarray, scales: np.ndarray, signed: bool, bits: int = 8) -> np.ndarray:
+    """The filter in integers of `bits` bits, sat(round-half-away(W/s_w)), in bytes (numerics.md 7.1)."""
+    found = quantised(w, scales, "int8" if signed else "uint8")
+    return found if bits == 8 else found.clip(*storage_range(bits, signed))  # noqa: PLR2004
 
 
 def int32_bias(

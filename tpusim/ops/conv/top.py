@@ -13,6 +13,7 @@ from tpusim_kernels.conv_graph import ordered_filter
 from tpusim_kernels.conv_trial import RoundedFilter, conv2d_trial, factor_of, linear_trial, rounded_filter
 from tpusim_kernels.prim.forms import has_byte_products
 from tpusim_kernels.prim.multiplier import best_fit_array
+from tpusim_kernels.prim.scale import storage_range
 from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i32
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -24,6 +25,7 @@ from tpusim.ir.attrs import copy_name, int_attr, ints, ints_attr, op_name, set_o
 from tpusim.ir.imported_scales import imported_weight_scales
 from tpusim.ir.modes import requant_mode
 from tpusim.ir.once import once
+from tpusim.ir.packing import PACKED_BITS
 from tpusim.ir.types import shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.conv.base import ConvTop, widened_shape
@@ -50,6 +52,7 @@ from tpusim.ops.framework.base import (
 )
 from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import constant_of, conv_extent, only_user, relu_attributes, relu_of
+from tpusim.ops.framework.imported_scales import note_imported_scales
 from tpusim.ops.framework.sliding import ConvWindow, window_attributes
 from tpusim.ops.interfaces import Estimated, KernelConstants, Weighs
 from tpusim.ops.patterns.cropped_conv import ConvSlice
@@ -209,6 +212,12 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
         """One row of coefficients per output channel."""
         return weight.reshape(len(weight), -1)
 
+    def integer_bits(self, ctx: LoweringContext) -> int:
+        """Bits of the filter in integers; 8 of a volume's, and of a depthwise one (numerics.md 14)."""
+        channels = shape_of(self.filter)[1] * self.geometry["groups"]
+        depthwise = self.geometry["groups"] > 1 and channels == shape_of(self.filter)[0] == self.geometry["groups"]
+        return 8 if self.volume or depthwise else ctx.format(self).integer_bits
+
     @override
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Conv2D or tpu.Conv3D with a multiplier and shift per channel."""
@@ -358,17 +367,20 @@ def conv_shape(x: Shape, filter: Shape, geometry: dict[str, Any]) -> Shape:
 
 
 @once
-def _scales(w: np.ndarray, signed: bool) -> np.ndarray:
+def _scales(w: np.ndarray, signed: bool, bits: int) -> np.ndarray:
     """The f64 scale of each output channel of the filter, or one power of two for all (numerics.md 7.1)."""
-    shortcut = _power_of_two_scale(w, signed)
+    shortcut = _power_of_two_scale(w, signed, bits)
     if shortcut is not None:
         return np.full(len(w), shortcut, np.float64)
-    return filter_scales(w, signed)
+    return filter_scales(w, signed, bits)
 
 
-def _power_of_two_scale(w: np.ndarray, signed: bool) -> float | None:
-    """2^-i for the smallest i in 0..6 such that w * 2^i is all (u)int8 integers (numerics.md 7.1)."""
-    low, high = (-128, 127) if signed else (0, 255)
+def _power_of_two_scale(w: np.ndarray, signed: bool, bits: int) -> float | None:
+    """2^-i for the smallest i in 0..6 such that w * 2^i is all integers of `bits` bits (numerics.md 7.1).
+
+    Decision: of 4 bits too. TPU-MLIR takes integers of 8 bits there, whose upper halves the chip loses.
+    """
+    low, high = storage_range(bits, signed)
     finest = np.ldexp(w.reshape(-1)[:4096].astype(np.float64), 6)
     if not np.array_equal(finest, np.round(finest)):
         return None  # if some i gives integers, so does 6
@@ -397,9 +409,12 @@ def _by_multipliers(op: TopConv, ctx: LoweringContext) -> SSAValue:
     bias = None if is_none(op.bias) else ctx.array(op.bias)
     assert x is not None and w is not None  # required by why_not_integer
     signed = filter_is_signed(w, bias)
-    own = imported_weight_scales(op.filter)
-    scales, s_in = _scales(w, signed) if not own else np.broadcast_to(own, len(w)), _input_scale(x, w, bias)
-    filter = quantised_filter(w, scales, signed)
+    own, bits = imported_weight_scales(op.filter), op.integer_bits(ctx)
+    if own and bits == PACKED_BITS:
+        note_imported_scales(op, ctx, op.filter)
+        own = ()
+    scales, s_in = _scales(w, signed, bits) if not own else np.broadcast_to(own, len(w)), _input_scale(x, w, bias)
+    filter = quantised_filter(w, scales, signed, bits)
     int_bias = int32_bias(op, ctx, bias, filter, scales * s_in, x.zero_point)
     m, r = best_fit_array(scales * s_in / y.scale)
     operands = op.integer_operands(ctx, filter, int_bias, "int32")
@@ -407,6 +422,7 @@ def _by_multipliers(op: TopConv, ctx: LoweringContext) -> SSAValue:
         accumulators = op.build_tpu(ctx, operands, i32, {}, op_name(op) + "_int32")
         return requantised_axis(ctx, op, accumulators, m, r)
     more: dict[str, Attribute] = {
-        "multiplier": ints_attr(m), "rshift": ints_attr(r), "quant_mode": requant_mode("MultiplierShift")
+        "multiplier": ints_attr(m), "rshift": ints_attr(r), "quant_mode": requant_mode("MultiplierShift"),
+        **({"weight_bits": int_attr(bits)} if bits == PACKED_BITS else {}),
     }  # fmt: skip
     return op.build_tpu(ctx, operands, element, more)

@@ -93,6 +93,12 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
     use_3ic_optimize = opt_attr_def(IntegerAttr)
     rows_in_channels = opt_attr_def(BoolAttr)
     coeff_layout = opt_attr_def(ArrayAttr)
+    weight_bits = opt_attr_def(IntegerAttr)
+
+    @property
+    def filter_bits(self) -> int:
+        """Bits of a filter's integers; those of 4 bits are in bytes until they are merged."""
+        return self.weight_bits.value.data if self.weight_bits else 8
 
     @override
     def take_form(self) -> str:
@@ -101,7 +107,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         if chip is not None and is_set(self.coeff_merged) and self.coeff_layout is None:
             (ic, oc), packing = self.channels, self._packing_on(chip)
             row = self.packed_rows(np.zeros((oc, ic, *self.kernel), np.int8), packing).shape[1]
-            layout = MergedLayout.of(oc, row, chip, with_bias=is_set(self.with_bias), depthwise=self.depthwise)
+            layout = self._layout(oc, row, chip)
             self.coeff_layout = _layout_attr(layout)
         return declined
 
@@ -306,11 +312,15 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         padded = not chip.ic_parallel_bytes and packing > self.channels[0]
         return {"use_3ic_optimize": int_attr(_EVEN_CHANNELS)} if padded else {}
 
+    def _layout(self, channels: int, row: int, chip: ChipSpec) -> MergedLayout:
+        """The layout of merged rows of `row` elements; `with_bias` is set."""
+        return MergedLayout.of(
+            channels, row, chip, with_bias=is_set(self.with_bias), depthwise=self.depthwise, bits=self.filter_bits
+        )
+
     def _merge(self, ctx: ReorderContext, rows: np.ndarray, bias: np.ndarray | None, name: str) -> None:
         assert self.multiplier is not None and self.rshift is not None and self.filter_packing is not None
-        layout = MergedLayout.of(
-            len(rows), rows.shape[1], ctx.chip, with_bias=bias is not None, depthwise=self.depthwise
-        )
+        layout = self._layout(len(rows), rows.shape[1], ctx.chip)
         m, r = np.array(ints(self.multiplier), np.int64), np.array(ints(self.rshift), np.int64)
         image = layout.pack(rows, bias, m, r, zero_point(self.output))
         shape = foldable_shape(len(image), image.shape[1], self.filter_packing.value.data)
@@ -333,8 +343,8 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         words, pitch, bias_offset, filter_offset, row_bytes = numbers
         _, oc = self.channels
         rows = shape_of(self.filter)[1]
-        elements = (row_bytes - filter_offset) // ceil_div(oc, rows)
-        return MergedLayout(oc, elements, words, pitch, bias_offset, filter_offset, row_bytes, rows)
+        elements = (row_bytes - filter_offset) // ceil_div(oc, rows) * 8 // self.filter_bits
+        return MergedLayout(oc, elements, words, pitch, bias_offset, filter_offset, row_bytes, rows, self.filter_bits)
 
     # ----------------------------------------------------------------------------------------------------- local memory
 

@@ -11,7 +11,7 @@ from tpusim_kernels.prim.multiplier import (
     best_fit,
     common_shift,
 )
-from tpusim_kernels.prim.scale import quantised, round_half_away, saturate_np
+from tpusim_kernels.prim.scale import quantised, round_half_away, saturate_np, storage_range
 from typing_extensions import override
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition
@@ -19,10 +19,12 @@ from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.compat import Quirk
+from tpusim.errors import UnsupportedError
 from tpusim.interfaces import rules
-from tpusim.ir.attrs import flag, ints_attr, op_name, value_name
+from tpusim.ir.attrs import flag, int_attr, ints_attr, op_name, value_name
 from tpusim.ir.imported_scales import imported_weight_scales
 from tpusim.ir.once import once
+from tpusim.ir.packing import PACKED_BITS
 from tpusim.ir.types import element_of, shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.add import TopAdd
@@ -265,16 +267,23 @@ def _by_multipliers(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAV
     """
     x, y, w = ctx.quant(op.input), output.quant, ctx.array(op.right)
     assert x is not None and w is not None  # required by why_not_integer
-    columns = _column_fit(op, ctx, w, x, y)
+    bits = ctx.format(op).integer_bits
+    if bits == PACKED_BITS and prod(w.shape[:-2]) > 1:
+        raise UnsupportedError(
+            f"top.MatMul '{op_name(op)}': one matrix of weights of {bits} bits is required, got "
+            f"{prod(w.shape[:-2])}, where TPU-MLIR stops too; use INT8 for this op in a quantisation table"
+        )
+    columns = _column_fit(op, ctx, w, x, y) if bits == 8 else None  # noqa: PLR2004
     largest = float(np.abs(w).max(initial=0.0).astype(np.float32))
-    scale: float | np.ndarray = largest / 127 or SMALLEST_SCALE
+    scale: float | np.ndarray = largest / storage_range(bits, True)[1] or SMALLEST_SCALE
     own = imported_weight_scales(op.right)
-    if len(set(own)) == 1 and columns is None:
+    if len(set(own)) == 1 and columns is None and bits == 8:  # noqa: PLR2004
         scale = own[0]
     elif own and columns is None:
         note_imported_scales(op, ctx, op.right)
     if columns is None:
         stored = _quantised(w, scale, "int8")
+        stored = stored.clip(*storage_range(bits, True)) if bits == PACKED_BITS else stored
     else:
         scale = columns.scales
         by_column = scale[:, None] if op.transposes[1] else scale
@@ -290,13 +299,15 @@ def _by_multipliers(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAV
         ctx.weight(value_name(op.right) + "_int8", stored),
         bias_operand(op, ctx, int_bias, "int32"),
     ]
+    few: dict[str, Attribute] = {"weight_bits": int_attr(bits)} if bits == PACKED_BITS else {}
     if columns is not None:
         more: dict[str, Attribute] = {
             "multipliers": ints_attr(columns.multipliers), "rshifts": ints_attr([columns.rshift]), "fuse_rq": flag(True)
         }  # fmt: skip
         return op.build_tpu(ctx, operands, output.element, more)
     assert isinstance(scale, float)  # one for the matrix
-    return op.build_tpu(ctx, operands, *_rescaling(output, *best_fit(scale * x.scale / y.scale)))
+    element, requant = _rescaling(output, *best_fit(scale * x.scale / y.scale))
+    return op.build_tpu(ctx, operands, element, requant | few)
 
 
 class _Columns(NamedTuple):

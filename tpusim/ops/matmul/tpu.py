@@ -8,13 +8,23 @@ import numpy as np
 from tpusim_kernels import matmul as kernels
 from tpusim_kernels.prim.narrow import Narrow, narrow
 from typing_extensions import override
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, NoneType, StringAttr, TensorType
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    BoolAttr,
+    IntegerAttr,
+    IntegerType,
+    NoneType,
+    Signedness,
+    StringAttr,
+    TensorType,
+)
 from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, var_operand_def
 from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import flag, int_attr, ints, op_name, value_name
 from tpusim.ir.modes import RequantModeAttr
+from tpusim.ir.packing import PACKED_BITS
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -96,6 +106,7 @@ class TpuMatMul(
     quant_mode = opt_attr_def(RequantModeAttr)
     fuse_rq = opt_attr_def(BoolAttr)
     heads_inside = opt_attr_def(BoolAttr)
+    weight_bits = opt_attr_def(IntegerAttr)
     arithmetic = opt_attr_def(StringAttr)
     UNLESS_STATED: ClassVar[Arithmetic] = "interpreter"
     """Modes of 16 bits have the interpreter's products (DN-24)."""
@@ -270,6 +281,7 @@ class TpuMatMul(
         """
         self.attributes["left_reuse"] = int_attr(int(not self.input.has_one_use()))
         rank = len(shape_of(self.input))
+        self._pack_weights(ctx)
         matrix = ctx.array(self.right) if rank == 3 and len(shape_of(self.right)) == 2 else None
         if matrix is not None and not ctx.chip.is_global(self.name):
             element = element_of(self.right)
@@ -283,6 +295,16 @@ class TpuMatMul(
         if data is not None and rank > 2 and not ctx.chip.is_global(self.name):
             shape = (1,) * (rank - 1) + (data.size,)
             self.operands[2] = ctx.weight(f"{value_name(self.bias)}_rank{rank}", data.reshape(shape))
+
+    def _pack_weights(self, ctx: ReorderContext) -> None:
+        """Let two weights of 4 bits share a byte; without a bias there are zeros (U-114)."""
+        matrix, bits = ctx.array(self.right), self.weight_bits.value.data if self.weight_bits else 8
+        if self.scaling is not None and bits == PACKED_BITS and matrix is not None:
+            element = IntegerType(PACKED_BITS, Signedness.SIGNED)
+            self.operands[1] = ctx.weight(f"{value_name(self.right)}_packed", matrix, element)
+            if is_none(self.bias):
+                zeros = np.zeros(shape_of(self.output)[-1], np.int32)
+                self.operands[2] = ctx.weight(f"{op_name(self)}_bias_merge_izp", zeros)
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:

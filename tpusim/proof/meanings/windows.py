@@ -24,6 +24,7 @@ from tpusim.field import (
 from tpusim.field.integers import by_channel, clamped
 from tpusim.field.windows import padded
 from tpusim.ir.attrs import ints
+from tpusim.ir.packing import PACKED_BITS
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ops.conv.packed import PackedConvTpu
 from tpusim.ops.conv.tpu import TpuConv2D
@@ -71,6 +72,8 @@ def _coefficients(op: PackedConvTpu, operands: Sequence[Any], field: Field) -> C
         layout = op.merged_layout_of_type()
         rows, bias, words = layout.bytes_of(filter.reshape(layout.rows, -1), with_bias=is_set(op.with_bias))
         kind = type_of(op.filter)
+        if layout.bits == PACKED_BITS:
+            rows = field.halves(field.to_bytes(rows, kind, 1)[..., 0], layout.packed_type(kind))
         bias = None if bias is None else field.words(bias, kind, "i32")[:, 0]
         return Coefficients(op.unpacked_filter(rows), bias, field.words(words, kind, "i32"), "half_up")
     filter = op.unpacked_filter(filter) if op.packed else filter

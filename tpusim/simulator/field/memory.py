@@ -106,8 +106,7 @@ class FieldMachine(Machine):
         if not is_packed(view.dtype):
             return self._whole(view)
         pairs, axis = self.raw(view)[..., 0], pair_axis(view)
-        halves = [self.field.apply(("half", view.dtype, i), pairs) for i in range(2)]
-        joined = np.stack(halves, axis + 1).reshape(*pairs.shape[:axis], -1, *pairs.shape[axis + 1 :])
+        joined = np.moveaxis(self.field.halves(np.moveaxis(pairs, axis, -1), view.dtype), -1, axis)
         return joined[(slice(None),) * axis + (slice(view.shape[axis]),)]
 
     def _whole(self, view: View) -> Elements:
