@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from tpusim.errors import ImportModelError
 from tpusim.ir.bytecode import Bytecode, encode
 from tpusim.ir.bytecode.varints import flagged, signed, varint
-from tpusim.ir.text import context
+from tpusim.ir.text import context, parse_module
 
 FILES = Path(__file__).parent / "bytecode"
 SEEDS = [path.read_bytes() for path in sorted(FILES.glob("*.mlirbc"))]
@@ -212,6 +212,25 @@ LARGE = {
     "a splat in hexadecimal": text_of('dense<"0x00"> : tensor<1000000000xi8>'),
     "an empty tensor": text_of("dense<> : tensor<0x99999999999xf32>"),
 }
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("dense<[1, 2]> : tensor<1000000000xi8>", r"Expected \[1000000000\] shape"),
+        ("dense<[1]> : tensor<1000000000xi8>", r"Expected \[1000000000\] shape"),
+        ("dense< [[(1, 2)]]> : tensor<99999x99999xcomplex<i8>>", r"Expected \[99999, 99999\] shape"),
+        ('dense<"0x0102"> : tensor<1000000000xi8>', "Expected 1000000000 elements"),
+        ('dense<"0x0000"> : tensor<1000000000xf32>', "Expected 1000000000 elements"),
+        ('dense<"0102"> : tensor<1000000000xi8>', "begins with 0x"),
+        ("tensor<9223372036854775808xi8>", "below 2"),
+    ],
+)
+def test_literals_that_do_not_fit_their_type(value: str, told: str) -> None:
+    """In text and as text in bytecode; `mlir-opt` refuses all of them."""
+    with pytest.raises(ImportModelError, match=told):
+        parse_module(f"builtin.module attributes {{a = {value}}} {{}}", context())
+    assert re.search(told, outcome(text_of(value)))
 
 
 @pytest.mark.parametrize("what", LARGE)

@@ -58,6 +58,10 @@ _LOCATION_ALIAS = re.compile(r"^(#[A-Za-z_][\w$.]*)\s*=\s*(?=loc\s*\()", re.MULT
 
 _INTEGERS = re.compile(r"\[-?\d{1,18}(?: : i64)?(?:, -?\d{1,18}(?: : i64)?)*\]", re.ASCII)
 """A list of i64 as it is printed; 18 digits always fit."""
+_LISTED = re.compile(r'<(?:\s|//[^\n]*\n)*+(?:\[|"0x([0-9A-Fa-f]*)")')
+"""The beginning of a dense literal that states its elements: as a list, or as bytes (its hexadecimal digits)."""
+_NO_DIGITS = re.compile(r'<(?:\s|//[^\n]*\n)*+"(?!0x)')
+"""The beginning of a dense literal whose string is none of bytes."""
 _NESTING = re.compile(r'"(?:[^"\\\n]|\\.)*+"|//[^\n]*|->|[<>]=|[\[({<\])}>]')
 """A bracket, or what has brackets that are none: a string, a comment, an arrow."""
 SEPARATOR = "// -----"
@@ -112,17 +116,32 @@ class ModuleParser(Parser):
         self._resume_from(integers.end())
         return ArrayAttr([self._int_attr(int(digits)) for digits in _INTEGER.findall(integers[0])])
 
+    def parse_shape_dimension(self, allow_dynamic: bool = True) -> int:
+        """An extent, which MLIR has in 64 bits."""
+        extent = super().parse_shape_dimension(allow_dynamic)
+        if extent >= 1 << 63:
+            self.raise_error(f"Expected an extent below 2**63, got {extent}")
+        return extent
+
     def parse_dense_int_or_fp_elements_attr(self, type: Any) -> DenseIntOrFPElementsAttr[Any]:
         """A dense literal; a splat beyond what may be repeated keeps its one element."""
         self._literal, self._literal_at = type, self.pos
-        most = len(self.lexer.input.content)
-        given: Any = None if type is None else shortened(type, self._budget, most)
+        if _NO_DIGITS.match(self.lexer.input.content, self.pos):
+            self.raise_error("Expected a string of hexadecimal digits that begins with 0x")
+        given: Any = None if type is None else self._shortened(len(self.lexer.input.content))
         found = super().parse_dense_int_or_fp_elements_attr(given)
         return with_type(found, self._literal)
 
     def _parse_dense_literal_type(self) -> Any:
         self._literal = super()._parse_dense_literal_type()
-        return shortened(self._literal, self._budget, self.pos - self._literal_at)
+        return self._shortened(self.pos - self._literal_at)
+
+    def _shortened(self, most: int) -> Any:
+        """The type to parse the literal with; a list and a string of several elements must fit the whole type."""
+        kind: Any = self._literal
+        listed = _LISTED.match(self.lexer.input.content, self._literal_at)
+        one = listed is None or (listed[1] and len(listed[1]) == 2 * kind.get_element_type().compile_time_size)
+        return shortened(kind, self._budget, most) if one else kind
 
     def _get_op_by_name(self, name: str) -> type[Operation]:
         return super()._get_op_by_name(FORMER_OPS.get(name, name))

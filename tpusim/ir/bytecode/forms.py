@@ -100,8 +100,14 @@ def _write_varint(value: int, out: Output) -> None:
     out.raw(varint(value))
 
 
+def _write_signed(value: int, out: Output) -> None:
+    if not -WORD // 2 <= value < WORD // 2:
+        raise ValueError(f"an integer of 64 bits with a sign is required, got {value}")
+    out.raw(signed(value))
+
+
 VARINT = Codec(lambda cursor, _: cursor.varint(), _write_varint)
-SIGNED = Codec(lambda cursor, _: cursor.signed(), lambda value, out: out.raw(signed(value)))
+SIGNED = Codec(lambda cursor, _: cursor.signed(), _write_signed)
 BOOL = Codec(lambda cursor, _: cursor.boolean(), lambda value, out: out.raw(bytes((bool(value),))))
 TYPE = Codec(lambda cursor, tables: tables.type(cursor), lambda value, out: out.type(value))
 ATTRIBUTE = Codec(lambda cursor, tables: tables.attribute(cursor), lambda value, out: out.attribute(value))
