@@ -42,14 +42,13 @@ class Inspect(Command):
             show_nets(console, load_nets(self.file))
             return True
         if not is_bytecode(self.file):
-            raise ConfigError(
-                f"inspect: '{self.file}' is no program and no file of MLIR bytecode, one of which is required"
-            )
+            why = "is no program and no file of MLIR bytecode" if self.file.exists() else "is no file"
+            raise ConfigError(f"inspect: '{self.file}' {why}; a program or a file of MLIR bytecode is required")
         ctx = context()
         ctx.allow_unregistered = True
         found = _found(Bytecode.open(self.file, ctx))
         console.print(f"{self.file}: MLIR bytecode {found['version']} by {found['producer']}", markup=False)
-        for title in ("sections", "dialects", "functions", "ops", "resources"):
+        for title in (one for one in ("sections", "dialects", "functions", "ops", "resources") if found[one]):
             console.print(f"{title}:")
             for name, value in found[title].items():
                 console.print(f"  {name:<32} {_shown(value)}", markup=False)
@@ -60,7 +59,8 @@ class Inspect(Command):
 def _shown(value: Any) -> str:
     """A number with separators; of a function the number of its ops."""
     if isinstance(value, dict):
-        return f"{sum(cast('dict[str, int]', value).values()):,} ops"
+        count = sum(cast("dict[str, int]", value).values())
+        return f"{count:,} op{'s' * (count != 1)}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
