@@ -71,7 +71,7 @@ class _Kept(Executor):
         self._kept, (self._executor,) = kept, kept
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
-        """Submit a call."""
+        """Submit a call to the executor that lasts."""
         return self._executor.submit(fn, *args, **kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
