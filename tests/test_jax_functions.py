@@ -206,7 +206,9 @@ def test_stablehlo_files_are_networks_in_every_spelling(form: str, tmp_path: Pat
     else:
         path.write_bytes(exported.mlir_module_serialized)
     assert is_stablehlo(path) and not is_module(path)
-    assert ops_of(tpusim.load(path)) == Counter(MatMul=1, Tanh=1)
+    model = tpusim.load(path)
+    assert ops_of(model) == Counter(MatMul=1, Tanh=1)
+    assert model.attribute("module.platform") == "STABLEHLO"
 
 
 FRAMEWORKS = """

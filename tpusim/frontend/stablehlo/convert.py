@@ -13,6 +13,7 @@ import onnx
 from onnx import helper
 
 from tpusim.errors import ImportModelError, UnsupportedError, first_line
+from tpusim.frontend.onnx.model_file import STABLEHLO
 from tpusim.frontend.stablehlo import activations, elements, moves, norms, ordering, places, products, scattering
 from tpusim.frontend.stablehlo.graph import Graph
 from tpusim.frontend.stablehlo.reading import Op, functions, instructions, parsed, type_of
@@ -88,7 +89,8 @@ def _model(
         made.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape))
     whole = Graph(w.nodes, w.initializers, w.shapes, (*norms.RULES, *activations.RULES))
     graph = helper.make_graph(whole.nodes, label, list(inputs), made, list(whole.constants.values()))
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+    opsets = [helper.make_opsetid("", OPSET)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name=STABLEHLO)
 
 
 class Walk:
