@@ -49,7 +49,10 @@ def onnx_of_stablehlo(
     if main is None:
         raise ImportModelError(f"{label}: a function @main is required, got {', '.join(found) or 'none'}")
     walk = Walk(Writer(), found, label)
-    block = main.regions[0].blocks[0]
+    try:
+        block = _only_block(main)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{label}: @main: {error}") from error
     arguments = list(block.arguments)
     given: list[Value] = [
         Constant(array.astype(walk.typed(argument, f"weight {name}")[1]), name)
@@ -91,6 +94,16 @@ def _model(
     graph = helper.make_graph(whole.nodes, label, list(inputs), made, list(whole.constants.values()))
     opsets = [helper.make_opsetid("", OPSET)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name=STABLEHLO)
+
+
+def _only_block(function: Any) -> Any:
+    """The block of a function. Raises UnsupportedError for a declaration and for branches between blocks."""
+    blocks = list(function.regions[0].blocks)
+    if len(blocks) != 1:
+        raise UnsupportedError(
+            f"a function of one block is required, got {len(blocks)}, as of cf.br; write its loops as stablehlo.while"
+        )
+    return blocks[0]
 
 
 class Walk:
@@ -179,7 +192,7 @@ class Walk:
         name = str(op.attribute("callee") or op.attribute("decomposition")).removeprefix("@").strip('"')
         if name not in self._functions:
             raise UnsupportedError(f"a call of @{name}, which is no function of the module")
-        return self.block(self._functions[name].regions[0].blocks[0], operands)
+        return self.block(_only_block(self._functions[name]), operands)
 
     def _loop(self, op: Op, known: dict[Any, Value], carried: list[Value]) -> list[Value]:
         """A loop whose condition is known: its steps one after the other."""
