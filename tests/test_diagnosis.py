@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import json
 import re
 import shlex
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -36,6 +38,7 @@ from tpusim.lowering.qtable import read_qtable
 from tpusim.ops.relu import TopRelu, relu_limit_of
 from tpusim.passes import PassManager
 from tpusim.passes.instruments.numbers import NumbersChanged
+from tpusim.registry import ENGINES
 from tpusim.studies.diagnosis import Change, Loss, Remedies, losses, worst_elements
 from tpusim.verify.channels import Channels
 from tpusim.verify.schema import read_report
@@ -225,6 +228,41 @@ def test_bisect_cuts_out_the_op_that_is_broken(tmp_path: Path, capsys: pytest.Ca
         assert [main(shlex.split(command)[1:]) for command in commands] == [0, 1]
     shown = capsys.readouterr().out
     assert re.search(r"\[pointwise_Relu +\] +NOT_SIMLIAR \[FAILED\]", shown) and "1 failed" in shown
+
+
+class Other:
+    """An engine whose `pointwise_Relu` has one more in three elements, and whose logits differ in last bits."""
+
+    def __init__(self, model: Model, keep: str) -> None:
+        assert keep == "all"
+        self.model = model
+
+    def __call__(self, inputs: Any) -> dict[str, np.ndarray]:
+        found = {name: array.copy() for name, array in run(self.model, inputs).items()}
+        found["pointwise_Relu"].reshape(-1)[[0, 5, 9]] += 1
+        found["logits_Gemm_f32"] *= np.float32(1 + 1e-6)
+        return found
+
+
+def test_another_engine_says_whether_it_is_the_network(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of integers each element counts, of floats the last bits do not."""
+    save_model(calibrated(), tmp_path / "3_calibrated.mlir")
+    np.savez(tmp_path / "inputs.npz", image=sample()["image"])
+    asked = ["bisect", str(tmp_path / "3_calibrated.mlir"), "--engine", "iree"]
+    monkeypatch.setattr(ENGINES, "get", lambda name: Other)
+    main(asked)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert re.search(
+        r"WARNING: iree computes another pointwise_Relu: 3 of [\d,]+ elements, by at most 1, of \d+", shown
+    )
+    monkeypatch.setattr(Other, "__call__", lambda self, inputs: run(self.model, inputs))
+    main([*asked, "--json"])
+    said = json.loads(capsys.readouterr().out)["engine"]
+    assert said["engine"] == "iree" and said["tensors"] > 10 and said["different"] == []
+    assert main([*asked[:-1], "irre"]) == 1
+    assert "--engine: one of iree, mlir, tosa, iree-tosa is required, got 'irre'" in capsys.readouterr().err
 
 
 def test_bisect_takes_along_where_a_range_comes_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from tpusim.errors import ConfigError, ImportModelError, UnsupportedError
 from tpusim.frontend import import_onnx
 from tpusim.frontend.onnx.session import Session
 from tpusim.frontend.stablehlo import onnx_of_function
+from tpusim.inference.executor import results_of
 from tpusim.ir.content import is_module, is_stablehlo
 from tpusim.ir.module import Model
 
@@ -206,7 +208,9 @@ def test_stablehlo_files_are_networks_in_every_spelling(form: str, tmp_path: Pat
     else:
         path.write_bytes(exported.mlir_module_serialized)
     assert is_stablehlo(path) and not is_module(path)
-    assert ops_of(tpusim.load(path)) == Counter(MatMul=1, Tanh=1)
+    model = tpusim.load(path)
+    assert ops_of(model) == Counter(MatMul=1, Tanh=1)
+    assert model.attribute("module.platform") == "STABLEHLO"
 
 
 FRAMEWORKS = """
@@ -233,6 +237,65 @@ def test_what_other_frameworks_write_is_read(tmp_path: Path) -> None:
     found = tpusim.infer(tpusim.load(path), {"arg0": x, "arg1": array(2)})
     wanted = ((x - 2) / np.sqrt(2 + 1e-3) * 2 + 2).sum((2, 3))
     np.testing.assert_allclose(list(found.values())[-1].reshape(1, 2), wanted, rtol=1e-5)
+
+
+EARLIER = """
+func.func @main(%x: tensor<2x3xf32>, %v: tensor<4xf32>) -> (tensor<2x4xf32>, tensor<2xf32>, tensor<f32>) {
+  %w = arith.constant dense<[[1., 2., 3., 4.], [5., 6., 7., 8.], [-1., 0., 1., 2.]]> : tensor<3x4xf32>
+  %0 = stablehlo.dot %x, %w, precision = [DEFAULT, DEFAULT] : (tensor<2x3xf32>, tensor<3x4xf32>) -> tensor<2x4xf32>
+  %1 = stablehlo.dot %0, %v : (tensor<2x4xf32>, tensor<4xf32>) -> tensor<2xf32>
+  %2 = stablehlo.dot %v, %v : (tensor<4xf32>, tensor<4xf32>) -> tensor<f32>
+  return %0, %1, %2 : tensor<2x4xf32>, tensor<2xf32>, tensor<f32>
+}
+"""
+
+
+def test_products_and_constants_of_earlier_exporters(tmp_path: Path) -> None:
+    path = tmp_path / "earlier.mlir"
+    path.write_text(EARLIER)
+    model, x, v = tpusim.load(path), array(2, 3), array(4)
+    product = x @ np.array([[1, 2, 3, 4], [5, 6, 7, 8], [-1, 0, 1, 2]], np.float32)
+    for found, wanted in zip(results_of(model, {"arg0": x, "arg1": v}), (product, product @ v, v @ v), strict=True):
+        np.testing.assert_allclose(found.reshape(wanted.shape), wanted, rtol=1e-5)
+
+
+BRANCHES = """
+func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+  %z = stablehlo.abs %x : tensor<2xf32>
+  cf.br ^bb1(%z : tensor<2xf32>)
+^bb1(%y: tensor<2xf32>):
+  return %y : tensor<2xf32>
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (BRANCHES, "@main: a function of one block is required, got 2, as of cf.br"),
+        (
+            "func.func @main(%x: tensor<2xf32>) -> (tensor<2xf32>, tensor<2xf32>) {\n"
+            "  %0:2 = call @f(%x) : (tensor<2xf32>) -> (tensor<2xf32>, tensor<2xf32>)\n"
+            "  return %0#0, %0#1 : tensor<2xf32>, tensor<2xf32>\n}\n"
+            + BRANCHES.replace("@main", "private @f").replace(
+                "-> tensor<2xf32> {", "-> (tensor<2xf32>, tensor<2xf32>) {"
+            ).replace("return %y : tensor<2xf32>", "return %y, %y : tensor<2xf32>, tensor<2xf32>"),
+            "func.call: a function of one block is required, got 2",
+        ),
+        (
+            "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n"
+            "  %w = stablehlo.constant dense_resource<__elided__> : tensor<2xf32>\n"
+            "  %0 = stablehlo.add %x, %w : tensor<2xf32>\n  return %0 : tensor<2xf32>\n}",
+            "elements in place is required, got dense_resource<__elided__>, which the file leaves out",
+        ),
+    ],
+    ids=["branches", "branches-in-a-call", "elided"],
+)  # fmt: skip
+def test_files_that_are_no_network_of_one_block_with_weights(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "net.mlir"
+    path.write_text(text)
+    with pytest.raises(UnsupportedError, match=re.escape(words)):
+        tpusim.load(path)
 
 
 def begun(x: Any) -> Any:

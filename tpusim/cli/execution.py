@@ -37,12 +37,13 @@ from tpusim.cli.options import (
     lowered_of,
     output_file,
     require_count,
+    require_engine,
     require_ulps,
     simulator_options,
 )
 from tpusim.cli.output import Output
 from tpusim.cli.words import refuse
-from tpusim.errors import ChangedWarning, ConfigError, UnsupportedError, meant, option
+from tpusim.errors import ChangedWarning, ConfigError, UnsupportedError, option
 from tpusim.host.files import opened
 from tpusim.registry import ENGINES
 
@@ -342,11 +343,7 @@ class Infer(Command):
             raise ConfigError(
                 f"--fast-f32: needs a .mlir of a float network, got {self.model}, which has no such order"
             )
-        if self.engine not in ("jax", *ENGINES):
-            known = "jax", *ENGINES
-            raise ConfigError(
-                f"--engine: one of {', '.join(known)} is required, got '{self.engine}'{meant(self.engine, known)}"
-            )
+        require_engine("--engine", self.engine, "jax")
         if self.engine != "jax" and (self.fast_f32 or not is_module(self.model)):
             got = "--fast-f32, which is JAX's" if self.fast_f32 else str(self.model)
             raise ConfigError(f"--engine {self.engine}: needs a .mlir alone, got {got}; leave one out")

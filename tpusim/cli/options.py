@@ -9,9 +9,9 @@ import tyro
 
 from tpusim.cli.given import flags, given, plain, usual, values
 from tpusim.cli.output import Output
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, meant
 from tpusim.ir.formats import number_format
-from tpusim.registry import FORMATS, STRATEGIES
+from tpusim.registry import ENGINES, FORMATS, STRATEGIES
 
 if TYPE_CHECKING:
     from tpusim.calibration.stage import CalibrationConfig
@@ -57,6 +57,14 @@ def require_count(flag: str, value: int, zero: str) -> None:
     """Raise ConfigError unless an option is 0 or more; `zero` says what 0 does."""
     if value < 0:
         raise ConfigError(f"{flag} {value}: 0 or more is required; 0 {zero}")
+
+
+def require_engine(flag: str, name: str, *known: str) -> None:
+    """Raise ConfigError unless an option names an engine, or is one of the other known words."""
+    names = *known, *ENGINES
+    if name not in names:
+        wanted = ", ".join(filter(None, names))
+        raise ConfigError(f"{flag}: one of {wanted} is required, got '{name}'{meant(name, names)}")
 
 
 def require_ulps(ulps: int | None, check: OptionalPath) -> None:

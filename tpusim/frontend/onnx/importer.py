@@ -29,6 +29,7 @@ from tpusim.frontend.onnx.model_file import (
     live_nodes,
     model_label,
     opset_version,
+    platform_of,
     read_onnx,
     reads,
 )
@@ -256,7 +257,7 @@ class Importer(Reader):
         names = [o.name for o in outputs]
         if not results and fixed:
             return Network(None, names, fixed)
-        model = self._module.finish(results, name=name)
+        model = self._module.finish(results, name=name, platform=platform_of(self._proto))
         model.set_output_types([dtype_of(o.type.tensor_type.elem_type) for o in outputs])
         keep_scales(model, self._quantised, self.nodes, self.outcomes)
         return Network(model, names, fixed)

@@ -30,6 +30,8 @@ PROTO_LIMIT = 2**31 - 1
 DEFAULT_DOMAINS = ("", "ai.onnx")
 IDIOMS = "tpusim.idioms"
 """The domain of nodes that stand for sequences of nodes; no file has it."""
+STABLEHLO = "tpusim from StableHLO"
+"""The producer of models that are made of StableHLO."""
 LARGE = 1 << 20
 """Tensors of more bytes are not copied for a check; also the bytes of a file that are read at a time."""
 MOST_NODES = 1 << 18
@@ -59,6 +61,11 @@ WORD = r"(?!x)[A-Za-z][A-Za-z0-9_]*"
 Source = str | os.PathLike[str] | onnx.ModelProto
 Callee = tuple[str, str, str]
 """Domain, name and overload of a function."""
+
+
+def platform_of(model: onnx.ModelProto) -> str:
+    """The framework that a model comes from, as in `module.platform`; a file of ONNX says ONNX, whoever made it."""
+    return "STABLEHLO" if model.producer_name == STABLEHLO else "ONNX"
 
 
 @dataclass(frozen=True)

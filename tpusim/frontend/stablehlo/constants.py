@@ -13,6 +13,12 @@ from tpusim.errors import UnsupportedError
 
 def array_of(attribute: Any, dtype: np.dtype) -> np.ndarray:
     """The elements of a dense attribute; equal ones are stored once (strides of 0)."""
+    if (text := str(attribute)[:60]).startswith("dense_resource"):
+        name = text.partition(">")[0]
+        raise UnsupportedError(
+            f"a constant with its elements in place is required, got {name}>, which the file leaves out or has at its "
+            "end; write it with dense constants"
+        )
     shape = tuple(ir.ShapedType(attribute.type).shape)
     if getattr(attribute, "is_splat", False):
         return np.broadcast_to(np.asarray(attribute.get_splat_value().value, dtype), shape)

@@ -13,6 +13,7 @@ import onnx
 from onnx import helper
 
 from tpusim.errors import ImportModelError, UnsupportedError, first_line
+from tpusim.frontend.onnx.model_file import STABLEHLO
 from tpusim.frontend.stablehlo import activations, elements, moves, norms, ordering, places, products, scattering
 from tpusim.frontend.stablehlo.graph import Graph
 from tpusim.frontend.stablehlo.reading import Op, functions, instructions, parsed, type_of
@@ -48,7 +49,10 @@ def onnx_of_stablehlo(
     if main is None:
         raise ImportModelError(f"{label}: a function @main is required, got {', '.join(found) or 'none'}")
     walk = Walk(Writer(), found, label)
-    block = main.regions[0].blocks[0]
+    try:
+        block = _only_block(main)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{label}: @main: {error}") from error
     arguments = list(block.arguments)
     given: list[Value] = [
         Constant(array.astype(walk.typed(argument, f"weight {name}")[1]), name)
@@ -88,7 +92,18 @@ def _model(
         made.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape))
     whole = Graph(w.nodes, w.initializers, w.shapes, (*norms.RULES, *activations.RULES))
     graph = helper.make_graph(whole.nodes, label, list(inputs), made, list(whole.constants.values()))
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+    opsets = [helper.make_opsetid("", OPSET)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name=STABLEHLO)
+
+
+def _only_block(function: Any) -> Any:
+    """The block of a function. Raises UnsupportedError for a declaration and for branches between blocks."""
+    blocks = list(function.regions[0].blocks)
+    if len(blocks) != 1:
+        raise UnsupportedError(
+            f"a function of one block is required, got {len(blocks)}, as of cf.br; write its loops as stablehlo.while"
+        )
+    return blocks[0]
 
 
 class Walk:
@@ -177,7 +192,7 @@ class Walk:
         name = str(op.attribute("callee") or op.attribute("decomposition")).removeprefix("@").strip('"')
         if name not in self._functions:
             raise UnsupportedError(f"a call of @{name}, which is no function of the module")
-        return self.block(self._functions[name].regions[0].blocks[0], operands)
+        return self.block(_only_block(self._functions[name]), operands)
 
     def _loop(self, op: Op, known: dict[Any, Value], carried: list[Value]) -> list[Value]:
         """A loop whose condition is known: its steps one after the other."""

@@ -188,5 +188,6 @@ FORMS: dict[str, Callable[[Writer, Op, Sequence[Value]], list[Value]]] = {
     "stablehlo.concatenate": concatenate, "stablehlo.slice": slice_, "stablehlo.pad": pad, "stablehlo.reverse": reverse,
     "stablehlo.dynamic_broadcast_in_dim": broadcast_in_dim, "stablehlo.dynamic_reshape": reshape,
     "stablehlo.get_dimension_size": dimension_size, "stablehlo.iota": iota, "stablehlo.constant": constant,
+    "arith.constant": constant,
 }  # fmt: skip
 """Instruction -> the function that writes it."""

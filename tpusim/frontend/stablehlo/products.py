@@ -39,10 +39,22 @@ POOLED = ("stablehlo.add", *EXTREMES)
 def dot_general(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     """A product over axes of both operands, with axes that both have."""
     numbers = stablehlo.DotDimensionNumbers(op.attribute("dot_dimension_numbers"))
-    left, right = operands
-    shape, dtype = type_of(op.results[0])
     batch = [list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)]
     inner = [list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)]
+    return _product(w, op, operands, batch, inner)
+
+
+def dot(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
+    """A product of vectors or matrices, in the form of earlier releases: the last axis by the first."""
+    return _product(w, op, operands, [[], []], [[len(operands[0].shape) - 1], [0]])
+
+
+def _product(
+    w: Writer, op: Op, operands: Sequence[Value], batch: list[list[int]], inner: list[list[int]]
+) -> list[Value]:
+    """The product over `inner` of both operands, for every index of the axes `batch`."""
+    left, right = operands
+    shape, dtype = type_of(op.results[0])
     free = [
         [axis for axis in range(len(value.shape)) if axis not in (*batch[i], *inner[i])]
         for i, value in enumerate(operands)
@@ -342,7 +354,7 @@ def _running_sum(w: Writer, x: Computed, axis: int, *, backwards: bool, shape: t
 
 
 FORMS: dict[str, Callable[[Writer, Op, Sequence[Value]], list[Value]]] = {
-    "stablehlo.dot_general": dot_general, "stablehlo.convolution": convolution, "stablehlo.reduce": reduce,
-    "stablehlo.reduce_window": reduce_window, "stablehlo.batch_norm_inference": batch_norm,
+    "stablehlo.dot_general": dot_general, "stablehlo.dot": dot, "stablehlo.convolution": convolution,
+    "stablehlo.reduce": reduce, "stablehlo.reduce_window": reduce_window, "stablehlo.batch_norm_inference": batch_norm,
 }  # fmt: skip
 """Instruction -> the function that writes it."""

@@ -136,9 +136,10 @@ class ModuleBuilder:
         """Add a finished op at the end of the block."""
         self._block.add_op(op)
 
-    def finish(self, results: Sequence[SSAValue], *, name: str) -> Model:
+    def finish(self, results: Sequence[SSAValue], *, name: str, platform: str = PLATFORM) -> Model:
         """The verified module in state TOP_F32 that returns these values, without weights that nothing reads.
 
+        platform: the framework that the network comes from, as `module.platform` says it.
         Raises ImportModelError for a result that the module does not compute.
         """
         for value in results:
@@ -151,7 +152,7 @@ class ModuleBuilder:
         types = ([a.type for a in self._block.args], [r.type for r in results])
         model = Model(ModuleOp([FuncOp("main", types, Region(self._block))]), self._weights.restricted(kept))
         model.call(name)
-        model.set(state="TOP_F32", chip=ANY_CHIP, platform=PLATFORM, top_run_mode="STATIC")
+        model.set(state="TOP_F32", chip=ANY_CHIP, platform=platform, top_run_mode="STATIC")
         verify(model.module, name)
         return model
 

@@ -20,6 +20,7 @@ from tpusim.cli.options import (
     folder_of,
     network_of,
     require_count,
+    require_engine,
 )
 from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
@@ -50,7 +51,7 @@ class Bisect(Command):
 
     says = (
         "`samples`, and the first op that breaks the `tolerance` by itself (`broken`, null if none does), as a tensor "
-        "of report.json"
+        "of report.json; with --engine what it says (`engine`)"
     )
 
     module: NetworkPath
@@ -64,6 +65,9 @@ class Bisect(Command):
     """Minimum cosine and euclidean similarity; default: the tolerance of a run in this mode."""
     model: OptionalPath = None
     """The ONNX model to cut; default: the given model, or that of the module's run."""
+    engine: str = ""
+    """Let an independent tool, one of `tpusim infer --engine`, compute all tensors of the first sample too, and say if
+    they are the same: is it the compiler or the network?"""
     out: OptionalPath = None
     """Folder of the small network; default `bisect` in the module's folder."""
 
@@ -71,10 +75,11 @@ class Bisect(Command):
         """Measure and print; True if no op breaks the tolerance."""
         from tpusim.passes import PassManager
         from tpusim.passes.pipelines import converted
-        from tpusim.studies.commands.judging import evidence
+        from tpusim.studies.commands.judging import evidence, second_opinion_of
         from tpusim.studies.diagnosis import first_broken, scaled_by
 
         require_count("--samples", self.samples, "tries all")
+        require_engine("--engine", self.engine, "")
         asked = (self.network, self.preprocessing, self.judged, self.lowering)
         given = network_of(self.module, asked, floats=True)
         config, top, tolerance = given.lowering, given.calibrated, self._tolerance(given.lowering)
@@ -87,6 +92,7 @@ class Bisect(Command):
         )
         count = "1 sample" if len(samples) == 1 else f"{len(samples)} samples"
         self._say(console, f"every op is tried on {count} {known.origin}")
+        second_opinion_of(self.engine, lowered, samples[0], console)
         where = f"on {given.chip.name} in {config.format.name}"
         if broken is None:
             self._say(console, f"no op breaks {tolerance} by itself {where}; `tpusim why` has all of them together")

@@ -1,11 +1,17 @@
 """The samples by which `why`, `bisect` and the searches judge, and the lines that describe them."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+
     from tpusim.calibration.samples import Samples
+    from tpusim.cli.output import Output
+    from tpusim.ir.module import Model
     from tpusim.running.network import Network
     from tpusim.studies.diagnosis import Judged, Measured
 
@@ -47,6 +53,26 @@ def rests_on(halves: tuple[int, int], origin: str) -> str:
         count = f"{judged} sample{'s' * (judged > 1)}"
         return f"judged on {count} {origin}; nothing was held out, so nothing here is sure to hold on another sample"
     return f"judged on {judged} sample{'s' * (judged > 1)}, {held_out} held out, {origin}"
+
+
+def second_opinion_of(engine: str, lowered: "Model", sample: "Mapping[str, np.ndarray]", console: "Output") -> None:
+    """Ask an engine, if one is named, for all tensors of a lowered network; print if flat inference has the same."""
+    if not engine:
+        return
+    from tpusim.studies.diagnosis import second_opinion
+
+    found = second_opinion(engine, lowered, sample)
+    console.result(engine=asdict(found))
+    count = f"{found.tensors} tensor{'s' * (found.tensors != 1)}"
+    if not found.different:
+        console.tell(f"{engine} computes the same {count}: errors are those of the network's types, not of kernels")
+        return
+    first, more = found.different[0], len(found.different) - 1
+    also = f", and {more} more of {count}" if more else f", of {count} this one"
+    console.tell(
+        f"WARNING: {engine} computes another {first.name}: {first.differ:,} of {first.elements:,} elements, by at most "
+        f"{first.largest:.6g}{also}; one of the two is wrong, whatever the network"
+    )
 
 
 def measured_lines(what: str, found: "Judged") -> list[str]:

@@ -21,6 +21,7 @@ from tpusim.cli.options import (
     folder_of,
     network_of,
     require_count,
+    require_engine,
 )
 from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
@@ -50,7 +51,7 @@ class Why(Command):
 
     says = (
         "`losses` of all ops, `causes` with their remedies, the results as lowered (`before`) and with the `remedy` "
-        "(`after`), on the samples that were judged and on those held out"
+        "(`after`), on the samples that were judged and on those held out; with --engine what it says (`engine`)"
     )
 
     module: NetworkPath
@@ -78,6 +79,9 @@ class Why(Command):
     """Quantisation table to write: that of --qtable plus the ops that become float."""
     out_table: OptionalPath = None
     """Calibration table to write: cali_table of the module's folder with the new thresholds."""
+    engine: str = ""
+    """Let an independent tool, one of `tpusim infer --engine`, compute all tensors of the first sample too, and say if
+    they are the same: is it the compiler or the network?"""
     csv: OptionalPath = None
     """Also write the losses of all ops."""
     report: OptionalPath = None
@@ -86,11 +90,12 @@ class Why(Command):
     def execute(self, console: Output) -> bool:
         """Measure and print; True if the results have the expected cosine, with or without the remedy."""
         from tpusim.studies.commands.causes import causes_table, not_held_lines, overflow_lines, scale_lines
-        from tpusim.studies.commands.judging import evidence, rests_on
+        from tpusim.studies.commands.judging import evidence, rests_on, second_opinion_of
         from tpusim.studies.diagnosis import Remedies, causes, losses
 
         require_count("--top", self.top, "makes no op float")
         require_count("--worst", self.worst, "shows no elements")
+        require_engine("--engine", self.engine, "")
         if not 0 < self.expected_cos <= 1:
             raise ConfigError(f"--expected-cos {self.expected_cos}: above 0 and at most 1 is required")
         if files := [name for name in self.network.inputs if name.endswith(".npz")]:
@@ -109,6 +114,7 @@ class Why(Command):
             single = remedies.single(loss.name for loss in worst)
         where = f"{given.chip.name} in {config.format.name}"
         self._say(console, rests_on(remedies.judge.halves, known.origin))
+        second_opinion_of(self.engine, lowered, remedies.judge.shown[0], console)
         console.print(_table(worst if self.top else found, single, remedies, where))
         if self.worst and self.top:
             self._elements(console, calibrated, lowered, remedies.judge.shown[0], [loss.name for loss in worst])
