@@ -19,6 +19,7 @@ from tpusim import chips
 from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.inference import dequantised, run
 from tpusim.ir.attrs import op_name
+from tpusim.ir.formats import number_format
 from tpusim.ir.types import element_of, storage_dtype, uniform_of
 from tpusim.lowering.qtable import read_qtable
 from tpusim.ops.framework.base import TpuOp
@@ -101,6 +102,21 @@ def test_modes_that_are_not_offered_are_refused_and_the_offered_named(mode: str,
     """Also where the chip replaces a float type it does not have."""
     with pytest.raises(UnsupportedError, match=f"mode {mode} on {chip}: supported are .*int8"):
         to_tpu(canonical("conv-3x3"), chip, mode)
+
+
+def test_dynamic_modes_say_what_tpu_mlir_computes_in_them() -> None:
+    """Weights of few bits times activations of 16: its files quantise nothing while they run (DN-04)."""
+    for mode, same in (
+        ("INT8F16DYN", "w8f16"), ("INT4BF16DYN", "w4bf16"), ("F8E4M3BF16DYN", "w8bf16"), ("F4F16DYN", "w4f16"),
+        ("MXF4BF16DYN", "w4bf16"),
+    ):  # fmt: skip
+        words = f"what they compute is {same}$"
+        with pytest.raises(UnsupportedError, match=words):
+            to_tpu(canonical("conv-3x3"), "bm1684x", mode.lower())
+        with pytest.raises(ConfigError, match=words):
+            read_qtable(f"y:{mode}")
+        with pytest.raises(ConfigError, match=words):
+            number_format(mode)
 
 
 @pytest.mark.parametrize("mode", ["INT4", "W8F32", "F8E4M3", "INT8F16DYN"])

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast, get_args, get_origin
 
 from tpusim.errors import ConfigError, meant
+from tpusim.ir.formats import elsewhere
 
 if TYPE_CHECKING:
     import tyro
@@ -65,7 +66,9 @@ def _spec(metavar: str, made: Callable[[str], Any], is_one: Callable[[Any], bool
 def _choice(word: str, names: Sequence[str]) -> str:
     found = next((name for name in names if name.lower() == word.lower()), None)
     if found is None:
-        raise WordError(word, f"one of {', '.join(filter(None, names))} is required{meant(word, names)}")
+        raise WordError(
+            word, f"one of {', '.join(filter(None, names))} is required{elsewhere(word) or meant(word, names)}"
+        )
     return found
 
 

@@ -10,6 +10,7 @@ value of this class with the lowering methods of the ops that have one, handed o
 A package may give one a name (`tpusim.registry.FORMATS`). Source: docs/spec/numerics.md 2.1, 2.2, 7.1, 12 and 14.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -137,6 +138,29 @@ def grouped(format: NumberFormat, group_size: int | None = None, *, symmetric: b
     return replace(format, group_size=size, symmetric=symmetric or format.symmetric) if has_groups else format
 
 
+_DYNAMIC = re.compile(r"(?:int|mxf|f)([48])(?:e4m3)?(b?f16)dyn")
+_OTHERS = {
+    "int4": "TPU-MLIR has it on bm1688 and cv186x; nearest is w4int8",
+    "f8e4m3": "TPU-MLIR has it on bm1690; nearest are bf16 and int8",
+    "f8e5m2": "TPU-MLIR has it on bm1690; nearest are bf16 and int8",
+    "qdq": "a network with QuantizeLinear and DequantizeLinear is read in int8",
+}
+
+
+def elsewhere(word: str) -> str:
+    """What a mode of TPU-MLIR that is not offered is there, for the end of a message; "" for any other word.
+
+    In dynamic modes the compiled file multiplies 16-bit activations with weights of few bits.
+    """
+    name = word.lower()
+    if dynamic := _DYNAMIC.fullmatch(name):
+        return (
+            "; TPU-MLIR takes this mode, but its programs quantise no activations and read all codes as integers: what "
+            f"they compute is w{dynamic[1]}{dynamic[2]}"
+        )
+    return f"; {_OTHERS[name]}" if name in _OTHERS else ""
+
+
 def number_format(mode: str | NumberFormat, *, asymmetric: bool = False) -> NumberFormat:
     """The format of a mode, with zero points if asked for and stored as integers. Raises ConfigError for no mode.
 
@@ -148,7 +172,7 @@ def number_format(mode: str | NumberFormat, *, asymmetric: bool = False) -> Numb
     if not isinstance(mode, NumberFormat) and mode.lower() not in FORMATS:
         raise ConfigError(
             f"mode '{mode}': one of {', '.join(FORMATS)}, or a tpusim.ir.formats.NumberFormat is required"
-            f"{meant(str(mode), FORMATS)}"
+            f"{elsewhere(mode) or meant(mode, FORMATS)}"
         )
     found = mode if isinstance(mode, NumberFormat) else FORMATS.get(mode.lower())
     if not isinstance(found, NumberFormat):

@@ -22,7 +22,7 @@ from tpusim.images.frames import fused_of
 from tpusim.interfaces import ask, rules
 from tpusim.ir.attrs import flag, op_name, set_op_name, value_name
 from tpusim.ir.dialects import load_dialect_of
-from tpusim.ir.formats import NumberFormat, grouped, number_format
+from tpusim.ir.formats import NumberFormat, elsewhere, grouped, number_format
 from tpusim.ir.module import LOWERED, Model
 from tpusim.ir.names import names_in, tell_apart
 from tpusim.ir.once import once
@@ -157,7 +157,8 @@ def supported(config: Config) -> Config:
     if needs in chip.modes:
         return config
     if needs not in ("f32", "f16") or config.format.needs != config.format.name or not chip.hardware.bf16_unit:
-        raise UnsupportedError(f"mode {config.mode} on {chip.name}: supported are {', '.join(chip.modes)}")
+        told = elsewhere(str(config.mode))
+        raise UnsupportedError(f"mode {config.mode} on {chip.name}: supported are {', '.join(chip.modes)}{told}")
     return replace(config, mode="bf16")
 
 

@@ -14,7 +14,7 @@ from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, ModeWarning
 from tpusim.host import files
 from tpusim.interfaces import rules
-from tpusim.ir.formats import NumberFormat, number_format
+from tpusim.ir.formats import NumberFormat, elsewhere, number_format
 from tpusim.ops.interfaces import FloatRules
 from tpusim.registry import FORMATS
 
@@ -59,7 +59,7 @@ def _entries(lines: Iterator[tuple[int, str]], where: str, known: Mapping[str, s
         if len(words) != 2 or words[1].upper() not in known:
             raise ConfigError(
                 f"quantisation table {where}, line {number}: 'name MODE' with MODE one of {', '.join(known)} is "
-                f"required, got '{line.strip()[:80]}'"
+                f"required, got '{line.strip()[:80]}'{elsewhere(words[-1])}"
             )
         mode = known[words[1].upper()]
         yield words[0], _with_groups(mode, groups[2], f"{where}, line {number}") if groups else mode

@@ -15,7 +15,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, r
 from tpusim.chips import ChipSpec
 from tpusim.errors import UnsupportedError
 from tpusim.ir.attrs import flag, int_attr, op_name, text, value_name
-from tpusim.ir.formats import NumberFormat
+from tpusim.ir.formats import LEAST_GROUP, NumberFormat
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -171,10 +171,11 @@ class WeightsOfFewBits(Product, TopOp):
             return "the bias is not constant"
         inner, group = self.inner, format.group_size
         if not group and inner % LANE_GROUP:
+            able = [size for size in range(LEAST_GROUP, LANE_GROUP + 1, LEAST_GROUP) if inner % size == 0]
+            other = f"groups of {able[-1]}, or " if able else ""
             raise UnsupportedError(
                 f"top.MatMul '{op_name(self)}': without groups (group size 0) rows must be a multiple of {LANE_GROUP} "
-                f"weights, got {inner}; use a group size that divides {inner}, or F16 or BF16 for this op in a "
-                "quantisation table"
+                f"weights, got {inner}; use {other}F16 or BF16 for this op in a quantisation table"
             )
         return f"rows of {inner} weights are no multiple of the group of {group}" if group and inner % group else None
 
