@@ -21,7 +21,7 @@ from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.formats import W4BF16, number_format
-from tpusim.ir.types import shape_of
+from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa.commands import Fn
 from tpusim.isa.functions import A16MatMul
 from tpusim.lowering.qtable import read_qtable
@@ -89,6 +89,29 @@ def test_what_becomes_quantised() -> None:
     assert kinds(compiled("bm1684x", "w4f16", 4, 72, 64)) == ["tpu.MatMul"]  # 72 is no multiple of 32
     reasons = [op.reason for op in compiled("bm1684x", "w4f16", 4, 72, 64).fidelity.ops]
     assert reasons == ["rows of 72 weights are no multiple of the group of 32"]
+
+
+@pytest.mark.parametrize(
+    ("chip", "mode", "rows", "inner", "columns"),
+    [("bm1688", "w8bf16", 33, 64, 40), ("bm1684x", "w4bf16", 4, 64, 100)],
+)
+def test_the_bias_of_the_other_columns(chip: str, mode: str, rows: int, inner: int, columns: int) -> None:
+    """In f32 where a product does not round it (numerics.md 9.2), added before the one rounding; else in 16 bits.
+
+    The remaining columns are those of plain NumPy, and differ from them if the bias is rounded first.
+    """
+    found, x = compiled(chip, mode, rows, inner, columns), feeds(rows, inner)["x"]
+    (rest,) = [op for op in found.tpu.ops if op.name == "tpu.MatMul"]
+    narrow = storage_dtype(element_of(rest.results[0]))
+    assert storage_dtype(element_of(rest.operands[2])) == (np.float32 if chip == "bm1688" else narrow)
+    if chip != "bm1688":
+        return
+    model, first = product(rows, inner, columns), columns - shape_of(rest.output)[-1]
+    w, b = (onnx.numpy_helper.to_array(i).astype(np.float64) for i in model.graph.initializer)
+    exact = x[0].astype(narrow).astype(np.float64) @ w[:, first:].astype(narrow).astype(np.float64)
+    got = np.asarray(run(found.tpu, {"x": x})[op_name(rest)], np.float64)[0]
+    once, twice = (exact + b[first:]).astype(narrow), exact + b[first:].astype(narrow).astype(np.float64)
+    assert (got == once.astype(np.float64)).all() and (once != twice.astype(narrow)).any()
 
 
 @pytest.mark.parametrize(

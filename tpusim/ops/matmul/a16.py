@@ -201,18 +201,20 @@ class WeightsOfFewBits(Product, TopOp):
         """The product with the columns that are no multiple of the lanes."""
         matrix = ctx.float_weight(self, f"{value_name(self.right)}_{name}", np.ascontiguousarray(rows.T))
         x = ctx.operand(self.input, ctx.float_mode(self), self)
-        bias = self._bias_part(ctx, start, start + len(rows), f"{name}_bias")
+        bias = self._bias_part(ctx, start, start + len(rows), f"{name}_bias", narrow=ctx.chip.bias_rounded)
         stated = {"left_transpose": flag(False), "right_transpose": flag(False), **relu_attributes()}
         attributes = {**stated, **self.chip_products(ctx)}
         shape = (*shape_of(self.output)[:-1], len(rows))
         return ctx.build(TpuMatMul, [x, matrix, bias], attributes, ctx.float_type(self), shape, name)
 
-    def _bias_part(self, ctx: LoweringContext, start: int, stop: int, name: str) -> SSAValue:
+    def _bias_part(self, ctx: LoweringContext, start: int, stop: int, name: str, *, narrow: bool = True) -> SSAValue:
+        """Some elements of the bias, in the type of the mode, or else (`narrow`) in f32."""
         bias = None if is_none(self.bias) else ctx.array(self.bias)
         if bias is None:
             return ctx.none()
         row = np.broadcast_to(bias.reshape(-1), (shape_of(self.output)[-1],))[start:stop]
-        return ctx.float_weight(self, name, row.reshape(*(1,) * (len(shape_of(self.input)) - 1), -1))
+        part = row.reshape(*(1,) * (len(shape_of(self.input)) - 1), -1)
+        return ctx.float_weight(self, name, part) if narrow else ctx.weight(name, part.astype(np.float32))
 
 
 def _quantised_columns(columns: int, lanes: int) -> int:
