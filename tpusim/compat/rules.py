@@ -274,7 +274,7 @@ INTEGERS: Final = (
         "its range is that of the quotient, (0, 1)", "the range of the logarithm", "numerics.md D27",
     ),
     Rule(
-        "U-114", "weights_of_4_bits", "lowering, weight layout",
+        "U-115", "weights_of_4_bits", "lowering, weight layout",
         "in W4INT8 filters and matrices have 4 bits, two in a byte: of a matrix along its columns, of a filter in the "
         "order of 8-bit weights; depthwise filters, volumes and transposed convolutions have 8",
         "all weights have 4 bits", "numerics.md 14",

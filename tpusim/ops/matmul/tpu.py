@@ -297,7 +297,7 @@ class TpuMatMul(
             self.operands[2] = ctx.weight(f"{value_name(self.bias)}_rank{rank}", data.reshape(shape))
 
     def _pack_weights(self, ctx: ReorderContext) -> None:
-        """Let two weights of 4 bits share a byte; without a bias there are zeros (U-114)."""
+        """Let two weights of 4 bits share a byte; without a bias there are zeros (U-115)."""
         matrix, bits = ctx.array(self.right), self.weight_bits.value.data if self.weight_bits else 8
         if self.scaling is not None and bits == PACKED_BITS and matrix is not None:
             element = IntegerType(PACKED_BITS, Signedness.SIGNED)
