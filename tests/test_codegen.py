@@ -61,9 +61,9 @@ def grouped(model: Model, sections: Sections) -> Model:
     return work
 
 
-def two_convs() -> Network:
+def two_convs(channels: int = 3) -> Network:
     net = Network(np.random.default_rng(42))
-    x = net.input((1, 3, 8, 6))
+    x = net.input((1, channels, 8, 6))
     net.conv(net.relu(net.conv(x, 5, 3)), 4, 3, 2)
     return net
 
@@ -411,7 +411,7 @@ def test_long_rows_are_folded() -> None:
 @ON_CHIPS
 @pytest.mark.parametrize(
     ("ic", "oc", "k", "groups", "bias"),
-    [(3, 5, 3, 1, True), (10, 130, 1, 1, False), (70, 70, 3, 70, True), (70, 70, 3, 70, False), (64, 70, 3, 2, True)],
+    [(5, 5, 3, 1, True), (10, 130, 1, 1, False), (70, 70, 3, 70, True), (70, 70, 3, 70, False), (64, 70, 3, 2, True)],
 )
 def test_convolutions_read_their_coefficients(ic: int, oc: int, k: int, groups: int, bias: bool, chip: str) -> None:
     """End to end: what weight-reorder packs is what the CONV command reads, whole and in sections."""
@@ -434,7 +434,8 @@ def test_convolutions_read_their_coefficients(ic: int, oc: int, k: int, groups: 
 @ON_CHIPS
 def test_golden_command_stream(chip: str, update_golden: bool) -> None:
     """Two convolutions in one group of two sections, every command and operand."""
-    program = to_program(grouped(reordered(two_convs().top(), chip), Sections(h=2)))
+    channels = 6 if chip == "bm1684" else 3  # a convolution of few channels has no group there
+    program = to_program(grouped(reordered(two_convs(channels).top(), chip), Sections(h=2)))
     program = msgspec.structs.replace(program, header=msgspec.structs.replace(program.header, tpusim="any"))
     text = listing(program)
     assert assemble(text, program.coefficients).commands == program.commands

@@ -240,10 +240,10 @@ ROWS = [
         fn.MulInt((0, 0), 1, 0), (IMAGE, IMAGE), IMAGE, ((fn.MulInt((0,), 1, 0), (IMAGE, IMAGE), "1 operands, got 2"),)
     ),
     Row(
-        fn.ConstInt("add", 1, 0, 3.0),
+        fn.ConstInt("add", 1, 0, 3),
         (IMAGE,),
         IMAGE,
-        ((fn.ConstInt("add", 1, 0, 3.0), ((2, 6),), "the result's shape"),),
+        ((fn.ConstInt("add", 1, 0, 3), ((2, 6),), "the result's shape"),),
     ),
     Row(fn.SumShift((1, 1), 0), (IMAGE, IMAGE), IMAGE, ((fn.SumShift((1,), 0), (IMAGE, IMAGE), "1 operands"),)),
     Row(

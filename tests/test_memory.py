@@ -161,7 +161,7 @@ def test_tensors_inside_groups_have_no_address(chip: str) -> None:
 def test_live_ranges_by_hand(chip: str) -> None:
     """Positions count inputs, groups, layers and the return; an operand lives to its last user, a result to the end."""
     net = Network(np.random.default_rng(2))
-    x = net.input((1, 3, 12, 10))
+    x = net.input((1, 5, 12, 10))
     y = net.conv(x, 10)
     z = net.conv(y, 10)
     net.add(y, z)

@@ -42,9 +42,11 @@ class Fn(Command, frozen=True, tag="fn"):
     @classmethod
     def decoded(cls, fields: dict[str, Any]) -> Self:
         """The command, whose function is an instance of the class with the given name."""
-        given = fields.get("function")
+        if "function" not in fields:
+            return super().decoded(fields)  # says that it is missing
+        given = fields["function"]
         if not isinstance(given, dict):
-            return super().decoded(fields)  # says what is missing or of a wrong type
+            raise ValueError(f"Expected `object`, got `{type(given).__name__}` - at `$.function`")
         function = cast("dict[str, Any]", given)
         return super().decoded(fields | {"function": convert(function, kind_of(FUNCTIONS, function.get("name")))})
 
