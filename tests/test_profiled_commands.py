@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 from upstream.networks import Builder
 
+import tpusim
 from benchmarks.conformance.ours import Compiled, Network
 from benchmarks.conformance.timing import our_clock
 from tpusim import chips
@@ -140,3 +141,24 @@ def test_an_op_alone_is_a_global_layer(chip: str, op: str, shape: tuple[int, ...
     compiled = Compiled.of(network, chip, "f32")
     assert all(group.reason for group in compiled.program().groups)
     assert our_clock(compiled).cycles == pytest.approx(cycles, 0.02, abs=4)
+
+
+CUTS: list[tuple[tuple[int, ...], tuple[int, int, int]]] = [
+    ((6, 5, 4, 7), (1, 6, 2)),
+    ((4, 70, 3, 3), (2, 4, 1)),
+    ((2, 40, 5, 5), (1, 2, 1)),
+]
+
+
+@pytest.mark.parametrize(("shape", "cut"), CUTS, ids=str)
+def test_a_part_of_the_batch_is_taken_in_local_memory(shape: tuple[int, ...], cut: tuple[int, int, int]) -> None:
+    """As in TPU-MLIR's groups; the machine computes what flat inference does."""
+    b = Builder("cut")
+    y = b.node("Relu", b.input("x", *shape))
+    start, end, step = cut
+    b.output(b.node("Slice", b.node("Mul", y, y), *(b.constant(np.array([n])) for n in (start, end, 0, step))))
+    sample = {"x": np.linspace(-2, 2, int(np.prod(shape)), dtype=np.float32).reshape(shape)}
+    compiled = tpusim.compile(b.model(), [sample], chip="bm1688", mode="int8")
+    local = [name for group in compiled.program.groups if not group.reason for name in group.ops]
+    assert any("slice" in name for name in local)
+    assert compiled.verify(sample).bit_exact

@@ -205,32 +205,34 @@ class TpuSlice(Slice, TpuOp, SharedWindows):
         offsets, steps, _ = self.cut
         return (offsets[index], steps[index]) if index < len(offsets) else (0, 1)
 
+    @property
+    def _cuts_batch(self) -> bool:
+        return shape_of(self.input)[0] != shape_of(self.output)[0]
+
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Local up to rank 4, with the whole batch, at most 65535 channels and step 1 along them (layer_group.md 2)."""
+        """Local up to rank 4, with at most 65535 channels and step 1 along them (layer_group.md 2)."""
         del chip
-        x, y = shape_of(self.input), shape_of(self.output)
+        x = shape_of(self.input)
         if len(x) > 4:
             return "rank above 4"
-        if x[:1] != y[:1]:
-            return "the batch is cut"
         if self._axis(1)[1] != 1 or logical_shape(x)[1] > MAX_AXIS:
             return "a step along the channels, or more than 65535 of them"
         return None
 
     @override
     def can_slice(self, axis: Axis) -> bool:
-        """All axes but the channels, which a slice always has as a whole."""
-        return axis != "c"
+        """All axes but the channels, which a slice always has as a whole, and a batch of which a part is kept."""
+        return axis != "c" and not (axis == "n" and self._cuts_batch)
 
     @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
-        """Window (o, s) of h or w needs (o*step, s*step + offset); of c all channels (layer_group.md 7.2)."""
+        """Window (o, s) of h or w needs (o*step, s*step + offset); of c, or a cut batch, all (layer_group.md 7.2)."""
         del operand
-        if axis in ("n", "d"):
+        if axis == "d" or (axis == "n" and not self._cuts_batch):
             return window
-        if axis == "c":
-            return 0, logical_shape(shape_of(self.input))[1]
+        if axis in ("n", "c"):
+            return 0, logical_shape(shape_of(self.input))[axis == "c"]
         offset, step = self._axis(2 if axis == "h" else 3)
         return window[0] * step, window[1] * step + offset
 
@@ -256,9 +258,11 @@ class TpuSlice(Slice, TpuOp, SharedWindows):
             rows, columns = (self._window(i, w) for i, w in ((2, ctx.output_slice().h), (3, ctx.output_slice().w)))
             source = ctx.input(0, h=rows, w=columns)
             n, c, _, _ = target.shape
+            first, apart = self._axis(0) if self._cuts_batch else (0, 1)
+            source = part_of(source, 0, first, source.shape, ctx.chip)
             source = part_of(source, 1, self._axis(1)[0], (n, c, *source.shape[2:]), ctx.chip)
             batch, row, h, w = lmem_strides(source, ctx.chip)
-            strides = (batch, row, h * self._axis(2)[1], w * self._axis(3)[1])
+            strides = (batch * apart, row, h * self._axis(2)[1], w * self._axis(3)[1])
             ctx.emit(
                 isa.LaneCopy, input=msgspec.structs.replace(source, shape=target.shape, strides=strides), output=target
             )

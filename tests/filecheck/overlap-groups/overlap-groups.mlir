@@ -8,7 +8,7 @@ module attributes {module.state = "TPU_REORDERED", module.chip = "bm1684x", modu
     %x = "top.Input"(%x_in) : (tensor<1x8x16x16xf32>) -> tensor<1x8x16x16xf32> loc("x")
     %none = "top.None"() : () -> none
     %w = "top.Weight"() : () -> tensor<1x8x1x72xf32> loc("w")
-    %p = "tpu.Relu"(%x) {relu_limit = -1.000000e+00 : f64} : (tensor<1x8x16x16xf32>) -> tensor<1x8x16x16xf32> loc("p")
+    %p = "tpu.Clip"(%x) {min = 0.000000e+00 : f64, max = 6.000000e+00 : f64} : (tensor<1x8x16x16xf32>) -> tensor<1x8x16x16xf32> loc("p")
     %y = "tpu.Conv2D"(%p, %w, %none) {kernel_shape = [3, 3], strides = [1, 1], pads = [1, 1, 1, 1], dilations = [1, 1], group = 1, relu_limit = -1.000000e+00 : f64, filter_packed = true, filter_packing = 1, with_bias = false} : (tensor<1x8x16x16xf32>, tensor<1x8x1x72xf32>, none) -> tensor<1x8x16x16xf32> loc("y")
     func.return %y : tensor<1x8x16x16xf32>
   }

@@ -30,15 +30,17 @@ class Volumes(Model[VolumeTpu], LocalGen):
 
 @TARGET.attach(TpuSlice, LocalGen)
 class Slices(Model[TpuSlice], LocalGen):
-    """A local Slice has four axes and starts in lane 0."""
+    """A local Slice has four axes and the whole batch, and starts in lane 0."""
 
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Besides the op's conditions: first channel in lane 0, four axes, planes below `LONGEST_PLANE`."""
+        """The op's conditions; whole batch, first channel in lane 0, four axes, planes below `LONGEST_PLANE`."""
         why = self.op.why_global(chip)
         if why is not None:
             return why
         x, first = shape_of(self.op.input), self.op.first_channel
+        if x[0] != shape_of(self.op.output)[0]:
+            return "the batch is cut"
         if first % chip.lanes:
             return f"its first channel, {first}, is not in lane 0"
         if len(x) != RANK or x[2] * x[3] >= LONGEST_PLANE:

@@ -13,6 +13,7 @@ from tpusim.ops.deconv.tpu import TpuDeconv
 from tpusim.ops.framework.planes import VolumeTpu
 from tpusim.ops.interfaces import LocalGen
 from tpusim.ops.mul import TpuMul
+from tpusim.ops.slice import TpuSlice
 from tpusim.targets.cv18xx.target import TARGET
 
 
@@ -41,6 +42,17 @@ class OfEqualShapes(Model[TpuAdd | TpuMul], LocalGen):
         if len(shapes) != 2 or shapes[0] != shapes[1]:  # noqa: PLR2004
             return f"{chip.name} combines two tensors of one shape in local memory"
         return self.op.why_global(chip)
+
+
+@TARGET.attach(TpuSlice, LocalGen)
+class Slices(Model[TpuSlice], LocalGen):
+    """A local Slice has the whole batch."""
+
+    @override
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """The reason of the op, or a part of the batch."""
+        cut = "the batch is cut" if shape_of(self.op.input)[0] != shape_of(self.op.output)[0] else None
+        return self.op.why_global(chip) or cut
 
 
 @TARGET.attach(VolumeTpu, LocalGen)
