@@ -23,8 +23,9 @@ The page leads with networks that nobody chose: drawn at random with a seed that
 sequences that exporters write for each layer (`benchmarks/conformance/fuzz`, `make conformance-fuzz`). The rates of the
 known networks follow.
 
-The clock alone was also compared on networks drawn with a seed that nothing had been fitted to (7717: 56 cells of bm1684x
-and bm1688, the real profiles): cycles within 10 % in 44 (79 %), bytes within 2 % in 44 (79 %), median distance 1.9 %.
+The clock alone was also compared on networks drawn with a seed that nothing had been fitted to (7717: 56 cells of
+bm1684x and bm1688, the real profiles): cycles within 10 % in 44 (79 %), bytes within 2 % in 44 (79 %),
+median distance 1.9 %.
 Of the rest, most have other layer groups; linear Interp, Pool3D over whole planes and integer products differ by
 themselves. A part of the batch, which groups did not take then, and BF16 layer norms have been mended since.
 
