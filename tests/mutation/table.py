@@ -107,7 +107,7 @@ folder, a run that said it was done must be done, and no file of the user may ch
 `make hostile` changes bytes, numbers, words and paths in the files of a run, in its ONNX model, samples, chips and
 tables, or puts a link, a pipe, a device, a folder or a file of 1 TB in the place of one, and gives them to the commands
 that read them. No traceback may escape, within 60 CPU seconds and 8 GB, and Python's audit events must show no write,
-move or removal outside of the output folder. Of 7,000 files and folders of the last study 10 had a finding; what they
+move or removal outside of the output folder. Of 8,000 files and folders of the last study 10 had a finding; what they
 found is mended (a function that does not return, an edited report, a name that is not UTF-8, a huge file in place of a
 result), or was the study's (a clock that counted other work, a table that was written by default next to its module).
 """
