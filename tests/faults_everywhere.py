@@ -19,12 +19,15 @@ from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 from builders.failing import Kind, Points, failing
+from builders.forking import Forks, Serial
 from end_to_end import DIGITS
 from right_programs import compile_quickly
 
 from tpusim.cli import main as command_line
+from tpusim.host import threads
 
 DATA = str(DIGITS / "calibration.npz")
 TIMED = ("report.json", "report.html", "manifest.json", "results.json", "results.csv", "trials.csv")
@@ -35,11 +38,15 @@ KINDS: tuple[Kind, ...] = ("disk", "memory", "processes")
 
 @dataclass(frozen=True)
 class Study:
-    """A command, by the folder that it writes to. again: the options of the command that repeats it."""
+    """A command, by the folder that it writes to. again: the options of the command that repeats it.
+
+    forks: it has thousands of large arrays and writes files at the end alone, so that forked processes meet the faults.
+    """
 
     words: Callable[[Path], list[str]]
     again: tuple[str, ...] = ()
     kinds: tuple[Kind, ...] = ("disk", "memory")
+    forks: bool = False
 
 
 def _search(out: Path) -> list[str]:
@@ -77,7 +84,7 @@ STUDIES = {
     "explore": Study(
         lambda out: ["explore", str(DIGITS / "digits.onnx"), "--data", DATA, "--samples", "2", "--out", str(out)]
     ),
-    "search-qtable": Study(_search),
+    "search-qtable": Study(_search, forks=True),
     "run --jobs": Study(
         lambda out: [
             *("run", str(DIGITS / "digits.onnx"), "--data", DATA, "--samples", "6", "--jobs", "2"),
@@ -131,22 +138,32 @@ def judged(study: Study, folder: Path, right: dict[str, str], n: int, kind: Kind
     """(what failed, what is wrong then; empty if nothing is) of one point."""
     out, points = prepared(folder), Points(n, MemoryError if kind == "memory" else OSError)
     status, text = said(study.words(out), points, kind)
+    return points, ended(out, right, status, text, points.name) or repeated(study, out, right)
+
+
+def ended(out: Path, right: dict[str, str], status: int | str, text: str, failed: str) -> str:
+    """What is wrong with the end of a command that met a fault."""
     if (out / MINE).read_text() != "mine":
-        return points, "a file of the user is lost"
+        return "a file of the user is lost"
     if status not in (0, 1) or (status == 1 and "tpusim: " not in text):
-        return points, f"ends with {status}: {text[-200:]}"
-    if status == 0 and content(out) != right and points.name not in ("unlink", "rmdir"):
-        return points, f"says it is done and is not: {sorted(set(content(out).items()) ^ set(right.items()))[:4]}"
+        return f"ends with {status}: {text[-200:]}"
+    if status == 0 and content(out) != right and failed not in ("unlink", "rmdir"):
+        return f"says it is done and is not: {sorted(set(content(out).items()) ^ set(right.items()))[:4]}"
+    return ""
+
+
+def repeated(study: Study, out: Path, right: dict[str, str]) -> str:
+    """What is wrong with a command that is repeated undisturbed in a folder."""
     status, text = said([*study.words(out), *study.again])
     if status != 0:
-        return points, f"cannot be repeated: {text[-200:]}"
-    return points, "" if content(
-        out
-    ) == right else f"differs: {sorted(set(content(out).items()) ^ set(right.items()))[:4]}"
+        return f"cannot be repeated: {text[-200:]}"
+    return "" if content(out) == right else f"differs: {sorted(set(content(out).items()) ^ set(right.items()))[:4]}"
 
 
 def studied(name: str, folder: Path, right: dict[str, str], kind: Kind, every: int) -> int:
     """Try the points of a kind and print what was wrong; how many were."""
+    if STUDIES[name].forks and kind == "memory":
+        return forked(name, folder, right)
     n, wrong, seen = 1, 0, Counter[str]()
     while True:
         points, finding = judged(STUDIES[name], folder, right, n, kind)
@@ -159,6 +176,32 @@ def studied(name: str, folder: Path, right: dict[str, str], kind: Kind, every: i
         n += every
     sys.stdout.write(f"{name}, {kind}: {sum(seen.values())} points, {dict(sorted(seen.items()))}\n")
     return wrong
+
+
+def forked(name: str, folder: Path, right: dict[str, str]) -> int:
+    """Try all points of large arrays in forked processes of one run."""
+    study, out, folders = STUDIES[name], prepared(folder), prepared(folder.with_name("folders"))
+    (folders / MINE).unlink()
+    points = Forks(MemoryError, out, folders)
+    with mock.patch.object(threads, "ThreadPoolExecutor", Serial):
+        status, text = said(study.words(out), points, "memory")
+    if points.forked:
+        points.end(ended(out, right, status, text, points.name))
+    wrong = points.findings()
+    if status != 0 or content(out) != right:
+        wrong.append(f"the process that forked ends with {status}: {text[-200:]}")
+    for n in points.late:  # a process that goes on computing
+        finding = judged(study, folder, right, n, "memory")[1]
+        wrong += [f"point {n}: {finding}"] * bool(finding)
+    for state in list(folders.iterdir()):
+        shutil.rmtree(folder)
+        state.rename(folder)
+        finding = repeated(study, folder, right)
+        wrong += [f"the folder {state.name}: {finding}"] * bool(finding)
+    sys.stdout.write("".join(f"{name}, memory, {what}\n" for what in wrong))
+    tried = f"{points.count} points, {len(points.late)} of them again in this process"
+    sys.stdout.write(f"{name}, memory: {tried}, {dict(sorted(points.seen.items()))}\n")
+    return len(wrong)
 
 
 def main(arguments: list[str]) -> int:

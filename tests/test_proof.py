@@ -30,7 +30,7 @@ from tpusim import chips
 from tpusim.cli import main
 from tpusim.cli.proof import module_of, proof_lines
 from tpusim.codegen import group
-from tpusim.errors import TpusimError
+from tpusim.errors import SimulationError, TpusimError
 from tpusim.field import (
     PRIME,
     Field,
@@ -41,6 +41,7 @@ from tpusim.field import (
     largest,
     product,
     requanted,
+    stored,
     summed,
     times,
 )
@@ -471,6 +472,13 @@ def test_products_are_exact() -> None:
     assert product(a, b).tolist() == expected
 
 
+def test_products_of_many_columns_are_those_of_some() -> None:
+    rng = np.random.default_rng(1)
+    a, b = rng.integers(0, PRIME, (2, 3, 5)), rng.integers(0, PRIME, (1, 5, 1030))
+    parts = [product(a, b[..., :1000]), product(a, b[..., 1000:])]
+    assert product(a, b).tolist() == np.concatenate(parts, -1).tolist()
+
+
 def test_products_that_numpy_may_lay_out_in_another_order_are_folded() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.integers(0, PRIME, (3, 5, 4)), rng.integers(0, PRIME, (4,))
@@ -735,6 +743,40 @@ def test_what_narrower_data_leaves_of_an_element_is_another_one(wide: DType, nar
     first, last = _row("u8", 1, size), _row("u8", 1, 2 * size - 1)
     memory.copy(first, last)  # a byte of the same element, at another place
     assert memory.read(_row(wide, 4)).ravel().tolist()[1] not in seen
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides"), [((1, 3, 5, 7), (0, 40, 7, 1)), ((2, 3, 1), (4, 1, 9)), ((3, 4), (1, 20)), ((0, 3), (3, 1))]
+)
+def test_the_element_of_a_constant_byte_depends_on_the_byte_and_its_address(
+    shape: tuple[int, ...], strides: tuple[int, ...]
+) -> None:
+    data = np.random.default_rng(0).integers(0, 256, 20000).astype(np.uint8)
+    whole, places = stored(Field(1), data, 5000), 11 + offsets_of(shape, strides)
+    part = np.ndarray(shape, np.uint8, data, 11, strides)
+    assert stored(Field(1), part, 5011).tolist() == whole[places].tolist()
+    assert len(set(whole.tolist())) == len(whole)
+    assert not (stored(Field(1), data, 5001) == whole).any()
+    assert not (stored(Field(1), data ^ 1, 5000) == whole).any()
+    assert not (stored(Field(2), data, 5000) == whole).any()
+
+
+def offsets_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """The offsets of the elements of a strided array."""
+    return np.sum([i * stride for i, stride in zip(np.indices(shape), strides, strict=True)], 0)
+
+
+def test_constants_are_read_and_not_written() -> None:
+    regions = (Region("coefficients", 0, 64, writable=False), Region("neurons", 4096, 4096, writable=True))
+    memory = FieldMachine(chips.load("bm1684x"), regions, np.arange(64, dtype=np.uint8), 64, field=Field(4))
+    constants = View(memory="gmem", address=16, dtype="i8", shape=(1, 1, 1, 16), layout="dense")
+    first = memory.read(constants)
+    memory.copy(constants, _row("i8", 16))
+    assert (memory.read(_row("i8", 16)) == first).all()
+    for write in (lambda: memory.copy(_row("i8", 16), constants), lambda: memory.write(constants, first)):
+        with pytest.raises(SimulationError, match="read-only"):
+            write()
+    assert (memory.read(constants) == first).all()
 
 
 # --------------------------------------------------------------------------------------------------- what is declared

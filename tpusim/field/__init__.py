@@ -8,13 +8,15 @@ the set of its operands (`extremes`). Two expressions that agree for random elem
 uninterpreted functions, but for a probability of at most degree / 2^49 for every operation (Schwartz and Zippel);
 several seeds multiply it.
 
-Input: arrays of elements (int64, 0 <= x < PRIME). Output: the same. `arithmetic` has the field, `windows` the sums of
-convolutions and pools, `extremes` the largest and smallest of several, `integers` what the chip does to integers,
-`selected` relations, selections and functions of places, in the words that commands and ops share. Limits:
-intermediate integers of 16 and 32 bits do not saturate here; that they do not on the chip is for legality and values.
+Input: arrays of elements (int64, 0 <= x < PRIME). Output: the same. `arithmetic` has the field, `constants` the
+elements of the bytes of constants, `windows` the sums of convolutions and pools, `extremes` the largest and smallest of
+several, `integers` what the chip does to integers, `selected` relations, selections and functions of places, in the
+words that commands and ops share. Limits: intermediate integers of 16 and 32 bits do not saturate here; that they do
+not on the chip is for legality and values.
 """
 
 from tpusim.field.arithmetic import PRIME, SETS, Elements, Field, inverse, product, summed, times
+from tpusim.field.constants import stored
 from tpusim.field.extremes import extreme, largest
 from tpusim.field.integers import Scaling, requanted, saturated, shifted
 from tpusim.field.windows import Sliding, convolved, seen
@@ -35,6 +37,7 @@ __all__ = [
     "saturated",
     "seen",
     "shifted",
+    "stored",
     "summed",
     "times",
 ]

@@ -22,6 +22,8 @@ _LEFT, _RIGHT = 26, 17
 """Bits of the parts into which the elements of the left and of the right matrix of a product are divided."""
 _TERMS = 1024
 """How many products of such parts add up below 2**53, exact in float64."""
+_COLUMNS = 1024
+"""How many columns of a right matrix are divided into parts at once: more would not fit memory that is used again."""
 _BLOCK = 1 << 14
 """Elements that are computed at once: they and what is computed from them fit a cache, and calls cost little."""
 _LARGEST_DENOMINATOR, _LARGEST_NUMERATOR = 1023, 2047
@@ -38,9 +40,13 @@ _ODD = tuple(_GOLDEN * (2 * i + 1) & _WORD for i in range(1, 17))
 def _remainder(part: np.ndarray, quotients: np.ndarray) -> None:
     """Part minus p for every quotient, each at most 1 off, in place; both may have wrapped around 2**64."""
     part -= quotients.astype(np.int64) * PRIME
-    part += part >> _SIGN & PRIME
-    part -= PRIME
-    part += part >> _SIGN & PRIME
+    _smaller(part, part + PRIME)
+    _smaller(part, part - PRIME)
+
+
+def _smaller(part: np.ndarray, other: np.ndarray) -> None:
+    """The smaller of two numbers in place. Negative ones are the largest, as numbers without a sign."""
+    np.minimum(part.view(np.uint64), other.view(np.uint64), out=part.view(np.uint64))
 
 
 def reduced(x: np.ndarray) -> Elements:
@@ -67,7 +73,7 @@ def times(x: Elements, factor: int | Elements) -> Elements:
         left, right = (a[start : start + _BLOCK] for a in pair)
         part = flat[start : start + _BLOCK]
         np.multiply(left, right, out=part)
-        _remainder(part, np.floor(left * (1.0 / PRIME) * right))
+        _remainder(part, left * (1.0 / PRIME) * right)
     return found
 
 
@@ -77,7 +83,7 @@ def _times_number(x: Elements, factor: int) -> Elements:
     for start in range(0, flat.size, _BLOCK):
         left, part = source[start : start + _BLOCK], flat[start : start + _BLOCK]
         np.multiply(left, factor, out=part)
-        _remainder(part, np.floor(left * ratio))
+        _remainder(part, left * ratio)
     return found
 
 
@@ -95,8 +101,7 @@ def _less(x: np.ndarray) -> Elements:
     flat = x.reshape(-1)
     for start in range(0, flat.size, _BLOCK):
         part = flat[start : start + _BLOCK]
-        part -= PRIME
-        part += part >> _SIGN & PRIME
+        _smaller(part, part - PRIME)
     return x
 
 
@@ -120,6 +125,13 @@ def _parts(x: Elements, bits: int, count: int) -> list[np.ndarray]:
 
 def product(left: Elements, right: Elements) -> Elements:
     """(..., m, k) x (..., k, n) in the field: products of digits, in blocks that are exact in float64."""
+    if right.shape[-1] <= _COLUMNS:
+        return _product(left, right)
+    parts = (right[..., start : start + _COLUMNS] for start in range(0, right.shape[-1], _COLUMNS))
+    return np.concatenate([_product(left, part) for part in parts], -1)
+
+
+def _product(left: Elements, right: Elements) -> Elements:
     total = np.zeros((), np.int64)
     for start in range(0, max(left.shape[-1], 1), _TERMS):
         block = slice(start, start + _TERMS)
@@ -176,7 +188,6 @@ class Field:
     def __init__(self, seed: int, *, algebra: bool = False) -> None:
         self.seed, self.algebra, self.hashed = seed, algebra, False
         self._key = lru_cache(1 << 14)(self._new_key)
-        self._stored: list[tuple[int, np.ndarray, np.ndarray]] = []
 
     def _new_key(self, parts: tuple[object, ...]) -> int:
         digest = blake2b(repr(parts).encode(), digest_size=8, salt=self.seed.to_bytes(8, "little"))
@@ -219,11 +230,14 @@ class Field:
             else:  # few elements for many results
                 start = start + words.reshape((1,) * (len(shape) - operand.ndim) + operand.shape) * factor
         found = np.empty(shape, np.uint64)
-        found[...] = start
+        if start.size > 1:
+            found[...] = start
         flat, scratch = found.reshape(-1), np.empty(_BLOCK, np.uint64)
         for first in range(0, flat.size, _BLOCK):
             part = flat[first : first + _BLOCK]
             room = scratch[: part.size]
+            if start.size == 1:
+                part.fill(start.item())
             for operand, factor in whole:
                 part += np.multiply(operand[first : first + _BLOCK], factor, out=room)
             _mix(part, room)
@@ -282,24 +296,3 @@ class Field:
         """Elements of 4 bits (..., 2 * bytes) of the numbers of bytes (..., bytes), the low half first."""
         found = [self.apply(("half", dtype, i), pairs) for i in range(2)]
         return np.stack(found, -1).reshape(*pairs.shape[:-1], -1)
-
-    def stored(self, data: np.ndarray, address: int) -> np.ndarray:
-        """The numbers of the bytes of constants (int64), which depend on the byte and its address.
-
-        Both sides of a proof ask for the same bytes.
-        """
-        for begin, known, found in self._stored:
-            if begin == address and np.array_equal(known, data):
-                return found
-        found, scratch = np.empty(data.size, np.int64), np.empty(_BLOCK, np.uint64)
-        of_byte = np.arange(256, dtype=np.uint64) * np.uint64(_ODD[0]) + np.uint64(self._key(("constant byte",)))
-        of_place = np.arange(_BLOCK, dtype=np.uint64) * np.uint64(_ODD[1])
-        for start in range(0, data.size, _BLOCK):
-            part = data[start : start + _BLOCK]
-            z = found[start : start + _BLOCK].view(np.uint64)
-            np.take(of_byte, part, out=z, mode="clip")
-            z += of_place[: part.size]
-            z += np.uint64((address + start) * _ODD[1] & _WORD)
-            _mix(z, scratch[: part.size])
-        self._stored.append((address, data, found))
-        return found

@@ -76,7 +76,7 @@ def _constant(view: View, evidence: Sequence[Evidence], program: Program) -> str
     """The constant, and its byte, from which the first byte of a view comes; empty if it comes from none."""
     same = np.ones(program.coefficients.size, np.bool_)
     for e in evidence:
-        same &= e.memory.gmem["coefficients"] == int(e.memory.raw(view).reshape(-1)[0])
+        same &= e.memory.numbers_of_constants() == int(e.memory.raw(view).reshape(-1)[0])
     places = np.flatnonzero(same) + program.header.coeff_address
     for entry in program.constants:
         inside = places[(places >= entry.address) & (places < entry.address + entry.size)]

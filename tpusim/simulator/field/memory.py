@@ -6,7 +6,7 @@ import numpy as np
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import SimulationError
-from tpusim.field import Elements, Field
+from tpusim.field import Elements, Field, stored
 from tpusim.isa.blocks import Index, blocks
 from tpusim.isa.region import DType, View, byte_view, is_packed, itemsize, pair_axis
 from tpusim.registry import FIELD_HANDLERS
@@ -26,7 +26,7 @@ class FieldMachine(Machine):
     An element is written into all bytes that it covers, each joined with what its type and its place in the element
     determine. Bytes read as another type, from the middle of an element, or after narrower data took the place of some,
     are another element. Two 4-bit elements share a byte: constants are read as two functions of it; others cannot be
-    written.
+    written. The numbers of constants are computed where they are read: they take eight times the room of their bytes.
     """
 
     cell = _CELL.type
@@ -43,7 +43,6 @@ class FieldMachine(Machine):
     ) -> None:
         super().__init__(chip, regions, np.empty(0, np.uint8), lane_bytes)
         self.field = field
-        self.gmem["coefficients"] = field.stored(coefficients, regions[0].start)
         self.constants = Machine(chip, regions, coefficients, lane_bytes)
 
     def of_other_core(self) -> Self:
@@ -63,9 +62,16 @@ class FieldMachine(Machine):
         super().reset()
         self.constants.reset()
 
-    def windows(self, view: View) -> list[tuple[Index, np.ndarray]]:
-        """Windows onto the elements of a view's bytes, which are an additional last axis."""
+    def windows(self, view: View, *, writing: bool = False) -> list[tuple[Index, np.ndarray]]:
+        """Windows onto the elements of a view's bytes, which are an additional last axis; copies of constants.
+
+        Raises SimulationError for constants that are written.
+        """
         view, size = byte_view(view), itemsize(view.dtype)
+        if self._constant(view):
+            if writing:
+                self.check(view, "write", writing=True)
+            return self._of_constants(view)
         self._reach(view)
         buffer, base = self._buffer(view, "access")
         step = _CELL.itemsize
@@ -83,21 +89,30 @@ class FieldMachine(Machine):
             for block in blocks(view, self.chip, self.lane_bytes)
         ]
 
+    def _constant(self, view: View) -> bool:
+        region = self._locate(view, "access") if view.memory == "gmem" else None
+        return region is not None and not region.writable
+
+    def _of_constants(self, view: View) -> list[tuple[Index, np.ndarray]]:
+        cells = self.constants.cells(view, as_bytes=True)
+        places = blocks(view, self.chip, self.lane_bytes)
+        return [(i, stored(self.field, bytes_, block.offset)) for (i, bytes_), block in zip(cells, places, strict=True)]
+
+    def numbers_of_constants(self) -> np.ndarray:
+        """The numbers of all bytes of constants."""
+        return stored(self.field, self.constants.gmem["coefficients"], self.regions[0].start)
+
     def raw(self, view: View) -> np.ndarray:
         """The numbers of the bytes of a view, (*shape, bytes of an element), 4-bit elements in pairs."""
-        view = byte_view(view)
-        out = np.empty((*view.shape, itemsize(view.dtype)), _CELL)
-        for index, window in self.windows(view):
-            out[index].reshape(window.shape)[...] = window
-        return out
+        return _joined(byte_view(view), self.windows(view))
 
     def copy(self, source: View, target: View) -> None:
         """Copy the numbers of all bytes to another view of as many bytes per element."""
-        one, other = self.windows(source), self.windows(target)
+        one, other = self.windows(source), self.windows(target, writing=True)
         if len(one) == len(other) == 1 and one[0][1].shape == other[0][1].shape:
             other[0][1][...] = one[0][1]
             return
-        cells = self.raw(source)
+        cells = _joined(byte_view(source), one)
         for index, window in other:
             window[...] = cells[index].reshape(window.shape)
 
@@ -111,8 +126,13 @@ class FieldMachine(Machine):
 
     def _whole(self, view: View) -> Elements:
         """Elements of a byte or more, from the first byte of each if the others belong to it."""
-        tags, found = self.field.tags(view.dtype, itemsize(view.dtype)), np.empty(view.shape, _CELL)
-        for index, window in self.windows(view):
+        tags, windows = self.field.tags(view.dtype, itemsize(view.dtype)), self.windows(view)
+        if len(windows) == len(tags) == 1 and self._constant(view):  # a large copy is not copied again
+            only = windows[0][1]
+            only ^= tags[0]
+            return only.reshape(view.shape)
+        found = np.empty(view.shape, _CELL)
+        for index, window in windows:
             part = found[index].reshape(window.shape[:-1])
             np.bitwise_xor(window[..., 0], tags[0], out=part)
             if not all(np.array_equal(window[..., i] ^ tags[i], part) for i in range(1, len(tags))):
@@ -128,8 +148,10 @@ class FieldMachine(Machine):
         if array.shape != view.shape:
             raise SimulationError(f"write: the view takes {view.shape}, got {array.shape}; this is a defect")
         tags = self.field.tags(view.dtype, itemsize(view.dtype))
-        for index, window in self.windows(view):
-            np.bitwise_xor(array[index].reshape((*window.shape[:-1], 1)), tags, out=window)
+        for index, window in self.windows(view, writing=True):
+            part = array[index].reshape(window.shape[:-1])
+            for place, tag in enumerate(tags):
+                np.bitwise_xor(part, tag, out=window[..., place])
 
     def store(self, view: View, array: Elements) -> None:
         """The result of a float command, rounded to a type of 16 bits if the view has one."""
@@ -154,3 +176,11 @@ class FieldMachine(Machine):
                 "of this program"
             )
         return array
+
+
+def _joined(view: View, windows: list[tuple[Index, np.ndarray]]) -> np.ndarray:
+    """The numbers of all windows of a view of whole bytes, in its shape and an additional last axis."""
+    out = np.empty((*view.shape, itemsize(view.dtype)), _CELL)
+    for index, window in windows:
+        out[index].reshape(window.shape)[...] = window
+    return out
