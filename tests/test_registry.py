@@ -301,7 +301,7 @@ def test_a_format_of_a_package_is_a_mode_like_any_other(install: Install) -> Non
         number_format("odd")
     with pytest.raises(
         ConfigError,
-        match="mode 'w4': one of f32, f16, bf16, int8, w4f16, .*, w8bf16, odd, w4a8, or a .*did you mean w4a8",
+        match="mode 'w4': one of f32, f16, bf16, int8, w4f16, .*, w8bf16, .*, odd, w4a8, or a .*did you mean w4a8",
     ):
         number_format("w4")
 
