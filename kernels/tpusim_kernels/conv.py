@@ -85,7 +85,7 @@ def relu_with_limit(x: Array, do_relu: bool, relu_limit: float) -> Array:
 
 
 @kernel(static=("inserts",))
-def spread(x: Array, value: ArrayLike, *, inserts: tuple[int, ...]) -> Array:
+def dilated(x: Array, value: ArrayLike, *, inserts: tuple[int, ...]) -> Array:
     """`x` (n, c, h, w) with inserts[0] rows of `value` between its rows and inserts[1] columns between its columns."""
     between = [(0, 0, 0), (0, 0, 0), *((0, 0, more) for more in inserts)]
     return lax.pad(x, lax.convert_element_type(value, x.dtype), between)

@@ -132,7 +132,7 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
         """Convolution, bias and relu in f32."""
         x, w, b = operands
         if self.inserts is not None:
-            x = kernels.spread(x, 0, inserts=ints(self.inserts))
+            x = kernels.dilated(x, 0, inserts=ints(self.inserts))
         convolution = conv3d_float if self.volume else conv2d_float
         return (convolution(x, w, b, **self.rectified, **self.geometry),)
 

@@ -144,7 +144,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
         """Integers: sum, bias, requant, relu at the zero point, saturation (numerics.md 9.1)."""
         x, w, b, requant = self.unpacked(operands)
         if self.inserts is not None:
-            x = kernels.spread(x, zero_point(self.input), inserts=ints(self.inserts))
+            x = kernels.dilated(x, zero_point(self.input), inserts=ints(self.inserts))
         if requant is None:
             return (conv2d_float(x, w, b, relu_limit=relu_limit_of(self), **self.geometry),)
         y = kernels.conv2d_int(
@@ -156,7 +156,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
     @override
     def _accumulated(self, x: Array, filter: Array) -> Array:
         if self.inserts is not None:
-            x = kernels.spread(x, zero_point(self.input), inserts=ints(self.inserts))
+            x = kernels.dilated(x, zero_point(self.input), inserts=ints(self.inserts))
         geometry = {name: value for name, value in self.geometry.items() if name != "do_relu"}
         return kernels.conv2d_accumulate(x, filter, zero_point(self.input), **geometry)
 
