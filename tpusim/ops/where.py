@@ -18,6 +18,7 @@ from xdsl.rewriter import InsertPoint
 from tpusim.chips import ChipSpec
 from tpusim.compat import Quirk
 from tpusim.ir.attrs import copy_name, flag, float_attr, ints_attr, op_name, set_op_name, value_name
+from tpusim.ir.names import unique_name
 from tpusim.ir.types import element_of, shape_of, tensor, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -324,14 +325,14 @@ class BranchesToTiles(RewritePattern):
 
 
 def _repeated(value: SSAValue, shape: Shape, name: str, rewriter: PatternRewriter) -> SSAValue:
-    """A value with as many axes as `shape`, then repeated to it by a Tile called `name`; both directly after it."""
-    place = InsertPoint.after(value.owner) if isinstance(value.owner, Operation) else None
-    assert place is not None  # a top value is made by an op
+    """A value with as many axes as `shape`, then repeated to it by a Tile called `name`; both directly after it.
+
+    What repeats it to that shape already is read again; ops of other shapes have other names.
+    """
     missing = len(shape) - len(shape_of(value))
     if missing:
         view = reshaped(value, (1,) * missing + shape_of(value), f"{value_name(value)}_ToOutDim")
-        rewriter.insert(view, place)
-        value, place = view.output, InsertPoint.after(view)
+        value = _inserted(view, rewriter)
     if shape_of(value) == shape:
         return value
     times = [whole // part for part, whole in zip(shape_of(value), shape, strict=True)]
@@ -339,8 +340,22 @@ def _repeated(value: SSAValue, shape: Shape, name: str, rewriter: PatternRewrite
         operands=[value], result_types=[tensor(shape, element_of(value))], attributes={"tile": ints_attr(times)}
     )
     set_op_name(tile, name)
-    rewriter.insert(tile, place)
-    return tile.output
+    return _inserted(tile, rewriter)
+
+
+def _inserted(made: Operation, rewriter: PatternRewriter) -> SSAValue:
+    """The result of an op that is put directly after its operand, or of an equal one that reads the operand already."""
+    value, result = made.operands[0], made.results[0]
+    assert isinstance(value.owner, Operation)  # a top value is made by an op
+    for other in (use.operation for use in value.uses):
+        known = other is not made and type(other) is type(made) and other.attributes == made.attributes
+        if known and shape_of(other.results[0]) == shape_of(result):
+            made.erase()
+            return other.results[0]
+    block = value.owner.parent_block()
+    set_op_name(made, unique_name(op_name(made), {op_name(op) for op in block.ops} if block else ()))
+    rewriter.insert(made, InsertPoint.after(value.owner))
+    return result
 
 
 class WhereTooLarge(Requested):
