@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from tpusim_kernels.base import Array
+from tpusim_kernels.lazy import is_traced, jax, jnp
 
 
 def moved(move: Callable[[Any, Any], Any], x: Array) -> Array:
@@ -27,7 +25,7 @@ def joined(parts: Sequence[Array], axis: int) -> Array:
 
 
 def _moved(move: Callable[[Any, Any], Any], given: Any, arrays: Sequence[Array]) -> Array:
-    if jax.default_backend() != "cpu" or any(isinstance(x, Tracer) for x in arrays):
+    if jax.default_backend() != "cpu" or any(is_traced(x) for x in arrays):
         return move(jnp, given)
     found = move(np, jax.tree.map(np.asarray, given))
     with jax.enable_x64(True):

@@ -77,7 +77,8 @@ def _classes() -> list[type[Operation]]:
     classes: dict[str, type[Operation]] = {}
     for module in MODULES:
         for value in vars(module).values():
-            if isinstance(value, type) and issubclass(value, Operation) and hasattr(value, "name"):
+            # `issubclass` would ask each of the hundreds of subclasses of Operation about each class that is none
+            if isinstance(value, type) and Operation in value.__mro__ and hasattr(value, "name"):
                 classes[value.name] = value
     return [classes[name] for name in sorted(classes)]
 
