@@ -43,7 +43,7 @@ from tpusim.studies.prospect.assumed import assumed_table
 from tpusim.studies.prospect.compilation import imported_or_assumed
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from tpusim.frontend.onnx import ModelProto
 
 LEVELS = {
     "top": ("import", "1_top.mlir"),
