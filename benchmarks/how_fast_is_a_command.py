@@ -1,7 +1,7 @@
 """What a command costs before it does anything: CPU seconds of each command on digits, a network of 25 ops.
 
-Every command is a process of its own, with compiled kernels and Python's compiled modules kept. The commands take turns,
-so that all meet the same load; the lowest of each is printed, because other work only adds. Libraries: which of those that
+Each runs in a separate process, with compiled kernels and Python's compiled modules kept. The commands take turns, so
+that all meet the same load. The lowest of each is printed, because other work only adds. Libraries: which of those that
 take long to import the process had loaded at its end.
 """
 
@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import tyro
+
+from benchmarks.processes import with_compiled_modules
 
 ROOT = Path(__file__).parents[1]
 DIGITS = ROOT / "examples" / "digits"
@@ -73,7 +75,9 @@ def main(turns: int = 5, commands: tuple[str, ...] = tuple(COMMANDS)) -> None:
 def _cost(folder: Path, command: str, arguments: Sequence[str]) -> tuple[float, list[str]]:
     """CPU seconds and libraries of one command. Raises CalledProcessError if it fails."""
     paths = os.pathsep.join([str(ROOT), str(ROOT / "kernels"), os.environ.get("PYTHONPATH", "")])
-    variables = {**os.environ, "PYTHONPATH": paths, "TPUSIM_KERNELS": str(folder / "kernels")}
+    variables = {
+        **with_compiled_modules(folder / "modules"), "PYTHONPATH": paths, "TPUSIM_KERNELS": str(folder / "kernels"),
+    }  # fmt: skip
     done = subprocess.run(  # noqa: S603  ours
         [sys.executable, "-c", MEASURED, command, *arguments],
         cwd=folder,
