@@ -1,4 +1,4 @@
-"""What a command costs before it does anything: CPU seconds of each command on digits, a network of 25 ops.
+"""What a command costs before it does anything: CPU seconds of each command on digits, a small network.
 
 Each runs in a separate process, with compiled kernels and Python's compiled modules kept. The commands take turns, so
 that all meet the same load. The lowest of each is printed, because other work only adds. Libraries: which of those that
