@@ -26,7 +26,9 @@ def joined(parts: Sequence[Array], axis: int) -> Array:
 
 def _moved(move: Callable[[Any, Any], Any], given: Any, arrays: Sequence[Array]) -> Array:
     if jax.default_backend() != "cpu" or any(is_traced(x) for x in arrays):
-        return move(jnp, given)
+        from jax import numpy as module  # `move` may be anyone's: it is given the module itself
+
+        return move(module, given)
     found = move(np, jax.tree.map(np.asarray, given))
     with jax.enable_x64(True):
         return jax.device_put(found if found.flags.owndata else found.copy())  # a view may be of the caller's array

@@ -8,6 +8,7 @@ framework; it uses ir, isa, chips and the kernels. Front ends build modules with
 """
 
 from types import ModuleType
+from typing import cast
 
 from xdsl.dialects.builtin import UnregisteredOp
 from xdsl.ir import Dialect, Operation
@@ -79,7 +80,8 @@ def _classes() -> list[type[Operation]]:
         for value in vars(module).values():
             # `issubclass` would ask each of the hundreds of subclasses of Operation about each class that is none
             if isinstance(value, type) and Operation in value.__mro__ and hasattr(value, "name"):
-                classes[value.name] = value
+                kind = cast("type[Operation]", value)
+                classes[kind.name] = kind
     return [classes[name] for name in sorted(classes)]
 
 
