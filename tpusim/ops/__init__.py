@@ -8,7 +8,6 @@ framework; it uses ir, isa, chips and the kernels. Front ends build modules with
 """
 
 from types import ModuleType
-from typing import cast
 
 from xdsl.dialects.builtin import UnregisteredOp
 from xdsl.ir import Dialect, Operation
@@ -78,10 +77,14 @@ def _classes() -> list[type[Operation]]:
     classes: dict[str, type[Operation]] = {}
     for module in MODULES:
         for value in vars(module).values():
-            # `issubclass` would ask each of the hundreds of subclasses of Operation about each class that is none
-            if isinstance(value, type) and Operation in value.__mro__ and hasattr(value, "name"):
-                kind = cast("type[Operation]", value)
-                classes[kind.name] = kind
+            # the look into `__mro__` is for speed: `issubclass` asks all subclasses of Operation about a class that is none
+            if (
+                isinstance(value, type)
+                and Operation in value.__mro__
+                and issubclass(value, Operation)
+                and hasattr(value, "name")
+            ):
+                classes[value.name] = value
     return [classes[name] for name in sorted(classes)]
 
 
