@@ -77,7 +77,7 @@ def _classes() -> list[type[Operation]]:
     classes: dict[str, type[Operation]] = {}
     for module in MODULES:
         for value in vars(module).values():
-            # the look into `__mro__` is for speed: `issubclass` asks all subclasses of Operation about a class that is none
+            # `__mro__` first, for speed: `issubclass` asks all subclasses of Operation about a class that is none
             if (
                 isinstance(value, type)
                 and Operation in value.__mro__
