@@ -31,6 +31,13 @@ class Cost:
         return f"{self.wall:6.1f} s  {self.cpu:6.1f} CPU s  {self.mib:7,.0f} MiB"
 
 
+def with_compiled_modules(folder: Path | str) -> dict[str, str]:
+    """The environment of this process, in which Python keeps compiled modules in a folder whatever it was told."""
+    variables = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder)}
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)
+    return variables
+
+
 def tpusim(*arguments: str, folder: Path, kernels: Path | str) -> Cost:
     """Run the command line in a folder, with kernels kept in another one or "off".
 

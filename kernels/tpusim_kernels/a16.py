@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
-
 from tpusim_kernels.base import Array, along_axis, f32, kernel
+from tpusim_kernels.lazy import jnp
 from tpusim_kernels.matmul import matmul_float
 from tpusim_kernels.prim.bydepth import narrowing, product_by_depth
 

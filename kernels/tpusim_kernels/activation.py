@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import jax.numpy as jnp
-from jax import lax
-
 from tpusim_kernels.base import Array, f32, kernel
+from tpusim_kernels.lazy import jnp, lax
 
 
 @kernel()
@@ -60,29 +58,29 @@ def _mish(x: Array) -> Array:
 
 
 FUNCTIONS: dict[str, Callable[..., Array]] = {
-    "ABSVAL": jnp.abs,
-    "CEIL": jnp.ceil,
-    "FLOOR": jnp.floor,
+    "ABSVAL": lambda x: jnp.abs(x),
+    "CEIL": lambda x: jnp.ceil(x),
+    "FLOOR": lambda x: jnp.floor(x),
     "ROUND": lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO),
     "ROUND_EVEN": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
-    "SQRT": jnp.sqrt,
+    "SQRT": lambda x: jnp.sqrt(x),
     "RSQRT": lambda x: 1.0 / jnp.sqrt(x),
     "SQUARE": lambda x: x * x,
-    "EXP": jnp.exp,
-    "LN": jnp.log,
+    "EXP": lambda x: jnp.exp(x),
+    "LN": lambda x: jnp.log(x),
     "LOG2": lambda x: jnp.log(x) / math.log(2.0),
-    "ERF": lax.erf,
-    "SIN": jnp.sin,
-    "COS": jnp.cos,
-    "TAN": jnp.tan,
-    "SINH": jnp.sinh,
-    "COSH": jnp.cosh,
-    "TANH": jnp.tanh,
-    "ARCCOS": jnp.arccos,
-    "ARCTANH": jnp.arctanh,
-    "ARCSIN": jnp.arcsin,
-    "ARCTAN": jnp.arctan,
-    "TRUNC": jnp.trunc,
+    "ERF": lambda x: lax.erf(x),
+    "SIN": lambda x: jnp.sin(x),
+    "COS": lambda x: jnp.cos(x),
+    "TAN": lambda x: jnp.tan(x),
+    "SINH": lambda x: jnp.sinh(x),
+    "COSH": lambda x: jnp.cosh(x),
+    "TANH": lambda x: jnp.tanh(x),
+    "ARCCOS": lambda x: jnp.arccos(x),
+    "ARCTANH": lambda x: jnp.arctanh(x),
+    "ARCSIN": lambda x: jnp.arcsin(x),
+    "ARCTAN": lambda x: jnp.arctan(x),
+    "TRUNC": lambda x: jnp.trunc(x),
     "SIGMOID": _sigmoid,
     "LOG_SIGMOID": lambda x: jnp.where(x < -700.0, x, jnp.log(_sigmoid(jnp.maximum(x, -700.0)))),
     "SILU": lambda x: x / (1.0 + jnp.exp(-x)),
@@ -96,9 +94,9 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "SOFT_PLUS": _softplus,
     "SOFT_SIGN": lambda x: x / (1.0 + jnp.abs(x)),
     "MISH": _mish,
-    "SIGN": jnp.sign,
+    "SIGN": lambda x: jnp.sign(x),
     "RECIPROCAL": lambda x, c: c / x,
-    "POW": jnp.power,
+    "POW": lambda x, exponent: jnp.power(x, exponent),
 }
 
 

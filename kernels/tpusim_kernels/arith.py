@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import jax.numpy as jnp
-
 from tpusim_kernels.arith_int import (
     abs_int,
     add_int,
@@ -26,6 +24,7 @@ from tpusim_kernels.arith_int import (
     subconst_int,
 )
 from tpusim_kernels.base import Array, ArrayLike, along_axis, broadcast_all, divide, f32, kernel, pin
+from tpusim_kernels.lazy import jnp
 
 __all__ = [
     "abs_int",

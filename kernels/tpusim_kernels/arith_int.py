@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeAlias
 
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from tpusim_kernels.base import Array, ArrayLike, along_axis, broadcast_all, i64, kernel
+from tpusim_kernels.lazy import jnp, lax
 from tpusim_kernels.prim.narrow import multiply_shift_small
 from tpusim_kernels.prim.requant import multiply_shift, requantize
 from tpusim_kernels.prim.rounding import RoundMode, rsr, saturate
 
-Scalars = Sequence[ArrayLike] | Array
+Scalars: TypeAlias = "Sequence[ArrayLike] | Array"
 
 
 def _floor_at(v: Array, floor: ArrayLike, do_relu: bool) -> Array:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import jax.numpy as jnp
-
 from tpusim_kernels.base import Array, ArrayLike, along_axis, broadcast_all, f32, i64, kernel
+from tpusim_kernels.lazy import jnp
 from tpusim_kernels.prim.requant import multiply_shift_f32
 from tpusim_kernels.prim.rounding import RoundMode, saturate, to_int
 from tpusim_kernels.prim.smallfloat import to_finite_bf16
@@ -19,10 +18,10 @@ from tpusim_kernels.prim.smallfloat import to_finite_bf16
 EXACT_SUM = 1 << 24
 """Integers below this are exact in f32."""
 REDUCTIONS: dict[str, Callable[..., Array]] = {
-    "ReduceMean": jnp.sum,
-    "ReduceSum": jnp.sum,
-    "ReduceMax": jnp.max,
-    "ReduceMin": jnp.min,
+    "ReduceMean": lambda x, axis, keepdims: jnp.sum(x, axis=axis, keepdims=keepdims),
+    "ReduceSum": lambda x, axis, keepdims: jnp.sum(x, axis=axis, keepdims=keepdims),
+    "ReduceMax": lambda x, axis, keepdims: jnp.max(x, axis=axis, keepdims=keepdims),
+    "ReduceMin": lambda x, axis, keepdims: jnp.min(x, axis=axis, keepdims=keepdims),
     "ReduceL1": lambda x, axis, keepdims: jnp.sum(jnp.abs(x), axis=axis, keepdims=keepdims),
 }
 """Reductions with an integer form, on int64."""

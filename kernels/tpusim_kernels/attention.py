@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from tpusim_kernels.base import Array, divide, f32, kernel, pin
+from tpusim_kernels.lazy import jnp, lax
 from tpusim_kernels.matmul import matmul_float
 from tpusim_kernels.prim.bydepth import narrowing, product_by_depth
 from tpusim_kernels.prim.smallfloat import to_bf16, to_f16

@@ -17,24 +17,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.core import Tracer
 
 from tpusim_kernels.batches import is_batched
 from tpusim_kernels.gradient import differentiable
+from tpusim_kernels.lazy import is_traced, jax, jnp, lax
 from tpusim_kernels.prim.forms import is_plain, plain
 from tpusim_kernels.store import Stored, text_with_imports
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Array = jax.Array
-ArrayLike = jax.typing.ArrayLike
+Array: TypeAlias = "jax.Array"
+ArrayLike: TypeAlias = "jax.typing.ArrayLike"
 
 
 LAST_NAN = 0xFFFFFFFE
@@ -87,12 +84,12 @@ def _strong(x: Any) -> Any:
 
 
 def _leave(x: Any) -> Any:
-    return pin_shared(x) if isinstance(x, Tracer) and not is_batched(x) else x
+    return pin_shared(x) if is_traced(x) and not is_batched(x) else x
 
 
 def _leave_inline(x: Any) -> Any:
     """As `_leave`, but bytes are not pinned: the caller's kernel goes on with them."""
-    return x if isinstance(x, Tracer) and x.dtype in (jnp.int8, jnp.uint8) else _leave(x)
+    return x if is_traced(x) and x.dtype in (jnp.int8, jnp.uint8) else _leave(x)
 
 
 def kernel(static: Sequence[str] = (), *, inline: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -6,11 +6,9 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-import jax
 import numpy as np
-from jax.core import Tracer
-from jax.extend.core import Primitive
-from jax.interpreters import batching
+
+from tpusim_kernels.lazy import is_traced, jax
 
 Axis = int | None
 """The axis of an array that counts samples; None: the samples share the array."""
@@ -20,12 +18,12 @@ Whole = Callable[[Sequence[Any], Sequence[Axis]], Sequence[Any]]
 
 def is_batched(x: Any) -> bool:
     """Whether `x` is one sample of a concrete array, in a `jax.vmap` that no other transform of JAX is around."""
-    return isinstance(x, Tracer) and type(x) is _kind() and not isinstance(getattr(x, "val", x), Tracer)
+    return is_traced(x) and type(x) is _kind() and not is_traced(getattr(x, "val", x))
 
 
 def on_whole_batch(function: Whole, arrays: Sequence[Any]) -> list[Any]:
     """Results for one sample, of a function that is called on the whole batch; arrays: each `is_batched`."""
-    return cast("Any", _whole).bind(*arrays, function=function)
+    return _whole().bind(*arrays, function=function)
 
 
 @functools.cache
@@ -46,6 +44,13 @@ def _applied(arrays: Sequence[Any], axes: Sequence[Axis], *, function: Whole) ->
     return results, [0] * len(results)
 
 
-_whole = Primitive("whole_batch")
-_whole.multiple_results = True
-cast("Any", batching).primitive_batchers[_whole] = _applied
+@functools.cache
+def _whole() -> Any:
+    """The primitive that a batch of arrays meets as a whole."""
+    from jax.extend.core import Primitive
+    from jax.interpreters import batching
+
+    whole = Primitive("whole_batch")
+    whole.multiple_results = True
+    cast("Any", batching).primitive_batchers[whole] = _applied
+    return whole

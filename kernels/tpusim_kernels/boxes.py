@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
-from jax import lax
-
 from tpusim_kernels.base import Array, kernel, pin
+from tpusim_kernels.lazy import jax, jnp, lax
 
 ABSENT = -1
 """The entry of a row without a box."""

@@ -1,7 +1,9 @@
 """Colours of frames in YUV, converted with every step rounded to BF16 (numerics 8.1)."""
 
-import jax.numpy as jnp
-from jax import Array, lax
+from __future__ import annotations
+
+from tpusim_kernels.base import Array
+from tpusim_kernels.lazy import jnp, lax
 
 
 def _bf16(x: Array) -> Array:

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from tpusim_kernels.base import Array, ArrayLike, along_axis, f32, i64, kernel
+from tpusim_kernels.lazy import jnp, lax
 from tpusim_kernels.prim.bytedot import signed
 from tpusim_kernels.prim.forms import form
 from tpusim_kernels.prim.narrow import Narrow, requantize_narrow

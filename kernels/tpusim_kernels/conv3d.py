@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax.numpy as jnp
-from jax import lax
-
 from tpusim_kernels.base import Array, ArrayLike, f32, kernel
 from tpusim_kernels.conv import accumulate_nhwc, biased_int32, check_operands, finished_float, sum_nhwc
+from tpusim_kernels.lazy import jnp, lax
 
 Triple = tuple[int, int, int]
 Pads3 = tuple[int, int, int, int, int, int]

@@ -12,11 +12,7 @@ from itertools import groupby
 from math import prod
 from typing import Any, cast
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.core import Tracer
 from numpy.typing import NDArray
 
 from tpusim_kernels.base import Array, along_axis, f32, kernel
@@ -33,6 +29,7 @@ from tpusim_kernels.conv import (
     sum_nhwc,
 )
 from tpusim_kernels.conv_graph import OrderedFilter, convolution, depthwise, padded
+from tpusim_kernels.lazy import is_traced, jax, jnp, lax
 from tpusim_kernels.prim.forms import estimating
 from tpusim_kernels.prim.inorder import chains, convolution_blocks, dot_in_order, matrix_vector
 from tpusim_kernels.prim.library import WIDTH
@@ -85,7 +82,7 @@ def is_vector(out: Pair, channels: int, groups: int) -> bool:
 
 def _by_parts(x: Array, w: Array, b: Array | None, groups: int) -> bool:
     """Whether NumPy copies the windows. Not for products of one row, which XLA does not give to its library."""
-    traced = any(isinstance(v, Tracer) for v in (x, w, b))
+    traced = any(is_traced(v) for v in (x, w, b))
     return not traced and not estimating() and len(w) > groups and jax.default_backend() == "cpu"
 
 

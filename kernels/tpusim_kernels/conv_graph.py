@@ -13,14 +13,11 @@ from itertools import groupby, islice
 from math import prod
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.custom_batching import custom_vmap
 
 from tpusim_kernels.base import Array, pin
 from tpusim_kernels.conv import Pads, Pair, nchw, nhwc
+from tpusim_kernels.lazy import jax, jnp, lax
 from tpusim_kernels.prim.forms import estimating
 from tpusim_kernels.prim.inorder import convolution_blocks, ordered_product, total
 from tpusim_kernels.prim.library import filled, in_order, keeps_order
@@ -112,7 +109,7 @@ def convolution(x: Array, w: OrderedFilter, strides: Pair, pads: Pads, dilations
 
     if estimating():  # an estimate may be batched at once, and `custom_vmap` cannot be differentiated
         return sums(x, w.blocks)
-    run = custom_vmap(sums)
+    run = jax.custom_batching.custom_vmap(sums)
 
     @run.def_vmap
     def many(count: int, batched: tuple[bool, tuple[bool, ...]], x: Array, blocks: tuple[Array, ...]):

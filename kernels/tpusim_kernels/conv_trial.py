@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from tpusim_kernels.base import Array, along_axis, f32, kernel
 from tpusim_kernels.conv import GEOMETRY, Pads, Pair, convolved, filter_of, relu_with_limit
+from tpusim_kernels.lazy import jnp, lax
 from tpusim_kernels.trial import rounded, squares
 
 BASE = 254

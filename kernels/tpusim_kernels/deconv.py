@@ -10,9 +10,6 @@ after, so that out = (in-1)*stride + K - pad_before - pad_after + output_padding
 
 from __future__ import annotations
 
-import jax.numpy as jnp
-from jax import lax
-
 from tpusim_kernels.base import Array, ArrayLike, kernel
 from tpusim_kernels.conv import (
     Pads,
@@ -22,6 +19,7 @@ from tpusim_kernels.conv import (
     check_operands,
     finished_int,
 )
+from tpusim_kernels.lazy import jnp, lax
 
 Axes = tuple[int, ...]
 GEOMETRY = ("strides", "pads", "output_padding", "dilations", "groups")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
-from jax import lax
-
 from tpusim_kernels.base import Array, ArrayLike, f32, kernel
 from tpusim_kernels.conv import accumulate_nhwc, biased_int32, check_operands, finished_float, sum_nhwc
 from tpusim_kernels.conv3d import Pads3, Triple, sum_volume
 from tpusim_kernels.deconv import GEOMETRY, turned, widened
+from tpusim_kernels.lazy import jnp, lax
 
 ONES = (1, 1, 1)
 

@@ -14,13 +14,12 @@ from itertools import product
 from math import gcd
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tpusim_kernels.base import Array, f32, kernel, pin
 from tpusim_kernels.conv import Pads, Pair, check_operands, finished_float, sum_nhwc
 from tpusim_kernels.deconv import GEOMETRY, turned, widened
+from tpusim_kernels.lazy import jax, jnp
 from tpusim_kernels.prim.forms import estimating
 from tpusim_kernels.prim.inorder import added_up, convolution_blocks, dot_in_order
 

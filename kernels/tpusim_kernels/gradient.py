@@ -10,10 +10,9 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, cast
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
+
+from tpusim_kernels.lazy import is_traced, jax, jnp
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,7 +27,7 @@ def differentiable(exact: Callable[P, R], expression: Callable[P, R]) -> Callabl
     @functools.wraps(exact)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         leaves, tree = jax.tree.flatten((args, kwargs))
-        at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tracer)]
+        at = [i for i, leaf in enumerate(leaves) if is_traced(leaf)]
         if not any(is_float(leaves[i]) for i in at):
             return exact(*args, **kwargs)
 
@@ -81,7 +80,7 @@ def straight_through(function: Callable[[Any], Any], x: Any) -> Any:
 
 def not_differentiable(x: Any, error: Callable[[], Exception]) -> Any:
     """`x` unchanged; differentiating it raises what `error` gives. Integers and arrays outside a trace just pass."""
-    if not isinstance(x, Tracer) or not is_float(x):
+    if not is_traced(x) or not is_float(x):
         return x
     run: Any = cast("Any", jax).custom_jvp(lambda v: v)
 

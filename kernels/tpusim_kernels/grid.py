@@ -5,9 +5,8 @@ from __future__ import annotations
 from itertools import product
 from typing import NamedTuple
 
-import jax.numpy as jnp
-
 from tpusim_kernels.base import Array, kernel
+from tpusim_kernels.lazy import jnp
 from tpusim_kernels.prim.forms import is_plain
 
 MODES = ("nearest", "linear", "cubic")

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax.numpy as jnp
-from jax import lax
-
 from tpusim_kernels.base import Array, kernel
+from tpusim_kernels.lazy import jnp, lax
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
 

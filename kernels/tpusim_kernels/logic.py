@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax.numpy as jnp
-from jax import lax
-
 from tpusim_kernels.base import Array, ArrayLike, broadcast_all, kernel
+from tpusim_kernels.lazy import jnp, lax
 
 RELATIONS: dict[str, Callable[[Array, Array], Array]] = {
     "Equal": lambda a, b: a == b,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
-from jax import lax
-
 from tpusim_kernels.base import Array, f32, kernel
 from tpusim_kernels.gradient import not_differentiable
+from tpusim_kernels.lazy import jnp, lax
 from tpusim_kernels.prim.bf16 import bf16_add, bf16_mul, stored_bf16
 from tpusim_kernels.prim.smallfloat import to_finite_bf16
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from tpusim_kernels.base import Array, ArrayLike, along_axis, f32, i64, kernel
+from tpusim_kernels.lazy import jnp, lax
 from tpusim_kernels.prim.bydepth import narrowing, product_by_depth
 from tpusim_kernels.prim.bytedot import byte_dot
 from tpusim_kernels.prim.inorder import dot_in_order, matmul_blocks

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from tpusim_kernels.base import Array
+from tpusim_kernels.lazy import is_traced, jax, jnp
 
 
 def moved(move: Callable[[Any, Any], Any], x: Array) -> Array:
@@ -27,8 +25,10 @@ def joined(parts: Sequence[Array], axis: int) -> Array:
 
 
 def _moved(move: Callable[[Any, Any], Any], given: Any, arrays: Sequence[Array]) -> Array:
-    if jax.default_backend() != "cpu" or any(isinstance(x, Tracer) for x in arrays):
-        return move(jnp, given)
+    if jax.default_backend() != "cpu" or any(is_traced(x) for x in arrays):
+        from jax import numpy as module  # `move` may be anyone's: it is given the module itself
+
+        return move(module, given)
     found = move(np, jax.tree.map(np.asarray, given))
     with jax.enable_x64(True):
         return jax.device_put(found if found.flags.owndata else found.copy())  # a view may be of the caller's array

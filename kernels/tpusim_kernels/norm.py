@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from tpusim_kernels.base import Array, along_axis, divide, f32, kernel, pin
+from tpusim_kernels.lazy import jnp, lax
 from tpusim_kernels.lut_bf16 import lut_mantissa
 from tpusim_kernels.prim.bf16 import bf16_add, bf16_mul, stored_bf16, sum_in_order
 from tpusim_kernels.prim.inorder import added_up, float_sum, float_sum_of_squares, sum_in_lanes

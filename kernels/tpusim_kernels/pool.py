@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from tpusim_kernels.base import Array, ArrayLike, divide, f32, i64, kernel, pin
+from tpusim_kernels.lazy import jnp, lax
 from tpusim_kernels.prim.forms import is_plain
 from tpusim_kernels.prim.requant import multiply_shift, multiply_shift_f32
 from tpusim_kernels.prim.rounding import RoundMode, saturate, to_int

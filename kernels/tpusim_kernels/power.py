@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
-
 from tpusim_kernels.base import Array, broadcast_all, kernel
+from tpusim_kernels.lazy import jnp
 
 
 @kernel()

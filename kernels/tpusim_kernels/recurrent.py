@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-import jax.numpy as jnp
-from jax import lax
-
 from tpusim_kernels.base import Array, f32, kernel, pin
+from tpusim_kernels.lazy import jnp, lax
 from tpusim_kernels.lut_bf16 import lut_slope
 from tpusim_kernels.matmul import matmul_float
 from tpusim_kernels.prim.bf16 import bf16_add, bf16_mul

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-import jax.numpy as jnp
-from jax import lax
-
 from tpusim_kernels.base import Array, divide, f32, kernel
+from tpusim_kernels.lazy import jnp, lax
 from tpusim_kernels.prim.inorder import float_sum, float_sum_of_squares
 
 

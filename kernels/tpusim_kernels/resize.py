@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from tpusim_kernels.base import Array, f32, kernel, pin
+from tpusim_kernels.lazy import jnp
 from tpusim_kernels.movement import moved
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
-
 from tpusim_kernels.base import Array, f32, kernel, pin
+from tpusim_kernels.lazy import jnp
 from tpusim_kernels.prim.bydepth import narrowing
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-import jax.numpy as jnp
 import numpy as np
 
 from tpusim_kernels.base import Array, ArrayLike, divide, f32, i64, kernel, pin
+from tpusim_kernels.lazy import jnp
 from tpusim_kernels.lut_bf16 import lut_mantissa, lut_slope
 from tpusim_kernels.prim.bf16 import bf16_add, bf16_mul, stored_bf16, sum_in_order
 from tpusim_kernels.prim.exponential import exp_of_libm, exp_of_onednn

@@ -28,14 +28,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
-import jax
 import numpy as np
-from jax.core import Tracer
-from jax.experimental import serialize_executable
 
 from tpusim_kernels.batches import Axis, is_batched, on_whole_batch
+from tpusim_kernels.lazy import is_traced, jax
 from tpusim_kernels.prim.forms import choice, processor
 
 Key = tuple[object, ...]
@@ -101,7 +100,7 @@ class KernelStore:
         if self._failed or self._is_refused():
             return
         try:
-            parts = serialize_executable.serialize(made)
+            parts = _serialize_executable().serialize(made)
             jax.block_until_ready(_loaded(parts)(*arrays, **named))
             self._write(key, pickle.dumps(parts))
         except (NotImplementedError, jax.errors.JaxRuntimeError):
@@ -191,8 +190,14 @@ def _warn(text: str) -> None:
     warnings.warn(f"{text}; {advice}", StoreWarning, stacklevel=3)
 
 
+def _serialize_executable() -> ModuleType:
+    from jax.experimental import serialize_executable  # not loaded with JAX itself
+
+    return serialize_executable
+
+
 def _loaded(parts: tuple[Any, ...]) -> jax.stages.Compiled:
-    return serialize_executable.deserialize_and_load(*parts, execution_devices=[_device()])
+    return _serialize_executable().deserialize_and_load(*parts, execution_devices=[_device()])
 
 
 def _quickly_compiled(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
@@ -311,7 +316,7 @@ def _described(value: object) -> object:
 
 def _are_batched(arrays: Any) -> bool:
     """Whether all traced arrays are samples of a batch that is not traced itself; there is at least one."""
-    traced = [leaf for leaf in jax.tree.leaves(arrays) if isinstance(leaf, Tracer)]
+    traced = [leaf for leaf in jax.tree.leaves(arrays) if is_traced(leaf)]
     return bool(traced) and all(map(is_batched, traced))
 
 
@@ -323,7 +328,7 @@ def _name_of(dtype: Any) -> str:
 
 def _aval(leaf: Any) -> object:
     """Shape and dtype of a dynamic argument, which must be a concrete array on the first device."""
-    if isinstance(leaf, Tracer) or (isinstance(leaf, jax.Array) and leaf.sharding.device_set != {_device()}):
+    if is_traced(leaf) or (isinstance(leaf, jax.Array) and leaf.sharding.device_set != {_device()}):
         raise _Unknown
     if isinstance(leaf, jax.Array):
         return leaf.shape, _name_of(leaf.dtype), leaf.weak_type

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from tpusim_kernels.base import Array, ArrayLike, f32
+from tpusim_kernels.lazy import jnp, lax
 
 PARTS = 16
 """An array is cut into so many parts, which are added elementwise: XLA adds a single row term by term."""

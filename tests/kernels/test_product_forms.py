@@ -133,9 +133,9 @@ def test_byte_products_are_what_the_processor_says(
 ) -> None:
     """On a CPU; a system that describes no processor has none."""
     monkeypatch.setattr(forms, "processor", lambda: said)
-    monkeypatch.setattr(forms.jax, "default_backend", lambda: "cpu")
+    monkeypatch.setattr("jax.default_backend", lambda: "cpu")
     assert forms.has_byte_products.__wrapped__() is quick
-    monkeypatch.setattr(forms.jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr("jax.default_backend", lambda: "gpu")
     assert forms.has_byte_products.__wrapped__()
 
 

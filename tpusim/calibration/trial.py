@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-import jax
 import numpy as np
 import tpusim_kernels
 from numpy.typing import NDArray
+from tpusim_kernels.lazy import jax
 from tpusim_kernels.store import Stored, text_of
 from tpusim_kernels.trial import rounded, squares
 from xdsl.ir import Operation

@@ -15,8 +15,8 @@ products are fast. Thresholds that are as good as the best within that error are
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
+from tpusim_kernels.lazy import jax
 from tpusim_kernels.prim.forms import estimates
 from xdsl.ir import Operation, SSAValue
 

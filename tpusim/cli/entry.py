@@ -18,7 +18,16 @@ from types import FrameType
 from typing import Any, cast
 
 from tpusim.cli.streams import make_safe
-from tpusim.cli.words import UsageError, WordError, from_docstrings, option_of, refuse, registry, unknown
+from tpusim.cli.words import (
+    UsageError,
+    WordError,
+    from_docstrings,
+    option_of,
+    refuse,
+    registry,
+    trusted_defaults,
+    unknown,
+)
 from tpusim.errors import ConfigError, TpusimError, TpusimWarning, meant, spelled_as_options
 from tpusim.host.labels import one_line
 from tpusim.registry import CLI, without_plugins
@@ -277,7 +286,8 @@ def _parsed(name: str, command: type, words: Sequence[str]) -> Any:
     prog, read = f"tpusim {name}", partial(cast("Any", tyro.cli), command, config=from_docstrings())
     for missing in range(MOST_WORDS):  # report a wrong value even if the model is missing, too
         try:
-            found = read(args=[*["MODEL"] * missing, *words], prog=prog, registry=registry(), console_outputs=False)
+            with trusted_defaults():
+                found = read(args=[*["MODEL"] * missing, *words], prog=prog, registry=registry(), console_outputs=False)
         except WordError as error:
             option = option_of(words, error.word)
             refuse(prog, f"{option} {error.word or chr(39) * 2}: {error.wanted}".strip())

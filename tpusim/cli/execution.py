@@ -393,11 +393,11 @@ class Infer(Command):
     def _onnx(self, keep: "Keep") -> "tuple[Compute, About]":
         from tpusim.canonicalize import canonicalize
         from tpusim.frontend import OnnxReference, as_called, import_onnx
-        from tpusim.frontend.onnx import read_onnx
+        from tpusim.frontend.onnx import cut_out, read_onnx
         from tpusim.verify.about import About
 
         shapes, cut, about = self.network.shapes(), self.network.cut(), About("onnx")
-        results = [o.name for o in cut.of(read_onnx(self.model), shapes, str(self.model)).graph.output]
+        results = [o.name for o in cut_out(cut, read_onnx(self.model), shapes, str(self.model)).graph.output]
         names = results if keep.asked == ("outputs",) else None
         reference = OnnxReference(self.model, names, input_shapes=shapes, cut=cut)
         try:

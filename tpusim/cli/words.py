@@ -1,7 +1,10 @@
 """Parsing of command-line values: case-insensitive choices, no empty values, suggestions for mistyped words."""
 
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast, get_args, get_origin
 
 from tpusim.errors import ConfigError, meant
@@ -28,6 +31,29 @@ def from_docstrings() -> tuple[Any, ...]:
     import tyro
 
     return (tyro.conf.HelptextFromCommentsOff,)
+
+
+def _trusting(value: object, kind: object) -> object:
+    del kind
+    return value
+
+
+@contextmanager
+def trusted_defaults() -> Generator[None]:
+    """Inside, tyro does not check that the defaults of options have their types, which pyright has done.
+
+    tyro leaves types such as `Path | None` to typeguard, which takes longer to import than tyro itself.
+    """
+    if "typeguard" in sys.modules:
+        yield
+        return
+    trusting = ModuleType("typeguard")
+    vars(trusting)["check_type"] = _trusting
+    sys.modules["typeguard"] = trusting
+    try:
+        yield
+    finally:
+        del sys.modules["typeguard"]
 
 
 def registry() -> "tyro.constructors.ConstructorRegistry":

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tpusim.errors import ConfigError
-from tpusim.frontend.onnx.cut import WHOLE, Cut
+from tpusim.frontend.cut import WHOLE, Cut
 from tpusim.frontend.reference import Reference
 from tpusim.ir.module import Model
 from tpusim.registry import FRONTENDS

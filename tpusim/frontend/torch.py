@@ -5,13 +5,13 @@
 # pyright: reportUnknownArgumentType=false
 
 import io
-from typing import Any, Literal
-
-import onnx
+from typing import TYPE_CHECKING, Any, Literal
 
 from tpusim.errors import ConfigError, ImportModelError, first_line
-from tpusim.frontend.onnx import import_onnx
 from tpusim.ir.module import Model
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 Exporter = Literal["dynamo", "torchscript"]
 
@@ -41,6 +41,8 @@ def import_torch(module: Any, example: Any, *, exporter: Exporter = "dynamo") ->
         ) from error
     finally:
         module.train(training)
+    from tpusim.frontend.onnx import import_onnx
+
     return import_onnx(proto, name=type(module).__name__)
 
 
@@ -55,9 +57,11 @@ def _torch() -> Any:
     return torch
 
 
-def _exported(torch: Any, module: Any, arguments: tuple[Any, ...], exporter: Exporter) -> onnx.ModelProto:
+def _exported(torch: Any, module: Any, arguments: tuple[Any, ...], exporter: Exporter) -> "ModelProto":
     if exporter == "dynamo":
         return torch.onnx.export(module, arguments, dynamo=True).model_proto
     file = io.BytesIO()
     torch.onnx.export(module, arguments, file, dynamo=False)
+    import onnx
+
     return onnx.load_model_from_string(file.getvalue())

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-import jax
 import numpy as np
 from tpusim_kernels.gradient import differentiable
+from tpusim_kernels.lazy import jax
 from tpusim_kernels.prim.forms import plain
 from tpusim_kernels.store import Stored
 

@@ -8,11 +8,10 @@ from math import prod
 from pathlib import Path
 from typing import Any, cast
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import tpusim_kernels
 from tpusim_kernels.gradient import not_differentiable
+from tpusim_kernels.lazy import jax, jnp
 from tpusim_kernels.prim.forms import estimates
 from tpusim_kernels.store import Stored, text_of
 from xdsl.ir import Block, Operation, SSAValue

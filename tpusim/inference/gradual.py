@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar, cast
 
-import jax
 import numpy as np
+from tpusim_kernels.lazy import jax
 
 from tpusim.host.threads import abreast
 from tpusim.inference.executor import Graph, bytes_of, chip_of, kept_names, run

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
-from jax import export
+from tpusim_kernels.lazy import jax
 
 from tpusim.errors import UnsupportedError, first_line
 from tpusim.inference.executor import Environment, Steps
@@ -42,7 +41,7 @@ def compiled(function: HostFunction, chip: ChipSpec, weights: Mapping[str, Array
 
     try:
         with jax.enable_x64(True), without_tracebacks():
-            made = export.export(_JAX.jit(main, keep_unused=True), platforms=("cpu",))(*types)
+            made = jax.export.export(_JAX.jit(main, keep_unused=True), platforms=("cpu",))(*types)
     except (ValueError, NotImplementedError, TypeError) as error:
         names = ", ".join(f"{op.name} '{op_name(op)}'" for op in function.members)
         raise UnsupportedError(

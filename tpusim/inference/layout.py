@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, cast
 
-import jax
-from jax import lax
+from tpusim_kernels.lazy import jax, lax
 
 Order = tuple[int, ...]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any
 
-import jax
 import numpy as np
+from tpusim_kernels.lazy import jax
 from xdsl.ir import Operation, SSAValue
 
 from tpusim.errors import ImportModelError

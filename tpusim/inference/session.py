@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-import jax
 import numpy as np
-from jax import lax
+from tpusim_kernels.lazy import jax, lax
 
 from tpusim.errors import ConfigError
 from tpusim.inference.batched import Flat

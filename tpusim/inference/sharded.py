@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
-import jax
 import numpy as np
-from jax import lax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from tpusim_kernels.lazy import jax, lax
 from tpusim_kernels.store import Stored
 
 from tpusim.inference.executor import Graph, check_inputs
@@ -30,13 +28,13 @@ class Batches:
         if size < 1 or size % len(devices):
             raise ValueError(f"a batch must be a multiple of the {len(devices)} devices, got {size} samples")
         self._graph, self._size = graph, size
-        mesh = Mesh(np.array(devices), (AXIS,))
-        self._sharded = NamedSharding(mesh, PartitionSpec(AXIS)) if len(devices) > 1 else None
+        mesh = jax.sharding.Mesh(np.array(devices), (AXIS,))
+        self._sharded = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(AXIS)) if len(devices) > 1 else None
         self._weights = graph.weights
         if len(devices) == 1:
             self._call = Stored(self._each, self._identity)
         else:
-            everywhere = NamedSharding(mesh, PartitionSpec())
+            everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
             self._weights = cast("Any", jax).device_put(graph.weights, everywhere)
             self._call = _shared(self._each, mesh)
 
@@ -60,8 +58,8 @@ class Batches:
         return [dict(zip(self._graph.keep, (y[i] for y in found), strict=True)) for i in range(len(rows))]
 
 
-def _shared(body: Any, mesh: Mesh) -> Any:
+def _shared(body: Any, mesh: "jax.sharding.Mesh") -> Any:
     """`body` of (weights, arguments), run on each device with its part of the arguments."""
-    split = PartitionSpec(AXIS)
-    mapped = jax.shard_map(body, mesh=mesh, in_specs=(PartitionSpec(), split), out_specs=split, check_vma=False)
+    everywhere, split = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(AXIS)
+    mapped = jax.shard_map(body, mesh=mesh, in_specs=(everywhere, split), out_specs=split, check_vma=False)
     return cast("Any", jax).jit(mapped)

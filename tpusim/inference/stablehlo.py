@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
-from jax import export
+from tpusim_kernels.lazy import jax
 from typing_extensions import override
 
 from tpusim.errors import UnsupportedError, option
@@ -52,7 +51,7 @@ class Argument:
 class StableHlo:
     """The function @main: what it takes and returns, in order. weights: the arguments after the inputs, by name."""
 
-    exported: export.Exported
+    exported: jax.export.Exported
     inputs: tuple[Argument, ...]
     results: tuple[Argument, ...]
     weights: Mapping[str, np.ndarray]
@@ -90,7 +89,7 @@ def to_stablehlo(
         raise UnsupportedError(
             f"{option('open_batch')}: inputs with an axis of samples are required, '{single}' has none"
         )
-    groups: Any = export.symbolic_shape(GROUPS)[0] if open_batch else 1
+    groups: Any = jax.export.symbolic_shape(GROUPS)[0] if open_batch else 1
     stored = [storage_dtype(tensor_of(op.input).element_type) for op in inputs_of(model)]
     taken = [jax.ShapeDtypeStruct(_of_samples(s, groups), t) for (s, _), t in zip(specs.values(), stored, strict=True)]
     leaves, tree = _JAX.tree_util.tree_flatten_with_path(graph.weights)
@@ -107,7 +106,7 @@ def to_stablehlo(
 
     try:
         with jax.enable_x64(True), without_tracebacks():
-            exported = export.export(_JAX.jit(main, keep_unused=True), platforms=("cpu",))(
+            exported = jax.export.export(_JAX.jit(main, keep_unused=True), platforms=("cpu",))(
                 *taken, *(values if arguments else ())
             )
     except (ValueError, NotImplementedError, TypeError) as error:

@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import jax
 import numpy as np
 import tpusim_kernels
-from jax import lax
+from tpusim_kernels.lazy import jax, lax
 from tpusim_kernels.store import Stored, text_of
 from xdsl.ir import Operation
 

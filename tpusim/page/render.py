@@ -4,9 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from typing import TYPE_CHECKING, Any, Final
 
 from tpusim.layer_group.files import GroupView
 from tpusim.page.evidence import Diagnosis, Evidence, Histogram
@@ -15,6 +13,9 @@ from tpusim.page.roofs import LIMITS, per_byte, roofs
 from tpusim.page.samples import over_samples
 from tpusim.verify.npz import write_atomically
 from tpusim.verify.report import Report
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 Json = dict[str, Any]
 
@@ -92,8 +93,10 @@ def write_page(path: Path, report: Report, evidence: Evidence) -> None:
 
 
 @cache
-def environment() -> Environment:
+def environment() -> "Environment":
     """Templates with the filters of the pages."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     found = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,

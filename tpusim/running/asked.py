@@ -20,7 +20,6 @@ import msgspec
 from tpusim import chips
 from tpusim.calibration.samples import files_of
 from tpusim.errors import ConfigError
-from tpusim.frontend.onnx import external_files
 from tpusim.ir.formats import NumberFormat
 from tpusim.lowering import LoweringConfig
 from tpusim.registry import FORMATS
@@ -134,6 +133,8 @@ def _read(name: str, path: str) -> FileRead:
 
 def _files(name: str, path: Path) -> Sequence[Path]:
     if name == "model":
+        from tpusim.frontend.onnx import external_files
+
         return [path, *external_files(path)] if path.is_file() else ()
     return files_of(path) if name in ("data", "test_data") else [path] * path.is_file()
 

@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tpusim.calibration.samples import Samples
-from tpusim.frontend import OnnxReference, Reference, as_called, front_end
-from tpusim.frontend.onnx import read_onnx
+from tpusim.frontend import Reference, as_called, front_end
 from tpusim.host.heap import give_back
 from tpusim.images import images_of, inputs_of
 from tpusim.inference import Gradual, RealValues, input_specs, parts_of
@@ -152,7 +151,9 @@ def _file_results(a: Artefacts) -> LevelsOf:
     quantised = config.lowering.format.calibrated and imported_ranges(top)
     if not (a.from_file and quantised and front_end(config.model).through_onnx):
         return lambda sample: {}
-    proto = config.cut.of(read_onnx(config.model), config.input_shapes, str(config.model))
+    from tpusim.frontend.onnx import OnnxReference, cut_out, read_onnx
+
+    proto = cut_out(config.cut, read_onnx(config.model), config.input_shapes, str(config.model))
     names = [output.name for output in proto.graph.output]
     reference = OnnxReference(config.model, names, input_shapes=config.input_shapes, cut=config.cut)
     called = dict(zip(names, (value_name(value) for value in top.results), strict=True))

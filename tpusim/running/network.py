@@ -7,14 +7,16 @@ others are given: then all stages from the first that they change are made again
 lowered module has no floats) raises an error that names a form with it.
 """
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from typing_extensions import TypeIs
 
 from tpusim import chips
 from tpusim.calibration.samples import Samples
@@ -22,8 +24,7 @@ from tpusim.calibration.stage import save_table
 from tpusim.calibration.table import CalibrationTable, read_table, rewrite_thresholds
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, option
-from tpusim.frontend import FunctionReference, OnnxReference, import_onnx
-from tpusim.frontend.onnx import ModelProto
+from tpusim.frontend import FunctionReference
 from tpusim.frontend.torch import Exporter, import_torch
 from tpusim.images import images_of, with_preprocess
 from tpusim.inference import input_specs
@@ -40,6 +41,9 @@ from tpusim.running.persistence import data_of, is_calibrated, load_module
 from tpusim.running.pipeline import STAGES, check_foreseen, checked
 from tpusim.studies.prospect.assumed import assumed_table
 from tpusim.studies.prospect.compilation import imported_or_assumed
+
+if TYPE_CHECKING:
+    from tpusim.frontend.onnx import ModelProto
 
 LEVELS = {
     "top": ("import", "1_top.mlir"),
@@ -71,7 +75,7 @@ DECIDED = {
     "final": ("addr_mode",),
 }
 """The options that decide a level, in addition to those that decide the levels before it."""
-Given: TypeAlias = str | Path | Model | ModelProto
+Given: TypeAlias = "str | Path | Model | ModelProto"
 Configure: TypeAlias = Callable[[RunConfig], RunConfig]
 """Puts the given options into a configuration: the usual one, or that of a run."""
 
@@ -86,7 +90,7 @@ class Network:
 
     label: str
     artefacts: Artefacts
-    framework: str | Path | ModelProto | None = None
+    framework: "str | Path | ModelProto | None" = None
     stored: Mapping[str, Path] = field(default_factory=dict[str, Path])
     folder: Path | None = None
     assume: bool = False
@@ -295,7 +299,7 @@ def open_network(
     """
     if isinstance(given, Model):
         return _of_module(given, given.name, None, configure, observer, assume=assume, judged=judged)
-    if isinstance(given, ModelProto):
+    if _is_proto(given):
         return _of_framework(given, given.graph.name or "the model", configure, observer, assume=assume)
     path = Path(given)
     if path.is_dir():
@@ -327,7 +331,7 @@ def network_from(
     """
     if isinstance(given, str | Path):
         return open_network(path_of("model", given), configure)
-    if isinstance(given, Model | ModelProto):
+    if isinstance(given, Model) or _is_proto(given):
         return open_network(given, configure)
     if hasattr(given, "training") and hasattr(given, "eval"):
         return open_network(import_torch(given, example, exporter=exporter), configure)
@@ -356,8 +360,10 @@ def open_run(folder: str | Path) -> Network:
 def _of_framework(given: Any, label: str, configure: Configure, observer: Observer | None, *, assume: bool) -> Network:
     usual = RunConfig(Path(label))
     config = configure(usual)
-    a = _artefacts(config, observer, from_file=not isinstance(given, ModelProto))
-    if isinstance(given, ModelProto):
+    a = _artefacts(config, observer, from_file=not _is_proto(given))
+    if _is_proto(given):
+        from tpusim.frontend.onnx import OnnxReference, import_onnx
+
         a.reference = OnnxReference(given, input_shapes=config.input_shapes, cut=config.cut, pairs=False)
         a.top = import_onnx(given, input_shapes=config.input_shapes, cut=config.cut)
         if config.preprocess is not None:
@@ -365,6 +371,12 @@ def _of_framework(given: Any, label: str, configure: Configure, observer: Observ
     assume = assume and config.data == usual.data and config.table is None
     folder = None  # files that lie next to a model are not of its run
     return Network(label, a, given, folder=folder, assume=assume)
+
+
+def _is_proto(given: object) -> "TypeIs[ModelProto]":
+    """Whether something is an ONNX model in memory, which nothing is where ONNX is not loaded."""
+    onnx = sys.modules.get("onnx")
+    return onnx is not None and isinstance(given, onnx.ModelProto)
 
 
 def _of_function(

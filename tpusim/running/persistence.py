@@ -21,7 +21,6 @@ from tpusim.calibration.stage import save_table
 from tpusim.calibration.table import read_table
 from tpusim.canonicalize import QUIRKS
 from tpusim.errors import ConfigError, TpusimError, option
-from tpusim.frontend.onnx import external_files
 from tpusim.host.documents import read_json
 from tpusim.host.files import files_in
 from tpusim.inference import quantisation
@@ -426,6 +425,8 @@ def model_key(path: Path) -> list[str]:
         ]
     if is_module(path):
         return [_module_key(path)]
+    from tpusim.frontend.onnx import external_files
+
     return [file_key(path), *(file_key(file) for file in (external_files(path) if path.is_file() else ()))]
 
 

@@ -27,14 +27,16 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
-from filelock import FileLock, Timeout
 
 from tpusim.errors import ConfigError, option
 from tpusim.host.documents import decode
 from tpusim.host.files import is_file_name, opened, replacing
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 MANIFEST = "manifest.json"
 UNFINISHED = "unfinished"
@@ -272,8 +274,10 @@ class Store:
             with suppress(OSError):
                 path.rmdir()
 
-    def _locked(self) -> FileLock:
+    def _locked(self) -> "FileLock":
         """The lock that this run holds; the system frees it when the process ends, however that happens."""
+        from filelock import FileLock, Timeout  # imports asyncio
+
         path = self.out / LOCK
         while True:
             _require_lock(path)

@@ -6,14 +6,13 @@ XLA can neither merge a product with a sum nor reorder a chain of them.
 
 from __future__ import annotations
 
-import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-from jax import lax
 from numpy.typing import ArrayLike as HostArrayLike
 from numpy.typing import NDArray
 
 from tpusim_kernels.base import Array, ArrayLike, f32, kernel
+from tpusim_kernels.lazy import jnp, lax
 from tpusim_kernels.prim.smallfloat import rounded, to_finite_bf16
 
 LARGEST = 0x7F7F

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
-from jax import lax
-
 from tpusim_kernels.base import Array
+from tpusim_kernels.lazy import jnp, lax
 from tpusim_kernels.prim.products import dot
 
 OFFSET = 128

@@ -7,11 +7,10 @@ CPU.
 
 from __future__ import annotations
 
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from tpusim_kernels.base import Array, pin
+from tpusim_kernels.lazy import jnp, lax
 
 PARTS = 32
 """The number of parts into which the C library divides an octave."""

@@ -11,11 +11,10 @@ import functools
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, cast
 
-import jax
 import numpy as np
-from jax.core import Tracer
 
 from tpusim_kernels.base import Array
+from tpusim_kernels.lazy import is_traced, jax
 
 P = ParamSpec("P")
 LEAST, MOST = 1 << 12, 1 << 20
@@ -51,7 +50,7 @@ def in_rows(function: Elementwise[P]) -> Elementwise[P]:
 
 
 def _in_rows(*arguments: Any) -> bool:
-    traced = any(isinstance(value, Tracer) for value in arguments)
+    traced = any(is_traced(value) for value in arguments)
     scalars = all(np.ndim(value) == 0 for value in arguments[1:])
     return not traced and scalars and jax.default_backend() == "cpu"
 

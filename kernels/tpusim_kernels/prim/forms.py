@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
-import jax
+from tpusim_kernels.lazy import jax
 
 FORMS = ("library", "int8", "bfloat16", "float32")
 BY_BACKEND = {"cpu": "library", "gpu": "bfloat16"}

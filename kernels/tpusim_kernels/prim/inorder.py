@@ -12,15 +12,14 @@ compiler cannot see.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.custom_batching import custom_vmap
 
 from tpusim_kernels.base import Array, pin
+from tpusim_kernels.lazy import jax, jnp, lax
 from tpusim_kernels.prim.forms import estimating
 from tpusim_kernels.prim.library import product
 
@@ -134,13 +133,18 @@ def sum_in_lanes(terms: Array, lanes: int) -> Array:
     return total[0]
 
 
-@custom_vmap
+@functools.cache
+def _batchable() -> Callable[[Array, Array], Array]:
+    run = jax.custom_batching.custom_vmap(ordered_product)
+    run.def_vmap(_many_chains)
+    return run
+
+
 def _chains(a: Array, b: Array) -> Array:
     """`chains` of rank 3, by the library if it keeps the order for these extents."""
-    return ordered_product(a, b)
+    return _batchable()(a, b)
 
 
-@_chains.def_vmap
 def _many_chains(count: int, batched: Sequence[bool], a: Array, b: Array) -> tuple[Array, bool]:
     """The rule of `vmap`: all samples in one call, so that the library is tried with their combined extents."""
     left, right = (

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from numpy.typing import NDArray
 
 from tpusim_kernels.base import pin
+from tpusim_kernels.lazy import jax, jnp, lax
 
-Array = jax.Array
+Array: TypeAlias = "jax.Array"
 Shape = tuple[int, ...]
 
 WIDTH = 64

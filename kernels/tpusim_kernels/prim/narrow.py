@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from numpy.typing import NDArray
 
 from tpusim_kernels.base import Array, ArrayLike
+from tpusim_kernels.lazy import jnp, lax
 
 SHIFT, LOW_BITS = 30, 8
 SMALL_BITS = 15

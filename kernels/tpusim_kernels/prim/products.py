@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax.numpy as jnp
-from jax import lax
-
 from tpusim_kernels.base import Array
+from tpusim_kernels.lazy import jnp, lax
 from tpusim_kernels.prim.forms import CHUNK, form
 
 Pair = tuple[int, int]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
-from jax import lax
-
 from tpusim_kernels.base import Array, ArrayLike, f32, i64, kernel
+from tpusim_kernels.lazy import jnp, lax
 from tpusim_kernels.prim.rounding import RoundMode, rsr, to_int
 
 REQUANT_MODES = ("multiply_shift", "only_shift", "qdm")

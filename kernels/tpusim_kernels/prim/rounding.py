@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from tpusim_kernels.base import Array, ArrayLike, i64, kernel
+from tpusim_kernels.lazy import jnp, lax
 
 
 class RoundMode(IntEnum):

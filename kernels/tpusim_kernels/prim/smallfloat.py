@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-from jax import lax
-from jax.core import Tracer
 
 from tpusim_kernels.base import Array, ArrayLike, divide, f32, kernel
 from tpusim_kernels.gradient import straight_through
+from tpusim_kernels.lazy import is_traced, jnp, lax
 from tpusim_kernels.prim.flat import in_rows
 from tpusim_kernels.prim.forms import is_plain
 
@@ -156,7 +154,7 @@ def widened(x: Array) -> Array:
     """
     if x.dtype not in (np.float16, ml_dtypes.bfloat16):
         return x
-    return x.astype(np.float32) if isinstance(x, Tracer) else cast("Array", np.asarray(x).astype(np.float32))
+    return x.astype(np.float32) if is_traced(x) else cast("Array", np.asarray(x).astype(np.float32))
 
 
 def narrowed(x: Array, dtype: np.dtype, *, finite: bool = False) -> Array:

@@ -13,8 +13,9 @@ error for the whole model. `OnnxReference` runs a model in ONNX Runtime.
 
 from onnx import ModelProto
 
+from tpusim.frontend.cut import WHOLE, Cut
 from tpusim.frontend.onnx.batch import keep_batch, keeping_batch
-from tpusim.frontend.onnx.cut import WHOLE, Cut
+from tpusim.frontend.onnx.cutting import cut_out
 from tpusim.frontend.onnx.extract import extract, tensors_of, write_onnx
 from tpusim.frontend.onnx.importer import import_onnx, inspect_onnx
 from tpusim.frontend.onnx.model_file import Source, external_files, read_onnx
@@ -23,7 +24,7 @@ from tpusim.frontend.onnx.prequantised import without_pairs
 from tpusim.frontend.onnx.reference import OnnxReference, onnx_outputs
 
 __all__ = [
-    "WHOLE", "Cut", "Inspection", "ModelProto", "OnnxReference", "Outcome", "Source", "external_files", "extract",
-    "import_onnx", "inspect_onnx", "keep_batch", "keeping_batch", "onnx_outputs", "read_onnx", "tensors_of",
+    "WHOLE", "Cut", "Inspection", "ModelProto", "OnnxReference", "Outcome", "Source", "cut_out", "external_files",
+    "extract", "import_onnx", "inspect_onnx", "keep_batch", "keeping_batch", "onnx_outputs", "read_onnx", "tensors_of",
     "without_pairs", "write_onnx",
 ]  # fmt: skip

@@ -6,7 +6,8 @@ from pathlib import Path
 import onnx
 from onnx import helper
 
-from tpusim.frontend.onnx.cut import Cut
+from tpusim.frontend.cut import Cut
+from tpusim.frontend.onnx.cutting import cut_out
 from tpusim.frontend.onnx.model_file import (
     PROTO_LIMIT,
     Source,
@@ -30,11 +31,11 @@ def tensors_of(source: Source) -> set[str]:
 def extract(source: Source, cut: Cut, shapes: Shapes) -> onnx.ModelProto:
     """The part of a model, without the constants of the rest.
 
-    shapes: of inputs whose shapes ONNX does not know. Raises the errors of `Cut.of`.
+    shapes: of inputs whose shapes ONNX does not know. Raises the errors of `cut_out`.
     """
     whole = read_onnx(source)
     given = {i.name: shapes[i.name] for i in whole.graph.input if i.name in shapes}
-    proto = cut.of(whole, given, model_label(source))
+    proto = cut_out(cut, whole, given, model_label(source))
     _state_shapes(proto.graph, shapes)
     _leave_out_unused(proto.graph)
     return proto

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from tpusim.frontend.cut import WHOLE, Cut
 from tpusim.frontend.front_ends import FrontEnd, Shapes
-from tpusim.frontend.onnx.cut import WHOLE, Cut
 from tpusim.frontend.onnx.importer import import_onnx
 from tpusim.frontend.onnx.reference import OnnxReference
 from tpusim.frontend.reference import Reference

@@ -11,8 +11,9 @@ from onnx import TensorProto, helper
 from xdsl.ir import Block, Operation, SSAValue
 
 from tpusim.errors import TpusimError, first_line
+from tpusim.frontend.cut import WHOLE, Cut
 from tpusim.frontend.onnx.advice import no_such_op
-from tpusim.frontend.onnx.cut import WHOLE, Cut
+from tpusim.frontend.onnx.cutting import cut_out
 from tpusim.frontend.onnx.element_types import dtype_of
 from tpusim.frontend.onnx.folding import SMALL, foldable
 from tpusim.frontend.onnx.idioms import with_idioms
@@ -111,7 +112,7 @@ def opened(
     mapped: large weights stay in their files, which must not change as long as the module is used.
     """
     label = model_label(source)
-    proto = cut.of(read_onnx(source, whole=False), input_shapes, label)
+    proto = cut_out(cut, read_onnx(source, whole=False), input_shapes, label)
     proto, quantised = (proto, Quantised()) if pairs else without_pairs(proto)
     numbers = Numbers(source, mapped=mapped)
     proto = with_idioms(proto, numbers)

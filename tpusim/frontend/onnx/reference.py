@@ -8,7 +8,8 @@ import numpy as np
 import onnx
 
 from tpusim.errors import ImportModelError
-from tpusim.frontend.onnx.cut import WHOLE, Cut
+from tpusim.frontend.cut import WHOLE, Cut
+from tpusim.frontend.onnx.cutting import cut_out
 from tpusim.frontend.onnx.element_types import dtype_of
 from tpusim.frontend.onnx.model_file import (
     PROTO_LIMIT,
@@ -53,7 +54,7 @@ class OnnxReference:
         integers: bool = False,
     ) -> None:
         self._label = model_label(source)
-        proto = cut.of(read_onnx(source), input_shapes, self._label)
+        proto = cut_out(cut, read_onnx(source), input_shapes, self._label)
         proto = proto if pairs else without_pairs(proto)[0]
         if isinstance(source, onnx.ModelProto) and proto is source:  # the copy is modified below
             proto = onnx.ModelProto()

@@ -8,7 +8,6 @@ import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import onnxruntime as ort
 
 from tpusim.errors import ImportModelError
 from tpusim.frontend.onnx.model_file import first_line
@@ -25,6 +24,8 @@ class Session:
     """
 
     def __init__(self, content: bytes | os.PathLike[str], *, threads: int, integers: bool = False) -> None:
+        import onnxruntime as ort  # shape inference and constants of most models need none
+
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = _SILENT

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, ClassVar, Unpack, cast
 
-import jax
 import numpy as np
 from tpusim_kernels import conv as kernels
 from tpusim_kernels.conv3d import conv3d_float
 from tpusim_kernels.conv_float import conv2d_estimate, conv2d_float, is_product, is_vector
 from tpusim_kernels.conv_graph import ordered_filter
 from tpusim_kernels.conv_trial import RoundedFilter, conv2d_trial, factor_of, linear_trial, rounded_filter
+from tpusim_kernels.lazy import jax
 from tpusim_kernels.prim.forms import has_byte_products
 from tpusim_kernels.prim.multiplier import best_fit_array
 from tpusim_kernels.prim.scale import storage_range

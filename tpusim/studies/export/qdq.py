@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import UnsupportedError, option
 from tpusim.frontend import WHOLE, Cut, import_onnx
-from tpusim.frontend.onnx import Source, read_onnx, without_pairs
+from tpusim.frontend.onnx import Source, cut_out, read_onnx, without_pairs
 from tpusim.frontend.onnx.model_file import reads
 from tpusim.ir.attrs import framework_name, op_name
 from tpusim.ir.module import Model
@@ -69,7 +69,7 @@ def export_qdq(
         return _quantised(written.proto, written.tensors, tpu, [])
     canonical, _ = canonicalize(import_onnx(source, input_shapes=input_shapes, cut=cut))
     proto = onnx.ModelProto()
-    proto.CopyFrom(_recent(without_pairs(cut.of(read_onnx(source), input_shapes, tpu.name))[0]))
+    proto.CopyFrom(_recent(without_pairs(cut_out(cut, read_onnx(source), input_shapes, tpu.name))[0]))
     names = {op_name(op): framework_name(op) for op in canonical.ops if isinstance(op, TopOp)}
     return _quantised(proto, names, tpu, reinterpreted(tpu))
 

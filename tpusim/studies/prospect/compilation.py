@@ -1,9 +1,11 @@
 """`prospect`: import, canonicalise and lower a network without running it, and report the result for every node."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import Operation
 
@@ -12,8 +14,7 @@ from tpusim.calibration.quantised import imported_table
 from tpusim.calibration.table import CalibrationTable
 from tpusim.errors import TpusimError
 from tpusim.fidelity.card import fidelity_of
-from tpusim.frontend import WHOLE, Cut, Inspection, Outcome, front_end, inspect_onnx, read_model
-from tpusim.frontend.onnx import Source
+from tpusim.frontend import WHOLE, Cut, front_end, read_model
 from tpusim.ir.attrs import op_name
 from tpusim.ir.imported_scales import not_kept
 from tpusim.ir.module import Model
@@ -26,6 +27,9 @@ from tpusim.passes.canonicalize import Canonicalize
 from tpusim.passes.lowering import WeightReorder
 from tpusim.studies.prospect.assumed import assumed_table
 from tpusim.studies.prospect.lowered import lowered_without_samples
+
+if TYPE_CHECKING:
+    from tpusim.frontend.onnx import Inspection, Outcome, Source
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,8 @@ def prospect(
     Raises ImportModelError for a file that cannot be read and ConfigError for an unknown chip; refused nodes are part
     of the result.
     """
+    from tpusim.frontend.onnx import Inspection, inspect_onnx
+
     chip = chips.load(config.chip)
     if isinstance(model, Path | str) and not front_end(Path(model)).through_onnx:
         model = read_model(Path(model), input_shapes=input_shapes, cut=cut)
