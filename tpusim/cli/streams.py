@@ -16,9 +16,9 @@ PLAIN = {
 
 
 def _nearest(error: UnicodeError) -> tuple[str, int]:
-    """Similar characters of the same width, for an encoding that lacks some."""
+    """Similar characters of the same width, for an encoding that lacks some; what is read is replaced as usual."""
     if not isinstance(error, UnicodeEncodeError):
-        raise error
+        return cast("tuple[str, int]", codecs.replace_errors(error))
     return "".join(map(_plain, error.object[error.start : error.end])), error.end
 
 

@@ -21,7 +21,9 @@ from tpusim.ir.attrs import texts_attr
 from tpusim.ir.upstream.spelling import FUNCTION
 
 MAIN = "main"
-SUBNET = "subfunc_0", "TPU_STATIC"
+SUBNETS = "subfunc_"
+"""How the names of the functions begin that TPU-MLIR makes of a network."""
+SUBNET = f"{SUBNETS}0", "TPU_STATIC"
 """Name and run mode of the function of a network that is not cut."""
 HOST = "host_", "CPU"
 """How the names of host functions of tpusim begin, and their run mode; other ops are of a network that is not cut."""
@@ -210,7 +212,7 @@ def _mark(function: FuncOp) -> None:
 
 def _unmark(main: FuncOp, names: Sequence[str]) -> None:
     """Leave out the function of every op where it is one of these, which run on the chip."""
-    stated = [texts_attr([name, SUBNET[1]]) for name in names]
+    stated = [texts_attr([name, SUBNET[1]]) for name in names if name.startswith(SUBNETS)]
     for op in main.body.block.ops:
         if op.attributes.get(FUNCTION) in stated:
             del op.attributes[FUNCTION]
