@@ -64,7 +64,7 @@ def function_of(op: Operation) -> tuple[str, str]:
 
 
 def is_host_function(name: str, run_mode: str) -> bool:
-    """Whether a function is one that tpusim outlined for the host."""
+    """Whether tpusim outlined a function for the host."""
     return name.startswith(HOST[0]) and run_mode == HOST[1]
 
 

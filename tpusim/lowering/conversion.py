@@ -157,7 +157,7 @@ def _require_groups(config: ConversionConfig, chip: ChipSpec) -> None:
 
 
 def _require_four_bits(config: ConversionConfig, chip: ChipSpec) -> None:
-    """Refuse integer weights of 4 bits where the chip has no product of them, or one that it computes wrongly."""
+    """Refuse integer weights of 4 bits where the chip has no product of them, or computes it wrongly."""
     listed = (config.format, *table_of(config, chip).values())
     few = [f for f in listed if f.family == "integer" and f.integer_bits == PACKED_BITS]
     if few and not chip.four_bit_products:

@@ -206,7 +206,8 @@ class TpuSlice(Slice, TpuOp, SharedWindows):
         return (offsets[index], steps[index]) if index < len(offsets) else (0, 1)
 
     @property
-    def _cuts_batch(self) -> bool:
+    def cuts_batch(self) -> bool:
+        """Whether the result has a part of the batch only."""
         return shape_of(self.input)[0] != shape_of(self.output)[0]
 
     @override
@@ -223,13 +224,13 @@ class TpuSlice(Slice, TpuOp, SharedWindows):
     @override
     def can_slice(self, axis: Axis) -> bool:
         """All axes but the channels, which a slice always has as a whole, and a batch of which a part is kept."""
-        return axis != "c" and not (axis == "n" and self._cuts_batch)
+        return axis != "c" and not (axis == "n" and self.cuts_batch)
 
     @override
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """Window (o, s) of h or w needs (o*step, s*step + offset); of c, or a cut batch, all (layer_group.md 7.2)."""
         del operand
-        if axis == "d" or (axis == "n" and not self._cuts_batch):
+        if axis == "d" or (axis == "n" and not self.cuts_batch):
             return window
         if axis in ("n", "c"):
             return 0, logical_shape(shape_of(self.input))[axis == "c"]
@@ -258,7 +259,7 @@ class TpuSlice(Slice, TpuOp, SharedWindows):
             rows, columns = (self._window(i, w) for i, w in ((2, ctx.output_slice().h), (3, ctx.output_slice().w)))
             source = ctx.input(0, h=rows, w=columns)
             n, c, _, _ = target.shape
-            first, apart = self._axis(0) if self._cuts_batch else (0, 1)
+            first, apart = self._axis(0) if self.cuts_batch else (0, 1)
             source = part_of(source, 0, first, source.shape, ctx.chip)
             source = part_of(source, 1, self._axis(1)[0], (n, c, *source.shape[2:]), ctx.chip)
             batch, row, h, w = lmem_strides(source, ctx.chip)

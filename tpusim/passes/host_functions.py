@@ -9,6 +9,7 @@ from xdsl.ir import Block, Operation
 from tpusim import chips
 from tpusim.inference.host_functions import compiled
 from tpusim.ir.attrs import op_name
+from tpusim.ir.functions import HOST
 from tpusim.ir.module import Model, State
 from tpusim.ops.framework.host_functions import HostFunction, outlined
 from tpusim.ops.structure import TopWeight, make_weight
@@ -31,7 +32,7 @@ class OutlineHostFunctions(Pass):
     def rewrite(self, model: Model, ctx: PassContext) -> Model:
         chip, body = chips.of(model), model.body
         taken = {op_name(op) for op in body.walk()} | set(model.weights)
-        names = (name for number in count() if (name := f"host_{number}") not in taken)
+        names = (name for number in count() if (name := f"{HOST[0]}{number}") not in taken)
         for function in list(outlined(body, chip, lambda: next(names))):
             code = make_weight(model.weights, function.name, compiled(function, chip, model.weights))
             _put_before(function, code, body)

@@ -32,28 +32,29 @@ def saturate_np(x: ArrayLike, dtype: str) -> NDArray[np.integer]:
     return np.clip(x, info.min, info.max).astype(dtype)
 
 
-def quantised(x: NDArray[np.floating], scale: ArrayLike, dtype: str) -> NDArray[np.integer]:
+def quantised(x: NDArray[np.floating], scale: ArrayLike, dtype: str, bits: int = 8) -> NDArray[np.integer]:
     """sat(round-half-away(x / scale)) in f64; scale: one number, or one for each entry of the first axis.
 
+    dtype: int8 or uint8, of which the results use the range of `bits` bits.
     Computed in parts to limit memory: a filter of 100 million weights would take 800 MB in f64, several times.
     """
     scales = np.asarray(scale, np.float64).reshape(-1, 1)
     rows = x.reshape(len(scales), -1) if len(scales) > 1 else x.reshape(-1, 1)
     found = np.empty(rows.shape, dtype)
-    step = max(PART // max(rows.shape[1], 1), 1)
+    step, ends = max(PART // max(rows.shape[1], 1), 1), storage_range(bits, np.dtype(dtype).kind == "i")
     for start in range(0, len(rows), step):
         by = scales[start : start + step] if len(scales) > 1 else scales
-        found[start : start + step] = _saturated_half_away(rows[start : start + step] / by, dtype)
+        found[start : start + step] = _saturated_half_away(rows[start : start + step] / by, *ends)
     return found.reshape(x.shape)
 
 
-def _saturated_half_away(x: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
-    """`saturate_np` of `round_half_away` as floats, in fewer passes; the argument is overwritten."""
-    info, whole = np.iinfo(dtype), np.trunc(x)  # trunc keeps the sign, also of zero
+def _saturated_half_away(x: NDArray[np.float64], low: int, high: int) -> NDArray[np.float64]:
+    """`round_half_away` within a range as floats, in few passes; NaN gives 0 (DN-19). The argument is overwritten."""
+    whole = np.trunc(x)  # trunc keeps the sign, also of zero
     with np.errstate(invalid="ignore"):
         np.abs(np.subtract(x, whole, out=x), out=x)
     whole += np.copysign(x >= 0.5, whole)
-    np.clip(whole, info.min, info.max, out=whole)
+    np.clip(whole, low, high, out=whole)
     whole[np.isnan(whole)] = 0
     return whole
 

@@ -104,6 +104,3 @@ def _types(
         inferred = model.graph
     values = (*model.graph.value_info, *model.graph.output, *inferred.value_info, *inferred.output)
     return {value.name: value for value in values}
-
-
-"""The whole model."""

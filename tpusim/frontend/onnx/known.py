@@ -35,8 +35,8 @@ class Known:
         self._inputs, self._numbers = inputs, numbers
         shapes = {t.name: tuple(t.dims) for t in proto.graph.initializer}
         nodes, returned = live_nodes(proto.graph), [o.name for o in proto.graph.output]
-        self._naming = Naming(nodes, returned, shapes, plain=onnx_names)
         self._casts = Casts(nodes, returned)
+        self._naming = Naming(nodes, returned, shapes, self._casts, plain=onnx_names)
         self._aliases: dict[str, str] = {}
         self._dropped: set[str] = set()
         self._duplicates = Duplicates(frozenset(o.name for o in proto.graph.output))

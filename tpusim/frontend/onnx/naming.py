@@ -36,7 +36,7 @@ class Name:
 class Naming:
     """Names of the tensors that nodes make, by ONNX name; `plain`: every tensor keeps its ONNX name.
 
-    constants: shapes of the graph's constants, by name.
+    constants: shapes of the graph's constants, by name. casts: those among the nodes.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class Naming:
         nodes: Sequence[onnx.NodeProto],
         returned: Sequence[str],
         constants: Mapping[str, Sequence[int]],
+        casts: Casts,
         *,
         plain: bool = False,
     ) -> None:
@@ -52,7 +53,7 @@ class Naming:
         self._returned = set(returned)
         if not plain:
             self._name_parts_of_convs(nodes, constants)
-            for truth, number in Casts(nodes, returned).to_truths(nodes):
+            for truth, number in casts.to_truths(nodes):
                 self._special[truth] = Name(f"{number}_Not", number)
 
     def of(self, tensor: str) -> Name:

@@ -33,8 +33,7 @@ def filter_scales(w: np.ndarray, signed: bool, bits: int = 8) -> np.ndarray:
 @once
 def quantised_filter(w: np.ndarray, scales: np.ndarray, signed: bool, bits: int = 8) -> np.ndarray:
     """The filter in integers of `bits` bits, sat(round-half-away(W/s_w)), in bytes (numerics.md 7.1)."""
-    found = quantised(w, scales, "int8" if signed else "uint8")
-    return found if bits == 8 else found.clip(*storage_range(bits, signed))  # noqa: PLR2004
+    return quantised(w, scales, "int8" if signed else "uint8", bits)
 
 
 def int32_bias(

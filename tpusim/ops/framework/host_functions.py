@@ -13,15 +13,12 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import op_name, texts_attr
-from tpusim.ir.functions import function_of
+from tpusim.ir.functions import HOST, function_of
 from tpusim.ir.types import is_tensor
 from tpusim.ir.upstream import FUNCTION
 from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.interfaces import is_in_place, on_host
 from tpusim.ops.structure import TopNone, TopWeight
-
-CPU = "CPU"
-"""The run mode of a host function."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +50,13 @@ class HostFunction:
     def mark(self) -> None:
         """State in every member which function it belongs to."""
         for op in self.members:
-            op.attributes[FUNCTION] = texts_attr([self.name, CPU])
+            op.attributes[FUNCTION] = texts_attr([self.name, HOST[1]])
 
 
 def host_function_of(op: Operation) -> HostFunction | None:
     """The compiled function of an op of the host; None if it is called by itself."""
     name, mode = function_of(op)
-    if mode != CPU or not isinstance(op, TpuOp) or op.parent is None:
+    if mode != HOST[1] or not isinstance(op, TpuOp) or op.parent is None:
         return None
     code = next((w for w in op.parent.ops if isinstance(w, TopWeight) and op_name(w) == name), None)
     members = tuple(m for m in op.parent.ops if isinstance(m, TpuOp) and function_of(m) == (name, mode))
@@ -127,5 +124,5 @@ def _needs_host(op: TpuOp, chip: ChipSpec) -> bool:
 
 
 def has_commands(op: TpuOp) -> bool:
-    """Whether an op can be emitted as commands of its own; one without is computed by a host function only."""
+    """Whether an op can be emitted as commands; if not, a host function must compute it."""
     return type(op).emit is not TpuOp.emit

@@ -282,8 +282,7 @@ def _by_multipliers(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAV
     elif own and columns is None:
         note_imported_scales(op, ctx, op.right)
     if columns is None:
-        stored = _quantised(w, scale, "int8")
-        stored = stored.clip(*storage_range(bits, True)) if bits == PACKED_BITS else stored
+        stored = _quantised(w, scale, "int8", bits)
     else:
         scale = columns.scales
         by_column = scale[:, None] if op.transposes[1] else scale

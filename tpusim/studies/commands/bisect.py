@@ -66,8 +66,8 @@ class Bisect(Command):
     model: OptionalPath = None
     """The ONNX model to cut; default: the given model, or that of the module's run."""
     engine: str = ""
-    """Let an independent tool, one of `tpusim infer --engine`, compute all tensors of the first sample too, and say if
-    they are the same: is it the compiler or the network?"""
+    """Let an independent tool, one of `tpusim infer --engine`, compute all tensors too, and say if they are the same:
+    is it the compiler or the network?"""
     out: OptionalPath = None
     """Folder of the small network; default `bisect` in the module's folder."""
 
@@ -92,7 +92,7 @@ class Bisect(Command):
         )
         count = "1 sample" if len(samples) == 1 else f"{len(samples)} samples"
         self._say(console, f"every op is tried on {count} {known.origin}")
-        second_opinion_of(self.engine, lowered, samples[0], console)
+        second_opinion_of(self.engine, lowered, samples, console)
         where = f"on {given.chip.name} in {config.format.name}"
         if broken is None:
             self._say(console, f"no op breaks {tolerance} by itself {where}; `tpusim why` has all of them together")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
 
@@ -55,23 +55,28 @@ def rests_on(halves: tuple[int, int], origin: str) -> str:
     return f"judged on {judged} sample{'s' * (judged > 1)}, {held_out} held out, {origin}"
 
 
-def second_opinion_of(engine: str, lowered: "Model", sample: "Mapping[str, np.ndarray]", console: "Output") -> None:
+def second_opinion_of(
+    engine: str, lowered: "Model", samples: "Sequence[Mapping[str, np.ndarray]]", console: "Output"
+) -> None:
     """Ask an engine, if one is named, for all tensors of a lowered network; print if flat inference has the same."""
     if not engine:
         return
     from tpusim.studies.diagnosis import second_opinion
 
-    found = second_opinion(engine, lowered, sample)
+    found = second_opinion(engine, lowered, samples)
     console.result(engine=asdict(found))
     count = f"{found.tensors} tensor{'s' * (found.tensors != 1)}"
+    where = f"on {found.samples} sample{'s' * (found.samples != 1)}"
     if not found.different:
-        console.tell(f"{engine} computes the same {count}: errors are those of the network's types, not of kernels")
+        console.tell(
+            f"{engine} computes the same {count} {where}: errors there are those of the network's types, not of kernels"
+        )
         return
     first, more = found.different[0], len(found.different) - 1
     also = f", and {more} more of {count}" if more else f", of {count} this one"
     console.tell(
         f"WARNING: {engine} computes another {first.name}: {first.differ:,} of {first.elements:,} elements, by at most "
-        f"{first.largest:.6g}{also}; one of the two is wrong, whatever the network"
+        f"{first.largest:.6g}{also}, {where}; one of the two is wrong, whatever the network"
     )
 
 

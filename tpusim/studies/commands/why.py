@@ -80,8 +80,8 @@ class Why(Command):
     out_table: OptionalPath = None
     """Calibration table to write: cali_table of the module's folder with the new thresholds."""
     engine: str = ""
-    """Let an independent tool, one of `tpusim infer --engine`, compute all tensors of the first sample too, and say if
-    they are the same: is it the compiler or the network?"""
+    """Let an independent tool, one of `tpusim infer --engine`, compute all tensors too, and say if they are the same
+    on the first samples: is it the compiler or the network?"""
     csv: OptionalPath = None
     """Also write the losses of all ops."""
     report: OptionalPath = None
@@ -114,7 +114,7 @@ class Why(Command):
             single = remedies.single(loss.name for loss in worst)
         where = f"{given.chip.name} in {config.format.name}"
         self._say(console, rests_on(remedies.judge.halves, known.origin))
-        second_opinion_of(self.engine, lowered, remedies.judge.shown[0], console)
+        second_opinion_of(self.engine, lowered, remedies.judge.shown, console)
         console.print(_table(worst if self.top else found, single, remedies, where))
         if self.worst and self.top:
             self._elements(console, calibrated, lowered, remedies.judge.shown[0], [loss.name for loss in worst])

@@ -39,7 +39,7 @@ class Slices(Model[TpuSlice], LocalGen):
         if why is not None:
             return why
         x, first = shape_of(self.op.input), self.op.first_channel
-        if x[0] != shape_of(self.op.output)[0]:
+        if self.op.cuts_batch:
             return "the batch is cut"
         if first % chip.lanes:
             return f"its first channel, {first}, is not in lane 0"

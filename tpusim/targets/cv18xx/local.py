@@ -51,8 +51,7 @@ class Slices(Model[TpuSlice], LocalGen):
     @override
     def why_global(self, chip: ChipSpec) -> str | None:
         """The reason of the op, or a part of the batch."""
-        cut = "the batch is cut" if shape_of(self.op.input)[0] != shape_of(self.op.output)[0] else None
-        return self.op.why_global(chip) or cut
+        return self.op.why_global(chip) or ("the batch is cut" if self.op.cuts_batch else None)
 
 
 @TARGET.attach(VolumeTpu, LocalGen)
