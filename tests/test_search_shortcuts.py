@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations, pairwise, permutations
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -206,13 +205,13 @@ def test_alike_intervals_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> No
     asked, planned = list[int](), list[int]()
     asks, plans = dynamic.Run._asked, dynamic.Run._planned
 
-    def asks_counted(self: dynamic.Run, start: int, end: int, **named: Any) -> object:
+    def asks_counted(self: dynamic.Run, start: int, end: int, *, unplaced: bool = False) -> object:
         asked[-1] += 1
-        return asks(self, start, end, **named)
+        return asks(self, start, end, unplaced=unplaced)
 
-    def plans_counted(self: dynamic.Run, start: int, end: int, **named: Any) -> object:
+    def plans_counted(self: dynamic.Run, start: int, end: int, *, unplaced: bool = False) -> object:
         planned[-1] += 1
-        return plans(self, start, end, **named)
+        return plans(self, start, end, unplaced=unplaced)
 
     monkeypatch.setattr(dynamic.Run, "_asked", asks_counted)
     monkeypatch.setattr(dynamic.Run, "_planned", plans_counted)

@@ -4,7 +4,6 @@ best[j] = min over i of best[i] + cost of the group i..j, which is the interval 
 fixed. Most intervals are never planned: a lower bound of their cost shows that they cannot win.
 """
 
-from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -69,33 +68,6 @@ class _Interval:
     """Whether it was first planned without addresses."""
 
 
-class _Ends:
-    """The ends of the groups that were planned from one op."""
-
-    def __init__(self) -> None:
-        self._works: dict[int, bool] = {}
-        self._longest = 0
-        self._failed: list[int] = []
-        """The ends of failed groups that are longer than every group known to work, in ascending order."""
-
-    def add(self, end: int, *, works: bool) -> None:
-        """A group up to `end` was planned, for the first time or again."""
-        before = self._works.get(end)
-        self._works[end] = works
-        if before is not None and before != works:
-            self._longest = max((e for e, able in self._works.items() if able), default=0)
-            self._failed = sorted(e for e, able in self._works.items() if not able and e > self._longest)
-        elif works and end > self._longest:
-            self._longest = end
-            del self._failed[: bisect_left(self._failed, end)]
-        elif before is None and not works and end > self._longest:
-            insort(self._failed, end)
-
-    def failed_before(self, end: int) -> int:
-        """How many shorter groups fail that are longer than every group known to work."""
-        return bisect_left(self._failed, end)
-
-
 class Run:
     """The ops of one base group, and the costs of its intervals, each computed once."""
 
@@ -108,8 +80,8 @@ class Run:
         self.bounds = Bounds(self.ops, self.model)
         self._crowded = Crowded(self.ops, chip, self.memo)
         self._known: dict[tuple[int, int], _Interval] = {}
-        self._ends = [_Ends() for _ in self.ops]
-        """First op -> the ends of the groups planned from it."""
+        self._ends: list[dict[int, bool]] = [{} for _ in self.ops]
+        """First op -> the ends of the groups planned from it, and whether they work."""
 
     def interval(self, start: int, end: int) -> _Interval:
         """The ops start..end as one group; a single op may be a global layer."""
@@ -120,11 +92,11 @@ class Run:
             found = self._known[start, end] = self._with_addresses(start, end, found)
         return found
 
-    def likely(self, start: int, end: int, name: object = None) -> _Interval:
-        """The same without addresses: if each row has room, addresses usually exist. name: the interval's, if known."""
+    def likely(self, start: int, end: int) -> _Interval:
+        """The same without addresses: if each row has room, addresses usually exist."""
         found = self._known.get((start, end))
         if found is None:
-            found = self._known[start, end] = self._asked(start, end, unplaced=True, name=name)
+            found = self._known[start, end] = self._asked(start, end, unplaced=True)
         return found
 
     def decided(self, start: int, end: int) -> Decided:
@@ -154,12 +126,12 @@ class Run:
         self.memo.costs[asked] = found.cost_ns
         return _Interval(found.cost_ns, able, unplaced=True)
 
-    def _asked(self, start: int, end: int, *, unplaced: bool = False, name: object = None) -> _Interval:
+    def _asked(self, start: int, end: int, *, unplaced: bool = False) -> _Interval:
         """An interval that is requested first; its cost may be known from an interval of the same name."""
         single = end - start == 1
-        if not single and self._ends[start].failed_before(end) >= PATIENCE:
+        if not single and self._hopeless(start, end):
             return _Interval(inf)
-        asked = name or self._name(start, end, "likely" if unplaced else "sure")
+        asked = self._name(start, end, "likely" if unplaced else "sure")
         cost = self.memo.costs.get(asked)
         if cost is None:
             found = self._planned(start, end, unplaced=unplaced)
@@ -167,7 +139,7 @@ class Run:
         else:
             found = _Interval(cost, sure=single or not unplaced or cost == inf, unplaced=unplaced and not single)
         if not single:
-            self._ends[start].add(end, works=isfinite(found.cost_ns))
+            self._ends[start][end] = isfinite(found.cost_ns)
         return found
 
     def _name(self, start: int, end: int, how: str) -> object:
@@ -188,6 +160,12 @@ class Run:
             return _Interval(inf)
         found = for_cores(found, self.model, unplaced=unplaced)
         return _Interval(self.model.group_ns(found), found, sure=not unplaced, unplaced=unplaced)
+
+    def _hopeless(self, start: int, end: int) -> bool:
+        """Whether PATIENCE shorter groups from the same op fail that are longer than every group known to work."""
+        ends = self._ends[start]
+        longest = max((e for e, works in ends.items() if works), default=start)
+        return sum(not works and longest < e < end for e, works in ends.items()) >= PATIENCE
 
     def lone(self, op: TpuOp) -> Decided:
         """One op as a group, or as a global layer: if it must be, or, of two axes, if that is quicker.
@@ -231,11 +209,10 @@ class Run:
                 return division
             changed = min(end for _, end in unknown or pairwise(division)) if self.cores == 1 else 1
             for pair in unknown:
-                name = self._name(*pair, "likely")
-                costs[pair], planned[pair] = self.likely(*pair, name).cost_ns, True
-                for other in self._known_from(name, equal):
+                costs[pair], planned[pair] = self.likely(*pair).cost_ns, True
+                for other in self._known_from(pair, equal):
                     if not planned[other]:
-                        costs[other], planned[other] = self.likely(*other, name).cost_ns, True
+                        costs[other], planned[other] = self.likely(*other).cost_ns, True
                         changed = min(changed, other[1])
                 if self.cores > 1 and isfinite(costs[pair]):
                     evidence.add(*pair, float(costs[pair]) - self.bounds.crossing_ns(*pair))
@@ -250,11 +227,14 @@ class Run:
                 found.setdefault(self._name(start, end, "likely"), []).append((start, end))
         return found
 
-    def _known_from(self, name: object, equal: dict[object, list[tuple[int, int]]]) -> Sequence[tuple[int, int]]:
-        """The intervals of a name, once, if an interval of this name was planned: their cost follows.
+    def _known_from(
+        self, pair: tuple[int, int], equal: dict[object, list[tuple[int, int]]]
+    ) -> Sequence[tuple[int, int]]:
+        """The intervals whose cost follows from that of `pair`, once: those of its name, if it was planned.
 
         On several cores (`equal` is empty) they wait until they are on the cheapest path: `Evidence` may exclude them.
         """
+        name = self._name(*pair, "likely")
         return equal.pop(name, ()) if name in self.memo.costs else ()
 
     def _bounds(self, able: Sequence[tuple[int, int]]) -> np.ndarray:
