@@ -84,7 +84,7 @@ BROKEN: list[tuple[str, Any, str]] = [
     ),
     ("dimensions", make(Fill, output=lmem(0, (1, 1, 1, 65536)), value=0), "axes of output within 1-65535"),
     ("dimensions", make(Move, input=neuron(0, (0,)), output=neuron(0, (0,))), r"got \(0,\)"),
-    ("in_place", conv(output=lmem(0, (1, 64, 4, 4))), r"element by element in place of one, got bytes \[0, 16\) and"),
+    ("in_place", conv(output=lmem(0, (1, 64, 4, 4))), r"or replaces one element by element, got bytes \[0, 16\) and"),
     ("in_place", make(LaneCopy, input=T, output=T), "a result that overlaps no operand"),
     ("in_place", make(Arith, kind="add", a=lmem(0, (1, 64, 1, 4)), b=T, output=T), "and a at 0"),
     ("in_place", make(Arith, kind="add", a=lmem(64, (1, 128, 4, 4)), output=lmem(0, (1, 128, 4, 4))), "and a at 64"),

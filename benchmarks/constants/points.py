@@ -331,16 +331,6 @@ def _interpolations(row: Fitted, _: str) -> Points:
 _LATER = ("F-48", "F-49")
 
 
-def _norms(row: Fitted, _: str) -> Points:
-    for case, layers in _cases("norm"):
-        rows, width = case.sizes
-        view, constant = _inside("f32", 1, rows, 1, width), _inside("f32", 1, 1, 1, width)
-        function = fn.LayerNorm(3, 1e-5, weight=True, bias=True)
-        command = Fn(function=function, inputs=(view, constant, constant), output=view, **_head())
-        wanted = layers["LayerNorm"][0].tiu
-        yield _solved(row, lambda spec, command=command: _cycles(command, spec), case.chip, wanted, Range(-50, 200))
-
-
 def _lrns(row: Fitted, _: str) -> Points:
     for case, layers in _cases("lrn"):
         *shape, size = case.sizes
@@ -452,8 +442,7 @@ _POINTS: dict[str, Callable[[Fitted, str], Points]] = {
     "F-41": _matrices([2], Range(5, 500)),
     "F-42": _gathers,
     "F-45": _lrns,
-    "F-46": _norms,
     **dict.fromkeys(_LATER, _interpolations),
 }
 """By number; a row without an entry is fitted by nothing that is recorded."""
-_NEAR = {"F-11", "F-12", "F-13", "F-14", "F-45", "F-46", *_LATER}
+_NEAR = {"F-11", "F-12", "F-13", "F-14", "F-45", *_LATER}
