@@ -195,7 +195,8 @@ FLOATS: Final = (
     Rule(
         "U-112", "branches_of_where_tiled", "chip rewrites of Where",
         "a computed branch of a smaller shape is repeated to the result's on the 1684X family, and has its range; as a "
-        "condition is on all chips", "Where broadcasts", "observed: model_deploy.py",
+        "condition is on all chips. TPU-MLIR stops if two repeat one tensor; here they share what they can",
+        "Where broadcasts", "observed: model_deploy.py",
     ),
     Rule(
         "U-44", "functions_without_tables", "lowering of activations",
