@@ -77,6 +77,20 @@ def test_machine_and_flat_inference_agree_in_every_bit(options: dict[str, Any]) 
     assert found.verify(FEEDS).bit_exact and found.prove().passed
 
 
+@pytest.mark.parametrize(("shape", "columns", "groups"), [
+    ((3, 9), 1, "auto"), ((3, 8), 1, "auto"), ((1, 1), 1, "auto"), ((2, 4, 3), 1, "auto"), ((2, 4, 3), 1, "off"),
+    ((3, 9), 17, "auto"), ((2, 5), 257, "auto"),
+])  # fmt: skip
+def test_each_row_begins_at_a_byte(shape: tuple[int, ...], columns: int, groups: str) -> None:
+    """Also of one weight, and in a last tile of one column: so the real chip loads them (four_bit_column)."""
+    model = network([node("MatMul", "x w", "y")], {"w": values((shape[-1], columns))})({"x": shape})
+    strategy = {"layer_group": groups} if groups == "off" else {}
+    found = tpusim.compile(model, [{"x": values(shape, 1)}], chip="bm1688", mode="w4int8", **strategy)
+    proof = found.prove()
+    assert proof.passed and not proof.unjudged, proof
+    assert pack(weights(found, "y")).nbytes == shape[-1] * -(-columns // 2)
+
+
 def test_powers_of_two_stay_as_they_are_only_if_they_fit() -> None:
     """3/4 is 3 of 4 bits and a scale of 1/4; 5 is 20, which needs 6 bits, so that the filter has scales by channel."""
     for largest, stored in ((0.75, 3), (5.0, 7)):

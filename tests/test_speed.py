@@ -55,6 +55,7 @@ def test_a_whole_network(name: str, tmp_path: Path) -> None:
 
 MEMORY = """
 import gc, json, sys
+import jax.numpy, onnxruntime  # so that a stage does not count the libraries that it loads first
 from pathlib import Path
 from tpusim.running import pipeline
 from tpusim.calibration.stage import CalibrationConfig

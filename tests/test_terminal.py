@@ -6,6 +6,7 @@ import io
 import json
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -350,3 +351,21 @@ def test_any_encoding_prints_every_letter_somehow(encoding: str, run: Path, monk
 def test_the_nearest_letters_are_ascii_and_of_the_same_width() -> None:
     assert all(len(letter) == len(plain) == 1 and plain.isascii() for letter, plain in PLAIN.items())
     assert "│├─┐ é ß ①".encode("ascii", "tpusim.nearest") == b"|+-+ e ? 1"
+
+
+COMPILED = """
+import sys
+from tpusim.cli import main
+tpu, program, *made = sys.argv[1:]
+assert main(["group", tpu, "--out", made[0]]) == 0 and main(["assign", made[0], "--out", made[1]]) == 0
+assert main(["codegen", made[1], "--out", made[2]]) == 0 and main(["dis", program]) == 0
+print([name for name in ("jax", "onnx", "onnxruntime") if name in sys.modules], file=sys.stderr)
+"""
+
+
+def test_what_compiles_a_module_loads_no_library_of_frameworks(run: Path, tmp_path: Path) -> None:
+    """They take longer to import than the compiler (docs/performance.md)."""
+    made = [tmp_path / name for name in ("5.mlir", "6.mlir", "7.tpusim")]
+    words = [sys.executable, "-c", COMPILED, *map(str, (run / "4_tpu.mlir", run / "7_model.tpusim", *made))]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "[]" and made[2].exists()

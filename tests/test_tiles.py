@@ -343,7 +343,7 @@ def untiled(program: Program) -> list[str]:
     return [c.label for c in calls if not (isinstance(c.body, isa.Fn) and isinstance(c.body.function, whole))]
 
 
-WITHOUT_TILES = {"cv180x": {"conv": 1, "shuffle": 1}}
+WITHOUT_TILES = {"cv180x": {"conv": 1, "shuffle": 1, "four_bit_filters": 1}}
 """Chip -> network -> calls without tiles: convolutions in groups whose channels do not fill two lanes."""
 CELLS = [
     (network, chip, mode)

@@ -4,7 +4,7 @@ Modules are the stages of networks on chips, and a corpus of every attribute, ty
 the files that each tool must read, each tool writes files in all of its versions, which tpusim reads, and each tool
 reads what each other one wrote, where versions promise it. A reader passes if it prints the file exactly as it prints
 the writer's text. A module whose text a tool refuses is left out for that tool and counted. What a release encodes
-differently from all others makes a file of its own, which the others must refuse: those are LLVM's incompatibilities.
+differently from all others makes another file, which the others must refuse: those are LLVM's incompatibilities.
 
 All tools are optional. TPUSIM_UPSTREAM, or --tpuc-opt, names an environment with TPU-MLIR.
 """

@@ -1,7 +1,7 @@
 """Values of 4 bits: two per byte, the low half first (docs/spec/numerics.md 14, hardware.md 2.1).
 
 Arrays in a program hold them one per byte, as int8 or uint8. Where bytes count (a weight file, the coefficient image,
-the chip's memories) they are packed along the last axis that is longer than 1, each row from a whole byte on: a row of
+the chip's memories) they are packed along their rows (`packed_axis`), each row from a whole byte on: a row of
 an odd length ends with a half byte of 0. So the right matrix of a product counts (U-85, hardware.md 3.2).
 """
 
@@ -12,8 +12,11 @@ PER_BYTE = 8 // PACKED_BITS
 
 
 def packed_axis(shape: tuple[int, ...]) -> int:
-    """The axis whose neighbours share a byte: the last one longer than 1, else the last one."""
-    return max((axis for axis, size in enumerate(shape) if size > 1), default=len(shape) - 1)
+    """The axis whose neighbours share a byte: the last one longer than 1, but no row of a matrix and no channel.
+
+    So an element of a matrix of one column has a byte. The first two of more than two axes are batch and channels.
+    """
+    return max((axis for axis, size in enumerate(shape) if size > 1 and axis > 1), default=len(shape) - 1)
 
 
 def packed_shape(shape: tuple[int, ...]) -> tuple[int, ...]:

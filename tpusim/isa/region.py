@@ -115,8 +115,8 @@ class View(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True, for
 
 
 def pair_axis(view: View) -> int:
-    """The axis along which 4-bit elements share bytes: the last axis longer than 1 (w or h of a laned view)."""
-    return 2 + packed_axis(view.shape[2:]) if view.laned else packed_axis(view.shape)
+    """The axis along which 4-bit elements share bytes (w or h of a laned view)."""
+    return packed_axis(view.shape)
 
 
 def byte_shape(view: View) -> tuple[int, ...]:

@@ -13,11 +13,11 @@ from tpusim.isa.commands import (
 )
 from tpusim.isa.layout import gmem_strides
 from tpusim.isa.matrices import lane_columns
-from tpusim.isa.region import View, is_packed
+from tpusim.isa.region import View
 from tpusim.kernel_library.forms.parts import Form, Part, seen
 from tpusim.kernel_library.forms.table import form_of
 
-_MATRIX, _WORD = 2, 4
+_MATRIX = 2
 
 
 @form_of(MatMul, words=True, halves=True)
@@ -42,8 +42,6 @@ def _product(body: Command, chip: ChipSpec) -> Iterator[Form]:
     known |= {name: _columns(view) for name in ("bias", "multipliers") if (view := getattr(body, name)) is not None}
     known["output"] = Part(output, (0, 1, None, 3))
     cuts = (0, 1, 3) if left.nbytes > right.nbytes else (0, 3, 1)
-    if is_packed(right.dtype) and output.shape[3] % chip.eu_elements(_WORD) == 1:
-        cuts = (0, 1)  # a last tile of one column would begin its rows at half a byte
     vectors = body.on_vectors
     if vectors:
         widths = lane_columns(output.shape[1], output.shape[3], chip)

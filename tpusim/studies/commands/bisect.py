@@ -51,7 +51,7 @@ class Bisect(Command):
 
     says = (
         "`samples`, and the first op that breaks the `tolerance` by itself (`broken`, null if none does), as a tensor "
-        "of report.json; with --engine what it says (`engine`)"
+        "of report.json; what --engine says, else null (`engine`)"
     )
 
     module: NetworkPath

@@ -60,6 +60,7 @@ def second_opinion_of(
 ) -> None:
     """Ask an engine, if one is named, for all tensors of a lowered network; print if flat inference has the same."""
     if not engine:
+        console.result(engine=None)
         return
     from tpusim.studies.diagnosis import second_opinion
 

@@ -51,7 +51,7 @@ class Why(Command):
 
     says = (
         "`losses` of all ops, `causes` with their remedies, the results as lowered (`before`) and with the `remedy` "
-        "(`after`), on the samples that were judged and on those held out; with --engine what it says (`engine`)"
+        "(`after`), on the samples that were judged and on those held out; what --engine says, else null (`engine`)"
     )
 
     module: NetworkPath
