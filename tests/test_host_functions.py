@@ -12,8 +12,8 @@ import jax
 import numpy as np
 import onnx
 import pytest
+from builders.host_code import FEEDS, SHAPE, code_of
 from compiling import to_canonical, to_program, to_tpu
-from jax import export
 from msgspec.structs import replace
 from onnx import TensorProto, helper, numpy_helper
 from streams import neuron
@@ -23,7 +23,6 @@ from tpusim.chips.files import changed
 from tpusim.errors import SimulationError, UnsupportedError
 from tpusim.frontend import import_onnx
 from tpusim.inference.executor import results_of
-from tpusim.inference.stablehlo import without_tracebacks
 from tpusim.ir.dialects import context
 from tpusim.ir.functions import is_host_function
 from tpusim.ir.module import Model
@@ -38,8 +37,6 @@ from tpusim.proof import prove
 from tpusim.simulator import Simulator
 from tpusim.simulator.host_function import host_function
 
-SHAPE = (1, 3, 4, 5)
-FEEDS = {"x": np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32)}
 HOST = changed(chips.load("bm1684x"), "mine", {"forms": {"on_host": ["top.Softmax", "top.LRN", "top.Reduce"]}})
 """A chip whose file leaves ops to the host that others of its family compute."""
 
@@ -210,12 +207,6 @@ def with_code(program: Program, code: bytes) -> Program:
     return replace(program, coefficients=image)
 
 
-def code_of(function: Callable[..., Any], *shapes: tuple[int, ...]) -> bytes:
-    types = [jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes]
-    with without_tracebacks():
-        return bytes(export.export(jax.jit(function), platforms=("cpu",))(*types).serialize())
-
-
 def test_another_function_is_refuted_by_the_proof() -> None:
     """It runs, and gives other values: what it computes is part of what is proven."""
     final, program = compiled("one", "cv183x", "bf16")
@@ -231,7 +222,7 @@ OTHERS: dict[str, Callable[[], bytes]] = {
     r"a result of f32 .* is required, got float32 \(1, 2, 4, 5\)": lambda: code_of(lambda x: x[:, :2], SHAPE),
     "a result of f32 .* is required, got int32": lambda: code_of(lambda x: x.astype(np.int32), SHAPE),
     "a function of one result .* got 2 for cpu": lambda: code_of(lambda x: (x, x), SHAPE),
-    "without custom calls, is .* with a custom_call": lambda: code_of(lambda x: jax.numpy.linalg.qr(x)[0] * 1, SHAPE),
+    "alone is required, got stablehlo.custom_call": lambda: code_of(lambda x: jax.numpy.linalg.qr(x)[0] * 1, SHAPE),
 }
 """What is required -> code that is something else."""
 

@@ -163,6 +163,7 @@ THIRD_PARTY: dict[str, set[str]] = {
 THIRD_PARTY_OF_FILE = {
     "tpusim.verify.render": {"rich"},
     "tpusim.simulator.host_function": {"jax"},  # a compiler of code that the program has; no kernel
+    "tpusim.simulator.host_work": {"jax"},  # what reads such code
 }
 
 NAMELESS = {*STAGES, "passes", "schedule", "inference", "fidelity", "diagnosis", "prospect"}

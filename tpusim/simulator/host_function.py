@@ -1,12 +1,12 @@
 """Functions of the host: StableHLO of the program, which XLA compiles for this computer's processor.
 
 Nothing here knows an op. The code comes from a file, so that all it says is checked before it is called: it may be
-damaged, or of another function. It cannot reach anything but its operands, because custom calls are refused.
+damaged, or of another function. It reaches nothing but its operands, and its work is bounded before XLA compiles it
+(`host_work`). The memory that XLA plans for it is bounded before it runs.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod
@@ -20,8 +20,8 @@ from tpusim.isa.region import View, numpy_dtype
 
 Operands = tuple[np.ndarray, ...]
 _NARROW = ("float16", "bfloat16")
-_CUSTOM_CALL = re.compile(r'^(?:[^"\n]*|\s*(?:%[^"\n]* = )?")stablehlo\.custom_call\b', re.MULTILINE)
-"""A call of code outside the function, in one of the two forms of text; names of ops stand in quotes."""
+_MOST_BYTES = 2 << 30
+"""Most memory of a call, with its operands."""
 
 
 def host_function(function: fn.HostFunction, operands: Operands, output: View) -> np.ndarray:
@@ -37,10 +37,10 @@ def host_function(function: fn.HostFunction, operands: Operands, output: View) -
 
 @lru_cache(64)
 def _compiled(symbol: str, code: bytes) -> Callable[[Sequence[np.ndarray]], np.ndarray]:
-    """The function of these bytes, for operands whose axes may be folded; compiled by its first call."""
+    """The function of these bytes, for operands whose axes may be folded."""
     jax, exported = _read(symbol, code)
     arguments: list[Any] = list(exported.in_avals)
-    call: Any = jax.jit(exported.call)
+    call = _executable(jax, symbol, exported)
 
     def called(given: Sequence[np.ndarray]) -> np.ndarray:
         if len(given) != len(arguments) or not all(map(_fits, given, arguments)):
@@ -51,9 +51,23 @@ def _compiled(symbol: str, code: bytes) -> Callable[[Sequence[np.ndarray]], np.n
             with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
                 return np.asarray(call(*taken))
         except Exception as error:  # XLA's errors have no common class
-            raise _refused(symbol, "code that XLA compiles", first_line(error)) from error
+            raise _refused(symbol, "code that runs", first_line(error)) from error
 
     return called
+
+
+def _executable(jax: Any, symbol: str, exported: Any) -> Any:
+    """What XLA makes of code whose work is bounded. Raises SimulationError if it needs too much memory."""
+    try:
+        with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
+            made = jax.jit(exported.call).lower(*exported.in_avals).compile()
+            planned = made.memory_analysis()
+    except Exception as error:  # XLA's errors have no common class
+        raise _refused(symbol, "code that XLA compiles", first_line(error)) from error
+    needed = planned.temp_size_in_bytes + planned.argument_size_in_bytes + planned.output_size_in_bytes
+    if needed > _MOST_BYTES:
+        raise _refused(symbol, f"at most {_MOST_BYTES:,} bytes of memory", f"{needed:,}")
+    return made
 
 
 def _fits(array: np.ndarray, argument: Any) -> bool:
@@ -66,21 +80,37 @@ def _read(symbol: str, code: bytes) -> tuple[Any, Any]:
     """JAX, which is imported here because few programs need it, and the function of these bytes."""
     import jax  # noqa: PLC0415
     from jax import export  # noqa: PLC0415
+    from jax.extend.mlir.dialects import stablehlo  # noqa: PLC0415
+    from jax.interpreters.mlir import make_ir_context  # noqa: PLC0415
+
+    from tpusim.simulator.host_work import Unbounded, require_bounded  # noqa: PLC0415
 
     try:
         exported = export.deserialize(bytearray(code))
-        text = str(exported.mlir_module())
+        context: Any = make_ir_context()
+        context.attach_diagnostic_handler(_silent)
+        module = stablehlo.deserialize_portable_artifact(context, exported.mlir_module_serialized)
     except Exception as error:  # damaged bytes end in errors of any class
         raise _refused(symbol, "StableHLO as jax.export serialises it", first_line(error)) from error
     shapes = [*exported.in_avals, *exported.out_avals]
     if any(not isinstance(size, int) for aval in shapes for size in aval.shape):
         raise _refused(symbol, "fixed shapes", ", ".join(map(str, shapes)))
-    calls_out = _CUSTOM_CALL.search(text) is not None
-    if len(exported.out_avals) != 1 or calls_out or "cpu" not in exported.platforms:
+    if len(exported.out_avals) != 1 or "cpu" not in exported.platforms:
         got = f"{len(exported.out_avals)} for {', '.join(exported.platforms)}"
-        got += " with a custom_call" if calls_out else ""
-        raise _refused(symbol, "a function of one result for a processor, without custom calls,", got)
+        raise _refused(symbol, "a function of one result for a processor", got)
+    try:
+        require_bounded(module)
+    except Unbounded as why:
+        raise _refused(symbol, *why.args) from why
+    except (LookupError, ValueError, TypeError) as error:  # of the bindings, for ops of odd forms
+        raise _refused(symbol, "functions of StableHLO alone", first_line(error)) from error
     return jax, exported
+
+
+def _silent(diagnostic: Any) -> bool:
+    """Print nothing of what MLIR says, which may be text of the file."""
+    del diagnostic
+    return True
 
 
 def _refused(symbol: str, required: str, got: str) -> SimulationError:
