@@ -36,6 +36,8 @@ def _shifted(program: Program, place: tuple[Any, str] | None, by: int, kind: str
 def shift_row(program: Program, rng: np.random.Generator) -> Mutant | None:
     """An operand in local memory lies one row of its image further."""
     place = pick(rng, _local(program))
+    if place is None:
+        return None
     view: View = getattr(place[0][1], place[1])
     step = lmem_strides(view, chip_of(program))[2] * itemsize(view.dtype) * view.interleave
     return _shifted(program, place, step * int(rng.choice([-1, 1])), "shift_row")
@@ -66,6 +68,8 @@ def shift_element(program: Program, rng: np.random.Generator) -> Mutant | None:
 def wrong_lane(program: Program, rng: np.random.Generator) -> Mutant | None:
     """An operand in local memory starts at the next lane."""
     place = pick(rng, _local(program))
+    if place is None:
+        return None
     site, name = place
     view: View = getattr(site[1], name)
     lane = view.lane + int(rng.choice([-1, 1])) if view.lane else 1
