@@ -472,13 +472,13 @@ def shared_shift(slopes: list[float]) -> tuple[int, list[int]]:
     return shift, [min(max(int(Fraction(s) * 2**shift), -128), 127) for s in slopes]
 
 
-@pytest.mark.parametrize("op", ["LeakyRelu", "PRelu"])
-def test_slopes_with_zero_points_run_in_float(op: str) -> None:
+@pytest.mark.parametrize(("op", "kind"), [("LeakyRelu", "tpu.LeakyRelu"), ("PRelu", "tpu.PReluOp")])
+def test_slopes_with_zero_points_run_in_float(op: str, kind: str) -> None:
     constants = {"w": np.linspace(0.2, 0.4, 70, dtype=np.float32).reshape(70, 1, 1)} if op == "PRelu" else {}
     x = SAMPLE + np.float32(1)
     tpu, (fallback,) = lowered(one(op, x, 16, constants), x, "bm1684x", "int8", asymmetric=True)
     assert "no integer form with zero points" in fallback.why
-    assert storage_dtype(element_of(the(tpu, f"tpu.{op}").output)) == np.float16
+    assert storage_dtype(element_of(the(tpu, kind).output)) == np.float16
 
 
 def test_slope_keeps_the_range_of_its_input() -> None:

@@ -52,10 +52,16 @@ CHANGES: list[tuple[Change, str]] = [
         tensor("logits_Gemm", scale=0.5),
         "'logits_Gemm': scale .* with which .* computes, .* got 0.5 and 0 of its scale 0.5",
     ),
-    (tensor("logits_Gemm", zero_point=1), "'logits_Gemm': scale .* and zero point 0, .* and 1; correct"),
+    (
+        tensor("logits_Gemm", zero_point=1),
+        "'logits_Gemm': scale .* and zero point 0, with which .* got .* and 1 of its",
+    ),
     (tensor("logits_Gemm", shape=(5, 2)), r"'logits_Gemm': .*\(1, 10\).* is required, got .*\(5, 2\)"),
     (group(lmem_peak_bytes=64), "group 0: lmem_peak_bytes from "),
-    (group(secs={"n": 1, "c": 1, "d": 1, "h": 2, "w": 1}), "group 0: sections that give the steps"),
+    (
+        group(secs={"n": 1, "c": 1, "d": 1, "h": 2, "w": 1}),
+        "group 0: says sections .*'h': 2, .* its slices have .*'h': 1, ",
+    ),
     (group(ops=("stem_Relu",)), "group 0: the ops of its commands"),
     (command(Move, sources=()), "a source for each operand it reads is required, got none"),
     (lambda p: structs.replace(p, constants=p.constants[1:]), "a name of the table of constants is required"),

@@ -222,7 +222,7 @@ def test_moved_groups_give_the_same_bits(key: tuple[int, int, int], chip: str) -
 
 @EVERY
 def test_refined_groups_are_never_slower_on_the_clock(chip: str) -> None:
-    """The estimate of what is written is the simulated time, and no longer than without the steps that ask."""
+    """The estimate of what is written is its time at the rates of the search (U-78), and no longer than before."""
     refiner = Refiner(chips.load(chip), Refinements(wide_rows=True))
     quicker = 0
     for key, trial in product(NETWORKS[:3], range(2)):
@@ -236,7 +236,7 @@ def test_refined_groups_are_never_slower_on_the_clock(chip: str) -> None:
             return found
 
         divided, _ = randomly_grouped(model, np.random.default_rng(trial), change=refined)
-        clock = timeline(to_program(divided), refiner.chip).milliseconds * 1e6
+        clock = timeline(to_program(divided), refiner.chip.searched()).milliseconds * 1e6
         if rules(refiner.chip, GroupRules).COST == "replay":
             assert after == [pytest.approx(clock, rel=0.001)]
         assert after <= before
@@ -542,11 +542,11 @@ def test_overlapped_groups_give_the_same_bits_from_the_text(chip: str, trial: in
         total += lists_of(found)
         return found
 
-    for key in NETWORKS:
-        if key not in NETWORKS[:3] and (total > 0).all():
+    for number, (seed, key) in enumerate(product((trial, trial + 100), NETWORKS)):
+        if number >= 3 and (total > 0).all():
             break  # few groups lend a store
         model, flat = cached_lowered(key[0], chip, *key[1:])
-        divided, plans = randomly_grouped(model, np.random.default_rng(trial), longest=3, change=change)
+        divided, plans = randomly_grouped(model, np.random.default_rng(seed), longest=3, change=change)
         lent = lists_of(plans)
         assert lent[0] == lent[1] and lent[2] == lent[3]
         if sum(lent):

@@ -156,16 +156,18 @@ def moved_tensor(program: Program, rng: np.random.Generator) -> Mutant | None:
 
 
 def swapped_constants(program: Program, rng: np.random.Generator) -> Mutant | None:
-    """Two constants of one size change places for all that read them."""
-    entries = program.constants
-    pairs = [(a, b) for i, a in enumerate(entries) for b in entries[i + 1 :] if a.size == b.size and a.size]
-    pair = pick(rng, pairs)
+    """Two constants of one size and different bytes change places for all that read them."""
+    entries, base, bytes_of = program.constants, program.header.coeff_address, program.coefficients
+    places = [slice(e.address - base, e.address - base + e.size) for e in entries]
+    pair = pick(rng, [
+        (i, j) for j in range(len(entries)) for i in range(j)
+        if entries[i].size == entries[j].size and not np.array_equal(bytes_of[places[i]], bytes_of[places[j]])
+    ])  # fmt: skip
     if pair is None:
         return None
-    a, b = pair
-    image, base = program.coefficients.copy(), program.header.coeff_address
-    one, two = (slice(e.address - base, e.address - base + e.size) for e in (a, b))
-    image[one], image[two] = program.coefficients[two], program.coefficients[one]
+    (a, b), (one, two) = (entries[i] for i in pair), (places[i] for i in pair)
+    image = bytes_of.copy()
+    image[one], image[two] = bytes_of[two], bytes_of[one]
     reads = [i for i, c in enumerate(program.commands) if {Source(a.name), Source(b.name)} & set(c.sources)]
     new = structs.replace(program, coefficients=image)
     return Mutant("swapped_constants", reads[0] if reads else 0, f"{a.name} <-> {b.name}", new)

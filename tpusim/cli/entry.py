@@ -25,7 +25,6 @@ from tpusim.cli.words import (
     option_of,
     refuse,
     registry,
-    trusted_defaults,
     unknown,
 )
 from tpusim.errors import ConfigError, TpusimError, TpusimWarning, meant, spelled_as_options
@@ -286,8 +285,7 @@ def _parsed(name: str, command: type, words: Sequence[str]) -> Any:
     prog, read = f"tpusim {name}", partial(cast("Any", tyro.cli), command, config=from_docstrings())
     for missing in range(MOST_WORDS):  # report a wrong value even if the model is missing, too
         try:
-            with trusted_defaults():
-                found = read(args=[*["MODEL"] * missing, *words], prog=prog, registry=registry(), console_outputs=False)
+            found = read(args=[*["MODEL"] * missing, *words], prog=prog, registry=registry(), console_outputs=False)
         except WordError as error:
             option = option_of(words, error.word)
             refuse(prog, f"{option} {error.word or chr(39) * 2}: {error.wanted}".strip())

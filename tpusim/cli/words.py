@@ -1,10 +1,7 @@
 """Parsing of command-line values: case-insensitive choices, no empty values, suggestions for mistyped words."""
 
-import sys
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast, get_args, get_origin
 
 from tpusim.errors import ConfigError, meant
@@ -31,29 +28,6 @@ def from_docstrings() -> tuple[Any, ...]:
     import tyro
 
     return (tyro.conf.HelptextFromCommentsOff,)
-
-
-def _trusting(value: object, kind: object) -> object:
-    del kind
-    return value
-
-
-@contextmanager
-def trusted_defaults() -> Generator[None]:
-    """Inside, tyro does not check that the defaults of options have their types, which pyright has done.
-
-    tyro leaves types such as `Path | None` to typeguard, which takes longer to import than tyro itself.
-    """
-    if "typeguard" in sys.modules:
-        yield
-        return
-    trusting = ModuleType("typeguard")
-    vars(trusting)["check_type"] = _trusting
-    sys.modules["typeguard"] = trusting
-    try:
-        yield
-    finally:
-        del sys.modules["typeguard"]
 
 
 def registry() -> "tyro.constructors.ConstructorRegistry":

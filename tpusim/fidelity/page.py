@@ -81,7 +81,8 @@ def _decisions(support: Support) -> str:
             rows.append([name, says.replace("|", "\\|"), ops, ", ".join(modes)])
     table = _table(("decision", "it says", "ops", "modes"), rows)
     everywhere = "\n".join(f"* {name}: {says}" for name, says in EVERYWHERE.items())
-    return f"## Decisions\n\n{table}\nBehind every integer number, and not repeated per op:\n\n{everywhere}\n"
+    follow = "These decide every integer result, and the tables do not repeat them for each op"
+    return f"## Decisions\n\n{table}\n{follow}:\n\n{everywhere}\n"
 
 
 def _refused(support: Support) -> str:

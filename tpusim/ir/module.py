@@ -33,7 +33,7 @@ from xdsl.traits import EffectInstance, MemoryEffect, MemoryEffectKind, OpTrait
 from tpusim.errors import ImportModelError
 from tpusim.host.files import is_file_name, replacing
 from tpusim.ir import text
-from tpusim.ir.attrs import flag, int_attr, op_name, texts_attr
+from tpusim.ir.attrs import flag, int_attr, op_name, texts_attr, value_name
 from tpusim.ir.bytecode import is_bytecode
 from tpusim.ir.functions import Function, functions_of
 from tpusim.ir.opaque import require_known
@@ -385,11 +385,19 @@ def _share_places(module: ModuleOp, weights: WeightStore) -> None:
 
 
 def without_weights(module: ModuleOp) -> Model:
-    """A module as it was read, before its weights; its state follows from its ops if the text does not say it."""
+    """A module as it was read, before its weights; its state follows from its ops if the text does not say it.
+
+    Raises ImportModelError for calibrated types in a module that says it is not calibrated.
+    """
     model = Model(module, WeightStore())
     model.call(model.name)
     if not model.state and (state := _state_of(module)):
         model.set(state=state)
+    if model.state == State.TOP and (value := _calibrated(module)) is not None:
+        raise ImportModelError(
+            f"module.state = {State.TOP}: tensors without ranges are required, '{value_name(value)}' has the type "
+            f"{value.type}; state {State.CALIBRATED}, or write the tensor without its range"
+        )
     return model
 
 
@@ -397,8 +405,13 @@ def _state_of(module: ModuleOp) -> str:
     """The state of a module that does not say it, as a person types one: top ops, calibrated types or not; else ""."""
     if any(op.has_trait(OfChip, value_if_unregistered=False) for op in module.walk()) or not text.is_network(module):
         return ""
-    calibrated = any(is_tensor(v) and calibrated_range(v) is not None for op in module.walk() for v in op.results)
-    return "TOP_CALIBRATED" if calibrated else "TOP_F32"
+    return State.TOP if _calibrated(module) is None else State.CALIBRATED
+
+
+def _calibrated(module: ModuleOp) -> SSAValue | None:
+    """The first tensor of a calibrated type."""
+    values = (value for op in module.walk() for value in op.results if is_tensor(value))
+    return next((value for value in values if calibrated_range(value) is not None), None)
 
 
 def _check_weights(module: ModuleOp, weights: WeightStore, path: Path, weight_file: str) -> None:

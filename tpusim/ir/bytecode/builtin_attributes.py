@@ -137,7 +137,7 @@ def _read_distinct(cursor: Cursor, tables: Tables) -> Attribute:
 
 
 DISTINCT = Codec(_read_distinct, ATTRIBUTE.write)
-"""They are numbered in the order in which they are read."""
+"""Distinct attributes, numbered in the order in which they are read."""
 
 
 def _symbol(root: StringAttr, nested: list[SymbolRefAttr] | None = None) -> SymbolRefAttr:
@@ -149,7 +149,7 @@ def _nested(value: SymbolRefAttr) -> tuple[Any, ...]:
 
 
 def _file_location(filename: StringAttr, places: list[int]) -> Attribute:
-    """A place in a file, of as many numbers as are known: line, column, end line if it differs, end column."""
+    """A place in a file by up to four numbers: line, column, end line (left out if it is the same), end column."""
     if len(places) > 4:
         raise ValueError(f"at most 4 numbers of a place in a file, got {len(places)}")
     if len(places) < 3:
@@ -226,4 +226,4 @@ ATTRIBUTES = (
          lambda a: (_stride_of(a.offset), [_stride_of(s) for s in a.strides.data]),
          lambda offset, strides: StridedLayoutAttr([_stride(s) for s in strides], _stride(offset))),
 )  # fmt: skip
-"""Codes 0 to 20 are read by every MLIR (0 to 16 by LLVM 16), 21 and 22 from LLVM 22, 23 to 25 from LLVM 24."""
+"""LLVM 16 reads the codes 0 to 16, later versions read 17 to 20 too, LLVM 22 also 21 and 22, LLVM 24 all."""

@@ -50,7 +50,7 @@ def _keep_yields(region: Region, kept: Sequence[int]) -> None:
 
 
 def _with_results(op: IfOp, kept: Sequence[int], values: dict[int, SSAValue], rewriter: PatternRewriter) -> None:
-    """The op with some of its results; the others are replaced by values, or unused."""
+    """Replace the op by one with only the results `kept`; other results that have users are replaced by `values`."""
     yes, no = _taken_out(op)
     for region in (yes, no):
         if region.blocks:
@@ -62,7 +62,7 @@ def _with_results(op: IfOp, kept: Sequence[int], values: dict[int, SSAValue], re
 
 
 def _taken_out(op: IfOp) -> tuple[Region, Region]:
-    """Both regions, which are the op's no more."""
+    """Detach both regions from the op and return them."""
     yes, no = list(op.regions)
     return op.detach_region(yes), op.detach_region(no)
 
@@ -119,7 +119,7 @@ def _regions_around(op: Operation) -> list[Region]:
 
 
 def _swap_branches(op: IfOp, rewriter: PatternRewriter) -> None:
-    """If not c: the branches change places."""
+    """An if of `not c` becomes an if of c with its branches exchanged."""
     made = maker(op.cond, "arith.xori")
     if made is None or not op.false_region.blocks or not is_not_of(op.cond, made.operands[0]):
         return
@@ -153,7 +153,7 @@ def _merge_with_the_one_before(op: IfOp, rewriter: PatternRewriter) -> None:
 
 
 def _joined(before: IfOp, first: Region, second: Region) -> Region:
-    """The ops of both regions in one, which yields what both yield; an empty region has none."""
+    """One region with the ops of both, which yields the values of both; if one is empty, the other."""
     if not first.blocks or not second.blocks:
         return first if first.blocks else second
     values = _yielded(first)
@@ -184,7 +184,7 @@ IF = (
 
 
 def _carried(op: ForOp) -> list[tuple[SSAValue, SSAValue, SSAValue, SSAValue]]:
-    """Per value that a loop carries: at its begin, inside, as yielded, and as result."""
+    """For each value that a loop carries: the initial value, the block's argument, the yielded value, the result."""
     return list(zip(op.iter_args, op.body.block.args[1:], _yielded(op.body), op.results, strict=True))
 
 
@@ -212,13 +212,13 @@ def _carry_less(op: ForOp, rewriter: PatternRewriter) -> None:
 
 
 def _drop_without_turns(op: ForOp, rewriter: PatternRewriter) -> None:
-    """From a value to the same value."""
+    """A loop whose bounds are the same value has no iterations, so its results are the initial values."""
     if op.lb is op.ub:
         rewriter.replace(op, [], list(op.iter_args))
 
 
 def _drop_empty(op: ForOp, rewriter: PatternRewriter) -> None:
-    """A loop with turns that computes nothing, and yields what is made outside it."""
+    """The results of a loop that iterates, computes nothing and yields values made outside it are those values."""
     begin, end = number(constant_of(op.lb)), number(constant_of(op.ub))
     if begin is None or end is None or begin >= end or len(op.body.block.ops) > 1:
         return

@@ -55,7 +55,7 @@ class SliceContext(ABC):
 
     @abstractmethod
     def loaded_alone(self, index: int) -> bool:
-        """Whether a load for this op alone brings the operand."""
+        """Whether the operand is loaded for this op alone."""
 
     @abstractmethod
     def output_address(self) -> int:
@@ -169,7 +169,7 @@ class WholeContext(ABC):
         """Emit the tiles of a command: while a tile is computed, the next is loaded and the previous stored."""
 
     def layer(self) -> None:
-        """Emit all commands of the op, or a call of the host function whose last member it is."""
+        """Emit all commands of the op; for the last op of a host function, emit the call of that function."""
         function = host_function_of(self.op)
         if function is None:
             self.op.emit(self)
@@ -226,8 +226,8 @@ class WholeContext(ABC):
         """(tiles, bytes loaded, bytes stored) of a global kernel (DL-06).
 
         If operands and result do not fit local memory, either the activations are cut and the constants loaded for each
-        tile, or the reverse, whichever moves fewer bytes. Each half of local memory takes a tile of one of them. Only
-        constants that this command reads count.
+        tile, or the reverse, whichever moves fewer bytes. Tiles of activations take one half of local memory, those of
+        constants the other. Only constants that this command reads count.
         """
         if (known := body.kernel_transfers(self.chip)) is not None:
             return 1, known.loaded, known.stored

@@ -24,7 +24,7 @@ QUICK = 1.7020000219345093
 
 
 def _by_number(value: SSAValue, kind: str, number: float, tolerance: float = TOLERANCE) -> SSAValue | None:
-    """The operand of an op by a number near `number`, used once and without relu; None for another op."""
+    """The operand x of an op `kind` of x and a number near `number`, without relu and with one user; else None."""
     op = made_by(value, kind)
     if op is None or relu_of(op) or abs((number_of(op) or 0.0) - number) > tolerance:
         return None
@@ -43,7 +43,7 @@ def _halved_and_gate(op: Operation) -> tuple[SSAValue, SSAValue] | None:
 
 
 def _put(gelu: OpT, op: Operation, x: SSAValue, rewriter: PatternRewriter, mode: str = "normal") -> None:
-    """Replace an op by GELU(x); parts that lost their last user are removed at the end."""
+    """Replace an op by GELU(x); the canonicalizer removes the parts, which have no users then."""
     attributes: dict[str, Attribute] = {"approx_mode": text(mode)}
     new = gelu.create(operands=[x], result_types=[op.results[0].type], attributes=attributes)
     copy_name(new, op)
@@ -68,7 +68,7 @@ class MergeGelu(RewritePattern):
 
 @dataclass
 class MergeGeluPattern(RewritePattern):
-    """Reshape -> the GELU by tanh in parts -> Reshape to the shape before: GELU by the error function.
+    """A Reshape, the parts of a GELU by tanh, and a Reshape back to the first shape -> GELU by the error function.
 
     The parts are (x * 1/2) * (Tanh((x + Pow(x, 3) * 0.044715) * sqrt(2/pi)) + 1); the GELU has the last Reshape's name.
     """

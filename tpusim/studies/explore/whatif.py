@@ -100,7 +100,7 @@ class _Bench:
     at: int
 
     def wanted(self) -> Iterator[tuple[str, str, Pins | None]]:
-        """(knob, value, pinned groups; None: searched with results in place) of every alternative."""
+        """(knob, value, pinned groups) of every alternative; None: no pins, searched without results in place."""
         own = self.found[self.at]
         for moved in MOVES:
             pins = self._moved(moved)
