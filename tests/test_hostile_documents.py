@@ -89,7 +89,7 @@ def test_json_in_other_places(tmp_path: Path):
 
 @pytest.mark.parametrize("kind", MLIRS)
 def test_mlir(kind: str):
-    with pytest.raises(ImportModelError, match="line 1: at most 100 brackets in one another are read"):
+    with pytest.raises(ImportModelError, match="line 1: at most 64 brackets in one another are read"):
         text.parse_module(MLIRS[kind], context(), "x.mlir")
 
 
