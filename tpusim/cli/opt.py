@@ -5,7 +5,7 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 from xdsl.context import Context
@@ -15,6 +15,7 @@ from xdsl.utils.exceptions import ArgSpecParseError, ParseError, VerifyException
 from xdsl.xdsl_opt_main import xDSLOptMain
 
 from tpusim.cli.instruments import DATA, add_arguments, numbers_of, options_of
+from tpusim.cli.words import refuse
 from tpusim.errors import ConfigError, ImportModelError
 from tpusim.host.files import replacing
 from tpusim.ir import text
@@ -34,6 +35,13 @@ if TYPE_CHECKING:
     from tpusim.host.workers import Workers
     from tpusim.passes.instruments.numbers import NumbersChanged
 
+INSTEAD = {
+    "print_between_passes": "passes run under the manager of tpusim; use --print-ir-after-all",
+    "time_passes": "passes run under the manager of tpusim; use --timing",
+    "parsing_diagnostics": "a module that does not parse is an error of one line; leave the option out",
+    "verify_diagnostics": "a module that does not verify is an error of one line; leave the option out",
+}
+"""Options of xDSL's driver that would do nothing, and what to do."""
 STDIN = "standard input"
 """What messages call the module that no file is named for."""
 
@@ -137,6 +145,7 @@ class OptMain(xDSLOptMain):
     def register_all_arguments(self, arg_parser: ArgumentParser) -> None:
         """Those of xDSL's driver, of the instruments, and of bytecode."""
         super().register_all_arguments(arg_parser)
+        arg_parser.error = _refuse  # type: ignore[method-assign]  the standard one prints ten lines of usage first
         add_arguments(arg_parser)
         add = arg_parser.add_argument
         add(
@@ -183,10 +192,9 @@ class OptMain(xDSLOptMain):
 
     def _require_sense(self) -> None:
         """Raise ConfigError for an option that would do nothing, and for a version that its reader does not read."""
-        for option, instead in (("print_between_passes", "--print-ir-after-all"), ("time_passes", "--timing")):
+        for option, instead in INSTEAD.items():
             if getattr(self.args, option):
-                name = f"--{option.replace('_', '-')}"
-                raise ConfigError(f"opt: {name}: passes run under the manager of tpusim; use {instead}")
+                raise ConfigError(f"opt: --{option.replace('_', '-')}: {instead}")
         reader, version = self.args.bytecode_for, self.args.emit_bytecode
         if reader and version is not None and version > RELEASES[reader].version:
             raise ConfigError(
@@ -228,6 +236,11 @@ def _workers(jobs: int) -> "Workers | None":
     return processes(jobs)
 
 
+def _refuse(message: str) -> NoReturn:
+    """Exit with status 2 for options that cannot be read. message: of the parser."""
+    refuse("tpusim opt", message)
+
+
 def _to_stderr(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
@@ -265,7 +278,7 @@ def _gathered(words: Sequence[str]) -> Iterator[str]:
 def _optimise(driver: OptMain) -> int:
     context, output = cast("PassContext", driver.ctx), driver.args.output_file
     driver.open()
-    if output:
+    if output is not None:
         _write(driver, context, Path(output))
     else:
         if driver.binary:

@@ -32,7 +32,6 @@ from xdsl.dialects.builtin import (
 from xdsl.dialects.func import Func
 from xdsl.ir import Attribute, Block, Data, Dialect, Operation, ParametrizedAttribute, Region, SSAValue
 from xdsl.irdl import IRDLOperation
-from xdsl.irdl.dominance import DominanceInfo
 from xdsl.parser import Parser
 from xdsl.parser.generic_parser import ParserState
 from xdsl.printer import Printer
@@ -43,6 +42,7 @@ from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 from tpusim.errors import ConfigError, ImportModelError, UnsupportedError
 from tpusim.host import files
 from tpusim.ir.attrs import int_attr, name_place, op_name, take_framework_name
+from tpusim.ir.dominance import walk_dominated
 from tpusim.ir.functions import merge_functions, merge_host_functions
 from tpusim.ir.names import names_from_attributes
 from tpusim.ir.nesting import DEEPEST, MOST, Extent, extent
@@ -411,9 +411,13 @@ def verify(module: ModuleOp, where: str) -> None:
 
 
 def require_order(module: ModuleOp, where: str) -> None:
-    """Raise ImportModelError for a value that is used before it is made."""
+    """Raise ImportModelError for a value that is used before it is made.
 
-    def follow(block: Block, made: set[SSAValue]) -> None:
+    Blocks that no path reaches are not checked, as in MLIR.
+    """
+    made = set[SSAValue]()
+
+    def follow(block: Block) -> None:
         made.update(block.args)
         for op in block.ops:
             early = next((i for i, value in enumerate(op.operands) if value not in made), None)
@@ -423,16 +427,17 @@ def require_order(module: ModuleOp, where: str) -> None:
                     "it in front of this one"
                 )
             for region in op.regions:
-                enter(region, made)
+                enter(region)
             made.update(op.results)
 
-    def enter(region: Region, made: set[SSAValue]) -> None:
-        dominance = DominanceInfo(region) if len(region.blocks) > 1 else None
-        for block in region.blocks:
-            above = () if dominance is None else (b for b in region.blocks if dominance.strictly_dominates(b, block))
-            follow(block, made.union(*map(_made_in, above)) if dominance else made)
+    def enter(region: Region) -> None:
+        for block, enters in walk_dominated(region):
+            if enters:
+                follow(block)
+            else:
+                made.difference_update(_made_in(block))
 
-    enter(module.body, set())
+    enter(module.body)
 
 
 def _made_in(block: Block) -> Iterator[SSAValue]:
