@@ -20,7 +20,7 @@ from tpusim.errors import ConfigError, ImportModelError
 from tpusim.host.files import replacing
 from tpusim.ir import text
 from tpusim.ir.attrs import op_name
-from tpusim.ir.bytecode import EVERYBODY, RELEASES
+from tpusim.ir.bytecode import EVERYBODY, MAGIC, RELEASES, Bytecode
 from tpusim.ir.content import is_known, is_module
 from tpusim.ir.dialects import open_context, register_dialects
 from tpusim.ir.module import Model, is_weight, load_model, packed_weights, without_weights
@@ -125,22 +125,31 @@ class OptMain(xDSLOptMain):
         ]
 
     def _from_stdin(self) -> Model:
-        """The module on standard input. Raises ConfigError for what is no text, and for weights that passes need."""
+        """The module on standard input. Raises ConfigError for what is none, and for weights that passes need."""
         named = "standard input: {} is required, {}; name a file instead".format
-        try:
-            source = sys.stdin.buffer.read().decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise ConfigError(named("a module as text", "it has bytes that are no UTF-8")) from error
-        if not source.strip():
+        given = sys.stdin.buffer.read()
+        if not given.strip():
             raise ConfigError(named("a module", "it is empty"))
-        keep = not self.manager.pipeline.steps
-        read = without_weights(text.parse_module(source, self._open_context(), STDIN, keep=keep))
+        try:
+            read = without_weights(self._of_bytes(given))
+        except UnicodeDecodeError as error:
+            raise ConfigError(named("a module as text or bytecode", "it has bytes that are no UTF-8")) from error
         needed = [op_name(op) for op in read.module.walk() if is_weight(op)]
         if needed and self.manager.pipeline.steps:
             shown = ", ".join(needed[:3]) + " ..." * (len(needed) > 3)
             what = f"the data of {shown} does not come with it"
             raise ConfigError(named("a module without weights", what))
         return read
+
+    def _of_bytes(self, given: bytes) -> builtin.ModuleOp:
+        """A module as text or bytecode. Raises ImportModelError, and UnicodeDecodeError for what is neither."""
+        context = self._open_context()
+        if given.startswith(MAGIC):
+            from tpusim.ir.one_file import current_module
+
+            return current_module(Bytecode(given, context, STDIN), context)
+        keep = not self.manager.pipeline.steps
+        return text.parse_module(given.decode("utf-8"), context, STDIN, keep=keep)
 
     def register_all_arguments(self, arg_parser: ArgumentParser) -> None:
         """Those of xDSL's driver, of the instruments, and of bytecode."""

@@ -486,7 +486,7 @@ def read_text(path: Path) -> str:
     try:
         return files.text(path)
     except OSError as error:
-        raise ImportModelError(f"module '{path}' cannot be read: {error}") from error
+        raise ImportModelError(f"module '{path}' cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ImportModelError(
             f"'{path}': MLIR text is required, got other bytes ({error.reason} {error.start}); "
