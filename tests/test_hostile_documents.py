@@ -89,8 +89,29 @@ def test_json_in_other_places(tmp_path: Path):
 
 @pytest.mark.parametrize("kind", MLIRS)
 def test_mlir(kind: str):
-    with pytest.raises(ImportModelError, match="line 1: at most 100 brackets in one another are read"):
+    with pytest.raises(ImportModelError, match="line 1: at most 64 brackets in one another are read"):
         text.parse_module(MLIRS[kind], context(), "x.mlir")
+
+
+@pytest.mark.parametrize(("first", "rest"), [("#a0 = 1", "#a{} = [#a{}]"), ("!a0 = i8", "!a{} = tuple<!a{}>"),
+                                             ("#a0 = loc(unknown)", '#a{} = loc("n"(#a{}))')])  # fmt: skip
+def test_aliases_of_aliases(first: str, rest: str):
+    """Each is flat, and what the last stands for is a thousand levels deep."""
+    lines = [first, *[rest.format(number, number - 1) for number in range(1, 1000)]]
+    with pytest.raises(ImportModelError, match="at most 64 levels of attributes are read, the alias .a"):
+        text.parse_module("\n".join([*lines, "module {}"]), context())
+
+
+def test_aliases_that_stand_for_terabytes():
+    lines = ["#a0 = 1", *[f"#a{number} = [#a{number - 1}, #a{number - 1}]" for number in range(1, 40)]]
+    with pytest.raises(ImportModelError, match="line 27: at most 134,217,728 attributes are read, the alias #a25"):
+        text.parse_module("\n".join([*lines, "module attributes {a = #a39} {}"]), context())
+
+
+def test_locations_that_name_one_another():
+    lines = ["module {} loc(#a0)", *[f'#a{number} = loc("n"(#a{number + 1}))' for number in range(1000)]]
+    with pytest.raises(ImportModelError, match="at most 64 location aliases"):
+        text.parse_module("\n".join([*lines, "#a1000 = loc(unknown)"]), context())
 
 
 def test_modules_that_are_nested_as_deeply_as_allowed():

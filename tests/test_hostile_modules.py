@@ -128,7 +128,7 @@ TEXTS: dict[str, tuple[Changes, str]] = {
     ),
     "many brackets": (
         {'loc("y")': f'loc({"fused[" * 300}"y"{"]" * 300})'},
-        "line 6: at most 100 brackets in one another",
+        "line 6: at most 64 brackets in one another",
     ),
     "an unknown chip": ({'"ALL"': '"bm1"', '"TOP_F32"': '"TPU_LOWERED"'}, "unknown chip 'bm1'"),
 }

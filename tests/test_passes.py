@@ -20,9 +20,10 @@ from tpusim.cli import main
 from tpusim.errors import ConfigError, ImportModelError
 from tpusim.frontend import import_onnx
 from tpusim.ir.attrs import texts_attr
+from tpusim.ir.bytecode import encode
 from tpusim.ir.formats import number_format
 from tpusim.ir.module import load_model, save_model
-from tpusim.ir.text import print_module
+from tpusim.ir.text import parse_module, print_module
 from tpusim.isa.stream import load
 from tpusim.layer_group import ForcedGroup, LayerGroupConfig, group_layers
 from tpusim.layer_group.files import Counts
@@ -373,7 +374,7 @@ CONSTANT = """func.func @main(%in: tensor<2xf32>) -> tensor<2xf32> {
     [
         (b"", ["-p", "canonicalize"], "standard input: a module is required, it is empty; name a file"),
         (b" \n", ["-"], "standard input: a module is required, it is empty; name a file"),
-        (b"\xff\xfe", ["-p", "canonicalize"], "standard input: a module as text is required"),
+        (b"\xff\xfe", ["-p", "canonicalize"], "standard input: a module as text or bytecode is required"),
         (b"hello", ["-p", "canonicalize"], "module 'standard input' does not parse"),
         (
             CONSTANT.encode(),
@@ -405,6 +406,20 @@ def test_a_module_comes_from_standard_input(
     assert 'module.state = "TOP_F32"' in capsys.readouterr().out
 
 
+def test_bytecode_comes_from_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(encode(parse_module(TYPED, context())))))
+    assert main(["opt", "-p", "canonicalize"]) == 0
+    assert 'module.state = "TOP_F32"' in capsys.readouterr().out
+
+
+def test_an_option_that_does_not_exist_is_one_line(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["opt", "--nothing"])
+    assert capsys.readouterr().err.splitlines() == [
+        "tpusim opt: unrecognized arguments: --nothing; `tpusim opt --help` lists what there is"
+    ]
+
+
 def test_the_registry_loads_no_pass():
     code = "import sys, tpusim.registry as r; list(r.PASSES); print([m for m in sys.modules if 'passes' in m])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -417,8 +432,10 @@ def test_the_registry_loads_no_pass():
         (["--canonicalize", "-p", "layer-group"], "one pipeline is required"),
         (["-p", "layer-group", "-p", "canonicalize"], "one pipeline is required"),
         (["--run-reproducer", "-p", "canonicalize"], "one pipeline is required"),
-        (["--split-input-file", "-p", "canonicalize"], "a file of one module is required"),
+        (["--split-input-file", "-p", "canonicalize"], "a named file, no pass and no -o are required"),
         (["-pnothing", "--passes=canonicalize"], "one pipeline is required"),
+        (["--verify-diagnostics"], "leave the option out"),
+        (["-o", ""], "a file is required"),
         (["--time-passes", "-p", "canonicalize"], "use --timing"),
         (["--print-between-passes", "-p", "canonicalize"], "use --print-ir-after-all"),
         (["-p", "canonicalize", "--print-ir-after", "canonicalise"], "got 'canonicalise'; did you mean canonicalize?"),

@@ -158,8 +158,9 @@ def test_patterns_that_change_numbers_are_seen(tmp_path: Path, capsys: pytest.Ca
     ],
 )
 def test_what_is_refused(text: str, why: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=why):
+    with pytest.raises(ConfigError, match=why) as error:
         applied(text, tmp_path)
+    assert not getattr(error.value, "__notes__", [])  # the module is not pasted
 
 
 def test_a_file_is_required() -> None:

@@ -157,7 +157,7 @@ def _run(words: list[str], *, debug: bool) -> int:
     except BrokenPipeError:
         _drop_output()
         return 1
-    except (TpusimError, KeyboardInterrupt, MemoryError, ImportError, OSError) as error:
+    except (TpusimError, KeyboardInterrupt, MemoryError, RecursionError, ImportError, OSError) as error:
         text = _explained(error)
         if debug or text is None:
             raise
@@ -174,6 +174,8 @@ def _explained(error: BaseException) -> str | None:
             return "interrupted"
         case MemoryError():
             return "there is not enough memory; take a smaller batch, or fewer samples or --jobs"
+        case RecursionError():
+            return "what is read nests too deeply for this Python; write it with fewer levels"
         case ImportError():
             return f"a library cannot be loaded, {error}; install it again, or give the process more memory"
         case OSError():

@@ -5,7 +5,7 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 from xdsl.context import Context
@@ -15,11 +15,12 @@ from xdsl.utils.exceptions import ArgSpecParseError, ParseError, VerifyException
 from xdsl.xdsl_opt_main import xDSLOptMain
 
 from tpusim.cli.instruments import DATA, add_arguments, numbers_of, options_of
+from tpusim.cli.words import refuse
 from tpusim.errors import ConfigError, ImportModelError
 from tpusim.host.files import replacing
 from tpusim.ir import text
 from tpusim.ir.attrs import op_name
-from tpusim.ir.bytecode import EVERYBODY, RELEASES
+from tpusim.ir.bytecode import EVERYBODY, MAGIC, RELEASES, Bytecode
 from tpusim.ir.content import is_known, is_module
 from tpusim.ir.dialects import open_context, register_dialects
 from tpusim.ir.module import Model, is_weight, load_model, packed_weights, without_weights
@@ -34,6 +35,13 @@ if TYPE_CHECKING:
     from tpusim.host.workers import Workers
     from tpusim.passes.instruments.numbers import NumbersChanged
 
+INSTEAD = {
+    "print_between_passes": "passes run under the manager of tpusim; use --print-ir-after-all",
+    "time_passes": "passes run under the manager of tpusim; use --timing",
+    "parsing_diagnostics": "a module that does not parse is an error of one line; leave the option out",
+    "verify_diagnostics": "a module that does not verify is an error of one line; leave the option out",
+}
+"""Options of xDSL's driver that would do nothing, and what to do."""
 STDIN = "standard input"
 """What messages call the module that no file is named for."""
 
@@ -117,16 +125,15 @@ class OptMain(xDSLOptMain):
         ]
 
     def _from_stdin(self) -> Model:
-        """The module on standard input. Raises ConfigError for what is no text, and for weights that passes need."""
+        """The module on standard input. Raises ConfigError for what is none, and for weights that passes need."""
         named = "standard input: {} is required, {}; name a file instead".format
-        try:
-            source = sys.stdin.buffer.read().decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise ConfigError(named("a module as text", "it has bytes that are no UTF-8")) from error
-        if not source.strip():
+        given = sys.stdin.buffer.read()
+        if not given.strip():
             raise ConfigError(named("a module", "it is empty"))
-        keep = not self.manager.pipeline.steps
-        read = without_weights(text.parse_module(source, self._open_context(), STDIN, keep=keep))
+        try:
+            read = without_weights(self._of_bytes(given))
+        except UnicodeDecodeError as error:
+            raise ConfigError(named("a module as text or bytecode", "it has bytes that are no UTF-8")) from error
         needed = [op_name(op) for op in read.module.walk() if is_weight(op)]
         if needed and self.manager.pipeline.steps:
             shown = ", ".join(needed[:3]) + " ..." * (len(needed) > 3)
@@ -134,9 +141,20 @@ class OptMain(xDSLOptMain):
             raise ConfigError(named("a module without weights", what))
         return read
 
+    def _of_bytes(self, given: bytes) -> builtin.ModuleOp:
+        """A module as text or bytecode. Raises ImportModelError, and UnicodeDecodeError for what is neither."""
+        context = self._open_context()
+        if given.startswith(MAGIC):
+            from tpusim.ir.one_file import current_module
+
+            return current_module(Bytecode(given, context, STDIN), context)
+        keep = not self.manager.pipeline.steps
+        return text.parse_module(given.decode("utf-8"), context, STDIN, keep=keep)
+
     def register_all_arguments(self, arg_parser: ArgumentParser) -> None:
         """Those of xDSL's driver, of the instruments, and of bytecode."""
         super().register_all_arguments(arg_parser)
+        arg_parser.error = _refuse  # type: ignore[method-assign]  the standard one prints ten lines of usage first
         add_arguments(arg_parser)
         add = arg_parser.add_argument
         add(
@@ -183,10 +201,9 @@ class OptMain(xDSLOptMain):
 
     def _require_sense(self) -> None:
         """Raise ConfigError for an option that would do nothing, and for a version that its reader does not read."""
-        for option, instead in (("print_between_passes", "--print-ir-after-all"), ("time_passes", "--timing")):
+        for option, instead in INSTEAD.items():
             if getattr(self.args, option):
-                name = f"--{option.replace('_', '-')}"
-                raise ConfigError(f"opt: {name}: passes run under the manager of tpusim; use {instead}")
+                raise ConfigError(f"opt: --{option.replace('_', '-')}: {instead}")
         reader, version = self.args.bytecode_for, self.args.emit_bytecode
         if reader and version is not None and version > RELEASES[reader].version:
             raise ConfigError(
@@ -228,6 +245,11 @@ def _workers(jobs: int) -> "Workers | None":
     return processes(jobs)
 
 
+def _refuse(message: str) -> NoReturn:
+    """Exit with status 2 for options that cannot be read. message: of the parser."""
+    refuse("tpusim opt", message)
+
+
 def _to_stderr(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
@@ -265,7 +287,7 @@ def _gathered(words: Sequence[str]) -> Iterator[str]:
 def _optimise(driver: OptMain) -> int:
     context, output = cast("PassContext", driver.ctx), driver.args.output_file
     driver.open()
-    if output:
+    if output is not None:
         _write(driver, context, Path(output))
     else:
         if driver.binary:

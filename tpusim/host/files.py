@@ -64,7 +64,7 @@ def replacing(path: Path) -> Generator[Path]:
     Its name cannot be guessed, so nobody can put a link in its place. Raises ConfigError if the folder or the file
     cannot be written, and for a path that names a device, a pipe or a folder.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}.tmp"
     try:
         _require_no_folder(path)
         path.parent.mkdir(parents=True, exist_ok=True)

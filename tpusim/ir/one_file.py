@@ -81,11 +81,16 @@ def read_module(path: Path, ctx: Context, is_weight: type[OpTrait]) -> tuple[Mod
     Raises ImportModelError for a damaged file, a schema of a later release, and a weight of another size than its type.
     """
     file = Bytecode.open(path, ctx)
-    module = file.module()
-    _upgrade(module, file)
-    checked(module, str(path), ctx)
+    module = current_module(file, ctx)
     group = file.resources.external.get(WEIGHTS)
     return module, None if group is None else WeightStore(_weights(module, group, path, is_weight))
+
+
+def current_module(file: Bytecode, ctx: Context) -> ModuleOp:
+    """The module of a file as the stages take it, of the present schema, verified. Raises ImportModelError."""
+    module = file.module()
+    _upgrade(module, file)
+    return checked(module, file.name, ctx)
 
 
 def _upgrade(module: ModuleOp, file: Bytecode) -> None:

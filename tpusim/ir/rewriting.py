@@ -10,7 +10,7 @@ from typing import Protocol
 from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
 
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, TpusimError
 from tpusim.ir.module import Model
 from tpusim.ir.pdl.automaton import Automaton
 from tpusim.ir.pdl.patterns import Automata, DataPattern
@@ -27,6 +27,16 @@ class Watch(Protocol):
 MOST_FIRINGS = 50
 """Firings for each op of a module, of all patterns together, after which they count as endless."""
 _watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
+
+
+@contextmanager
+def without_notes() -> Generator[None]:
+    """Remove from an error of ours the whole module, which xDSL's driver adds as a note."""
+    try:
+        yield
+    except TpusimError as error:
+        error.__notes__ = getattr(error, "__notes__", [])[:-1]
+        raise
 
 
 @contextmanager
@@ -89,7 +99,8 @@ def rewrite(
     some of the patterns that are data; the others are compiled. The model's store may gain weights.
     """
     applier = _Applier(model, patterns, stored)
-    PatternRewriteWalker(applier, apply_recursively=recursively).rewrite_module(model.module)
+    with without_notes():
+        PatternRewriteWalker(applier, apply_recursively=recursively).rewrite_module(model.module)
     return {name: count for name, count in sorted(applier.firings.items()) if count}
 
 

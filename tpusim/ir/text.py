@@ -32,7 +32,6 @@ from xdsl.dialects.builtin import (
 from xdsl.dialects.func import Func
 from xdsl.ir import Attribute, Block, Data, Dialect, Operation, ParametrizedAttribute, Region, SSAValue
 from xdsl.irdl import IRDLOperation
-from xdsl.irdl.dominance import DominanceInfo
 from xdsl.parser import Parser
 from xdsl.parser.generic_parser import ParserState
 from xdsl.printer import Printer
@@ -43,8 +42,10 @@ from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 from tpusim.errors import ConfigError, ImportModelError, UnsupportedError
 from tpusim.host import files
 from tpusim.ir.attrs import int_attr, name_place, op_name, take_framework_name
+from tpusim.ir.dominance import walk_dominated
 from tpusim.ir.functions import merge_functions, merge_host_functions
 from tpusim.ir.names import names_from_attributes
+from tpusim.ir.nesting import DEEPEST, MOST, Extent, extent
 from tpusim.ir.opaque import TableContext
 from tpusim.ir.reading import take
 from tpusim.ir.splats import SPARE_OF_TEXT, Budget, shortened, with_type
@@ -66,8 +67,6 @@ _NESTING = re.compile(r'"(?:[^"\\\n]|\\.)*+"|//[^\n]*|->|[<>]=|[\[({<\])}>]')
 """A bracket, or what has brackets that are none: a string, a comment, an arrow."""
 SEPARATOR = "// -----"
 """What separates the modules of a file of several, as in MLIR."""
-DEEPEST = 100
-"""Brackets in brackets: parser, printer and passes call themselves for them. Modules of networks have 20."""
 _INTEGER = re.compile(r"(-?\d+)(?: : i64)?", re.ASCII)
 
 
@@ -94,12 +93,26 @@ class ModuleParser(Parser):
         self._parser_state = ParserState(_Lexer(Input(text, name)))
         self._late: dict[str, int] = {}
         self._resolving: set[str] = set()
+        self._extents: dict[int, Extent] = {}
         self._typed: list[tuple[Operation, str]] = []
         self._int_attr = cache(int_attr)
+        self._require_shallow(text)
         for match in _LOCATION_ALIAS.finditer(text):
             if match.group(1) in self._late:
                 self.raise_error(f"location alias {match.group(1)} is defined twice", match.start(), match.end())
             self._late[match.group(1)] = match.end()
+
+    def _require_shallow(self, text: str) -> None:
+        depth = 0
+        for match in _NESTING.finditer(text):
+            bracket = match[0]
+            if bracket in "([{<":
+                depth += 1
+                if depth > DEEPEST:
+                    told = f"at most {DEEPEST} brackets in one another are read"
+                    self.raise_error(told, match.start(), match.end())
+            elif bracket in ")]}>":
+                depth = max(depth - 1, 0)
 
     def parse_optional_str_literal(self) -> str | None:
         """A string literal; escaped bytes are UTF-8, which is how the printer writes a name that is not ASCII."""
@@ -235,6 +248,8 @@ class ModuleParser(Parser):
         if alias not in self.attribute_aliases:
             if alias in self._resolving:
                 self.raise_error(f"location alias {alias} is defined by itself")
+            if len(self._resolving) >= DEEPEST:
+                self.raise_error(f"at most {DEEPEST} location aliases that name one another are read")
             self._resolving.add(alias)
             here = self.pos
             self._resume_from(self._late[alias])
@@ -242,16 +257,29 @@ class ModuleParser(Parser):
             self._resume_from(here)
             if location is None:
                 self.raise_error(f"location alias {alias} requires loc(...)")
+            self._resolving.remove(alias)
             self.attribute_aliases[alias] = location
+            self._measure(alias)
         return self.attribute_aliases[alias]  # type: ignore[return-value]
 
     def _parse_alias_def(self) -> None:
-        if self._current_token.text not in self._late:
+        alias = self._current_token.text
+        if alias not in self._late:
             super()._parse_alias_def()
+            self._measure(alias)
             return
         self._resolve(self._consume_token().text)
         self.parse_punctuation("=")
         self.parse_optional_location()
+
+    def _measure(self, alias: str) -> None:
+        """Keep the extent of what an alias stands for. Raises ParseError beyond what nests or fits."""
+        value = self.attribute_aliases[alias]
+        found = self._extents[id(value)] = extent(value, self._extents)
+        if found.levels > DEEPEST:
+            self.raise_error(f"at most {DEEPEST} levels of attributes are read, the alias {alias} has more")
+        if found.size > MOST:
+            self.raise_error(f"at most {MOST:,} attributes are read, the alias {alias} stands for more")
 
 
 def parse_module(text: str, ctx: Context, name: str = "<text>", *, keep: bool = False) -> ModuleOp:
@@ -260,7 +288,6 @@ def parse_module(text: str, ctx: Context, name: str = "<text>", *, keep: bool = 
     keep: an op that its class refuses is kept as it is, as an opaque op, in place of an error.
     """
     parser: ModuleParser | None = None
-    _require_shallow(text, name)
     _require_one(text, name)
     try:
         parser = ModuleParser(ctx, text, name)
@@ -310,21 +337,6 @@ def _explained(error: Exception, ctx: Context) -> str:
         f"{words}; the dialect '{unknown[1]}' is required, the registered ones are {', '.join(known)}: install the "
         "package that registers it (entry point group tpusim.dialects or xdsl.universe), or allow unregistered dialects"
     )
-
-
-def _require_shallow(text: str, name: str) -> None:
-    depth = 0
-    for match in _NESTING.finditer(text):
-        bracket = match[0]
-        if bracket in "([{<":
-            depth += 1
-            if depth > DEEPEST:
-                line = _line_at(text, match.start())
-                raise ImportModelError(
-                    f"module '{name}' does not parse: line {line}: at most {DEEPEST} brackets in one another are read"
-                )
-        elif bracket in ")]}>":
-            depth = max(depth - 1, 0)
 
 
 def _require_one(text: str, name: str) -> None:
@@ -399,9 +411,13 @@ def verify(module: ModuleOp, where: str) -> None:
 
 
 def require_order(module: ModuleOp, where: str) -> None:
-    """Raise ImportModelError for a value that is used before it is made."""
+    """Raise ImportModelError for a value that is used before it is made.
 
-    def follow(block: Block, made: set[SSAValue]) -> None:
+    Blocks that no path reaches are not checked, as in MLIR.
+    """
+    made = set[SSAValue]()
+
+    def follow(block: Block) -> None:
         made.update(block.args)
         for op in block.ops:
             early = next((i for i, value in enumerate(op.operands) if value not in made), None)
@@ -411,16 +427,17 @@ def require_order(module: ModuleOp, where: str) -> None:
                     "it in front of this one"
                 )
             for region in op.regions:
-                enter(region, made)
+                enter(region)
             made.update(op.results)
 
-    def enter(region: Region, made: set[SSAValue]) -> None:
-        dominance = DominanceInfo(region) if len(region.blocks) > 1 else None
-        for block in region.blocks:
-            above = () if dominance is None else (b for b in region.blocks if dominance.strictly_dominates(b, block))
-            follow(block, made.union(*map(_made_in, above)) if dominance else made)
+    def enter(region: Region) -> None:
+        for block, enters in walk_dominated(region):
+            if enters:
+                follow(block)
+            else:
+                made.difference_update(_made_in(block))
 
-    enter(module.body, set())
+    enter(module.body)
 
 
 def _made_in(block: Block) -> Iterator[SSAValue]:
@@ -469,7 +486,7 @@ def read_text(path: Path) -> str:
     try:
         return files.text(path)
     except OSError as error:
-        raise ImportModelError(f"module '{path}' cannot be read: {error}") from error
+        raise ImportModelError(f"module '{path}' cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ImportModelError(
             f"'{path}': MLIR text is required, got other bytes ({error.reason} {error.start}); "

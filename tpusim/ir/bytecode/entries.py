@@ -9,7 +9,7 @@ from bisect import bisect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count as numbers
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from xdsl.dialects.builtin import IntegerType, Signedness
 from xdsl.ir import Attribute, TypeAttribute
@@ -21,12 +21,11 @@ from tpusim.ir.bytecode.forms import Classes, DialectCodes, Form
 from tpusim.ir.bytecode.names import Names
 from tpusim.ir.bytecode.resources import Resources
 from tpusim.ir.bytecode.strings import Strings
+from tpusim.ir.nesting import LEVELS, MOST, Extent, extent
 from tpusim.ir.splats import Budget
 
 CUSTOM, BUILTIN = 1, 2
 """Flags of an entry: the encoding is its dialect's and not text; the dialect is builtin."""
-DEEPEST = 64
-"""Levels of attributes in attributes."""
 TextParser = Callable[[str, bool], Attribute]
 """(MLIR text, whether it is a type) -> attribute."""
 Forms = Mapping[int, Form]
@@ -37,6 +36,8 @@ class _Undecoded:
 
 
 IN_PROGRESS = _Undecoded()
+LEAF = Extent(1, 0)
+"""Of an attribute with no others in it; what names it has its bytes."""
 
 
 @dataclass
@@ -44,7 +45,7 @@ class _Kind:
     """The attributes, or the types, of a file: tables that take few bytes for each.
 
     begin: where the encodings begin, with the end of the last. flags: CUSTOM and BUILTIN. dialects, from_: the dialect
-    of the entries from an id on. values: by id, what was decoded.
+    of the entries from an id on. values: by id, what was decoded. nested: of those with others in them, the extent.
     """
 
     what: str
@@ -53,6 +54,7 @@ class _Kind:
     dialects: list[str] = field(default_factory=list[str])
     from_: list[int] = field(default_factory=list[int])
     values: dict[int, Any] = field(default_factory=dict[int, Any])
+    nested: dict[int, Extent] = field(default_factory=dict[int, Extent])
 
     def __len__(self) -> int:
         return len(self.flags)
@@ -63,7 +65,10 @@ class _Kind:
 
 
 class Entries:
-    """The entries of sections ATTR_TYPE_OFFSET and ATTR_TYPE; what a form needs of a file (`forms.Tables`)."""
+    """The entries of sections ATTR_TYPE_OFFSET and ATTR_TYPE; what a form needs of a file (`forms.Tables`).
+
+    regions: the levels of regions around what is read.
+    """
 
     def __init__(
         self, offsets: Cursor, data: Cursor, names: Names, strings: Strings, resources: Resources,
@@ -73,6 +78,7 @@ class Entries:
         self._data, self._parse, self._dialects = data, parse, dialects
         self._forms: dict[tuple[str, bool], Forms] = {}
         self._depth = 0
+        self.start()
         self._distinct = numbers()
         self.spend = budget.spend
         self._integers: set[int] = set()
@@ -105,6 +111,10 @@ class Entries:
             if position > end:
                 offsets.fail(f"{position:,} bytes of encodings are announced, there are {end:,}")
         return position
+
+    def start(self) -> None:
+        """Begin to read an op that is in no region."""
+        self.regions = self._levels = self._size = 0
 
     # -- what forms ask for
 
@@ -149,7 +159,7 @@ class Entries:
         """The attributes whose ids come next: nearly all of a lowered module are arrays of i64, decoded here."""
         data, position, end = cursor.data, cursor.position, cursor.end
         value_of, found = self._attributes.values.get, list[Attribute]()
-        known = len(self._attributes)
+        known, nested = len(self._attributes), self._attributes.nested
         add = found.append
         for _ in range(count):
             first = data[position] if position < end else 0
@@ -172,8 +182,11 @@ class Entries:
                 if value is None:
                     cursor.position = position
                     value = self.attribute_at(index, cursor)
+            elif index in nested:
+                self._meet(nested[index], cursor)
             add(value)
         cursor.position = position
+        self._levels = self._levels or min(count, 1)
         return found
 
     def _integer_at(self, index: int) -> Attribute | None:
@@ -208,12 +221,18 @@ class Entries:
     def attribute_at(self, index: int, user: Cursor) -> Attribute:
         """The attribute of an id that `user` has just read."""
         found = self._attributes.values.get(index, IN_PROGRESS)
-        return self._at(self._attributes, index, user) if found is IN_PROGRESS else found
+        if found is IN_PROGRESS:
+            return self._at(self._attributes, index, user)
+        self._meet(self._attributes.nested.get(index, LEAF), user)
+        return found
 
     def type_at(self, index: int, user: Cursor) -> Attribute:
         """The type of an id that `user` has just read."""
         found = self._types.values.get(index, IN_PROGRESS)
-        return self._at(self._types, index, user) if found is IN_PROGRESS else found
+        if found is IN_PROGRESS:
+            return self._at(self._types, index, user)
+        self._meet(self._types.nested.get(index, LEAF), user)
+        return found
 
     def _at(self, kind: _Kind, index: int, user: Cursor) -> Attribute:
         if index >= len(kind):
@@ -222,10 +241,32 @@ class Entries:
         if found is IN_PROGRESS:
             user.fail(f"{kind.what} {index:,} is a part of itself")
         if found is None:
-            if self._depth >= DEEPEST:
-                user.fail(f"attributes in attributes of at most {DEEPEST} levels are required")
+            if self._depth >= LEVELS:
+                self._fail_levels(user)
+            around = self._levels, self._size
+            self._levels = self._size = 0
             found = self._decode(kind, index)
+            known = Extent(self._levels + 1, self._size + kind.begin[index + 1] - kind.begin[index])
+            if self._levels:
+                kind.nested[index] = known
+            self._levels, self._size = around
+            self._meet(known, user)
         return cast("Attribute", found)
+
+    def _meet(self, part: Extent, user: Cursor) -> None:
+        """Count what stands in the attribute, or the module, that is read. Fails beyond what nests or fits."""
+        levels, size = part
+        self._size += size
+        if levels > self._levels:
+            self._levels = levels
+            if levels + self.regions > LEVELS:
+                self._fail_levels(user)
+        if self._size > MOST:
+            user.fail(f"attributes of at most {MOST:,} bytes are required after shared parts are written out")
+
+    @staticmethod
+    def _fail_levels(user: Cursor) -> NoReturn:
+        user.fail(f"attributes in attributes and regions of at most {LEVELS} levels are required")
 
     def _decode(self, kind: _Kind, index: int) -> Attribute:
         kind.values[index] = IN_PROGRESS
@@ -258,7 +299,9 @@ class Entries:
     def _read(self, kind: _Kind, index: int, cursor: Cursor) -> Attribute:
         dialect = kind.dialect(index)
         if not kind.flags[index] & CUSTOM:
-            return self._parse(cursor.terminated(), kind is self._types)
+            found = self._parse(cursor.terminated(), kind is self._types)
+            self._levels = extent(found, {}).levels - 1
+            return found
         forms = self._forms_of(dialect, kind is self._types)
         if forms is None:
             cursor.fail(

@@ -6,8 +6,6 @@ from tpusim.ir.bytecode.cursor import Cursor
 
 ATTRIBUTES, RESULTS, OPERANDS, SUCCESSORS, REGIONS, USE_LISTS, PROPERTIES = 1, 2, 4, 8, 16, 32, 64
 """Bits of an op's mask: which of its parts follow."""
-DEEPEST = 64
-"""Levels of regions in regions."""
 Order = tuple[int, bool, list[int]]
 """A use-list order: number of the result or argument, whether by pairs, and the numbers."""
 EMPTY: tuple[int, ...] = ()

@@ -4,9 +4,10 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tpusim.ir.bytecode.cursor import Cursor
-from tpusim.ir.bytecode.headers import DEEPEST, Header, read_block_header, read_header
+from tpusim.ir.bytecode.headers import Header, read_block_header, read_header
 from tpusim.ir.bytecode.names import Names
 from tpusim.ir.bytecode.sections import Section, read_section
+from tpusim.ir.nesting import DEEPEST
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,11 @@ from xdsl.utils.exceptions import UnregisteredConstructException
 from tpusim.ir.bytecode.builtin_attributes import LOCATIONS
 from tpusim.ir.bytecode.cursor import INSTALL, Cursor
 from tpusim.ir.bytecode.entries import Entries
-from tpusim.ir.bytecode.headers import DEEPEST, Header, Order, read_block_header, read_header
+from tpusim.ir.bytecode.headers import Header, Order, read_block_header, read_header
 from tpusim.ir.bytecode.names import Names
 from tpusim.ir.bytecode.properties import Properties
 from tpusim.ir.bytecode.sections import Section, read_section
+from tpusim.ir.nesting import DEEPEST
 from tpusim.ir.upstream import FORMER_OPS
 
 UNKNOWN = UnknownLoc()
@@ -85,8 +86,8 @@ class OperationReader:
     ) -> None:
         self._ctx, self._version, self._names = ctx, version, names
         self._entries, self._properties = entries, properties
+        entries.start()
         self._classes: dict[int, tuple[type[Operation], frozenset[str]]] = {}
-        self._depth = 0
 
     def op(self, cursor: Cursor, scope: Scope, frame: _Frame | None = None) -> Operation:
         """The op that comes next, with its regions."""
@@ -166,16 +167,16 @@ class OperationReader:
 
     def _regions(self, header: Header, cursor: Cursor, scope: Scope, regions: Sequence[Region]) -> None:
         """Fill the regions of an op; those of an isolated one lie in a section, from version 2 on."""
-        if self._depth >= DEEPEST:
+        if self._entries.regions >= DEEPEST:
             cursor.fail(f"regions in regions of at most {DEEPEST} levels are required")
-        self._depth += 1
+        self._entries.regions += 1
         sectioned = header.isolated and self._version >= 2
         body = read_section(cursor, Section.IR)[1] if sectioned else cursor
         for region in regions:
             self._region(body, Scope() if header.isolated else scope, region)
         if sectioned:
             body.require_end("the regions of an isolated op")
-        self._depth -= 1
+        self._entries.regions -= 1
 
     def _region(self, cursor: Cursor, scope: Scope, region: Region) -> None:
         count = cursor.count("blocks")

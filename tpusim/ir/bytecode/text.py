@@ -28,8 +28,8 @@ def parser_for(ctx: Context, file: str, budget: Budget | None = None) -> TextPar
 
 
 def _parsed(ctx: Context, text: str, file: str, is_type: bool, budget: Budget | None) -> Attribute:
-    parser = ModuleParser(ctx, text, file, budget)
     try:
+        parser = ModuleParser(ctx, text, file, budget)
         found = parser.parse_type() if is_type else _attribute(parser)
     except ParseError as error:
         raise ValueError(f"the text `{text[:SHOWN]}` does not parse: {error.msg}") from error

@@ -1,19 +1,48 @@
 """Common subexpressions: an op that computes the same as an earlier op is replaced by the earlier one."""
 
-from collections import ChainMap
-from collections.abc import Hashable, MutableMapping
+from collections.abc import Hashable
 
 from xdsl.dialects.builtin import UnregisteredOp
 from xdsl.ir import Block, Operation, Region, SSAValue
-from xdsl.irdl.dominance import DominanceInfo
 from xdsl.traits import IsolatedFromAbove, IsTerminator
 
 from tpusim.ir.attrs import op_name
+from tpusim.ir.dominance import walk_dominated
 from tpusim.ir.generic.effects import is_commutative, is_dead, is_free, may_write, only_reads
 from tpusim.ir.generic.names import is_returned_by_name
 from tpusim.ir.module import is_weight
 
-Known = MutableMapping[Hashable, Operation]
+
+class _Known:
+    """The ops that dominate a place, by what they compute."""
+
+    def __init__(self) -> None:
+        self._ops: dict[Hashable, Operation] = {}
+        self._before: list[tuple[Hashable, Operation | None]] = []
+
+    def earlier(self, identity: Hashable, op: Operation) -> Operation:
+        """The op that computes the same; `op` itself if there is none, which is known from then on."""
+        if identity not in self._ops:
+            self.put(identity, op)
+        return self._ops[identity]
+
+    def put(self, identity: Hashable, op: Operation) -> None:
+        """Let later places see this op."""
+        self._before.append((identity, self._ops.get(identity)))
+        self._ops[identity] = op
+
+    def mark(self) -> int:
+        """The present place."""
+        return len(self._before)
+
+    def forget(self, mark: int) -> None:
+        """Forget all ops since a mark."""
+        while len(self._before) > mark:
+            identity, op = self._before.pop()
+            if op is None:
+                del self._ops[identity]
+            else:
+                self._ops[identity] = op
 
 
 def merge_equal(root: Operation) -> None:
@@ -24,45 +53,31 @@ def merge_equal(root: Operation) -> None:
     """
     dead: list[Operation] = []
     for region in root.regions:
-        _merge_in_region(region, ChainMap[Hashable, Operation](), dead)
+        _merge_in_region(region, _Known(), dead)
     for op in dead:
         op.detach()
         op.erase(safe_erase=False)
 
 
-def _merge_in_region(region: Region, known: Known, dead: list[Operation]) -> None:
-    blocks = list(region.blocks)
-    if len(blocks) < 2:
-        for block in blocks:
-            _merge_in_block(block, ChainMap[Hashable, Operation]({}, known), dead)
-        return
-    dominance = DominanceInfo(region)
-    inside: dict[Block, Known] = {}
-
-    def visit(block: Block, known: Known) -> None:
-        inside[block] = ChainMap[Hashable, Operation]({}, known)
-        _merge_in_block(block, inside[block], dead)
-        for below in _children(block, blocks, dominance):
-            visit(below, inside[block])
-
-    visit(blocks[0], known)
+def _merge_in_region(region: Region, known: _Known, dead: list[Operation]) -> None:
+    marks = list[int]()
+    for block, enters in walk_dominated(region):
+        if enters:
+            marks.append(known.mark())
+            _merge_in_block(block, known, dead)
+        else:
+            known.forget(marks.pop())
 
 
-def _children(block: Block, blocks: list[Block], dominance: DominanceInfo) -> list[Block]:
-    """The blocks that a block dominates immediately."""
-    below = [other for other in blocks if dominance.strictly_dominates(block, other)]
-    return [one for one in below if not any(dominance.strictly_dominates(other, one) for other in below)]
-
-
-def _merge_in_block(block: Block, known: Known, dead: list[Operation]) -> None:
+def _merge_in_block(block: Block, known: _Known, dead: list[Operation]) -> None:
     for op in block.ops:
         for region in op.regions:
             isolated = op.has_trait(IsolatedFromAbove, value_if_unregistered=True)
-            _merge_in_region(region, ChainMap[Hashable, Operation]() if isolated else known, dead)
+            _merge_in_region(region, _Known() if isolated else known, dead)
         _merge(op, known, dead)
 
 
-def _merge(op: Operation, known: Known, dead: list[Operation]) -> None:
+def _merge(op: Operation, known: _Known, dead: list[Operation]) -> None:
     if op.has_trait(IsTerminator):
         return
     if is_dead(op):
@@ -70,11 +85,12 @@ def _merge(op: Operation, known: Known, dead: list[Operation]) -> None:
         return
     if not (only_reads(op) or is_weight(op)) or any(len(region.blocks) > 1 for region in op.regions):
         return
-    earlier = known.setdefault(_identity(op), op)
+    identity = _identity(op)
+    earlier = known.earlier(identity, op)
     if earlier is op or is_returned_by_name(op):
         return
     if not (is_free(op) or is_weight(op)) and not _untouched_between(earlier, op):
-        known[_identity(op)] = op
+        known.put(identity, op)
         return
     for old, new in zip(op.results, earlier.results, strict=True):
         old.replace_all_uses_with(new)

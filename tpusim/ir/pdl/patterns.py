@@ -84,9 +84,9 @@ def read_patterns(path: Path, ctx: Context) -> list[DataPattern]:
     """The patterns of a file, the highest benefit first. Raises ConfigError, or ImportModelError for what is no PDL."""
     from xdsl.dialects import pdl
 
-    from tpusim.ir.text import parse_module, read_text
+    from tpusim.ir.module import load_model
 
-    module = parse_module(read_text(path), ctx, str(path))
+    module = load_model(path, ctx).module
     forms = [op for op in module.walk() if isinstance(op, pdl.PatternOp)]
     if not forms:
         raise ConfigError(f"patterns '{path}': a pdl.pattern is required, there is none")
