@@ -196,6 +196,7 @@ def change_arrays(
 ONLY = "no tensor of one side has the name"
 LACKING: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "the import": (remove("m_origin.mlir"), "m_origin.mlir", "does not have the file"),
+    "weights of the import": (remove("*_origin_weight.npz"), "m_origin.mlir", "does not have its weights"),
     "a final module": (remove("*_final.mlir"), "_final.mlir", "does not have the file"),
     "a table": (remove("*cali_table"), "_tpu.mlir", "one calibration table, .* got none"),
     "a reference": (remove("*_tpu_outputs.npz"), "_tpu.mlir", "does not have the file"),

@@ -19,11 +19,11 @@ from tpusim.ir.module import ANY_CHIP, Model, State, load_model
 from tpusim.ir.types import is_tensor, uniform_of
 from tpusim.ir.upstream.table import entry
 from tpusim.ir.upstream.values import plain
+from tpusim.lowering import lowered_as
 from tpusim.numbers.closeness import MASK
 from tpusim.ops.structure import TopInput, TopWeight
 from tpusim.passes import PassContext, PassManager, pipelines
 from tpusim.proof import prove
-from tpusim.running.network import lowered_as
 from tpusim.simulator import Simulator
 from tpusim.studies.verification.folder import FINAL, LOWERED, Folder
 from tpusim.verify.npz import Tensor, load_tensors
@@ -33,6 +33,7 @@ IMPORTED = 1e-4
 NARROW = 5e-3
 """The same where some are f16 or bf16: steps of the type, a few ops long."""
 MISSING = "the folder does not have the file"
+NO_WEIGHTS = "the folder does not have its weights; model_transform.py and model_deploy.py leave them with --debug"
 SHOWN = 4
 """Elements of a list that a message shows."""
 NOTHING = "no tensor of one side has the name of one of the other side"
@@ -164,6 +165,8 @@ def _computed(folder: Folder, path: Path) -> tuple[Model, Tensors] | Step:
     except UnsupportedError as error:
         return Step(path.name, "itself", unchecked=str(error))
     except TpusimError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return Step(path.name, "itself", unchecked=NO_WEIGHTS)
         return Step(path.name, "itself", str(error))
 
 
@@ -333,10 +336,10 @@ def _other_op(mine: Operation, model: Model, theirs: Operation, their_model: Mod
 
 
 def _unstated(op: str, name: str, mine: Attribute | None, theirs: Attribute | None) -> bool:
-    """Whether only one side states an attribute, and TPU-MLIR's op means the same without it or does not have it."""
+    """Whether only one side states an attribute, and TPU-MLIR's op has no other default for it."""
     stated = [value for value in (mine, theirs) if value is not None]
-    known = entry(op)
-    return len(stated) == 1 and (known is None or name not in known.attributes or known.is_default(name, stated[0]))
+    found = known.attributes.get(name) if (known := entry(op)) else None
+    return len(stated) == 1 and (found is None or found.default is None or found.changes_nothing(stated[0]))
 
 
 def _other_constant(mine: np.ndarray, theirs: np.ndarray) -> str:
