@@ -119,7 +119,7 @@ def reshape_constant(value: SSAValue, shape: tuple[int, ...], element: Attribute
 
 
 def reshape_channels(value: SSAValue, channels: int, shape: tuple[int, ...]) -> None:
-    """Give a weight of one number per channel another shape; one along another axis keeps its own."""
+    """Give a weight of one number per channel another shape; one along another axis is left as it is."""
     stated = shape_of(value)
     if stated == (channels,) or stated[1:2] == (channels,):
         reshape_constant(value, shape)

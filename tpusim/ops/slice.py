@@ -92,7 +92,8 @@ class Slice(Unary):
     def take_form(self) -> str:
         """State every axis; count negative indices from the start of their axis, and replace the largest integer."""
         sizes = shape_of(self.input)
-        if axes := ints(self.attributes.pop("axes", ints_attr(()))):
+        if axes := ints(self.attributes.get("axes", ints_attr(()))):
+            del self.attributes["axes"]
             for name, every in (("offset", (0,) * len(sizes)), ("steps", (1,) * len(sizes)), ("ends", sizes)):
                 stated = dict(zip((a % len(sizes) for a in axes), ints(self.attributes[name]), strict=True))
                 self.attributes[name] = ints_attr(stated.get(axis, value) for axis, value in enumerate(every))
