@@ -246,3 +246,90 @@ def test_bools_of_lowered_modules_are_computed():
     model = Model(text.parse_module(source, ops.context()), WeightStore())
     x = np.array([[0, 1, 1, 0], [1, 0, 0, 1]], np.float32)
     np.testing.assert_array_equal(run(model, {"x": x})["z"], x)
+
+
+FORMS: dict[str, tuple[str, str, str, str, tuple[int, ...]]] = {
+    "a window over one axis": (
+        "1x4x9",
+        '"top.AvgPool"(%1) {kernel_shape = [3], strides = [2], pads = [1, 1], count_include_pad = false}',
+        "1x4x5",
+        "",
+        (),
+    ),
+    "a filter over one axis": (
+        "1x4x9",
+        '"top.Conv"(%1, %2, %0) {kernel_shape = [2], strides = [1], pads = [0, 1], dilations = [1], group = 1}',
+        "1x3x9",
+        "3x4x2",
+        (3, 4, 2),
+    ),
+    "a filter of two axes over one": (
+        "1x4x9",
+        '"top.Conv"(%1, %2, %0) {kernel_shape = [2, 1], strides = [1, 1], pads = [0, 0, 1, 0], group = 1}',
+        "1x3x9",
+        "3x4x2x1",
+        (3, 4, 2),
+    ),
+    "slopes with the input's axes": ("2x4x3x1", '"top.PRelu"(%1, %2)', "2x4x3x1", "1x4x1x1", (4, 1, 1)),
+    "a scale with the input's axes": ("2x4x3x1", '"top.Scale"(%1, %2, %2)', "2x4x3x1", "1x4x1x1", (1, 4, 1, 1)),
+    "a part along some axes": (
+        "2x9",
+        '"top.Slice"(%1, %0, %0, %0) {axes = [-1], offset = [1], ends = [-1], steps = [3]}',
+        "2x3",
+        "",
+        (),
+    ),
+    "a part to the end": (
+        "2x9",
+        '"top.Slice"(%1, %0, %0, %0) {offset = [0, 1], ends = [-1, -1], steps = [1, 1]}',
+        "2x8",
+        "",
+        (),
+    ),
+}
+"""What TPU-MLIR states -> the input, the op, its result, the constant, and the shape in which the npz has it."""
+
+
+def form_by_numpy(what: str, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """What an op of FORMS computes."""
+    if "window" in what:
+        windows = [x[..., max(2 * i - 1, 0) : 2 * i + 2].mean(-1) for i in range(5)]
+        return np.stack(windows, -1)
+    if "filter" in what:
+        padded = np.pad(x, ((0, 0), (0, 0), (0, 1)))
+        return np.einsum("nilk,oik->nol", np.stack([padded[..., :9], padded[..., 1:]], -1), w)
+    channels = w.reshape(1, -1, 1, 1) if w.size else w
+    if "slopes" in what:
+        return np.where(x > 0, x, channels * x)
+    if "scale" in what:
+        return x * channels + channels
+    return x[:, 1:-1:3] if "some axes" in what else x[:, 1:]
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("what", FORMS)
+def test_forms_that_the_real_compiler_states_are_computed(tmp_path: Path, what: str, keeps: bool):
+    """keeps: the type of the result is stated; without it, as in `*_origin.mlir`, it is inferred."""
+    given, op, result, constant, stored = FORMS[what]
+    if not keeps and what == "a part to the end":
+        return  # only the type says so
+    kinds = ", ".join(
+        {"%0": "none", "%1": f"tensor<{given}xf32>", "%2": f"tensor<{constant}xf32>"}[name]
+        for name in re.findall(r"%\d", op)
+    )
+    weight = f'    %2 = "top.Weight"() : () -> tensor<{constant}xf32> loc("w")\n' if constant else ""
+    kind = f"tensor<{result if keeps else '*'}xf32>"
+    (tmp_path / "m.mlir").write_text(
+        'module @m attributes {module.chip = "ALL", module.state = "TOP_F32", module.weight_file = "w.npz"} {\n'
+        f"  func.func @main(%arg0: tensor<{given}xf32>) -> {kind} {{\n"
+        '    %0 = "top.None"() : () -> none\n'
+        f'    %1 = "top.Input"(%arg0) : (tensor<{given}xf32>) -> tensor<{given}xf32> loc("x")\n{weight}'
+        f'    %3 = {op} : ({kinds}) -> {kind} loc("y")\n    return %3 : {kind}\n  }}\n}}\n'
+    )
+    rng = np.random.default_rng(1)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in (tuple(map(int, given.split("x"))), stored))
+    np.savez(tmp_path / "w.npz", w=w)
+    computed = run(load_model(tmp_path / "m.mlir", ops.context()), {"x": x})
+    wanted = form_by_numpy(what, x, w if stored else np.empty(0))
+    np.testing.assert_allclose(computed["y"], wanted, atol=1e-5)
+    assert computed["y"].shape == tuple(map(int, result.split("x")))

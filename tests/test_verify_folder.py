@@ -39,6 +39,16 @@ def change_text(pattern: str, old: str, new: str) -> Callable[[Path], None]:
     return change
 
 
+def change_texts(pattern: str, old: str, new: str) -> Callable[[Path], None]:
+    """Change every file of the pattern that has the text."""
+
+    def change(place: Path) -> None:
+        for file in place.glob(pattern):
+            file.write_text(re.sub(old, new, file.read_text()))
+
+    return change
+
+
 def change_weight(pattern: str) -> Callable[[Path], None]:
     def change(place: Path) -> None:
         file = next(place.glob(pattern))
@@ -91,6 +101,47 @@ PLANTED: dict[str, tuple[Callable[[Path], None], str, str]] = {
         ".",
     ),
     "an address": (one_address_for_two, "_final.mlir", "."),
+    "a relu that changes nothing": (
+        change_text("*_tpu.mlir", r'("tpu.Add".*?do_relu = )false', r"\g<1>true"),
+        "_tpu.mlir",
+        "tpu.Add 'sum_Add': do_relu is True and should be False",
+    ),
+    "a requant's form": (
+        change_text("*_tpu.mlir", r'("tpu.Conv2D".*?)rq_mode MultiplierShift', r"\g<1>rq_mode QDM"),
+        "_tpu.mlir",
+        "tpu.Conv2D 'relued_Relu': quant_mode is QDM and should be MultiplierShift",
+    ),
+    "a bias": (
+        change_text("*_tpu.mlir", r'("tpu.Conv2D".*?)with_bias = true', r"\g<1>with_bias = false"),
+        "_tpu.mlir",
+        "tpu.Conv2D 'relued_Relu': with_bias is False and should be True",
+    ),
+    "zero points": (
+        change_text("*_tpu.mlir", "module.asymmetric = false", "module.asymmetric = true"),
+        "_tpu.mlir",
+        ".",
+    ),
+    "a mean of the camera": (
+        change_text("*_tpu.mlir", r"mean = \[0.000000e\+00", "mean = [1.0"),
+        "_tpu.mlir",
+        "top.Input 'x': mean is 1.0, 0.0, 0.0 and should be 0.0, 0.0, 0.0",
+    ),
+    "a count of sections": (
+        change_text("*_final.mlir", "nsecs = 1", "nsecs = 2"),
+        "_final.mlir",
+        ".",
+    ),
+    "an index of a slice": (
+        change_text("*_final.mlir", r'("tpu.Load".*?h_idx = \[)0', r"\g<1>1"),
+        "_final.mlir",
+        "the slice of 'load_0' .* does not contain what is needed",
+    ),
+    "a mode": (change_text("*_final.mlir", '"INT8"', '"F16"'), "_final.mlir", "its mode is 'F16' and should be 'INT8'"),
+    "a name of a result": (
+        change_text("*_final.mlir", r'module.outputs = \["scores_Gemm_f32', 'module.outputs = ["scores_Gemm'),
+        "_final.mlir",
+        "its outputs are scores_Gemm and should be scores_Gemm_f32",
+    ),
 }
 
 
@@ -145,6 +196,7 @@ def change_arrays(
 ONLY = "no tensor of one side has the name"
 LACKING: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "the import": (remove("m_origin.mlir"), "m_origin.mlir", "does not have the file"),
+    "weights of the import": (remove("*_origin_weight.npz"), "m_origin.mlir", "does not have its weights"),
     "a final module": (remove("*_final.mlir"), "_final.mlir", "does not have the file"),
     "a table": (remove("*cali_table"), "_tpu.mlir", "one calibration table, .* got none"),
     "a reference": (remove("*_tpu_outputs.npz"), "_tpu.mlir", "does not have the file"),
@@ -154,7 +206,7 @@ LACKING: dict[str, tuple[Callable[[Path], None], str, str]] = {
         "_tpu.mlir",
         ONLY,
     ),
-    "a mode": (change_text("*_tpu.mlir", r'module.mode = "\w+"', 'module.mode = "W3"'), "_tpu.mlir", "mode 'w3'"),
+    "a mode": (change_texts("*_*.mlir", r'module.mode = "\w+"', 'module.mode = "W3"'), "_tpu.mlir", "mode 'w3'"),
 }
 
 

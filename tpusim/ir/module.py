@@ -322,16 +322,24 @@ def _apart(stored: np.ndarray, op: Operation, wanted: AnyTensor) -> np.ndarray:
 
 
 def _in_type(stored: np.ndarray, wanted: AnyTensor, *, any_shape: bool) -> np.ndarray:
-    """A flat array in a shape, 16 bits as the 16-bit float of a type, bytes as int8; any other array as it is."""
+    """An array in a shape and type that are the same bytes, as far as they are.
+
+    A flat array, or one with other axes of extent 1, takes the shape. 16 bits become the 16-bit float of the type, and
+    bytes int8.
+    """
     shape = wanted.get_shape()
-    if (any_shape or stored.ndim == 1) and stored.size == math.prod(shape):
-        stored = stored.reshape(shape)
+    if any_shape or stored.ndim == 1 or _without_ones(stored.shape) == _without_ones(shape):
+        stored = stored.reshape(shape) if stored.size == math.prod(shape) else stored
     if stored.dtype == np.uint16 and isinstance(wanted.element_type, Float16Type | BFloat16Type):
         stored = stored.view(storage_dtype(wanted.element_type))
     for stated, kinds in SAME_BYTES.items():
         if stored.dtype == stated and wanted.element_type in kinds:
             stored = stored.view(storage_dtype(wanted.element_type))
     return stored
+
+
+def _without_ones(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(size for size in shape if size != 1)
 
 
 SAME_BYTES = {np.dtype(f"uint{n}"): (IntegerType(n), IntegerType(n, Signedness.SIGNED)) for n in (8, 16)}

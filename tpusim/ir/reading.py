@@ -111,9 +111,18 @@ def reshape_constant(value: SSAValue, shape: tuple[int, ...], element: Attribute
     if maker is not None and maker.name == "tpu.Load":
         reshape_constant(maker.operands[0], shape, element)
         _along_channels(maker, len(shape_of(value)))
-    constant = maker is not None and maker.name in ("top.Weight", "tpu.Load")
-    if constant and is_tensor(value) and prod(shape_of(value)) == prod(shape):
+    if maker is None or maker.name not in ("top.Weight", "tpu.Load"):
+        return
+    value = maker.results[0]  # another operand of the op may have reshaped it
+    if is_tensor(value) and prod(shape_of(value)) == prod(shape):
         set_type(value, tensor(shape, element or element_of(value), address_of(value)))
+
+
+def reshape_channels(value: SSAValue, channels: int, shape: tuple[int, ...]) -> None:
+    """Give a weight of one number per channel another shape; one along another axis is left as it is."""
+    stated = shape_of(value)
+    if stated == (channels,) or stated[1:2] == (channels,):
+        reshape_constant(value, shape)
 
 
 def _along_channels(load: Operation, rank: int) -> None:

@@ -11,10 +11,10 @@ The stage names no op: an op's RangeRule says how it changes ranges, its `lower`
 from tpusim.lowering.borders import FrameOptions, fuse_preprocess, require_frames
 from tpusim.lowering.chip_optimize import optimize_for_chip
 from tpusim.lowering.conversion import Conversion, require_lowering
-from tpusim.lowering.lower import ConversionConfig, LoweringConfig, config_for_chip
+from tpusim.lowering.lower import ConversionConfig, LoweringConfig, config_for_chip, lowered_as
 from tpusim.lowering.reorder import reorder_weights
 
 __all__ = [
     "Conversion", "ConversionConfig", "FrameOptions", "LoweringConfig", "config_for_chip", "fuse_preprocess",
-    "optimize_for_chip", "reorder_weights", "require_frames", "require_lowering",
+    "lowered_as", "optimize_for_chip", "reorder_weights", "require_frames", "require_lowering",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.irdl import IRDLOperation
 
 from tpusim.chips import ChipSpec, available, define, load
+from tpusim.chips import of as chip_of
 from tpusim.compat import Quirk, checked
 from tpusim.errors import CalibrationError, ConfigError, ModeWarning, UnsupportedError, option
 from tpusim.images.frames import fused_of
@@ -127,6 +128,13 @@ class LoweringConfig(FrameOptions, ConversionConfig):
             if value := getattr(self, name):
                 raise ConfigError(f"{option(name, value)}: needs {option('fuse_preprocess', True)}")
         return None
+
+
+def lowered_as(model: Model) -> LoweringConfig:
+    """What a lowered module says of how it was lowered. Raises ConfigError for an unknown chip."""
+    chip = chip_of(model)
+    asymmetric = bool(model.number("module.asymmetric"))
+    return LoweringConfig(chip if define(chip) else chip.name, model.mode, asymmetric)
 
 
 Config = TypeVar("Config", bound=ConversionConfig)

@@ -135,6 +135,14 @@ class TpuConcat(TpuOp, LibraryKernel, SharedWindows):
         return self.axis.value.data
 
     @override
+    def take_form(self) -> str:
+        """TPU-MLIR states factors of 1 where bytes are only moved."""
+        moved = all(element_of(value) == element_of(self.output) for value in self.inputs)
+        if moved and self.scaling is not None and set(self.scaling) == {(1, 0)}:
+            self.multipliers = self.rshifts = None
+        return super().take_form()
+
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The joined shape. Raises ValueError for operands of another element type that are not scaled."""
         if self.multipliers is None and any(element_of(v) != element_of(self.output) for v in self.inputs):

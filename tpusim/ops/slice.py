@@ -18,7 +18,7 @@ from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import copy_name, int_attr, ints, ints_attr, op_name, set_op_name
-from tpusim.ir.types import element_of, shape_of, tensor
+from tpusim.ir.types import element_of, is_tensor, shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -56,6 +56,15 @@ TO_THE_END = (1 << 63) - 1
 """An end in TPU-MLIR's modules that is that of the axis."""
 
 
+def _end_of(end: int, rest: range, taken: int) -> int:
+    """An end as an index. rest: all elements to the axis's end, of which `taken` are in the result.
+
+    -1 is the last element or, as the result says, the end.
+    """
+    size = rest.stop
+    return size if end == TO_THE_END or (end == -1 and taken == len(rest)) else end + size * (end < 0)
+
+
 def cut_shape(shape: Shape, cut: Cut) -> Shape:
     """The extents of a part. Raises ValueError if the part is empty or reaches outside."""
     offsets, steps, ends = cut
@@ -81,13 +90,17 @@ class Slice(Unary):
 
     @override
     def take_form(self) -> str:
-        """Count the negative indices of TPU-MLIR from the start of their axis, and replace its largest integer."""
+        """State every axis; count negative indices from the start of their axis, and replace the largest integer."""
         sizes = shape_of(self.input)
-        for name, stated in (("offset", ints(self.offset)), ("ends", ints(self.ends))):
-            if len(stated) == len(sizes) and any(index < 0 or index == TO_THE_END for index in stated):
-                pairs = zip(stated, sizes, strict=True)
-                indices = (size if i == TO_THE_END else i + size * (i < 0) for i, size in pairs)
-                self.attributes[name] = ints_attr(indices)
+        if axes := ints(self.attributes.get("axes", ints_attr(()))):
+            del self.attributes["axes"]
+            for name, every in (("offset", (0,) * len(sizes)), ("steps", (1,) * len(sizes)), ("ends", sizes)):
+                stated = dict(zip((a % len(sizes) for a in axes), ints(self.attributes[name]), strict=True))
+                self.attributes[name] = ints_attr(stated.get(axis, value) for axis, value in enumerate(every))
+        self.attributes["offset"] = ints_attr(i + n * (i < 0) for i, n in zip(ints(self.offset), sizes, strict=True))
+        reached = shape_of(self.output) if is_tensor(self.output) else (-1,) * len(sizes)
+        axes = zip(*self.cut, sizes, reached, strict=True)
+        self.attributes["ends"] = ints_attr(_end_of(end, range(o, n, s), r) for o, s, end, n, r in axes)
         return super().take_form()
 
     @override

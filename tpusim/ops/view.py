@@ -11,17 +11,17 @@ import msgspec
 from tpusim_kernels.movement import moved
 from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, ModuleOp, TensorType
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.ir.affine import AffineMap
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import RewritePattern
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tpusim import chips
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import copy_name, ints, ints_attr, op_name, set_op_name
 from tpusim.ir.module import Model
-from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, tensor
+from tpusim.ir.types import address_of, element_of, is_tensor, set_type, shape_of, storage_dtype, tensor, tensor_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -291,6 +291,41 @@ def same_elements(shape: Shape, target: Shape) -> Shape:
     if prod(shape) != prod(target) or any(size < 0 for size in target):
         raise ValueError(f"{prod(shape)} elements of {shape} do not fit {target}")
     return target
+
+
+def as_column(op: ShapedOp) -> str:
+    """Let an op with windows over an input (n, c, w) work on (n, c, w, 1), between two views; or why it cannot.
+
+    TPU-MLIR's windows over such an input have one axis, or two of which the second has the extent 1.
+    """
+    x, name = op.operands[0], op_name(op)
+    if len(shape_of(x)) != 3:  # noqa: PLR2004
+        return ""
+    if "ginfo" in op.attributes:
+        return "a window over one axis is not computed in a layer group"
+    for key, last in (("kernel_shape", 1), ("strides", 1), ("dilations", 1), ("pads", 0), ("output_padding", 0)):
+        stated = ints(op.attributes[key]) if key in op.attributes else ()
+        if len(stated) == (2 if key == "pads" else 1):
+            op.attributes[key] = ints_attr(size for first in stated for size in (first, last))
+    view = TpuReshape if isinstance(op, TpuOp) else TopReshape
+    before = _viewed(view, x, tensor((*shape_of(x), 1), element_of(x), address_of(x)))
+    set_op_name(before, f"{name}_input")
+    Rewriter.insert_op(before, InsertPoint.before(op))
+    op.operands[0] = before.output
+    image, y = op.infer()[0], op.results[0]
+    declared = tensor_of(y) if is_tensor(y) else tensor(image[:3], element_of(x))
+    value = set_type(y, TensorType(declared.element_type, image, declared.encoding))
+    after = _viewed(view, value, declared)
+    copy_name(after, op)
+    set_op_name(op, f"{name}_2d")
+    Rewriter.insert_op(after, InsertPoint.after(op))
+    value.replace_uses_with_if(after.output, lambda use: use.operation is not after)
+    return ""
+
+
+def _viewed(view: type[Reshape], value: SSAValue, kind: TensorType[Attribute]) -> Reshape:
+    """A view of a value as a type."""
+    return view.create(operands=[value], result_types=[kind], attributes={"shape": ints_attr(kind.get_shape())})
 
 
 def why_other_view(op: "TpuReshape", chip: ChipSpec) -> str | None:

@@ -34,7 +34,7 @@ from tpusim.ir.module import Model
 from tpusim.isa.nets import load_net
 from tpusim.isa.stream import Program
 from tpusim.isa.stream import load as load_program
-from tpusim.lowering import LoweringConfig
+from tpusim.lowering import LoweringConfig, lowered_as
 from tpusim.running.artefacts import Artefacts, Observer, RunConfig, Silent, need
 from tpusim.running.asked import run_here
 from tpusim.running.persistence import data_of, is_calibrated, load_module
@@ -474,10 +474,3 @@ def _spelled(level: str, name: str, usual: Any, value: Any, *, lowered: bool) ->
     for one in fields(value):
         if getattr(usual, one.name) != getattr(value, one.name):
             yield "calibrated" if one.name == "asymmetric" and lowered else level, option(one.name)
-
-
-def lowered_as(model: Model) -> LoweringConfig:
-    """What a lowered module says of how it was lowered."""
-    chip = chips.of(model)
-    asymmetric = bool(model.number("module.asymmetric"))
-    return LoweringConfig(chip if chips.define(chip) else chip.name, model.mode, asymmetric)

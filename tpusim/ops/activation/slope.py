@@ -16,6 +16,7 @@ from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.ir.attrs import float_attr, int_attr, op_name
 from tpusim.ir.pdl import DataPattern, Drawing, reads_weights
+from tpusim.ir.reading import reshape_channels
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -191,6 +192,13 @@ class TopPRelu(TopOp):
         return (PReluToLeakRelu(weights),)
 
     @override
+    def take_form(self) -> str:
+        """TPU-MLIR states the other axes of the slopes too."""
+        channels = _channels(shape_of(self.input))
+        reshape_channels(self.slope, channels, (channels,))
+        return super().take_form()
+
+    @override
     def infer(self) -> tuple[Shape, ...]:
         """The input's shape. Raises ValueError for another slope than (C,)."""
         x = shape_of(self.input)
@@ -260,6 +268,13 @@ class TpuPRelu(ElementwiseTpu, SharedWindows):
         if self.multiplier_pos is None or self.rshift_pos is None:
             return None
         return self.multiplier_pos.value.data, self.rshift_pos.value.data
+
+    @override
+    def take_form(self) -> str:
+        """TPU-MLIR gives the slopes as many axes as the input has."""
+        channels = _channels(shape_of(self.input))
+        reshape_channels(self.slope, channels, (1, channels, 1, 1))
+        return super().take_form()
 
     @override
     def infer(self) -> tuple[Shape, ...]:

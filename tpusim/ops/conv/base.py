@@ -9,9 +9,11 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, operand_def, opt_attr_def, result_def
 
 from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name, value_name
+from tpusim.ir.reading import reshape_constant
 from tpusim.ir.types import shape_of
 from tpusim.ops.framework.base import FloatRule, LoweringContext, OpT, Shape, TopOp, is_none
 from tpusim.ops.framework.families import relu_limit_of, relu_of
+from tpusim.ops.view import as_column
 
 
 class ConvTop(TopOp):
@@ -32,6 +34,13 @@ class ConvTop(TopOp):
     pads = attr_def(ArrayAttr)
     do_relu = opt_attr_def(BoolAttr)
     relu_limit = opt_attr_def(FloatAttr)
+
+    @override
+    def take_form(self) -> str:
+        """TPU-MLIR may state a window over one axis."""
+        if len(filter := shape_of(self.filter)) == 3:  # noqa: PLR2004
+            reshape_constant(self.filter, (*filter, 1))
+        return as_column(self) or super().take_form()
 
     @property
     def geometry(self) -> dict[str, Any]:

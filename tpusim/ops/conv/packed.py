@@ -45,7 +45,7 @@ from tpusim.ops.framework.accumulator import exact_sums, limits_of_sums
 from tpusim.ops.framework.base import Array, EmitContext, ReorderContext, Shape, TpuOp, is_none
 from tpusim.ops.framework.families import is_set, relu_of
 from tpusim.ops.interfaces import Accumulates, LibraryTypes, PackedWeights, Reorder
-from tpusim.ops.view import chip_of_module, model_of
+from tpusim.ops.view import as_column, chip_of_module, model_of
 
 BYTE = IntegerType(8, Signedness.UNSIGNED)
 
@@ -89,7 +89,9 @@ class PackedConvTpu(TpuOp, Accumulates, LibraryTypes, PackedWeights, Reorder):
 
     @override
     def take_form(self) -> str:
-        """TPU-MLIR may give a filter an axis of groups, and states no multiplier for a requant by a shift alone."""
+        """TPU-MLIR may give a filter an axis of groups and an input three axes, and states no multiplier of 1."""
+        if declined := as_column(self):
+            return declined
         groups = shape_of(self.filter)
         if len(groups) == len(self.kernel) + 3:
             reshape_constant(self.filter, (groups[0] * groups[1], *groups[2:]))

@@ -17,6 +17,7 @@ from xdsl.rewriter import InsertPoint
 from tpusim.chips import ChipSpec
 from tpusim.errors import UnsupportedError
 from tpusim.ir.attrs import copy_name, flag, op_name, set_op_name
+from tpusim.ir.reading import reshape_channels
 from tpusim.ir.types import element_of, is_tensor, shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.conv import TopConv
@@ -56,6 +57,14 @@ class TopScale(TopOp, ChipRewrites):
     def infer(self) -> tuple[Shape, ...]:
         """The input's shape. Raises ValueError for constants that are not (C,)."""
         return (per_channel_shape(self.input, (self.scale, self.bias)),)
+
+    @override
+    def take_form(self) -> str:
+        """TPU-MLIR may state more axes of the constants, each of extent 1."""
+        channels = shape_of(self.input)[1]
+        for value in (self.scale, self.bias):
+            reshape_channels(value, channels, (channels,))
+        return super().take_form()
 
     @override
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:

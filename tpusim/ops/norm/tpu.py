@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import BoolAttr, FloatAttr, NoneType, TensorType
 from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, result_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.reading import reshape_constant
+from tpusim.ir.reading import reshape_channels
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import lmem_bytes
@@ -58,8 +58,9 @@ class TpuScale(ElementwiseTpu, Macs, Overwrites, SharedWindows):
     def take_form(self) -> str:
         """TPU-MLIR may leave the axes of the image out of the shapes of constants."""
         for value in (self.scale, self.bias, self.rshift):
-            if not is_none(value) and len(shape_of(value)) == 2:
-                reshape_constant(value, (*shape_of(value), 1, 1))
+            if not is_none(value):
+                channels = shape_of(self.input)[1]
+                reshape_channels(value, channels, (1, channels, 1, 1))
         return super().take_form()
 
     @override

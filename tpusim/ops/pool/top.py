@@ -39,7 +39,7 @@ from tpusim.ops.framework.sliding import PoolWindow, window_attributes
 from tpusim.ops.pool.tpu import TpuPool2D, keeps_axes, kept_shape, pool_geometry, pool_shape
 from tpusim.ops.pool.volume import TpuPool3D
 from tpusim.ops.rescale import lower_same_scale
-from tpusim.ops.view import TopReshape
+from tpusim.ops.view import TopReshape, as_column
 
 
 def _make(
@@ -112,7 +112,7 @@ class PoolTop(TopOp):
         if not self.kernel_shape.data and image:
             whole = window_over(image, average=False)
             self.attributes |= {name: whole[name] for name in ("kernel_shape", "strides", "pads")}
-        return super().take_form()
+        return as_column(self) or super().take_form()
 
     @override
     def infer(self) -> tuple[Shape, ...]:

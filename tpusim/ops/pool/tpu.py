@@ -31,7 +31,7 @@ from tpusim.ops.framework.families import (
     zero_point,
 )
 from tpusim.ops.interfaces import LibraryKernel
-from tpusim.ops.view import chip_of_module
+from tpusim.ops.view import as_column, chip_of_module
 
 
 def pool_shape(x: Shape, kernel: tuple[int, ...], strides: tuple[int, ...], pads: tuple[int, ...]) -> Shape:
@@ -107,7 +107,7 @@ class PoolTpu(Requanted, TpuOp):
         small = chip is not None and chip.hardware.scaling == "small_multiplier"
         if small and self.pool_mode.data == "Avg" and self.scaling is not None:
             self.first_round_mode = round_mode("HalfUp")
-        return super().take_form()
+        return as_column(self) or super().take_form()
 
     @property
     def half_up(self) -> bool:

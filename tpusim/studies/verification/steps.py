@@ -4,21 +4,22 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 import numpy as np
-from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tpusim.calibration.table import read_table
 from tpusim.codegen.program import generate
 from tpusim.errors import CalibrationError, ConfigError, TpusimError, UnsupportedError
+from tpusim.inference import input_specs
 from tpusim.inference.executor import run
-from tpusim.ir.attrs import ints, op_name, value_name
+from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.dialects import context
-from tpusim.ir.module import Model, load_model
+from tpusim.ir.module import ANY_CHIP, Model, State, load_model
 from tpusim.ir.types import is_tensor, uniform_of
-from tpusim.lowering import LoweringConfig
+from tpusim.ir.upstream.table import entry
+from tpusim.ir.upstream.values import plain
+from tpusim.lowering import lowered_as
 from tpusim.numbers.closeness import MASK
 from tpusim.ops.structure import TopInput, TopWeight
 from tpusim.passes import PassContext, PassManager, pipelines
@@ -32,6 +33,9 @@ IMPORTED = 1e-4
 NARROW = 5e-3
 """The same where some are f16 or bf16: steps of the type, a few ops long."""
 MISSING = "the folder does not have the file"
+NO_WEIGHTS = "the folder does not have its weights; model_transform.py and model_deploy.py leave them with --debug"
+SHOWN = 4
+"""Elements of a list that a message shows."""
 NOTHING = "no tensor of one side has the name of one of the other side"
 Tensors = Mapping[str, Tensor]
 Compare = Callable[[Tensors], str | None]
@@ -101,8 +105,8 @@ def _final(folder: Folder, final: Path, before: Model, lowered: Tensors, name: s
         yield found
         return
     model, tensors = found
-    if (chip := model.attribute("module.chip")) != (wanted := before.attribute("module.chip")):
-        yield Step(final.name, name, f"its chip is '{chip}' and should be '{wanted}'")
+    if problem := _other_statement(before, model) or _other_names(model):
+        yield Step(final.name, name, problem)
         return
     yield _step(final, name, lowered, partial(_first_equal, model, tensors))
     against = "its commands on the machine: groups, slices, addresses"
@@ -161,6 +165,8 @@ def _computed(folder: Folder, path: Path) -> tuple[Model, Tensors] | Step:
     except UnsupportedError as error:
         return Step(path.name, "itself", unchecked=str(error))
     except TpusimError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return Step(path.name, "itself", unchecked=NO_WEIGHTS)
         return Step(path.name, "itself", str(error))
 
 
@@ -244,11 +250,12 @@ def _unequal(mine: np.ndarray, other: np.ndarray) -> str:
 
 
 def _against_lowering(folder: Folder, path: Path, model: Model) -> Step:
-    """The scales, requants and constants of every op that lowering the module of the step before makes too."""
+    """The scales, attributes and constants of every op that lowering the module of the step before makes too."""
     against = f"{folder.top.name} and the calibration table, lowered here"
     try:
-        config = LoweringConfig(model.attribute("module.chip"), model.attribute("module.mode").lower())
+        config = lowered_as(model)
         calibrated = config.format.calibrated
+        model.require_state(State.LOWERED, stage="lower")
     except TpusimError as error:
         return Step(path.name, against, unchecked=str(error))
     ctx, passes = PassContext(), pipelines.lowered(config)[:-1]
@@ -256,13 +263,16 @@ def _against_lowering(folder: Folder, path: Path, model: Model) -> Step:
         if len(folder.tables) != 1:
             got = ", ".join(table.name for table in folder.tables) or "none"
             return Step(path.name, against, unchecked=f"one calibration table, *cali_table, is required, got {got}")
-        passes = (*pipelines.calibrated(asymmetric=False)[-1:], *passes)
+        passes = (*pipelines.calibrated(asymmetric=config.asymmetric)[-1:], *passes)
         try:
             ctx = PassContext(table=read_table(folder.tables[0]))
         except TpusimError as error:
             return Step(path.name, against, str(error))
     try:
-        mine = PassManager(passes).run(load_model(folder.top, context()), ctx)
+        top = load_model(folder.top, context())
+        if problem := _other_statement(top, model):
+            return Step(path.name, folder.top.name, problem)
+        mine = PassManager(passes).run(top, ctx)
     except CalibrationError as error:
         return Step(path.name, against, str(error))
     except TpusimError as error:
@@ -273,17 +283,36 @@ def _against_lowering(folder: Folder, path: Path, model: Model) -> Step:
     return Step(path.name, against, problem)
 
 
+def _other_statement(before: Model, after: Model) -> str:
+    """The first attribute of a module that the module made of it states otherwise."""
+    ours, theirs = before.module.attributes, after.module.attributes
+    for name in sorted(ours.keys() & theirs.keys() - {"module.state", "module.weight_file"}):
+        wanted, got = plain(ours[name]), plain(theirs[name])
+        if got != wanted and wanted != ANY_CHIP:
+            return f"its {name.removeprefix('module.')} is {got!r} and should be {wanted!r}"
+    return ""
+
+
+def _other_names(model: Model) -> str:
+    """Which names of inputs or results a module states that are not those of its tensors."""
+    for name, wanted in (
+        ("module.inputs", list(input_specs(model))),
+        ("module.outputs", _results(model)),
+    ):
+        stated = model.module.attributes.get(name)
+        if stated is not None and plain(stated) != wanted:
+            return f"its {name.removeprefix('module.')} are {_shown(stated)} and should be {', '.join(wanted)}"
+    return ""
+
+
 def first_other_op(mine: Model, theirs: Model) -> str | None:
-    """The first op of both modules with another scale, requant or constant; "" if there is none, None without ops."""
-    known = {(op.name, op_name(op)): op for op in mine.ops if op_name(op) and not isinstance(op, TopInput | TopWeight)}
+    """The first op of both modules with another scale, attribute or constant; "" if there is none, None without ops."""
+    known = {(op.name, op_name(op)): op for op in mine.ops if op_name(op) and not isinstance(op, TopWeight)}
     pairs = [(same, op) for op in theirs.ops if (same := known.get((op.name, op_name(op)))) is not None]
     for same, op in pairs:
         if why := _other_op(same, mine, op, theirs):
             return f"{op.name} '{op_name(op)}': {why}"
-    return "" if pairs else None
-
-
-REQUANT = ("multiplier", "multipliers", "rshift", "rshifts")
+    return "" if any(not isinstance(op, TopInput) for _, op in pairs) else None
 
 
 def _other_op(mine: Operation, model: Model, theirs: Operation, their_model: Model) -> str:
@@ -293,23 +322,39 @@ def _other_op(mine: Operation, model: Model, theirs: Operation, their_model: Mod
     for a, b in zip(*scales, strict=False):
         if not np.isclose(a, b, rtol=1e-6):
             return f"its scale is {b:.8g} and should be {a:.8g}"
-    for name in REQUANT:
+    for name in sorted({*mine.attributes, *theirs.attributes}):
         a, b = mine.attributes.get(name), theirs.attributes.get(name)
-        if a is not None and b is not None and _numbers(a) != _numbers(b):
-            return f"{name} is {_shown(_numbers(b))} and should be {_shown(_numbers(a))}"
+        if (a is None or b is None or plain(a) != plain(b)) and not _unstated(mine.name, name, a, b):
+            return f"{name} is {_shown(b)} and should be {_shown(a)}"
     for number, (a, b) in enumerate(zip(mine.operands, theirs.operands, strict=False)):
         if isinstance(a.owner, TopWeight) and isinstance(b.owner, TopWeight):
             x = model.weights[op_name(a.owner)].ravel()
             y = their_model.weights[op_name(b.owner)].ravel()
-            if x.size == y.size and x.dtype == y.dtype and x.dtype.kind in "iu" and (why := _unequal(x, y)):
+            if why := _other_constant(x, y):
                 return f"weight '{op_name(b.owner)}' (operand {number}): {why}"
     return ""
 
 
-def _numbers(attribute: Attribute) -> tuple[int, ...]:
-    several = cast("ArrayAttr[Attribute]", attribute) if isinstance(attribute, ArrayAttr) else ArrayAttr([attribute])
-    return ints(several)
+def _unstated(op: str, name: str, mine: Attribute | None, theirs: Attribute | None) -> bool:
+    """Whether only one side states an attribute, and TPU-MLIR's op has no other default for it."""
+    stated = [value for value in (mine, theirs) if value is not None]
+    found = known.attributes.get(name) if (known := entry(op)) else None
+    return len(stated) == 1 and (found is None or found.default is None or found.changes_nothing(stated[0]))
 
 
-def _shown(numbers: tuple[int, ...]) -> str:
-    return ", ".join(map(str, numbers[:4])) + (" ..." if len(numbers) > 4 else "")  # noqa: PLR2004
+def _other_constant(mine: np.ndarray, theirs: np.ndarray) -> str:
+    """How a constant differs: its kind of number, its size, or its values."""
+    if (mine.dtype.kind in "iu") != (theirs.dtype.kind in "iu"):
+        return f"it is of {theirs.dtype} and should be of {mine.dtype}"
+    if mine.size != theirs.size:
+        return f"it has {theirs.size} values and should have {mine.size}"
+    x, y = mine.astype(np.float64), theirs.astype(np.float64)
+    return _unequal(x, y) if mine.dtype.kind in "iu" else far_apart(y, x, 0.0)
+
+
+def _shown(attribute: Attribute | None) -> str:
+    """A value in words; of a list its first elements."""
+    value = None if attribute is None else plain(attribute)
+    if isinstance(value, list):
+        return ", ".join(map(str, value[:SHOWN])) + " ..." * (len(value) > SHOWN)
+    return "not stated" if value is None else str(value)
