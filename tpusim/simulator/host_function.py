@@ -19,7 +19,7 @@ from tpusim.isa import functions as fn
 from tpusim.isa.region import View, numpy_dtype
 
 Operands = tuple[np.ndarray, ...]
-_NARROW = ("float16", "bfloat16")
+_NARROW = ("float16", "bfloat16", "float8_e5m2")
 _CUSTOM_CALL = re.compile(r'^(?:[^"\n]*|\s*(?:%[^"\n]* = )?")stablehlo\.custom_call\b', re.MULTILINE)
 """A call of code outside the function, in one of the two forms of text; names of ops stand in quotes."""
 
