@@ -18,6 +18,7 @@ from tpusim.chips import ChipSpec
 from tpusim.errors import CommandError, ConfigError, ImportModelError, SimulationError
 from tpusim.ir.formats import (
     BF16,
+    F8E5M2,
     F16,
     F32,
     INT8,
@@ -66,12 +67,23 @@ RNG = np.random.default_rng(4)
 
 def test_names_are_looked_up_in_one_place() -> None:
     assert set(get_args(ModeName)) == set(FORMATS) and all(f.name == name for name, f in FORMATS.shipped().items())
-    assert [number_format(name) for name in FORMATS] == [F32, F16, BF16, INT8, W4F16, W4BF16, W8F16, W8BF16, W4INT8]
+    assert [number_format(name) for name in FORMATS] == [
+        F32,
+        F16,
+        BF16,
+        INT8,
+        W4F16,
+        W4BF16,
+        W8F16,
+        W8BF16,
+        W4INT8,
+        F8E5M2,
+    ]
     assert number_format("int8", asymmetric=True) == INT8_ASYMMETRIC != INT8
     assert number_format("bf16", asymmetric=True) is BF16 and number_format(F32) is F32
     with pytest.raises(
         ConfigError,
-        match="mode 'int3': one of f32, f16, bf16, int8, w4f16, .* w4int8, or a .*NumberFormat is required",
+        match="mode 'int3': one of f32, f16, bf16, int8, w4f16, .* f8e5m2, or a .*NumberFormat is required",
     ):
         number_format("int3")
 

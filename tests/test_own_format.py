@@ -139,7 +139,7 @@ def test_a_table_may_name_the_format() -> None:
     assert not isinstance(element_of(product.operands[1]), UniformType)
     with pytest.raises(
         ConfigError,
-        match="MODE one of F32, F16, BF16, INT8, .*, W8BF16, W4INT8 is required, got 'p W4A8'",
+        match="MODE one of F32, F16, BF16, INT8, .*, W4INT8, F8E5M2 is required, got 'p W4A8'",
     ):
         tpusim.compile(compiled().top, [feeds()], qtable="p:W4A8")
 
@@ -155,6 +155,8 @@ def test_a_run_is_not_resumed_with_other_methods() -> None:
 def test_the_chip_must_have_the_arithmetic() -> None:
     with pytest.raises(UnsupportedError, match="mode w4a8 on bm1684: supported are f32, int8"):
         to_tpu(compiled().top, "bm1684", NumberFormat("w4a8", "w4", unit="f16"))
-    with pytest.raises(UnsupportedError, match="mode a4: activations in f32, f16, bf16 or i8 are required, got i4"):
+    with pytest.raises(
+        UnsupportedError, match="mode a4: activations in f32, f16, bf16, f8e5m2 or i8 are required, got i4"
+    ):
         to_tpu(compiled().top, "bm1684x", NumberFormat("a4", "a4", "i4", "i4", unit="int8"))
     assert "int8" in chips.load("bm1684").modes and "w4a8" not in FORMATS

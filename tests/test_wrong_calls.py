@@ -34,7 +34,8 @@ USAGE = {  # status 2: the line cannot be read
     "run digits.onnx --no-resum": "did you mean --no-resume",
     "lower out/3_calibrated.mlir --asymetric": "did you mean --asymmetric",
     "run digits.onnx -x": "no option -x",
-    "run --mode int9": "--mode int9: one of f32, f16, bf16, int8, w4f16, w4bf16, w8f16, w8bf16, w4int8 is required; "
+    "run --mode int9": "--mode int9: one of f32, f16, bf16, int8, w4f16, w4bf16, w8f16, w8bf16, w4int8, f8e5m2 is "
+    "required; "
     "did you mean int8?",
     "run digits.onnx --mode=int9": "--mode int9: one of",
     "run digits.onnx --method KLM": "did you mean kl?",

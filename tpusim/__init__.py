@@ -146,9 +146,9 @@ def compile(
     or a JAX function with an `example` of its inputs, as of `load`; a function of arrays takes its example from the
     samples where none is given. samples: dicts of arrays by input name, an array of them for a network with one
     input, a dict of stacked arrays, or a source as of `tpusim run --data`. chip: bm1684x by default; mode: int8 (the
-    default), f32, f16, bf16, w4f16, w4bf16, w8f16, w8bf16 or w4int8, or a NumberFormat; a run's folder and a lowered
-    module have theirs. qtable: modes of single ops, a file, "name:MODE,..." or a dict. table: a calibration table or
-    its file.
+    default), f32, f16, bf16, w4f16, w4bf16, w8f16, w8bf16, w4int8 or f8e5m2, or a NumberFormat; a run's folder and a
+    lowered module have theirs. qtable: modes of single ops, a file, "name:MODE,..." or a dict. table: a calibration
+    table or its file.
     calibration: a method or all options; layer_group: a strategy or all options. preprocess: how inputs are made of
     images. also: patterns on request. input_values: as of `load`. inputs, outputs: tensors by ONNX name between which
     the network lies. reference: what `verify` holds the top module against, a function of such a dict for one; ONNX

@@ -207,6 +207,7 @@ FORMATS = Table[Any](
         "w8f16": "tpusim.ir.formats:W8F16",
         "w8bf16": "tpusim.ir.formats:W8BF16",
         "w4int8": "tpusim.ir.formats:W4INT8",
+        "f8e5m2": "tpusim.ir.formats:F8E5M2",
     },
 )
 """Number formats by name in small letters, as `--mode` and quantisation tables take them: `NumberFormat` values."""

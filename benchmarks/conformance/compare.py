@@ -21,7 +21,9 @@ CONSTANTS = ("multiplier", "multipliers", "rshift", "rshifts", "multiplier_neg",
 WITH_AXIS = ("tpu.CumSum",)
 """Kinds whose axis upstream keeps as a constant operand, too."""
 FLOAT_MAX = float(np.finfo(np.float32).max)
-FLOATS: dict[str, np.dtype[np.generic]] = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
+FLOATS: dict[str, np.dtype[np.generic]] = {
+    "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16), "f8E5M2": np.dtype(ml_dtypes.float8_e5m2)
+}  # fmt: skip
 FRACTION_BITS = {"f32": 23, "f16": 10, "bf16": 7}
 TOLERATED = {"f16": 1.0, "bf16": 1.0, "f32": 16.0}
 """How far floats may differ, in the units of `gaps`, because of another order of a sum: it changes 16-bit results by
@@ -119,10 +121,10 @@ def _of_requant(a: Op, table: Array) -> Iterator[Difference]:
 
 
 def constants(ops: Sequence[Op], raw: Arrays) -> dict[str, Array]:
-    """Upstream's constants in the types of their module: the file stores 16-bit floats as unsigned integers."""
+    """Upstream's constants in the types of their module: the file stores narrow floats as unsigned integers."""
     types = {op.name: op.types[0].storage for op in ops if op.kind == "top.Weight"}
     return {
-        n: a.view(FLOATS[types[n]]) if types.get(n) in FLOATS and a.dtype == np.uint16 else a for n, a in raw.items()
+        n: a.view(FLOATS[types[n]]) if types.get(n) in FLOATS and a.dtype.kind == "u" else a for n, a in raw.items()
     }
 
 

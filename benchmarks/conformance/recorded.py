@@ -74,7 +74,7 @@ the tensors. Integer constants are recorded in full."""
 
 def is_kept(constant: Array) -> bool:
     """Whether a constant is recorded."""
-    return constant.dtype.kind in "iu" or constant.size <= FEW
+    return constant.dtype.kind in "iu" or constant.dtype.itemsize == 1 or constant.size <= FEW
 
 
 @dataclass

@@ -20,12 +20,17 @@ import numpy as np
 import onnx
 
 from tpusim.errors import ConfigError
-from tpusim.ir.formats import number_format
+from tpusim.ir.formats import NumberFormat, number_format
 from tpusim.studies.upstream.tools import VARIABLE, Tools, UpstreamError
 from tpusim.verify.tolerances import TPU_VS_TOP
 
 CACHE = Path(__file__).parents[2] / "out" / "conformance"
 Array = np.ndarray
+
+
+def takes_table(format: NumberFormat) -> bool:
+    """Whether the real compiler stops without a calibration table: for integers, and for floats of 8 bits."""
+    return format.calibrated or format.activation.startswith("f8")
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,7 @@ class Upstream:
                     shutil.copy(top.folder / name, folder / name)
             (folder / "table").write_text(table, encoding="utf-8")
             np.savez(folder / "in.npz", **sample)
-            options = ["--calibration_table", "table"] * number_format(number).calibrated
+            options = ["--calibration_table", "table"] * takes_table(number_format(number))
             options += ["--tolerance", "0.0,0.0"] * (number not in TPU_VS_TOP)
             options += ["--asymmetric"] * bool(asymmetric) + list(more)
             failed = self._compile(folder, ["--quantize", number.upper(), *options, "--processor", chip], f"m.{suffix}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tpusim_kernels.base import Array, ArrayLike, f32, i64, kernel
 from tpusim_kernels.prim.flat import in_rows
 from tpusim_kernels.prim.rounding import RoundMode, saturate, to_int
-from tpusim_kernels.prim.smallfloat import to_bf16, to_f16
+from tpusim_kernels.prim.smallfloat import to_bf16, to_f8e5m2, to_f16
 
-_ROUNDED = {"float32": f32, "float16": to_f16, "bfloat16": to_bf16}
+_ROUNDED = {"float32": f32, "float16": to_f16, "bfloat16": to_bf16, "float8_e5m2": to_f8e5m2}
 
 
 @in_rows
@@ -38,5 +38,5 @@ def dequantize(q: Array, scale: ArrayLike, zp: ArrayLike, *, through: str = "flo
 @in_rows
 @kernel(static=("narrow",))
 def narrow_away(x: Array, *, narrow: str) -> Array:
-    """Round f32 `x` to `narrow`, float16 or bfloat16, halves away from zero, as BM chips cast (numerics 14, DN-24)."""
-    return (to_f16 if narrow == "float16" else to_bf16)(f32(x), away=True)
+    """Round f32 `x` to the float type `narrow`, halves away from zero, as BM chips cast (numerics 14, DN-24)."""
+    return {"float16": to_f16, "bfloat16": to_bf16, "float8_e5m2": to_f8e5m2}[narrow](f32(x), away=True)

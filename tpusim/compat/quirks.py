@@ -128,6 +128,12 @@ class Quirk(StrEnum):
         "each mode and coordinates are ONNX's, by products with constant matrices, Gathers and Upsamples",
     )  # fmt: skip
 
+    F8_PRODUCT_WITHOUT_RELU = (
+        "U-118", "f8_product_without_relu", "lowering of MatMul",
+        "the relu after a matrix product in F8 is lost",
+        "the product keeps the relu",
+    )  # fmt: skip
+
     @property
     def decision(self) -> str:
         """The name under which an op that follows it is marked."""

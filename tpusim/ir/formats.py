@@ -19,9 +19,9 @@ from typing import Any, Literal, TypeAlias
 from tpusim.errors import ConfigError, meant
 from tpusim.registry import FORMATS
 
-UnitName = Literal["int8", "f32", "f16", "bf16"]
+UnitName = Literal["int8", "f32", "f16", "bf16", "f8e5m2"]
 """The modes in which a chip computes, as a type."""
-ModeName = Literal["int8", "f32", "f16", "bf16", "w4f16", "w4bf16", "w8f16", "w8bf16", "w4int8"]
+ModeName = Literal["int8", "f32", "f16", "bf16", "w4f16", "w4bf16", "w8f16", "w8bf16", "w4int8", "f8e5m2"]
 """The names of the formats that ship, as a type."""
 Granularity = Literal["tensor", "channel", "group"]
 LoweringMethod: TypeAlias = Callable[[Any, Any], Any]
@@ -92,7 +92,12 @@ class NumberFormat:
     @property
     def weight_bits(self) -> int:
         """Bits of one stored weight; two weights of 4 bits share a byte."""
-        return int(self.weight.lstrip("bfiu"))
+        return int(self.weight.lstrip("bfiu").partition("e")[0])
+
+    @property
+    def casts_as_chip(self) -> bool:
+        """Whether casts from f32 round as the chip does: in formats of few bits (numerics DN-24)."""
+        return self.family == "weight_only" or self.activation.startswith("f8")
 
     @property
     def integer_bits(self) -> int:
@@ -111,6 +116,8 @@ INT8_ASYMMETRIC = replace(INT8, zero_points=True)
 W4INT8 = replace(INT8, name="w4int8", weight="i4", unit="int8")
 """INT8 with weights of 4 bits in convolutions, but not depthwise ones, and in matrix products (numerics 7.1, 14)."""
 F32, F16, BF16 = _float_format("f32"), _float_format("f16"), _float_format("bf16")
+F8E5M2 = _float_format("f8e5m2")
+"""Floats of 8 bits with 2 bits of fraction in the ops that have them, F16 or F32 in all others (numerics 8.4)."""
 
 
 def _few_bits(bits: int, of: UnitName) -> NumberFormat:
@@ -140,9 +147,8 @@ def grouped(format: NumberFormat, group_size: int | None = None, *, symmetric: b
 
 _DYNAMIC = re.compile(r"(?:int|mxf|f)([48])(?:e4m3)?(b?f16)dyn")
 _OTHERS = {
-    "int4": "TPU-MLIR has it on bm1688 and cv186x; nearest is w4int8",
-    "f8e4m3": "TPU-MLIR has it on bm1690; nearest are bf16 and int8",
-    "f8e5m2": "TPU-MLIR has it on bm1690; nearest are bf16 and int8",
+    "int4": "TPU-MLIR has it on bm1688 and cv186x, where its chip computes some products wrongly; nearest is w4int8",
+    "f8e4m3": "TPU-MLIR has it on bm1690; nearest is f8e5m2",
     "qdq": "a network with QuantizeLinear and DequantizeLinear is read in int8",
 }
 

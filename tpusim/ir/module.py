@@ -18,8 +18,6 @@ import numpy as np
 from typing_extensions import override
 from xdsl.context import Context
 from xdsl.dialects.builtin import (
-    BFloat16Type,
-    Float16Type,
     IntegerAttr,
     IntegerType,
     ModuleOp,
@@ -38,7 +36,17 @@ from tpusim.ir.bytecode import is_bytecode
 from tpusim.ir.functions import Function, functions_of
 from tpusim.ir.opaque import require_known
 from tpusim.ir.packing import pack, packed_shape, unpack
-from tpusim.ir.types import AnyTensor, address_of, calibrated_range, is_packed, is_tensor, storage_dtype, tensor_of
+from tpusim.ir.types import (
+    FLOAT_TYPES,
+    AnyTensor,
+    address_of,
+    calibrated_range,
+    is_packed,
+    is_tensor,
+    storage_bits,
+    storage_dtype,
+    tensor_of,
+)
 from tpusim.ir.universe import OpenContext
 from tpusim.ir.weights import WeightStore, load_weights, save_weights
 
@@ -324,14 +332,15 @@ def _apart(stored: np.ndarray, op: Operation, wanted: AnyTensor) -> np.ndarray:
 def _in_type(stored: np.ndarray, wanted: AnyTensor, *, any_shape: bool) -> np.ndarray:
     """An array in a shape and type that are the same bytes, as far as they are.
 
-    A flat array, or one with other axes of extent 1, takes the shape. 16 bits become the 16-bit float of the type, and
+    A flat array, or one with other axes of extent 1, takes the shape. Bits become the narrow float of the type, and
     bytes int8.
     """
     shape = wanted.get_shape()
     if any_shape or stored.ndim == 1 or _without_ones(stored.shape) == _without_ones(shape):
         stored = stored.reshape(shape) if stored.size == math.prod(shape) else stored
-    if stored.dtype == np.uint16 and isinstance(wanted.element_type, Float16Type | BFloat16Type):
-        stored = stored.view(storage_dtype(wanted.element_type))
+    bits, element = stored.dtype in (np.uint8, np.uint16), wanted.element_type
+    if bits and element in FLOAT_TYPES.values() and storage_bits(element) == stored.dtype.itemsize * 8:
+        stored = stored.view(storage_dtype(element))
     for stated, kinds in SAME_BYTES.items():
         if stored.dtype == stated and wanted.element_type in kinds:
             stored = stored.view(storage_dtype(wanted.element_type))

@@ -6,7 +6,8 @@
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeAlias, TypeVar, cast
 
 import ml_dtypes
@@ -14,6 +15,7 @@ import numpy as np
 from xdsl.dialects.builtin import (
     ArrayAttr,
     BFloat16Type,
+    Float8E5M2Type,
     Float16Type,
     Float32Type,
     FloatData,
@@ -24,6 +26,7 @@ from xdsl.dialects.builtin import (
     SignednessAttr,
     TensorType,
     bf16,
+    f8E5M2,
     f16,
     f32,
     i32,
@@ -214,7 +217,12 @@ def _parse_scale(parser: AttrParser) -> tuple[float, int]:
 
 Quant = Dialect("quant", [], [CalibratedType, UniformType])
 
-_FLOATS: dict[type, type] = {Float32Type: np.float32, Float16Type: np.float16, BFloat16Type: ml_dtypes.bfloat16}
+FLOAT_TYPES: Mapping[str, Attribute] = MappingProxyType({"f32": f32, "f16": f16, "bf16": bf16, "f8e5m2": f8E5M2})
+"""The element types of floats, by the names that modes and commands give them."""
+_FLOATS: dict[type, type] = {
+    Float32Type: np.float32, Float16Type: np.float16, BFloat16Type: ml_dtypes.bfloat16,
+    Float8E5M2Type: ml_dtypes.float8_e5m2,
+}  # fmt: skip
 
 
 def tensor(shape: Sequence[int], element: Attribute = f32, address: int | None = None) -> AnyTensor:
@@ -267,9 +275,9 @@ def uniform_of(value: SSAValue) -> UniformType | None:
 def element_from_dtype(dtype: np.dtype | type) -> Attribute:
     """The MLIR element type of a NumPy dtype (weights)."""
     dtype = np.dtype(dtype)
-    floats = {np.dtype(np.float32): f32, np.dtype(np.float16): f16, np.dtype(ml_dtypes.bfloat16): bf16}
-    if dtype in floats:
-        return floats[dtype]
+    for element in FLOAT_TYPES.values():
+        if dtype == _FLOATS[type(element)]:
+            return element
     if dtype == np.int32:
         return i32
     if dtype.kind in "iu":
@@ -305,6 +313,11 @@ def storage_bits(element: Attribute) -> int:
     raise TypeError(f"no storage for element type {element}")
 
 
+def is_f8(element: Attribute) -> bool:
+    """Whether an element type is a float of 8 bits."""
+    return type(element) in _FLOATS and storage_bits(element) == 8  # noqa: PLR2004
+
+
 def storage_element(element: Attribute) -> Attribute:
     """The element type of the stored numbers, without scale or range."""
     if isinstance(element, CalibratedType):
@@ -333,10 +346,9 @@ def stored_bytes(value: SSAValue) -> int:
 
 
 def element_type(name: str) -> Attribute:
-    """The element type of a spelling: f32, f16, bf16, i4, u4, i8, u8 ... Raises TypeError."""
-    floats = {"f32": f32, "f16": f16, "bf16": bf16}
-    if name in floats:
-        return floats[name]
+    """The element type of a spelling: f32, f16, bf16, f8e5m2, i4, u4, i8, u8 ... Raises TypeError."""
+    if name in FLOAT_TYPES:
+        return FLOAT_TYPES[name]
     if name[:1] in ("i", "u") and name[1:].isdecimal():
         element = IntegerType(int(name[1:]), Signedness.UNSIGNED if name[0] == "u" else Signedness.SIGNLESS)
         storage_bits(element)

@@ -66,7 +66,7 @@ def _frozen(array: np.ndarray) -> np.ndarray:
 def save_weights(store: Mapping[str, np.ndarray], path: Path) -> None:
     """Write an npz atomically (uncompressed: weights do not compress, and loading stays fast).
 
-    16-bit floats are written as their bits in uint16, the form of TPU-MLIR; its tools read no other form.
+    Narrow floats are written as their bits in uint16 and uint8, the form of TPU-MLIR; its tools read no other form.
     """
     with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name, array in store.items():
@@ -75,6 +75,8 @@ def save_weights(store: Mapping[str, np.ndarray], path: Path) -> None:
 
 
 def _as_bits(array: np.ndarray) -> np.ndarray:
+    if array.dtype.name.startswith("float8"):
+        return array.view(np.uint8)
     return array.view(np.uint16) if array.dtype.name in ("float16", "bfloat16") else array
 
 

@@ -16,9 +16,11 @@ from tpusim.errors import CommandError
 from tpusim.ir.packing import PER_BYTE, packed_axis
 
 Memory = Literal["lmem", "gmem"]
-DType = Literal["i8", "u8", "i16", "u16", "i32", "f32", "f16", "bf16", "i4", "u4"]
+DType = Literal["i8", "u8", "i16", "u16", "i32", "f32", "f16", "bf16", "f8e5m2", "i4", "u4"]
 Layout = Literal["aligned", "compact", "dense", "strided"]
-FLOATS = ("f32", "f16", "bf16")
+NARROW = ("f16", "bf16", "f8e5m2")
+"""Floats that are widened to f32 when a unit reads them, and rounded once when it stores them."""
+FLOATS = ("f32", *NARROW)
 """Element types that are floats."""
 Length = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 """Length of an axis; checked when a view is read from a file."""
@@ -34,6 +36,7 @@ _NUMPY: dict[str, np.dtype] = {
     "f32": np.dtype(np.float32),
     "f16": np.dtype(np.float16),
     "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
     "i4": np.dtype(np.int8),
     "u4": np.dtype(np.uint8),
 }

@@ -10,7 +10,7 @@ import numpy as np
 from tpusim_kernels.prim.multiplier import NoMultiplierError
 from tpusim_kernels.prim.scale import asymmetric_scale, symmetric_scale
 from tpusim_kernels.prim.smallfloat import narrowed, within_bf16
-from xdsl.dialects.builtin import ArrayAttr, IntegerType, ModuleOp, StringAttr, bf16, f16, f32
+from xdsl.dialects.builtin import ArrayAttr, IntegerType, ModuleOp, StringAttr, f32
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.irdl import IRDLOperation
@@ -29,9 +29,11 @@ from tpusim.ir.names import names_in, tell_apart
 from tpusim.ir.once import once
 from tpusim.ir.quantisation import QuantParams
 from tpusim.ir.types import (
+    FLOAT_TYPES,
     UniformType,
     calibrated_range,
     element_of,
+    is_f8,
     is_tensor,
     shape_of,
     storage_dtype,
@@ -140,7 +142,10 @@ def lowered_as(model: Model) -> LoweringConfig:
 Config = TypeVar("Config", bound=ConversionConfig)
 BOOL = QuantParams.of(1.0, signed=False)
 """How a bool is stored in integers (numerics.md 2.2)."""
-FLOAT_TYPES: dict[str, Attribute] = {"f32": f32, "f16": f16, "bf16": bf16}
+NARROW = [FLOAT_TYPES[name] for name in FLOAT_TYPES if name != "f32"]
+"""Float types narrower than f32."""
+SECTIONS = {"f16": "12.2", "bf16": "12.3", "f8e5m2": "8.4"}
+"""Where numerics.md says which type an op has in a mode of narrow floats."""
 
 
 def config_for_chip(config: Config) -> Config:
@@ -282,7 +287,7 @@ class Lowering:
         format, types = self._formats[op], ask(op, FloatTypes, self.chip)
         rule = self._rule_on_chip(op, types.float_rule(self))
         if format.is_float:
-            wanted = {"f32": "f32", "f16": rule.f16, "bf16": rule.bf16}.get(format.activation, self._fallback)
+            wanted = rule.in_mode(format.activation)
         elif op in self._marks and (of_node := float_type_of_part(op, self.chip)) is not None:
             wanted = of_node
         else:
@@ -298,7 +303,7 @@ class Lowering:
         other = self.chip.float_exception(op.name)
         if other is None:
             return rule
-        return FloatRule(other.int8 or rule.int8, other.f16 or rule.f16, other.bf16 or rule.bf16)
+        return replace(rule, int8=other.int8 or rule.int8, f16=other.f16 or rule.f16, bf16=other.bf16 or rule.bf16)
 
     def _calibrated(self, op: Operation) -> bool:
         """Whether every tensor of the op has a scale (DN-05)."""
@@ -390,7 +395,7 @@ class Lowering:
         if (value, element) not in self._casts:
             name = _cast_name(value, element, user)
             more: dict[str, Attribute] = {"truncated": flag(True)} if self._truncates(value, element) else {}
-            if self._config.format.family == "weight_only" and element_of(value) == f32 and element in (f16, bf16):
+            if self._config.format.casts_as_chip and element_of(value) == f32 and element in NARROW:
                 more["arithmetic"] = StringAttr("chip")
             self._casts[value, element] = self.build(TpuCast, [value], more, element, shape_of(value), name)
         return self._casts[value, element]
@@ -515,14 +520,13 @@ class Lowering:
         return value
 
     def _other_float_type(self, op: TopOp, value: SSAValue) -> str | None:
-        """Why a 16-bit mode gives the op another float type (numerics.md 12.2, 12.3), None if it does not."""
+        """Why a mode of narrow floats gives the op another type (numerics.md 8.4, 12.2, 12.3); None if it does not."""
         asked, element = self._formats[op].activation, element_of(value)
         if isinstance(element, IntegerType) and isinstance(value.owner, Operation):
             element = element_of(value.owner.operands[0])  # of indices: the indexed tensor
-        if asked not in ("f16", "bf16") or element == FLOAT_TYPES[asked] or element not in FLOAT_TYPES.values():
+        if asked not in SECTIONS or element == FLOAT_TYPES[asked] or element not in FLOAT_TYPES.values():
             return None
-        section = "12.2" if asked == "f16" else "12.3"
-        return f"mode {asked} computes and stores it in {element} (numerics.md {section})"
+        return f"mode {asked} computes and stores it in {element} (numerics.md {SECTIONS[asked]})"
 
     def _input(self, op: TopInput) -> None:
         argument = self._lowered[op.input]
@@ -610,12 +614,12 @@ def _listed_format(mode: str, config: ConversionConfig) -> NumberFormat:
 
 
 def _cast_name(value: SSAValue, element: Attribute, user: str) -> str:
-    """The name of a cast (U-33): value, user and target type."""
-    return f"{value_name(value)}{user}_{_type_word(storage_dtype(element))}"
+    """The name of a cast (U-33): value, user and target type; in casts to 8-bit floats no user."""
+    return f"{value_name(value)}{'' if is_f8(element) else user}_{_type_word(storage_dtype(element))}"
 
 
 def _type_word(dtype: np.dtype[Any]) -> str:
     """`ui8`, `si32`, `f32`, `bf16`: a storage type in the name of a cast."""
     if dtype.kind in "iu":
         return f"{'ui' if dtype.kind == 'u' else 'si'}{dtype.itemsize * 8}"
-    return dtype.name.replace("float", "f")
+    return dtype.name.replace("float", "f").replace("_", "")

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-FRACTION_BITS = {"float32": 23, "float16": 10, "bfloat16": 7}
+FRACTION_BITS = {"float32": 23, "float16": 10, "bfloat16": 7, "float8_e5m2": 2}
 FLOAT_BOUND_ULPS = 256
 """Largest difference of an f32 tensor. Each side rounds f32 products and sums in another order; the longest sums of
 the zoo have 25,088 terms, whose rounding errors add up to about sqrt(25,088) = 158 half units."""
 NARROW_BOUND_ULPS = 1
-"""The same for 16-bit floats: two f32 results that differ by less than half a unit round to neighbours at most."""
+"""The same for narrower floats: two f32 results that differ by less than half a unit round to neighbours at most."""
 NARROW_DRIFT_ULPS = 4
-"""For 16-bit floats, and f32 tensors made of them, through a whole network. Random networks of 25 to 60 ops reach 1."""
+"""For narrower floats, and f32 tensors of them, through a whole network. Random networks of 25 to 60 ops reach 1."""
 MASK = 1e30
 """Magnitudes from here on mask values (-1e30, f32's lowest), they do not come from sums."""
 

@@ -19,7 +19,17 @@ from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import activation_view, lmem_bytes
 from tpusim.isa.region import DType, View
-from tpusim.ops.framework.base import Array, EmitContext, LoweringContext, OpT, RangeRule, Shape, TensorSlice
+from tpusim.ops.framework.base import (
+    NARROWEST,
+    Array,
+    EmitContext,
+    FloatRule,
+    LoweringContext,
+    OpT,
+    RangeRule,
+    Shape,
+    TensorSlice,
+)
 from tpusim.ops.framework.families import (
     ArithmeticTop,
     NaryTpu,
@@ -219,6 +229,7 @@ class TopAdd(ScaledTop):
 
     name = "top.Add"
     SPEC: ClassVar[tuple[str, ...]] = ("9.5", "9.3", "5.6")
+    FLOAT: ClassVar[FloatRule] = NARROWEST
     RANGE: ClassVar[RangeRule] = RangeRule(sum_sign=True)
     TPU: ClassVar[OpT] = TpuAdd
 

@@ -25,8 +25,10 @@ from tpusim.ir.weights import WeightStore
 from tpusim.isa.commands import TransferKind
 from tpusim.ops.concat import TopConcat
 from tpusim.ops.framework.base import (
+    NARROWEST,
     Array,
     EmitContext,
+    FloatRule,
     LoweringContext,
     RangeRule,
     Shape,
@@ -135,6 +137,7 @@ class TopDepth2Space(Depth2Space, TopOp):
 
     name = "top.Depth2Space"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
+    FLOAT: ClassVar[FloatRule] = NARROWEST
     RANGE: ClassVar[RangeRule] = RangeRule(forward=True, backward=True)  # forward: if the input has other users
     MOVES: ClassVar[bool] = True
 

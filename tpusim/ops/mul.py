@@ -18,7 +18,16 @@ from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import activation_view, lmem_bytes
 from tpusim.isa.region import DType, View
-from tpusim.ops.framework.base import Array, EmitContext, LoweringContext, OpT, RangeRule, TensorSlice
+from tpusim.ops.framework.base import (
+    NARROWEST,
+    Array,
+    EmitContext,
+    FloatRule,
+    LoweringContext,
+    OpT,
+    RangeRule,
+    TensorSlice,
+)
 from tpusim.ops.framework.families import (
     ArithmeticTop,
     NaryTpu,
@@ -138,6 +147,7 @@ class TopMul(ArithmeticTop):
 
     name = "top.Mul"
     SPEC: ClassVar[tuple[str, ...]] = ("9.5", "9.3", "5.6")
+    FLOAT: ClassVar[FloatRule] = NARROWEST
     RANGE: ClassVar[RangeRule] = RangeRule(product=True)
     ALIGNED_FROM: ClassVar[int | None] = 0
     TPU: ClassVar[OpT] = TpuMul

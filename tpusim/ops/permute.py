@@ -20,9 +20,11 @@ from tpusim.ir.types import element_of, shape_of, storage_element, stored_bytes
 from tpusim.ir.weights import WeightStore
 from tpusim.isa.transposition import keeps_order, transpositions
 from tpusim.ops.framework.base import (
+    NARROWEST,
     Array,
     Builder,
     EmitContext,
+    FloatRule,
     LoweringContext,
     RangeRule,
     Shape,
@@ -59,6 +61,7 @@ class TopPermute(Permute, TopOp):
 
     name = "top.Permute"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
+    FLOAT: ClassVar[FloatRule] = NARROWEST
     RANGE: ClassVar[RangeRule] = RangeRule(forward_first=True, forward=True)
     MOVES: ClassVar[bool] = True
 

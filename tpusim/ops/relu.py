@@ -49,7 +49,7 @@ class TopRelu(UnaryTop):
 
     name = "top.Relu"
     SPEC: ClassVar[tuple[str, ...]] = ("9.7", "9.5")
-    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f8="f8")
     RANGE: ClassVar[RangeRule] = RangeRule(backward=True, forward=True)
 
     relu_limit = opt_attr_def(FloatAttr)

@@ -25,10 +25,12 @@ from tpusim.isa import functions
 from tpusim.isa.layout import gmem_strides, lmem_bytes, lmem_strides
 from tpusim.isa.region import View, is_packed
 from tpusim.ops.framework.base import (
+    NARROWEST,
     Array,
     Axis,
     Builder,
     EmitContext,
+    FloatRule,
     LoweringContext,
     RangeRule,
     Shape,
@@ -119,6 +121,7 @@ class TopSlice(Slice, TopOp):
 
     name = "top.Slice"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
+    FLOAT: ClassVar[FloatRule] = NARROWEST
     RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
     MOVES: ClassVar[bool] = True
 

@@ -31,6 +31,7 @@ from tpusim.ops.framework.base import (
     Builder,
     EmitContext,
     FloatMode,
+    FloatRule,
     GroupType,
     LoweringContext,
     RangeRule,
@@ -53,6 +54,7 @@ class NormalisedExponential(UnaryTop):
     """Softmax or its logarithm along one axis."""
 
     LOG: ClassVar[bool] = False
+    FLOAT: ClassVar[FloatRule] = FloatRule(f8="f32")
 
     axis = attr_def(IntegerAttr)
 

@@ -156,7 +156,7 @@ class TopSub(ScaledTop):
     name = "top.Sub"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "9.3", "5.6")
     RANGE: ClassVar[RangeRule] = RangeRule(difference=True)
-    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f8="f8")
     TPU: ClassVar[OpT] = TpuSub
 
     @override

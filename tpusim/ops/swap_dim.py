@@ -23,7 +23,17 @@ from tpusim.isa import commands as isa
 from tpusim.isa.layout import gmem_strides
 from tpusim.isa.region import View
 from tpusim.ops.concat import TopConcat
-from tpusim.ops.framework.base import Array, Axis, EmitContext, LoweringContext, Shape, TopOp, TpuOp
+from tpusim.ops.framework.base import (
+    NARROWEST,
+    Array,
+    Axis,
+    EmitContext,
+    FloatRule,
+    LoweringContext,
+    Shape,
+    TopOp,
+    TpuOp,
+)
 from tpusim.ops.framework.families import Unary, built_in_integers, part_of, shorter_axes, value_dtype
 from tpusim.ops.interfaces import ChipRewrites
 from tpusim.ops.rescale import lower_same_scale
@@ -59,6 +69,7 @@ class TopSwapDimInner(SwapDimInner, TopOp, ChipRewrites):
 
     name = "top.SwapDimInner"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
+    FLOAT: ClassVar[FloatRule] = NARROWEST
     MOVES: ClassVar[bool] = True
 
     @classmethod

@@ -19,7 +19,7 @@ from tpusim.isa import functions as fn
 from tpusim.isa.region import View, numpy_dtype
 
 Operands = tuple[np.ndarray, ...]
-_NARROW = ("float16", "bfloat16")
+_NARROW = ("float16", "bfloat16", "float8_e5m2")
 _MOST_BYTES = 2 << 30
 """Most memory of a call, with its operands."""
 

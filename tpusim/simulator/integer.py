@@ -4,7 +4,7 @@ import numpy as np
 
 from tpusim.errors import SimulationError, option
 from tpusim.isa.commands import Command, Requant, Rounding
-from tpusim.isa.region import DType, is_packed, numpy_dtype
+from tpusim.isa.region import FLOATS, DType, is_packed, numpy_dtype
 
 INT32_MAX = 2**31 - 1
 _LEFT_GUARD = 62
@@ -27,10 +27,10 @@ def finite_bf16(values: np.ndarray) -> np.ndarray:
 
 
 def narrowed(values: np.ndarray, dtype: DType, *, finite: bool = False) -> np.ndarray:
-    """f32 to a 16-bit float, half to even (numerics.md 8.2).
+    """f32 to a narrower float, half to even (numerics.md 8.2, 8.3).
 
-    f16: overflow to infinity, subnormals kept. bf16: f32 subnormals flush to signed zero, except those that round to
-    the smallest normal number; finite: as `finite_bf16`.
+    f16, f8e5m2: overflow to infinity, subnormals kept. bf16: f32 subnormals flush to signed zero, except those that
+    round to the smallest normal number; finite: as `finite_bf16`.
     """
     if finite and dtype == "bf16":
         return finite_bf16(values)
@@ -44,7 +44,7 @@ def narrowed(values: np.ndarray, dtype: DType, *, finite: bool = False) -> np.nd
 
 def is_float(dtype: DType) -> bool:
     """Whether a command dtype is a float type."""
-    return dtype in ("f32", "f16", "bf16")
+    return dtype in FLOATS
 
 
 def _shift_left(values: np.ndarray, shift: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, SimulationError
 from tpusim.isa.blocks import Block, Index, blocks
 from tpusim.isa.layout import Extent, align, extent, work_area
-from tpusim.isa.region import DType, View, byte_view, is_packed, itemsize, numpy_dtype, pair_axis
+from tpusim.isa.region import NARROW, DType, View, byte_view, is_packed, itemsize, numpy_dtype, pair_axis
 from tpusim.isa.stream import Program
 from tpusim.registry import HANDLERS, Table
 from tpusim.simulator.integer import limits, narrowed
@@ -258,19 +258,21 @@ class Machine(Memory):
         return _halves(out, view) if is_packed(view.dtype) else out
 
     def load(self, view: View) -> np.ndarray:
-        """The operand of a TIU command: as `read`, 16-bit floats widened to f32, in which the TIU computes."""
+        """The operand of a TIU command: as `read`, narrow floats widened to f32, in which the TIU computes."""
         array = self.read(view)
-        return array.astype(np.float32) if view.dtype in ("f16", "bf16") else array
+        return array.astype(np.float32) if view.dtype in NARROW else array
 
     def store(self, view: View, array: np.ndarray) -> None:
-        """The result of a TIU command: as `write`, f32 results narrowed once to a 16-bit float view."""
-        narrow = view.dtype in ("f16", "bf16")
+        """The result of a TIU command: as `write`, f32 results narrowed once to the float type of the view."""
+        narrow = view.dtype in NARROW
         self.write(view, narrowed(array, view.dtype, finite=self.chip.hardware.bf16_unit) if narrow else array)
 
     def expects(self, name: str, array: np.ndarray, view: View, elements: int) -> np.ndarray:
         """A reference tensor as this memory reads it through views like `view`. Raises ConfigError."""
         dtype = numpy_dtype(view.dtype)
         bits = view.dtype == "bf16" and array.dtype == np.uint16
+        if view.dtype == "f8e5m2" and array.dtype == np.float32:  # as files have them
+            array = array.astype(dtype)
         if array.size != elements or not (array.dtype == dtype or bits):
             raise ConfigError(
                 f"reference '{name}': {elements:,} elements of {dtype.name} are required, as the machine has them, got "

@@ -28,7 +28,7 @@ from tpusim.isa.commands import (
     Select,
     Where,
 )
-from tpusim.isa.region import DType, View, numpy_dtype
+from tpusim.isa.region import NARROW, DType, View, numpy_dtype
 from tpusim.simulator.float_tables import by_mantissa, by_slope
 from tpusim.simulator.integer import (
     channel_parameters,
@@ -117,12 +117,12 @@ def _truncated(a: Any, b: Any) -> Any:
 
 
 def _rounded_away(a: np.ndarray, dtype: DType) -> np.ndarray:
-    """Each f32 as the nearest number of the 16-bit type, halves away from zero."""
+    """Each f32 as the nearest number of the narrow type, halves away from zero."""
     narrow = a.astype(numpy_dtype(dtype))
     nearest = narrow.astype(np.float32)
     outward = np.nextafter(narrow, np.copysign(np.array(np.inf, narrow.dtype), narrow)).astype(np.float32)
     with np.errstate(invalid="ignore", over="ignore"):
-        tied = np.abs(a) - np.abs(nearest) == np.abs(outward) - np.abs(a)  # exact: neighbours in 16 bits
+        tied = np.abs(a) - np.abs(nearest) == np.abs(outward) - np.abs(a)  # exact: neighbours in the type
     return np.where(tied & (np.abs(nearest) < np.abs(a)), outward, nearest)
 
 
@@ -222,7 +222,7 @@ def quantize(command: Quantize, memory: Machine) -> None:
         rounded = np.rint(finite_bf16(product).astype(np.float64))
         memory.store(command.output, float_to_integer(rounded, command.zero_point, command.output.dtype))
         return
-    if command.input.dtype in ("f16", "bf16"):
+    if command.input.dtype in NARROW:
         product = narrowed(product, command.input.dtype).astype(np.float32)
     memory.store(command.output, float_to_integer(round_half_away(product), command.zero_point, command.output.dtype))
 
@@ -230,7 +230,7 @@ def quantize(command: Quantize, memory: Machine) -> None:
 def dequantize(command: Dequantize, memory: Machine) -> None:
     """DQ dq0: f32 product of the scale and integer minus zero point, which is first rounded to a 16-bit output."""
     values = (memory.load(command.input).astype(np.int64) - command.zero_point).astype(np.float32)
-    if command.output.dtype in ("f16", "bf16"):
+    if command.output.dtype in NARROW:
         values = narrowed(values, command.output.dtype).astype(np.float32)
     product = values * np.float32(command.scale)
     memory.store(command.output, finite_bf16(product).astype(np.float32) if command.bf16 else product)

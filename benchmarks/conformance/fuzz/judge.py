@@ -19,7 +19,7 @@ from benchmarks.conformance.ours import Compiled, Network
 from benchmarks.conformance.pairing import kind
 from benchmarks.conformance.results import Cell, Difference
 from benchmarks.conformance.text import Op, read
-from benchmarks.conformance.upstream import Files, Upstream
+from benchmarks.conformance.upstream import Files, Upstream, takes_table
 from tpusim.calibration.stage import apply_table, entries_of
 from tpusim.calibration.table import parse_table
 from tpusim.errors import TpusimError
@@ -109,7 +109,7 @@ class Judge:
     def _judged(self, key: Key) -> Judged:
         if self.top.failure:
             return Judged(key, there=f"import: {cause(self.top, 'transform.log')}")
-        quantised = config(key.chip, key.mode).format.calibrated
+        quantised = takes_table(config(key.chip, key.mode).format)
         if quantised and self.table.failure:
             return Judged(key, there=f"calibration: {cause(self.table)}")
         table = self.table.text("cali_table") if quantised else ""

@@ -105,17 +105,18 @@ def to_f8e4m3(x: ArrayLike, *, step: float = 1.0, saturating: bool = True) -> Ar
     return rounded(e4m3, _stepped(x, step))
 
 
-@kernel(static=("step",), inline=True)
-def to_f8e5m2(x: ArrayLike, *, step: float = 1.0) -> Array:
+@kernel(static=("step", "away"), inline=True)
+def to_f8e5m2(x: ArrayLike, *, step: float = 1.0, away: bool = False) -> Array:
     """Round f32(x/step) to F8 E5M2 (numerics 8.3), returned as f32 of the same shape.
 
-    Round half to even; unit 2^-16 below 2^-14; never saturates: what rounds beyond 57344 becomes infinity; NaN stays.
+    Round half to even, or half away from zero (`away`: the chip's casts); unit 2^-16 below 2^-14; never saturates:
+    what rounds beyond 57344 becomes infinity; NaN stays.
     f32 subnormals become signed zero. The quotient is in double, narrowed once (U-60).
     """
 
     def e5m2(bits: Array) -> Array:
         sign, magnitude = bits & _u32(SIGN), bits & _u32(MAGNITUDE)
-        out = _with_subnormals(magnitude, 2, -14)
+        out = _with_subnormals(magnitude, 2, -14, away=away)
         out = jnp.where(out > _bits(jnp.float32(57344)), _u32(INFINITY), out)
         return jnp.where(magnitude > _u32(INFINITY), _u32(MAGNITUDE), out) | sign
 
@@ -147,22 +148,26 @@ def to_bf16(x: ArrayLike, *, away: bool = False) -> Array:
     return rounded(bf16, x)
 
 
+NARROW = {np.dtype(t).name for t in (np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2)}
+"""Names of the floats in which tensors are stored and no op computes."""
+
+
 def widened(x: Array) -> Array:
-    """A float16 or bfloat16 array as f32 (exact); any other array unchanged.
+    """An array of a narrow float as f32 (exact); any other array unchanged.
 
     NumPy widens an array that is at hand, so that nothing is compiled for its shape.
     """
-    if x.dtype not in (np.float16, ml_dtypes.bfloat16):
+    if np.dtype(x.dtype).name not in NARROW:
         return x
     return x.astype(np.float32) if is_traced(x) else cast("Array", np.asarray(x).astype(np.float32))
 
 
 def narrowed(x: Array, dtype: np.dtype, *, finite: bool = False) -> Array:
-    """An f32 array rounded once to float16 or bfloat16 (numerics 8.2); unchanged for any other dtype.
+    """An f32 array rounded once to a narrow float (numerics 8.2, 8.3); unchanged for any other dtype.
 
     finite: BF16 without infinities (`to_finite_bf16`).
     """
-    return _narrow(x, dtype=dtype.name, finite=finite) if dtype in (np.float16, ml_dtypes.bfloat16) else x
+    return _narrow(x, dtype=dtype.name, finite=finite) if dtype.name in NARROW else x
 
 
 LARGEST_BF16 = (2 - 2.0**-7) * 2.0**127
@@ -179,6 +184,8 @@ def _narrow(x: Array, *, dtype: str, finite: bool) -> Array:
     """Rounding and conversion as one function, which is compiled once per size of a row."""
     if dtype == "float16":
         return to_f16(x).astype(jnp.float16)
+    if dtype == "float8_e5m2":
+        return to_f8e5m2(x).astype(jnp.float8_e5m2)
     return (to_finite_bf16 if finite else to_bf16)(x).astype(jnp.bfloat16)
 
 

@@ -6,7 +6,7 @@ from tpusim.chips import ChipSpec
 from tpusim.isa.commands.base import Command, Need
 from tpusim.isa.commands.broadcast import arith_strides, elementwise_steps, row_passes
 from tpusim.isa.finding import Finding, first
-from tpusim.isa.region import FLOATS, View, itemsize
+from tpusim.isa.region import FLOATS, NARROW, View, itemsize
 from tpusim.isa.steps import DIVISION_STEPS, limits
 
 
@@ -16,7 +16,7 @@ class Arith(Command, frozen=True, tag="arith"):
     b may be a constant. Integers: exact, saturated to the output type; f32: one IEEE operation. relu: max(0, .), then
     min(., relu_limit) if relu_limit >= 0. kind "div" is for floats only. "copy" and
     "truncate" ignore b; "truncate" keeps the upper 16 bits of an f32, which is how a BF16 unit casts. away: a copy from
-    f32 to 16 bits rounds halves away from zero.
+    f32 to a narrower float rounds halves away from zero.
     """
 
     inputs_ = ("a", "b")
@@ -47,8 +47,10 @@ class Arith(Command, frozen=True, tag="arith"):
         """An integer result needs integer operands and cannot be a quotient."""
         if self.kind == "truncate" and self.a.dtype != "f32":
             return Finding("an f32 to truncate", self.a.dtype, "copy it")
-        if self.away and (self.kind, self.a.dtype, itemsize(self.output.dtype)) != ("copy", "f32", 2):
-            return Finding("a copy from f32 to 16 bits to round away from zero", f"{self.kind} of {self.a.dtype}", "")
+        if self.away and not (self.kind == "copy" and self.a.dtype == "f32" and self.output.dtype in NARROW):
+            return Finding(
+                "a copy from f32 to a narrower float to round away from zero", f"{self.kind} of {self.a.dtype}", ""
+            )
         if self.output.dtype in FLOATS:
             return None
         if self.kind in ("div", "truncate"):

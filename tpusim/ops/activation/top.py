@@ -20,6 +20,7 @@ from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.activation.tpu import TABLE_SHAPE, TpuActive, TpuLut, TpuReciprocal
 from tpusim.ops.framework.base import (
+    NARROWEST,
     Array,
     Builder,
     FloatRule,
@@ -410,6 +411,7 @@ class TopAbs(Activation):
 
     name = "top.Abs"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "9.8")
+    FLOAT: ClassVar[FloatRule] = NARROWEST
     MODE: ClassVar[str] = "ABSVAL"
     RANGE: ClassVar[RangeRule] = RangeRule(mirrored=True, sign=True, backward=True, forward=True)
 

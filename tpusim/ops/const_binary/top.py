@@ -23,8 +23,10 @@ from tpusim.ops.add import TopAdd
 from tpusim.ops.const_binary.base import Constants, ConstTop, shifted_constant
 from tpusim.ops.const_binary.tpu import Kind, TpuAddConst, TpuMaxConst, TpuMinConst, TpuMulConst, TpuSubConst
 from tpusim.ops.framework.base import (
+    NARROWEST,
     Builder,
     FloatMode,
+    FloatRule,
     LoweringContext,
     OpT,
     QuantParams,
@@ -56,8 +58,8 @@ from tpusim.ops.sub import is_invertible
 
 NEAR_ONE = np.float32(2e-5)
 """How far from 1 a factor has no effect (U-103)."""
-LARGEST = {"f16": 65504.0, "bf16": (2 - 2.0**-7) * 2.0**127}
-"""The largest finite number of the 16-bit types."""
+LARGEST = {"f16": 65504.0, "bf16": (2 - 2.0**-7) * 2.0**127, "f8e5m2": 65504.0}
+"""The largest finite number of each narrow type; with floats of 8 bits a constant has 16."""
 
 
 # ------------------------------------------------------------------------------------------------------------- MulConst
@@ -69,6 +71,7 @@ class TopMulConst(ConstTop):
 
     name = "top.MulConst"
     SPEC: ClassVar[tuple[str, ...]] = ("9.3", "5.6")
+    FLOAT: ClassVar[FloatRule] = NARROWEST
     RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
     TPU: ClassVar[OpT] = TpuMulConst
     KIND: ClassVar[Kind] = "mul"
@@ -128,6 +131,7 @@ class TopAddConst(ConstTop):
 
     name = "top.AddConst"
     SPEC: ClassVar[tuple[str, ...]] = ("9.3", "5.6")
+    FLOAT: ClassVar[FloatRule] = NARROWEST
     RANGE: ClassVar[RangeRule] = RangeRule(add_constant=True)
     TPU: ClassVar[OpT] = TpuAddConst
     KIND: ClassVar[Kind] = "add"
@@ -153,6 +157,7 @@ class TopSubConst(ConstTop):
 
     name = "top.SubConst"
     SPEC: ClassVar[tuple[str, ...]] = ("9.3", "5.6")
+    FLOAT: ClassVar[FloatRule] = NARROWEST
     RANGE: ClassVar[RangeRule] = RangeRule(sub_constant=True)
     TPU: ClassVar[OpT] = TpuSubConst
     KIND: ClassVar[Kind] = "sub"

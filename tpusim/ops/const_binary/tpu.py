@@ -9,6 +9,7 @@ from typing_extensions import override
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr
 from xdsl.ir import Operation
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
+from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.types import element_of
@@ -27,7 +28,8 @@ from tpusim.ops.framework.families import (
     zero_point,
 )
 from tpusim.ops.framework.logical import EVERY_TYPE, WITH_MM, GroupType
-from tpusim.ops.interfaces import LibraryKernel, Margins, SharedWindows
+from tpusim.ops.interfaces import FusingRewrites, LibraryKernel, Margins, SharedWindows
+from tpusim.ops.patterns.lowered_numbers import FuseCastToF8MulConst
 
 Kind = Literal["mul", "add", "sub", "max", "min"]
 
@@ -151,12 +153,19 @@ class ConstTpu(Requanted, UnaryTpu, LibraryKernel, SharedWindows):
 
 
 @irdl_op_definition
-class TpuMulConst(ConstTpu):
+class TpuMulConst(ConstTpu, FusingRewrites):
     """`tpu.MulConst`: relu(RSR((q - z_in)*m, r) + z_out), or x*c."""
 
     name = "tpu.MulConst"
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
     KIND: ClassVar[Kind] = "mul"
+
+    @classmethod
+    @override
+    def fusing_patterns(cls, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """A product of 8-bit floats takes in the cast of its result."""
+        del chip
+        return (FuseCastToF8MulConst(),)
 
 
 @irdl_op_definition

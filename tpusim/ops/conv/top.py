@@ -42,6 +42,7 @@ from tpusim.ops.framework.base import (
     Array,
     Builder,
     Estimate,
+    FloatRule,
     LoweringContext,
     OpT,
     QuantParams,
@@ -78,6 +79,7 @@ class TopConv(ConvTop, Weighs, KernelConstants, Estimated):
 
     name = "top.Conv"
     SPEC: ClassVar[tuple[str, ...]] = ("9.1", "5.4", "5.6", "7.1", "7.2")
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f8="f8")
     TPU: ClassVar[tuple[OpT, OpT]] = (TpuConv2D, TpuConv3D)
     KEPT: ClassVar[tuple[str, ...]] = ("kernel_shape", "strides", "pads", "inserts")
 

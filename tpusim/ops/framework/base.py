@@ -55,6 +55,7 @@ from tpusim.ops.framework.logical import IMAGES, Axis, GroupType, Shape, Window,
 from tpusim.ops.framework.logical import TensorSlice as TensorSlice
 from tpusim.ops.framework.logical import logical_shape as logical_shape  # op modules import it from here
 from tpusim.ops.framework.moves import Way as Way
+from tpusim.ops.interfaces import NARROWEST as NARROWEST
 from tpusim.ops.interfaces import (
     Alignment,
     ChipInference,

@@ -18,7 +18,9 @@ from tpusim.ops.framework.logical import GroupType, Shape, TensorSlice, Window, 
 
 Array: TypeAlias = Any
 """A JAX or NumPy array; None for an absent operand."""
-FloatMode: TypeAlias = Literal["f32", "f16", "bf16"]
+FloatMode: TypeAlias = Literal["f32", "f16", "bf16", "f8e5m2"]
+EIGHT_BITS: tuple[FloatMode, ...] = ("f8e5m2",)
+"""Float types of 8 bits."""
 NumberMode: TypeAlias = UnitName
 """The form of an operand: a float type, or its quantised integer."""
 Holds: TypeAlias = Literal["real", "bool", "index", "integer"]

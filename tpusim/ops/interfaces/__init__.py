@@ -7,7 +7,7 @@ has no model of the op.
 from tpusim.ops.interfaces.arithmetic import Accumulates, ChipInference, Macs, ProductRules, macs_of
 from tpusim.ops.interfaces.arithmetics import Arithmetic, TwoArithmetics
 from tpusim.ops.interfaces.estimates import Estimate, Estimated, Squares, estimate_of
-from tpusim.ops.interfaces.floats import FloatRule, FloatRules, FloatTypes
+from tpusim.ops.interfaces.floats import NARROWEST, FloatRule, FloatRules, FloatTypes
 from tpusim.ops.interfaces.frames import FusedFrames
 from tpusim.ops.interfaces.groups import GroupRules
 from tpusim.ops.interfaces.kernels import ChannelOrder, FilledUp, KernelConstants, Rearranges
@@ -81,6 +81,7 @@ __all__ = [
     "Estimated",
     "FilledUp",
     "FloatLowering",
+    "NARROWEST",
     "FloatRule",
     "FloatRules",
     "FloatTypes",

@@ -40,6 +40,7 @@ from tpusim.ops.framework.base import (
     is_none,
 )
 from tpusim.ops.framework.building import names_op
+from tpusim.ops.framework.contexts import EIGHT_BITS
 from tpusim.ops.framework.families import (
     is_set,
     limited,
@@ -73,7 +74,7 @@ class TopMatMul(WeightsOfFewBits, ChipRewrites, Weighs):
 
     name = "top.MatMul"
     SPEC: ClassVar[tuple[str, ...]] = ("9.2", "5.4", "5.6", "7.1", "7.2")
-    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f8="f8")
 
     @classmethod
     @names_op
@@ -161,9 +162,17 @@ class TopMatMul(WeightsOfFewBits, ChipRewrites, Weighs):
         """The same; narrow_bias: the bias has the float type of the mode, not f32."""
         mode = ctx.float_mode(self)
         operands = [ctx.operand(v, mode, self) for v in (self.input, self.right)]
-        bias_mode = mode if narrow_bias else "f32"
+        bias_mode = mode if narrow_bias and mode not in EIGHT_BITS else "f32"
         operands.append(ctx.none() if is_none(self.bias) else ctx.operand(self.bias, bias_mode, self))
-        return self.build_tpu(ctx, operands, ctx.float_type(self), self.chip_products(ctx), relu_limit_of(self))
+        more = {**self.chip_products(ctx), **self._without_relu(ctx)}
+        return self.build_tpu(ctx, operands, ctx.float_type(self), more, relu_limit_of(self))
+
+    def _without_relu(self, ctx: LoweringContext) -> dict[str, Attribute]:
+        """By a quirk a product in floats of 8 bits drops its relu."""
+        if not relu_of(self) or ctx.float_mode(self) not in EIGHT_BITS:
+            return {}
+        kept = ctx.quirked(self, Quirk.F8_PRODUCT_WITHOUT_RELU, np.array(False), np.array(True))
+        return {} if kept else relu_attributes()
 
     def why_not_integer(self, ctx: LoweringContext) -> str | None:
         """What the op lacks for any integer form; None if nothing is missing."""

@@ -16,6 +16,7 @@ from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name
 from tpusim.ir.modes import pool_mode
 from tpusim.ir.types import shape_of
 from tpusim.ops.framework.base import (
+    NARROWEST,
     Array,
     Builder,
     FloatRule,
@@ -137,6 +138,7 @@ class TopMaxPool(PoolTop):
 
     name = "top.MaxPool"
     SPEC: ClassVar[tuple[str, ...]] = ("9.6",)
+    FLOAT: ClassVar[FloatRule] = NARROWEST
     RANGE: ClassVar[RangeRule] = RangeRule(sign=True, backward=True, forward=True)
 
     @classmethod
@@ -170,7 +172,7 @@ class TopAvgPool(PoolTop):
 
     name = "top.AvgPool"
     SPEC: ClassVar[tuple[str, ...]] = ("9.6", "5.4", "5.6")
-    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32")
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32", f8="f8")
     RANGE: ClassVar[RangeRule] = RangeRule(sign=True)
 
     count_include_pad = opt_attr_def(BoolAttr)

@@ -3,17 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from tpusim.field import Elements, Field, saturated
 from tpusim.ir.types import uniform_of
+from tpusim.isa.region import FLOATS, NARROW, numpy_dtype
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.framework.families import is_set, zero_point
 from tpusim.ops.view import chip_of_module
-from tpusim.proof.meanings.stored import NARROW, stored_float, type_of, without_zero
-
-FLOATS = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
+from tpusim.proof.meanings.stored import stored_float, type_of, without_zero
 
 
 def cast(op: TpuCast, operands: Sequence[Any], field: Field) -> Elements | None:
@@ -33,7 +31,7 @@ def cast(op: TpuCast, operands: Sequence[Any], field: Field) -> Elements | None:
 
 
 def _narrowed(op: TpuCast, x: Elements, field: Field, *, bf16_unit: bool) -> Elements:
-    """One rounding, none from 16 bits to f32; a BF16 unit cuts the lower 16 bits off."""
+    """One rounding, none to f32; a BF16 unit cuts the lower 16 bits off."""
     known, dtype = type_of(op.input), type_of(op.output)
     if dtype in (known, "f32"):
         return x
@@ -57,7 +55,7 @@ def _quantised(op: TpuCast, x: Elements, field: Field, *, bf16_unit: bool) -> El
         if bf16_unit and not in_bf16:
             factor = np.float32(1) / np.float32(step)
         else:
-            factor = np.float32(1 / np.float64(step)).astype(FLOATS["bf16" if in_bf16 else known])
+            factor = np.float32(1 / np.float64(step)).astype(numpy_dtype("bf16" if in_bf16 else known))
     steps = ("bf16", *_steps(known)) if in_bf16 else _steps(known)
     return field.apply(("quantize", float(factor), zero_point(op.output), type_of(op.output), *steps), x)
 
@@ -73,5 +71,5 @@ def _dequantised(op: TpuCast, x: Elements, field: Field, *, bf16_unit: bool) -> 
     if source is None:
         return field.apply(("dequantize", 1.0, dtype, False), x)
     with np.errstate(over="ignore"):
-        step = np.float32(1 if op.unscaled else source.scale.data).astype(FLOATS["bf16" if bf16_unit else dtype])
+        step = np.float32(1 if op.unscaled else source.scale.data).astype(numpy_dtype("bf16" if bf16_unit else dtype))
     return field.apply(("dequantize", float(step), dtype, bf16_unit), without_zero(x, zero_point(op.input)))

@@ -13,6 +13,7 @@ from tpusim_kernels.prim.floattable import SLOPE_RANGES
 from tpusim.field import Elements, Field
 from tpusim.ir.attrs import ints
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
+from tpusim.isa.region import FLOATS
 from tpusim.ops.arg import TpuArg
 from tpusim.ops.cumulate import TpuCumSum
 from tpusim.ops.elements import TpuTopK
@@ -115,7 +116,7 @@ def cumulate(op: TpuCumSum, operands: Sequence[Any], field: Field) -> Elements |
     (x,), axis, dtype = operands, op.axis.value.data, type_of(op.output)
     key = (
         "cumulate", ("mode", op.mode.data), ("exclusive", is_set(op.exclusive)), ("reverse", is_set(op.reverse)),
-        "" if dtype in ("f32", "f16", "bf16") else dtype,
+        "" if dtype in FLOATS else dtype,
     )  # fmt: skip
     places = _places(x.shape[axis], axis, x.ndim)
     return stored_float(field.apply(key, x, field.row(x, (axis,)), places), op.output, field)

@@ -6,10 +6,8 @@ from xdsl.ir import Operation, SSAValue
 from tpusim.field import PRIME, Elements, Field, extreme
 from tpusim.field.integers import clamped
 from tpusim.ir.types import element_of
+from tpusim.isa.region import NARROW
 from tpusim.ops.framework.families import command_dtype, relu_limit_of, relu_of
-
-NARROW = ("f16", "bf16")
-"""Floats of which a result is rounded when it is stored."""
 
 
 def type_of(value: SSAValue) -> str:
@@ -18,7 +16,7 @@ def type_of(value: SSAValue) -> str:
 
 
 def stored_float(x: Elements, value: SSAValue, field: Field) -> Elements:
-    """A float result, rounded to 16 bits where the tensor has them."""
+    """A float result, rounded where the tensor has a narrower type than f32."""
     dtype = type_of(value)
     return field.apply(("narrow", dtype), x) if dtype in NARROW else x
 

@@ -8,12 +8,11 @@ from tpusim.chips import ChipSpec
 from tpusim.errors import SimulationError
 from tpusim.field import Elements, Field, stored
 from tpusim.isa.blocks import Index, blocks
-from tpusim.isa.region import DType, View, byte_view, is_packed, itemsize, pair_axis
+from tpusim.isa.region import NARROW, DType, View, byte_view, is_packed, itemsize, pair_axis
 from tpusim.registry import FIELD_HANDLERS
 from tpusim.simulator.memory import Machine, Region
 
 _CELL = np.dtype(np.int64)
-_NARROW = ("f16", "bf16")
 
 
 class NotJudged(SimulationError):
@@ -159,7 +158,7 @@ class FieldMachine(Machine):
 
     def rounded(self, array: Elements, dtype: DType) -> Elements:
         """Results of floats as a type stores them."""
-        return self.field.apply(("narrow", dtype), array) if dtype in _NARROW else array
+        return self.field.apply(("narrow", dtype), array) if dtype in NARROW else array
 
     def given(self, view: View, name: str) -> Elements:
         """Fill an input with random elements and return them."""

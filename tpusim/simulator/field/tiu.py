@@ -22,7 +22,7 @@ from tpusim.isa.commands import (
     Select,
     Where,
 )
-from tpusim.isa.region import View
+from tpusim.isa.region import NARROW, View
 from tpusim.simulator.field.functions import function
 from tpusim.simulator.field.memory import FieldMachine
 from tpusim.simulator.field.scaling import floats_limited, scaling
@@ -101,7 +101,7 @@ def arith(command: Arith, memory: FieldMachine) -> None:
         negated = kind == "mul" and command.b == -1.0
         exact = (
             (keeps or negated)
-            and command.a.dtype in (output.dtype, "f16", "bf16")
+            and command.a.dtype in (output.dtype, *NARROW)
             and output.dtype in ("f32", command.a.dtype)
         )
         (memory.write if exact else memory.store)(output, found)
@@ -146,7 +146,7 @@ def channel_rescale(command: ChannelRescale, memory: FieldMachine) -> None:
 
 
 def _narrow_type(dtype: str) -> str:
-    return dtype if dtype in ("f16", "bf16") else ""
+    return dtype if dtype in NARROW else ""
 
 
 def quantize(command: Quantize, memory: FieldMachine) -> None:
