@@ -126,6 +126,33 @@ def test_step_8_is_repeated_after_step_9() -> None:
     assert found["r"] == found["z"] == found["y"] == (-3.0, 3.0)
 
 
+def test_a_step_goes_from_the_last_op_to_the_first() -> None:
+    """U-116: the second Max gives its range to the first, which gives it to its inputs; the other order never ends."""
+    ranges = {"x": (-9.0, 9.0), "z": (-8.0, 8.0), "w": (-7.0, 7.0), "a": (-3.0, 3.0), "y": (-2.0, 2.0)}
+    found = propagated(ranged(made([node("Max", "x z", "a"), node("Max", "a w")], {}, TWO | {"w": SHAPE}), ranges))
+    assert set(found.values()) == {(-2.0, 2.0)}
+
+
+def test_ranges_that_do_not_settle_stay_after_ten_walks() -> None:
+    """U-116: each Where sets the branch that both read; the first is visited last."""
+    nodes = [node("Greater", "z w", "m"), node("Where", "m x v", "a"), node("Where", "m x u", "b")]
+    nodes.append(node("Concat", "a b", axis=0))
+    ranges = {name: (-9.0, 9.0) for name in "xzwuvm"} | {"a": (-1.0, 1.0), "b": (-2.0, 2.0), "y": (-3.0, 3.0)}
+    found = propagated(ranged(made(nodes, {}, {name: SHAPE for name in "xzwuv"}), ranges))
+    assert found["u"] == (-3.0, 3.0) == found["b"]
+    assert found["x"] == found["a"] == (-3.0, 3.0)
+
+
+@pytest.mark.parametrize(("chip", "wanted"), [("bm1684x", (-5.0, 5.0)), ("bm1684", (-3.0, 3.0))])
+def test_a_range_passes_an_unsqueeze_only_where_it_is_a_reshape(chip: str, wanted: Range) -> None:
+    """U-117."""
+    nodes = [node("Tanh", "x", "a"), node("Unsqueeze", "a s", "b"), node("Relu", "b")]
+    ranges = {"x": (-4.0, 4.0), "a": (-5.0, 5.0), "b": (-5.0, 5.0), "y": (-3.0, 3.0)}
+    top = ranged(made(nodes, {"s": np.array([1])}, X), ranges)
+    propagate(top, chips.load(chip))
+    assert {op_name(op): calibrated_range(op.results[0]) for op in top.ops if isinstance(op, TopOp)}["a"] == wanted
+
+
 # --------------------------------------------------------------------------------------------------------- stored types
 
 

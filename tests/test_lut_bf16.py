@@ -152,18 +152,17 @@ def test_functions_without_a_table_are_rounded_once(case_id: str) -> None:
     assert element_of(op.results[0]) == bf16
 
 
-@pytest.mark.parametrize("case_id", [*SLOPE_ROWS, *LOG_ROWS, "reciprocal", "hardsigmoid", "hardswish", "floor"])
+@pytest.mark.parametrize("case_id", [*SLOPE_ROWS, *LOG_ROWS, "reciprocal", "hardsigmoid", "hardswish", "floor", "sqrt"])
 def test_integers_use_the_byte_table(case_id: str) -> None:
     model, why = lowered(case_id, "int8")
     assert the(model).name == "tpu.Lut"
     assert why == ()
 
 
-@pytest.mark.parametrize("case_id", ["erf", "sin", "cos", "sign", "ceil", "round", "sqrt"])
+@pytest.mark.parametrize("case_id", ["erf", "sin", "cos", "sign", "ceil", "round"])
 def test_functions_without_a_byte_table_run_in_bf16(case_id: str) -> None:
-    """A square root by the power table of BF16."""
     model, why = lowered(case_id, "int8")
-    op = the(model, "tpu.LutBF16" if case_id == "sqrt" else "tpu.Active")
+    op = the(model, "tpu.Active")
     assert element_of(op.results[0]) == bf16
     assert "DN-13" in str(op.attributes["tpusim.decisions"])
     assert why == ("this chip has no table of this function (numerics.md 10, 16)",)

@@ -164,11 +164,11 @@ def test_bytes_of_a_cyclic_shift_with_another_scale(axis: int, shape: tuple[int,
     constants = {"two": np.array([2]), "far": np.array([99]), "zero": np.array([0]), "at": np.array([axis])}
     top = to_canonical(import_onnx(network(nodes, constants)({"x": shape})))
     ranged(top, {"x": (-1.27, 1.27)} | {n: (-2.54, 2.54) for n in "bcy"})
-    theirs, ours = lowered(top), lowered(top, ("swap_dim_raw_bytes",))
+    theirs, ours = lowered(top), lowered(top, ("moved_raw_bytes",))
     halves = np.random.default_rng(0).integers(-63, 64, shape)
     feeds = {"x": (halves / 50).astype(np.float32)}
     np.testing.assert_array_equal(run(theirs, feeds)["y"], np.roll(2 * halves, -2, axis))
-    assert "swap_dim_raw_bytes" in marks(named(theirs, "tpu.SwapDimInner"))
+    assert "moved_raw_bytes" in marks(named(theirs, "tpu.SwapDimInner"))
     np.testing.assert_array_equal(run(ours, feeds)["y"], np.roll(halves, -2, axis))
 
 

@@ -117,7 +117,7 @@ CV18XX = Hardware(
         FloatOnly("top.CumSum", "the host adds up, in f32"),
         FloatOnly("top.TopK", "the host sorts, in f32"),
         FloatOnly("top.GatherElements", "the host gathers, in f32"),
-        *_without_table("Sqrt", "Erf", "Sin", "Cos", "Ceil", "Round", "Sign", decisions=("DN-13",)),
+        *_without_table("Erf", "Sin", "Cos", "Ceil", "Round", "Sign", decisions=("DN-13",)),
     ),
     on_host=("top.Interp", "top.InstanceNorm", "top.CumSum", "top.TopK", "top.GatherElements"),
     global_only=(

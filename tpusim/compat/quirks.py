@@ -98,9 +98,9 @@ class Quirk(StrEnum):
         "halves go away from zero",
         "they go to the even integer, as ONNX says",
     )  # fmt: skip
-    SWAP_DIM_RAW_BYTES = (
-        "U-104", "swap_dim_raw_bytes", "lowering of SwapDimInner",
-        "the bytes of a cyclic shift keep their values though their scale is not the result's",
+    MOVED_RAW_BYTES = (
+        "U-104", "moved_raw_bytes", "lowering of ops that move or choose elements",
+        "bytes keep their values though their scale is not the result's",
         "they are requantised",
     )  # fmt: skip
 

@@ -199,6 +199,17 @@ FLOATS: Final = (
         "Where broadcasts", "observed: model_deploy.py",
     ),
     Rule(
+        "U-116", "ten_walks", "threshold propagation",
+        "a step visits all ops from the last to the first, ten times at most: ranges that change each other for ever, "
+        "and ranges that more than ten ops pass on, are left as they then are",
+        "a step ends when nothing changes", "numerics.md DN-06",
+    ),
+    Rule(
+        "U-117", "views_keep_ranges", "threshold propagation",
+        "on the 1684X family a Squeeze or Unsqueeze gives no range of its result to its operand, as a Reshape does",
+        "all views pass ranges back", "numerics.md 3.2",
+    ),
+    Rule(
         "U-44", "functions_without_tables", "lowering of activations",
         "some functions have no table of bytes and run in float in every mode",
         "every function of one byte has a table", "numerics.md 12.1",

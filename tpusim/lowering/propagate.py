@@ -1,13 +1,13 @@
 """Threshold propagation before lowering: the steps of docs/spec/numerics.md 3.3, driven by each op's RangeRule.
 
-Inside one step ops are visited in program order and whole passes repeat until nothing changes (DN-06).
+A step visits the ops from the last to the first, and repeats that until nothing changes, ten times at most (U-116).
 """
 
 from collections.abc import Callable, Collection, Iterable
 from math import prod
 
 import numpy as np
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import CalibrationError
@@ -16,10 +16,11 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model, update_function_type
 from tpusim.ir.types import CalibratedType, calibrated_range, is_tensor, retyped, set_type, shape_of
 from tpusim.ops.framework.base import TopOp
-from tpusim.ops.interfaces import Range, RangePropagation, Ranges, RangeStep, Selects, number_of
+from tpusim.ops.interfaces import Range, RangePropagation, RangeRule, Ranges, RangeStep, Selects, number_of
 from tpusim.ops.structure import TopWeight
 
-MAX_PASSES = 100
+MAX_PASSES = 10
+"""How often a step visits every op; ranges that change each other for ever are left as they then are (U-116)."""
 
 
 class Propagation:
@@ -29,7 +30,6 @@ class Propagation:
         self.chip = chip
         self._rules = rules(chip, RangePropagation)
         self._in_float = in_float
-        self._given: dict[SSAValue, TopOp] = {}
         self.weights = model.weights
         self.ops = [op for op in model.ops if isinstance(op, TopOp)]
         self.ranges: dict[SSAValue, Range] = {}
@@ -41,7 +41,7 @@ class Propagation:
 
     def run(self) -> None:
         """All steps in the specified order."""
-        self.step(lambda op: op.RANGE.forward_first and self.forward(op))
+        self.step(lambda op: self._rule(op).forward_first and self.forward(op))
         self.step(self.signs)
         self.step(self.product_sign, "product_sign")
         self.step(self.difference_sign, "difference_sign")
@@ -50,23 +50,24 @@ class Propagation:
         self.step(self.products_of_sum, "products_of_sum")
         self.step(self.compared)
         self.step(self.selected)
-        self.step(lambda op: ask(op, Ranges, self.chip).range_rule().forward and self.forward(op))
+        self.step(lambda op: self._rule(op).forward and self.forward(op))
         self.step(self.signs)
         self.step(self.selected)
 
     def step(self, visit: Callable[[TopOp], bool], name: RangeStep | None = None) -> None:
-        """One step to its fix point; name: given if the chip's family may skip the step."""
+        """One step; name: given if the chip's family may skip it."""
         if name in self._rules.SKIPPED:
             return
         for _ in range(MAX_PASSES):
-            changed = [visit(op) for op in self.ops]
+            changed = [visit(op) for op in reversed(self.ops)]
             if not any(changed):
                 return
-        raise CalibrationError(
-            f"threshold propagation does not settle within {MAX_PASSES} passes; check the table for conflicting ranges"
-        )
 
     # elementary moves (numerics.md 3.2)
+
+    def _rule(self, op: Operation | Block) -> RangeRule:
+        """The rule of an op for the chip; of what makes no calibrated value, a rule that changes nothing."""
+        return ask(op, Ranges, self.chip).range_rule() if isinstance(op, TopOp) else RangeRule()
 
     def assign(self, value: SSAValue, new: Range) -> bool:
         """Give `value` a range; False if it already has this range or is not calibrated."""
@@ -77,18 +78,22 @@ class Propagation:
         return True
 
     def _layout_users(self, value: SSAValue) -> Iterable[TopOp]:
-        return (u.operation for u in value.uses if isinstance(u.operation, TopOp) and u.operation.RANGE.forward_first)
+        users = (u.operation for u in value.uses)
+        return (op for op in users if isinstance(op, TopOp) and self._rule(op).forward_first)
 
     def forward(self, op: TopOp) -> bool:
         """The output takes the input's range; layout ops directly after it follow."""
         source = self.ranges.get(op.operands[0])
         if source is None:
             return False
-        result = ask(op, Ranges, self.chip).forwarded_range(source)
-        if not self.assign(op.results[0], result):
+        return self.assign_result(op, ask(op, Ranges, self.chip).forwarded_range(source))
+
+    def assign_result(self, op: TopOp, new: Range) -> bool:
+        """Give the result a range; layout ops directly after it take it too."""
+        if not self.assign(op.results[0], new):
             return False
         for user in self._layout_users(op.results[0]):
-            self.assign(user.results[0], result)
+            self.assign(user.results[0], new)
         return True
 
     def backward(self, op: TopOp) -> bool:
@@ -96,7 +101,7 @@ class Propagation:
 
         A layout op that makes the input passes the range on.
         """
-        rule = ask(op, Ranges, self.chip).range_rule()
+        rule = self._rule(op)
         if rule.backward:
             return self.push_back(op.operands[0], self.ranges.get(op.results[0]))
         given = self.ranges.get(op.operands[0]) if rule.backward_keep_min else None
@@ -109,9 +114,7 @@ class Propagation:
         """Give a single-use value a range, and also the input of the layout op that makes it."""
         if new is None or len(list(value.uses)) != 1 or not self.assign(value, new):
             return False
-        maker = value.owner
-        if isinstance(maker, TopOp) and maker.RANGE.forward_first:
-            self.assign(maker.operands[0], new)
+        self.push_back_shared(value, new)
         return True
 
     # steps
@@ -126,9 +129,9 @@ class Propagation:
         if len(known) != len(inputs) or not known:
             return False
         if op.RANGE.sum_sign and all(r[0] >= 0 for r in known) and out[0] < 0:
-            return self.assign(op.results[0], (0.0, out[1]))
+            return self.assign_result(op, (0.0, out[1]))
         if self._falls_below_zero(op) and known[0][0] >= 0 and out[0] >= 0:
-            return self.assign(op.results[0], (-0.1 * out[1], out[1]))
+            return self.assign_result(op, (-0.1 * out[1], out[1]))
         if not op.RANGE.sign:
             return False
         if known[0][0] < 0 <= out[0]:
@@ -140,7 +143,7 @@ class Propagation:
         if not self.assign(op.results[0], found):
             return False
         for user in (use.operation for use in op.results[0].uses):
-            if isinstance(user, TopOp) and (user.RANGE.forward_first or user.RANGE.sign):
+            if isinstance(user, TopOp) and (self._rule(user).forward_first or user.RANGE.sign):
                 self.assign(user.results[0], found)
         return True
 
@@ -154,7 +157,7 @@ class Propagation:
         if op.RANGE.sub_constant:
             return self.signs(op)
         out = self.ranges.get(op.results[0]) if op.RANGE.difference else None
-        return out is not None and out[0] >= 0 and self.assign(op.results[0], (-0.1 * out[1], out[1]))
+        return out is not None and out[0] >= 0 and self.assign_result(op, (-0.1 * out[1], out[1]))
 
     def _range_of(self, value: SSAValue) -> Range | None:
         """The range of a value; a constant has the range of its data."""
@@ -179,10 +182,10 @@ class Propagation:
             return False
         signed = [f[0] < 0 for f in factors if f is not None]
         if all(signed) and out[0] >= 0:
-            return self.assign(op.results[0], (_narrow_tenth(out[1]), out[1]))
+            return self.assign_result(op, (_narrow_tenth(out[1]), out[1]))
         if not any(signed) and out[0] < 0:
             self._require_positive(op, out)
-            return self.assign(op.results[0], (0.0, out[1]))
+            return self.assign_result(op, (0.0, out[1]))
         return False
 
     @staticmethod
@@ -207,8 +210,9 @@ class Propagation:
             return False
         if len(set(known)) == 1:
             return self.assign(op.results[0], known[0])
-        changed = [self.push_back_shared(v, self.ranges[op.results[0]]) for v in inputs]
-        return any(changed)
+        for value in inputs:
+            self.push_back_shared(value, self.ranges[op.results[0]])
+        return True
 
     def _only_feeds(self, value: SSAValue, op: TopOp) -> bool:
         """Whether every user is `op` or a max pool (an op that keeps its input's range both ways and is not Abs)."""
@@ -218,13 +222,11 @@ class Propagation:
     def _is_max_pool(self, op: TopOp) -> bool:
         return op.RANGE.sign and op.RANGE.backward and not op.RANGE.mirrored
 
-    def push_back_shared(self, value: SSAValue, new: Range) -> bool:
+    def push_back_shared(self, value: SSAValue, new: Range) -> None:
         """`push_back` without the single-use condition."""
-        changed = self.assign(value, new)
-        maker = value.owner
-        if changed and isinstance(maker, TopOp) and maker.RANGE.forward_first:
-            self.assign(maker.operands[0], new)
-        return changed
+        self.assign(value, new)
+        if isinstance(value.owner, TopOp) and self._rule(value.owner).back_through:
+            self.assign(value.owner.operands[0], new)
 
     def products_of_sum(self, op: TopOp) -> bool:
         """Step 6: single-use products that feed one Add take its range."""
@@ -254,25 +256,21 @@ class Propagation:
     def selected(self, op: TopOp) -> bool:
         """Step 8: a constant above the output's range widens it; else the computed branches take the output's range.
 
-        They take a widened range in the next pass, when the constant is no longer above it. If several Wheres share a
-        branch, the first sets its range, so that the step ends.
+        They take a widened range when the step visits the op again, when the constant is no longer above it: only if
+        another op has changed, or in step 10.
         """
-        out = self.ranges.get(op.results[0]) if op.RANGE.select else None
-        if out is None:
+        out = self.ranges.get(op.results[0]) if isinstance(op, Selects) else None
+        if out is None or not isinstance(op, Selects):
             return False
-        branches = [v for v in op.operands[1:] if is_tensor(v)]
-        ends = [self._range_of(v) for v in branches if isinstance(v.owner, TopWeight)]
-        selected = op.constant_branches() if isinstance(op, Selects) else ()
-        numbers = [*selected, *(end for pair in ends if pair is not None for end in pair)]
-        numbers = [n for n in numbers if np.isfinite(n)]  # infinity is a mask, which has no range
+        numbers = [n for n in op.constant_branches() if np.isfinite(n)]  # infinity is a mask, which has no range
         largest = max((abs(n) for n in numbers), default=0.0)
-        if numbers and out[1] < largest:
+        if out[1] < largest:
             signed = out[0] < 0 or min(numbers) < 0
-            return self.assign(op.results[0], (-0.1 * largest if signed else 0.0, largest))
+            self.assign(op.results[0], (-0.1 * largest if signed else 0.0, largest))
+            return False
         if op in self._in_float:
             return False
-        mine = [v for v in branches if v in self.ranges and self._given.setdefault(v, op) is op]
-        changed = [self.assign(v, out) for v in mine]
+        changed = [self.assign(v, out) for v in op.operands[1:] if is_tensor(v)]
         return any(changed)
 
 

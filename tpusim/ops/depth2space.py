@@ -138,7 +138,8 @@ class TopDepth2Space(Depth2Space, TopOp):
     name = "top.Depth2Space"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
     FLOAT: ClassVar[FloatRule] = NARROWEST
-    RANGE: ClassVar[RangeRule] = RangeRule(forward=True, backward=True)  # forward: if the input has other users
+    RANGE: ClassVar[RangeRule] = RangeRule(forward=True, backward=True, back_through=True)
+    """It goes forward if the input has other users."""
     MOVES: ClassVar[bool] = True
 
     @classmethod

@@ -62,7 +62,7 @@ class TopPermute(Permute, TopOp):
     name = "top.Permute"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
     FLOAT: ClassVar[FloatRule] = NARROWEST
-    RANGE: ClassVar[RangeRule] = RangeRule(forward_first=True, forward=True)
+    RANGE: ClassVar[RangeRule] = RangeRule(forward_first=True, back_through=True, forward=True)
     MOVES: ClassVar[bool] = True
 
     @classmethod

@@ -87,7 +87,7 @@ class TpuRequantIntAxis(ElementwiseTpu, PackedWeights, Reorder):
         words = table.reshape(table.shape[1], -1)
         left = words[:, 1]
         if words.shape[1] == PACKED_WORDS:
-            left = (left & 0xFF).astype(np.uint8).view(np.int8)
+            left = (left & 0xFFFF).astype(np.uint16).view(np.int16)
         return words[:, 0].astype(np.int64), -left.astype(np.int64)
 
     @override
@@ -125,9 +125,9 @@ class TpuRequantIntAxis(ElementwiseTpu, PackedWeights, Reorder):
 
 
 def packed_table(m: np.ndarray, r: np.ndarray, zero: int, chip: ChipSpec) -> np.ndarray:
-    """(m, -r, z), or (m, -r in the low byte and z in the high half), as int32 (1, c, 1, words) (numerics.md 6)."""
+    """(m, -r, z), or (m, -r in the low half and z in the high half), as int32 (1, c, 1, words) (numerics.md 6)."""
     m, r, z = m.astype(np.int64), r.astype(np.int64), np.full(len(m), zero, np.int64)
-    words = [m, -r, z] if chip.requant_words > PACKED_WORDS else [m, (-r & 0xFF) | (z & 0xFFFF) << 16]
+    words = [m, -r, z] if chip.requant_words > PACKED_WORDS else [m, (-r & 0xFFFF) | (z & 0xFFFF) << 16]
     table = np.stack(words, axis=1).astype(np.uint64).astype(np.uint32).view(np.int32)
     return table.reshape(1, len(m), 1, -1)
 

@@ -6,6 +6,7 @@ Source: numerics.md 5.6 (transfers: best fit positive, 8 bit) and 6 (MulShift HA
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
+import numpy as np
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.prim.multiplier import best_fit, best_fit_positive
 from typing_extensions import override
@@ -14,6 +15,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
 
 from tpusim.chips import ChipSpec
+from tpusim.compat.quirks import Quirk
 from tpusim.interfaces import Rules, rules
 from tpusim.ir.attrs import int_attr, op_name, value_name
 from tpusim.ir.modes import RequantModeAttr, RoundModeAttr, requant_mode, round_mode
@@ -206,9 +208,9 @@ def lower_same_scale(
 ) -> SSAValue:
     """Lower an op of one operand whose stored integers keep their meaning (MaxPool, Reshape, Permute).
 
-    Threshold propagation makes input and output ranges equal (numerics.md 3.3). If it could not, the input is
-    requantised first. If no multiplier fits, or if `why_not` gives a reason, the op runs in float with
-    `float_attributes`.
+    Threshold propagation makes input and output ranges equal (numerics.md 3.3). If it could not, the bytes are moved
+    as they are (U-104); with the quirk off the input is requantised first. If no multiplier fits, or if `why_not` gives
+    a reason, the op runs in float with `float_attributes`.
     """
     value, result, name = op.operands[0], op.results[0], op_name(op)
     indices = ctx.stored_indices(value) if isinstance(op, TopOp) and op.MOVES else None
@@ -216,10 +218,13 @@ def lower_same_scale(
         return ctx.build(cls, [indices], attributes, element_of(indices), shape_of(result), name)
 
     def in_integers(ctx: LoweringContext) -> SSAValue | str:
-        source = ctx.quant(value)
-        if why_not is not None or source is None or ctx.quant(result) is None:
+        source, target = ctx.quant(value), ctx.quant(result)
+        if why_not is not None or source is None or target is None:
             return why_not or "input or output is not calibrated"
-        operand = requantised(ctx, op, ctx.operand(value, "int8", op), source, result)
+        operand: SSAValue | None = ctx.operand(value, "int8", op)
+        theirs, ours = (np.array([q.scale, q.zero_point]) for q in (target, source))
+        if (ctx.quirked(op, Quirk.MOVED_RAW_BYTES, theirs, ours) != theirs).any():
+            operand = requantised(ctx, op, operand, source, result)
         if operand is None:
             return TOO_LARGE
         return ctx.build(cls, [operand], attributes, ctx.quantised_type(result), shape_of(result), name)

@@ -6,7 +6,6 @@ from math import prod
 from typing import ClassVar
 
 import msgspec
-import numpy as np
 from tpusim_kernels.movement import moved
 from typing_extensions import override
 from xdsl.dialects.builtin import ArrayAttr
@@ -15,7 +14,6 @@ from xdsl.irdl import attr_def, irdl_op_definition
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
-from tpusim.compat.quirks import Quirk
 from tpusim.ir.attrs import copy_name, ints, ints_attr
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
@@ -34,7 +32,7 @@ from tpusim.ops.framework.base import (
     TopOp,
     TpuOp,
 )
-from tpusim.ops.framework.families import Unary, built_in_integers, part_of, shorter_axes, value_dtype
+from tpusim.ops.framework.families import Unary, part_of, shorter_axes, value_dtype
 from tpusim.ops.interfaces import ChipRewrites
 from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.slice import TopSlice
@@ -86,20 +84,6 @@ class TopSwapDimInner(SwapDimInner, TopOp, ChipRewrites):
 
     @override
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """The bytes of the operand, or its numbers at the result's scale (U-104)."""
-        source, out = ctx.quant(self.input), ctx.quant(self.output)
-        if source is not None and out is not None:
-            theirs, ours = (np.array([q.scale, q.zero_point]) for q in (out, source))
-            if (ctx.quirked(self, Quirk.SWAP_DIM_RAW_BYTES, theirs, ours) == theirs).all():
-                return ctx.by_family(self, {"integer": self._bytes, "float": self._same_scale})
-        return self._same_scale(ctx)
-
-    def _bytes(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.SwapDimInner of the operand's bytes, whatever their scale."""
-        operand = ctx.operand(self.input, "int8", self)
-        return built_in_integers(self, ctx, TpuSwapDimInner, [operand], {"offset": self.offset})
-
-    def _same_scale(self, ctx: LoweringContext) -> SSAValue:
         return lower_same_scale(self, ctx, TpuSwapDimInner, {"offset": self.offset})
 
 

@@ -75,7 +75,7 @@ class ViewTop(View, TopOp):
 
     SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
 
-    RANGE: ClassVar[RangeRule] = RangeRule(forward_first=True, forward=True)
+    RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
     MOVES: ClassVar[bool] = True
 
     @override
@@ -103,6 +103,7 @@ class TopReshape(Reshape, ViewTop):
     """`top.Reshape`: a view with the shape `shape`, in which -1 and 0 are already resolved."""
 
     name = "top.Reshape"
+    RANGE: ClassVar[RangeRule] = RangeRule(forward_first=True, back_through=True, forward=True)
 
     @classmethod
     @names_op

@@ -112,6 +112,16 @@ def _stored(values: F64, target: Bytes) -> NDArray[np.integer]:
     return saturate_np(np.where(fits, y, -(2.0**63)), "int8" if target.signed else "uint8")
 
 
+def power_table(exponent: float, largest: float, source: Bytes, target: Bytes) -> NDArray[np.integer]:
+    """(256,) the table of x**exponent: `largest`, the calibrated maximum, for 0**negative; 0 for no real number."""
+
+    def power(x: F64) -> F64:
+        no_number, infinite = (x < 0) & (exponent != int(exponent)), (x == 0) & (exponent < 0)
+        return np.where(infinite, largest, np.where(no_number, 0.0, x**exponent))
+
+    return byte_table(power, source, target)
+
+
 def reciprocal_table(numerator: float, largest: float, source: Bytes, target: Bytes) -> NDArray[np.integer]:
     """(256,) the table of numerator/x in which x == 0 gives `largest`, the calibrated maximum (numerics 10)."""
     return byte_table(lambda x: np.where(x == 0, largest, numerator / np.where(x == 0, 1.0, x)), source, target)

@@ -15,6 +15,7 @@ class RangeRule:
 
     fixed: the output has this range, whatever was measured (Softmax). mirrored: the output range is (-th, th) (Abs).
     forward_first (step 1), forward (step 9): the output takes the range of the input.
+    back_through: what gives the output a range from its reader's side gives it to the input, too.
     backward (step 5): the input takes the range of the output. backward_keep_min: only its maximum.
     sign (step 2): the sign rule. sum_sign: that of Add. product (step 3): that of a product.
     unify (step 4): all inputs and the output share one range; unify_skips_mixed_signs: only if their signs agree.
@@ -25,6 +26,7 @@ class RangeRule:
     fixed: tuple[float, float] | None = None
     mirrored: bool = False
     forward_first: bool = False
+    back_through: bool = False
     forward: bool = False
     backward: bool = False
     backward_keep_min: bool = False
