@@ -185,7 +185,9 @@ class _Tile:
             state = following
         assert state is not None  # there are keys
         store = self._moved(whole.result, self.start[2], self.rows, self.at[9])
-        yield Piece(self.number, (), (), (), self._command(FlashResult(), (state,), store.inside), store, kept=1)
+        yield Piece(
+            self.number, (), (), (), self._command(FlashResult(whole.shared), (state,), store.inside), store, kept=1
+        )
 
     def _state(self, turn: int) -> View:
         """The state after a block; two areas are used alternately."""
