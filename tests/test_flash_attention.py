@@ -143,12 +143,14 @@ TPU-MLIR 1.30.2 to its last, bytes loaded and stored."""
 HIGH_PRECISION = [
     ("bm1688", "f16", (1, 1, 257, 9, 64, True, 3), 22272, 200070, 1152),
     ("bm1688", "bf16", (1, 1, 65, 4, 64, True, 2), 6700, 33922, 512),
+    ("bm1684x", "f16", (1, 256, 256, 10, 16, False, 10), 64749, 114688, 81920),
+    ("bm1684x", "f16", (1, 1, 513, 8, 64, False, 4), 11885, 263680, 1024),
     ("bm1688", "f16", (1, 100, 300, 3, 80, True, 3), 60106, 300000, 48000),
     ("bm1684x", "bf16", (1, 16, 80, 4, 64, True, 2), 9686, 51712, 8192),
     ("bm1684x", "f16", (1, 200, 200, 4, 64, False, 2), 25640, 307200, 102400),
 ]
-"""The same with the number of heads that read one head of keys, and with `--high_precision`. One query of three heads
-is three rows."""
+"""The same with the number of heads that read one head of keys, and with `--high_precision`. One query of three or
+four heads is as many rows."""
 
 
 @pytest.mark.parametrize(("chip", "mode", "sizes", "cycles", "loaded", "stored"), PROFILE, ids=str)

@@ -218,13 +218,15 @@ def _products(rows: int, heads: int, keys: int, size: int, chip: ChipSpec) -> in
     return ceil_div(rows, chip.lanes) * heads * steps
 
 
-def _laid(queries: Shape, heads: int) -> tuple[int, int]:
-    """(heads, rows) of queries as the library lays them out; heads: of the keys.
+def heads_are_rows(rows: int, shared: int) -> bool:
+    """Whether heads of queries lie over the lanes: if more than two of one query read one head of keys."""
+    return rows == 1 and shared > 2  # noqa: PLR2004
 
-    Heads of one query that read one head of keys are rows, unless their number is a power of two.
-    """
+
+def _laid(queries: Shape, heads: int) -> tuple[int, int]:
+    """(heads, rows) of queries as the library lays them out; heads: of the keys."""
     shared = queries[0] // heads
-    return (heads, shared) if queries[1] == 1 and shared & (shared - 1) else (queries[0], queries[1])
+    return (heads, shared) if heads_are_rows(queries[1], shared) else (queries[0], queries[1])
 
 
 def _mask_steps(step: _TileSteps, rows: int, heads: int, mask_rows: int) -> int:
