@@ -16,7 +16,7 @@ from tpusim import chips
 from tpusim.frontend import import_onnx
 from tpusim.ir.attrs import op_name
 from tpusim.isa.commands import Fn
-from tpusim.isa.functions import FlashAttention, FlashMix, FlashScores
+from tpusim.isa.functions import FlashAttention, FlashMix, FlashResult, FlashScores, Function
 from tpusim.isa.region import View
 from tpusim.kernel_library import tiles
 from tpusim.ops.framework.base import TpuOp
@@ -31,13 +31,23 @@ def block(
     batch: int = 1,
     rows: int = 5,
     heads: int = 2,
+    shared: int = 1,
 ) -> onnx.ModelProto:
-    """Cross attention, (batch, rows, heads, size) over (batch, keys, heads, size), with a mask of rows and keys."""
+    """Cross attention, (batch, rows, heads, size) over (batch, keys, heads, size), with a mask of rows and keys.
+
+    shared: heads of the queries that read one head of keys.
+    """
     b = Builder("block")
     q = b.node("Transpose", b.input("q", batch, rows, heads, size), perm=[0, 2, 1, 3])
-    k = b.node("Transpose", b.input("k", batch, keys, heads, size), perm=[0, 2, 3, 1])
-    v = b.node("Transpose", b.input("v", batch, keys, heads, size), perm=[0, 2, 1, 3])
-    scores = b.node("Mul", b.node("MatMul", q, k), b.constant(size**-0.5))
+    k, v = (
+        b.node("Transpose", b.input(name, batch, keys, heads // shared, size), perm=[0, 2, 1, 3]) for name in ("k", "v")
+    )
+    if shared > 1:
+        k, v = (b.reshape(x, batch, heads // shared, 1, keys, size) for x in (k, v))
+        k, v = (b.node("Tile", x, b.constant(np.array([1, 1, shared, 1, 1]))) for x in (k, v))
+        k, v = (b.reshape(x, batch, heads, keys, size) for x in (k, v))
+    product = b.node("MatMul", q, b.node("Transpose", k, perm=[0, 1, 3, 2]))
+    scores = b.node("Mul", product, b.constant(size**-0.5))
     if mask:
         scores = b.node("Add", scores, b.input("mask", 1, 1, rows, keys))
     weights = b.node("Softmax", scores, axis=-1)
@@ -130,23 +140,53 @@ PROFILE = [
 TPU-MLIR 1.30.2 to its last, bytes loaded and stored."""
 
 
+HIGH_PRECISION = [
+    ("bm1688", "f16", (1, 1, 257, 9, 64, True, 3), 22272, 200070, 1152),
+    ("bm1688", "bf16", (1, 1, 65, 4, 64, True, 2), 6700, 33922, 512),
+    ("bm1684x", "f16", (1, 256, 256, 10, 16, False, 10), 64749, 114688, 81920),
+    ("bm1684x", "f16", (1, 1, 513, 8, 64, False, 4), 11885, 263680, 1024),
+    ("bm1688", "f16", (1, 100, 300, 3, 80, True, 3), 60106, 300000, 48000),
+    ("bm1684x", "bf16", (1, 16, 80, 4, 64, True, 2), 9686, 51712, 8192),
+    ("bm1684x", "f16", (1, 200, 200, 4, 64, False, 2), 25640, 307200, 102400),
+]
+"""The same with the number of heads that read one head of keys, and with `--high_precision`. One query of three or
+four heads is as many rows."""
+
+
 @pytest.mark.parametrize(("chip", "mode", "sizes", "cycles", "loaded", "stored"), PROFILE, ids=str)
 def test_tiles_as_in_the_profile(
     chip: str, mode: str, sizes: tuple[int, ...], cycles: int, loaded: int, stored: int
 ) -> None:
     """Every byte, and cycles within 0.2 % on BM1688, whose transfers are known, within 3 % on BM1690."""
-    batch, rows, keys, heads, size, mask = sizes
-    proto = block(size, keys, mask=bool(mask), batch=batch, rows=rows, heads=heads)
+    moved, taken = measured(chip, mode, sizes, FlashMix, high_precision=False)
+    assert moved == [loaded, stored]
+    assert abs(taken / cycles - 1) <= (0.002 if chip == "bm1688" else 0.03)
+
+
+@pytest.mark.parametrize(("chip", "mode", "sizes", "cycles", "loaded", "stored"), HIGH_PRECISION, ids=str)
+def test_tiles_in_high_precision(
+    chip: str, mode: str, sizes: tuple[int, ...], cycles: int, loaded: int, stored: int
+) -> None:
+    """Every byte, and cycles within 1 %."""
+    moved, taken = measured(chip, mode, sizes, FlashResult, high_precision=True)
+    assert moved == [loaded, stored]
+    assert abs(taken / cycles - 1) <= 0.01
+
+
+def measured(
+    chip: str, mode: str, sizes: tuple[int, ...], last: type[Function], *, high_precision: bool
+) -> tuple[list[int], float]:
+    """Bytes loaded and stored by the op whose tiles end with the function `last`, and its cycles."""
+    batch, rows, keys, heads, size, mask, *shared = sizes
+    proto = block(size, keys, mask=bool(mask), batch=batch, rows=rows, heads=heads, shared=sum(shared) or 1)
     top = to_canonical(import_onnx(proto))
-    compiled = Compiled(to_tpu(top, chip, mode), {}, chip)
+    compiled = Compiled(to_tpu(top, chip, mode, high_precision=high_precision), {}, chip)
     of_op = [(i, c) for i, c in enumerate(compiled.program().commands) if c.of_tile]
-    group = next(c.group for _, c in of_op if isinstance(c, Fn) and isinstance(c.function, FlashMix))
+    group = next(c.group for _, c in of_op if isinstance(c, Fn) and isinstance(c.function, last))
     own = [(i, c) for i, c in of_op if c.group == group]
-    moved = [sum(c.traffic()[way] for _, c in own) for way in (0, 1)]
     spans = {span.index: span for span in compiled.timeline().spans}
     taken = max(spans[i].stop_ns for i, _ in own) - min(spans[i].start_ns for i, _ in own)
-    assert moved == [loaded, stored]
-    assert abs(taken * chips.load(chip).tiu_mhz / 1000 / cycles - 1) <= (0.002 if chip == "bm1688" else 0.03)
+    return [sum(c.traffic()[way] for _, c in own) for way in (0, 1)], taken * chips.load(chip).tiu_mhz / 1000
 
 
 def test_attention_that_does_not_fit_is_one_call() -> None:

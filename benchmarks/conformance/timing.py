@@ -14,7 +14,8 @@ from benchmarks.conformance.ours import Compiled
 from benchmarks.conformance.results import Clock, Difference, Part
 from benchmarks.conformance.upstream import Files
 from tpusim.ir.attrs import op_name, texts
-from tpusim.isa.commands import Fill
+from tpusim.isa import commands as isa
+from tpusim.isa.functions import TopK
 from tpusim.ops.framework.base import TpuOp
 from tpusim.ops.structure import Transfer
 
@@ -73,12 +74,22 @@ def their_clock(files: Files) -> Clock | None:
 
 
 def our_clock(compiled: Compiled) -> Clock:
-    """Cycles and bytes of our clock; upstream's profile gives the fill of a constant no bytes, so it has none here."""
+    """Cycles and bytes of our clock.
+
+    Upstream's profile gives the fill of a constant and a sort no bytes, so they have none here.
+    """
     found, program = compiled.timeline(), compiled.program()
-    filled = sum(command.traffic()[1] for command in program.commands if isinstance(command, Fill))
+    silent = [command.traffic() for command in program.commands if _is_silent(command)]
     local = sum(not g.reason for g in program.groups)
-    alone, stored = len(program.groups) - local, found.store_bytes - filled
-    return Clock(found.cycles, found.load_bytes, stored, len(program.commands), local, alone)
+    alone, (loaded, stored) = len(program.groups) - local, (sum(way) for way in zip((0, 0), *silent, strict=True))
+    moved = found.load_bytes - loaded, found.store_bytes - stored
+    return Clock(found.cycles, *moved, len(program.commands), local, alone)
+
+
+def _is_silent(command: isa.Command) -> bool:
+    """Whether upstream's profile lists no bytes of a command."""
+    computed = command.computed
+    return isinstance(command, isa.Fill) or (isinstance(computed, isa.Fn) and isinstance(computed.function, TopK))
 
 
 def their_groups(files: Files) -> list[Group]:

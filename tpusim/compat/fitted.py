@@ -231,6 +231,11 @@ _ROWS: Final = (
         needs="norms by ten sizes among the profiles that the script records: 28 layer norms, 24 instance norms and 12 "
         "PixelNorms inside a lane on BM1684X and BM1688 gave it exactly",
     ),
+    Fitted(
+        "F-51", "_PRECISE_BYTES", "bytes of a lane that a precise tile of FAttention takes for one score", 1,
+        needs="attentions with high precision among the profiles that the script records: the queries of a tile of 13 "
+        "sizes on BM1684X, 4 to 14 heads that share keys, allow no other number",
+    ),
 )  # fmt: skip
 
 FITTED: Final = {row.number: row for row in _ROWS}

@@ -491,6 +491,11 @@ CLOCK: Final = (
         "whole planes", "hardware.md DH-07",
     ),
     Rule(
+        "U-116", "sorting_takes_no_time", "clock",
+        "TopK takes no cycles: a unit outside the profile sorts in global memory", "the time of its transfers",
+        "hardware.md DH-07",
+    ),
+    Rule(
         "U-91", "steps_of_functions", "clock",
         "activations, norms and attention weights take as many vector steps as the library issues",
         "the length of a series", "hardware.md DH-07",

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from tpusim.chips import ChipSpec
 from tpusim.isa.commands import Command, Fn
 from tpusim.isa.functions import FlashAttention, FlashBlock, FlashMix, FlashResult, FlashScores
+from tpusim.isa.functions.flash import heads_are_rows
 from tpusim.isa.layout import align, ceil_div, lmem_bytes, lmem_strides
 from tpusim.isa.region import DType, View, itemsize
 from tpusim.kernel_library.forms import Part, seen
@@ -24,11 +25,15 @@ _MOST_ROWS = 8
 """The most rows of lanes that the queries or keys of a tile fill."""
 _SCORE_BYTES, _HEAD_BYTES = 14, 10
 """Bytes of a lane that a tile needs for each score (F-25) and for each element of a head (F-26)."""
+_PRECISE_BYTES = 25
+"""Bytes of a lane that a tile with high precision needs for each score (F-51)."""
 _HALF_BYTES, _DECODE_BYTES = 2, 8192
 """Bytes of an element, and of a lane that the keys of a block fill at most if there is one query."""
 
 
-def block_sizes(rows: int, keys: int, heads: int, size: int, chip: ChipSpec, shared: int = 1) -> tuple[int, int, int]:
+def block_sizes(
+    rows: int, keys: int, heads: int, size: int, chip: ChipSpec, shared: int = 1, *, high_precision: bool = False
+) -> tuple[int, int, int]:
     """(queries, keys of a block, heads of keys) of a tile; shared: heads of queries that read one head of keys.
 
     Blocks are powers of two. Heads are halved until the tile fits, then the block. One query reads half of the keys at
@@ -39,8 +44,10 @@ def block_sizes(rows: int, keys: int, heads: int, size: int, chip: ChipSpec, sha
     block = min(1 << min(rows, keys).bit_length() - 1, _MOST_ROWS * chip.lanes)
     room = min(chip.lmem_bytes, chip.kernel_memory_bytes // chip.lanes or chip.lmem_bytes)
 
+    score = _PRECISE_BYTES if high_precision else _SCORE_BYTES
+
     def each(block: int) -> int:
-        return shared * ceil_div(block, chip.lanes) * (_SCORE_BYTES * block + _HEAD_BYTES * size)
+        return shared * ceil_div(block, chip.lanes) * (score * block + _HEAD_BYTES * size)
 
     while heads > 1 and heads * each(block) > room:
         heads //= 2
@@ -50,10 +57,10 @@ def block_sizes(rows: int, keys: int, heads: int, size: int, chip: ChipSpec, sha
 
 
 def _decode_sizes(keys: int, heads: int, size: int, chip: ChipSpec, shared: int) -> tuple[int, int]:
-    """Decision: several heads share a tile if their number of queries is a power of two, as in all measured blocks."""
+    """Several heads share a tile unless those of the queries are rows."""
     least = min(chip.lanes, 1 << keys.bit_length() - 1)
     block = max(1 << (keys // 2).bit_length() - 1, least)
-    heads = heads if shared & (shared - 1) == 0 else 1
+    heads = 1 if heads_are_rows(1, shared) else heads
     while block > least and heads * ceil_div(block, chip.lanes) * size * _HALF_BYTES > _DECODE_BYTES:
         block //= 2
     return block, heads
@@ -65,8 +72,10 @@ _LEAST_ROWS = 4
 def attention_pieces(body: Fn, chip: ChipSpec) -> tuple[Piece, ...]:
     """The tiles of FlashAttention over tensors in global memory; none if four queries of one head do not fit."""
     whole = _Whole(body, chip)
-    rows, keys, heads = block_sizes(whole.rows, whole.keys, whole.heads, whole.size, chip, whole.shared)
-    keys = whole.function.key_block or rows
+    precise = whole.function.key_block
+    sizes = (whole.rows, whole.keys, whole.heads, whole.size)
+    rows, keys, heads = block_sizes(*sizes, chip, whole.shared, high_precision=precise > 0)
+    keys = precise or rows
     while whole.areas(rows, heads, keys)[-1] > chip.lmem_bytes:
         if rows <= min(_LEAST_ROWS, whole.rows) and heads == 1:
             return ()
@@ -185,7 +194,9 @@ class _Tile:
             state = following
         assert state is not None  # there are keys
         store = self._moved(whole.result, self.start[2], self.rows, self.at[9])
-        yield Piece(self.number, (), (), (), self._command(FlashResult(), (state,), store.inside), store, kept=1)
+        yield Piece(
+            self.number, (), (), (), self._command(FlashResult(whole.shared), (state,), store.inside), store, kept=1
+        )
 
     def _state(self, turn: int) -> View:
         """The state after a block; two areas are used alternately."""

@@ -6,7 +6,7 @@ from tpusim.chips import ChipSpec
 from tpusim.isa.commands.base import Command, Need
 from tpusim.isa.commands.requant import Requant
 from tpusim.isa.finding import Finding
-from tpusim.isa.layout import align, ceil_div, product_bytes
+from tpusim.isa.layout import ceil_div, product_bytes
 from tpusim.isa.matrices import lane_columns, row_steps
 from tpusim.isa.multiplications import of_product
 from tpusim.isa.region import View, itemsize
@@ -116,7 +116,7 @@ class MatMul(Command, frozen=True, tag="matmul"):
         return ceil_div(inner, 2 * chip.lanes) if rows == 1 else 1
 
     def cycles(self, chip: ChipSpec) -> int:
-        """Rows over the lanes, columns over the depth of the array, the inner axis over its pixels."""
+        """Rows over the lanes, columns over the pixels of the array, the inner axis over its depth."""
         rows, inner = matrix_shape(self.left, self.left_transpose)
         lanes, _, depth, pixels = array(chip, itemsize(self.left.dtype), inner)
         _, columns = matrix_shape(self.right, self.right_transpose)
@@ -125,11 +125,7 @@ class MatMul(Command, frozen=True, tag="matmul"):
             width = lane_columns(rows, columns, chip).right
             passes = inner + (self.bias is not None) + 2 * self.relu
             return batch * rows * row_steps(columns, width, chip) * passes
-        if self.right_transpose and not self.left_transpose:  # columns over pixels, the inner axis over the depth
-            steps = ceil_div(columns, pixels) * ceil_div(inner, depth)
-        else:
-            steps = ceil_div(columns, depth) * ceil_div(align(inner, depth), pixels)
-        products = batch * ceil_div(rows, lanes) * steps
+        products = batch * ceil_div(rows, lanes) * ceil_div(columns, pixels) * ceil_div(inner, depth)
         if self.requant is None and not self.requants and self.multipliers is None:
             return products
         copied = 2 * ceil_div(columns, chip.eu_elements(4)) if self.bias is not None else 0

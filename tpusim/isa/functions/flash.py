@@ -1,6 +1,6 @@
 """Attention in 16 bits as the library's kernel computes it (FAttention, numerics.md 11.6), and how long it takes.
 
-The profile of 40 sizes (U-90) is counted cycle by cycle. The kernel walks
+The profile of 40 sizes, and of 50 with high precision, is counted cycle by cycle (U-90). The kernel walks
 through blocks of keys, remembers the largest score so far, and corrects sums and results when it grows; tpusim keeps
 the scores until all are known (U-26). `FlashScores` therefore counts the steps of a block, and `FlashMix` the steps
 that a tile needs once.
@@ -19,17 +19,18 @@ from tpusim.isa.region import View, itemsize
 from tpusim.isa.steps import DIVISION_STEPS
 
 _AXES = 4
-_HALF_BYTES = 2
+_HALF_BYTES, _WORD_BYTES = 2, 4
 
 
-class _Steps16(NamedTuple):
-    """Vector steps of a tile: over rows and heads, over the keys in 16, 8 and 32 bits, and over a head."""
+class _TileSteps(NamedTuple):
+    """Vector steps of a tile: over rows and heads, over the keys in 16, 8 and 32 bits, over a head in 16 and 32."""
 
     rows: int
     keys: int
     bytes: int
     words: int
     head: int
+    head_words: int
 
 
 class FlashAttention(Function, frozen=True, tag="flash_attention"):
@@ -80,8 +81,15 @@ class FlashBlock(Function, frozen=True, tag="flash_block"):
     narrow: Literal["f16", "bf16"]
 
     def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
-        """Decision: as `FlashScores`, not fitted to high precision, whose ops take 1.6 to 3.5 times as long."""
-        return _scores(inputs[: 2 + self.mask], output, chip)
+        """Both products, and a softmax in f32 with its correction, alike for F16 and BF16."""
+        heads, rows = laid = _laid(inputs[0].shape, inputs[1].shape[0])
+        keys, size = inputs[1].shape[1], inputs[0].shape[-1]
+        step, vector = _tile_steps(laid, keys, size, chip), chip.eu_elements(_WORD_BYTES)
+        once = 2 * vector + 16 + EXP_TERMS[_WORD_BYTES] + 2 * (keys % vector > 0)
+        softmax = (15 + EXP_TERMS[_WORD_BYTES]) * step.words + 2 * step.keys
+        if self.mask:
+            softmax += 2 * step.words + _mask_steps(step, rows, heads, inputs[3].shape[1])
+        return _products(rows, heads, keys, size, chip) + softmax + once * step.rows + 4 * step.head_words
 
     def multiplications(self, operands: Sequence[Shape]) -> int:
         """The scores' product, and their product with the values."""
@@ -102,11 +110,17 @@ class FlashBlock(Function, frozen=True, tag="flash_block"):
 
 
 class FlashResult(Function, frozen=True, tag="flash_result"):
-    """The values weighed so far, divided by the sum of the weights: the end of a tile with high precision (11.6)."""
+    """The values weighed so far, divided by the sum of the weights: the end of a tile with high precision (11.6).
+
+    shared: heads of queries that read one head of keys.
+    """
+
+    shared: int = 1
 
     def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
-        """What a tile needs once."""
-        return _mix(output, chip)
+        """What a tile needs once: zeros, the division by the sums, and the rounding."""
+        step = _tile_steps(_laid(output.shape, output.shape[0] // self.shared), 1, output.shape[-1], chip)
+        return 4 * step.head_words + (2 + DIVISION_STEPS) * step.rows
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """A state of two more elements than the result."""
@@ -153,8 +167,9 @@ class FlashMix(Function, frozen=True, tag="flash_mix"):
     """
 
     def cycles(self, inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
-        """What a tile needs once."""
-        return _mix(output, chip)
+        """The queries' scale in F16, zeros, and the division by the sums."""
+        step = _tile_steps(_laid(output.shape, inputs[0].shape[0]), 1, output.shape[-1], chip)
+        return (2 + (output.dtype == "f16")) * step.head + (4 + DIVISION_STEPS) * step.rows
 
     def multiplications(self, operands: Sequence[Shape]) -> int:
         """The multiply-accumulates of weights and values."""
@@ -183,8 +198,9 @@ def _headed(operands: Sequence[Shape]) -> Misfit | None:
 
 def _scores(inputs: Sequence[View], output: View, chip: ChipSpec) -> int:
     """Both products, and a softmax with its correction; BF16 has more steps in f32."""
-    (heads, rows, _, size), keys = inputs[0].shape, inputs[1].shape[1]
-    step, vector = _tile_steps(rows, heads, keys, size, chip), chip.eu_elements(_HALF_BYTES)
+    heads, rows = laid = _laid(inputs[0].shape, inputs[1].shape[0])
+    keys, size = inputs[1].shape[1], inputs[0].shape[-1]
+    step, vector = _tile_steps(laid, keys, size, chip), chip.eu_elements(_HALF_BYTES)
     masked, uneven = len(inputs) > 2, keys % vector > 0  # noqa: PLR2004
     once = 2 * vector + 23 + 2 * uneven
     if itemsize(output.dtype) == _HALF_BYTES:
@@ -202,16 +218,33 @@ def _products(rows: int, heads: int, keys: int, size: int, chip: ChipSpec) -> in
     return ceil_div(rows, chip.lanes) * heads * steps
 
 
-def _mix(output: View, chip: ChipSpec) -> int:
-    """The queries' scale in F16, zeros, and the division by the sums."""
-    heads, rows, _, size = output.shape
-    step = _tile_steps(rows, heads, 1, size, chip)
-    return (2 + (output.dtype == "f16")) * step.head + (4 + DIVISION_STEPS) * step.rows
+def heads_are_rows(rows: int, shared: int) -> bool:
+    """Whether heads of queries lie over the lanes: if more than two of one query read one head of keys."""
+    return rows == 1 and shared > 2  # noqa: PLR2004
 
 
-def _tile_steps(rows: int, heads: int, keys: int, size: int, chip: ChipSpec) -> _Steps16:
+def _laid(queries: Shape, heads: int) -> tuple[int, int]:
+    """(heads, rows) of queries as the library lays them out; heads: of the keys."""
+    shared = queries[0] // heads
+    return (heads, shared) if heads_are_rows(queries[1], shared) else (queries[0], queries[1])
+
+
+def _mask_steps(step: _TileSteps, rows: int, heads: int, mask_rows: int) -> int:
+    """The mask of one head becomes f32. One row for several is sent to all lanes first."""
+    return step.words // heads * (3 if mask_rows < rows else 1)
+
+
+def _tile_steps(laid: tuple[int, int], keys: int, size: int, chip: ChipSpec) -> _TileSteps:
+    heads, rows = laid
     once = ceil_div(rows, chip.lanes) * heads
-    halves, singles, words = (
-        ceil_div(keys, chip.eu_elements(width)) * once for width in (_HALF_BYTES, 1, 2 * _HALF_BYTES)
+    halves, singles, words, head, head_words = (
+        ceil_div(count, chip.eu_elements(width)) * once
+        for count, width in (
+            (keys, _HALF_BYTES),
+            (keys, 1),
+            (keys, _WORD_BYTES),
+            (size, _HALF_BYTES),
+            (size, _WORD_BYTES),
+        )
     )
-    return _Steps16(once, halves, singles, words, ceil_div(size, chip.eu_elements(_HALF_BYTES)) * once)
+    return _TileSteps(once, halves, singles, words, head, head_words)

@@ -25,7 +25,6 @@ from tpusim.isa.functions import (
     Softmax,
     SoftmaxInt,
     SoftmaxTables,
-    TopK,
 )
 from tpusim.isa.layout import ceil_div, dense_strides
 from tpusim.isa.region import View, itemsize
@@ -160,7 +159,7 @@ def _after(view: View, along: _Along, length: int, piece: tuple[int, int, int]) 
     )
 
 
-@form_of(Softmax, SoftmaxInt, SoftmaxTables, TopK, Gather)
+@form_of(Softmax, SoftmaxInt, SoftmaxTables, Gather)
 def _along(body: Command, chip: ChipSpec) -> Iterator[Form]:
     """The forms of a function with a field `axis`."""
     assert isinstance(body, Fn)

@@ -82,7 +82,8 @@ class TpuFAttention(MacroTpu, TwoArithmetics, ChipInference, FusingRewrites, Mac
             rows, keys, heads, size, queries = (
                 number.value.data for number in (self.mq, self.mk, self.kv_head, self.dim, self.q_head)
             )
-            self.key_block = int_attr(block_sizes(rows, keys, heads, size, chip, queries // heads)[1])
+            sizes = block_sizes(rows, keys, heads, size, chip, queries // heads, high_precision=True)
+            self.key_block = int_attr(sizes[1])
         else:
             super().choose_arithmetic(chip, "interpreter", high_precision=high_precision)
 

@@ -353,9 +353,10 @@ def flash_block(field: Field, function: fn.FlashBlock, operands: Operands, outpu
 
 
 def flash_result(field: Field, function: fn.FlashResult, operands: Operands, output: View) -> Elements:
-    """A function of a weighed value and the sum of the weights."""
+    """A function of a weighed value and the sum of the weights, whatever heads share keys."""
+    del function
     (state,) = operands
-    return field.apply(_named(function), state[..., :-2], state[..., -2:-1])
+    return field.apply(("flash_result",), state[..., :-2], state[..., -2:-1])
 
 
 def _by_blocks(field: Field, function: fn.FlashAttention, operands: Operands, output: View) -> Elements:
