@@ -491,7 +491,7 @@ CLOCK: Final = (
         "whole planes", "hardware.md DH-07",
     ),
     Rule(
-        "U-116", "sorting_takes_no_time", "clock",
+        "U-119", "sorting_takes_no_time", "clock",
         "TopK takes no cycles: a unit outside the profile sorts in global memory", "the time of its transfers",
         "hardware.md DH-07",
     ),

@@ -183,7 +183,7 @@ class TopK(Function, frozen=True, tag="topk"):
     """The k largest or smallest elements along `axis` in order, or their places as i32; of equals the first.
 
     first: this command does the work, another one for the same operand only stores its result. A unit that sorts in
-    global memory does the work. TPU-MLIR's profile counts no time for it (U-116).
+    global memory does the work. TPU-MLIR's profile counts no time for it (U-119).
     """
 
     OVER_INPUT: ClassVar[bool] = True
