@@ -338,7 +338,7 @@ def _in_type(stored: np.ndarray, wanted: AnyTensor, *, any_shape: bool) -> np.nd
     shape = wanted.get_shape()
     if any_shape or stored.ndim == 1 or _without_ones(stored.shape) == _without_ones(shape):
         stored = stored.reshape(shape) if stored.size == math.prod(shape) else stored
-    bits, element = stored.dtype in (np.uint8, np.uint16), wanted.element_type
+    bits, element = stored.dtype.name in ("uint8", "uint16"), wanted.element_type
     if bits and element in FLOAT_TYPES.values() and storage_bits(element) == stored.dtype.itemsize * 8:
         stored = stored.view(storage_dtype(element))
     for stated, kinds in SAME_BYTES.items():

@@ -60,7 +60,7 @@ def _storable(path: str | Path, name: str, value: Tensor) -> Tensor:
     if value.dtype.name == "bfloat16":
         return np.ascontiguousarray(value).view(np.uint16).reshape(value.shape)
     if value.dtype.name.startswith("float8"):
-        return value.astype(np.float32)  # as TPU-MLIR writes them; exact
+        return value.astype(np.float32)  # exact; NumPy has no such type
     if value.dtype.kind not in "biufc":
         raise ConfigError(f"{path}: tensor '{name}' must hold plain numbers, got {value.dtype}; convert it first")
     return value

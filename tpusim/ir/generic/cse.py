@@ -32,7 +32,7 @@ class _Known:
         self._ops[identity] = op
 
     def mark(self) -> int:
-        """The present place."""
+        """How many ops were remembered so far, for `forget`."""
         return len(self._before)
 
     def forget(self, mark: int) -> None:

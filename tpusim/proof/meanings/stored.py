@@ -6,11 +6,11 @@ from xdsl.ir import Operation, SSAValue
 from tpusim.field import PRIME, Elements, Field, extreme
 from tpusim.field.integers import clamped
 from tpusim.ir.types import element_of
-from tpusim.isa.region import NARROW
+from tpusim.isa.region import NARROW, DType
 from tpusim.ops.framework.families import command_dtype, relu_limit_of, relu_of
 
 
-def type_of(value: SSAValue) -> str:
+def type_of(value: SSAValue) -> DType:
     """The element type of a tensor on the chip."""
     return command_dtype(element_of(value))
 
